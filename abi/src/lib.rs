@@ -1,0 +1,1 @@
+//! Records and driver layouts shared by the probes and the collector.

@@ -1,0 +1,1 @@
+//! Sources of driver events, and the per-process state made of them.

@@ -1,0 +1,177 @@
+//! Everything known at one moment, as the collector publishes it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use crate::Counters;
+
+/// A GPU's UUID, without the driver's prefix.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuUuid(pub [u8; 16]);
+
+impl fmt::Display for GpuUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU-")?;
+        for (at, byte) in self.0.iter().enumerate() {
+            if matches!(at, 4 | 6 | 8 | 10) {
+                write!(f, "-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for GpuUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A GPU as nvidia-uvm knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// The driver's processor id, as in its events and in /proc/driver/nvidia-uvm/gpus. 0 is the CPU and never here.
+    pub id: u32,
+    /// Known once the driver has shown the GPU in its procfs; it shows only GPUs in use.
+    pub uuid: Option<GpuUuid>,
+    /// The product's name, where the driver tells it.
+    pub name: Option<String>,
+}
+
+/// Names one process for as long as the machine is up: pids are reused, start times are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// The process id in uvmd's pid namespace.
+    pub pid: u32,
+    /// Start time in clock ticks since boot, field 22 of /proc/PID/stat; 0 if the process was gone before it could be read.
+    pub start_ticks: u64,
+}
+
+/// One process that uses managed memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Which process.
+    pub id: ProcessId,
+    /// When it started.
+    pub started: Option<SystemTime>,
+    /// Its short name (comm).
+    pub name: String,
+    /// Its real user id.
+    pub uid: u32,
+    /// That user's name, where the node knows one.
+    pub user: Option<String>,
+    /// Its cgroup: the unified hierarchy's path, or the memory controller's where there is only version 1.
+    pub cgroup: Option<PathBuf>,
+    /// When its last VA space was destroyed; `None` while it has one.
+    pub ended: Option<SystemTime>,
+    /// CPU faults, which belong to no GPU, and events that could not be counted.
+    pub host: Counters,
+    /// What was counted on each GPU, by the driver's processor id.
+    pub gpus: BTreeMap<u32, Counters>,
+}
+
+impl Process {
+    /// Everything counted for this process.
+    #[must_use]
+    pub fn total(&self) -> Counters {
+        self.gpus.values().chain([&self.host]).sum()
+    }
+}
+
+/// The driver that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverInfo {
+    /// As in /sys/module/nvidia_uvm/version.
+    pub version: String,
+    /// The family of struct layouts in use, such as `550-555`.
+    pub layout: String,
+}
+
+/// Whether a source delivers, and if not, why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// Something the source needs is missing; it looks again by itself. Each reason is one sentence that says what to do.
+    Waiting {
+        /// What is missing.
+        missing: Vec<String>,
+    },
+    /// The driver is there but must not be counted on: unknown version, failed self-test.
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Counting.
+    Counting {
+        /// Since when.
+        since: SystemTime,
+    },
+}
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeStatus {
+    /// The driver function it is attached to.
+    pub name: String,
+    /// How often it ran.
+    pub hits: u64,
+    /// Time spent in it, where the kernel measures that.
+    pub run_time: Option<Duration>,
+}
+
+/// How a source is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// `ebpf`, and in time `tools` and `replay`.
+    pub backend: &'static str,
+    /// Whether it delivers.
+    pub state: SourceState,
+    /// The driver, once one is there.
+    pub driver: Option<DriverInfo>,
+    /// The probes that are attached.
+    pub probes: Vec<ProbeStatus>,
+    /// Events that were not counted, by reason. Every reason is always present, most with 0.
+    pub dropped_events: BTreeMap<&'static str, u64>,
+}
+
+/// Everything known at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub taken: SystemTime,
+    /// The source.
+    pub source: SourceStatus,
+    /// The GPUs seen so far, by the driver's processor id.
+    pub gpus: BTreeMap<u32, Gpu>,
+    /// Living processes, and those that ended recently.
+    pub processes: Vec<Process>,
+    /// Sums over all processes ever seen on each GPU, so that they never go back when a process is forgotten.
+    pub gpu_totals: BTreeMap<u32, Counters>,
+    /// CPU faults of all processes ever seen, and events that no process is known for.
+    pub host_totals: Counters,
+}
+
+impl Snapshot {
+    /// A snapshot with nothing in it yet.
+    #[must_use]
+    pub const fn empty(taken: SystemTime, source: SourceStatus) -> Self {
+        Self {
+            taken,
+            source,
+            gpus: BTreeMap::new(),
+            processes: Vec::new(),
+            gpu_totals: BTreeMap::new(),
+            host_totals: Counters::ZERO,
+        }
+    }
+
+    /// Events not counted, over all reasons.
+    #[must_use]
+    pub fn dropped_events(&self) -> u64 {
+        self.source.dropped_events.values().sum()
+    }
+}

@@ -1,0 +1,1 @@
+//! The HTTP API, the metrics and the built-in page.
