@@ -1,5 +1,5 @@
 # Shared by the scripts in this folder: where things are kept, and how progress is told. Source it; it runs nothing.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # what it defines is used by those who source it
 
 set -euo pipefail
 
