@@ -1,1 +1,34 @@
 //! Sources of driver events, and the per-process state made of them.
+//!
+//! [`Collector`] is the way in: it watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
+//!
+//! Inside, from the driver to the snapshot:
+//! * [`watcher`]: the work itself, step by step
+//! * [`preconditions`]: what this machine lacks, and which driver is loaded
+//! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
+//! * [`probes`]: the probes themselves, loaded and attached, and their maps
+//! * [`ledger`]: what was counted, by VA space and process; no I/O
+//! * [`identity`], [`users`] and [`gpus`]: who the processes and GPUs are
+//!
+//! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
+//!
+//! The probes see process ids of the initial pid namespace, so uvmd belongs there: in a container, give it the host's (`hostPID`).
+
+mod btf;
+mod collector;
+mod families;
+mod gpus;
+mod identity;
+mod ledger;
+mod preconditions;
+mod probes;
+mod roots;
+mod users;
+mod watcher;
+
+pub use collector::{Collector, Config, Snapshots};
+pub use roots::Roots;
+
+/// For the tests that run the probes on a kernel without kprobes; nothing else needs it.
+#[doc(hidden)]
+pub mod testing;

@@ -18,7 +18,7 @@
 
 /* One 8-byte access by the GPU. A read stores what it found in `value`, an atomic what was there before. */
 struct swgpu_access {
-    __u64 va; /* 8-byte aligned */
+    __u64 va; /* 8-byte aligned, below 2^49 (2^57 on hopper) */
     __u64 value;
 };
 
@@ -39,18 +39,23 @@ struct swgpu_space {
     __u32 channel;          /* out: hChannel */
 };
 
-/* A kernel: the accesses in order, at most `window` of them waiting on a fault at a time. Returns when all are done.
- * EFAULT: the driver cancelled an access as fatal; `done` says how many were done before. EINTR: killed. */
+/* A kernel: the accesses are issued in order, at most `window` of them waiting on a fault at a time; accesses to one page keep their
+ * order. Returns when all are done, or:
+ * EFAULT: the driver cancelled an access as fatal; `done` says how many were done. The channel is dead from then on, as a CUDA
+ *   context is: further runs give EFAULT too, with `done` 0.
+ * EINTR: killed. ECANCELED: the driver stopped the channel, as it does when its VA space goes. ENXIO: the channel is not registered
+ * with the driver. EBUSY: another kernel runs on the channel. EINVAL: a bad field or address (see there). ENOENT: no such channel. */
 struct swgpu_run {
     __u32 channel;          /* in */
     __u32 type;             /* in: SWGPU_READ, ... */
-    __u32 window;           /* in: at least 1 */
+    __u32 window;           /* in: at least 1; more than SWGPU_WINDOW_MAX means that many */
     __u32 count;            /* in: at most SWGPU_RUN_MAX */
     __u64 accesses;         /* in: address of struct swgpu_access[count], read and written */
     __u32 done;             /* out */
-    __u32 reserved;
+    __u32 reserved;         /* in: 0 */
 };
 #define SWGPU_RUN_MAX (1u << 20)
+#define SWGPU_WINDOW_MAX 4096u
 
 /* What the hardware itself saw, since the module was loaded. */
 struct swgpu_counters {
@@ -58,13 +63,13 @@ struct swgpu_counters {
     __u32 reserved;
     __u64 fault_packets;        /* written to the fault buffer */
     __u64 fault_overflows;      /* not written because the buffer was full; the access raises it again after the replay */
-    __u64 replays;
+    __u64 replays;              /* asked for by the driver, those without a waiting access too */
     __u64 cancels;
     __u64 copied_htod_bytes;    /* page-aligned copies of whole pages, by the apertures of their ends */
     __u64 copied_dtoh_bytes;
     __u64 copied_dtod_bytes;
     __u64 copied_other_bytes;   /* all other copies: page-table writes, memsets, semaphores */
-    __u64 accesses;
+    __u64 accesses;             /* done */
     __u64 remote_accesses;      /* of those, accesses to memory that is not the GPU's own */
     __u64 unknown_methods;      /* pushbuffer methods the model does not know: a non-zero value invalidates the run */
     __u64 errors;               /* channel errors (RC), bad addresses in copies, broken packets: likewise */

@@ -122,6 +122,9 @@ pub struct Gpu {
     pub uuid: Option<String>,
     /// Product name.
     pub name: Option<String>,
+    /// Sums over every process seen on it since uvmd counts.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// One probe.

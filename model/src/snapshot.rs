@@ -65,9 +65,9 @@ pub struct Process {
     pub uid: u32,
     /// That user's name, where the node knows one.
     pub user: Option<String>,
-    /// Its cgroup: the unified hierarchy's path, or the memory controller's where there is only version 1.
+    /// Its cgroup: the unified hierarchy's path, or the memory controller's where that is still of version 1.
     pub cgroup: Option<PathBuf>,
-    /// When its last VA space was destroyed; `None` while it has one.
+    /// When its last VA space was destroyed, or the process was found gone; `None` before.
     pub ended: Option<SystemTime>,
     /// CPU faults, which belong to no GPU, and events that could not be counted.
     pub host: Counters,
@@ -86,7 +86,7 @@ impl Process {
 /// The driver that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverInfo {
-    /// As in /sys/module/nvidia_uvm/version.
+    /// As in `/sys/module/nvidia_uvm/version`.
     pub version: String,
     /// The family of struct layouts in use, such as `550-555`.
     pub layout: String,

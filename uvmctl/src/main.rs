@@ -1,2 +1,80 @@
-//! The command line of uvmd.
-fn main() {}
+//! The command line of uvmd. It asks the daemon over HTTP and prints what it says; it never looks at the driver itself.
+//!
+//! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
+
+mod client;
+mod ps;
+mod status;
+mod table;
+mod terminal;
+mod text;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+use client::{BaseUrl, Client};
+
+const FAILED: u8 = 1;
+const UNREACHABLE: u8 = 3;
+
+/// Shows what uvmd knows: which processes fault, migrate and evict managed GPU memory.
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable. NO_COLOR is obeyed.")]
+struct Options {
+    /// Where uvmd serves
+    #[arg(long, global = true, value_name = "URL", env = "UVMD_URL", default_value = "http://127.0.0.1:9477")]
+    url: BaseUrl,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the processes that use managed memory, busiest first
+    ///
+    /// Figures are sums since uvmd counts. A narrow terminal shows fewer columns; --json has everything.
+    Ps(ps::Options),
+    /// Show whether uvmd counts, on which driver, and the sums over everything
+    ///
+    /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
+    Status(status::Options),
+}
+
+fn main() -> ExitCode {
+    let Options { url, command } = Options::parse();
+    let client = Client::new(url);
+    let result = match command {
+        Command::Ps(options) => ps::run(&client, options),
+        Command::Status(options) => status::run(&client, options),
+    };
+    match result.and_then(|()| Ok(io::stdout().flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::note(&format!("{error:#}"));
+            let unreachable = matches!(error.downcast_ref(), Some(client::Error::Unreachable { .. }));
+            ExitCode::from(if unreachable { UNREACHABLE } else { FAILED })
+        }
+    }
+}
+
+/// Whoever reads the output has enough, as in `uvmctl ps | head -1`.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Options::command().debug_assert();
+    }
+}

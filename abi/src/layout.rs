@@ -1,0 +1,84 @@
+//! Where the driver and the kernel keep what the probes read.
+//!
+//! The driver's structures named here depend on its version alone, never on the kernel's configuration. All versions from 515 to 595 fall
+//! into six families; [`FAMILIES_JSON`] is the table. The loader picks one, adds what depends on the kernel, and hands it to the
+//! probes as read-only data, so that the verifier sees constants.
+
+/// The six families: name to `{representative, values}`, offsets in bytes unless the key says bits.
+pub const FAMILIES_JSON: &str = include_str!("../uvm-layouts.json");
+
+/// Bytes of `uvm_perf_event_data_t` that the probes copy at most. The largest family's is 72.
+pub const EVENT_DATA_MAX: usize = 72;
+/// Bytes of `uvm_fault_buffer_entry_t` that the probes copy at most. The largest family's is 96.
+pub const FAULT_ENTRY_MAX: usize = 96;
+
+/// Offsets in bytes and values, for one driver family on one kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Layout {
+    /// Event id of a fault.
+    pub event_fault: u32,
+    /// Event id of a migration.
+    pub event_migration: u32,
+    /// From `uvm_perf_va_space_events_t`, the first argument, to its pointer to the VA space. Depends on the kernel's `rw_semaphore`.
+    pub events_va_space: u32,
+
+    /// Size of `uvm_perf_event_data_t`.
+    pub event_size: u32,
+    /// Fault: processor that faulted, u32.
+    pub fault_processor: u32,
+    /// GPU fault: pointer to the fault buffer entry.
+    pub fault_entry: u32,
+    /// GPU fault: the page was served already in this batch, u8.
+    pub fault_is_duplicate: u32,
+    /// CPU fault: u8.
+    pub fault_is_write: u32,
+    /// Migration: destination processor, u32.
+    pub migration_dst: u32,
+    /// Migration: source processor, u32.
+    pub migration_src: u32,
+    /// Migration: first byte, u64.
+    pub migration_address: u32,
+    /// Migration: length, u64.
+    pub migration_bytes: u32,
+    /// Migration: `uvm_make_resident_cause_t`, u32.
+    pub migration_cause: u32,
+
+    /// The longest migration: a VA block's 2 MiB, more where pages are larger than 4 KiB.
+    pub migration_max_bytes: u32,
+
+    /// Size of `uvm_fault_buffer_entry_t`.
+    pub entry_size: u32,
+    /// Fault entry: page-aligned address, u64.
+    pub entry_address: u32,
+    /// Fault entry: the u32 that holds the access type.
+    pub entry_access: u32,
+    /// Its lowest bit there.
+    pub entry_access_shift: u32,
+    /// Its width in bits.
+    pub entry_access_bits: u32,
+    /// Fault entry: pointer to the VA space.
+    pub entry_va_space: u32,
+    /// Fault entry: `1 << access type` of every fault merged into it, u32.
+    pub entry_access_mask: u32,
+    /// Fault entry: faults merged into it, u16.
+    pub entry_instances: u32,
+
+    /// Highest GPU processor id.
+    pub gpu_max: u32,
+
+    /// `task_struct.group_leader`.
+    pub task_group_leader: u32,
+    /// `task_struct.start_boottime`.
+    pub task_start_boottime: u32,
+
+    /// 1 where the driver's structures are in user memory: tests only.
+    pub in_user_memory: u32,
+}
+
+#[cfg(feature = "user")]
+#[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]
+mod pod {
+    // SAFETY: u32 only, no padding.
+    unsafe impl aya::Pod for super::Layout {}
+}

@@ -1,0 +1,58 @@
+//! The record for each VA space made or destroyed.
+
+/// What happened to a VA space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LifecycleKind {
+    /// Made. The other fields tell by whom.
+    Registered = 1,
+    /// Gone; nothing more will be counted for its generation.
+    Destroyed = 2,
+}
+
+/// One record of the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Lifecycle {
+    /// Of the VA space.
+    pub generation: u64,
+    /// When the process started, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but `lost_events`.
+    pub start_boottime_ns: u64,
+    /// `Destroyed`: events of this VA space for which the counts had no room.
+    pub lost_events: u64,
+    /// A [`LifecycleKind`].
+    pub kind: u32,
+    /// Process id in the initial pid namespace.
+    pub tgid: u32,
+    /// Thread id, likewise.
+    pub tid: u32,
+    /// Real user id in the initial user namespace.
+    pub uid: u32,
+    /// The thread's short name, filled up with 0.
+    pub comm: [u8; 16],
+}
+
+const _: () = assert!(size_of::<Lifecycle>() == 56);
+
+impl Lifecycle {
+    /// The kind, unless this is not one of our records.
+    #[must_use]
+    pub const fn kind(&self) -> Option<LifecycleKind> {
+        match self.kind {
+            1 => Some(LifecycleKind::Registered),
+            2 => Some(LifecycleKind::Destroyed),
+            _ => None,
+        }
+    }
+
+    /// Read a record from the ring; `None` where the length is wrong.
+    #[must_use]
+    #[expect(unsafe_code, reason = "the ring hands out bytes")]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != size_of::<Self>() {
+            return None;
+        }
+        // SAFETY: the length was checked, an unaligned read needs no alignment, and any bytes are a valid record of integers.
+        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}

@@ -1,0 +1,263 @@
+//! Sizes and offsets of the kernel's own structures, from `/sys/kernel/btf/vmlinux`.
+//!
+//! Only what is asked for is looked at; a general BTF library would hold the whole kernel's types in memory, some 36 MB. The format is in the
+//! kernel's Documentation/bpf/btf.rst. Nothing in the input is trusted: every read is checked.
+
+use thiserror::Error;
+
+/// Why a size or an offset cannot be told.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum BtfError {
+    #[error("not BTF of this machine's byte order, or damaged")]
+    Malformed,
+    #[error("no struct {0}")]
+    NoStruct(&'static str),
+    #[error("no member {1} in struct {0}")]
+    NoMember(&'static str, &'static str),
+}
+
+const MAGIC: u16 = 0xeb9f;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+/// Anonymous structs inside anonymous structs: the kernel has a few levels, a malicious file has a cycle.
+const NESTING_MAX: u32 = 8;
+
+/// The types of one kernel.
+pub(crate) struct Btf<'a> {
+    types: &'a [u8],
+    strings: &'a [u8],
+    /// Where each type begins in `types`; ids count from 1.
+    begins: Vec<u32>,
+}
+
+/// The part that all kinds of type have.
+#[derive(Clone, Copy)]
+struct Header {
+    name: u32,
+    kind: u32,
+    members: u32,
+    /// Member offsets hold a bit field's width in their upper 8 bits.
+    has_bit_fields: bool,
+    size: u32,
+}
+
+impl<'a> Btf<'a> {
+    pub(crate) fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
+        let sections = || {
+            if u16::from_ne_bytes(*file.first_chunk()?) != MAGIC {
+                return None;
+            }
+            let header = usize::try_from(u32_at(file, 4)?).ok()?;
+            let section = |field| {
+                let begin = header.checked_add(usize::try_from(u32_at(file, field)?).ok()?)?;
+                let end = begin.checked_add(usize::try_from(u32_at(file, field + 4)?).ok()?)?;
+                file.get(begin..end)
+            };
+            Some((section(8)?, section(16)?))
+        };
+        let (types, strings) = sections().ok_or(BtfError::Malformed)?;
+        let mut btf = Self { types, strings, begins: Vec::new() };
+        let mut at = 0;
+        while usize::try_from(at).is_ok_and(|at| at < types.len()) {
+            btf.begins.push(at);
+            at = btf.end_of(at).ok_or(BtfError::Malformed)?;
+        }
+        Ok(btf)
+    }
+
+    /// Size of a struct in bytes.
+    pub(crate) fn size_of(&self, name: &'static str) -> Result<u32, BtfError> {
+        self.find(name).map(|(_, header)| header.size).ok_or(BtfError::NoStruct(name))
+    }
+
+    /// Offset of a struct's member in bytes, members of anonymous structs inside it included.
+    pub(crate) fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
+        let (begin, header) = self.find(name).ok_or(BtfError::NoStruct(name))?;
+        self.member(begin, header, member, NESTING_MAX).ok_or(BtfError::NoMember(name, member))
+    }
+
+    fn find(&self, name: &str) -> Option<(u32, Header)> {
+        self.begins
+            .iter()
+            .filter_map(|begin| Some((*begin, self.header(*begin)?)))
+            .find(|(_, header)| header.kind == KIND_STRUCT && header.members > 0 && self.is_named(header.name, name))
+    }
+
+    fn member(&self, begin: u32, header: Header, wanted: &str, nesting: u32) -> Option<u32> {
+        (0..header.members).find_map(|index| {
+            let at = begin.checked_add(12)?.checked_add(index.checked_mul(12)?)?;
+            let (name, type_id, bits) = (self.u32(at)?, self.u32(at + 4)?, self.u32(at + 8)?);
+            let offset = if header.has_bit_fields { bits & 0x00ff_ffff } else { bits } / 8;
+            if self.is_named(name, wanted) {
+                return Some(offset);
+            }
+            if name != 0 || nesting == 0 {
+                return None;
+            }
+            let inner = *self.begins.get(usize::try_from(type_id).ok()?.checked_sub(1)?)?;
+            let inner_header = self.header(inner).filter(|inner| matches!(inner.kind, KIND_STRUCT | KIND_UNION))?;
+            offset.checked_add(self.member(inner, inner_header, wanted, nesting - 1)?)
+        })
+    }
+
+    fn header(&self, begin: u32) -> Option<Header> {
+        let info = self.u32(begin.checked_add(4)?)?;
+        Some(Header {
+            name: self.u32(begin)?,
+            kind: (info >> 24) & 0x1f,
+            members: info & 0xffff,
+            has_bit_fields: info >> 31 == 1,
+            size: self.u32(begin.checked_add(8)?)?,
+        })
+    }
+
+    /// Where the type after this one begins.
+    fn end_of(&self, begin: u32) -> Option<u32> {
+        let Header { kind, members, .. } = self.header(begin)?;
+        let rest = match kind {
+            // Pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags.
+            2 | 7..=12 | 16 | 18 => 0,
+            // Integers, variables, declaration tags.
+            1 | 14 | 17 => 4,
+            // Arrays.
+            3 => 12,
+            // Enums, function prototypes.
+            6 | 13 => members * 8,
+            // Structs, unions, data sections, enums of 64 bits.
+            KIND_STRUCT | KIND_UNION | 15 | 19 => members * 12,
+            _ => return None,
+        };
+        begin.checked_add(12)?.checked_add(rest)
+    }
+
+    fn u32(&self, at: u32) -> Option<u32> {
+        u32_at(self.types, usize::try_from(at).ok()?)
+    }
+
+    fn is_named(&self, offset: u32, wanted: &str) -> bool {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.strings.get(offset..));
+        rest.and_then(|rest| rest.strip_prefix(wanted.as_bytes())).is_some_and(|rest| rest.first() == Some(&0))
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A kernel with `rw_semaphore` of 40 bytes and `task_struct` with an anonymous struct around two of its members.
+    pub(crate) fn small_kernel() -> Vec<u8> {
+        let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0";
+        let name = |text: &str| {
+            let with_end = [text.as_bytes(), b"\0"].concat();
+            let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
+            u32::try_from(at).unwrap()
+        };
+        let mut types: Vec<u32> = Vec::new();
+        // 1: int
+        types.extend([name("int"), 1 << 24, 4, 0x0100_0020]);
+        // 2: struct rw_semaphore { int count; } of 40 bytes
+        types.extend([name("rw_semaphore"), 4 << 24 | 1, 40, name("count"), 1, 0]);
+        // 3: the anonymous struct, with bit fields: start_boottime at 24
+        types.extend([0, 1 << 31 | 4 << 24 | 2, 32, name("flags"), 1, 1 << 24 | 3, name("start_boottime"), 1, 24 * 8]);
+        // 4: struct task_struct { int flags; struct { ... }; int group_leader; }
+        types.extend([
+            name("task_struct"),
+            4 << 24 | 3,
+            64,
+            name("flags"),
+            1,
+            0,
+            0,
+            3,
+            16 * 8,
+            name("group_leader"),
+            1,
+            48 * 8,
+        ]);
+        let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+        let mut file = MAGIC.to_ne_bytes().to_vec();
+        file.extend([1, 0]);
+        for word in [24, 0, length(&types), length(&types), length(strings)] {
+            file.extend(word.to_ne_bytes());
+        }
+        file.extend(types);
+        file.extend(strings);
+        file
+    }
+
+    #[test]
+    fn a_struct_has_its_size_and_its_members_their_offsets() {
+        let file = small_kernel();
+        let btf = Btf::parse(&file).unwrap();
+        assert_eq!(btf.size_of("rw_semaphore"), Ok(40));
+        assert_eq!(btf.offset_of("task_struct", "group_leader"), Ok(48));
+    }
+
+    #[test]
+    fn members_of_an_anonymous_struct_are_members_of_the_one_around_it() {
+        let file = small_kernel();
+        assert_eq!(Btf::parse(&file).unwrap().offset_of("task_struct", "start_boottime"), Ok(16 + 24));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let file = small_kernel();
+        let btf = Btf::parse(&file).unwrap();
+        assert_eq!(btf.size_of("mutex"), Err(BtfError::NoStruct("mutex")));
+        assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
+        // Not a prefix of a longer name.
+        assert_eq!(btf.size_of("task"), Err(BtfError::NoStruct("task")));
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_is_an_error_or_lacks_something_but_never_a_panic() {
+        let file = small_kernel();
+        for length in 0..file.len() {
+            if let Ok(btf) = Btf::parse(&file[..length]) {
+                panic!("{length} bytes of {} were accepted with {} types", file.len(), btf.begins.len());
+            }
+        }
+    }
+
+    #[test]
+    fn any_byte_may_be_wrong_without_a_panic_or_an_endless_search() {
+        let file = small_kernel();
+        for at in 0..file.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut broken = file.clone();
+                broken[at] = value;
+                if let Ok(btf) = Btf::parse(&broken) {
+                    let _ = (btf.size_of("rw_semaphore"), btf.offset_of("task_struct", "start_boottime"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_anonymous_struct_that_holds_itself_ends_the_search() {
+        let mut file = small_kernel();
+        // The type of task_struct's anonymous member becomes task_struct itself, whose own name then says otherwise for `mm`.
+        let at = 24 + 16 + 24 + 36 + 12 + 12 + 4;
+        assert_eq!(u32_at(&file, at), Some(3));
+        file[at..at + 4].copy_from_slice(&4u32.to_ne_bytes());
+        let btf = Btf::parse(&file).unwrap();
+        assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
+    }
+
+    #[test]
+    fn this_machines_kernel_can_be_read_if_it_has_btf() {
+        let Ok(file) = std::fs::read("/sys/kernel/btf/vmlinux") else {
+            println!("skipped: this kernel shows no BTF");
+            return;
+        };
+        let btf = Btf::parse(&file).unwrap();
+        assert!(btf.size_of("rw_semaphore").unwrap() >= 24);
+        assert!(btf.offset_of("task_struct", "group_leader").unwrap() > 0);
+        assert!(btf.offset_of("task_struct", "start_boottime").unwrap() > 0);
+    }
+}

@@ -1,0 +1,308 @@
+//! The driver families: which layout belongs to which driver version.
+
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
+
+use abi::{
+    Layout,
+    layout::{EVENT_DATA_MAX, FAMILIES_JSON, FAULT_ENTRY_MAX},
+};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::btf::{Btf, BtfError};
+
+/// The driver's GPU ids end here up to 545: `UVM_PARENT_ID_MAX_GPUS`.
+const GPU_MAX_TO_545: u32 = 32;
+/// And here from 550 on, where a GPU has eight ids for its MIG instances: `UVM_ID_MAX_PROCESSORS - 1`.
+const GPU_MAX_FROM_550: u32 = 256;
+
+/// The six families are compiled in, so that only a mistake of ours can make reading them fail.
+#[derive(Debug, Error)]
+pub enum TableError {
+    /// Not JSON, or of another shape.
+    #[error("the table of driver layouts cannot be read: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A value is missing or makes no sense.
+    #[error("the table of driver layouts lacks {family}/{key}, or has it wrong")]
+    Value {
+        /// In which family.
+        family: String,
+        /// Which value.
+        key: String,
+    },
+}
+
+/// Every family known.
+#[derive(Debug)]
+pub struct Families(Vec<Family>);
+
+/// Driver versions with one layout.
+#[derive(Clone, Debug)]
+pub struct Family {
+    majors: RangeInclusive<u32>,
+    /// Complete but for what depends on the kernel.
+    layout: Layout,
+    /// `UVM_PERF_EVENT_COUNT`: the events structure has that many list heads before the pointer to the VA space.
+    event_count: u32,
+}
+
+/// What depends on the kernel and not on the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelNumbers {
+    rw_semaphore_size: u32,
+    task_group_leader: u32,
+    task_start_boottime: u32,
+    page_size: u64,
+}
+
+impl Families {
+    /// The table of [`abi::layout`].
+    ///
+    /// # Errors
+    /// If the table has a mistake.
+    pub fn known() -> Result<Self, TableError> {
+        #[derive(Deserialize)]
+        struct Entry {
+            values: BTreeMap<String, serde_json::Value>,
+        }
+        let table: BTreeMap<String, Entry> = serde_json::from_str(FAMILIES_JSON)?;
+        let mut families = table
+            .into_iter()
+            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family())
+            .collect::<Result<Vec<_>, _>>()?;
+        families.sort_by_key(|family| *family.majors.start());
+        Ok(Self(families))
+    }
+
+    /// The family of a driver version such as `550.163.01`.
+    #[must_use]
+    pub fn of(&self, version: &str) -> Option<&Family> {
+        let major: u32 = version.trim().split('.').next()?.parse().ok()?;
+        self.0.iter().find(|family| family.majors.contains(&major))
+    }
+
+    /// Every family, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Family> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, family) in self.0.iter().enumerate() {
+            write!(f, "{}{family}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.majors.start(), self.majors.end());
+        if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
+    }
+}
+
+impl Family {
+    /// The layout for this family on a kernel.
+    #[must_use]
+    pub const fn layout(&self, kernel: &KernelNumbers) -> Layout {
+        let list_head_size = 16;
+        Layout {
+            events_va_space: kernel.rw_semaphore_size + self.event_count * list_head_size,
+            migration_max_bytes: kernel.block_max_bytes(),
+            task_group_leader: kernel.task_group_leader,
+            task_start_boottime: kernel.task_start_boottime,
+            ..self.layout
+        }
+    }
+
+    /// Whether procfs names GPUs by eight ids each while events use one each.
+    pub(crate) fn procfs_ids_are_eightfold(&self) -> bool {
+        self.layout.gpu_max == GPU_MAX_TO_545
+    }
+}
+
+impl KernelNumbers {
+    /// From the kernel's own types, and the size of its pages.
+    pub(crate) fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
+        Ok(Self {
+            rw_semaphore_size: btf.size_of("rw_semaphore")?,
+            task_group_leader: btf.offset_of("task_struct", "group_leader")?,
+            task_start_boottime: btf.offset_of("task_struct", "start_boottime")?,
+            page_size,
+        })
+    }
+
+    /// 2 MiB blocks; where pages are larger than 4 KiB, ordinary memory is copied by 512 of them.
+    const fn block_max_bytes(&self) -> u32 {
+        match self.page_size {
+            0x1_0000 => 512 * 0x1_0000,
+            _ => 2 << 20,
+        }
+    }
+}
+
+/// One family's entry of the table.
+struct Values<'a> {
+    family: &'a str,
+    values: &'a BTreeMap<String, serde_json::Value>,
+}
+
+impl Values<'_> {
+    fn family(&self) -> Result<Family, TableError> {
+        let majors = self.majors().ok_or_else(|| self.wrong("its name"))?;
+        // "357:4": the field begins at bit 357 of the structure and has 4 bits.
+        let access_bits = "fbe.fault_access_type(bit:n)";
+        let (access_bit, access_width) = self
+            .values
+            .get(access_bits)
+            .and_then(serde_json::Value::as_str)
+            .and_then(|text| text.split_once(':'))
+            .and_then(|(bit, width)| Some((bit.parse::<u32>().ok()?, width.parse::<u32>().ok()?)))
+            .ok_or_else(|| self.wrong(access_bits))?;
+        let layout = Layout {
+            event_fault: self.number("enum.UVM_PERF_EVENT_FAULT")?,
+            event_migration: self.number("enum.UVM_PERF_EVENT_MIGRATION")?,
+            event_size: self.within("evd.size", EVENT_DATA_MAX)?,
+            fault_processor: self.number("fault.proc_id")?,
+            fault_entry: self.number("fault.gpu.buffer_entry")?,
+            fault_is_duplicate: self.number("fault.gpu.is_duplicate")?,
+            fault_is_write: self.number("fault.cpu.is_write")?,
+            migration_dst: self.number("mig.dst")?,
+            migration_src: self.number("mig.src")?,
+            migration_address: self.number("mig.address")?,
+            migration_bytes: self.number("mig.bytes")?,
+            migration_cause: self.number("mig.cause")?,
+            entry_size: self.within("fbe.size", FAULT_ENTRY_MAX)?,
+            entry_address: self.number("fbe.fault_address")?,
+            entry_access: access_bit / 32 * 4,
+            entry_access_shift: access_bit % 32,
+            entry_access_bits: access_width,
+            entry_va_space: self.number("fbe.va_space")?,
+            entry_access_mask: self.number("fbe.access_type_mask")?,
+            entry_instances: self.number("fbe.num_instances")?,
+            gpu_max: if *majors.start() < 550 { GPU_MAX_TO_545 } else { GPU_MAX_FROM_550 },
+            ..Layout::default()
+        };
+        Ok(Family { majors, layout, event_count: self.number("enum.UVM_PERF_EVENT_COUNT")? })
+    }
+
+    /// `L1_530_545` is 530 to 545, `L3_560` is 560.
+    fn majors(&self) -> Option<RangeInclusive<u32>> {
+        let mut numbers = self.family.split('_').skip(1).map(|text| text.parse::<u32>().ok());
+        let first = numbers.next()??;
+        let last = numbers.next().unwrap_or(Some(first))?;
+        Some(first..=last)
+    }
+
+    fn number(&self, key: &str) -> Result<u32, TableError> {
+        let value = self.values.get(key).and_then(serde_json::Value::as_u64);
+        value.and_then(|value| u32::try_from(value).ok()).ok_or_else(|| self.wrong(key))
+    }
+
+    fn within(&self, key: &str, max: usize) -> Result<u32, TableError> {
+        let value = self.number(key)?;
+        if usize::try_from(value).is_ok_and(|value| value <= max) { Ok(value) } else { Err(self.wrong(key)) }
+    }
+
+    fn wrong(&self, key: &str) -> TableError {
+        TableError::Value { family: self.family.to_owned(), key: key.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::btf::tests::small_kernel;
+
+    fn layout_of(version: &str) -> Layout {
+        let file = small_kernel();
+        let kernel = KernelNumbers::from_btf(&Btf::parse(&file).unwrap(), 4096).unwrap();
+        Families::known().unwrap().of(version).unwrap().layout(&kernel)
+    }
+
+    #[test]
+    fn a_version_belongs_to_the_family_of_its_major_number() {
+        let families = Families::known().unwrap();
+        for (version, family) in [
+            ("515.105.01", "515-525"),
+            ("525.147.05", "515-525"),
+            ("535.261.03", "530-545"),
+            ("550.163.01", "550-555"),
+            ("560.35.03", "560"),
+            ("570.211.01", "565-575"),
+            ("580.159.04\n", "580-595"),
+            ("595.45.04", "580-595"),
+        ] {
+            assert_eq!(families.of(version).unwrap().to_string(), family, "{version}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_has_no_family() {
+        let families = Families::known().unwrap();
+        for version in ["470.256.02", "526.1", "600.1", "", "five", "-550.1"] {
+            assert!(families.of(version).is_none(), "{version}");
+        }
+    }
+
+    #[test]
+    fn the_supported_versions_can_be_listed() {
+        let list = Families::known().unwrap().to_string();
+        assert_eq!(list, "515-525, 530-545, 550-555, 560, 565-575, 580-595");
+    }
+
+    #[test]
+    fn every_field_of_a_family_lies_within_its_structure() {
+        for family in Families::known().unwrap().iter() {
+            let layout = family.layout;
+            for (field, size) in [
+                (layout.fault_processor, 4),
+                (layout.fault_entry, 8),
+                (layout.fault_is_duplicate, 1),
+                (layout.fault_is_write, 1),
+                (layout.migration_dst, 4),
+                (layout.migration_src, 4),
+                (layout.migration_address, 8),
+                (layout.migration_bytes, 8),
+                (layout.migration_cause, 4),
+            ] {
+                assert!(field % size == 0 && field + size <= layout.event_size, "{family} {field}");
+            }
+            for (field, size) in [
+                (layout.entry_address, 8),
+                (layout.entry_access, 4),
+                (layout.entry_va_space, 8),
+                (layout.entry_access_mask, 4),
+                (layout.entry_instances, 2),
+            ] {
+                assert!(field % size == 0 && field + size <= layout.entry_size, "{family} {field}");
+            }
+            assert!(layout.entry_access_shift + layout.entry_access_bits <= 32, "{family}");
+        }
+    }
+
+    #[test]
+    fn the_pointer_to_the_va_space_lies_after_the_lock_and_a_list_for_each_event() {
+        // 40 bytes of rw_semaphore, as on common distributions' kernels: 184 was seen on 550.163.01.
+        assert_eq!(layout_of("550.163.01").events_va_space, 184);
+        assert_eq!(layout_of("525.147.05").events_va_space, 168);
+    }
+
+    #[test]
+    fn the_access_type_lies_beside_the_fault_type_which_grew_a_bit_with_560() {
+        let access = |version| {
+            let Layout { entry_access, entry_access_shift, entry_access_bits, .. } = layout_of(version);
+            (entry_access, entry_access_shift, entry_access_bits)
+        };
+        assert_eq!(access("550.163.01"), (44, 5, 4));
+        assert_eq!(access("560.35.03"), (44, 6, 4));
+    }
+
+    #[test]
+    fn gpu_ids_leave_room_for_mig_instances_from_550_on() {
+        assert_eq!(layout_of("535.261.03").gpu_max, 32);
+        assert_eq!(layout_of("550.163.01").gpu_max, 256);
+    }
+}

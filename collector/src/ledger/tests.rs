@@ -1,0 +1,246 @@
+use super::*;
+
+const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
+const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
+const RETENTION: Duration = Duration::from_mins(5);
+
+fn ledger() -> Ledger {
+    Ledger::new(RETENTION, 3)
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn named(name: &str) -> Identity {
+    Identity { name: name.to_owned(), uid: 1000, cgroup: None, started: None }
+}
+
+fn count(ledger: &mut Ledger, generation: Generation, gpu: u32, kind: Kind, detail: u16, events: u64, amount: u64) {
+    ledger.count(CountKey { generation, gpu, kind: kind as u16, detail }, Tally { events, amount });
+}
+
+fn processes(ledger: &Ledger) -> Vec<Process> {
+    ledger.totals(|_| None).0
+}
+
+fn totals(ledger: &Ledger) -> Counts {
+    ledger.totals(|_| None).1
+}
+
+/// A process with a VA space that has seen so many CPU faults.
+fn with_cpu_faults(ledger: &mut Ledger, process: ProcessId, generation: Generation, faults: u64) {
+    ledger.registered(generation, process, named("app"));
+    count(ledger, generation, 0, Kind::CpuFault, 0, faults, 0);
+}
+
+#[test]
+fn each_kind_of_count_becomes_the_counter_that_it_is() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 9, Kind::GpuFault, 2, 10, 30);
+    count(&mut ledger, 1, 9, Kind::GpuFaultDuplicate, 2, 1, 4);
+    count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
+    count(&mut ledger, 1, 0, Kind::CpuFault, 1, 6, 0);
+    count(&mut ledger, 1, 9, Kind::CopyHtod, 0, 1, 4096);
+    count(&mut ledger, 1, 9, Kind::CopyDtoh, 4, 1, 8192);
+    count(&mut ledger, 1, 9, Kind::CopyDtod, 6, 1, 65536);
+    count(&mut ledger, 1, 0, Kind::CopyHost, 6, 1, 4096);
+
+    let [process] = &processes(&ledger)[..] else { panic!() };
+    let gpu = &process.gpus[&9];
+    // A fault on a page served already is a fault as any other.
+    assert_eq!((gpu.fault_entries[Access::Write], gpu.fault_instances[Access::Write]), (11, 34));
+    assert_eq!((gpu.fault_entries.total(), gpu.fault_instances.total()), (11, 34));
+    assert_eq!((process.host.cpu_read_faults, process.host.cpu_write_faults), (5, 6));
+    assert_eq!((gpu.bytes_htod[Cause::Fault], gpu.bytes_htod.total()), (4096, 4096));
+    assert_eq!((gpu.bytes_dtoh[Cause::Eviction], gpu.bytes_dtoh.total()), (8192, 8192));
+    assert_eq!((gpu.bytes_dtod[Cause::Api], gpu.bytes_dtod.total()), (65536, 65536));
+    // Copies within the host's memory are in no counter.
+    assert_eq!(process.gpus.len(), 1);
+    assert_eq!(process.host.bytes_htod.total() + process.host.bytes_dtoh.total() + process.host.bytes_dtod.total(), 0);
+}
+
+#[test]
+fn the_drivers_nine_causes_fall_into_ours() {
+    let causes: Vec<_> = (0..=9).map(cause).collect();
+    let api = Cause::Api;
+    assert_eq!(
+        causes,
+        [
+            Cause::Fault,
+            Cause::Fault,
+            Cause::AccessCounter,
+            Cause::TreePrefetch,
+            Cause::Eviction,
+            api,
+            api,
+            api,
+            api,
+            Cause::Other
+        ]
+    );
+}
+
+#[test]
+fn counts_are_absolute_so_reading_twice_counts_once() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
+    assert_eq!(processes(&ledger)[0].host.cpu_faults(), 5);
+}
+
+#[test]
+fn several_va_spaces_of_a_process_sum_up() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    with_cpu_faults(&mut ledger, PROCESS, 2, 4);
+    with_cpu_faults(&mut ledger, OTHER, 3, 5);
+    let faults: Vec<_> = processes(&ledger).iter().map(|process| (process.id, process.host.cpu_faults())).collect();
+    assert_eq!(faults, [(PROCESS, 7), (OTHER, 5)]);
+    assert_eq!(totals(&ledger).host.cpu_faults(), 12);
+}
+
+#[test]
+fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    with_cpu_faults(&mut ledger, PROCESS, 2, 4);
+    ledger.destroyed(1, 0, at(10));
+    assert_eq!(processes(&ledger)[0].ended, None);
+    ledger.destroyed(2, 0, at(20));
+    assert_eq!(ledger.closing().len(), 2);
+    // The last reading, and what follows it.
+    count(&mut ledger, 2, 0, Kind::CpuFault, 0, 6, 0);
+    ledger.close(1);
+    ledger.close(2);
+    assert!(ledger.closing().is_empty());
+    let [process] = &processes(&ledger)[..] else { panic!() };
+    assert_eq!((process.ended, process.host.cpu_faults()), (Some(at(20)), 9));
+}
+
+#[test]
+fn a_process_that_opens_the_driver_again_has_not_ended() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.destroyed(1, 0, at(10));
+    ledger.close(1);
+    with_cpu_faults(&mut ledger, PROCESS, 2, 4);
+    let [process] = &processes(&ledger)[..] else { panic!() };
+    assert_eq!((process.ended, process.host.cpu_faults()), (None, 7));
+}
+
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.destroyed(1, 0, at(10));
+    let successor = ProcessId { start_ticks: 99, ..PROCESS };
+    with_cpu_faults(&mut ledger, successor, 2, 4);
+    let faults: Vec<_> = processes(&ledger).iter().map(|process| (process.id, process.host.cpu_faults())).collect();
+    assert_eq!(faults, [(PROCESS, 3), (successor, 4)]);
+}
+
+#[test]
+fn sums_never_go_back_when_a_process_is_forgotten() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    ledger.destroyed(1, 2, at(10));
+    ledger.close(1);
+    let before = totals(&ledger);
+    assert_eq!(
+        (before.host.cpu_faults(), before.gpus[&1].bytes_htod.total(), before.host.dropped_events),
+        (3, 4096, 2)
+    );
+
+    ledger.forget(at(10) + RETENTION - Duration::from_secs(1));
+    assert_eq!(processes(&ledger).len(), 1);
+    ledger.forget(at(10) + RETENTION);
+    assert_eq!(processes(&ledger), []);
+    assert_eq!(totals(&ledger), before);
+}
+
+#[test]
+fn of_too_many_ended_processes_the_oldest_are_forgotten() {
+    let mut ledger = ledger();
+    for number in 0..5 {
+        let process = ProcessId { pid: 100 - number, start_ticks: 1 };
+        with_cpu_faults(&mut ledger, process, number.into(), 1);
+        ledger.destroyed(number.into(), 0, at(10 + u64::from(number)));
+        ledger.close(number.into());
+    }
+    with_cpu_faults(&mut ledger, OTHER, 9, 1);
+    ledger.forget(at(20));
+    let pids: Vec<_> = processes(&ledger).iter().map(|process| process.id.pid).collect();
+    assert_eq!(pids, [96, 97, 98, 200]);
+    assert_eq!(totals(&ledger).host.cpu_faults(), 6);
+}
+
+#[test]
+fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    assert_eq!(ledger.running(), [PROCESS]);
+    ledger.seen(PROCESS, None, at(10));
+    assert_eq!(ledger.running(), []);
+    assert_eq!(processes(&ledger)[0].ended, Some(at(10)));
+    // It is forgotten; what its VA space goes on to count is in the sums.
+    ledger.forget(at(10) + RETENTION);
+    count(&mut ledger, 1, 0, Kind::CpuFault, 0, 8, 0);
+    assert_eq!(processes(&ledger), []);
+    assert_eq!(totals(&ledger).host.cpu_faults(), 8);
+    ledger.destroyed(1, 0, at(1000));
+    ledger.close(1);
+    assert_eq!(totals(&ledger).host.cpu_faults(), 8);
+}
+
+#[test]
+fn what_proc_says_later_replaces_what_it_said_first() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("sh"));
+    ledger.seen(PROCESS, Some(named("python")), at(10));
+    assert_eq!(processes(&ledger)[0].name, "python");
+    assert_eq!(processes(&ledger)[0].ended, None);
+}
+
+#[test]
+fn counts_that_come_before_the_record_of_their_va_space_find_their_process() {
+    let mut ledger = ledger();
+    count(&mut ledger, 1, 0, Kind::CpuFault, 1, 2, 0);
+    assert_eq!(totals(&ledger).host.cpu_faults(), 2);
+    ledger.registered(1, PROCESS, named("app"));
+    assert_eq!(processes(&ledger)[0].host.cpu_faults(), 2);
+    assert_eq!(totals(&ledger).host.cpu_faults(), 2);
+}
+
+#[test]
+fn events_that_were_lost_for_want_of_room_show_at_their_process() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.lost(1, 2);
+    assert_eq!(processes(&ledger)[0].total().dropped_events, 2);
+    ledger.destroyed(1, 5, at(10));
+    ledger.close(1);
+    assert_eq!(processes(&ledger)[0].total().dropped_events, 5);
+}
+
+#[test]
+fn when_the_driver_goes_every_process_ends_and_generations_may_come_again() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.close_all(Some(at(10)));
+    assert_eq!(processes(&ledger)[0].ended, Some(at(10)));
+    with_cpu_faults(&mut ledger, OTHER, 1, 4);
+    let faults: Vec<_> = processes(&ledger).iter().map(|process| (process.id, process.host.cpu_faults())).collect();
+    assert_eq!(faults, [(PROCESS, 3), (OTHER, 4)]);
+}
+
+#[test]
+fn when_only_the_probes_go_processes_go_on() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.close_all(None);
+    let [process] = &processes(&ledger)[..] else { panic!() };
+    assert_eq!((process.ended, process.host.cpu_faults()), (None, 3));
+}

@@ -1,0 +1,89 @@
+//! What the probes share with user space. Names are those of `abi::names`.
+
+use abi::{CountKey, Layout, Lifecycle, LostReason, Probe, SelfTest, Tally, count::Space};
+use aya_ebpf::{
+    macros::map,
+    maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
+};
+
+/// Filled in by the loader before the programs are verified, and read-only from then on.
+// SAFETY: integers only, for which zero is a value.
+#[unsafe(no_mangle)]
+pub static LAYOUT: Layout = unsafe { core::mem::zeroed() };
+
+/// Reads a field of [`LAYOUT`]. Field by field, so that the verifier sees each as a constant.
+macro_rules! layout {
+    ($field:ident) => {{
+        let field = &raw const $crate::maps::LAYOUT.$field;
+        // SAFETY: a field of a static that nothing writes while programs run. Volatile, or the compiler would fold in the zeroes.
+        unsafe { field.read_volatile() }
+    }};
+}
+pub(crate) use layout;
+
+/// Living VA spaces by address. 16 bytes each; a node has one a CUDA process, and few have a thousand.
+#[map]
+pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
+
+/// Counts of living VA spaces; user space removes those of a generation that is gone. The loader sets the capacity by the number of
+/// CPUs: each entry holds 16 bytes for each of them, allocated up front, because nothing may be allocated in a probe.
+#[map]
+pub static COUNTS: PerCpuHashMap<CountKey, Tally> = PerCpuHashMap::with_max_entries(4096, 0);
+
+/// Thread to the VA space that it is destroying: the return probe does not see the argument.
+#[map]
+pub static TEARDOWNS: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
+
+/// VA spaces made and destroyed: 4,600 records between two readings of user space, which is woken by each.
+#[map]
+pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+
+/// Each CPU's part of the generations, so that they are unique without an atomic operation.
+#[map]
+pub static GENERATIONS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+#[map]
+static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(LostReason::COUNT, 0);
+
+#[map]
+static SELF_TESTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(SelfTest::COUNT, 0);
+
+#[map]
+static HITS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Probe::COUNT, 0);
+
+/// Counts a run of a probe.
+#[inline(always)]
+pub fn hit(probe: Probe) {
+    increment(&HITS, probe as u32);
+}
+
+/// Counts an event that could not be counted.
+#[inline(always)]
+pub fn lose(reason: LostReason) {
+    increment(&LOST, reason as u32);
+}
+
+/// Counts an event that contradicts the layout.
+#[inline(always)]
+pub fn fail(test: SelfTest) {
+    lose(LostReason::SelfTest);
+    increment(&SELF_TESTS, test as u32);
+}
+
+/// Tells user space about a VA space, or counts that there was no room.
+#[inline(always)]
+pub fn tell(record: &Lifecycle) {
+    if LIFECYCLES.output::<Lifecycle>(record, 0).is_err() {
+        lose(LostReason::RingFull);
+    }
+}
+
+/// Adds one to this CPU's element, and returns the sum.
+#[inline(always)]
+pub fn increment(array: &PerCpuArray<u64>, index: u32) -> u64 {
+    let Some(element) = array.get_ptr_mut(index) else { return 0 };
+    // SAFETY: a valid element of this CPU's array, and probes do not interrupt each other on one CPU.
+    let element = unsafe { &mut *element };
+    *element += 1;
+    *element
+}

@@ -1,0 +1,79 @@
+//! Reading the memory of the driver and of the kernel.
+
+use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
+
+use crate::maps::layout;
+
+/// The driver's memory could not be read, or the layout is not one that can be read with.
+pub struct Unreadable;
+
+/// Reads a value of the driver's at an address.
+#[inline(always)]
+pub fn driver<T: Copy>(address: u64) -> Result<T, Unreadable> {
+    let mut value = core::mem::MaybeUninit::<T>::zeroed();
+    copy(value.as_mut_ptr().cast(), size_of::<T>() as u32, address)?;
+    // SAFETY: zeroed, then filled; T is an integer in all uses.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Reads a value of the kernel's at an address.
+#[inline(always)]
+pub fn kernel<T: Copy>(address: u64) -> Result<T, Unreadable> {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(address as *const T) }.map_err(|_| Unreadable)
+}
+
+/// A copy of one of the driver's structures, of at most `8 * WORDS` bytes.
+pub struct Copied<const WORDS: usize>([u64; WORDS]);
+
+impl<const WORDS: usize> Copied<WORDS> {
+    /// Copies `size` bytes from an address.
+    #[inline(always)]
+    pub fn from(address: u64, size: u32) -> Result<Self, Unreadable> {
+        if size as usize > size_of::<Self>() {
+            return Err(Unreadable);
+        }
+        let mut words = [0; WORDS];
+        copy(words.as_mut_ptr().cast(), size, address)?;
+        Ok(Self(words))
+    }
+
+    /// The field at an offset. The checks are done by the verifier, which knows offsets from the layout as constants.
+    #[inline(always)]
+    pub fn field<T: Copy>(&self, offset: u32) -> Result<T, Unreadable> {
+        let offset = offset as usize;
+        if !offset.is_multiple_of(align_of::<T>()) || offset + size_of::<T>() > size_of::<Self>() {
+            return Err(Unreadable);
+        }
+        // SAFETY: inside the structure, as just checked.
+        let field = unsafe { self.0.as_ptr().cast::<u8>().add(offset) };
+        // SAFETY: aligned, as just checked, and T is an integer in all uses.
+        Ok(unsafe { field.cast::<T>().read() })
+    }
+}
+
+/// Adds one to a value that other CPUs change too.
+///
+/// # Safety
+/// The pointer must be one into a map's value that the verifier accepts, 8-byte aligned.
+#[inline(always)]
+pub unsafe fn add_one_atomically(value: *mut u64) {
+    // Core has no read-modify-write on this target: the oldest kernels know this one instruction only.
+    // SAFETY: one atomic addition to the value pointed to.
+    unsafe {
+        core::arch::asm!("lock *(u64 *)({value} + 0) += {one}", value = in(reg) value, one = in(reg) 1u64, options(nostack));
+    }
+}
+
+#[inline(always)]
+fn copy(to: *mut core::ffi::c_void, size: u32, address: u64) -> Result<(), Unreadable> {
+    let from = address as *const core::ffi::c_void;
+    let status = if layout!(in_user_memory) == 0 {
+        // SAFETY: the helper checks the source; the callers' destinations hold `size` bytes.
+        unsafe { generated::bpf_probe_read_kernel(to, size, from) }
+    } else {
+        // SAFETY: as above.
+        unsafe { generated::bpf_probe_read_user(to, size, from) }
+    };
+    if status == 0 { Ok(()) } else { Err(Unreadable) }
+}

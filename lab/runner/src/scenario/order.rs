@@ -1,0 +1,95 @@
+//! In which order the elements of a pass are visited.
+
+use serde::{Deserialize, Serialize};
+
+/// An order over any number of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// First to last.
+    Sequential,
+    /// Each once, in an order that only depends on the seed and their number.
+    Random { seed: u64 },
+}
+
+impl Order {
+    /// The indices `0..count` in this order, without a table of them.
+    pub(crate) fn indices(self, count: u64) -> impl Iterator<Item = u64> + use<> {
+        let shuffle = match self {
+            Self::Sequential => None,
+            Self::Random { seed } => Some(Shuffle::new(seed, count)),
+        };
+        (0..count).map(move |at| shuffle.as_ref().map_or(at, |shuffle| shuffle.apply(at)))
+    }
+}
+
+/// A permutation of `0..count`: a Feistel network over the next even power of two, applied again while it leads outside.
+struct Shuffle {
+    count: u64,
+    half_bits: u32,
+    keys: [u64; 4],
+}
+
+impl Shuffle {
+    fn new(seed: u64, count: u64) -> Self {
+        let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+        let keys = [1, 2, 3, 4].map(|round: u64| mix(seed ^ mix(round)));
+        Self { count, half_bits: bits.div_ceil(2).max(1), keys }
+    }
+
+    fn apply(&self, at: u64) -> u64 {
+        let mask = (1 << self.half_bits) - 1;
+        let mut value = at;
+        // Ends: the network is a permutation of a set that holds `at`, so its cycle comes back below `count`.
+        loop {
+            let (mut left, mut right) = (value >> self.half_bits, value & mask);
+            for key in self.keys {
+                (left, right) = (right, left ^ (mix(right ^ key) & mask));
+            }
+            value = left << self.half_bits | right;
+            if value < self.count {
+                return value;
+            }
+        }
+    }
+}
+
+/// Spreads every bit of `value` over all of the result (the finaliser of `SplitMix64`).
+pub(crate) const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_order_visits_everything_once_whatever_the_count() {
+        for count in [0, 1, 2, 3, 4, 5, 63, 64, 65, 1000, 4096, 100_003] {
+            let mut visited: Vec<_> = Order::Random { seed: 7 }.indices(count).collect();
+            visited.sort_unstable();
+            assert!(visited.into_iter().eq(0..count), "{count}");
+        }
+    }
+
+    #[test]
+    fn random_order_depends_on_the_seed_alone() {
+        let order = |seed| Order::Random { seed }.indices(1000).collect::<Vec<_>>();
+        assert_eq!(order(7), order(7));
+        assert_ne!(order(7), order(8));
+    }
+
+    #[test]
+    fn random_order_leaves_few_neighbours_together() {
+        let order: Vec<_> = Order::Random { seed: 1 }.indices(10_000).collect();
+        let neighbours = order.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
+        assert!(neighbours < 20, "{neighbours} of 10,000 steps go to a neighbour");
+    }
+
+    #[test]
+    fn sequential_order_is_first_to_last() {
+        assert!(Order::Sequential.indices(5).eq(0..5));
+    }
+}

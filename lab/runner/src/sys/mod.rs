@@ -1,0 +1,55 @@
+//! The runner's only unsafe code: calls of the driver, and managed memory. What leaves this module is safe to use.
+//!
+//! * [`uvm`]: /dev/nvidia-uvm: a VA space, managed memory
+//! * [`counters`]: /dev/nvidia-uvm-tools: the driver's own counters of one process
+//! * [`swgpu`]: /dev/swgpu: the software GPU
+//! * [`process`]: names and signals
+#![expect(unsafe_code, reason = "ioctl and mmap of the driver; every other module of the runner is safe code")]
+
+pub(crate) mod counters;
+pub(crate) mod process;
+pub(crate) mod swgpu;
+pub(crate) mod uvm;
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::fd::AsRawFd,
+};
+
+use anyhow::Context;
+
+/// Identifies a GPU to the driver.
+pub(crate) type Uuid = [u8; 16];
+
+/// The parameter block of one request to a driver.
+///
+/// # Safety
+/// The type is `repr(C)`, has no padding that matters, and has the layout the driver reads and writes for `REQUEST`; and a pointer
+/// in it is to memory that outlives the driver's use of it.
+unsafe trait Request {
+    const REQUEST: libc::Ioctl;
+    /// What the request is called, for messages.
+    const NAME: &str;
+}
+
+fn open(path: &str) -> anyhow::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path).with_context(|| format!("cannot open {path}"))
+}
+
+/// Ask a driver, again while it asks to be asked again.
+fn ask<R: Request>(file: &File, request: &mut R) -> io::Result<()> {
+    loop {
+        // SAFETY: by the contract of Request, the driver finds at this address what it expects, and writes nothing beyond it.
+        let result = unsafe { libc::ioctl(file.as_raw_fd(), R::REQUEST, std::ptr::from_mut(request)) };
+        if result >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(error);
+        }
+        // nvidia-uvm refuses for the moment while the machine suspends.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,53 @@
+//! This process: its name, its parent, its signals.
+
+use std::{ffi::CString, io, mem::MaybeUninit};
+
+use anyhow::Context;
+
+/// Set the short name that `ps` and uvmd show; the kernel keeps 15 bytes of it.
+pub(crate) fn set_name(name: &str) -> anyhow::Result<()> {
+    let name = CString::new(name).context("a name with a NUL byte")?;
+    // SAFETY: the kernel copies at most 16 bytes of this NUL-terminated string.
+    let result = unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot set the process's name") }
+}
+
+/// Be killed when the process that started this one dies.
+pub(crate) fn die_with_parent() -> anyhow::Result<()> {
+    // SAFETY: takes a number, touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot follow the parent's death") }
+}
+
+/// SIGINT and SIGTERM, taken out of the way of everything else: of this process's threads, and of processes it starts from now on.
+pub(crate) struct StopSignals(libc::sigset_t);
+
+impl StopSignals {
+    /// Call before any thread is started.
+    pub(crate) fn block() -> anyhow::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: writes the set it is given.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: the set was made above.
+            unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+        }
+        // SAFETY: made above.
+        let set = unsafe { set.assume_init() };
+        // SAFETY: reads the set; the old mask is not asked for.
+        let result = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        if result == 0 {
+            Ok(Self(set))
+        } else {
+            Err(io::Error::from_raw_os_error(result)).context("cannot block signals")
+        }
+    }
+
+    /// Wait for one of them.
+    pub(crate) fn wait(&self) -> anyhow::Result<()> {
+        let mut signal = 0;
+        // SAFETY: reads the set and writes one int.
+        let result = unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };
+        if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)).context("cannot wait for signals") }
+    }
+}

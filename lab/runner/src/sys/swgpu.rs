@@ -1,0 +1,181 @@
+//! /dev/swgpu: what a program would ask of the CUDA driver. As in `lab/swgpu/swgpu_ioctl.h`.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, RawFd},
+};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use super::{Request, Uuid, ask, open};
+use crate::scenario::Kind;
+
+/// `_IOWR('G', number, T)`.
+#[expect(clippy::cast_possible_truncation, reason = "a parameter block is far smaller than the 14 bits of its size")]
+const fn iowr<T>(number: u32) -> libc::Ioctl {
+    (3 << 30 | (size_of::<T>() as u32) << 16 | (b'G' as u32) << 8 | number) as libc::Ioctl
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GpuAccess {
+    pub(crate) va: u64,
+    /// In for a write, out for a read.
+    pub(crate) value: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    gpu: u32,
+    gpu_count: u32,
+    memory_bytes: u64,
+    uuid: Uuid,
+    arch: [u8; 16],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawSpace {
+    gpu: u32,
+    client: u32,
+    va_space: u32,
+    channel: u32,
+}
+
+#[repr(C)]
+struct Run {
+    channel: u32,
+    kind: u32,
+    window: u32,
+    count: u32,
+    accesses: u64,
+    done: u32,
+    reserved: u32,
+}
+
+/// What the hardware saw since its module was loaded; `swgpu_ioctl.h` says what each is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct HardwareCounters {
+    #[serde(skip)]
+    gpu: u32,
+    #[serde(skip)]
+    reserved: u32,
+    pub(crate) fault_packets: u64,
+    pub(crate) fault_overflows: u64,
+    pub(crate) replays: u64,
+    pub(crate) cancels: u64,
+    pub(crate) copied_htod_bytes: u64,
+    pub(crate) copied_dtoh_bytes: u64,
+    pub(crate) copied_dtod_bytes: u64,
+    pub(crate) copied_other_bytes: u64,
+    pub(crate) accesses: u64,
+    pub(crate) remote_accesses: u64,
+    pub(crate) unknown_methods: u64,
+    pub(crate) errors: u64,
+    pub(crate) free_bytes: u64,
+}
+
+macro_rules! swgpu_requests {
+    ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
+        const _: () = assert!(size_of::<$params>() == $size);
+        // SAFETY: repr(C) with the fields of the header's struct; the only pointer is in Run, and is to memory that outlives the call.
+        unsafe impl Request for $params {
+            const REQUEST: libc::Ioctl = iowr::<$params>($number);
+            const NAME: &str = $name;
+        }
+    )*};
+}
+swgpu_requests! {
+    Info, 1, "SWGPU_IOC_INFO", 48;
+    RawSpace, 2, "SWGPU_IOC_SPACE", 16;
+    Run, 3, "SWGPU_IOC_RUN", 32;
+    HardwareCounters, 4, "SWGPU_IOC_COUNTERS", 112;
+}
+
+/// Accesses of one request at most; a longer kernel is cut, which only drains the window between two parts.
+pub(crate) const MAX_ACCESSES: usize = 1 << 16;
+
+/// The first GPU of the machine.
+pub(crate) struct Gpu {
+    file: File,
+    pub(crate) uuid: Uuid,
+    pub(crate) memory_bytes: u64,
+    /// The architecture it models.
+    pub(crate) arch: String,
+}
+
+impl Gpu {
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        let file = open("/dev/swgpu")?;
+        let mut info = Info::default();
+        ask(&file, &mut info).with_context(|| format!("{} failed", Info::NAME))?;
+        let arch: Vec<u8> = info.arch.into_iter().take_while(|byte| *byte != 0).collect();
+        let arch = String::from_utf8_lossy(&arch).into_owned();
+        Ok(Self { file, uuid: info.uuid, memory_bytes: info.memory_bytes, arch })
+    }
+
+    pub(crate) fn counters(&self) -> anyhow::Result<HardwareCounters> {
+        let mut counters = HardwareCounters::default();
+        ask(&self.file, &mut counters).with_context(|| format!("{} failed", HardwareCounters::NAME))?;
+        Ok(counters)
+    }
+
+    /// An address space and a channel for this process.
+    pub(crate) fn into_space(self) -> anyhow::Result<Space> {
+        let mut space = RawSpace::default();
+        ask(&self.file, &mut space).with_context(|| format!("{} failed", RawSpace::NAME))?;
+        Ok(Space { file: self.file, space })
+    }
+}
+
+/// A GPU address space and one channel, as long as it is not dropped.
+pub(crate) struct Space {
+    file: File,
+    space: RawSpace,
+}
+
+/// How the driver is told of a space.
+pub(super) struct SpaceHandles {
+    pub(super) client: u32,
+    pub(super) va_space: u32,
+    pub(super) channel: u32,
+}
+
+impl Space {
+    pub(super) fn rm_control_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub(super) fn handles(&self) -> SpaceHandles {
+        let RawSpace { gpu: _, client, va_space, channel } = self.space;
+        SpaceHandles { client, va_space, channel }
+    }
+
+    /// Run a kernel: the accesses in order, at most `window` of them waiting on a fault. Returns when all are done.
+    pub(crate) fn run(&self, kind: Kind, window: u32, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
+        for part in accesses.chunks_mut(MAX_ACCESSES) {
+            let count = u32::try_from(part.len()).context("too many accesses")?;
+            let kind = match kind {
+                Kind::Read => 0,
+                Kind::Write => 1,
+            };
+            let accesses = part.as_mut_ptr().expose_provenance() as u64;
+            let channel = self.space.channel;
+            let mut run = Run { channel, kind, window, count, accesses, done: 0, reserved: 0 };
+            match ask(&self.file, &mut run) {
+                Ok(()) if run.done == count => {}
+                Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                    let va = part.get(run.done as usize).map_or(0, |access| access.va);
+                    bail!("the driver cancelled the access number {} at {va:#x} as fatal", run.done)
+                }
+                Err(error) => return Err(io::Error::other(error)).with_context(|| format!("{} failed", Run::NAME)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! /dev/nvidia-uvm: a VA space with a GPU in it, and managed memory. Parameter blocks as in the driver's `uvm_ioctl.h`, which are the same
+//! in all versions from 515 to 595.
+
+use std::{fs::File, io, os::fd::AsRawFd, ptr::NonNull};
+
+use anyhow::{Context, bail};
+
+use super::{Request, Uuid, ask, open, swgpu};
+
+const NV_OK: u32 = 0;
+const NV_WARN_NOTHING_TO_DO: u32 = 0x0001_0006;
+
+#[repr(C)]
+#[derive(Default)]
+struct Initialize {
+    flags: u64,
+    status: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MmInitialize {
+    uvm_fd: i32,
+    status: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RegisterGpu {
+    uuid: Uuid,
+    numa_enabled: u8,
+    numa_node: i32,
+    rm_control_fd: i32,
+    client: u32,
+    partition: u32,
+    status: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RegisterGpuVaSpace {
+    uuid: Uuid,
+    rm_control_fd: i32,
+    client: u32,
+    va_space: u32,
+    status: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RegisterChannel {
+    uuid: Uuid,
+    rm_control_fd: i32,
+    client: u32,
+    channel: u32,
+    /// Where resources of the channel would be mapped; the software GPU's channels have none.
+    base: u64,
+    length: u64,
+    status: u32,
+}
+
+/// The numbers are not encoded with _IOC; sizes are checked against the driver's below.
+macro_rules! uvm_requests {
+    ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
+        const _: () = assert!(size_of::<$params>() == $size);
+        // SAFETY: repr(C) with the fields of the driver's struct of this name, and no pointers.
+        unsafe impl Request for $params {
+            const REQUEST: libc::Ioctl = $number;
+            const NAME: &str = $name;
+        }
+        impl Status for $params {
+            fn status(&self) -> u32 {
+                self.status
+            }
+        }
+    )*};
+}
+uvm_requests! {
+    Initialize, 0x3000_0001, "UVM_INITIALIZE", 16;
+    MmInitialize, 75, "UVM_MM_INITIALIZE", 8;
+    RegisterGpu, 37, "UVM_REGISTER_GPU", 40;
+    RegisterGpuVaSpace, 25, "UVM_REGISTER_GPU_VASPACE", 32;
+    RegisterChannel, 27, "UVM_REGISTER_CHANNEL", 56;
+}
+
+/// A parameter block with the driver's own result in it: the ioctl itself succeeds whenever the block could be copied.
+pub(super) trait Status {
+    fn status(&self) -> u32;
+}
+
+pub(super) fn call<R: Request + Status>(file: &File, mut request: R) -> anyhow::Result<()> {
+    ask(file, &mut request).with_context(|| format!("{} failed", R::NAME))?;
+    match request.status() {
+        NV_OK => Ok(()),
+        status => bail!("{} failed: the driver says {status:#x} (nvstatuscodes.h)", R::NAME),
+    }
+}
+
+/// A VA space of this process that has the GPU registered, and so keeps it in use.
+pub(crate) struct VaSpace {
+    pub(super) file: File,
+    /// Keeps the process's address space in use by the driver; without it no GPU can access memory.
+    mm: Option<File>,
+}
+
+impl VaSpace {
+    pub(crate) fn new(gpu: &Uuid) -> anyhow::Result<Self> {
+        let file = open("/dev/nvidia-uvm")?;
+        call(&file, Initialize::default())?;
+        let request = RegisterGpu { uuid: *gpu, rm_control_fd: -1, ..RegisterGpu::default() };
+        call(&file, request)?;
+        Ok(Self { file, mm: None })
+    }
+
+    /// Let the GPU access this process's managed memory through this address space and channel.
+    pub(crate) fn attach(&mut self, gpu: &Uuid, space: &swgpu::Space) -> anyhow::Result<()> {
+        // On a descriptor of its own: on the first, the driver takes it for granted and refuses the next call.
+        let mm = open("/dev/nvidia-uvm")?;
+        let mut request = MmInitialize { uvm_fd: self.file.as_raw_fd(), status: NV_OK };
+        ask(&mm, &mut request).context("UVM_MM_INITIALIZE failed")?;
+        if !matches!(request.status, NV_OK | NV_WARN_NOTHING_TO_DO) {
+            bail!("UVM_MM_INITIALIZE failed: the driver says {:#x}", request.status);
+        }
+        self.mm = Some(mm);
+        let (uuid, rm_control_fd) = (*gpu, space.rm_control_fd());
+        let swgpu::SpaceHandles { client, va_space, channel } = space.handles();
+        call(&self.file, RegisterGpuVaSpace { uuid, rm_control_fd, client, va_space, status: NV_OK })?;
+        call(&self.file, RegisterChannel { uuid, rm_control_fd, client, channel, ..RegisterChannel::default() })
+    }
+}
+
+/// Managed memory, as 8-byte words that other processors may change at any time.
+pub(crate) struct Managed {
+    base: NonNull<u64>,
+    words: usize,
+}
+
+impl Managed {
+    /// Make `bytes` of managed memory at `address`, which must be free and page-aligned: the driver wants the file's offset to be the address.
+    pub(crate) fn map(va_space: &VaSpace, address: u64, bytes: u64) -> anyhow::Result<Self> {
+        let about = || format!("cannot map {bytes} bytes of managed memory at {address:#x}");
+        let length = usize::try_from(bytes).with_context(about)?;
+        let wanted = usize::try_from(address).with_context(about)?;
+        let offset = libc::off_t::try_from(address).with_context(about)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+        let fd = va_space.file.as_raw_fd();
+        // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use changes.
+        let base =
+            unsafe { libc::mmap(std::ptr::without_provenance_mut(wanted), length, protection, flags, fd, offset) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).with_context(about);
+        }
+        let base = NonNull::new(base.cast::<u64>()).with_context(about)?;
+        Ok(Self { base, words: length / size_of::<u64>() })
+    }
+
+    fn word(&self, at: usize) -> NonNull<u64> {
+        assert!(at < self.words, "word {at} of {} words", self.words);
+        // SAFETY: `at` is within the mapping, which lasts as long as the process.
+        unsafe { self.base.add(at) }
+    }
+
+    /// Panics beyond the end.
+    pub(crate) fn read(&self, at: usize) -> u64 {
+        // SAFETY: within the mapping, aligned, and volatile since the GPU writes it; it does so only while a kernel runs.
+        unsafe { self.word(at).read_volatile() }
+    }
+
+    /// Panics beyond the end.
+    pub(crate) fn write(&mut self, at: usize, value: u64) {
+        // SAFETY: as in `read`, and nothing in this process holds a reference into the mapping.
+        unsafe { self.word(at).write_volatile(value) }
+    }
+}

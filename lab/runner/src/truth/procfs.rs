@@ -1,0 +1,209 @@
+//! /proc/driver/nvidia-uvm/gpus: what the driver counts for a GPU, over all processes, since its first user came. Needs the driver's
+//! module parameter `uvm_enable_debug_procfs=1`.
+
+use std::{
+    fmt::Write,
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+
+use crate::sys::Uuid;
+
+const GPUS: &str = "/proc/driver/nvidia-uvm/gpus";
+
+/// From `fault_stats` and `info`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GpuStats {
+    /// Replayable faults, each instance of a merged one.
+    pub(crate) replayable_faults: u64,
+    /// Of those, the ones that were not needed: more of a page in a batch, or raised again.
+    pub(crate) duplicates: u64,
+    pub(crate) non_replayable_faults: u64,
+    /// Pages copied to and from this GPU because of replayable faults, of CPUs too.
+    pub(crate) fault_pages_in: u64,
+    pub(crate) fault_pages_out: u64,
+    /// Pages copied to and from this GPU, whatever the cause.
+    pub(crate) pages_in: u64,
+    pub(crate) pages_out: u64,
+    /// Where the driver reads in the GPU's fault buffer, and where the GPU writes.
+    pub(crate) fault_get: u64,
+    pub(crate) fault_put: u64,
+}
+
+impl GpuStats {
+    /// Parse the two files.
+    fn parse(fault_stats: &str, info: &str) -> anyhow::Result<Self> {
+        let stats =
+            |section, field| field_of(fault_stats, section, field).with_context(|| format!("fault_stats: no {field}"));
+        let info = |field| field_of(info, "", field).with_context(|| format!("info: no {field}"));
+        Ok(Self {
+            replayable_faults: stats("", "replayable_faults")?,
+            duplicates: stats("", "duplicates")?,
+            non_replayable_faults: stats("", "non_replayable_faults")?,
+            fault_pages_in: stats("migrations:", "num_pages_in")?,
+            fault_pages_out: stats("migrations:", "num_pages_out")?,
+            pages_in: info("migrated_pages_in")?,
+            pages_out: info("migrated_pages_out")?,
+            fault_get: info("replayable_faults_get")?,
+            fault_put: info("replayable_faults_put")?,
+        })
+    }
+
+    /// What was counted since an earlier look. The fault buffer's pointers stay as they are.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            replayable_faults: self.replayable_faults - before.replayable_faults,
+            duplicates: self.duplicates - before.duplicates,
+            non_replayable_faults: self.non_replayable_faults - before.non_replayable_faults,
+            fault_pages_in: self.fault_pages_in - before.fault_pages_in,
+            fault_pages_out: self.fault_pages_out - before.fault_pages_out,
+            pages_in: self.pages_in - before.pages_in,
+            pages_out: self.pages_out - before.pages_out,
+            fault_get: self.fault_get,
+            fault_put: self.fault_put,
+        }
+    }
+
+    pub(crate) fn fault_buffer_is_empty(&self) -> bool {
+        self.fault_get == self.fault_put
+    }
+}
+
+/// The number behind `field`, in the first section of that title (`""`: anywhere). A line is `name   number (something)`.
+fn field_of(text: &str, section: &str, field: &str) -> Option<u64> {
+    let mut words = text.lines().skip_while(|line| !section.is_empty() && *line != section).map(str::split_whitespace);
+    words.find_map(|mut words| (words.next() == Some(field)).then(|| words.next())).flatten()?.parse().ok()
+}
+
+/// What the driver counts for a GPU now.
+pub(crate) fn read(uuid: &Uuid) -> anyhow::Result<GpuStats> {
+    let gpu = directory(Path::new(GPUS), uuid)?;
+    let missing = "is uvm_enable_debug_procfs=1 set?";
+    let fault_stats = read_file(&gpu.join("fault_stats")).with_context(|| missing.to_owned())?;
+    // 0: the GPU itself, not an instance of it.
+    let info = read_file(&gpu.join("0/info"))?;
+    GpuStats::parse(&fault_stats, &info).with_context(|| format!("{}: {missing}", gpu.display()))
+}
+
+/// Once more while the driver is too busy to answer.
+fn read_file(path: &Path) -> anyhow::Result<String> {
+    loop {
+        match fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(10)),
+            result => return result.with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+}
+
+/// The GPU's folder. Its prefix differs between versions of the driver: `UVM-GPU-` up to 560, then `GPU-`.
+fn directory(gpus: &Path, uuid: &Uuid) -> anyhow::Result<PathBuf> {
+    let suffix = format!("GPU-{}", text(uuid));
+    let entries = fs::read_dir(gpus).with_context(|| format!("cannot read {}", gpus.display()))?;
+    let found = entries.flatten().find(|entry| entry.file_name().to_string_lossy().ends_with(&suffix));
+    found.map(|entry| entry.path()).with_context(|| format!("{} has no {suffix}", gpus.display()))
+}
+
+fn text(uuid: &Uuid) -> String {
+    let mut text = String::new();
+    for (at, byte) in uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAULT_STATS: &str = "\
+replayable_faults      1234
+duplicates             34
+faults_by_access_type:
+  prefetch             0
+  read                 1000
+  write                234
+  atomic               0
+migrations:
+  num_pages_in         4096 (16 MB)
+  num_pages_out        512 (2 MB)
+replays:
+  start                17
+  start_ack_all        0
+non_replayable_faults  0
+faults_by_access_type:
+  read                 0
+  write                0
+  atomic               0
+faults_by_addressing:
+  virtual              0
+  physical             0
+migrations:
+  num_pages_in         77 (0 MB)
+  num_pages_out        78 (0 MB)
+";
+    const INFO: &str = "\
+GPU ID 1: Software GPU
+retained_count                         3
+replayable_faults_bh/cpu
+    cpu00                              12
+replayable_faults_get                  1234
+replayable_faults_put                  1240
+migrated_pages_in                      4097 (16 MB)
+migrated_pages_out                     1024 (4 MB)
+";
+
+    #[test]
+    fn statistics_are_read_from_their_section() {
+        let stats = GpuStats::parse(FAULT_STATS, INFO).unwrap();
+        let expected = GpuStats {
+            replayable_faults: 1234,
+            duplicates: 34,
+            non_replayable_faults: 0,
+            fault_pages_in: 4096,
+            fault_pages_out: 512,
+            pages_in: 4097,
+            pages_out: 1024,
+            fault_get: 1234,
+            fault_put: 1240,
+        };
+        assert_eq!(stats, expected);
+        assert!(!stats.fault_buffer_is_empty());
+    }
+
+    #[test]
+    fn what_was_before_is_taken_away() {
+        let before = GpuStats { replayable_faults: 1000, pages_out: 24, ..GpuStats::default() };
+        let since = GpuStats::parse(FAULT_STATS, INFO).unwrap().since(&before);
+        assert_eq!((since.replayable_faults, since.duplicates, since.pages_out), (234, 34, 1000));
+    }
+
+    #[test]
+    fn a_file_that_lacks_a_figure_is_refused_by_the_figures_name() {
+        // Without uvm_enable_debug_procfs the driver writes a short info.
+        let error = GpuStats::parse(FAULT_STATS, "GPU ID 1\nretained_count 3\n").unwrap_err();
+        assert_eq!(error.to_string(), "info: no migrated_pages_in");
+        for broken in ["", "duplicates", "replayable_faults x\n", "replayable_faults\n1234\n"] {
+            let error = GpuStats::parse(broken, INFO).unwrap_err();
+            assert_eq!(error.to_string(), "fault_stats: no replayable_faults", "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn a_gpus_folder_is_found_by_its_uuid_whatever_the_prefix() {
+        let gpus = std::env::temp_dir().join(format!("lab-runner-gpus-{}", std::process::id()));
+        let folder = gpus.join("UVM-GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+        fs::create_dir_all(&folder).unwrap();
+        let uuid = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        assert_eq!(directory(&gpus, &uuid).unwrap(), folder);
+        assert!(directory(&gpus, &[9; 16]).unwrap_err().to_string().contains("has no GPU-09090909-"));
+        fs::remove_dir_all(gpus).unwrap();
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include <linux/kernel.h>
+#include <linux/string.h>
+
+#include "arch.h"
+#include "mmu.h"
+
+#include "nvidia-uvm/clc56f.h"
+#include "nvidia-uvm/clc6b5.h"
+#include "nvidia-uvm/clc86f.h"
+#include "nvidia-uvm/clc8b5.h"
+#include "nvidia-uvm/ctrl2080mc.h"
+
+/* The dev_fault.h of the architectures define the same names, so that only one could be included: hence the numbers. */
+static const struct swgpu_arch archs[] = {
+    {
+        .name = "hopper",
+        .product_name = "Software GPU (GH100)",
+        .architecture = NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GH100,
+        .host_class = HOPPER_CHANNEL_GPFIFO_A,
+        .ce_class = HOPPER_DMA_COPY_A,
+        .graphics_mmu_engine_id = 384,
+        .mmu = &mmu_ver3,
+        .gpfifo_extended_base = true,
+        .ce_scrubber = true,
+    },
+    {
+        .name = "ampere",
+        .product_name = "Software GPU (GA100)",
+        .architecture = NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GA100,
+        .host_class = AMPERE_CHANNEL_GPFIFO_A,
+        .ce_class = AMPERE_DMA_COPY_A,
+        .graphics_mmu_engine_id = 64,
+        .mmu = &mmu_ver2,
+    },
+};
+
+const struct swgpu_arch *swgpu_arch_find(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < ARRAY_SIZE(archs); i++) {
+        if (!strcmp(archs[i].name, name))
+            return &archs[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * /dev/swgpu: see swgpu_ioctl.h. Each open file is a client with its own address spaces, each with one channel.
+ */
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "program.h"
+#include "space.h"
+#include "swgpu.h"
+
+struct client {
+    u32 handle;
+    struct mutex lock;            /* covers spaces */
+    struct list_head spaces;      /* struct client_space */
+};
+
+struct client_space {
+    struct list_head node;
+    struct gpu_space *space;
+    u32 space_handle;
+    struct user_channel *channel;
+};
+
+static int swgpu_open(struct inode *inode, struct file *file)
+{
+    struct client *client = kzalloc(sizeof(*client), GFP_KERNEL);
+
+    if (!client)
+        return -ENOMEM;
+    mutex_init(&client->lock);
+    INIT_LIST_HEAD(&client->spaces);
+    client->handle = handle_create(HANDLE_CLIENT, 0, client);
+    if (!client->handle) {
+        kfree(client);
+        return -ENOMEM;
+    }
+    file->private_data = client;
+    return 0;
+}
+
+/* The driver may hold the space and the channel longer: it has its own references. */
+static void destroy_space(struct client_space *owned)
+{
+    if (owned->channel) {
+        handle_destroy(owned->channel->handle);
+        user_channel_set_state(owned->channel, CHANNEL_STOPPED);
+        user_channel_put(owned->channel);
+    }
+    handle_destroy(owned->space_handle);
+    space_put(owned->space);
+    kfree(owned);
+}
+
+static int swgpu_release(struct inode *inode, struct file *file)
+{
+    struct client *client = file->private_data;
+    struct client_space *owned, *next;
+
+    list_for_each_entry_safe(owned, next, &client->spaces, node)
+        destroy_space(owned);
+    handle_destroy(client->handle);
+    kfree(client);
+    return 0;
+}
+
+static struct swgpu *gpu_at(u32 index)
+{
+    return index < swgpu_gpu_count ? swgpu_gpus[index] : NULL;
+}
+
+static long ioctl_info(void __user *argument)
+{
+    struct swgpu_info info;
+    struct swgpu *gpu;
+
+    if (copy_from_user(&info, argument, sizeof(info)))
+        return -EFAULT;
+    gpu = gpu_at(info.gpu);
+    if (!gpu)
+        return -ENODEV;
+    info = (struct swgpu_info){ .gpu = gpu->index, .gpu_count = swgpu_gpu_count, .memory_bytes = gpu->vidmem_bytes };
+    memcpy(info.uuid, gpu->uuid.uuid, sizeof(info.uuid));
+    strscpy(info.arch, gpu->arch->name, sizeof(info.arch));
+    return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+static long ioctl_counters(void __user *argument)
+{
+    struct swgpu_counters counters;
+    struct swgpu *gpu;
+    u32 index;
+
+    if (get_user(index, &((struct swgpu_counters __user *)argument)->gpu))
+        return -EFAULT;
+    gpu = gpu_at(index);
+    if (!gpu)
+        return -ENODEV;
+    mutex_lock(&gpu->lock);
+    counters = gpu->counters;
+    mutex_unlock(&gpu->lock);
+    counters.gpu = index;
+    counters.unknown_methods = atomic64_read(&gpu->unknown_methods);
+    counters.errors = atomic64_read(&gpu->errors);
+    counters.free_bytes = pma_free_bytes(&gpu->pma);
+    return copy_to_user(argument, &counters, sizeof(counters)) ? -EFAULT : 0;
+}
+
+static struct client_space *create_space(struct client *client, struct swgpu *gpu)
+{
+    struct client_space *owned = kzalloc(sizeof(*owned), GFP_KERNEL);
+
+    if (!owned)
+        return NULL;
+    owned->space = space_create(gpu);
+    if (!owned->space) {
+        kfree(owned);
+        return NULL;
+    }
+    owned->channel = user_channel_create(gpu, owned->space);
+    if (owned->channel)
+        owned->channel->handle = handle_create(HANDLE_CHANNEL, client->handle, owned->channel);
+    owned->space_handle = handle_create(HANDLE_SPACE, client->handle, owned->space);
+    if (owned->channel && owned->channel->handle && owned->space_handle)
+        return owned;
+    destroy_space(owned);
+    return NULL;
+}
+
+static long ioctl_space(struct client *client, void __user *argument)
+{
+    struct swgpu_space request;
+    struct client_space *owned;
+    struct swgpu *gpu;
+
+    if (copy_from_user(&request, argument, sizeof(request)))
+        return -EFAULT;
+    gpu = gpu_at(request.gpu);
+    if (!gpu)
+        return -ENODEV;
+    owned = create_space(client, gpu);
+    if (!owned)
+        return -ENOMEM;
+    mutex_lock(&client->lock);
+    list_add(&owned->node, &client->spaces);
+    mutex_unlock(&client->lock);
+
+    request.client = client->handle;
+    request.va_space = owned->space_handle;
+    request.channel = owned->channel->handle;
+    return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
+}
+
+/* The channel lives as long as the file, which the caller of the ioctl holds. */
+static struct user_channel *find_channel(struct client *client, u32 handle)
+{
+    struct user_channel *channel = NULL;
+    struct client_space *owned;
+
+    mutex_lock(&client->lock);
+    list_for_each_entry(owned, &client->spaces, node) {
+        if (owned->channel->handle == handle)
+            channel = owned->channel;
+    }
+    mutex_unlock(&client->lock);
+    return channel;
+}
+
+static bool request_is_valid(const struct swgpu_run *request)
+{
+    return request->type <= SWGPU_ATOMIC_ADD && request->window && request->count <= SWGPU_RUN_MAX && !request->reserved;
+}
+
+static bool accesses_are_valid(const struct swgpu *gpu, const struct program *program)
+{
+    u64 va_end = BIT_ULL(gpu->arch->mmu->va_bits);
+    u32 i;
+
+    for (i = 0; i < program->count; i++) {
+        if (program->accesses[i].va >= va_end || (program->accesses[i].va & 7))
+            return false;
+    }
+    return true;
+}
+
+static long run(struct user_channel *channel, struct swgpu_run *request)
+{
+    void __user *user_accesses = u64_to_user_ptr(request->accesses);
+    u64 bytes = (u64)request->count * sizeof(struct swgpu_access);
+    struct program program = {
+        .type = (enum access_type)request->type,
+        .count = request->count,
+        .window = min3(request->window, request->count, (u32)SWGPU_WINDOW_MAX),
+    };
+    long status = -ENOMEM;
+
+    BUILD_BUG_ON(SWGPU_READ != ACCESS_READ || SWGPU_WRITE != ACCESS_WRITE || SWGPU_ATOMIC_ADD != ACCESS_ATOMIC);
+
+    if (!request->count)
+        return 0;
+    program.accesses = kvmalloc(bytes, GFP_KERNEL);
+    program.waiting = kvmalloc_array(program.window, sizeof(*program.waiting), GFP_KERNEL);
+    if (!program.accesses || !program.waiting)
+        goto out;
+    status = -EFAULT;
+    if (copy_from_user(program.accesses, user_accesses, bytes))
+        goto out;
+    status = -EINVAL;
+    if (!accesses_are_valid(channel->gpu, &program))
+        goto out;
+
+    status = program_run(channel, &program);
+    request->done = program.done;
+    if (program.type != ACCESS_WRITE && program.done && copy_to_user(user_accesses, program.accesses, bytes))
+        status = -EFAULT;
+out:
+    kvfree(program.waiting);
+    kvfree(program.accesses);
+    return status;
+}
+
+static long ioctl_run(struct client *client, void __user *argument)
+{
+    struct user_channel *channel;
+    struct swgpu_run request;
+    long status;
+
+    if (copy_from_user(&request, argument, sizeof(request)))
+        return -EFAULT;
+    if (!request_is_valid(&request))
+        return -EINVAL;
+    channel = find_channel(client, request.channel);
+    if (!channel)
+        return -ENOENT;
+    request.done = 0;
+    status = run(channel, &request);
+    if (put_user(request.done, &((struct swgpu_run __user *)argument)->done))
+        return -EFAULT;
+    return status;
+}
+
+static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+    void __user *user = (void __user *)argument;
+
+    switch (command) {
+    case SWGPU_IOC_INFO:
+        return ioctl_info(user);
+    case SWGPU_IOC_SPACE:
+        return ioctl_space(file->private_data, user);
+    case SWGPU_IOC_RUN:
+        return ioctl_run(file->private_data, user);
+    case SWGPU_IOC_COUNTERS:
+        return ioctl_counters(user);
+    default:
+        return -ENOTTY;
+    }
+}
+
+static const struct file_operations file_operations = {
+    .owner = THIS_MODULE,
+    .open = swgpu_open,
+    .release = swgpu_release,
+    .unlocked_ioctl = swgpu_ioctl,
+};
+
+/* Open to all, as the nodes of a real card are. */
+static struct miscdevice device = {
+    .minor = MISC_DYNAMIC_MINOR,
+    .name = "swgpu",
+    .fops = &file_operations,
+    .mode = 0666,
+};
+
+int swgpu_dev_register(void)
+{
+    return misc_register(&device);
+}
+
+void swgpu_dev_unregister(void)
+{
+    misc_deregister(&device);
+}

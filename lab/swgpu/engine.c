@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * A card's engine: one kernel thread that gives every channel its turn. The driver rings by writing GP_PUT to memory, which wakes
+ * nobody; so the thread looks at it after short sleeps that grow while nothing comes, and sleeps for good while there is no channel.
+ */
+#include <linux/kthread.h>
+#include <linux/hrtimer.h>
+
+#include "channel.h"
+#include "program.h"
+#include "swgpu.h"
+
+#define POLL_MIN_NS (20 * NSEC_PER_USEC)
+#define POLL_MAX_NS (1 * NSEC_PER_MSEC)
+/* Looks at the shortest interval before it grows: the driver mostly sends its pushes close together. */
+#define POLLS_AT_MIN 50
+/* The interrupt's level stays up until the driver takes the packets, but it need not hear of it all the time. */
+#define INTERRUPT_REPEAT_NS (200 * NSEC_PER_USEC)
+
+/* What the engine found to do in one round. */
+struct round {
+    bool progress;
+    bool idle;               /* no channel at all: nothing can come by itself */
+    bool programs;           /* programs run: their faults are being served */
+    bool interrupt;          /* fault packets lie in the buffer */
+    u32 fault_put;
+};
+
+static struct round engine_round(struct swgpu *gpu)
+{
+    struct round round = { .idle = true };
+    struct host_channel *host;
+    struct user_channel *user;
+
+    mutex_lock(&gpu->lock);
+    list_for_each_entry(host, &gpu->host_channels, node) {
+        round.progress |= host_channel_step(host);
+        round.idle = false;
+    }
+    list_for_each_entry(user, &gpu->user_channels, node) {
+        if (!user->running)
+            continue;
+        round.progress |= program_step(user);
+        round.programs = true;
+        round.idle = false;
+    }
+    round.interrupt = gpu->faults.owned_by_driver && fault_pending(gpu);
+    round.fault_put = gpu->faults.registers.put;
+    mutex_unlock(&gpu->lock);
+    return round;
+}
+
+static void update_time(struct swgpu *gpu)
+{
+    u64 now = swgpu_time_ns();
+
+    WRITE_ONCE(gpu->time_ns[0], lower_32_bits(now));
+    WRITE_ONCE(gpu->time_ns[1], upper_32_bits(now));
+}
+
+static void engine_sleep(struct swgpu *gpu, u64 ns)
+{
+    if (ns)
+        wait_event_interruptible_hrtimeout(gpu->engine_wait, READ_ONCE(gpu->engine_kicked) || kthread_should_stop(), ns_to_ktime(ns));
+    else
+        wait_event_interruptible(gpu->engine_wait, READ_ONCE(gpu->engine_kicked) || kthread_should_stop());
+}
+
+static u64 poll_interval_ns(const struct round *round, u32 empty_polls)
+{
+    u32 doublings;
+
+    if (round->idle)
+        return 0;
+    if (round->programs || round->interrupt || empty_polls < POLLS_AT_MIN)
+        return POLL_MIN_NS;
+    doublings = min((empty_polls - POLLS_AT_MIN) / 8, 10u);
+    return min((u64)POLL_MIN_NS << doublings, (u64)POLL_MAX_NS);
+}
+
+static int engine_main(void *data)
+{
+    struct swgpu *gpu = data;
+    u32 empty_polls = 0;
+    u64 interrupt_ns = 0;
+    u32 interrupt_put = 0;
+
+    while (!kthread_should_stop()) {
+        struct round round;
+
+        WRITE_ONCE(gpu->engine_kicked, false);
+        update_time(gpu);
+        round = engine_round(gpu);
+
+        if (round.interrupt && (round.fault_put != interrupt_put || swgpu_time_ns() - interrupt_ns > INTERRUPT_REPEAT_NS)) {
+            interrupt_put = round.fault_put;
+            interrupt_ns = swgpu_time_ns();
+            swgpu_raise_interrupt(gpu);
+        }
+        if (round.progress) {
+            empty_polls = 0;
+            cond_resched();
+            continue;
+        }
+        engine_sleep(gpu, poll_interval_ns(&round, empty_polls));
+        empty_polls++;
+    }
+    return 0;
+}
+
+int swgpu_engine_start(struct swgpu *gpu)
+{
+    struct task_struct *engine;
+
+    init_waitqueue_head(&gpu->engine_wait);
+    engine = kthread_run(engine_main, gpu, "swgpu%u", gpu->index);
+    if (IS_ERR(engine))
+        return PTR_ERR(engine);
+    gpu->engine = engine;
+    return 0;
+}
+
+void swgpu_engine_stop(struct swgpu *gpu)
+{
+    if (gpu->engine)
+        kthread_stop(gpu->engine);
+}
+
+void swgpu_engine_kick(struct swgpu *gpu)
+{
+    WRITE_ONCE(gpu->engine_kicked, true);
+    wake_up_interruptible(&gpu->engine_wait);
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * A software GPU in the place of nvidia.ko: it exports the resource manager's interface, so that the real nvidia-uvm.ko loads over it
+ * and drives it as it would a card.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "space.h"
+#include "swgpu.h"
+
+static char *arch = "hopper";
+module_param(arch, charp, 0444);
+MODULE_PARM_DESC(arch, "architecture to model: hopper, ampere");
+
+static unsigned int memory_mib = 64;
+module_param(memory_mib, uint, 0444);
+MODULE_PARM_DESC(memory_mib, "memory of each card, an even number of MiB");
+
+static unsigned int gpus = 1;
+module_param(gpus, uint, 0444);
+MODULE_PARM_DESC(gpus, "number of cards; each needs a pci-testdev of its own");
+
+/* QEMU's pci-testdev. Any function does, since only the DMA API looks at it; this one has no driver that could mind. */
+#define STAND_IN_VENDOR 0x1b36
+#define STAND_IN_DEVICE 0x0005
+
+#define DMA_ADDRESS_BITS 47
+
+struct swgpu *swgpu_gpus[SWGPU_MAX_GPUS];
+unsigned int swgpu_gpu_count;
+
+struct swgpu *swgpu_find(const NvProcessorUuid *uuid)
+{
+    unsigned int i;
+
+    for (i = 0; i < swgpu_gpu_count; i++) {
+        if (!memcmp(&swgpu_gpus[i]->uuid, uuid, sizeof(*uuid)))
+            return swgpu_gpus[i];
+    }
+    return NULL;
+}
+
+static void destroy_gpu(struct swgpu *gpu)
+{
+    swgpu_engine_stop(gpu);
+    pma_destroy(&gpu->pma);
+    vfree(gpu->vidmem);
+    pci_dev_put(gpu->pci);
+    kfree(gpu);
+}
+
+/* On failure the caller destroys what there is of it. */
+static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
+{
+    static const u8 uuid_prefix[NV_UUID_LEN - 1] = "swgpu software";
+    int status;
+
+    gpu->arch = row;
+    memcpy(gpu->uuid.uuid, uuid_prefix, sizeof(uuid_prefix));
+    gpu->uuid.uuid[NV_UUID_LEN - 1] = gpu->index;
+    mutex_init(&gpu->lock);
+    INIT_LIST_HEAD(&gpu->host_channels);
+    INIT_LIST_HEAD(&gpu->user_channels);
+
+    status = dma_set_mask_and_coherent(&gpu->pci->dev, DMA_BIT_MASK(DMA_ADDRESS_BITS));
+    if (status)
+        return status;
+    gpu->vidmem_bytes = (u64)memory_mib << 20;
+    gpu->vidmem = vzalloc(gpu->vidmem_bytes);
+    if (!gpu->vidmem)
+        return -ENOMEM;
+    status = pma_init(&gpu->pma, gpu, gpu->vidmem_bytes);
+    if (status)
+        return status;
+    return swgpu_engine_start(gpu);
+}
+
+static int create_gpu(unsigned int index, const struct swgpu_arch *row, struct pci_dev *pci)
+{
+    struct swgpu *gpu = kzalloc(sizeof(*gpu), GFP_KERNEL);
+    int status;
+
+    if (!gpu)
+        return -ENOMEM;
+    gpu->index = index;
+    gpu->pci = pci_dev_get(pci);
+    status = init_gpu(gpu, row);
+    if (status) {
+        destroy_gpu(gpu);
+        return status;
+    }
+    swgpu_gpus[swgpu_gpu_count++] = gpu;
+    return 0;
+}
+
+static void destroy_gpus(void)
+{
+    while (swgpu_gpu_count)
+        destroy_gpu(swgpu_gpus[--swgpu_gpu_count]);
+}
+
+static int create_gpus(const struct swgpu_arch *row)
+{
+    struct pci_dev *pci = NULL;
+    int status = 0;
+
+    while (!status && swgpu_gpu_count < gpus) {
+        pci = pci_get_device(STAND_IN_VENDOR, STAND_IN_DEVICE, pci);
+        if (!pci) {
+            pr_err("swgpu: %u cards asked for, but only %u pci-testdev found\n", gpus, swgpu_gpu_count);
+            status = -ENODEV;
+            break;
+        }
+        status = create_gpu(swgpu_gpu_count, row, pci);
+    }
+    pci_dev_put(pci);
+    return status;
+}
+
+static int __init swgpu_init(void)
+{
+    const struct swgpu_arch *row = swgpu_arch_find(arch);
+    int status;
+
+    if (!row || memory_mib < 4 || memory_mib % 2 || !gpus || gpus > SWGPU_MAX_GPUS) {
+        pr_err("swgpu: bad parameter (arch=%s memory_mib=%u gpus=%u)\n", arch, memory_mib, gpus);
+        return -EINVAL;
+    }
+    status = create_gpus(row);
+    if (!status)
+        status = swgpu_dev_register();
+    if (status) {
+        destroy_gpus();
+        return status;
+    }
+    pr_info("swgpu: %u x %s with %u MiB\n", swgpu_gpu_count, row->product_name, memory_mib);
+    return 0;
+}
+
+static void __exit swgpu_exit(void)
+{
+    swgpu_dev_unregister();
+    destroy_gpus();
+    handles_destroy();
+}
+
+module_init(swgpu_init);
+module_exit(swgpu_exit);
+MODULE_DESCRIPTION("Software GPU under the real nvidia-uvm driver");
+MODULE_LICENSE("Dual MIT/GPL");

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include <linux/atomic.h>
+#include <linux/slab.h>
+
+#include "fault.h"
+#include "program.h"
+#include "space.h"
+#include "swgpu.h"
+
+/* Accesses that one channel may issue before the next has its turn. */
+#define SLICE_ACCESSES 64
+
+struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space)
+{
+    struct user_channel *channel = kzalloc(sizeof(*channel), GFP_KERNEL);
+
+    if (!channel)
+        return NULL;
+    kref_init(&channel->refs);
+    channel->gpu = gpu;
+    channel->space = space;
+    kref_get(&space->refs);
+    mutex_lock(&gpu->lock);
+    list_add_tail(&channel->node, &gpu->user_channels);
+    mutex_unlock(&gpu->lock);
+    return channel;
+}
+
+static void release_channel(struct kref *refs)
+{
+    struct user_channel *channel = container_of(refs, struct user_channel, refs);
+
+    mutex_lock(&channel->gpu->lock);
+    list_del(&channel->node);
+    mutex_unlock(&channel->gpu->lock);
+    space_put(channel->space);
+    kfree(channel);
+}
+
+void user_channel_put(struct user_channel *channel)
+{
+    kref_put(&channel->refs, release_channel);
+}
+
+static void finish(struct user_channel *channel, int status)
+{
+    struct program *program = channel->running;
+
+    channel->running = NULL;
+    program->status = status;
+    complete(&program->finished);
+}
+
+void user_channel_set_state(struct user_channel *channel, enum user_channel_state state)
+{
+    mutex_lock(&channel->gpu->lock);
+    if (channel->state != CHANNEL_FAULTED)
+        channel->state = state;
+    if (channel->running)
+        finish(channel, -ECANCELED);
+    mutex_unlock(&channel->gpu->lock);
+}
+
+static int start(struct user_channel *channel, struct program *program)
+{
+    switch (channel->state) {
+    case CHANNEL_UNBOUND:
+        return -ENXIO;
+    case CHANNEL_STOPPED:
+        return -ECANCELED;
+    case CHANNEL_FAULTED:
+        return -EFAULT;
+    case CHANNEL_BOUND:
+        break;
+    }
+    if (channel->running)
+        return -EBUSY;
+    channel->running = program;
+    return 0;
+}
+
+int program_run(struct user_channel *channel, struct program *program)
+{
+    struct swgpu *gpu = channel->gpu;
+    int status;
+
+    init_completion(&program->finished);
+    mutex_lock(&gpu->lock);
+    status = start(channel, program);
+    mutex_unlock(&gpu->lock);
+    if (status)
+        return status;
+
+    swgpu_engine_kick(gpu);
+    if (!wait_for_completion_killable(&program->finished))
+        return program->status;
+
+    /* Killed. Its packets stay in the buffer, as on a real card: the driver serves them or finds that the channel has gone. */
+    mutex_lock(&gpu->lock);
+    if (channel->running == program)
+        channel->running = NULL;
+    mutex_unlock(&gpu->lock);
+    return -EINTR;
+}
+
+static u64 page_of(u64 va)
+{
+    return va & ~(SWGPU_PAGE_BYTES - 1);
+}
+
+/* Accesses to one page keep their order: none overtakes an older one that still waits. */
+static bool older_waits(const struct program *program, u64 va, u32 older_count)
+{
+    u32 i;
+
+    for (i = 0; i < older_count; i++) {
+        if (page_of(program->accesses[program->waiting[i]].va) == page_of(va))
+            return true;
+    }
+    return false;
+}
+
+static void perform(struct swgpu *gpu, enum access_type type, struct swgpu_access *access, const struct mmu_target *target)
+{
+    u64 *memory = target->memory;
+
+    gpu->counters.accesses++;
+    if (target->aperture != APERTURE_VIDMEM && target->aperture != APERTURE_SPARSE)
+        gpu->counters.remote_accesses++;
+
+    switch (type) {
+    case ACCESS_READ:
+        access->value = memory ? READ_ONCE(*memory) : 0;
+        break;
+    case ACCESS_WRITE:
+        if (memory)
+            WRITE_ONCE(*memory, access->value);
+        break;
+    case ACCESS_ATOMIC:
+        /* Atomic for the CPU too, which may have the page mapped when it lies in system memory. */
+        access->value = memory ? atomic64_fetch_add(access->value, (atomic64_t *)memory) : 0;
+        break;
+    }
+}
+
+/* Whether the access was done; if not, it has raised its fault and has to wait. */
+static bool attempt(struct user_channel *channel, u32 index, u32 older_count)
+{
+    struct program *program = channel->running;
+    struct swgpu_access *access = &program->accesses[index];
+    struct mmu_target target;
+    enum mmu_fault fault = mmu_translate(channel->space, access->va, program->type, &target);
+
+    if (fault != MMU_NO_FAULT) {
+        fault_raise(channel, access->va, program->type, fault);
+        return false;
+    }
+    if (older_waits(program, access->va, older_count))
+        return false;
+    perform(channel->gpu, program->type, access, &target);
+    program->done++;
+    return true;
+}
+
+static void retry_waiting(struct user_channel *channel)
+{
+    struct program *program = channel->running;
+    u32 kept = 0;
+    u32 i;
+
+    for (i = 0; i < program->waiting_count; i++) {
+        if (!attempt(channel, program->waiting[i], kept))
+            program->waiting[kept++] = program->waiting[i];
+    }
+    program->waiting_count = kept;
+}
+
+bool program_step(struct user_channel *channel)
+{
+    struct program *program = channel->running;
+    u64 generation = channel->gpu->faults.replay_generation;
+    bool progress = false;
+    u32 issued;
+
+    if (!program)
+        return false;
+    if (program->waiting_count && program->replay_generation != generation) {
+        retry_waiting(channel);
+        progress = true;
+    }
+    program->replay_generation = generation;
+
+    for (issued = 0; issued < SLICE_ACCESSES; issued++) {
+        if (program->next == program->count || program->waiting_count == program->window)
+            break;
+        if (!attempt(channel, program->next, program->waiting_count))
+            program->waiting[program->waiting_count++] = program->next;
+        program->next++;
+        progress = true;
+    }
+    if (program->next == program->count && !program->waiting_count)
+        finish(channel, 0);
+    return progress;
+}
+
+void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel)
+{
+    struct program *program = channel->running;
+    u64 va_mask = BIT_ULL(channel->gpu->arch->mmu->va_bits) - 1;
+    u32 i;
+
+    if (!program)
+        return;
+    for (i = 0; i < program->waiting_count; i++) {
+        u64 va = program->accesses[program->waiting[i]].va;
+
+        if (!cancel || ((cancel->access_types & BIT(program->type)) && !((page_of(va) ^ cancel->page_va) & va_mask))) {
+            channel->state = CHANNEL_FAULTED;
+            finish(channel, -EFAULT);
+            return;
+        }
+    }
+}

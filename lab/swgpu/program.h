@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT
+ *
+ * User channels and the access programs that run on them. All under the card's lock but where said.
+ */
+#ifndef SWGPU_PROGRAM_H
+#define SWGPU_PROGRAM_H
+
+#include <linux/completion.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/types.h>
+
+#include "mmu.h"
+#include "swgpu_ioctl.h"
+
+struct gpu_space;
+struct fault_cancel;
+struct swgpu;
+
+enum user_channel_state {
+    CHANNEL_UNBOUND,      /* the driver does not know it (yet): its faults would go to nobody */
+    CHANNEL_BOUND,
+    CHANNEL_STOPPED,      /* by the driver: it is taking the address space down */
+    CHANNEL_FAULTED,      /* one of its accesses was cancelled: as on a real card, nothing runs on it any more */
+};
+
+struct user_channel {
+    struct kref refs;
+    struct list_head node;            /* in swgpu.user_channels */
+    struct swgpu *gpu;
+    struct gpu_space *space;
+    u32 handle;
+    enum user_channel_state state;
+    struct program *running;
+};
+
+/* Accesses in the order of issue. Those that faulted wait, at most `window` of them, until a replay; later ones go on meanwhile. */
+struct program {
+    struct swgpu_access *accesses;
+    enum access_type type;
+    u32 count;
+    u32 window;
+    u32 next;                         /* the first that was not issued */
+    u32 done;
+    u32 *waiting;                     /* indices of the waiting ones, in order */
+    u32 waiting_count;
+    u64 replay_generation;            /* of the last try of the waiting ones */
+    int status;
+    struct completion finished;
+};
+
+/* A new channel holds one reference on itself and one on its space. Takes the lock itself, as the two after it do. */
+struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space);
+void user_channel_put(struct user_channel *channel);
+/* Ends what runs. A faulted channel stays one. */
+void user_channel_set_state(struct user_channel *channel, enum user_channel_state state);
+
+/* The address by which fault packets name the channel: no memory, only a number that is nobody else's. */
+static inline u64 user_channel_instance(const struct user_channel *channel)
+{
+    return (u64)channel->handle << 12;
+}
+
+/* Runs a program to its end and returns its status: 0, -EFAULT cancelled, -EINTR killed, -ECANCELED stopped, -ENXIO channel not
+ * bound, -EBUSY another one runs. Takes the lock itself, sleeps. */
+int program_run(struct user_channel *channel, struct program *program);
+
+/* Issues and retries up to a slice of accesses; whether any came further. */
+bool program_step(struct user_channel *channel);
+
+/* The driver gives up accesses that wait: those that match, or all (NULL). */
+void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel);
+
+#endif

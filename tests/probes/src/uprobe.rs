@@ -1,0 +1,87 @@
+//! Attaching a kprobe program to a function of this process.
+#![expect(unsafe_code, reason = "perf_event_open has no wrapper that takes a program of another kind")]
+
+use std::{
+    ffi::CString,
+    fs, io,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
+
+use aya::programs::ProgramFd;
+
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+
+/// `struct perf_event_attr`, as far as its second version goes.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    /// For this PMU: 1 for the function's return.
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    /// Address of the file's name.
+    config1: u64,
+    /// Offset in the file.
+    config2: u64,
+}
+
+/// Attaches a program to a function's entry, or to its return. It stays attached until the result is dropped.
+///
+/// # Errors
+/// If the kernel does not know uprobes, or does not let this process use them.
+pub fn attach(program: &ProgramFd, address: u64, at_return: bool) -> io::Result<OwnedFd> {
+    let (path, offset) = file_offset(address)?;
+    let path = CString::new(path)?;
+    let pmu = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
+    let pmu: u32 = pmu.trim().parse().map_err(io::Error::other)?;
+
+    let attributes = Attributes {
+        kind: pmu,
+        size: 72, // PERF_ATTR_SIZE_VER1
+        config: u64::from(at_return),
+        sample_period: 1,
+        sample_type: 0,
+        read_format: 0,
+        flags: 0,
+        wakeup_events: 1,
+        breakpoint_type: 0,
+        config1: path.as_ptr() as u64,
+        config2: offset,
+    };
+    // SAFETY: the attributes are those of the size that they name, and the path lives until the call returns.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel just gave it to us.
+    let event = unsafe { OwnedFd::from_raw_fd(fd) };
+
+    for (request, argument) in [(PERF_EVENT_IOC_SET_BPF, program.as_fd().as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)] {
+        // SAFETY: neither request takes a pointer.
+        if unsafe { libc::ioctl(event.as_raw_fd(), request, argument) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(event)
+}
+
+/// Which file an address of this process is mapped from, and where in it.
+fn file_offset(address: u64) -> io::Result<(String, u64)> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let found = maps.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (begin, end) = fields.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let (begin, end) = (number(begin)?, number(end)?);
+        let offset = number(fields.nth(1)?)?;
+        let path = fields.nth(2)?;
+        (begin..end).contains(&address).then(|| (path.to_owned(), address - begin + offset))
+    });
+    found.ok_or_else(|| io::Error::other("the function is in no mapped file"))
+}

@@ -1,0 +1,98 @@
+//! Events belong to the VA space that they happened in, and that belongs to the process that made it.
+
+use abi::{Kind, Lifecycle, LifecycleKind, LostReason};
+use probes_test::{
+    bench::{Bench, GpuFault},
+    driver,
+};
+
+const FAMILY: &str = "L2_550_555";
+const SPACE: u64 = 0xffff_8881_2345_6780;
+
+fn kinds(records: &[Lifecycle]) -> Vec<(LifecycleKind, u64)> {
+    records.iter().map(|record| (record.kind().unwrap(), record.generation)).collect()
+}
+
+#[test]
+fn a_new_va_space_tells_which_process_made_it() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, record) = bench.register(SPACE);
+    let own = procfs::process::Process::myself().unwrap();
+    let stat = own.stat().unwrap();
+    assert_eq!(i32::try_from(record.tgid), Ok(own.pid()));
+    assert_eq!(record.uid, own.status().unwrap().ruid);
+    // With the pid, what names the process: exact although the record is in ns and /proc in ticks.
+    let ns_per_tick = 1_000_000_000 / procfs::ticks_per_second();
+    assert_eq!(record.start_boottime_ns / ns_per_tick, stat.starttime);
+    let thread = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+    assert_eq!(String::from_utf8_lossy(&record.comm).trim_end_matches('\0'), thread.trim());
+}
+
+#[test]
+fn an_address_that_is_used_again_is_another_va_space() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, first) = bench.register(SPACE);
+    bench.cpu_fault(&space, 0);
+    driver::destroy(SPACE, || {});
+    assert_eq!(kinds(&bench.probes().lifecycles()), [(LifecycleKind::Destroyed, first.generation)]);
+
+    let (space, second) = bench.register(SPACE);
+    assert_ne!(first.generation, second.generation);
+    bench.cpu_fault(&space, 1);
+    assert_eq!(bench.counts(first.generation), [((0, Kind::CpuFault, 0), (1, 0))].into());
+    assert_eq!(bench.counts(second.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
+}
+
+#[test]
+fn faults_that_are_served_while_a_va_space_is_destroyed_are_its_own() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    driver::destroy(SPACE, || bench.gpu_fault(&space, &GpuFault::default(), |entry| entry));
+    assert_eq!(bench.counts(record.generation), [((1, Kind::GpuFault, 1), (1, 1))].into());
+    assert_eq!(bench.lost(), []);
+    // And none after it.
+    bench.gpu_fault(&space, &GpuFault::default(), |entry| entry);
+    assert_eq!(bench.lost(), [(LostReason::UnknownVaSpace, 1)]);
+}
+
+#[test]
+fn a_va_space_whose_end_was_not_seen_ends_when_its_address_is_used_again() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, first) = bench.register(SPACE);
+    driver::mm_register(SPACE);
+    let records = bench.probes().lifecycles();
+    assert_eq!(
+        kinds(&records),
+        [(LifecycleKind::Destroyed, first.generation), (LifecycleKind::Registered, records[1].generation)]
+    );
+}
+
+#[test]
+fn the_end_of_a_va_space_that_is_not_known_is_nobodys() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    driver::destroy(SPACE, || {});
+    assert_eq!(bench.probes().lifecycles(), []);
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
+fn generations_are_never_given_twice() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..100 {
+        let (_, record) = bench.register(SPACE);
+        driver::destroy(SPACE, || {});
+        assert!(record.generation != 0 && seen.insert(record.generation));
+    }
+}
+
+#[test]
+fn every_run_of_a_probe_is_counted() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    bench.cpu_fault(&space, 0);
+    bench.cpu_fault(&space, 0);
+    driver::destroy(SPACE, || {});
+    // In the order of abi::Probe: notify, register, destroy and its return.
+    assert_eq!(bench.probes().hits().unwrap(), [2, 1, 1, 1]);
+}

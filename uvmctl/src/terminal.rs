@@ -1,0 +1,62 @@
+//! What standard output is connected to, and what may be written there.
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+};
+
+/// The columns that a line may take; `None` where nobody looks at columns.
+pub(crate) fn width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into())
+}
+
+/// A remark for the person at the terminal, beside the output.
+#[expect(clippy::print_stderr, reason = "standard error is where a command line speaks to people")]
+pub(crate) fn note(text: &str) {
+    eprintln!("uvmctl: {text}");
+}
+
+/// How text stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Heading,
+    Faded,
+    Good,
+    Warning,
+    Error,
+}
+
+impl Style {
+    /// The start of an SGR sequence (ECMA-48).
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Heading => "\x1b[1m",
+            Self::Faded => "\x1b[2m",
+            Self::Good => "\x1b[32m",
+            Self::Warning => "\x1b[33m",
+            Self::Error => "\x1b[31m",
+        }
+    }
+}
+
+/// Whether styles are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Colour(bool);
+
+impl Colour {
+    #[cfg(test)]
+    pub(crate) const OFF: Self = Self(false);
+
+    /// On a terminal, unless `NO_COLOR` (no-color.org) is set or the terminal is a dumb one.
+    pub(crate) fn detect() -> Self {
+        let forbidden = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self(io::stdout().is_terminal() && !forbidden && !dumb)
+    }
+
+    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+        if self.0 && style != Style::Plain { format!("{}{text}\x1b[0m", style.code()) } else { text.to_owned() }
+    }
+}

@@ -1,0 +1,118 @@
+//! Text and numbers as a terminal should show them.
+
+use std::{borrow::Cow, io, time::Duration};
+
+/// Bytes in powers of 1024: `12.3 MiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
+}
+
+/// Counts in powers of 1000: `18.4k`.
+pub(crate) fn count(count: u64) -> String {
+    scaled(count as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
+}
+
+fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
+    let (mut unit, mut larger) = match units {
+        [first, larger @ ..] => (*first, larger),
+        [] => ("", units),
+    };
+    // 999.5 would be rounded to 1000: the next unit begins before that.
+    while let [next, rest @ ..] = larger
+        && value >= base - 0.5
+    {
+        value /= base;
+        (unit, larger) = (next, rest);
+    }
+    let digits = usize::from(larger.len() + 1 < units.len() && value < 99.95);
+    format!("{value:.digits$}{unit}")
+}
+
+/// The two largest units: `4 min 12 s`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+    let largest = units.iter().position(|(value, _)| *value > 0).unwrap_or(units.len() - 1);
+    let shown: Vec<_> = units.iter().skip(largest).take(2).map(|(value, unit)| format!("{value} {unit}")).collect();
+    shown.join(" ")
+}
+
+/// Control characters, and those that change the direction of text or cannot be seen, made visible. Process names are made by programs nobody
+/// here knows: shown raw, they could rewrite the terminal.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let escape =
+        |character: char| if is_unsafe(character) { character.escape_default().to_string() } else { character.into() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// The same for JSON text, which stays the same JSON. Between its strings there may be white space.
+pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
+    let is_unsafe = |character: char| is_unsafe(character) && !matches!(character, '\n' | '\r' | '\t');
+    if !json.contains(is_unsafe) {
+        return Cow::Borrowed(json);
+    }
+    // All of them are in the basic plane: four digits are enough.
+    let escape = |character: char| {
+        if is_unsafe(character) { format!("\\u{:04x}", u32::from(character)) } else { character.into() }
+    };
+    Cow::Owned(json.chars().map(escape).collect())
+}
+
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A system error without Rust's "(os error N)".
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_at_most_four_characters_and_a_unit() {
+        let counts = [(0, "0"), (999, "999"), (1000, "1.0k"), (18_432, "18.4k"), (99_949, "99.9k"), (99_950, "100k")];
+        for (value, text) in counts {
+            assert_eq!(count(value), text);
+        }
+        assert_eq!((count(999_600).as_str(), count(u64::MAX).as_str()), ("1.0M", "18.4E"));
+        let sizes = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (12_897_485, "12.3 MiB"), (1 << 40, "1.0 TiB")];
+        for (value, text) in sizes {
+            assert_eq!(bytes(value), text);
+        }
+        assert_eq!((bytes((1 << 20) - 1).as_str(), bytes(u64::MAX).as_str()), ("1.0 MiB", "16.0 EiB"));
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        for (seconds, text) in
+            [(0, "0 s"), (59, "59 s"), (252, "4 min 12 s"), (7200, "2 h 0 min"), (200_000, "2 d 7 h")]
+        {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        assert_eq!(printable("python train.py"), "python train.py");
+        assert_eq!(printable("\u{1b}[31mred\r\n\t\u{7}"), r"\u{1b}[31mred\r\n\t\u{7}");
+        assert_eq!(printable("\u{9b}2J\u{202e}txt\u{200b}"), r"\u{9b}2J\u{202e}txt\u{200b}");
+        assert_eq!(printable("名前 naïve 🦀"), "名前 naïve 🦀");
+    }
+
+    #[test]
+    fn escaped_json_says_the_same() {
+        let json = "{\n  \"name\": \"a\u{9b}2J\u{202e}\u{7f}\"\n}";
+        let escaped = printable_json(json);
+        assert_eq!(escaped, "{\n  \"name\": \"a\\u009b2J\\u202e\\u007f\"\n}");
+        let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(parse(&escaped), parse(json));
+    }
+}

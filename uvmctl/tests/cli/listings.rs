@@ -1,0 +1,157 @@
+//! What `ps` and `status` print.
+
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+};
+
+use model::{Counters, SourceState};
+
+use crate::support::{busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
+
+#[test]
+fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
+    let output = run(&serve_snapshot(busy()), &["ps"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = "  PID  PROCESS          USER   GPU  FAULTS  INSTANCES  CPU-FLT       H2D      D2H  EVICTED
+41207  python train.py  alice  1     18.4k      36.8k        7  12.3 MiB  5.0 GiB  5.0 GiB
+  512  idle             alice  1         0          0        7       0 B      0 B      0 B
+";
+    assert_eq!(stdout(&output), expected);
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn ps_all_lists_ended_processes_too() {
+    let text = stdout(&run(&serve_snapshot(busy()), &["ps", "--all"]));
+    let states: Vec<_> = text.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+    assert_eq!(states, ["STATE", "running", "running", "ended"]);
+}
+
+#[test]
+fn json_is_the_daemons_own_answer() {
+    let url = serve_snapshot(busy());
+    let pids = |arguments: &[&str]| {
+        let body: model::api::Processes = serde_json::from_str(&stdout(&run(&url, arguments))).unwrap();
+        body.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
+    };
+    assert_eq!(pids(&["ps", "--json"]), [41_207, 512]);
+    assert_eq!(pids(&["ps", "--json", "--all"]), [41_207, 512, 9]);
+    let status: model::api::Status = serde_json::from_str(&stdout(&run(&url, &["status", "--json"]))).unwrap();
+    assert_eq!((status.state.as_str(), status.total.fault_entries), ("counting", 18_400));
+}
+
+#[test]
+fn status_shows_the_source_and_the_sums() {
+    let output = run(&serve_snapshot(busy()), &["status"]);
+    assert_eq!(output.status.code(), Some(0));
+    let expected = "\
+uvmd     1.2.3 on gpu-17
+State    counting for 4 min 12 s
+Backend  ebpf
+Driver   550.163.01, layout 550-555
+Dropped  0 events
+Faults   18.4k on GPUs (36.8k before merging), 0 on CPUs
+Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
+Evicted  5.0 GiB
+
+GPU  NAME         FAULTS       H2D      D2H  EVICTED  UUID
+  1  NVIDIA H200   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
+
+PROBE                   HITS  TIME/HIT
+uvm_perf_event_notify  20.0k    400 ns
+";
+    assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn status_says_what_a_waiting_daemon_waits_for() {
+    let missing = vec!["no driver: load it".to_owned(), "no kprobes".to_owned()];
+    let url = serve_snapshot(snapshot(SourceState::Waiting { missing }));
+    let output = run(&url, &["status"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = stdout(&output);
+    assert!(text.contains("State    waiting\n         - no driver: load it\n         - no kprobes\n"), "{text}");
+    assert!(text.contains("Driver   -\n"), "{text}");
+}
+
+#[test]
+fn an_empty_list_says_why_beside_the_output() {
+    let idle = run(&serve_snapshot(counting()), &["ps"]);
+    assert_eq!((idle.status.code(), stdout(&idle)), (Some(0), String::new()));
+    assert_eq!(stderr(&idle), "uvmctl: no process uses managed memory\n");
+    let refused = snapshot(SourceState::Refused { reason: "driver 999 is not known".to_owned() });
+    let refused = run(&serve_snapshot(refused), &["ps"]);
+    assert_eq!(stderr(&refused), "uvmctl: uvmd is not counting (refused): driver 999 is not known\n");
+}
+
+#[test]
+fn dropped_events_are_not_kept_secret() {
+    let mut lossy = busy();
+    lossy.source.dropped_events.insert("map_full", 12);
+    lossy.processes[0].host.dropped_events = 12;
+    let url = serve_snapshot(lossy);
+    assert!(stderr(&run(&url, &["ps"])).contains("lower bounds"));
+    assert!(stdout(&run(&url, &["status"])).contains("Dropped  12 events (map_full 12): figures are lower bounds"));
+}
+
+#[test]
+fn names_cannot_command_the_terminal() {
+    let mut hostile = counting();
+    hostile.processes = vec![
+        process(1, "\u{1b}]0;owned\u{7}\n\u{9b}2J\u{202e}", None, Counters::default()),
+        process(2, "名前", None, Counters::default()),
+    ];
+    let url = serve_snapshot(hostile);
+    for arguments in [["ps", "--all"], ["ps", "--json"]] {
+        let text = stdout(&run(&url, &arguments));
+        let unsafe_characters: Vec<_> = text
+            .chars()
+            .filter(|character| (character.is_control() && *character != '\n') || *character == '\u{202e}')
+            .collect();
+        assert_eq!(unsafe_characters, [], "{text:?}");
+        assert!(text.contains("owned") && text.contains("名前"), "{text}");
+    }
+    assert_eq!(stdout(&run(&url, &["ps"])).lines().count(), 3);
+}
+
+#[test]
+fn a_reader_that_has_enough_is_not_an_error() {
+    let mut many = counting();
+    many.processes = (1..2_000).map(|pid| process(pid, "many", None, Counters::default())).collect();
+    let mut child =
+        uvmctl(&serve_snapshot(many)).args(["ps"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
+}
+
+/// What it prints on a terminal of so many columns: script(1) makes one.
+fn on_a_terminal(columns: u32, url: &str, environment: &str, arguments: &str) -> String {
+    let command = format!("stty rows 24 cols {columns}; {environment} {} {arguments}", env!("CARGO_BIN_EXE_uvmctl"));
+    let output = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("UVMD_URL", url)
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    stdout(&output)
+}
+
+#[test]
+fn on_a_terminal_a_listing_fits_and_has_colour() {
+    let url = serve_snapshot(busy());
+    let text = on_a_terminal(80, &url, "", "ps --all");
+    assert!(text.contains("\u{1b}[1m  PID  PROCESS"), "{text}");
+    assert!(text.contains("\u{1b}[2m    9  nbody"), "{text}");
+    let plain = on_a_terminal(80, &url, "NO_COLOR=1", "ps --all");
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+    assert!(plain.contains("EVICTED  STATE") && !plain.contains("INSTANCES"), "{plain}");
+    for line in plain.lines() {
+        assert!(line.trim_end().chars().count() <= 80, "{line}");
+    }
+    assert!(on_a_terminal(200, &url, "NO_COLOR=1", "ps").contains("INSTANCES"));
+}

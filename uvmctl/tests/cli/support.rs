@@ -1,0 +1,136 @@
+//! Servers to ask, and ways to ask them.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener},
+    process::{Command, Output},
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Access, Cause, Counters, DriverInfo, Gpu, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
+    SourceStatus,
+};
+use web::{
+    Node, Snapshots,
+    server::{Limits, serve},
+};
+
+pub(crate) fn uvmctl(url: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uvmctl"));
+    command
+        .env("UVMD_URL", url)
+        .env_remove("NO_COLOR")
+        .env("http_proxy", "http://192.0.2.1:1")
+        .env("ALL_PROXY", "http://192.0.2.1:1");
+    command
+}
+
+pub(crate) fn run(url: &str, arguments: &[&str]) -> Output {
+    uvmctl(url).args(arguments).output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+/// Serves the API over this snapshot for as long as the tests run, and returns its URL.
+pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let snapshot = Arc::new(snapshot);
+            let take = move || std::future::ready(Some(Arc::clone(&snapshot)));
+            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned() };
+            let router = web::router(node, address, Snapshots::new(take));
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            serve(listener, router, Limits::default(), std::future::pending()).await;
+        });
+    });
+    format!("http://{address}")
+}
+
+/// Answers every request with these bytes.
+pub(crate) fn serve_bytes(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            // The client may hang up at any time.
+            let _ = stream.read(&mut request).and_then(|_| stream.write_all(answer));
+        }
+    });
+    format!("http://{address}")
+}
+
+/// An address where nothing listens.
+pub(crate) fn nothing() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+pub(crate) fn snapshot(state: SourceState) -> Snapshot {
+    let dropped_events = BTreeMap::from([("map_full", 0)]);
+    let source = SourceStatus { backend: "ebpf", state, driver: None, probes: Vec::new(), dropped_events };
+    Snapshot::empty(at(252), source)
+}
+
+pub(crate) fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
+}
+
+pub(crate) fn counting() -> Snapshot {
+    let mut snapshot = snapshot(SourceState::Counting { since: at(0) });
+    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: "550-555".to_owned() });
+    snapshot
+}
+
+/// Two running processes and one that has ended.
+pub(crate) fn busy() -> Snapshot {
+    let mut snapshot = counting();
+    snapshot.source.probes = vec![ProbeStatus {
+        name: "uvm_perf_event_notify".to_owned(),
+        hits: 20_000,
+        run_time: Some(Duration::from_millis(8)),
+    }];
+    snapshot.gpus.insert(1, Gpu { id: 1, uuid: Some(GpuUuid([0xab; 16])), name: Some("NVIDIA H200".to_owned()) });
+    let mut counters = Counters::default();
+    counters.fault_entries[Access::Read] = 18_400;
+    counters.fault_instances[Access::Read] = 36_800;
+    counters.bytes_htod[Cause::Fault] = 12_897_485;
+    counters.bytes_dtoh[Cause::Eviction] = 5 << 30;
+    snapshot.processes = vec![
+        process(41_207, "python train.py", None, counters),
+        process(512, "idle", None, Counters::default()),
+        process(9, "nbody", Some(at(200)), Counters::default()),
+    ];
+    snapshot.gpu_totals.insert(1, counters);
+    snapshot
+}
+
+pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, counters: Counters) -> Process {
+    Process {
+        id: ProcessId { pid, start_ticks: 1 },
+        started: Some(at(1)),
+        name: name.to_owned(),
+        uid: 1000,
+        user: Some("alice".to_owned()),
+        cgroup: None,
+        ended,
+        host: Counters { cpu_read_faults: 7, ..Counters::default() },
+        gpus: BTreeMap::from([(1, counters)]),
+    }
+}

@@ -1,0 +1,110 @@
+//! One run of the service, from binding its address to a clean stop.
+
+use std::{fs, io, net::SocketAddr, time::Duration};
+
+use anyhow::{Context, anyhow, bail};
+use collector::{Collector, Config};
+use tokio::{net::TcpListener, runtime, sync::oneshot, time};
+use web::{Node, Snapshots, server, server::Limits};
+
+use crate::{
+    notify::{self, notify},
+    options::Options,
+    privilege,
+    signals::Signals,
+};
+
+/// Reading counters and answering a few clients needs no more, however many cores the node has.
+const WORKER_THREADS: usize = 2;
+
+/// Time for a stop, all in all. The server's own grace lies within.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Runs until a signal stops it.
+pub(crate) fn run(options: Options) -> anyhow::Result<()> {
+    privilege::check()?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let result = runtime.block_on(serve(options));
+    // Whatever still blocks must not hold the exit.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(options: Options) -> anyhow::Result<()> {
+    let Options { listen, interval, ended_retention, hostname, .. } = options;
+    let mut signals = Signals::new().context("cannot handle signals")?;
+    let node = Node { version: env!("CARGO_PKG_VERSION"), hostname: hostname.map_or_else(read_hostname, Ok)? };
+    // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
+    let (listener, address) = bind(listen).await?;
+    let collector = Collector::start(Config { interval, ended_retention, ..Config::default() })?;
+
+    let (stop_server, stopped) = oneshot::channel::<()>();
+    let snapshots = collector.snapshots();
+    let take = move || {
+        let snapshots = snapshots.clone();
+        async move { snapshots.fresh().await }
+    };
+    let router = web::router(node, address, Snapshots::new(take));
+    let mut server = tokio::spawn(server::serve(listener, router, Limits::default(), async {
+        // An error means that the sender is gone, which is a stop too.
+        let _ = stopped.await;
+    }));
+    tracing::info!("uvmd {} serves on http://{address}", env!("CARGO_PKG_VERSION"));
+    if !address.ip().is_loopback() {
+        tracing::warn!("{address} is not loopback: anyone who can reach it can read process names, users and cgroups");
+    }
+    notify(notify::READY);
+
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        ended = &mut server => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
+    };
+    tracing::info!("stopping on {signal}");
+    notify(notify::STOPPING);
+    drop(stop_server);
+    let stop = async {
+        let result = server.await.context("the HTTP server failed");
+        collector.stop().await;
+        result
+    };
+    tokio::select! {
+        stopped = time::timeout(STOP_DEADLINE, stop) => {
+            stopped.map_err(|_| anyhow!("did not stop within {} s; the kernel detaches what is left", STOP_DEADLINE.as_secs()))??;
+        }
+        signal = signals.next() => bail!("{signal} again: stopped at once; the kernel detaches what is left"),
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn bind(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let advice = |error: &io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => "another program, perhaps another uvmd, is there; stop it or choose with --listen",
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address; choose with --listen",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE; choose with --listen",
+        _ => "choose with --listen",
+    };
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|error| anyhow!("cannot listen on {listen}: {}: {}", reason(&error), advice(&error)))?;
+    // Port 0 asks the kernel for one.
+    let address = listener.local_addr().context("cannot read the address bound")?;
+    Ok((listener, address))
+}
+
+/// The error without Rust's "(os error N)".
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+fn read_hostname() -> anyhow::Result<String> {
+    const PATH: &str = "/proc/sys/kernel/hostname";
+    let name =
+        fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}; name this node with --hostname"))?;
+    Ok(name.trim().to_owned())
+}

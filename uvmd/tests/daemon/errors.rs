@@ -1,0 +1,91 @@
+//! What can be wrong from the start: each time one clear message, a failure, and no panic.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Output},
+};
+
+use crate::support::{UVMD, privileged, run};
+
+/// Its only message.
+fn message(output: &Output) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(output.stdout.is_empty());
+    assert!(!stderr.contains("panicked") && !stderr.contains("backtrace"), "{stderr}");
+    stderr
+}
+
+fn assert_one_line(output: &Output, code: i32, parts: &[&str]) {
+    let message = message(output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    if !privileged() {
+        return;
+    }
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", &address]);
+    assert_one_line(&run(command), 1, &["uvmd: cannot listen on", &address, "address already in use", "--listen"]);
+}
+
+#[test]
+fn an_address_that_is_not_of_this_machine() {
+    if !privileged() {
+        return;
+    }
+    let mut command = Command::new(UVMD);
+    // TEST-NET-1 of RFC 5737 belongs to nobody.
+    command.args(["--listen", "192.0.2.1:9477"]);
+    assert_one_line(&run(command), 1, &["uvmd: cannot listen on 192.0.2.1:9477", "no such address", "--listen"]);
+}
+
+#[test]
+fn no_privileges() {
+    // The build's own folder may be closed to others.
+    let folder = std::env::temp_dir().join(format!("uvmd-unprivileged-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = folder.join("uvmd");
+    fs::copy(UVMD, &copy).unwrap();
+    let mut command = if privileged() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--clear-groups", "--inh-caps=-all", "--"]).arg(&copy);
+        command
+    } else {
+        Command::new(&copy)
+    };
+    command.args(["--listen", "127.0.0.1:0"]);
+    let output = run(command);
+    fs::remove_dir_all(&folder).unwrap();
+    assert_one_line(&output, 1, &["uvmd: not allowed to probe the driver", "root", "CAP_BPF and CAP_PERFMON"]);
+}
+
+#[test]
+fn a_bad_option() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["--frobnicate"], "--frobnicate"),
+        (&["--listen", "nowhere"], "--listen"),
+        (&["--interval", "0s"], "between 100ms and 1h"),
+        (&["--interval", "soon"], "--interval"),
+        (&["--ended-retention", "forever"], "--ended-retention"),
+        (&["--log", "uvmd=shouting"], "--log"),
+    ];
+    for (arguments, part) in cases {
+        let mut command = Command::new(UVMD);
+        command.args(arguments);
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let message = message(&output);
+        assert!(message.starts_with("error: ") && message.contains(part), "{message}");
+    }
+}

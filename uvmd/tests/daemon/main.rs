@@ -1,0 +1,6 @@
+//! The real daemon, as a process, on whatever machine this is.
+#![cfg(test)]
+
+mod errors;
+mod running;
+mod support;

@@ -1,0 +1,145 @@
+//! A daemon at work, and its end.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::{net::UnixDatagram, process::ExitStatusExt},
+    process::Command,
+    time::Duration,
+};
+
+use crate::support::{Daemon, UVMD, has_driver, has_kprobes, privileged};
+
+/// Much less than the daemon's own deadline for requests under way.
+const SOON: Duration = Duration::from_millis(1500);
+
+#[test]
+fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
+    if !privileged() {
+        return;
+    }
+    if has_driver() && has_kprobes() {
+        println!("skipped: this machine has both");
+        return;
+    }
+    let daemon = Daemon::start();
+    assert_eq!(daemon.get("/livez"), (200, "ok\n".to_owned()));
+    let (status, reasons) = daemon.get("/readyz");
+    assert_eq!(status, 503);
+    assert_eq!(reasons.contains("nvidia-uvm is not loaded"), !has_driver(), "{reasons}");
+    assert_eq!(reasons.contains("kprobes"), !has_kprobes(), "{reasons}");
+
+    let status = daemon.json("/api/v1/status");
+    assert_eq!(status["state"], "waiting");
+    assert_eq!(status["reasons"].as_array().unwrap().len(), reasons.lines().count());
+    assert_eq!(daemon.json("/api/v1/processes"), serde_json::json!({"processes": []}));
+    let (status, metrics) = daemon.get("/metrics");
+    assert_eq!(status, 200);
+    assert!(metrics.contains("\nuvmd_up 0\n"), "{metrics}");
+    assert_eq!(daemon.get("/").0, 200);
+}
+
+#[test]
+fn a_stop_is_quick_and_clean_though_clients_hold_connections_open() {
+    if !privileged() {
+        return;
+    }
+    for signal in ["TERM", "INT"] {
+        let daemon = Daemon::start();
+        let _silent = TcpStream::connect(&daemon.address).unwrap();
+        let mut used = TcpStream::connect(&daemon.address).unwrap();
+        used.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(used.read(&mut [0; 1024]).unwrap() > 0);
+        let mut unfinished = TcpStream::connect(&daemon.address).unwrap();
+        unfinished.write_all(b"GET /livez HTT").unwrap();
+        daemon.signal(signal);
+        let (status, took, log) = daemon.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert!(took < SOON * 3, "{signal}: {took:?}");
+        assert!(log.contains(&format!("stopping on SIG{signal}")) && log.contains("stopped"), "{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_anyone() {
+    if !privileged() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let mut unfinished = TcpStream::connect(&daemon.address).unwrap();
+    unfinished.write_all(b"GET /livez HTT").unwrap();
+    // Accepted after the one before it, so that one is being served.
+    assert_eq!(daemon.get("/livez").0, 200);
+    daemon.signal("TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    daemon.signal("TERM");
+    let (status, took, log) = daemon.wait();
+    assert!(took < SOON, "{took:?}");
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("SIGTERM again") && !log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn its_address_is_free_again_after_it_was_killed() {
+    if !privileged() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let address = daemon.address.clone();
+    daemon.signal("KILL");
+    assert_eq!(daemon.wait().0.signal(), Some(9));
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", &address]).env("NO_COLOR", "1");
+    let next = Daemon::spawn(command);
+    assert_eq!(next.address, address);
+    assert_eq!(next.get("/livez").0, 200);
+}
+
+#[test]
+fn beyond_loopback_it_warns() {
+    if !privileged() {
+        return;
+    }
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", "0.0.0.0:0"]).env("NO_COLOR", "1");
+    let daemon = Daemon::spawn(command);
+    daemon.signal("TERM");
+    let (_, _, log) = daemon.wait();
+    assert!(log.contains("WARN") && log.contains("is not loopback"), "{log}");
+}
+
+#[test]
+fn systemd_is_told_when_it_serves_and_when_it_stops() {
+    if !privileged() {
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("uvmd-notify-{}", std::process::id()));
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", "127.0.0.1:0"]).env("NO_COLOR", "1").env("NOTIFY_SOCKET", &path);
+    let daemon = Daemon::spawn(command);
+    let mut buffer = [0; 64];
+    let mut receive = || {
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert_eq!(receive(), "READY=1");
+    daemon.signal("TERM");
+    assert_eq!(receive(), "STOPPING=1");
+    assert_eq!(daemon.wait().0.code(), Some(0));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn the_node_is_named_in_status_and_metrics() {
+    if !privileged() {
+        return;
+    }
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", "127.0.0.1:0", "--hostname", "gpu-17"]).env("NO_COLOR", "1");
+    let daemon = Daemon::spawn(command);
+    assert_eq!(daemon.json("/api/v1/status")["hostname"], "gpu-17");
+    assert!(daemon.get("/metrics").1.contains(r#"uvm_cpu_faults_total{hostname="gpu-17",access="read"} 0"#));
+}

@@ -1,0 +1,44 @@
+// Numbers as people read them. Bytes in powers of 1024, counts in powers of 1000.
+
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const COUNT_UNITS = ["", "k", "M", "G", "T", "P"];
+
+function scaled(value, base, units, gap) {
+  let unit = 0;
+  // 999.5 would print as 1000: go on to the next unit before that.
+  while (value >= base - 0.5 && unit < units.length - 1) {
+    value /= base;
+    unit += 1;
+  }
+  const digits = unit === 0 || value >= 99.95 ? 0 : 1;
+  return (value.toFixed(digits) + gap + units[unit]).trim();
+}
+
+export const bytes = (value) => scaled(value, 1024, BYTE_UNITS, " ");
+export const count = (value) => scaled(value, 1000, COUNT_UNITS, "\u2009");
+
+// A rate that is not known yet is a dash; one below half a unit a second is 0.
+const perSecond = (format) => (rate) => (rate === null ? "–" : rate < 0.5 ? "0" : `${format(rate)}/s`);
+export const bytesRate = perSecond(bytes);
+export const countRate = perSecond(count);
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const parts = [
+    [Math.floor(whole / 86400), "d"],
+    [Math.floor(whole / 3600) % 24, "h"],
+    [Math.floor(whole / 60) % 60, "min"],
+    [whole % 60, "s"],
+  ];
+  const first = parts.findIndex(([value]) => value > 0);
+  if (first === -1) return "0 s";
+  return parts
+    .slice(first, first + 2)
+    .filter(([value]) => value > 0)
+    .map(([value, unit]) => `${value} ${unit}`)
+    .join(" ");
+}
+
+// Control and direction-changing characters made visible: names come from programs nobody here wrote.
+export const printable = (text) =>
+  text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);

@@ -1,0 +1,118 @@
+//! From a snapshot to the API's types.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
+
+use model::{Access, Cause, Counters, Direction, Snapshot, SourceState, api, counters::PerVariant};
+
+use crate::{
+    Node,
+    gpus::{self, GpuTotal},
+};
+
+pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
+    let source = &snapshot.source;
+    let (state, reasons, counting_since) = match &source.state {
+        SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
+        SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
+        SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
+    };
+    api::Status {
+        version: node.version.to_owned(),
+        hostname: node.hostname.clone(),
+        time: time(snapshot.taken),
+        backend: source.backend.to_owned(),
+        state: state.to_owned(),
+        reasons,
+        counting_since,
+        driver: source.driver.as_ref().map(|driver| driver.version.clone()),
+        layout: source.driver.as_ref().map(|driver| driver.layout.clone()),
+        gpus: gpus::totals(snapshot).map(|each| gpu(&each)).collect(),
+        probes: source.probes.iter().map(probe).collect(),
+        dropped_events: snapshot.dropped_events(),
+        dropped_events_by_reason: source
+            .dropped_events
+            .iter()
+            .map(|(reason, count)| ((*reason).to_owned(), *count))
+            .collect(),
+        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum()),
+    }
+}
+
+/// The processes that are `wanted`: living ones first, then those that moved or faulted most memory.
+pub(crate) fn processes(snapshot: &Snapshot, wanted: impl Fn(&model::Process) -> bool) -> api::Processes {
+    let mut chosen: Vec<_> =
+        snapshot.processes.iter().filter(|process| wanted(process)).map(|process| (process, process.total())).collect();
+    chosen.sort_by_key(|(process, total)| (process.ended.is_some(), Reverse(busyness(total)), process.id));
+    api::Processes { processes: chosen.iter().map(|(each, total)| process(snapshot, each, total)).collect() }
+}
+
+/// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.
+fn busyness(counters: &Counters) -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let bytes: u64 = Direction::ALL.iter().map(|direction| counters.bytes(*direction).total()).sum();
+    counters.fault_entries.total().saturating_add(counters.cpu_faults()).saturating_add(bytes / PAGE_BYTES)
+}
+
+fn process(snapshot: &Snapshot, process: &model::Process, total: &Counters) -> api::Process {
+    api::Process {
+        pid: process.id.pid,
+        start_ticks: process.id.start_ticks,
+        started: process.started.map(time),
+        name: process.name.clone(),
+        uid: process.uid,
+        user: process.user.clone(),
+        cgroup: process.cgroup.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        state: if process.ended.is_some() { "ended" } else { "running" }.to_owned(),
+        ended: process.ended.map(time),
+        counts: counts(total),
+        gpus: process
+            .gpus
+            .iter()
+            .map(|(id, counters)| api::ProcessGpu {
+                gpu: *id,
+                uuid: snapshot.gpus.get(id).and_then(gpus::uuid),
+                counts: counts(counters),
+            })
+            .collect(),
+    }
+}
+
+fn counts(counters: &Counters) -> api::Counts {
+    let by_access =
+        |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
+    let by_cause = |bytes: &PerVariant<6>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
+    api::Counts {
+        fault_entries: counters.fault_entries.total(),
+        fault_instances: counters.fault_instances.total(),
+        cpu_faults: counters.cpu_faults(),
+        bytes_htod: counters.bytes_htod.total(),
+        bytes_dtoh: counters.bytes_dtoh.total(),
+        bytes_dtod: counters.bytes_dtod.total(),
+        evicted_bytes: counters.evicted_bytes(),
+        dropped_events: counters.dropped_events,
+        fault_entries_by_access: by_access(&counters.fault_entries),
+        fault_instances_by_access: by_access(&counters.fault_instances),
+        cpu_faults_by_access: BTreeMap::from([
+            (Access::Read.name().to_owned(), counters.cpu_read_faults),
+            (Access::Write.name().to_owned(), counters.cpu_write_faults),
+        ]),
+        bytes_by_cause: Direction::ALL
+            .map(|direction| (direction.name().to_owned(), by_cause(counters.bytes(direction))))
+            .into(),
+    }
+}
+
+fn gpu(each: &GpuTotal<'_>) -> api::Gpu {
+    let name = each.gpu.and_then(|gpu| gpu.name.clone());
+    api::Gpu { gpu: each.id, uuid: each.uuid(), name, counts: counts(each.total) }
+}
+
+fn probe(probe: &model::ProbeStatus) -> api::Probe {
+    let run_time_ns = probe.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    api::Probe { name: probe.name.clone(), hits: probe.hits, run_time_ns }
+}
+
+fn time(at: SystemTime) -> String {
+    // A clock that was never set may read as earlier than 1970, which RFC 3339 could say and the formatter cannot.
+    humantime::format_rfc3339_millis(at.max(SystemTime::UNIX_EPOCH)).to_string()
+}

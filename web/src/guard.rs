@@ -1,0 +1,99 @@
+//! Who may ask, and what a browser may do with the answer.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, header, uri::Authority},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+use crate::problem::Problem;
+
+/// Which `Host` a request may be addressed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostRule {
+    /// Served beyond this machine: how clients name it is not ours to know.
+    Any,
+    /// Served on loopback: a name that a foreign site made point here is refused.
+    Loopback,
+}
+
+impl HostRule {
+    pub(crate) fn for_listener(listen: SocketAddr) -> Self {
+        if listen.ip().is_loopback() { Self::Loopback } else { Self::Any }
+    }
+
+    /// Any port is fine: tunnels forward from others.
+    fn allows(self, host: &str) -> bool {
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let name = authority.host();
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        self == Self::Any || name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|ip| ip.is_loopback())
+    }
+}
+
+pub(crate) async fn check_host(State(rule): State<HostRule>, request: Request, next: Next) -> Response {
+    // HTTP/1.0 has no Host, and no browser speaks it.
+    let host = requested_host(request.uri(), request.headers());
+    let allowed = host.map_or(request.version() == Version::HTTP_10, |host| rule.allows(host));
+    if allowed {
+        next.run(request).await
+    } else {
+        let detail = format!(
+            "this service answers on loopback only, as 127.0.0.1, [::1] or localhost, not as {}",
+            host.unwrap_or("an unnamed host")
+        );
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, detail).into_response()
+    }
+}
+
+fn requested_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    let header = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    uri.authority().map(Authority::as_str).or_else(header)
+}
+
+/// The page loads only what this service serves, runs in no frame, and nothing is kept in a cache.
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ),
+    ),
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
+
+pub(crate) async fn set_headers(mut response: Response) -> Response {
+    response.headers_mut().extend(HEADERS);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_loopback_only_loopback_names_are_answered() {
+        for host in ["127.0.0.1:9477", "127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:9477", "127.8.8.8"] {
+            assert!(HostRule::Loopback.allows(host), "{host}");
+        }
+        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]", "", "a b"]
+        {
+            assert!(!HostRule::Loopback.allows(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_any_name_is_answered() {
+        let listen: SocketAddr = "0.0.0.0:9477".parse().unwrap();
+        assert!(HostRule::for_listener(listen).allows("gpu-17.cluster:9477"));
+        assert_eq!(HostRule::for_listener("[::1]:9477".parse().unwrap()), HostRule::Loopback);
+    }
+}

@@ -1,0 +1,65 @@
+//! Errors as RFC 9457 problems, and the query parameters whose misuse makes most of them.
+
+use axum::{
+    Json,
+    extract::{FromRequestParts, Query},
+    http::{HeaderValue, Method, StatusCode, Uri, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::json;
+
+/// An error as a client sees it. Its type is `about:blank`: the status says what kind it is.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    detail: String,
+}
+
+impl Problem {
+    pub(crate) const fn new(status: StatusCode, detail: String) -> Self {
+        Self { status, detail }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Self { status, detail } = self;
+        let body = json!({
+            "type": "about:blank",
+            "title": status.canonical_reason(),
+            "status": status.as_u16(),
+            "detail": detail,
+        });
+        let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+        (status, content_type, Json(body)).into_response()
+    }
+}
+
+pub(crate) async fn not_found(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("there is no {} here", uri.path()))
+}
+
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{} can only be read (GET or HEAD), not {method}", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+/// The query parameters of a request; `T` must deny unknown fields.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(rejection) => Err(Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())),
+        }
+    }
+}
+
+/// The parameters of an endpoint that has none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoParameters {}

@@ -1,0 +1,213 @@
+//! `/api/v1`, `/livez`, `/readyz`, the page, and what is answered to requests that make no sense.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use crate::support::{Answer, busy, counting, get, process, refused, router, router_over, send, waiting};
+use axum::{
+    body::Body,
+    http::{Request, StatusCode},
+};
+use model::api::{Processes, Status};
+use web::Snapshots;
+
+fn names(answer: &Answer) -> Vec<String> {
+    let Processes { processes } = serde_json::from_str(&answer.text).unwrap();
+    processes.into_iter().map(|process| process.name).collect()
+}
+
+fn assert_problem(answer: &Answer, status: StatusCode, detail: &str) {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    assert_eq!(answer.header("content-type"), "application/problem+json");
+    let body = answer.json();
+    assert_eq!(body["status"], status.as_u16());
+    assert_eq!(body["title"], status.canonical_reason().unwrap());
+    assert!(body["detail"].as_str().unwrap().contains(detail), "{body}");
+}
+
+#[tokio::test]
+async fn living_processes_come_first_and_the_busiest_before_the_others() {
+    assert_eq!(names(&get(&router(busy()), "/api/v1/processes").await), ["heavy", "light", "gone"]);
+}
+
+#[tokio::test]
+async fn who_only_prefetches_is_busy_too() {
+    let mut snapshot = counting();
+    let mut prefetches = model::Counters::default();
+    prefetches.bytes_htod[model::Cause::Api] = 1 << 30;
+    let mut faults = model::Counters::default();
+    faults.fault_entries[model::Access::Read] = 100;
+    snapshot.processes = vec![
+        process(1, "faults", None, BTreeMap::from([(1, faults)])),
+        process(2, "prefetches", None, BTreeMap::from([(1, prefetches)])),
+    ];
+    assert_eq!(names(&get(&router(snapshot), "/api/v1/processes").await), ["prefetches", "faults"]);
+}
+
+#[tokio::test]
+async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
+    let body = get(&router(busy()), "/api/v1/processes").await.json();
+    let heavy = &body["processes"][0];
+    assert_eq!((&heavy["pid"], &heavy["start_ticks"]), (&20.into(), &120.into()));
+    assert_eq!(
+        (&heavy["user"], &heavy["uid"], &heavy["cgroup"]),
+        (&"alice".into(), &1000.into(), &"/user.slice".into())
+    );
+    assert_eq!((&heavy["state"], &heavy["ended"]), (&"running".into(), &serde_json::Value::Null));
+    assert_eq!(heavy["started"], "2023-11-14T22:13:21.000Z");
+    assert_eq!((&heavy["fault_entries"], &heavy["fault_instances"]), (&310.into(), &465.into()));
+    assert_eq!((&heavy["cpu_faults"], &heavy["cpu_faults_by_access"]["write"]), (&7.into(), &4.into()));
+    assert_eq!((&heavy["bytes_htod"], &heavy["bytes_dtoh"]), (&65536.into(), &12288.into()));
+    assert_eq!((&heavy["evicted_bytes"], &heavy["dropped_events"]), (&8192.into(), &0.into()));
+    assert_eq!(heavy["fault_entries_by_access"]["write"], 300);
+    assert_eq!(heavy["fault_entries_by_access"]["atomic_strong"], 0);
+    assert_eq!(heavy["bytes_by_cause"]["htod"]["tree_prefetch"], 65536);
+    assert_eq!(heavy["bytes_by_cause"]["dtoh"]["eviction"], 8192);
+    assert_eq!(heavy["gpus"][0]["uuid"], "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f");
+    assert_eq!((&heavy["gpus"][0]["fault_entries"], &heavy["gpus"][1]["fault_entries"]), (&300.into(), &10.into()));
+    assert_eq!(body["processes"][2]["state"], "ended");
+    assert_eq!(body["processes"][2]["ended"], "2023-11-14T22:14:10.000Z");
+}
+
+#[tokio::test]
+async fn processes_can_be_narrowed_by_state() {
+    let router = router(busy());
+    assert_eq!(names(&get(&router, "/api/v1/processes?state=running").await), ["heavy", "light"]);
+    assert_eq!(names(&get(&router, "/api/v1/processes?state=ended").await), ["gone"]);
+}
+
+#[tokio::test]
+async fn status_sums_what_forgotten_processes_did_too() {
+    let answer = get(&router(busy()), "/api/v1/status").await;
+    let status: Status = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!((status.version.as_str(), status.hostname.as_str()), ("1.2.3", "gpu-17"));
+    assert_eq!((status.state.as_str(), status.reasons.len()), ("counting", 0));
+    assert_eq!((status.driver.as_deref(), status.layout.as_deref()), (Some("550.163.01"), Some("550-555")));
+    assert_eq!(status.counting_since.as_deref(), Some("2023-11-14T22:13:20.000Z"));
+    assert_eq!((status.dropped_events, status.dropped_events_by_reason["map_full"]), (5, 5));
+    assert_eq!((status.total.fault_entries, status.total.cpu_faults), (927, 7));
+    assert_eq!((status.gpus[0].counts.fault_entries, status.gpus[1].counts.fault_entries), (917, 10));
+    assert_eq!((status.probes[0].hits, status.probes[0].run_time_ns), (1234, Some(1_500_000_000)));
+    assert_eq!(status.probes[1].run_time_ns, None);
+}
+
+#[tokio::test]
+async fn status_and_readyz_name_each_thing_that_is_missing() {
+    let router = router(waiting());
+    let status = get(&router, "/api/v1/status").await.json();
+    assert_eq!((&status["state"], &status["reasons"][1]), (&"waiting".into(), &"no kprobes: boot with them".into()));
+    let ready = get(&router, "/readyz").await;
+    assert_eq!(ready.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(ready.text, "waiting: no driver: load it\nwaiting: no kprobes: boot with them\n");
+    assert_eq!(get(&router, "/livez").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_refused_driver_is_not_ready_and_says_why() {
+    let router = router(refused());
+    let ready = get(&router, "/readyz").await;
+    assert_eq!(
+        (ready.status, ready.text.as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "refused: driver 999.1 is not known: update\n")
+    );
+    assert_eq!(get(&router, "/api/v1/status").await.json()["state"], "refused");
+}
+
+#[tokio::test]
+async fn counting_with_nothing_to_count_is_ready_and_empty() {
+    let router = router(counting());
+    assert_eq!(get(&router, "/readyz").await.status, StatusCode::OK);
+    assert_eq!(get(&router, "/api/v1/processes").await.text, r#"{"processes":[]}"#);
+}
+
+#[tokio::test]
+async fn hostile_and_huge_names_come_through_as_json_strings() {
+    let huge = "x".repeat(100_000);
+    let hostile = ["<script>alert(1)</script>", "\u{1b}[31mred", "a\"b\\c\n", "\u{202e}txt", "", &huge];
+    let mut snapshot = counting();
+    snapshot.processes = (1..).zip(hostile).map(|(pid, name)| process(pid, name, None, BTreeMap::new())).collect();
+    let answer = get(&router(snapshot), "/api/v1/processes").await;
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    assert_eq!(names(&answer), hostile);
+    assert!(!answer.text.contains('\u{1b}'));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem() {
+    let router = router(counting());
+    assert_problem(&get(&router, "/api/v2/status").await, StatusCode::NOT_FOUND, "/api/v2/status");
+    let request = Request::post("/api/v1/status").header("Host", "localhost").body(Body::empty()).unwrap();
+    let answer = send(&router, request).await;
+    assert_problem(&answer, StatusCode::METHOD_NOT_ALLOWED, "POST");
+    assert_eq!(answer.header("allow"), "GET,HEAD");
+}
+
+#[tokio::test]
+async fn a_parameter_that_an_endpoint_does_not_have_is_a_problem_everywhere() {
+    let router = router(counting());
+    for path in ["/", "/page/main.js", "/metrics", "/livez", "/readyz", "/api/v1/status", "/api/v1/processes"] {
+        assert_problem(&get(&router, &format!("{path}?pid=1")).await, StatusCode::BAD_REQUEST, "unknown field `pid`");
+    }
+    assert_problem(&get(&router, "/api/v1/processes?state=asleep").await, StatusCode::BAD_REQUEST, "asleep");
+    assert_problem(&get(&router, "/api/v1/processes?state=ended&state=ended").await, StatusCode::BAD_REQUEST, "state");
+}
+
+#[tokio::test]
+async fn on_loopback_a_foreign_host_name_is_refused() {
+    let router = router(counting());
+    let request = |host: &str| Request::get("/api/v1/status").header("Host", host).body(Body::empty()).unwrap();
+    assert_problem(&send(&router, request("evil.example:9477")).await, StatusCode::MISDIRECTED_REQUEST, "evil.example");
+    assert_eq!(send(&router, request("localhost:8080")).await.status, StatusCode::OK);
+    let nameless = Request::get("/api/v1/status").body(Body::empty()).unwrap();
+    assert_eq!(send(&router, nameless).await.status, StatusCode::MISDIRECTED_REQUEST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collector_that_is_gone_or_stuck_is_a_problem_and_not_a_hang() {
+    let gone = router_over(Snapshots::new(|| std::future::ready(None)));
+    let stuck = router_over(Snapshots::new(|| async {
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        Some(Arc::new(counting()))
+    }));
+    for path in ["/metrics", "/readyz", "/api/v1/status", "/api/v1/processes"] {
+        assert_problem(&get(&gone, path).await, StatusCode::SERVICE_UNAVAILABLE, "stopped");
+        assert_problem(&get(&stuck, path).await, StatusCode::SERVICE_UNAVAILABLE, "did not answer");
+    }
+    assert_eq!(get(&stuck, "/livez").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_page_needs_nothing_from_elsewhere_and_may_load_nothing_else() {
+    let router = router(counting());
+    let page = get(&router, "/").await;
+    assert_eq!((page.status, page.header("content-type")), (StatusCode::OK, "text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").starts_with("default-src 'none'; script-src 'self';"));
+    assert!(!page.text.contains("http://") && !page.text.contains("https://") && !page.text.contains("style="));
+    let parts: Vec<_> = page
+        .text
+        .split('"')
+        .filter(|text| text.starts_with("/page/") || text.starts_with("/api/") || *text == "/metrics")
+        .collect();
+    assert!(parts.len() >= 6, "{parts:?}");
+    for part in parts {
+        assert_eq!(get(&router, part).await.status, StatusCode::OK, "{part}");
+    }
+    // Modules load each other by name.
+    let script = get(&router, "/page/main.js").await.text;
+    for module in
+        script.lines().filter_map(|line| line.strip_prefix("import ")?.split("\"./").nth(1)?.strip_suffix("\";"))
+    {
+        assert_eq!(get(&router, &format!("/page/{module}")).await.status, StatusCode::OK, "{module}");
+    }
+}
+
+#[tokio::test]
+async fn no_script_turns_text_into_markup() {
+    let router = router(counting());
+    for script in ["main", "table", "tiles", "rates", "format"] {
+        let text = get(&router, &format!("/page/{script}.js")).await.text;
+        for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "setHTML"] {
+            assert!(!text.contains(forbidden), "{script}.js uses {forbidden}");
+        }
+    }
+}

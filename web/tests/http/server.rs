@@ -1,0 +1,151 @@
+//! The server's limits, over real sockets.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use web::{
+    Snapshots,
+    server::{Limits, serve},
+};
+
+use crate::support::{counting, router_over};
+
+const REQUEST: &[u8] = b"GET /api/v1/processes HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const LONG: Duration = Duration::from_mins(1);
+const SHORT: Duration = Duration::from_millis(200);
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start(limits: Limits) -> Self {
+        Self::start_answering_after(limits, Duration::ZERO).await
+    }
+
+    async fn start_answering_after(limits: Limits, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = router_over(Snapshots::new(move || async move {
+            sleep(delay).await;
+            Some(Arc::new(counting()))
+        }));
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(serve(listener, router, limits, async { drop(stopped.await) }));
+        Self { address, stop, task }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Stops it and tells how long that took.
+    async fn stop(self) -> Duration {
+        let start = Instant::now();
+        drop(self.stop);
+        timeout(LONG, self.task).await.expect("the server did not stop").unwrap();
+        start.elapsed()
+    }
+}
+
+fn limits() -> Limits {
+    Limits { connections: 8, head: LONG, age: LONG, grace: SHORT }
+}
+
+/// Reads one answer; empty if the connection was closed instead.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut buffer = vec![0; 4096];
+    let length = timeout(Duration::from_secs(10), stream.read(&mut buffer)).await.expect("neither answered nor closed");
+    String::from_utf8(buffer[..length.unwrap_or(0)].to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_cut_off() {
+    let server = Server::start(Limits { head: SHORT, ..limits() }).await;
+    let mut slow = server.connect().await;
+    slow.write_all(b"GET /livez HTTP/1.1\r\nHost: local").await.unwrap();
+    let cut = answer(&mut slow).await;
+    assert!(cut.is_empty() || cut.starts_with("HTTP/1.1 408"), "{cut}");
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_requests_and_is_closed_when_idle() {
+    let server = Server::start(Limits { head: SHORT, ..limits() }).await;
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        stream.write_all(REQUEST).await.unwrap();
+        assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200 OK"));
+    }
+    assert_eq!(answer(&mut stream).await, "");
+}
+
+#[tokio::test]
+async fn clients_beyond_the_limit_wait_for_their_turn() {
+    let server = Server::start(Limits { connections: 2, head: SHORT, ..limits() }).await;
+    let _idle = (server.connect().await, server.connect().await);
+    sleep(SHORT / 4).await;
+    let mut third = server.connect().await;
+    third.write_all(REQUEST).await.unwrap();
+    let start = Instant::now();
+    assert!(answer(&mut third).await.starts_with("HTTP/1.1 200 OK"));
+    assert!(start.elapsed() >= SHORT / 2, "answered beside two others after {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn an_old_connection_is_closed_though_its_client_goes_on_asking() {
+    let server = Server::start(Limits { age: SHORT, ..limits() }).await;
+    let mut stream = server.connect().await;
+    let start = Instant::now();
+    while stream.write_all(REQUEST).await.is_ok() && !answer(&mut stream).await.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(10), "still served");
+        sleep(SHORT / 10).await;
+    }
+    assert!(start.elapsed() >= SHORT);
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_loses_its_connection() {
+    let server = Server::start(Limits { connections: 1, age: SHORT, ..limits() }).await;
+    let mut deaf = server.connect().await;
+    // Enough requests that their answers fill every buffer on the way.
+    let flood = async { while deaf.write_all(&REQUEST.repeat(1000)).await.is_ok() {} };
+    timeout(Duration::from_secs(10), flood).await.expect("still connected");
+    let mut next = server.connect().await;
+    next.write_all(REQUEST).await.unwrap();
+    assert!(answer(&mut next).await.starts_with("HTTP/1.1 200 OK"));
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_idle_connections() {
+    let server = Server::start(limits()).await;
+    let _silent = server.connect().await;
+    let mut half = server.connect().await;
+    half.write_all(b"GET / HT").await.unwrap();
+    let mut used = server.connect().await;
+    used.write_all(REQUEST).await.unwrap();
+    assert!(answer(&mut used).await.starts_with("HTTP/1.1 200 OK"));
+    let took = server.stop().await;
+    assert!(took < SHORT * 5, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_stop_lets_a_request_under_way_finish() {
+    let server = Server::start_answering_after(Limits { grace: LONG, ..limits() }, SHORT).await;
+    let mut stream = server.connect().await;
+    stream.write_all(REQUEST).await.unwrap();
+    sleep(SHORT / 4).await;
+    let (answer, _) = tokio::join!(answer(&mut stream), server.stop());
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer:?}");
+}

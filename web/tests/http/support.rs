@@ -1,0 +1,138 @@
+//! A router over a snapshot that a test made up, and what it answers.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{HeaderMap, Request, StatusCode},
+};
+use model::{
+    Access, Cause, Counters, DriverInfo, Gpu, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
+    SourceStatus,
+};
+use serde_json::Value;
+use tower::ServiceExt;
+use web::{Node, Snapshots};
+
+pub(crate) const LOOPBACK: &str = "127.0.0.1:9477";
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error} in {}", self.text))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+pub(crate) fn router(snapshot: Snapshot) -> Router {
+    let snapshot = Arc::new(snapshot);
+    router_over(Snapshots::new(move || std::future::ready(Some(Arc::clone(&snapshot)))))
+}
+
+pub(crate) fn router_over(snapshots: Snapshots) -> Router {
+    let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned() };
+    web::router(node, LOOPBACK.parse::<SocketAddr>().unwrap(), snapshots)
+}
+
+pub(crate) async fn get(router: &Router, path: &str) -> Answer {
+    send(router, Request::get(path).header("Host", LOOPBACK).body(Body::empty()).unwrap()).await
+}
+
+pub(crate) async fn send(router: &Router, request: Request<Body>) -> Answer {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(body.to_vec()).unwrap() }
+}
+
+pub(crate) fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
+}
+
+fn in_state(state: SourceState) -> Snapshot {
+    let dropped_events = BTreeMap::from([("map_full", 0), ("unknown_va_space", 0)]);
+    Snapshot::empty(at(60), SourceStatus { backend: "ebpf", state, driver: None, probes: Vec::new(), dropped_events })
+}
+
+pub(crate) fn waiting() -> Snapshot {
+    in_state(SourceState::Waiting {
+        missing: vec!["no driver: load it".to_owned(), "no kprobes: boot with them".to_owned()],
+    })
+}
+
+pub(crate) fn refused() -> Snapshot {
+    in_state(SourceState::Refused { reason: "driver 999.1 is not known: update".to_owned() })
+}
+
+pub(crate) fn counting() -> Snapshot {
+    let mut snapshot = in_state(SourceState::Counting { since: at(0) });
+    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: "550-555".to_owned() });
+    snapshot
+}
+
+/// Three processes on two GPUs; one has ended, and one is already forgotten and lives on in the totals only.
+pub(crate) fn busy() -> Snapshot {
+    let mut snapshot = counting();
+    snapshot.source.probes = vec![
+        ProbeStatus {
+            name: "uvm_perf_event_notify".to_owned(),
+            hits: 1234,
+            run_time: Some(Duration::from_millis(1500)),
+        },
+        ProbeStatus { name: "uvm_va_space_destroy".to_owned(), hits: 2, run_time: None },
+    ];
+    snapshot.source.dropped_events.insert("map_full", 5);
+    let uuid = GpuUuid([0x9a, 0x31, 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    snapshot.gpus.insert(1, Gpu { id: 1, uuid: Some(uuid), name: Some("NVIDIA H200".to_owned()) });
+    snapshot.gpus.insert(2, Gpu { id: 2, uuid: None, name: None });
+
+    let mut light = Counters::default();
+    light.fault_entries[Access::Read] = 10;
+    light.fault_instances[Access::Read] = 15;
+    let mut heavy = Counters::default();
+    heavy.fault_entries[Access::Write] = 300;
+    heavy.fault_instances[Access::Write] = 450;
+    heavy.bytes_htod[Cause::TreePrefetch] = 65536;
+    heavy.bytes_dtoh[Cause::Eviction] = 8192;
+    heavy.bytes_dtoh[Cause::Fault] = 4096;
+    let host = Counters { cpu_read_faults: 3, cpu_write_faults: 4, ..Counters::default() };
+    snapshot.processes = vec![
+        process(30, "gone", Some(at(50)), BTreeMap::from([(1, heavy)])),
+        process(10, "light", None, BTreeMap::from([(1, light)])),
+        Process { host, ..process(20, "heavy", None, BTreeMap::from([(1, heavy), (2, light)])) },
+    ];
+
+    let mut forgotten = heavy;
+    forgotten.fault_entries[Access::AtomicWeak] = 7;
+    snapshot.gpu_totals = BTreeMap::from([(1, [heavy, light, heavy, forgotten].iter().sum()), (2, light)]);
+    snapshot.host_totals = host;
+    snapshot
+}
+
+pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTreeMap<u32, Counters>) -> Process {
+    Process {
+        id: ProcessId { pid, start_ticks: 100 + u64::from(pid) },
+        started: Some(at(1)),
+        name: name.to_owned(),
+        uid: 1000,
+        user: Some("alice".to_owned()),
+        cgroup: Some("/user.slice".into()),
+        ended,
+        host: Counters::default(),
+        gpus,
+    }
+}
