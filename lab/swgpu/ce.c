@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The copy engine: copies, fills and semaphores. The numbers of the methods are the same in C6B5 (Ampere) and C8B5 (Hopper).
+ * The copy engine: copies, fills and semaphores. The numbers of the methods are the same in C6B5 (Ampere) and C8B5
+ * (Hopper).
  */
 #include "nvmisc.h"
 
@@ -18,7 +19,7 @@ static const struct idle idle_methods[] = {
 /* One end of a transfer. */
 struct transfer_end {
     bool is_virtual;
-    enum aperture aperture;   /* of a physical address */
+    enum aperture aperture; /* of a physical address */
     u64 address;
     enum access_type access;
 };
@@ -37,10 +38,12 @@ static bool locate(struct host_channel *channel, const struct transfer_end *end,
 static enum verdict bad_address(struct host_channel *channel, const struct transfer_end *end)
 {
     return host_channel_error(channel, "copy engine %s at %s address 0x%llx, which is no memory",
-                              end->access == ACCESS_READ ? "reads" : "writes", end->is_virtual ? "virtual" : "physical", end->address);
+                              end->access == ACCESS_READ ? "reads" : "writes", end->is_virtual ? "virtual" : "physical",
+                              end->address);
 }
 
-/* memcpy and memset of the kernel use `rep` instructions by byte, which an emulated CPU takes one at a time: these are faster there. */
+/* memcpy and memset of the kernel use `rep` instructions by byte, which an emulated CPU takes one at a time: these are
+ * faster there. */
 static void copy_words(void *to, const void *from, u64 bytes)
 {
     u64 *d = to;
@@ -134,7 +137,8 @@ static enum verdict fill(struct host_channel *channel, struct transfer_end to, u
     return VERDICT_NEXT;
 }
 
-/* The element that SET_REMAP_COMPONENTS makes of the constants, repeated to 8 bytes; returns its size, 0 if it is not modelled. */
+/* The element that SET_REMAP_COMPONENTS makes of the constants, repeated to 8 bytes; returns its size, 0 if it is not
+ * modelled. */
 static u32 remap_pattern(struct host_channel *channel, u64 *pattern)
 {
     u32 components = channel->ce[NVC8B5_SET_REMAP_COMPONENTS / 4];
@@ -147,7 +151,7 @@ static u32 remap_pattern(struct host_channel *channel, u64 *pattern)
         return 0;
     *pattern = 0;
     for (i = 0; i < count; i++) {
-        u32 source = (components >> (4 * i)) & 7;   /* DST_X, DST_Y, ... are 4 bits apart */
+        u32 source = (components >> (4 * i)) & 7; /* DST_X, DST_Y, ... are 4 bits apart */
         u64 value;
 
         if (source == NVC8B5_SET_REMAP_COMPONENTS_DST_X_CONST_A)
@@ -163,8 +167,8 @@ static u32 remap_pattern(struct host_channel *channel, u64 *pattern)
     return bytes;
 }
 
-static enum verdict transfer_end(struct host_channel *channel, bool physical, u32 phys_mode, u32 upper_method, enum access_type access,
-                                 struct transfer_end *end)
+static enum verdict transfer_end(struct host_channel *channel, bool physical, u32 phys_mode, u32 upper_method,
+                                 enum access_type access, struct transfer_end *end)
 {
     u32 target = channel->ce[phys_mode / 4];
 
@@ -209,8 +213,8 @@ static enum verdict transfer(struct host_channel *channel, u32 launch)
     if (!launch_is_modelled(channel, launch))
         return host_channel_error(channel, "copy engine launch 0x%x is not modelled", launch);
 
-    verdict = transfer_end(channel, FLD_TEST_DRF(C8B5, _LAUNCH_DMA, _DST_TYPE, _PHYSICAL, launch), NVC8B5_SET_DST_PHYS_MODE,
-                           NVC8B5_OFFSET_OUT_UPPER, ACCESS_WRITE, &to);
+    verdict = transfer_end(channel, FLD_TEST_DRF(C8B5, _LAUNCH_DMA, _DST_TYPE, _PHYSICAL, launch),
+                           NVC8B5_SET_DST_PHYS_MODE, NVC8B5_OFFSET_OUT_UPPER, ACCESS_WRITE, &to);
     if (verdict != VERDICT_NEXT)
         return verdict;
 
@@ -221,11 +225,12 @@ static enum verdict transfer(struct host_channel *channel, u32 launch)
     if (remap) {
         element_bytes = remap_pattern(channel, &pattern);
         if (!element_bytes)
-            return host_channel_error(channel, "remap 0x%x is not modelled", channel->ce[NVC8B5_SET_REMAP_COMPONENTS / 4]);
+            return host_channel_error(channel, "remap 0x%x is not modelled",
+                                      channel->ce[NVC8B5_SET_REMAP_COMPONENTS / 4]);
         return fill(channel, to, pattern, length * element_bytes);
     }
-    verdict = transfer_end(channel, FLD_TEST_DRF(C8B5, _LAUNCH_DMA, _SRC_TYPE, _PHYSICAL, launch), NVC8B5_SET_SRC_PHYS_MODE,
-                           NVC8B5_OFFSET_IN_UPPER, ACCESS_READ, &from);
+    verdict = transfer_end(channel, FLD_TEST_DRF(C8B5, _LAUNCH_DMA, _SRC_TYPE, _PHYSICAL, launch),
+                           NVC8B5_SET_SRC_PHYS_MODE, NVC8B5_OFFSET_IN_UPPER, ACCESS_READ, &from);
     if (verdict != VERDICT_NEXT)
         return verdict;
     return copy(channel, to, from, length);

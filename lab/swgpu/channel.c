@@ -106,7 +106,8 @@ static enum verdict dispatch(struct host_channel *channel, u32 data)
     case UVM_SW_OBJ_SUBCHANNEL:
         return sw_method(channel, method, data);
     default:
-        return host_channel_error(channel, "method 0x%x on subchannel %u, which has no class", method, channel->subchannel);
+        return host_channel_error(channel, "method 0x%x on subchannel %u, which has no class", method,
+                                  channel->subchannel);
     }
 }
 
@@ -186,7 +187,8 @@ static enum verdict run_segment(struct host_channel *channel)
         consume_word(channel);
     }
     if (channel->method_words)
-        return host_channel_error(channel, "pushbuffer ends %u words short of method 0x%x", channel->method_words, channel->method);
+        return host_channel_error(channel, "pushbuffer ends %u words short of method 0x%x", channel->method_words,
+                                  channel->method);
     return VERDICT_NEXT;
 }
 
@@ -229,7 +231,7 @@ bool host_channel_step(struct host_channel *channel)
 
     if (channel->dead)
         return false;
-    channel->page_va = NO_PAGE;   /* the driver may have mapped something else since the last slice */
+    channel->page_va = NO_PAGE; /* the driver may have mapped something else since the last slice */
     for (entries = 0; entries < SLICE_ENTRIES; entries++) {
         u32 words = channel->segment_words;
         enum verdict verdict = VERDICT_NEXT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The driver's own channels: a GPFIFO whose entries point at pushbuffers, whose methods go to Host, the copy engine or the software
- * class. All under the card's lock but where said.
+ * The driver's own channels: a GPFIFO whose entries point at pushbuffers, whose methods go to Host, the copy engine or
+ * the software class. All under the card's lock but where said.
  */
 #ifndef SWGPU_CHANNEL_H
 #define SWGPU_CHANNEL_H
@@ -19,13 +19,13 @@ struct swgpu;
 
 /* What a method did to its channel. */
 enum verdict {
-    VERDICT_NEXT,      /* done, go on */
-    VERDICT_STALL,     /* a semaphore is not there yet: try the same method again later */
-    VERDICT_ERROR,     /* the channel is dead, as after robust channel recovery (RC) */
+    VERDICT_NEXT,  /* done, go on */
+    VERDICT_STALL, /* a semaphore is not there yet: try the same method again later */
+    VERDICT_ERROR, /* the channel is dead, as after robust channel recovery (RC) */
 };
 
 struct host_channel {
-    struct list_head node;            /* in swgpu.host_channels */
+    struct list_head node; /* in swgpu.host_channels */
     struct swgpu *gpu;
     struct gpu_space *space;
     u32 id;
@@ -41,18 +41,18 @@ struct host_channel {
     NvNotification error_notifier;
 
     /* The pushbuffer segment in progress. */
-    u64 extended_base;                /* address bits 40 and up of the segments */
+    u64 extended_base; /* address bits 40 and up of the segments */
     u64 segment_va;
-    u32 segment_words;                /* left */
-    u64 page_va;                      /* the page last translated in this slice, and where it is */
+    u32 segment_words; /* left */
+    u64 page_va;       /* the page last translated in this slice, and where it is */
     const u32 *page;
 
     /* The method run in progress. */
     u32 method;
     u32 subchannel;
-    u32 method_words;                 /* left */
-    u32 method_step;                  /* what the address moves by after each word */
-    bool step_once;                   /* ... but only after the first */
+    u32 method_words; /* left */
+    u32 method_step;  /* what the address moves by after each word */
+    bool step_once;   /* ... but only after the first */
 
     /* Latched method data, by method address / 4. */
     u32 host[0x88 / 4];
@@ -68,13 +68,13 @@ void host_channel_destroy(struct host_channel *channel);
 bool host_channel_step(struct host_channel *channel);
 
 /* Counts and prints a fault of the channel's work, and returns VERDICT_ERROR. */
-#define host_channel_error(channel, fmt, ...)                                            \
-    ({                                                                                   \
-        swgpu_error((channel)->gpu, "channel %u: " fmt, (channel)->id, ##__VA_ARGS__);   \
-        VERDICT_ERROR;                                                                   \
+#define host_channel_error(channel, fmt, ...)                                                                          \
+    ({                                                                                                                 \
+        swgpu_error((channel)->gpu, "channel %u: " fmt, (channel)->id, ##__VA_ARGS__);                                 \
+        VERDICT_ERROR;                                                                                                 \
     })
 
-/* A semaphore's words: a payload and, with a timestamp, the card's time 8 bytes on. NULL if the address leads nowhere. */
+/* A semaphore's words: a payload and, with a timestamp, the card's time 8 bytes on. NULL if it is not mapped. */
 u32 *host_channel_semaphore(struct host_channel *channel, u64 va, u64 bytes);
 void semaphore_release(u32 *semaphore, u32 payload, bool timestamp);
 

@@ -14,8 +14,8 @@
 
 struct client {
     u32 handle;
-    struct mutex lock;            /* covers spaces */
-    struct list_head spaces;      /* struct client_space */
+    struct mutex lock;       /* covers spaces */
+    struct list_head spaces; /* struct client_space */
 };
 
 struct client_space {
@@ -171,7 +171,8 @@ static struct user_channel *find_channel(struct client *client, u32 handle)
 
 static bool request_is_valid(const struct swgpu_run *request)
 {
-    return request->type <= SWGPU_ATOMIC_ADD && request->window && request->count <= SWGPU_RUN_MAX && !request->reserved;
+    return request->type <= SWGPU_ATOMIC_ADD && request->window && request->count <= SWGPU_RUN_MAX &&
+           !request->reserved;
 }
 
 static bool accesses_are_valid(const struct swgpu *gpu, const struct program *program)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A card's engine: one kernel thread that gives every channel its turn. The driver rings by writing GP_PUT to memory, which wakes
- * nobody; so the thread looks at it after short sleeps that grow while nothing comes, and sleeps for good while there is no channel.
+ * A card's engine: one kernel thread that gives every channel its turn. The driver rings by writing GP_PUT to memory,
+ * which wakes nobody; so the thread looks at it after short sleeps that grow while nothing comes, and sleeps for good
+ * while there is no channel.
  */
 #include <linux/kthread.h>
 #include <linux/hrtimer.h>
@@ -20,9 +21,9 @@
 /* What the engine found to do in one round. */
 struct round {
     bool progress;
-    bool idle;               /* no channel at all: nothing can come by itself */
-    bool programs;           /* programs run: their faults are being served */
-    bool interrupt;          /* fault packets lie in the buffer */
+    bool idle;      /* no channel at all: nothing can come by itself */
+    bool programs;  /* programs run: their faults are being served */
+    bool interrupt; /* fault packets lie in the buffer */
     u32 fault_put;
 };
 
@@ -61,7 +62,8 @@ static void update_time(struct swgpu *gpu)
 static void engine_sleep(struct swgpu *gpu, u64 ns)
 {
     if (ns)
-        wait_event_interruptible_hrtimeout(gpu->engine_wait, READ_ONCE(gpu->engine_kicked) || kthread_should_stop(), ns_to_ktime(ns));
+        wait_event_interruptible_hrtimeout(gpu->engine_wait, READ_ONCE(gpu->engine_kicked) || kthread_should_stop(),
+                                           ns_to_ktime(ns));
     else
         wait_event_interruptible(gpu->engine_wait, READ_ONCE(gpu->engine_kicked) || kthread_should_stop());
 }
@@ -92,7 +94,8 @@ static int engine_main(void *data)
         update_time(gpu);
         round = engine_round(gpu);
 
-        if (round.interrupt && (round.fault_put != interrupt_put || swgpu_time_ns() - interrupt_ns > INTERRUPT_REPEAT_NS)) {
+        if (round.interrupt &&
+            (round.fault_put != interrupt_put || swgpu_time_ns() - interrupt_ns > INTERRUPT_REPEAT_NS)) {
             interrupt_put = round.fault_put;
             interrupt_ns = swgpu_time_ns();
             swgpu_raise_interrupt(gpu);

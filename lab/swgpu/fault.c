@@ -10,10 +10,10 @@
 
 #include "nvidia-uvm/clc369.h"
 
-#define PACKET_WORDS (NVC369_BUF_SIZE / sizeof(u32))
+#define PACKET_WORDS (FAULT_PACKET_BYTES / sizeof(u32))
 
-/* GET holds the index in its low bits, and above them flags which read as 0 and which the driver writes as 1 to clear conditions that
- * do not arise here. */
+/* GET holds the index in its low bits, and above them flags which read as 0 and which the driver writes as 1 to clear
+ * conditions that do not arise here. */
 #define GET_INDEX_MASK 0xfffff
 
 /* NV_PFAULT_ACCESS_TYPE_VIRT_* and NV_PFAULT_CLIENT_GPC_T1_0, the same on all architectures from Volta on. */
@@ -22,15 +22,16 @@
 #define PFAULT_VIRT_ATOMIC_STRONG 2
 #define PFAULT_CLIENT_GPC_T1_0 0
 
-int fault_buffer_create(struct swgpu *gpu, u32 capacity)
+int fault_buffer_create(struct swgpu *gpu)
 {
-    u32 *buffer = vzalloc(array_size(capacity, NVC369_BUF_SIZE));
+    u32 *buffer = vzalloc(array_size(gpu->faults.capacity, FAULT_PACKET_BYTES));
+
+    BUILD_BUG_ON(FAULT_PACKET_BYTES != NVC369_BUF_SIZE);
 
     if (!buffer)
         return -ENOMEM;
     mutex_lock(&gpu->lock);
     memset(&gpu->faults.registers, 0, sizeof(gpu->faults.registers));
-    gpu->faults.capacity = capacity;
     gpu->faults.buffer = buffer;
     mutex_unlock(&gpu->lock);
     return 0;
@@ -52,7 +53,7 @@ static u32 get_index(struct fault_unit *faults)
     u32 get = READ_ONCE(faults->registers.get);
 
     if (get & ~GET_INDEX_MASK)
-        cmpxchg(&faults->registers.get, get, get & GET_INDEX_MASK);   /* unless the driver has written anew */
+        cmpxchg(&faults->registers.get, get, get & GET_INDEX_MASK); /* unless the driver has written anew */
     return get & GET_INDEX_MASK;
 }
 

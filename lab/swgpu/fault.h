@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The MMU's replayable-fault unit: the buffer of fault packets, replays and cancels. All under the card's lock, but for the
- * registers, which the driver writes when it likes.
+ * The MMU's replayable-fault unit: the buffer of fault packets, replays and cancels. All under the card's lock, but for
+ * the registers, which the driver writes when it likes.
  */
 #ifndef SWGPU_FAULT_H
 #define SWGPU_FAULT_H
@@ -13,8 +13,10 @@
 struct swgpu;
 struct user_channel;
 
-/* Written by the driver as memory. Only GET means something to the model: the interrupt is level-triggered, and the driver itself
- * ignores it while it is at work. */
+#define FAULT_PACKET_BYTES 32
+
+/* Written by the driver as memory. Only GET means something to the model: the interrupt is level-triggered, and the
+ * driver itself ignores it while it is at work. */
 struct fault_registers {
     u32 get;
     u32 put;
@@ -27,23 +29,24 @@ struct fault_registers {
 
 struct fault_unit {
     struct fault_registers registers;
-    u32 *buffer;              /* NULL while the driver does not hold the card */
-    u32 capacity;             /* packets */
-    bool owned_by_driver;     /* it, and not the resource manager, takes the interrupt */
-    u64 replay_generation;    /* a program whose accesses wait tries them again when this has moved */
+    u32 *buffer;           /* NULL while the driver does not hold the card */
+    u32 capacity;          /* packets of FAULT_PACKET_BYTES */
+    bool owned_by_driver;  /* it, and not the resource manager, takes the interrupt */
+    u64 replay_generation; /* a program whose accesses wait tries them again when this has moved */
 };
 
 /* Which waiting accesses the driver gives up. */
 struct fault_cancel {
-    bool by_instance;         /* all of the channel with this instance pointer, or: */
+    bool by_instance; /* all of the channel with this instance pointer, or: */
     u64 instance;
-    enum aperture root_aperture;   /* those in the address spaces with this root, on this page, of these types */
+    enum aperture root_aperture; /* those in the address spaces with this root, on this page, of these types */
     u64 root;
     u64 page_va;
-    u32 access_types;         /* mask of BIT(enum access_type) */
+    u32 access_types; /* mask of BIT(enum access_type) */
 };
 
-int fault_buffer_create(struct swgpu *gpu, u32 capacity);
+/* These two take the lock themselves. */
+int fault_buffer_create(struct swgpu *gpu);
 void fault_buffer_destroy(struct swgpu *gpu);
 
 /* Whether there are packets that the driver has not taken. */

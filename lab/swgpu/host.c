@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Host's methods: semaphores, and the memory operations by which the driver replays and cancels faults. Their numbers are the same in
- * the classes from Turing (C46F) to Hopper (C86F).
+ * Host's methods: semaphores, and the memory operations by which the driver replays and cancels faults. Their numbers
+ * are the same in the classes from Turing (C46F) to Hopper (C86F).
  */
 #include "nvmisc.h"
 
@@ -110,7 +110,7 @@ static enum verdict invalidate_tlb(struct host_channel *channel, u32 a, u32 b, u
         return VERDICT_NEXT;
     switch (replay) {
     case NVC86F_MEM_OP_C_TLB_INVALIDATE_REPLAY_NONE:
-        return VERDICT_NEXT;   /* there is no TLB */
+        return VERDICT_NEXT; /* there is no TLB */
     case NVC86F_MEM_OP_C_TLB_INVALIDATE_REPLAY_START:
     case NVC86F_MEM_OP_C_TLB_INVALIDATE_REPLAY_START_ACK_ALL:
         fault_replay(channel->gpu);
@@ -143,7 +143,7 @@ static enum verdict execute_memory_operation(struct host_channel *channel, u32 d
 static enum verdict set_object(struct host_channel *channel, u32 class)
 {
     if (class == channel->gpu->arch->ce_class || class == GP100_UVM_SW)
-        return VERDICT_NEXT;   /* classes stand on fixed subchannels */
+        return VERDICT_NEXT; /* classes stand on fixed subchannels */
     return host_channel_error(channel, "class 0x%x is not modelled", class);
 }
 

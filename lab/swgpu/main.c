@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A software GPU in the place of nvidia.ko: it exports the resource manager's interface, so that the real nvidia-uvm.ko loads over it
- * and drives it as it would a card.
+ * A software GPU in the place of nvidia.ko: it exports the resource manager's interface, so that the real nvidia-uvm.ko
+ * loads over it and drives it as it would a card.
  */
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
@@ -23,6 +23,13 @@ MODULE_PARM_DESC(memory_mib, "memory of each card, an even number of MiB");
 static unsigned int gpus = 1;
 module_param(gpus, uint, 0444);
 MODULE_PARM_DESC(gpus, "number of cards; each needs a pci-testdev of its own");
+
+static unsigned int fault_buffer_packets = 4096;
+module_param(fault_buffer_packets, uint, 0444);
+MODULE_PARM_DESC(fault_buffer_packets, "capacity of the replayable-fault buffer: a small one overflows");
+
+#define FAULT_BUFFER_PACKETS_MIN 16
+#define FAULT_BUFFER_PACKETS_MAX 0xfffff /* the registers' index field */
 
 /* QEMU's pci-testdev. Any function does, since only the DMA API looks at it; this one has no driver that could mind. */
 #define STAND_IN_VENDOR 0x1b36
@@ -65,14 +72,17 @@ static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
     mutex_init(&gpu->lock);
     INIT_LIST_HEAD(&gpu->host_channels);
     INIT_LIST_HEAD(&gpu->user_channels);
+    gpu->faults.capacity = fault_buffer_packets;
 
     status = dma_set_mask_and_coherent(&gpu->pci->dev, DMA_BIT_MASK(DMA_ADDRESS_BITS));
     if (status)
         return status;
     gpu->vidmem_bytes = (u64)memory_mib << 20;
-    gpu->vidmem = vzalloc(gpu->vidmem_bytes);
-    if (!gpu->vidmem)
+    gpu->vidmem = __vmalloc(gpu->vidmem_bytes, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
+    if (!gpu->vidmem) {
+        pr_err("swgpu: the machine has no %u MiB for the memory of card %u\n", memory_mib, gpu->index);
         return -ENOMEM;
+    }
     status = pma_init(&gpu->pma, gpu, gpu->vidmem_bytes);
     if (status)
         return status;
@@ -121,13 +131,20 @@ static int create_gpus(const struct swgpu_arch *row)
     return status;
 }
 
+static bool parameters_are_valid(void)
+{
+    return memory_mib >= 4 && memory_mib % 2 == 0 && gpus && gpus <= SWGPU_MAX_GPUS &&
+           fault_buffer_packets >= FAULT_BUFFER_PACKETS_MIN && fault_buffer_packets <= FAULT_BUFFER_PACKETS_MAX;
+}
+
 static int __init swgpu_init(void)
 {
     const struct swgpu_arch *row = swgpu_arch_find(arch);
     int status;
 
-    if (!row || memory_mib < 4 || memory_mib % 2 || !gpus || gpus > SWGPU_MAX_GPUS) {
-        pr_err("swgpu: bad parameter (arch=%s memory_mib=%u gpus=%u)\n", arch, memory_mib, gpus);
+    if (!row || !parameters_are_valid()) {
+        pr_err("swgpu: bad parameter (arch=%s memory_mib=%u gpus=%u fault_buffer_packets=%u)\n", arch, memory_mib, gpus,
+               fault_buffer_packets);
         return -EINVAL;
     }
     status = create_gpus(row);

@@ -8,7 +8,7 @@
 #include "swgpu.h"
 
 /* Fields at the same place in both formats. */
-#define ENTRY_VALID BIT_ULL(0)      /* in a directory: the entry is itself a page's */
+#define ENTRY_VALID BIT_ULL(0) /* in a directory: the entry is itself a page's */
 #define ENTRY_APERTURE(entry) (((entry) >> 1) & 3)
 
 /* ENTRY_APERTURE of a directory's entry; 0 is invalid. */
@@ -29,7 +29,7 @@ const struct mmu_format mmu_ver2 = {
     .big_table_address_mask = GENMASK_ULL(53, 4),
     .sysmem_address_mask = GENMASK_ULL(53, 8),
     .vidmem_address_mask = GENMASK_ULL(32, 8),
-    .invalid_kind_mask = BIT_ULL(3) | BIT_ULL(5),   /* VOL and PRIVILEGE */
+    .invalid_kind_mask = BIT_ULL(3) | BIT_ULL(5), /* VOL and PRIVILEGE */
     .sparse = BIT_ULL(3),
     .big_hides_small = BIT_ULL(5),
     .read_only = BIT_ULL(6),
@@ -106,7 +106,8 @@ static enum mmu_fault target_of(struct swgpu *gpu, const struct mmu_format *form
         target->aperture = ENTRY_APERTURE(entry) == PTE_PEER ? APERTURE_PEER : APERTURE_SYSMEM;
     }
     target->bytes = BIT_ULL(page_shift) - offset;
-    target->memory = mmu_physical(gpu, target->aperture, ((entry & mask) << format->address_shift) + offset, target->bytes);
+    target->memory =
+        mmu_physical(gpu, target->aperture, ((entry & mask) << format->address_shift) + offset, target->bytes);
     if (!target->memory) {
         swgpu_error(gpu, "page at 0x%llx maps to no memory (entry 0x%llx)", va, entry);
         return MMU_FAULT_PTE;
@@ -122,7 +123,8 @@ static enum mmu_fault sparse(u64 va, u32 page_shift, struct mmu_target *target)
     return MMU_NO_FAULT;
 }
 
-/* The last directory holds two halves for each 2 MiB: a table of 64 KiB pages, and one of 4 KiB pages; or one entry for it all. */
+/* The last directory holds two halves for each 2 MiB: a table of 64 KiB pages, and one of 4 KiB pages; or one entry for
+ * it all. */
 static enum mmu_fault walk_dual(struct swgpu *gpu, const struct mmu_format *format, const u64 half[2], u64 va,
                                 enum access_type type, struct mmu_target *target)
 {

@@ -15,8 +15,8 @@ enum aperture {
     APERTURE_VIDMEM,
     APERTURE_SYSMEM,
     APERTURE_PEER,
-    APERTURE_RM,      /* memory the resource manager mapped for the driver: pushbuffers, semaphores */
-    APERTURE_SPARSE,  /* no memory: reads give zero, writes are dropped */
+    APERTURE_RM,     /* memory the resource manager mapped for the driver: pushbuffers, semaphores */
+    APERTURE_SPARSE, /* no memory: reads give zero, writes are dropped */
 };
 
 enum access_type {
@@ -37,11 +37,12 @@ enum mmu_fault {
 /* Where a virtual address leads, up to the end of its page. */
 struct mmu_target {
     enum aperture aperture;
-    void *memory;     /* NULL for APERTURE_SPARSE */
+    void *memory; /* NULL for APERTURE_SPARSE */
     u64 bytes;
 };
 
-/* A page-table format: the levels from the root to the dual directory PDE0, below which are the tables of 64 KiB and 4 KiB pages. */
+/* A page-table format: the levels from the root to the dual directory PDE0, below which are the tables of 64 KiB and 4
+ * KiB pages. */
 struct mmu_format {
     u32 va_bits;
     u32 level_count;
@@ -49,20 +50,20 @@ struct mmu_format {
         u8 shift;
         u8 index_bits;
     } level[5];
-    u32 address_shift;             /* entry bits to address bits */
+    u32 address_shift; /* entry bits to address bits */
     u64 directory_address_mask;
     u64 big_table_address_mask;
     u64 sysmem_address_mask;
     u64 vidmem_address_mask;
-    u64 invalid_kind_mask;         /* in an invalid entry, says which kind of invalid */
+    u64 invalid_kind_mask; /* in an invalid entry, says which kind of invalid */
     u64 sparse;
-    u64 big_hides_small;           /* an invalid 64 KiB entry that stands for its sixteen 4 KiB ones too */
+    u64 big_hides_small; /* an invalid 64 KiB entry that stands for its sixteen 4 KiB ones too */
     u64 read_only;
     u64 no_atomics;
 };
 
-extern const struct mmu_format mmu_ver2;   /* Pascal to Ada */
-extern const struct mmu_format mmu_ver3;   /* Hopper */
+extern const struct mmu_format mmu_ver2; /* Pascal to Ada */
+extern const struct mmu_format mmu_ver3; /* Hopper */
 
 /* Translates under the card's lock; the pointer is good until that is released. */
 enum mmu_fault mmu_translate(struct gpu_space *space, u64 va, enum access_type type, struct mmu_target *target);

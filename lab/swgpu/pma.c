@@ -7,8 +7,10 @@
 #include "pma.h"
 #include "swgpu.h"
 
-/* Flags that change nothing here: there is one region of one speed and protection, and the driver is the only one to evict. */
-#define FLAGS_WITHOUT_EFFECT (UVM_PMA_ALLOCATE_DONT_EVICT | UVM_PMA_ALLOCATE_NO_ZERO | UVM_PMA_ALLOCATE_TURN_BLACKLIST_OFF)
+/* Flags that change nothing here: there is one region of one speed and protection, and the driver is the only one to
+ * evict. */
+#define FLAGS_WITHOUT_EFFECT                                                                                           \
+    (UVM_PMA_ALLOCATE_DONT_EVICT | UVM_PMA_ALLOCATE_NO_ZERO | UVM_PMA_ALLOCATE_TURN_BLACKLIST_OFF)
 #define FLAGS_MODELLED (UVM_PMA_ALLOCATE_PINNED | UVM_PMA_ALLOCATE_CONTIGUOUS | UVM_PMA_ALLOCATE_ALLOW_PARTIAL)
 
 int pma_init(struct pma *pma, struct swgpu *gpu, u64 bytes)
@@ -61,7 +63,7 @@ static NV_STATUS alloc_contiguous(struct pma *pma, u64 count, bool pinned, u64 *
         return NV_ERR_NO_MEMORY;
     for (i = 0; i < count; i++)
         take(pma, first + i, pinned);
-    pages[0] = (u64)first << PMA_FRAME_SHIFT;   /* PMA's contract: the first page stands for all */
+    pages[0] = (u64)first << PMA_FRAME_SHIFT; /* PMA's contract: the first page stands for all */
     return NV_OK;
 }
 
@@ -88,7 +90,8 @@ NV_STATUS pma_alloc(struct pma *pma, u64 count, u64 page_bytes, UvmPmaAllocation
     NV_STATUS status;
 
     if (page_bytes != PMA_FRAME_BYTES || (options->flags & ~(FLAGS_MODELLED | FLAGS_WITHOUT_EFFECT))) {
-        swgpu_error(pma->gpu, "allocation of %llu-byte frames with flags 0x%x is not modelled", page_bytes, options->flags);
+        swgpu_error(pma->gpu, "allocation of %llu-byte frames with flags 0x%x is not modelled", page_bytes,
+                    options->flags);
         return NV_ERR_NOT_SUPPORTED;
     }
 
@@ -98,7 +101,7 @@ NV_STATUS pma_alloc(struct pma *pma, u64 count, u64 page_bytes, UvmPmaAllocation
     else
         status = alloc_scattered(pma, count, options, pages);
     spin_unlock(&pma->lock);
-    options->resultFlags = 0;   /* nothing is promised to be zero: the driver clears what it needs */
+    options->resultFlags = 0; /* nothing is promised to be zero: the driver clears what it needs */
     return status;
 }
 

@@ -20,13 +20,13 @@ struct pma {
     spinlock_t lock;
     u32 frame_count;
     u32 free_count;
-    unsigned long *used;          /* bitmap of frames */
-    unsigned long *pinned;        /* bitmap, a subset of used: may not be evicted */
-    UvmPmaStatistics stats;       /* the driver reads it without a lock */
+    unsigned long *used;    /* bitmap of frames */
+    unsigned long *pinned;  /* bitmap, a subset of used: may not be evicted */
+    UvmPmaStatistics stats; /* the driver reads it without a lock */
 
     /* How memory taken by others makes the driver give some back. Set while the driver holds the card. */
-    void *evict_pages;            /* uvmPmaEvictPagesCallback */
-    void *evict_range;            /* uvmPmaEvictRangeCallback */
+    void *evict_pages; /* uvmPmaEvictPagesCallback */
+    void *evict_range; /* uvmPmaEvictRangeCallback */
     void *evict_data;
 };
 

@@ -95,7 +95,8 @@ int program_run(struct user_channel *channel, struct program *program)
     if (!wait_for_completion_killable(&program->finished))
         return program->status;
 
-    /* Killed. Its packets stay in the buffer, as on a real card: the driver serves them or finds that the channel has gone. */
+    /* Killed. Its packets stay in the buffer, as on a real card: the driver serves them or finds that the channel has
+     * gone. */
     mutex_lock(&gpu->lock);
     if (channel->running == program)
         channel->running = NULL;
@@ -120,7 +121,8 @@ static bool older_waits(const struct program *program, u64 va, u32 older_count)
     return false;
 }
 
-static void perform(struct swgpu *gpu, enum access_type type, struct swgpu_access *access, const struct mmu_target *target)
+static void perform(struct swgpu *gpu, enum access_type type, struct swgpu_access *access,
+                    const struct mmu_target *target)
 {
     u64 *memory = target->memory;
 

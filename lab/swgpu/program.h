@@ -18,15 +18,15 @@ struct fault_cancel;
 struct swgpu;
 
 enum user_channel_state {
-    CHANNEL_UNBOUND,      /* the driver does not know it (yet): its faults would go to nobody */
+    CHANNEL_UNBOUND, /* the driver does not know it (yet): its faults would go to nobody */
     CHANNEL_BOUND,
-    CHANNEL_STOPPED,      /* by the driver: it is taking the address space down */
-    CHANNEL_FAULTED,      /* one of its accesses was cancelled: as on a real card, nothing runs on it any more */
+    CHANNEL_STOPPED, /* by the driver: it is taking the address space down */
+    CHANNEL_FAULTED, /* one of its accesses was cancelled: as on a real card, nothing runs on it any more */
 };
 
 struct user_channel {
     struct kref refs;
-    struct list_head node;            /* in swgpu.user_channels */
+    struct list_head node; /* in swgpu.user_channels */
     struct swgpu *gpu;
     struct gpu_space *space;
     u32 handle;
@@ -34,17 +34,18 @@ struct user_channel {
     struct program *running;
 };
 
-/* Accesses in the order of issue. Those that faulted wait, at most `window` of them, until a replay; later ones go on meanwhile. */
+/* Accesses in the order of issue. Those that faulted wait, at most `window` of them, until a replay; later ones go on
+ * meanwhile. */
 struct program {
     struct swgpu_access *accesses;
     enum access_type type;
     u32 count;
     u32 window;
-    u32 next;                         /* the first that was not issued */
+    u32 next; /* the first that was not issued */
     u32 done;
-    u32 *waiting;                     /* indices of the waiting ones, in order */
+    u32 *waiting; /* indices of the waiting ones, in order */
     u32 waiting_count;
-    u64 replay_generation;            /* of the last try of the waiting ones */
+    u64 replay_generation; /* of the last try of the waiting ones */
     int status;
     struct completion finished;
 };
@@ -61,8 +62,8 @@ static inline u64 user_channel_instance(const struct user_channel *channel)
     return (u64)channel->handle << 12;
 }
 
-/* Runs a program to its end and returns its status: 0, -EFAULT cancelled, -EINTR killed, -ECANCELED stopped, -ENXIO channel not
- * bound, -EBUSY another one runs. Takes the lock itself, sleeps. */
+/* Runs a program to its end and returns its status: 0, -EFAULT cancelled, -EINTR killed, -ECANCELED stopped, -ENXIO
+ * channel not bound, -EBUSY another one runs. Takes the lock itself, sleeps. */
 int program_run(struct user_channel *channel, struct program *program);
 
 /* Issues and retries up to a slice of accesses; whether any came further. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The resource manager's interface to nvidia-uvm, first part: cards, address spaces, memory. nv_uvm_interface.h documents each call. The
- * opaque handles of the interface are pointers here: a device is a struct swgpu, an address space a struct gpu_space.
- * Calls that are not defined in rm*.c get stubs that print an error.
+ * The resource manager's interface to nvidia-uvm, first part: cards, address spaces, memory. nv_uvm_interface.h
+ * documents each call. The opaque handles of the interface are pointers here: a device is a struct swgpu, an address
+ * space a struct gpu_space. Calls that are not defined in rm*.c get stubs that print an error.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -53,7 +53,7 @@ EXPORT_SYMBOL(nvUvmInterfaceUnregisterGpu);
 NV_STATUS nvUvmInterfaceSessionCreate(uvmGpuSessionHandle *session, UvmPlatformInfo *platformInfo)
 {
     memset(platformInfo, 0, sizeof(*platformInfo));
-    *session = (uvmGpuSessionHandle)swgpu_gpus;   /* a session has no state: any address stands for it */
+    *session = (uvmGpuSessionHandle)swgpu_gpus; /* a session has no state: any address stands for it */
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceSessionCreate);
@@ -64,8 +64,9 @@ NV_STATUS nvUvmInterfaceSessionDestroy(uvmGpuSessionHandle session)
 }
 EXPORT_SYMBOL(nvUvmInterfaceSessionDestroy);
 
-NV_STATUS nvUvmInterfaceDeviceCreate(uvmGpuSessionHandle session, const UvmGpuInfo *pGpuInfo, const NvProcessorUuid *gpuUuid,
-                                     uvmGpuDeviceHandle *device, NvBool bCreateSmcPartition)
+NV_STATUS nvUvmInterfaceDeviceCreate(uvmGpuSessionHandle session, const UvmGpuInfo *pGpuInfo,
+                                     const NvProcessorUuid *gpuUuid, uvmGpuDeviceHandle *device,
+                                     NvBool bCreateSmcPartition)
 {
     struct swgpu *gpu = swgpu_find(gpuUuid);
 
@@ -81,7 +82,8 @@ void nvUvmInterfaceDeviceDestroy(uvmGpuDeviceHandle device)
 }
 EXPORT_SYMBOL(nvUvmInterfaceDeviceDestroy);
 
-NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid, const UvmGpuClientInfo *pGpuClientInfo, UvmGpuInfo *pGpuInfo)
+NV_STATUS nvUvmInterfaceGetGpuInfo(const NvProcessorUuid *gpuUuid, const UvmGpuClientInfo *pGpuClientInfo,
+                                   UvmGpuInfo *pGpuInfo)
 {
     struct swgpu *gpu = swgpu_find(gpuUuid);
 
@@ -149,7 +151,8 @@ NV_STATUS nvUvmInterfaceGetEccInfo(uvmGpuDeviceHandle device, UvmGpuEccInfo *ecc
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetEccInfo);
 
-NV_STATUS nvUvmInterfaceGetP2PCaps(uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2, UvmGpuP2PCapsParams *p2pCapsParams)
+NV_STATUS nvUvmInterfaceGetP2PCaps(uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2,
+                                   UvmGpuP2PCapsParams *p2pCapsParams)
 {
     memset(p2pCapsParams, 0, sizeof(*p2pCapsParams));
     p2pCapsParams->p2pLink = UVM_LINK_TYPE_NONE;
@@ -168,8 +171,9 @@ static void fill_space_info(struct swgpu *gpu, UvmGpuAddressSpaceInfo *info)
     info->maxSubctxCount = MAX_SUBCONTEXTS;
 }
 
-NV_STATUS nvUvmInterfaceAddressSpaceCreate(uvmGpuDeviceHandle device, unsigned long long vaBase, unsigned long long vaSize,
-                                           NvBool enableAts, uvmGpuAddressSpaceHandle *vaSpace, UvmGpuAddressSpaceInfo *vaSpaceInfo)
+NV_STATUS nvUvmInterfaceAddressSpaceCreate(uvmGpuDeviceHandle device, unsigned long long vaBase,
+                                           unsigned long long vaSize, NvBool enableAts,
+                                           uvmGpuAddressSpaceHandle *vaSpace, UvmGpuAddressSpaceInfo *vaSpaceInfo)
 {
     struct gpu_space *space = space_create(gpu_of_device(device));
 
@@ -267,8 +271,8 @@ static struct rm_memory *mapped_memory(struct gpu_space *space, u64 va)
     return mapping ? mapping->memory : NULL;
 }
 
-NV_STATUS nvUvmInterfaceMemoryCpuMap(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPointer gpuPointer, NvLength length, void **cpuPtr,
-                                     NvU64 pageSize)
+NV_STATUS nvUvmInterfaceMemoryCpuMap(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPointer gpuPointer, NvLength length,
+                                     void **cpuPtr, NvU64 pageSize)
 {
     struct rm_memory *memory = mapped_memory(space_of(vaSpace), gpuPointer);
 
@@ -284,8 +288,8 @@ void nvUvmInterfaceMemoryCpuUnMap(uvmGpuAddressSpaceHandle vaSpace, void *cpuPtr
 }
 EXPORT_SYMBOL(nvUvmInterfaceMemoryCpuUnMap);
 
-NV_STATUS nvUvmInterfaceDupAllocation(uvmGpuAddressSpaceHandle srcVaSpace, NvU64 srcAddress, uvmGpuAddressSpaceHandle dstVaSpace,
-                                      NvU64 dstVaAlignment, NvU64 *dstAddress)
+NV_STATUS nvUvmInterfaceDupAllocation(uvmGpuAddressSpaceHandle srcVaSpace, NvU64 srcAddress,
+                                      uvmGpuAddressSpaceHandle dstVaSpace, NvU64 dstVaAlignment, NvU64 *dstAddress)
 {
     struct rm_memory *memory = mapped_memory(space_of(srcVaSpace), srcAddress);
 
@@ -325,8 +329,8 @@ void nvUvmInterfacePmaUnregisterEvictionCallbacks(void *pPma)
 }
 EXPORT_SYMBOL(nvUvmInterfacePmaUnregisterEvictionCallbacks);
 
-NV_STATUS nvUvmInterfacePmaAllocPages(void *pPma, NvLength pageCount, NvU64 pageSize, UvmPmaAllocationOptions *pPmaAllocOptions,
-                                      NvU64 *pPages)
+NV_STATUS nvUvmInterfacePmaAllocPages(void *pPma, NvLength pageCount, NvU64 pageSize,
+                                      UvmPmaAllocationOptions *pPmaAllocOptions, NvU64 *pPages)
 {
     return pma_alloc(pPma, pageCount, pageSize, pPmaAllocOptions, pPages);
 }

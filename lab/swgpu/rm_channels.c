@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The resource manager's interface to nvidia-uvm, second part: the driver's own channels, and the users' channels that it watches over.
- * A TSG and an address space are the same object here; a channel is a struct host_channel, a retained one a struct user_channel.
+ * The resource manager's interface to nvidia-uvm, second part: the driver's own channels, and the users' channels that
+ * it watches over. A TSG and an address space are the same object here; a channel is a struct host_channel, a retained
+ * one a struct user_channel.
  */
 #include <linux/module.h>
 
@@ -14,7 +15,8 @@
 
 /* === The driver's channels === */
 
-NV_STATUS nvUvmInterfaceTsgAllocate(uvmGpuAddressSpaceHandle vaSpace, const UvmGpuTsgAllocParams *allocParams, uvmGpuTsgHandle *tsg)
+NV_STATUS nvUvmInterfaceTsgAllocate(uvmGpuAddressSpaceHandle vaSpace, const UvmGpuTsgAllocParams *allocParams,
+                                    uvmGpuTsgHandle *tsg)
 {
     struct gpu_space *space = (struct gpu_space *)vaSpace;
 
@@ -70,8 +72,8 @@ static void get_channel(void *object)
     kref_get(&((struct user_channel *)object)->refs);
 }
 
-NV_STATUS nvUvmInterfaceRetainChannel(uvmGpuAddressSpaceHandle vaSpace, NvHandle hClient, NvHandle hChannel, void **retainedChannel,
-                                      UvmGpuChannelInstanceInfo *channelInstanceInfo)
+NV_STATUS nvUvmInterfaceRetainChannel(uvmGpuAddressSpaceHandle vaSpace, NvHandle hClient, NvHandle hChannel,
+                                      void **retainedChannel, UvmGpuChannelInstanceInfo *channelInstanceInfo)
 {
     struct user_channel *channel = handle_get(HANDLE_CHANNEL, hClient, hChannel, get_channel);
 
@@ -92,7 +94,8 @@ NV_STATUS nvUvmInterfaceRetainChannel(uvmGpuAddressSpaceHandle vaSpace, NvHandle
 }
 EXPORT_SYMBOL(nvUvmInterfaceRetainChannel);
 
-NV_STATUS nvUvmInterfaceBindChannelResources(void *retainedChannel, UvmGpuChannelResourceBindParams *channelResourceBindParams)
+NV_STATUS nvUvmInterfaceBindChannelResources(void *retainedChannel,
+                                             UvmGpuChannelResourceBindParams *channelResourceBindParams)
 {
     user_channel_set_state(retainedChannel, CHANNEL_BOUND);
     return NV_OK;

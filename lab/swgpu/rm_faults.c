@@ -10,15 +10,9 @@
 
 #include "swgpu.h"
 
-/* Packets in the replayable-fault buffer. A module parameter, so that it can be made small enough to overflow. */
-static unsigned int fault_buffer_packets = 4096;
-module_param(fault_buffer_packets, uint, 0444);
-MODULE_PARM_DESC(fault_buffer_packets, "capacity of the replayable-fault buffer");
-
-/* The driver wants a buffer for non-replayable faults and one for access counters, into which nothing is ever written here. It holds
- * the driver's default batches of 256 packets of 32 bytes, with room to spare. */
+/* The driver wants a buffer for non-replayable faults and one for access counters, into which nothing is ever written
+ * here. It holds the driver's default batches of 256 packets of 32 bytes, with room to spare. */
 #define UNUSED_BUFFER_BYTES 65536
-#define FAULT_PACKET_BYTES 32
 
 #define INTERRUPT_MASK 1
 /* Any handle but 0 says that there is a buffer. */
@@ -61,7 +55,7 @@ void swgpu_raise_interrupt(struct swgpu *gpu)
 
 NV_STATUS nvUvmInterfaceServiceDeviceInterruptsRM(uvmGpuDeviceHandle device)
 {
-    return NV_OK;   /* the resource manager has no interrupts of its own */
+    return NV_OK; /* the resource manager has no interrupts of its own */
 }
 EXPORT_SYMBOL(nvUvmInterfaceServiceDeviceInterruptsRM);
 
@@ -92,7 +86,7 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
     pFaultInfo->nonReplayable.shadowBufferAddress = unused_buffer();
     if (!pFaultInfo->nonReplayable.shadowBufferAddress)
         return NV_ERR_NO_MEMORY;
-    if (fault_buffer_create(gpu, fault_buffer_packets)) {
+    if (fault_buffer_create(gpu)) {
         kvfree(pFaultInfo->nonReplayable.shadowBufferAddress);
         return NV_ERR_NO_MEMORY;
     }
@@ -107,7 +101,7 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
     pFaultInfo->replayable.pPrefetchCtrl = &registers->prefetch_control;
     pFaultInfo->replayable.replayableFaultMask = INTERRUPT_MASK;
     pFaultInfo->replayable.bufferAddress = gpu->faults.buffer;
-    pFaultInfo->replayable.bufferSize = fault_buffer_packets * FAULT_PACKET_BYTES;
+    pFaultInfo->replayable.bufferSize = gpu->faults.capacity * FAULT_PACKET_BYTES;
     pFaultInfo->faultBufferHandle = BUFFER_HANDLE;
     return NV_OK;
 }
@@ -122,7 +116,8 @@ NV_STATUS nvUvmInterfaceDestroyFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultI
 }
 EXPORT_SYMBOL(nvUvmInterfaceDestroyFaultInfo);
 
-/* === Non-replayable faults: copy engines and Host run kernel channels only, whose bad accesses are channel errors here === */
+/* === Non-replayable faults: copy engines and Host run kernel channels only, whose bad accesses are channel errors here
+ * === */
 
 NV_STATUS nvUvmInterfaceHasPendingNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo, NvBool *hasPendingFaults)
 {
@@ -140,7 +135,8 @@ EXPORT_SYMBOL(nvUvmInterfaceGetNonReplayableFaults);
 
 /* === Access counters: the driver sets the buffer up; no notification ever comes === */
 
-NV_STATUS nvUvmInterfaceInitAccessCntrInfo(uvmGpuDeviceHandle device, UvmGpuAccessCntrInfo *pAccessCntrInfo, NvU32 accessCntrIndex)
+NV_STATUS nvUvmInterfaceInitAccessCntrInfo(uvmGpuDeviceHandle device, UvmGpuAccessCntrInfo *pAccessCntrInfo,
+                                           NvU32 accessCntrIndex)
 {
     struct swgpu *gpu = (struct swgpu *)device;
     u32 *registers = gpu->access_counter_registers;

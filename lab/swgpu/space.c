@@ -7,8 +7,8 @@
 #include "space.h"
 #include "swgpu.h"
 
-/* Mappings go to the lowest free addresses. These stay below 2^40 unless the driver asks for an alignment of that size: the GPFIFO's
- * entries hold no more address bits on architectures before Hopper. */
+/* Mappings go to the lowest free addresses. These stay below 2^40 unless the driver asks for an alignment of that size:
+ * the GPFIFO's entries hold no more address bits on architectures before Hopper. */
 #define RM_VA_START (64ull << 30)
 #define RM_VA_END (1ull << 47)
 #define RM_VA_ALIGNMENT (2ull << 20)
@@ -99,7 +99,7 @@ static bool insert_mapping(struct gpu_space *space, struct rm_mapping *mapping, 
     if (va + mapping->memory->bytes > RM_VA_END)
         return false;
     mapping->va = va;
-    list_add_tail(&mapping->node, &next->node);   /* before `next`, or at the end if there is none */
+    list_add_tail(&mapping->node, &next->node); /* before `next`, or at the end if there is none */
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * GPU address spaces, the memory that the resource manager maps into them, and the handles by which user programs name their objects.
+ * GPU address spaces, the memory that the resource manager maps into them, and the handles by which user programs name
+ * their objects.
  */
 #ifndef SWGPU_SPACE_H
 #define SWGPU_SPACE_H
@@ -14,8 +15,9 @@
 struct swgpu;
 
 /*
- * Memory of the resource manager's own. A real one would take it from the card or from the system and map it through the page tables;
- * here it is kernel memory and the mapping is an entry in a list, so that it takes nothing from the frames the driver manages.
+ * Memory of the resource manager's own. A real one would take it from the card or from the system and map it through
+ * the page tables; here it is kernel memory and the mapping is an entry in a list, so that it takes nothing from the
+ * frames the driver manages.
  */
 struct rm_memory {
     struct kref refs;
@@ -32,10 +34,10 @@ struct rm_mapping {
 struct gpu_space {
     struct kref refs;
     struct swgpu *gpu;
-    struct list_head mappings;     /* struct rm_mapping by address; empty but in the driver's own spaces */
+    struct list_head mappings; /* struct rm_mapping by address; empty but in the driver's own spaces */
     bool has_root;
     enum aperture root_aperture;
-    u64 root;                      /* physical address of the page directory base */
+    u64 root; /* physical address of the page directory base */
 };
 
 /* A new address space holds one reference. */
@@ -45,7 +47,8 @@ void space_put(struct gpu_space *space);
 void space_set_root(struct gpu_space *space, enum aperture aperture, u64 address);
 void space_clear_root(struct gpu_space *space);
 
-/* Memory of the resource manager: a new one, or (`source` not NULL) one more mapping of what is there. Returns 0 for none. */
+/* Memory of the resource manager: a new one, or (`source` not NULL) one more mapping of what is there. Returns 0 for
+ * none. */
 u64 space_map_memory(struct gpu_space *space, struct rm_memory *source, u64 bytes, u64 alignment);
 void space_unmap_memory(struct gpu_space *space, u64 va);
 /* The mapping `va` lies in. Under the card's lock. */
@@ -61,7 +64,8 @@ enum handle_type {
 /* 0 if there is no memory for it. */
 u32 handle_create(enum handle_type type, u32 client, void *object);
 void handle_destroy(u32 handle);
-/* The object with one more reference, taken by `get` while nobody can destroy the handle; NULL if the client has no such object. */
+/* The object with one more reference, taken by `get` while nobody can destroy the handle; NULL if the client has no
+ * such object. */
 void *handle_get(enum handle_type type, u32 client, u32 handle, void (*get)(void *object));
 void handles_destroy(void);
 

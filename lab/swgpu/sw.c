@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The software class GP100_UVM_SW (C076): methods that trap to the resource manager, which on a real card carries them out by registers.
+ * The software class GP100_UVM_SW (C076): methods that trap to the resource manager, which on a real card carries them
+ * out by registers.
  */
 #include "nvmisc.h"
 

@@ -2,9 +2,10 @@
  *
  * The software GPU: one struct per card, and how its parts report what they do not model.
  *
- * Locking. swgpu.lock covers a card's channels, address spaces, fault unit and counters; its engine thread takes it for one slice
- * of work at a time. The frames of memory have a lock of their own (pma.h), because the driver allocates while it holds locks that
- * the engine never sees. Handles have another (space.h). The driver is never called with swgpu.lock held.
+ * Locking. swgpu.lock covers a card's channels, address spaces, fault unit and counters; its engine thread takes it for
+ * one slice of work at a time. The frames of memory have a lock of their own (pma.h), because the driver allocates
+ * while it holds locks that the engine never sees. Handles have another (space.h). The driver is never called with
+ * swgpu.lock held.
  */
 #ifndef SWGPU_H
 #define SWGPU_H
@@ -29,7 +30,7 @@
 #define SWGPU_MAX_GPUS 8
 #define SWGPU_PAGE_BYTES 4096ull
 #define SWGPU_SUBCHANNELS 8
-#define SWGPU_METHODS 4096            /* per subchannel: a method header has 12 bits for its number */
+#define SWGPU_METHODS 4096 /* per subchannel: a method header has 12 bits for its number */
 
 struct pci_dev;
 
@@ -37,25 +38,25 @@ struct swgpu {
     u32 index;
     const struct swgpu_arch *arch;
     NvProcessorUuid uuid;
-    struct pci_dev *pci;              /* for the DMA API only: the driver maps system memory through it */
+    struct pci_dev *pci; /* for the DMA API only: the driver maps system memory through it */
 
     u8 *vidmem;
     u64 vidmem_bytes;
     struct pma pma;
 
     struct mutex lock;
-    struct list_head host_channels;   /* struct host_channel: the driver's own */
-    struct list_head user_channels;   /* struct user_channel: made over /dev/swgpu */
+    struct list_head host_channels; /* struct host_channel: the driver's own */
+    struct list_head user_channels; /* struct user_channel: made over /dev/swgpu */
     struct fault_unit faults;
-    struct swgpu_counters counters;   /* but for the three below and free_bytes */
+    struct swgpu_counters counters; /* but for the three below and free_bytes */
     u32 next_channel_id;
 
     atomic64_t unknown_methods;
-    DECLARE_BITMAP(unknown_methods_printed, SWGPU_SUBCHANNELS * SWGPU_METHODS);
+    DECLARE_BITMAP(unknown_methods_printed, SWGPU_SUBCHANNELS *SWGPU_METHODS);
     atomic64_t errors;
 
-    u32 access_counter_registers[6];  /* memory for the driver to write; nothing looks at it */
-    u32 time_ns[2];                   /* the registers TIME_0 and TIME_1: low and high half */
+    u32 access_counter_registers[6]; /* memory for the driver to write; nothing looks at it */
+    u32 time_ns[2];                  /* the registers TIME_0 and TIME_1: low and high half */
 
     struct task_struct *engine;
     wait_queue_head_t engine_wait;
@@ -75,10 +76,10 @@ static inline u64 swgpu_time_ns(void)
 }
 
 /* Counts an error, which invalidates the run, and prints it the first time that this place in the code meets one. */
-#define swgpu_error(gpu, fmt, ...)                                              \
-    do {                                                                        \
-        atomic64_inc(&(gpu)->errors);                                           \
-        pr_err_once("swgpu: error: gpu %u: " fmt "\n", (gpu)->index, ##__VA_ARGS__); \
+#define swgpu_error(gpu, fmt, ...)                                                                                     \
+    do {                                                                                                               \
+        atomic64_inc(&(gpu)->errors);                                                                                  \
+        pr_err_once("swgpu: error: gpu %u: " fmt "\n", (gpu)->index, ##__VA_ARGS__);                                   \
     } while (0)
 
 /* engine.c */

@@ -124,6 +124,19 @@ pub(crate) fn compare(name: &str, scope: Scope, truth: &Figures, uvmd: &Figures)
     Field::ALL.map(compare).into()
 }
 
+/// Compare the processes' sum of each figure that has no truth in a process, but has one in total.
+pub(crate) fn compare_sums(truth: &Figures, uvmd: &[Figures]) -> Vec<Comparison> {
+    let only_in_total = |field: &Field| {
+        field.relation(Scope::Process) == Relation::Unknown && field.relation(Scope::Total) == Relation::Exact
+    };
+    let compare = |field: Field| {
+        let (truth, uvmd) = (truth.get(field), uvmd.iter().map(|figures| figures.get(field)).sum::<Option<u64>>());
+        let holds = truth.is_some() && truth == uvmd;
+        Comparison { scope: "sum of processes".to_owned(), field, relation: Relation::Exact, truth, uvmd, holds }
+    };
+    Field::ALL.into_iter().filter(only_in_total).map(compare).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +171,16 @@ mod tests {
         let truth = Figures { fault_instances: None, evicted_bytes: None, dropped_events: None, ..uvmd };
         assert!(wrong(&compare("p", Scope::Process, &truth, &uvmd)).is_empty());
         assert_eq!(wrong(&compare("total", Scope::Total, &truth, &uvmd)), ["fault_instances", "evicted_bytes"]);
+    }
+
+    #[test]
+    fn what_has_no_truth_in_a_process_must_be_right_in_their_sum() {
+        let truth = figures([0, 12, 0, 0, 0, 40, 0]);
+        let process = |fault_instances, evicted_bytes| figures([9, fault_instances, 9, 9, 9, evicted_bytes, 9]);
+        assert!(wrong(&compare_sums(&truth, &[process(5, 40), process(7, 0)])).is_empty());
+        assert_eq!(wrong(&compare_sums(&truth, &[process(5, 40), process(8, 0)])), ["fault_instances"]);
+        let unknown = [process(12, 40), Figures::default()];
+        assert_eq!(wrong(&compare_sums(&truth, &unknown)), ["fault_instances", "evicted_bytes"]);
     }
 
     #[test]

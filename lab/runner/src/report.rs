@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     check::Checked,
-    figures::{Comparison, Figures, Relation, Scope, compare},
+    figures::{Comparison, Figures, Relation, Scope, compare, compare_sums},
     scenario::size::human,
     sys::counters::ProcessCounters,
     truth::{Hardware, Observed, procfs::GpuStats},
@@ -30,7 +30,9 @@ pub(crate) struct Report {
     /// Each figure of each scope, compared.
     pub(crate) comparison: Vec<Comparison>,
     pub(crate) hardware: Hardware,
-    /// Why the run does not count, if it does not; and what about uvmd is not as it should be.
+    /// Why there are no figures of uvmd though they were asked for.
+    pub(crate) uvmd_absent: Option<String>,
+    /// Why the run does not count, if it does not.
     pub(crate) problems: Vec<String>,
 }
 
@@ -165,8 +167,10 @@ impl Report {
             .processes
             .iter()
             .flat_map(|process| compare(&process.name, Scope::Process, &process.truth, &process.uvmd));
-        self.comparison =
-            processes.chain(compare("total", Scope::Total, &self.total.truth, &self.total.uvmd)).collect();
+        let sums: Vec<Figures> = self.processes.iter().map(|process| process.uvmd).collect();
+        let sums = compare_sums(&self.total.truth, &sums);
+        let total = compare("total", Scope::Total, &self.total.truth, &self.total.uvmd);
+        self.comparison = processes.chain(sums).chain(total).collect();
         let valid = self.verified && self.problems.is_empty();
         self.verdict = match uvmd {
             _ if !valid => Verdict::Fail,
@@ -199,6 +203,9 @@ impl fmt::Display for Report {
         let words: u64 = self.processes.iter().map(|process| process.checked.words_read).sum();
         let bytes: u64 = self.processes.iter().map(|process| process.checked.verified_bytes).sum();
         writeln!(f, "read back: {} words on the way, {} in the end", digits(words), human(bytes))?;
+        if let Some(reason) = &self.uvmd_absent {
+            writeln!(f, "uvmd: {reason}")?;
+        }
         for problem in &self.problems {
             writeln!(f, "problem: {problem}")?;
         }
@@ -209,7 +216,7 @@ impl fmt::Display for Report {
             Verdict::Pass => writeln!(f, "PASS: data verified; uvmd is exact"),
             Verdict::NoUvmd => writeln!(f, "NO UVMD: data verified; uvmd does not answer"),
             Verdict::Fail if self.verified => writeln!(f, "FAIL: data verified, but the above is wrong"),
-            Verdict::Fail => writeln!(f, "FAIL: data wrong"),
+            Verdict::Fail => writeln!(f, "FAIL: not every byte is verified"),
         }
     }
 }

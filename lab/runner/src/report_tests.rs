@@ -39,6 +39,7 @@ fn report() -> Report {
         total: TotalReport { truth, uvmd: Figures { dropped_events: Some(0), ..truth } },
         comparison: Vec::new(),
         hardware: HARDWARE(),
+        uvmd_absent: None,
         problems: Vec::new(),
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, timeout: Duratio
         total: TotalReport { truth: total_truth(&seen.driver, &counters), uvmd: Figures::default() },
         comparison: Vec::new(),
         hardware: seen.hardware,
+        uvmd_absent: None,
         problems: inconsistencies(&seen, &counters),
     };
     // Without a check of memory yet: those come with the end.
@@ -117,7 +118,7 @@ fn wait_until_counting(client: &Client) -> anyhow::Result<Answer> {
 
 /// A figure that nobody gives stays null, and the report says why.
 fn absent(report: &mut Report, error: &anyhow::Error) -> Uvmd {
-    eprintln!("lab-runner: no figures of uvmd: {error:#}");
+    report.uvmd_absent = Some(format!("{error:#}"));
     for process in &mut report.processes {
         process.uvmd = Figures::default();
     }

@@ -1,4 +1,5 @@
 //! The command line, on a machine without a lab: what can be done there works, and the rest says in one line what is missing.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it cannot do")]
 
 use std::{
     io::Write,

@@ -4,14 +4,17 @@
 // Each begins with a five-byte NOP, which the kernel can probe without a trap of its own.
 std::arch::global_asm!(
     ".pushsection .text",
+    ".globl fake_event_notify",
     ".type fake_event_notify, @function",
     "fake_event_notify:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
+    ".globl fake_mm_register",
     ".type fake_mm_register, @function",
     "fake_mm_register:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
+    ".globl fake_destroy",
     ".type fake_destroy, @function",
     "fake_destroy:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
@@ -27,6 +30,7 @@ std::arch::global_asm!(
 /// Something to do, behind a thin pointer.
 type Meanwhile<'a> = Option<Box<dyn FnOnce() + 'a>>;
 
+#[expect(improper_ctypes, reason = "what is called hands the pointer on, to Rust again")]
 unsafe extern "C" {
     fn fake_event_notify(events: u64, event: u32, data: u64);
     fn fake_mm_register(va_space: u64);
