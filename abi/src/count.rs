@@ -154,3 +154,16 @@ mod pod {
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::Space {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_position_in_all_is_the_index_in_the_map() {
+        for (at, reason) in (0..).zip(LostReason::ALL) {
+            assert_eq!((*reason as u32, LostReason::from_index(at)), (at, Some(*reason)));
+        }
+        assert_eq!(LostReason::from_index(LostReason::COUNT), None);
+    }
+}

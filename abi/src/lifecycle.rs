@@ -56,3 +56,25 @@ impl Lifecycle {
         Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_only_from_bytes_of_its_length() {
+        let mut bytes = [0; 57];
+        bytes[0] = 9;
+        bytes[24] = 2;
+        let record = Lifecycle::from_bytes(&bytes[..56]);
+        assert_eq!(record, Some(Lifecycle { generation: 9, kind: 2, ..Lifecycle::default() }));
+        assert_eq!(Lifecycle::from_bytes(&bytes[..55]), None);
+        assert_eq!(Lifecycle::from_bytes(&bytes), None);
+    }
+
+    #[test]
+    fn a_kind_that_nobody_writes_is_none() {
+        let kinds = [0, 1, 2, 3].map(|kind| Lifecycle { kind, ..Lifecycle::default() }.kind());
+        assert_eq!(kinds, [None, Some(LifecycleKind::Registered), Some(LifecycleKind::Destroyed), None]);
+    }
+}

@@ -121,7 +121,10 @@ async fn run(
         tokio::select! {
             _ = &mut stopped => return,
             () = watcher.lifecycles_ready() => watcher.take_lifecycles(),
-            _ = look.tick() => watcher.look(),
+            _ = look.tick() => {
+                watcher.look();
+                watcher.look_at_processes();
+            }
             _ = read.tick() => {
                 watcher.read();
                 publish.send_replace(Arc::new(watcher.snapshot()));

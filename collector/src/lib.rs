@@ -3,12 +3,12 @@
 //! [`Collector`] is the way in: it watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
 //!
 //! Inside, from the driver to the snapshot:
-//! * [`watcher`]: the work itself, step by step
-//! * [`preconditions`]: what this machine lacks, and which driver is loaded
-//! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
-//! * [`probes`]: the probes themselves, loaded and attached, and their maps
-//! * [`ledger`]: what was counted, by VA space and process; no I/O
-//! * [`identity`], [`users`] and [`gpus`]: who the processes and GPUs are
+//! * `watcher`: the work itself, step by step
+//! * `preconditions`: what this machine lacks, and which driver is loaded
+//! * `families` and `btf`: where that driver and this kernel keep what the probes read
+//! * `probes`: the probes themselves, loaded and attached, and their maps
+//! * `ledger`: what was counted, by VA space and process; no I/O
+//! * `identity`, `users` and `gpus`: who the processes and GPUs are
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
 //!

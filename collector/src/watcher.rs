@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, future, io, os::fd::OwnedFd, time::SystemTi
 
 use abi::{LifecycleKind, LostReason, SelfTest};
 use aya::maps::MapError;
-use model::{DriverInfo, Snapshot, SourceState, SourceStatus};
+use model::{DriverInfo, ProbeStatus, Snapshot, SourceState, SourceStatus};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
@@ -66,7 +66,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Looks whether the driver came, went or was loaded again, and at the processes and GPUs.
+    /// Looks whether the driver came, went or was loaded again.
     pub(crate) fn look(&mut self) {
         let module = preconditions::module(&self.config.roots);
         let known = match &self.state {
@@ -82,8 +82,6 @@ impl Watcher {
                 _ => self.wait(missing),
             }
         }
-        self.look_at_processes();
-        self.look_at_gpus();
     }
 
     fn wait(&mut self, missing: Vec<Missing>) {
@@ -136,7 +134,7 @@ impl Watcher {
             return;
         }
         self.read_counts();
-        for (reason, events) in self.lost_now() {
+        for (reason, events) in self.probes_now().1 {
             *self.lost_before.entry(reason).or_default() += events;
         }
         self.state = State::Waiting(Vec::new());
@@ -217,16 +215,18 @@ impl Watcher {
         for (key, tally) in &counts {
             self.ledger.count(*key, *tally);
         }
-        for generation in closing {
-            self.ledger.close(*generation);
-        }
+        // Closed only once its keys are gone: what is left would be taken for another VA space's.
         for (key, _) in counts.iter().filter(|(key, _)| closing.contains(&key.generation)) {
             probes.forget(key)?;
+        }
+        for generation in closing {
+            self.ledger.close(*generation);
         }
         Ok(())
     }
 
-    fn look_at_processes(&mut self) {
+    /// Looks which processes are still there, and whether they have other names or cgroups by now.
+    pub(crate) fn look_at_processes(&mut self) {
         let now = SystemTime::now();
         for process in self.ledger.running() {
             self.ledger.seen(process, identity::read(&self.config.roots, process), now);
@@ -239,39 +239,34 @@ impl Watcher {
         }
     }
 
-    /// Events lost under this attachment, by reason.
-    fn lost_now(&self) -> Vec<(&'static str, u64)> {
-        let State::Counting(attached) = &self.state else { return Vec::new() };
+    /// How the probes are doing, and the events lost under this attachment by reason.
+    fn probes_now(&self) -> (Vec<ProbeStatus>, Vec<(&'static str, u64)>) {
+        let State::Counting(attached) = &self.state else { return Default::default() };
+        let (probes, skipped) = attached.probes.status();
         let lost = attached.probes.lost().unwrap_or_else(|error| {
             unread(&error);
             Vec::new()
         });
         let reasons = LostReason::ALL.iter().map(|reason| reason.name());
-        reasons.zip(lost).chain([(SKIPPED, attached.probes.status().1)]).collect()
+        (probes, reasons.zip(lost).chain([(SKIPPED, skipped)]).collect())
     }
 
     /// Everything known now.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let (state, driver, probes) = match &self.state {
+        let (state, driver) = match &self.state {
             State::Waiting(missing) => {
-                let missing = missing.iter().map(ToString::to_string).collect();
-                (SourceState::Waiting { missing }, None, Vec::new())
+                (SourceState::Waiting { missing: missing.iter().map(ToString::to_string).collect() }, None)
             }
-            State::Refused { driver, reason, .. } => {
-                (SourceState::Refused { reason: reason.clone() }, driver.clone(), Vec::new())
+            State::Refused { driver, reason, .. } => (SourceState::Refused { reason: reason.clone() }, driver.clone()),
+            State::Counting(attached) => {
+                (SourceState::Counting { since: attached.since }, Some(attached.driver.clone()))
             }
-            State::Counting(attached) => (
-                SourceState::Counting { since: attached.since },
-                Some(attached.driver.clone()),
-                attached.probes.status().0,
-            ),
         };
+        let (probes, lost) = self.probes_now();
         // Every reason is always there.
         let mut dropped_events: BTreeMap<_, _> =
             LostReason::ALL.iter().map(|reason| reason.name()).chain([SKIPPED]).map(|reason| (reason, 0)).collect();
-        for (reason, events) in
-            self.lost_before.iter().map(|(reason, events)| (*reason, *events)).chain(self.lost_now())
-        {
+        for (reason, events) in self.lost_before.iter().map(|(reason, events)| (*reason, *events)).chain(lost) {
             *dropped_events.entry(reason).or_default() += events;
         }
 
@@ -303,7 +298,7 @@ fn verdict(family: &Family, failed: &[u64]) -> Option<Refusal> {
         .iter()
         .zip(failed)
         .filter(|(_, events)| **events > 0)
-        .map(|(test, events)| format!("{} ({events} events)", test.name()))
+        .map(|(test, events)| format!("{} ({events} times)", test.name()))
         .collect();
     (!failures.is_empty()).then(|| Refusal::SelfTest { family: family.to_string(), failures: failures.join(", ") })
 }

@@ -154,6 +154,7 @@ static int __init swgpu_init(void)
         destroy_gpus();
         return status;
     }
+    swgpu_procfs_create();
     pr_info("swgpu: %u x %s with %u MiB\n", swgpu_gpu_count, row->product_name, memory_mib);
     return 0;
 }
@@ -161,6 +162,7 @@ static int __init swgpu_init(void)
 static void __exit swgpu_exit(void)
 {
     swgpu_dev_unregister();
+    swgpu_procfs_remove();
     destroy_gpus();
     handles_destroy();
 }

@@ -91,6 +91,10 @@ void swgpu_engine_kick(struct swgpu *gpu);
 /* rm_faults.c: tell the driver, if it is there, that its interrupt is pending. Sleeps. */
 void swgpu_raise_interrupt(struct swgpu *gpu);
 
+/* procfs.c */
+void swgpu_procfs_create(void);
+void swgpu_procfs_remove(void);
+
 /* dev.c */
 int swgpu_dev_register(void);
 void swgpu_dev_unregister(void);

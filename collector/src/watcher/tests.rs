@@ -90,8 +90,8 @@ fn a_failed_self_test_names_the_family_and_what_failed() {
     let refusal = verdict(family, &[2, 0, 1]).unwrap().to_string();
     assert_eq!(
         refusal,
-        "the driver's events do not look as those of 550-555 should: a fault's VA space is not that of its event (2 events), \
-         a fault address is not page aligned (1 events); counting has stopped, as the figures would be wrong"
+        "the driver's events do not look as those of 550-555 should: a fault's VA space is not that of its event (2 times), \
+         a fault address is not page aligned (1 times); counting has stopped, as the figures would be wrong"
     );
 }
 

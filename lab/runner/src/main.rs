@@ -85,7 +85,12 @@ enum Task {
 enum Print {
     /// The memory of the GPU that the scenario is meant for.
     GpuMemMib,
+    /// The memory of the machine that can run it on that GPU: the GPU's, each allocation and its shadow, and the system's own.
+    MachineMemMib,
 }
+
+/// For the kernel, the initrd in memory, uvmd and the runner.
+const SYSTEM_MEM_MIB: u64 = 1536;
 
 fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
@@ -114,6 +119,9 @@ fn check(file: &Path, print: Option<Print>) -> anyhow::Result<ExitCode> {
     let Scenario { name, description: _, gpu_mem_mib, processes } = &scenario;
     match print {
         Some(Print::GpuMemMib) => println!("{gpu_mem_mib}"),
+        Some(Print::MachineMemMib) => {
+            println!("{}", SYSTEM_MEM_MIB + gpu_mem_mib + 2 * scenario.managed_bytes().div_ceil(1 << 20));
+        }
         None => {
             let (count, managed) = (processes.len(), human(scenario.managed_bytes()));
             println!("{name}: processes: {count}, managed: {managed}, GPU memory: {gpu_mem_mib} MiB");

@@ -22,9 +22,7 @@ use crate::{
 
 /// How long a uvmd that was just started may take until it counts.
 const UVMD_START: Duration = Duration::from_secs(30);
-/// How long uvmd may take to have counted what has happened.
-const UVMD_CATCH_UP: Duration = Duration::from_secs(15);
-/// How long a uvmd that answered before is given when it does not answer any more.
+/// How long a uvmd that answered before is given when it does not answer any more, or not with a newer snapshot.
 const UVMD_SILENCE: Duration = Duration::from_secs(5);
 const UVMD_POLL: Duration = Duration::from_millis(250);
 
@@ -126,7 +124,7 @@ fn absent(report: &mut Report, error: &anyhow::Error) -> Uvmd {
     Uvmd::Absent
 }
 
-/// Take uvmd's figures once it has seen everything: when they are those that they must be, or when its time is up.
+/// Take uvmd's figures, once: the first answer that is newer than the end of the work must be right.
 fn ask(
     client: &Client,
     before: &Answer,
@@ -134,27 +132,22 @@ fn ask(
     members: &[Member],
     quiet_since: SystemTime,
 ) -> anyhow::Result<Uvmd> {
-    let (mut last_answer, deadline) = (Instant::now(), Instant::now() + UVMD_CATCH_UP);
+    let deadline = Instant::now() + UVMD_SILENCE;
     loop {
         match client.ask() {
-            Err(error) if last_answer.elapsed() > UVMD_SILENCE => return Err(error),
+            Err(error) if Instant::now() > deadline => return Err(error),
             Err(_) => {}
+            // An answer from before the end of the work may be right by chance, and may yet become wrong.
+            Ok(answer) if !answer.is_after(quiet_since)? => {
+                anyhow::ensure!(Instant::now() < deadline, "uvmd's figures stay those of before the end of the work");
+            }
             Ok(answer) => {
-                last_answer = Instant::now();
                 report.total.uvmd = answer.total_since(before)?;
                 for (process, member) in report.processes.iter_mut().zip(members) {
                     process.uvmd = answer.process(member.id).unwrap_or_default();
                 }
                 report.judge(Uvmd::Answered);
-                let agrees = report.comparison.iter().all(|comparison| comparison.holds);
-                // An answer from before the end of the work may be right by chance, and may yet become wrong.
-                if answer.is_after(quiet_since)? && (agrees || last_answer > deadline) {
-                    return Ok(Uvmd::Answered);
-                }
-                anyhow::ensure!(
-                    last_answer < deadline + UVMD_SILENCE,
-                    "uvmd's figures stay those of before the end of the work"
-                );
+                return Ok(Uvmd::Answered);
             }
         }
         thread::sleep(UVMD_POLL);

@@ -73,8 +73,11 @@ fn scenario(raw: raw::Scenario) -> Result<Scenario, Fault> {
     let name = label("the scenario", &name)?;
     let gpu_mem_mib = match gpu_mem_mib {
         None => DEFAULT_GPU_MEM_MIB,
-        Some(mib) if (16..=16384).contains(mib.get_ref()) => mib.into_inner(),
-        Some(mib) => return fault(mib.span(), format!("gpu_mem_mib = {}: must be from 16 to 16384", mib.get_ref())),
+        // The software GPU's frames are of 2 MiB.
+        Some(mib) if (4..=16384).contains(mib.get_ref()) && mib.get_ref() % 2 == 0 => mib.into_inner(),
+        Some(mib) => {
+            return fault(mib.span(), format!("gpu_mem_mib = {}: must be an even number from 4 to 16384", mib.get_ref()));
+        }
     };
     if process.is_empty() || process.len() > MAX_PROCESSES {
         return fault(
