@@ -9,4 +9,4 @@ pub mod counters;
 pub mod snapshot;
 
 pub use counters::{Access, Cause, Counters, Direction};
-pub use snapshot::{DriverInfo, Gpu, GpuUuid, Process, ProcessId, ProbeStatus, Snapshot, SourceState, SourceStatus};
+pub use snapshot::{DriverInfo, Gpu, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState, SourceStatus};

@@ -76,7 +76,10 @@ fn scenario(raw: raw::Scenario) -> Result<Scenario, Fault> {
         // The software GPU's frames are of 2 MiB.
         Some(mib) if (4..=16384).contains(mib.get_ref()) && mib.get_ref() % 2 == 0 => mib.into_inner(),
         Some(mib) => {
-            return fault(mib.span(), format!("gpu_mem_mib = {}: must be an even number from 4 to 16384", mib.get_ref()));
+            return fault(
+                mib.span(),
+                format!("gpu_mem_mib = {}: must be an even number from 4 to 16384", mib.get_ref()),
+            );
         }
     };
     if process.is_empty() || process.len() > MAX_PROCESSES {
