@@ -1,10 +1,13 @@
-# Shared by the scripts in this folder: where things are kept, and how progress is told. Source it; it runs nothing.
+# Shared by the scripts of this project: where things are kept, and how progress is told. Source it; it runs nothing.
 # shellcheck shell=bash disable=SC2034 # what it defines is used by those who source it
 
 set -euo pipefail
 
 UVMD_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-UVMD_CACHE=${UVMD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/uvmd}
+UVMD_CACHE=$(realpath -m "${UVMD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/uvmd}")
+# The scripts take binaries from here, whatever the user's own settings for cargo are.
+export CARGO_TARGET_DIR=$UVMD_ROOT/target
+unset CARGO_BUILD_TARGET
 
 # What the lab is made of. A resolved version (exact package, checksum) keys every cached result.
 UVMD_DRIVER_VERSION=550.163.01
@@ -12,34 +15,56 @@ UVMD_KERNEL_SERIES=6.12
 UVMD_KERNEL_SUITE=bookworm-backports
 UVMD_BPF_LINKER_VERSION=0.13.0
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+# Where uvmd listens, on a node and for the lab's guest.
+UVMD_PORT=9477
+
+say() { printf '==> %s\n' "$*" >&2; }
 note() { printf '    %s\n' "$*" >&2; }
 die() {
   printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2
   exit 1
 }
 
+# help_of FILE: the comment at its top, without the line for shellcheck.
+help_of() { sed -n '2,/^# shellcheck/{/^# shellcheck/d;s/^# \{0,1\}//p}' "$1"; }
+
 # with_progress LABEL LOGFILE COMMAND...: run quietly, log to a file, show that time passes; on failure show the log's end.
 with_progress() {
-  local label=$1 log=$2 started=$SECONDS pid status=0
+  local label=$1 log=$2 started=$SECONDS job status=0
   shift 2
   mkdir -p "$(dirname "$log")"
   say "$label"
-  "$@" >"$log" 2>&1 &
-  pid=$!
-  while kill -0 "$pid" 2>/dev/null; do
+  # In a process group of its own, which ends with us: a build nobody waits for would hold the locks.
+  set -m
+  "$@" >"$log" 2>&1 </dev/null &
+  job=$!
+  set +m
+  # shellcheck disable=SC2064 # the job's number now
+  trap "kill -TERM -- -$job 2>/dev/null; exit 130" INT TERM HUP
+  while kill -0 "$job" 2>/dev/null; do
     sleep 1
     if [ -t 2 ]; then
       printf '\r    %3d s  %s\033[K' $((SECONDS - started)) "$(tail -c 200 "$log" | tr -d '\r' | tail -n 1 | cut -c 1-90)" >&2
     fi
   done
-  wait "$pid" || status=$?
-  [ -t 2 ] && printf '\r\033[K' >&2
+  wait "$job" || status=$?
+  trap - INT TERM HUP
+  [ ! -t 2 ] || printf '\r\033[K' >&2
   if [ "$status" -ne 0 ]; then
     tail -n 40 "$log" >&2
     die "$label failed (exit $status); the whole log is $log"
   fi
   note "done in $((SECONDS - started)) s"
+}
+
+# lock FILE DESCRIPTOR: held until the script ends.
+lock() {
+  mkdir -p "$(dirname "$1")"
+  eval "exec $2>\"\$1\""
+  flock -n "$2" || {
+    note "waiting for another run to finish"
+    flock "$2"
+  }
 }
 
 # Publish a finished folder under its final name in one step, so that an interrupted run never leaves half a result.

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The demo counts two processes, writes their figures, and leaves nothing behind, whenever it is interrupted.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/../../scripts/lib.sh"
+cd "$UVMD_ROOT"
+
+fail() {
+  note "FAILED: $*"
+  tail -n 20 "$log" >&2
+  exit 1
+}
+log=$(mktemp) json=$(mktemp)
+trap 'rm -f "$log" "$json"' EXIT
+serves() { curl -fsS -m 5 "http://127.0.0.1:$UVMD_PORT/readyz" >/dev/null 2>&1; }
+guest_is_gone() {
+  for _ in $(seq 50); do
+    (exec 3<>"/dev/tcp/127.0.0.1/$UVMD_PORT") 2>/dev/null || return 0
+    sleep 0.1
+  done
+  return 1
+}
+# interrupted WAIT_FOR: start the demo, send SIGINT once WAIT_FOR succeeds, expect 130.
+interrupted() {
+  local demo status=0
+  set -m # a background job ignores SIGINT otherwise
+  scripts/demo --lab >"$log" 2>&1 </dev/null &
+  demo=$!
+  set +m
+  until "$1"; do
+    kill -0 "$demo" 2>/dev/null || fail "the demo ended by itself"
+    sleep 0.2
+  done
+  kill -INT "$demo"
+  wait "$demo" || status=$?
+  [ "$status" = 130 ] || fail "interrupted ($1), the demo ended with $status"
+  guest_is_gone || fail "interrupted ($1), the demo left its guest behind"
+}
+boots() { grep -q 'waiting for uvmd' "$log"; }
+
+scripts/demo --lab --seconds 5 --json "$json" >"$log" 2>&1 </dev/null || fail "the demo ended with $?"
+python3 - "$json" <<'PYTHON' || fail "the figures are not those of two processes that share a card"
+import json, sys
+processes = {process["name"]: process for process in json.load(open(sys.argv[1]))["processes"]}
+assert set(processes) == {"fits", "streams"}, set(processes)
+assert processes["streams"]["fault_entries"] > 1000 and processes["streams"]["evicted_bytes"] > 0, processes["streams"]
+assert processes["fits"]["bytes_htod"] > 0, processes["fits"]
+PYTHON
+guest_is_gone || fail "the demo left its guest behind"
+interrupted boots
+interrupted serves
+note "ok"
