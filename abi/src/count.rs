@@ -45,15 +45,13 @@ indexed! {
         CopyDtoh => "copy_dtoh",
         /// Copies from another GPU to the key's by cause; amount: bytes.
         CopyDtod => "copy_dtod",
-        /// Copies between nodes of the host's memory by cause, which cross no bus to a GPU; key's GPU is 0, amount: bytes.
-        CopyHost => "copy_host",
     }
 }
 
 indexed! {
     /// Why an event was not counted.
     LostReason {
-        /// Its VA space was made before the probes were attached, so the process is not known.
+        /// Its VA space is not known: made before the probes were attached and not found then, or lost for want of room.
         UnknownVaSpace => "unknown_va_space",
         /// No room for another key in the counts.
         CountsFull => "counts_full",

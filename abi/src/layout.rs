@@ -72,6 +72,28 @@ pub struct Layout {
     /// `task_struct.start_boottime`.
     pub task_start_boottime: u32,
 
+    /// `task_struct.tgid`.
+    pub task_tgid: u32,
+    /// `task_struct.comm`.
+    pub task_comm: u32,
+    /// `task_struct.real_cred`.
+    pub task_credentials: u32,
+    /// `cred.uid`.
+    pub credentials_uid: u32,
+    /// `file.f_inode`.
+    pub file_inode: u32,
+    /// `file.private_data`.
+    pub file_private_data: u32,
+    /// `inode.i_rdev`.
+    pub inode_device: u32,
+    /// `inode.i_mode`.
+    pub inode_mode: u32,
+
+    /// The device /dev/nvidia-uvm as the kernel writes it, major << 20 | minor. 0 where it is not known.
+    pub uvm_device: u32,
+    /// What the lowest three bits of such a file's private data say where it stands for a VA space.
+    pub va_space_file_type: u32,
+
     /// 1 where the driver's structures are in user memory: tests only.
     pub in_user_memory: u32,
 }

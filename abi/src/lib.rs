@@ -23,8 +23,6 @@ pub mod names {
     pub const COUNTS: &str = "COUNTS";
     /// Hash from the address of a VA space to [`Space`](crate::count::Space).
     pub const SPACES: &str = "SPACES";
-    /// Hash from thread to the VA space that it is destroying.
-    pub const TEARDOWNS: &str = "TEARDOWNS";
     /// Per-CPU array of lost events, by [`LostReason`](crate::LostReason).
     pub const LOST: &str = "LOST";
     /// Per-CPU array of failed self-tests, by [`SelfTest`](crate::SelfTest).

@@ -1,4 +1,4 @@
-//! The record for each VA space made or destroyed.
+//! The record for each VA space made, found or destroyed.
 
 /// What happened to a VA space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,6 +8,8 @@ pub enum LifecycleKind {
     Registered = 1,
     /// Gone; nothing more will be counted for its generation.
     Destroyed = 2,
+    /// Found when the probes were attached. The other fields tell in whose hands.
+    Adopted = 3,
 }
 
 /// One record of the ring.
@@ -24,11 +26,11 @@ pub struct Lifecycle {
     pub kind: u32,
     /// Process id in the initial pid namespace.
     pub tgid: u32,
-    /// Thread id, likewise.
+    /// Thread id, likewise; in `Adopted` the process's.
     pub tid: u32,
     /// Real user id in the initial user namespace.
     pub uid: u32,
-    /// The thread's short name, filled up with 0.
+    /// The thread's short name, filled up with 0; in `Adopted` the process's.
     pub comm: [u8; 16],
 }
 
@@ -41,6 +43,7 @@ impl Lifecycle {
         match self.kind {
             1 => Some(LifecycleKind::Registered),
             2 => Some(LifecycleKind::Destroyed),
+            3 => Some(LifecycleKind::Adopted),
             _ => None,
         }
     }
@@ -74,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_kind_that_nobody_writes_is_none() {
-        let kinds = [0, 1, 2, 3].map(|kind| Lifecycle { kind, ..Lifecycle::default() }.kind());
-        assert_eq!(kinds, [None, Some(LifecycleKind::Registered), Some(LifecycleKind::Destroyed), None]);
+        let kinds = [0, 1, 2, 3, 4].map(|kind| Lifecycle { kind, ..Lifecycle::default() }.kind());
+        let known = [LifecycleKind::Registered, LifecycleKind::Destroyed, LifecycleKind::Adopted].map(Some);
+        assert_eq!(kinds, [&[None], &known[..], &[None]].concat()[..]);
     }
 }

@@ -14,9 +14,13 @@ pub(crate) enum BtfError {
     NoStruct(&'static str),
     #[error("no member {1} in struct {0}")]
     NoMember(&'static str, &'static str),
+    #[error("no function {0}")]
+    NoFunction(&'static str),
 }
 
 const MAGIC: u16 = 0xeb9f;
+const KIND_FORWARD: u32 = 7;
+const KIND_FUNCTION: u32 = 12;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 /// Anonymous structs inside anonymous structs: the kernel has a few levels, a malicious file has a cycle.
@@ -74,6 +78,27 @@ impl<'a> Btf<'a> {
     pub(crate) fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
         let (begin, header) = self.find(name).ok_or(BtfError::NoStruct(name))?;
         self.member(begin, header, member, NESTING_MAX).ok_or(BtfError::NoMember(name, member))
+    }
+
+    /// The same types with all but one function replaced by declarations without a name, for a library that wants to look up that function's
+    /// id itself, and would take 36 MB for all of them.
+    pub(crate) fn only_function(&self, name: &'static str) -> Result<Vec<u8>, BtfError> {
+        let is_wanted = |header: Header| header.kind == KIND_FUNCTION && self.is_named(header.name, name);
+        let before = self
+            .begins
+            .iter()
+            .position(|begin| self.header(*begin).is_some_and(is_wanted))
+            .ok_or(BtfError::NoFunction(name))?;
+        let strings = [b"\0", name.as_bytes(), b"\0"].concat();
+        let types = std::iter::repeat_n([0, KIND_FORWARD << 24, 0], before).chain([[1, KIND_FUNCTION << 24, 0]]);
+        let types: Vec<u8> = types.flatten().flat_map(u32::to_ne_bytes).collect();
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| BtfError::Malformed);
+        let header = [24, 0, length(&types)?, length(&types)?, length(&strings)?];
+        let mut file = [&MAGIC.to_ne_bytes()[..], &[1, 0]].concat();
+        file.extend(header.into_iter().flat_map(u32::to_ne_bytes));
+        file.extend(types);
+        file.extend(strings);
+        Ok(file)
     }
 
     fn find(&self, name: &str) -> Option<(u32, Header)> {
@@ -148,9 +173,10 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A kernel with `rw_semaphore` of 40 bytes and `task_struct` with an anonymous struct around two of its members.
+    /// A kernel with `rw_semaphore` of 40 bytes, `task_struct` with an anonymous struct around two of its members, and plain structs.
     pub(crate) fn small_kernel() -> Vec<u8> {
-        let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0";
+        let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\
+            tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0";
         let name = |text: &str| {
             let with_end = [text.as_bytes(), b"\0"].concat();
             let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
@@ -166,8 +192,8 @@ pub(crate) mod tests {
         // 4: struct task_struct { int flags; struct { ... }; int group_leader; }
         types.extend([
             name("task_struct"),
-            4 << 24 | 3,
-            64,
+            4 << 24 | 6,
+            88,
             name("flags"),
             1,
             0,
@@ -177,7 +203,25 @@ pub(crate) mod tests {
             name("group_leader"),
             1,
             48 * 8,
+            name("tgid"),
+            1,
+            56 * 8,
+            name("comm"),
+            1,
+            60 * 8,
+            name("real_cred"),
+            1,
+            80 * 8,
         ]);
+        for (structure, members) in
+            [("cred", &["uid"][..]), ("file", &["f_inode", "private_data"]), ("inode", &["i_rdev", "i_mode"])]
+        {
+            let count = u32::try_from(members.len()).unwrap();
+            types.extend([name(structure), 4 << 24 | count, 8 * count]);
+            for (member, at) in members.iter().zip(0..) {
+                types.extend([name(member), 1, at * 8 * 8]);
+            }
+        }
         let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
         let mut file = MAGIC.to_ne_bytes().to_vec();
@@ -247,6 +291,25 @@ pub(crate) mod tests {
         file[at..at + 4].copy_from_slice(&4u32.to_ne_bytes());
         let btf = Btf::parse(&file).unwrap();
         assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
+    }
+
+    #[test]
+    fn one_function_alone_keeps_its_place_among_the_types() {
+        let mut file = small_kernel();
+        assert_eq!(Btf::parse(&file).unwrap().only_function("int"), Err(BtfError::NoFunction("int")));
+        // The last type is a struct with two members: in its place, a function and two declarations of 12 bytes each.
+        let btf = Btf::parse(&file).unwrap();
+        let (index, begin) = (btf.begins.len() - 1, btf.begins[btf.begins.len() - 1]);
+        let at = 24 + usize::try_from(begin).unwrap();
+        file[at + 4..at + 8].copy_from_slice(&(KIND_FUNCTION << 24).to_ne_bytes());
+        for member in [at + 12, at + 24] {
+            file[member + 4..member + 8].copy_from_slice(&(KIND_FORWARD << 24).to_ne_bytes());
+        }
+        let only = Btf::parse(&file).unwrap().only_function("inode").unwrap();
+        let only = Btf::parse(&only).unwrap();
+        assert_eq!(only.begins.len(), index + 1);
+        assert_eq!(only.header(only.begins[index]).unwrap().kind, KIND_FUNCTION);
+        assert!(only.begins[..index].iter().all(|begin| only.header(*begin).unwrap().kind == KIND_FORWARD));
     }
 
     #[test]

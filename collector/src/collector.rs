@@ -1,18 +1,23 @@
 //! Watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
 
-use std::{future, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use model::Snapshot;
+use thiserror::Error;
 use tokio::{
+    runtime,
     sync::{mpsc, oneshot, watch},
-    task::JoinHandle,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{families::TableError, roots::Roots, watcher::Watcher};
 
-/// How often to look for the driver, and at the processes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often to look for the driver. A program that loads it makes its VA space some 100 ms later; one that is faster is found as well.
+const DRIVER_EVERY: Duration = Duration::from_millis(100);
+/// How often to look at the processes.
+const PROCESSES_EVERY: Duration = Duration::from_secs(1);
+/// Between two readings. The kernel skips probes on a CPU that reads maps, so nobody may have them read all the time.
+const READINGS_APART: Duration = Duration::from_millis(50);
 /// Requests for a snapshot that wait while one is taken. Others wait to be queued.
 const REQUESTS_MAX: usize = 64;
 
@@ -40,12 +45,27 @@ impl Default for Config {
     }
 }
 
-/// The source of snapshots. It works until it is stopped, or dropped.
+/// Why there is no collector.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The table of driver layouts, which is built in, has a mistake.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The system gives no thread, or no event loop for it.
+    #[error("cannot start the collector's thread: {0}")]
+    Thread(#[from] io::Error),
+    /// The thread ended at once; what it said is in the log.
+    #[error("the collector ended while it started")]
+    Ended,
+}
+
+/// The source of snapshots, on a thread of its own. It works until it is stopped, or dropped.
 #[derive(Debug)]
 pub struct Collector {
     snapshots: Snapshots,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    /// Never sent to: it ends when the thread has let go of all that it had, be it by a panic.
+    ended: oneshot::Receiver<()>,
 }
 
 /// Gives out snapshots. Cheap to clone.
@@ -58,20 +78,35 @@ pub struct Snapshots {
 type Request = oneshot::Sender<Arc<Snapshot>>;
 
 impl Collector {
-    /// Starts. Must be called within a tokio runtime that has its I/O and its timer enabled.
-    ///
-    /// A driver that is there already is probed before this returns.
+    /// Starts. A driver that is there already is probed before this returns, which may take a second.
     ///
     /// # Errors
-    /// If the table of driver layouts, which is built in, has a mistake.
-    pub fn start(config: Config) -> Result<Self, TableError> {
+    /// See [`StartError`].
+    pub fn start(config: Config) -> Result<Self, StartError> {
         let every = config.interval;
-        let watcher = Watcher::new(config)?;
-        let (publish, latest) = watch::channel(Arc::new(watcher.snapshot()));
         let (requests, requested) = mpsc::channel(REQUESTS_MAX);
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(run(watcher, every, publish, requested, stopped));
-        Ok(Self { snapshots: Snapshots { latest, requests }, stop, task })
+        let (started, starting) = std::sync::mpsc::channel();
+        let ended = on_its_own_thread(async move {
+            let (watcher, publish) = match Watcher::new(config) {
+                Ok(watcher) => {
+                    let (publish, latest) = watch::channel(Arc::new(watcher.snapshot()));
+                    // Whoever started this waits for it.
+                    let _ = started.send(Ok(latest));
+                    (watcher, publish)
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return;
+                }
+            };
+            tokio::select! {
+                _ = stopped => {}
+                () = run(watcher, every, publish, requested) => {}
+            }
+        })?;
+        let latest = starting.recv().map_err(|_| StartError::Ended)??;
+        Ok(Self { snapshots: Snapshots { latest, requests }, stop, ended })
     }
 
     /// Where to get snapshots.
@@ -80,13 +115,34 @@ impl Collector {
         self.snapshots.clone()
     }
 
-    /// Detaches the probes and frees their maps; nothing is left in the kernel when this returns.
-    pub async fn stop(self) {
-        drop(self.stop);
-        if let Err(error) = self.task.await {
-            tracing::error!("the collector ended badly: {error}");
+    /// Returns when the collector has ended by itself, which only a mistake in it can bring about: from then on there are no new snapshots, and
+    /// the service should end too, for its supervisor to start it again.
+    pub async fn ended(&mut self) {
+        if !self.ended.is_terminated() {
+            // Always an error: nothing is ever sent.
+            let _ = (&mut self.ended).await;
         }
     }
+
+    /// Detaches the probes and frees their maps; nothing is left in the kernel when this returns.
+    pub async fn stop(mut self) {
+        let (gone, _) = oneshot::channel();
+        drop(std::mem::replace(&mut self.stop, gone));
+        self.ended().await;
+    }
+}
+
+/// Works on a thread, which may block as no thread of the service may. The result ends with it.
+fn on_its_own_thread(work: impl Future<Output = ()> + Send + 'static) -> io::Result<oneshot::Receiver<()>> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let (end, ended) = oneshot::channel();
+    std::thread::Builder::new().name("collector".to_owned()).spawn(move || {
+        // Dropped last, after what the work held, also when it panics.
+        let _end: oneshot::Sender<()> = end;
+        runtime.block_on(work);
+        runtime.shutdown_background();
+    })?;
+    Ok(ended)
 }
 
 impl Snapshots {
@@ -109,46 +165,63 @@ async fn run(
     every: Duration,
     publish: watch::Sender<Arc<Snapshot>>,
     mut requests: mpsc::Receiver<Request>,
-    mut stopped: oneshot::Receiver<()>,
 ) {
     let ticks = |every| {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
-    let (mut look, mut read) = (ticks(LOOK_EVERY), ticks(every));
+    let (mut driver, mut processes, mut read) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY), ticks(every));
+    let mut next_reading = Instant::now();
+    let mut waiting: Vec<Request> = Vec::new();
     loop {
         tokio::select! {
-            _ = &mut stopped => return,
-            () = watcher.lifecycles_ready() => watcher.take_lifecycles(),
-            _ = look.tick() => {
-                watcher.look();
-                watcher.look_at_processes();
-            }
-            _ = read.tick() => {
-                watcher.read();
-                publish.send_replace(Arc::new(watcher.snapshot()));
-            }
-            request = requests.recv() => {
-                let Some(first) = request else {
-                    // Nobody is left who could ask; the latest snapshot still has readers.
-                    future::pending::<()>().await;
+            () = watcher.lifecycles_ready() => {
+                watcher.take_lifecycles();
+                if !watcher.is_urgent() {
                     continue;
-                };
-                // Everyone who has asked by now is served by one reading.
-                let mut waiting = vec![first];
-                while let Ok(next) = requests.try_recv() {
-                    waiting.push(next);
-                }
-                watcher.look();
-                watcher.read();
-                let snapshot = Arc::new(watcher.snapshot());
-                publish.send_replace(Arc::clone(&snapshot));
-                for request in waiting {
-                    // Whoever asked may have gone.
-                    let _ = request.send(Arc::clone(&snapshot));
                 }
             }
+            _ = driver.tick() => {
+                watcher.look();
+                continue;
+            }
+            _ = processes.tick() => {
+                watcher.look_at_processes();
+                continue;
+            }
+            _ = read.tick() => {}
+            // Without a sender left nobody can ask; the latest snapshot still has readers.
+            Some(request) = requests.recv() => {
+                waiting.push(request);
+                continue;
+            }
+            () = sleep_until(next_reading), if !waiting.is_empty() => watcher.look(),
         }
+        watcher.read();
+        let snapshot = Arc::new(watcher.snapshot());
+        publish.send_replace(Arc::clone(&snapshot));
+        // Everyone who has asked by now is served by one reading. Whoever asked may have gone.
+        for request in waiting.drain(..) {
+            let _ = request.send(Arc::clone(&snapshot));
+        }
+        next_reading = Instant::now() + READINGS_APART;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_collector_that_panics_has_ended_and_let_go_of_what_it_had() {
+        let held = Arc::new(());
+        let holds = Arc::clone(&held);
+        let ended = on_its_own_thread(async move {
+            tokio::task::yield_now().await;
+            assert_eq!(Arc::strong_count(&holds), 0, "a panic, as a test");
+        });
+        assert!(ended.unwrap().await.is_err());
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

@@ -52,6 +52,14 @@ pub struct KernelNumbers {
     rw_semaphore_size: u32,
     task_group_leader: u32,
     task_start_boottime: u32,
+    task_tgid: u32,
+    task_comm: u32,
+    task_credentials: u32,
+    credentials_uid: u32,
+    file_inode: u32,
+    file_private_data: u32,
+    inode_device: u32,
+    inode_mode: u32,
     page_size: u64,
 }
 
@@ -77,13 +85,29 @@ impl Families {
     /// The family of a driver version such as `550.163.01`.
     #[must_use]
     pub fn of(&self, version: &str) -> Option<&Family> {
-        let major: u32 = version.trim().split('.').next()?.parse().ok()?;
+        let major = major(version)?;
         self.0.iter().find(|family| family.majors.contains(&major))
     }
 
     /// Every family, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Family> {
         self.0.iter()
+    }
+}
+
+fn major(version: &str) -> Option<u32> {
+    version.trim().split('.').next()?.parse().ok()
+}
+
+/// How a version of the driver marks a file that stands for a VA space: `uvm_fd_type_t`, in the lowest three bits of the file's private data.
+/// It changed within a family, so it is not in the table.
+#[must_use]
+pub(crate) fn va_space_file_type(version: &str) -> u32 {
+    match major(version) {
+        // Every file of the device stands for a VA space.
+        Some(..530) | None => 0,
+        Some(530..575) => 2,
+        Some(575..) => 3,
     }
 }
 
@@ -113,6 +137,14 @@ impl Family {
             migration_max_bytes: kernel.block_max_bytes(),
             task_group_leader: kernel.task_group_leader,
             task_start_boottime: kernel.task_start_boottime,
+            task_tgid: kernel.task_tgid,
+            task_comm: kernel.task_comm,
+            task_credentials: kernel.task_credentials,
+            credentials_uid: kernel.credentials_uid,
+            file_inode: kernel.file_inode,
+            file_private_data: kernel.file_private_data,
+            inode_device: kernel.inode_device,
+            inode_mode: kernel.inode_mode,
             ..self.layout
         }
     }
@@ -130,6 +162,14 @@ impl KernelNumbers {
             rw_semaphore_size: btf.size_of("rw_semaphore")?,
             task_group_leader: btf.offset_of("task_struct", "group_leader")?,
             task_start_boottime: btf.offset_of("task_struct", "start_boottime")?,
+            task_tgid: btf.offset_of("task_struct", "tgid")?,
+            task_comm: btf.offset_of("task_struct", "comm")?,
+            task_credentials: btf.offset_of("task_struct", "real_cred")?,
+            credentials_uid: btf.offset_of("cred", "uid")?,
+            file_inode: btf.offset_of("file", "f_inode")?,
+            file_private_data: btf.offset_of("file", "private_data")?,
+            inode_device: btf.offset_of("inode", "i_rdev")?,
+            inode_mode: btf.offset_of("inode", "i_mode")?,
             page_size,
         })
     }
@@ -237,6 +277,12 @@ mod tests {
         ] {
             assert_eq!(families.of(version).unwrap().to_string(), family, "{version}");
         }
+    }
+
+    #[test]
+    fn a_file_that_stands_for_a_va_space_is_marked_by_two_of_its_types_and_not_at_all_before_530() {
+        let versions = ["515.105.01", "525.147.05", "530.41.03", "550.163.01", "570.211.01", "575.64.05", "580.142"];
+        assert_eq!(versions.map(va_space_file_type), [0, 0, 2, 2, 2, 3, 3]);
     }
 
     #[test]

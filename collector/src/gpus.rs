@@ -1,56 +1,103 @@
-//! Which GPU a processor id of the driver's is.
+//! Which GPUs there are, and which processor id of the driver's each of them has.
 //!
-//! The driver shows a GPU in its procfs only while a process uses it, so what was seen is kept.
+//! The driver shows a GPU in its procfs only while a process uses it, so what was seen is kept. The id goes to another GPU after that.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use model::{Gpu, GpuUuid};
+use model::{Gpu, GpuKey, GpuUuid};
 
-use crate::roots::Roots;
+use crate::{
+    aside::{Aside, Pace},
+    roots::Roots,
+};
+
+/// Which GPU each processor id is at one moment, as the driver's procfs shows it.
+pub(crate) type Links = BTreeMap<u32, GpuUuid>;
+
+/// A product's name comes from the GPU's own driver, which may be asleep or stuck: one question at a time, and rarely again.
+const PACE: Pace = Pace {
+    retry_min: Duration::from_secs(1),
+    retry_max: Duration::from_mins(10),
+    answer_max: Duration::from_hours(24 * 365),
+    running_max: 1,
+};
 
 /// GPUs seen so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gpus {
-    seen: BTreeMap<u32, Gpu>,
+    /// With the processor id that each had last, while no other GPU has it.
+    seen: BTreeMap<GpuUuid, Option<u32>>,
+    names: Aside<GpuUuid, String>,
 }
 
 impl Gpus {
-    /// Looks again. `eightfold`: procfs counts eight ids a GPU where events count one (drivers up to 545).
-    pub(crate) fn look(&mut self, roots: &Roots, eightfold: bool) {
-        for (shown, uuid) in shown(&roots.proc.join("driver/nvidia-uvm/gpus")) {
-            let id = if eightfold { shown.saturating_sub(1) / 8 + 1 } else { shown };
-            let known = self.seen.get(&id).is_some_and(|gpu| gpu.uuid == Some(uuid) && gpu.name.is_some());
-            if !known {
-                self.seen.insert(id, Gpu { id, uuid: Some(uuid), name: product(roots, uuid) });
-            }
+    pub(crate) fn new(roots: &Roots) -> Self {
+        let folder = roots.proc.join("driver/nvidia/gpus");
+        Self { seen: BTreeMap::new(), names: Aside::new(PACE, move |uuid| product(&folder, *uuid)) }
+    }
+
+    /// Notes which GPUs the driver shows.
+    pub(crate) fn seen(&mut self, links: &Links) {
+        for (id, uuid) in links {
+            self.seen.insert(*uuid, Some(*id));
+        }
+        for (uuid, last_id) in &mut self.seen {
+            *last_id = last_id.filter(|id| links.get(id).is_none_or(|now| now == uuid));
         }
     }
 
     /// What is known of the GPUs seen, and of those that were counted on.
-    pub(crate) fn with(&self, counted: impl Iterator<Item = u32>) -> BTreeMap<u32, Gpu> {
-        let mut gpus: BTreeMap<u32, Gpu> = counted.map(|id| (id, Gpu { id, uuid: None, name: None })).collect();
-        gpus.extend(self.seen.iter().map(|(id, gpu)| (*id, gpu.clone())));
+    pub(crate) fn with(&self, counted: impl Iterator<Item = GpuKey>) -> BTreeMap<GpuKey, Gpu> {
+        let now = Instant::now();
+        let seen = self.seen.iter().map(|(uuid, id)| (*uuid, Gpu { id: *id, name: self.names.get(uuid, now) }));
+        let mut gpus: BTreeMap<_, _> = seen.map(|(uuid, gpu)| (GpuKey::Known(uuid), gpu)).collect();
+        for key in counted {
+            let id = match key {
+                // Whoever was counted on under its UUID was seen.
+                GpuKey::Known(_) => None,
+                GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
+            };
+            gpus.entry(key).or_insert(Gpu { id, name: None });
+        }
         gpus
     }
 }
 
 /// Symbolic links named by number, to `UVM-GPU-<uuid>/<instance>` (`GPU-` from 565 on).
-fn shown(folder: &Path) -> Vec<(u32, GpuUuid)> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let id = entry.file_name().to_str()?.parse().ok().filter(|id| *id > 0)?;
-            let target = fs::read_link(entry.path()).ok()?;
-            let uuid = target.iter().find_map(|part| uuid(part.to_str()?))?;
-            Some((id, uuid))
-        })
-        .collect()
+///
+/// `eightfold`: procfs counts eight ids a GPU where events count one (drivers up to 545).
+pub(crate) fn links(roots: &Roots, eightfold: bool) -> io::Result<Links> {
+    let entries = match fs::read_dir(roots.proc.join("driver/nvidia-uvm/gpus")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Links::new()),
+        entries => entries?,
+    };
+    let mut links = Links::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(shown) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|id| *id > 0) else {
+            continue;
+        };
+        let target = match fs::read_link(entry.path()) {
+            // The GPU's last user has just gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            target => target?,
+        };
+        if let Some(uuid) = target.iter().find_map(|part| uuid(part.to_str()?)) {
+            let id: u32 = shown;
+            links.insert(if eightfold { id.saturating_sub(1) / 8 + 1 } else { id }, uuid);
+        }
+    }
+    Ok(links)
 }
 
 /// The product's name, which nvidia.ko shows by PCI address.
-fn product(roots: &Roots, wanted: GpuUuid) -> Option<String> {
-    let entries = fs::read_dir(roots.proc.join("driver/nvidia/gpus")).ok()?;
+fn product(folder: &Path, wanted: GpuUuid) -> Option<String> {
+    let entries = fs::read_dir(folder).ok()?;
     entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("information")).ok()).find_map(|text| {
         let value = |key: &str| {
             text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':')).map(str::trim)
@@ -76,59 +123,94 @@ fn uuid(text: &str) -> Option<GpuUuid> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::roots::fake::Machine;
 
     const UUID: &str = "d802726c-df8d-a3c3-ec53-48bdec201c27";
+    const CARD: GpuUuid =
+        GpuUuid([0xd8, 0x02, 0x72, 0x6c, 0xdf, 0x8d, 0xa3, 0xc3, 0xec, 0x53, 0x48, 0xbd, 0xec, 0x20, 0x1c, 0x27]);
+    const OTHER: GpuUuid = GpuUuid([7; 16]);
 
-    fn seen(machine: &Machine, eightfold: bool) -> BTreeMap<u32, Gpu> {
-        let mut gpus = Gpus::default();
-        gpus.look(&machine.roots, eightfold);
+    fn with_link(id: u32, target: &str) -> Machine {
+        let machine = Machine::new();
+        machine.link(&format!("proc/driver/nvidia-uvm/gpus/{id}"), target);
+        machine
+    }
+
+    fn list(gpus: &Gpus) -> BTreeMap<GpuKey, Gpu> {
         gpus.with(std::iter::empty())
     }
 
     #[test]
-    fn a_gpu_has_the_uuid_that_its_link_points_to_and_the_model_that_nvidia_shows_for_it() {
-        let machine = Machine::new().with(
-            "proc/driver/nvidia/gpus/0000:17:00.0/information",
-            format!("Model: \t\t NVIDIA H200\nIRQ:   \t\t 24\nGPU UUID: \t GPU-{UUID}\n"),
-        );
-        machine.link("proc/driver/nvidia-uvm/gpus/9", &format!("UVM-GPU-{UUID}/0"));
+    fn a_processor_id_is_the_gpu_that_its_link_points_to() {
+        let machine = with_link(9, &format!("UVM-GPU-{UUID}/0"));
         machine.write("proc/driver/nvidia-uvm/gpus/other/info", "");
-        let gpus = seen(&machine, false);
-        assert_eq!(gpus.keys().collect::<Vec<_>>(), [&9]);
-        assert_eq!(gpus[&9].uuid.unwrap().to_string(), format!("GPU-{UUID}"));
-        assert_eq!(gpus[&9].name.as_deref(), Some("NVIDIA H200"));
+        assert_eq!(links(&machine.roots, false).unwrap(), [(9, CARD)].into());
+        assert_eq!(CARD.to_string(), format!("GPU-{UUID}"));
     }
 
     #[test]
     fn newer_drivers_leave_out_a_prefix() {
-        let machine = Machine::new();
-        machine.link("proc/driver/nvidia-uvm/gpus/1", &format!("GPU-{UUID}/0"));
-        assert_eq!(seen(&machine, false)[&1].uuid.unwrap().to_string(), format!("GPU-{UUID}"));
+        assert_eq!(links(&with_link(1, &format!("GPU-{UUID}/0")).roots, false).unwrap(), [(1, CARD)].into());
     }
 
     #[test]
     fn older_drivers_show_eight_ids_a_gpu_where_events_have_one() {
-        let machine = Machine::new();
-        machine.link("proc/driver/nvidia-uvm/gpus/9", &format!("UVM-GPU-{UUID}/0"));
-        assert_eq!(seen(&machine, true).keys().collect::<Vec<_>>(), [&2]);
+        assert_eq!(links(&with_link(9, &format!("UVM-GPU-{UUID}/0")).roots, true).unwrap(), [(2, CARD)].into());
     }
 
     #[test]
-    fn a_gpu_is_remembered_when_nobody_uses_it_any_more() {
+    fn a_driver_without_a_folder_shows_no_gpu_and_one_that_cannot_be_read_is_an_error() {
         let machine = Machine::new();
-        machine.link("proc/driver/nvidia-uvm/gpus/1", &format!("UVM-GPU-{UUID}/0"));
-        let mut gpus = Gpus::default();
-        gpus.look(&machine.roots, false);
-        machine.remove("proc/driver/nvidia-uvm/gpus");
-        gpus.look(&machine.roots, false);
-        assert!(gpus.with(std::iter::empty())[&1].uuid.is_some());
+        assert_eq!(links(&machine.roots, false).unwrap(), Links::new());
+        machine.write("proc/driver/nvidia-uvm/gpus", "not a folder");
+        assert!(links(&machine.roots, false).is_err());
+    }
+
+    #[test]
+    fn a_gpu_is_remembered_with_its_last_id_when_nobody_uses_it_any_more() {
+        let mut gpus = Gpus::new(&Machine::new().roots);
+        gpus.seen(&[(1, CARD)].into());
+        gpus.seen(&Links::new());
+        assert_eq!(list(&gpus), [(GpuKey::Known(CARD), Gpu { id: Some(1), name: None })].into());
+    }
+
+    #[test]
+    fn a_gpu_has_no_id_any_more_once_another_one_has_it() {
+        let mut gpus = Gpus::new(&Machine::new().roots);
+        gpus.seen(&[(1, CARD)].into());
+        gpus.seen(&[(1, OTHER)].into());
+        let ids: BTreeMap<_, _> = list(&gpus).into_iter().map(|(key, gpu)| (key, gpu.id)).collect();
+        assert_eq!(ids, [(GpuKey::Known(CARD), None), (GpuKey::Known(OTHER), Some(1))].into());
+        gpus.seen(&[(1, OTHER), (2, CARD)].into());
+        assert_eq!(list(&gpus)[&GpuKey::Known(CARD)].id, Some(2));
     }
 
     #[test]
     fn a_gpu_that_was_counted_on_but_never_shown_is_listed_without_a_uuid() {
-        assert_eq!(Gpus::default().with([1].into_iter()), [(1, Gpu { id: 1, uuid: None, name: None })].into());
+        let gpus = Gpus::new(&Machine::new().roots).with([GpuKey::Unknown(1)].into_iter());
+        assert_eq!(gpus, [(GpuKey::Unknown(1), Gpu { id: Some(1), name: None })].into());
+    }
+
+    #[test]
+    fn a_products_name_is_read_aside_and_shown_once_it_is_there() {
+        let machine = Machine::new().with(
+            "proc/driver/nvidia/gpus/0000:17:00.0/information",
+            format!("Model: \t\t NVIDIA H200\nIRQ:   \t\t 24\nGPU UUID: \t GPU-{UUID}\n"),
+        );
+        let mut gpus = Gpus::new(&machine.roots);
+        gpus.seen(&[(1, CARD)].into());
+        let name = || list(&gpus)[&GpuKey::Known(CARD)].name.clone();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while name().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(name().as_deref(), Some("NVIDIA H200"));
+        // Once is enough.
+        machine.remove("proc/driver");
+        assert_eq!(name().as_deref(), Some("NVIDIA H200"));
     }
 
     #[test]

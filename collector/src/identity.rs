@@ -8,9 +8,12 @@ use std::{
 
 use abi::Lifecycle;
 use model::ProcessId;
-use procfs::process::Process;
+use procfs::{ProcError, ProcResult, process::Process};
 
 use crate::roots::Roots;
+
+/// The initial pid namespace, as /proc/self/ns/pid names it (`PROC_PID_INIT_INO` of the kernel).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// What is shown of a process beside its counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,46 +21,107 @@ pub(crate) struct Identity {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) cgroup: Option<PathBuf>,
+    /// By the clock as it was when the process was first seen; `None` when it is looked at later.
     pub(crate) started: Option<SystemTime>,
 }
 
-/// Who made a VA space. The record is enough to name the process, but /proc knows more, if the process is still there.
-pub(crate) fn of_record(roots: &Roots, record: &Lifecycle) -> (ProcessId, Identity) {
-    let start_ticks = match record.start_boottime_ns {
-        // The probe could not tell; whoever has the pid now is most likely it.
-        0 => open(roots, record.tgid).and_then(|process| process.stat().ok()).map_or(0, |stat| stat.starttime),
-        ns => ns / (1_000_000_000 / procfs::ticks_per_second().max(1)),
-    };
-    let id = ProcessId { pid: record.tgid, start_ticks };
-    let identity = read(roots, id).unwrap_or_else(|| Identity {
-        name: comm(&record.comm),
-        uid: record.uid,
-        cgroup: None,
-        started: started(roots, start_ticks),
-    });
-    (id, identity)
+/// What /proc says of a process now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sighting {
+    Here(Identity),
+    /// It has ended, or another process has its pid.
+    Gone,
+    /// /proc could not be read, or does not show such processes to uvmd.
+    Unknown,
 }
 
-/// What /proc says of a process now; `None` if it is gone, or if another process has its pid.
-pub(crate) fn read(roots: &Roots, id: ProcessId) -> Option<Identity> {
-    // Opened once, so that all that follows is read of the same process.
-    let process = open(roots, id.pid)?;
-    let stat = process.stat().ok()?;
-    // A zombie has given back all that it had, and waits for its parent; but its other threads may outlive the first.
-    let is_dead = matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1;
-    if is_dead || stat.starttime != id.start_ticks {
-        return None;
+/// Tells who processes are.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    roots: Roots,
+    /// The probes see pids of the initial namespace; in another one the same pid is another process.
+    pids_are_global: bool,
+}
+
+impl Processes {
+    pub(crate) fn new(roots: &Roots) -> Self {
+        let namespace = fs::read_link(roots.proc.join("self/ns/pid"));
+        // Without the file nothing is known against it.
+        let pids_are_global = namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID_NAMESPACE));
+        let processes = Self { roots: roots.clone(), pids_are_global };
+        if let Some(warning) = processes.warning() {
+            tracing::warn!("{warning}");
+        }
+        processes
     }
-    Some(Identity {
-        name: stat.comm,
-        uid: process.status().ok()?.ruid,
-        cgroup: cgroup(&process),
-        started: started(roots, id.start_ticks),
-    })
-}
 
-fn open(roots: &Roots, pid: u32) -> Option<Process> {
-    Process::new_with_root(roots.proc.join(pid.to_string())).ok()
+    /// Why it cannot tell as much as it should.
+    pub(crate) fn warning(&self) -> Option<String> {
+        (!self.pids_are_global).then(|| {
+            "uvmd runs in a pid namespace of its own, so the end of processes, their cgroups and later names are not known: \
+             run it in the host's (hostPID: true, or --pid=host)"
+                .to_owned()
+        })
+    }
+
+    /// Who made a VA space. The record is enough to name the process, but /proc knows more, if the process is still there.
+    pub(crate) fn of_record(&self, record: &Lifecycle) -> (ProcessId, Identity) {
+        let start_ticks = match record.start_boottime_ns {
+            // The probe could not tell; whoever has the pid now is most likely it.
+            0 => self.start_ticks(record.tgid).unwrap_or(0),
+            ns => ns / (1_000_000_000 / procfs::ticks_per_second().max(1)),
+        };
+        let id = ProcessId { pid: record.tgid, start_ticks };
+        let started = started(&self.roots, start_ticks);
+        let identity = match self.read(id) {
+            Sighting::Here(identity) => Identity { started, ..identity },
+            Sighting::Gone | Sighting::Unknown => {
+                Identity { name: comm(&record.comm), uid: record.uid, cgroup: None, started }
+            }
+        };
+        (id, identity)
+    }
+
+    /// Looks at a process.
+    pub(crate) fn read(&self, id: ProcessId) -> Sighting {
+        if !self.pids_are_global {
+            return Sighting::Unknown;
+        }
+        match self.try_read(id) {
+            Ok(Some(identity)) => Sighting::Here(identity),
+            Ok(None) => Sighting::Gone,
+            // With hidepid=2 this is said of living processes too; the first one lives as long as the machine is up.
+            Err(ProcError::NotFound(_)) if self.roots.proc.join("1").exists() => Sighting::Gone,
+            Err(error) => {
+                tracing::debug!(pid = id.pid, "cannot look at a process: {error}");
+                Sighting::Unknown
+            }
+        }
+    }
+
+    /// `None`: it has ended.
+    fn try_read(&self, id: ProcessId) -> ProcResult<Option<Identity>> {
+        // Opened once, so that all that follows is read of the same process.
+        let process = self.open(id.pid)?;
+        let stat = process.stat()?;
+        // A zombie has given back all that it had, and waits for its parent; but its other threads may outlive the first.
+        let is_dead = matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1;
+        // A process whose start is not known cannot be told from another one.
+        let is_another = id.start_ticks != 0 && stat.starttime != id.start_ticks;
+        if is_dead || is_another {
+            return Ok(None);
+        }
+        let uid = process.status()?.ruid;
+        Ok(Some(Identity { name: stat.comm, uid, cgroup: cgroup(&process), started: None }))
+    }
+
+    fn start_ticks(&self, pid: u32) -> Option<u64> {
+        self.pids_are_global.then(|| Some(self.open(pid).ok()?.stat().ok()?.starttime)).flatten()
+    }
+
+    fn open(&self, pid: u32) -> ProcResult<Process> {
+        Process::new_with_root(self.roots.proc.join(pid.to_string()))
+    }
 }
 
 /// The memory controller's path of version 1 where that is in use, or else the unified hierarchy's.
@@ -68,7 +132,7 @@ fn cgroup(process: &Process) -> Option<PathBuf> {
     memory.or(unified).map(|group| PathBuf::from(&group.pathname))
 }
 
-/// The time that a number of ticks since boot was.
+/// The time that a number of ticks since boot was, by the clock as it is set now.
 fn started(roots: &Roots, start_ticks: u64) -> Option<SystemTime> {
     if start_ticks == 0 {
         return None;
@@ -130,10 +194,20 @@ mod tests {
         }
     }
 
+    const ID: ProcessId = ProcessId { pid: 42, start_ticks: 500 };
+
+    fn of_record(machine: &Machine, record: &Lifecycle) -> (ProcessId, Identity) {
+        Processes::new(&machine.roots).of_record(record)
+    }
+
+    fn read(machine: &Machine, id: ProcessId) -> Sighting {
+        Processes::new(&machine.roots).read(id)
+    }
+
     #[test]
     fn a_running_process_is_what_proc_says() {
-        let (id, identity) = of_record(&machine().roots, &record(42, 500));
-        assert_eq!(id, ProcessId { pid: 42, start_ticks: 500 });
+        let (id, identity) = of_record(&machine(), &record(42, 500));
+        assert_eq!(id, ID);
         let since_boot = Duration::from_secs(500 / procfs::ticks_per_second());
         let expected = Identity {
             name: "my app".to_owned(),
@@ -142,52 +216,85 @@ mod tests {
             started: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(BOOT_SECONDS) + since_boot),
         };
         assert_eq!(identity, expected);
+        assert_eq!(read(&machine(), ID), Sighting::Here(Identity { started: None, ..expected }));
     }
 
     #[test]
     fn a_process_that_is_gone_is_what_its_record_says() {
         let machine = machine();
-        let gone = of_record(&machine.roots, &record(43, 600));
+        let gone = of_record(&machine, &record(43, 600));
         assert_eq!(gone.0, ProcessId { pid: 43, start_ticks: 600 });
         assert_eq!((gone.1.name.as_str(), gone.1.uid, gone.1.cgroup), ("worker", 7, None));
         assert!(gone.1.started.is_some());
+        assert_eq!(read(&machine, gone.0), Sighting::Gone);
     }
 
     #[test]
     fn another_process_with_the_same_pid_is_not_it() {
-        let (id, identity) = of_record(&machine().roots, &record(42, 499));
+        let (id, identity) = of_record(&machine(), &record(42, 499));
         assert_eq!(id.start_ticks, 499);
         assert_eq!(identity.name, "worker");
-        assert_eq!(read(&machine().roots, ProcessId { pid: 42, start_ticks: 499 }), None);
+        assert_eq!(read(&machine(), id), Sighting::Gone);
     }
 
     #[test]
     fn a_zombie_is_gone() {
         let machine = machine().with("proc/42/stat", stat(42, 'Z', 500));
-        assert_eq!(read(&machine.roots, ProcessId { pid: 42, start_ticks: 500 }), None);
+        assert_eq!(read(&machine, ID), Sighting::Gone);
     }
 
     #[test]
     fn a_process_that_vanishes_while_it_is_read_is_gone() {
         let machine = machine();
         fs::remove_file(machine.roots.proc.join("42/status")).unwrap();
-        assert_eq!(read(&machine.roots, ProcessId { pid: 42, start_ticks: 500 }), None);
+        assert_eq!(read(&machine, ID), Sighting::Gone);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_read_is_not_gone() {
+        // What cannot be parsed; and a folder in the place of a file, which fails as EACCES and EMFILE do.
+        let machine = machine().with("proc/42/stat", "42 (my app");
+        assert_eq!(read(&machine, ID), Sighting::Unknown);
+        fs::remove_file(machine.roots.proc.join("42/stat")).unwrap();
+        machine.write("proc/42/stat/x", "");
+        assert_eq!(read(&machine, ID), Sighting::Unknown);
+    }
+
+    #[test]
+    fn where_even_the_first_process_is_hidden_one_that_is_not_shown_is_not_gone() {
+        let machine = machine();
+        machine.remove("proc/1");
+        assert_eq!(read(&machine, ProcessId { pid: 43, start_ticks: 600 }), Sighting::Unknown);
+    }
+
+    #[test]
+    fn in_another_pid_namespace_proc_is_not_asked_and_that_is_said() {
+        let machine = machine();
+        assert_eq!(Processes::new(&machine.roots).warning(), None);
+        machine.link("proc/self/ns/pid", INITIAL_PID_NAMESPACE);
+        assert_eq!(Processes::new(&machine.roots).warning(), None);
+        fs::remove_file(machine.roots.proc.join("self/ns/pid")).unwrap();
+        machine.link("proc/self/ns/pid", "pid:[4026532447]");
+        let processes = Processes::new(&machine.roots);
+        assert!(processes.warning().unwrap().contains("hostPID"));
+        assert_eq!(processes.read(ID), Sighting::Unknown);
+        assert_eq!(processes.of_record(&record(42, 500)).1.name, "worker");
     }
 
     #[test]
     fn with_version_1_the_memory_controllers_cgroup_counts() {
         let machine = machine()
             .with("proc/42/cgroup", "5:cpu,cpuacct:/other\n4:memory:/docker/abc\n0::/system.slice/containerd\n");
-        let identity = read(&machine.roots, ProcessId { pid: 42, start_ticks: 500 }).unwrap();
+        let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
         assert_eq!(identity.cgroup, Some("/docker/abc".into()));
     }
 
     #[test]
     fn without_a_start_time_in_the_record_the_pids_owner_is_taken() {
         let without = Lifecycle { start_boottime_ns: 0, ..record(42, 0) };
-        assert_eq!(of_record(&machine().roots, &without).0.start_ticks, 500);
+        assert_eq!(of_record(&machine(), &without).0.start_ticks, 500);
         let gone = Lifecycle { tgid: 43, ..without };
-        assert_eq!(of_record(&machine().roots, &gone).0, ProcessId { pid: 43, start_ticks: 0 });
+        assert_eq!(of_record(&machine(), &gone).0, ProcessId { pid: 43, start_ticks: 0 });
     }
 
     #[test]

@@ -1,17 +1,24 @@
 //! What was counted, by VA space and process. No I/O: the collector feeds it what the probes and /proc say.
 //!
 //! A VA space's counts are absolute and belong to its process, which may have several. When it is gone they are folded into the process; when
-//! the process is forgotten, into the totals. So every sum only grows.
+//! the process is forgotten, into the totals. So every sum only grows; but what is pending, as its GPU is not known yet, moves there once it is.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use abi::{CountKey, Kind, Tally};
-use model::{Access, Cause, Counters, Process, ProcessId};
+use gpu_ids::GpuIds;
+use model::{Access, Cause, Counters, GpuKey, Process, ProcessId};
 
-use crate::identity::Identity;
+use crate::{
+    gpus::Links,
+    identity::{Identity, Sighting},
+};
+
+mod gpu_ids;
 
 /// Of a VA space: given by the probes, never twice.
 pub(crate) type Generation = u64;
@@ -20,7 +27,7 @@ pub(crate) type Generation = u64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) host: Counters,
-    pub(crate) gpus: BTreeMap<u32, Counters>,
+    pub(crate) gpus: BTreeMap<GpuKey, Counters>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +35,7 @@ struct Space {
     /// Unknown if the record of its making was lost.
     process: Option<ProcessId>,
     tallies: HashMap<CountKey, Tally>,
+    gpu_ids: GpuIds,
     /// Its events for which there was no room.
     lost_events: u64,
     destroyed: bool,
@@ -41,6 +49,16 @@ struct Entry {
     /// How many VA spaces it has.
     living: usize,
     ended: Option<SystemTime>,
+    presence: Presence,
+}
+
+/// The last that /proc said for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    Gone,
+    /// Nothing yet.
+    Unknown,
 }
 
 /// See the module's documentation.
@@ -55,7 +73,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Keeps processes for `retention` after their end, and at most `ended_max` ended ones.
+    /// Keeps processes for `retention` after their end, and at most `ended_max` ended ones; those that are still there and only gave up
+    /// their VA spaces beyond that, as they may come again and their counts must not go back.
     pub(crate) fn new(retention: Duration, ended_max: usize) -> Self {
         Self { spaces: HashMap::new(), processes: BTreeMap::new(), past: Counts::default(), retention, ended_max }
     }
@@ -69,10 +88,14 @@ impl Ledger {
             past: Counts::default(),
             living: 0,
             ended: None,
+            presence: Presence::Unknown,
         });
-        entry.identity = identity;
+        entry.identify(identity);
         entry.living += 1;
         entry.ended = None;
+        if entry.presence == Presence::Gone {
+            entry.presence = Presence::Unknown;
+        }
     }
 
     /// A VA space is gone. Its counts are final at the next reading, which then ends in [`Self::close`].
@@ -95,9 +118,24 @@ impl Ledger {
         self.spaces.iter().filter(|(_, space)| space.destroyed).map(|(generation, _)| *generation).collect()
     }
 
+    /// VA spaces that are not gone, as far as was told.
+    pub(crate) fn open(&self) -> Vec<Generation> {
+        self.spaces.iter().filter(|(_, space)| !space.destroyed).map(|(generation, _)| *generation).collect()
+    }
+
     /// What a VA space has counted so far under one key.
     pub(crate) fn count(&mut self, key: CountKey, tally: Tally) {
-        self.spaces.entry(key.generation).or_default().tallies.insert(key, tally);
+        let space = self.spaces.entry(key.generation).or_default();
+        space.gpu_ids.counted(key.gpu);
+        space.tallies.insert(key, tally);
+    }
+
+    /// Which GPUs the driver shows now. Must have been read after the counts, and before it was seen which VA spaces are gone: an id that a
+    /// living one uses cannot have changed hands.
+    pub(crate) fn shown(&mut self, links: &Arc<Links>) {
+        for space in self.spaces.values_mut().filter(|space| !space.destroyed) {
+            space.gpu_ids.look(links);
+        }
     }
 
     /// How many events of a VA space could not be counted so far.
@@ -108,12 +146,20 @@ impl Ledger {
 
     /// Folds a VA space into its process.
     pub(crate) fn close(&mut self, generation: Generation) {
-        let Some(space) = self.spaces.remove(&generation) else { return };
+        let Some(mut space) = self.spaces.remove(&generation) else { return };
+        space.gpu_ids.settle();
         let past = match space.process.and_then(|process| self.processes.get_mut(&process)) {
             Some(entry) => &mut entry.past,
             None => &mut self.past,
         };
         past.add_space(&space);
+    }
+
+    /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
+    pub(crate) fn discard(&mut self) {
+        for space in self.spaces.values_mut() {
+            space.tallies.clear();
+        }
     }
 
     /// Folds all VA spaces, as the probes are gone. With `ended`, so is the driver, and every VA space with it.
@@ -130,26 +176,32 @@ impl Ledger {
         }
     }
 
-    /// Processes that have not ended, as far as is known.
-    pub(crate) fn running(&self) -> Vec<ProcessId> {
-        self.processes.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(process, _)| *process).collect()
+    /// Processes that are not gone, as far as is known, whether or not they have a VA space.
+    pub(crate) fn present(&self) -> Vec<ProcessId> {
+        let present = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Gone);
+        present.map(|(process, _)| *process).collect()
     }
 
-    /// What /proc says of a process now; `None` if it is gone. Its VA space may live on: descriptors can be passed to others.
-    pub(crate) fn seen(&mut self, process: ProcessId, identity: Option<Identity>, now: SystemTime) {
+    /// What /proc says of a process now. If it is gone, its VA space may live on: descriptors can be passed to others.
+    pub(crate) fn seen(&mut self, process: ProcessId, sighting: Sighting, now: SystemTime) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
-        match identity {
-            Some(identity) => entry.identity = identity,
-            None => {
+        match sighting {
+            Sighting::Here(identity) => {
+                entry.presence = Presence::Here;
+                entry.identify(identity);
+            }
+            Sighting::Gone => {
+                entry.presence = Presence::Gone;
                 entry.ended.get_or_insert(now);
             }
+            Sighting::Unknown => {}
         }
     }
 
     /// Forgets processes that ended long ago, and the oldest of those that are too many.
     pub(crate) fn forget(&mut self, now: SystemTime) {
-        let mut ended: Vec<_> =
-            self.processes.iter().filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
+        let forgettable = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Here);
+        let mut ended: Vec<_> = forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
         ended.sort_unstable();
         let too_many = ended.len().saturating_sub(self.ended_max);
         for (at, (when, process)) in ended.into_iter().enumerate() {
@@ -191,6 +243,14 @@ impl Ledger {
     }
 }
 
+impl Entry {
+    /// Keeps the start as it was told first: when the clock is set, it does not move.
+    fn identify(&mut self, identity: Identity) {
+        let started = self.identity.started.or(identity.started);
+        self.identity = Identity { started, ..identity };
+    }
+}
+
 impl Counts {
     fn add(&mut self, other: &Self) {
         self.host += &other.host;
@@ -202,17 +262,15 @@ impl Counts {
     fn add_space(&mut self, space: &Space) {
         self.host.dropped_events = self.host.dropped_events.saturating_add(space.lost_events);
         for (key, tally) in &space.tallies {
-            self.add_tally(key, *tally);
+            self.add_tally(key, space.gpu_ids.key(key.gpu), *tally);
         }
     }
 
-    fn add_tally(&mut self, key: &CountKey, Tally { events, amount }: Tally) {
+    fn add_tally(&mut self, key: &CountKey, gpu: GpuKey, Tally { events, amount }: Tally) {
         let Some(kind) = Kind::from_index(key.kind.into()) else { return };
         let counters = match kind {
             Kind::CpuFault => &mut self.host,
-            // Copies within the host's memory cross no bus to a GPU, so no counter of ours holds them.
-            Kind::CopyHost => return,
-            _ => self.gpus.entry(key.gpu).or_default(),
+            _ => self.gpus.entry(gpu).or_default(),
         };
         let add = |counter: &mut u64, value: u64| *counter = counter.saturating_add(value);
         match kind {
@@ -227,7 +285,6 @@ impl Counts {
             Kind::CopyHtod => add(&mut counters.bytes_htod[cause(key.detail)], amount),
             Kind::CopyDtoh => add(&mut counters.bytes_dtoh[cause(key.detail)], amount),
             Kind::CopyDtod => add(&mut counters.bytes_dtod[cause(key.detail)], amount),
-            Kind::CopyHost => {}
         }
     }
 }

@@ -3,17 +3,20 @@
 //! [`Collector`] is the way in: it watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
 //!
 //! Inside, from the driver to the snapshot:
+//! * `collector`: the thread that does it, and when it does what
 //! * `watcher`: the work itself, step by step
 //! * `preconditions`: what this machine lacks, and which driver is loaded
 //! * `families` and `btf`: where that driver and this kernel keep what the probes read
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
-//! * `identity`, `users` and `gpus`: who the processes and GPUs are
+//! * `identity`, `users` and `gpus`: who the processes and GPUs are; `aside`: look-ups that may take their time
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
 //!
-//! The probes see process ids of the initial pid namespace, so uvmd belongs there: in a container, give it the host's (`hostPID`).
+//! The probes see process ids of the initial pid namespace, so uvmd belongs there: in a container, give it the host's (`hostPID`). Give it the
+//! host's cgroup namespace too, or /proc/PID/cgroup shows it paths such as `/../../system.slice` instead of those that the host knows.
 
+mod aside;
 mod btf;
 mod collector;
 mod families;
@@ -26,7 +29,7 @@ mod roots;
 mod users;
 mod watcher;
 
-pub use collector::{Collector, Config, Snapshots};
+pub use collector::{Collector, Config, Snapshots, StartError};
 pub use roots::Roots;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.

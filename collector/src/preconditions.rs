@@ -56,6 +56,31 @@ pub(crate) enum Refusal {
         "the driver's events do not look as those of {family} should: {failures}; counting has stopped, as the figures would be wrong"
     )]
     SelfTest { family: String, failures: String },
+    #[error(
+        "the driver's events do not look as those of {family} should: none of {events} events belongs to a VA space that is known; counting \
+         has stopped, as the figures would be wrong"
+    )]
+    Unattributed { family: String, events: u64 },
+}
+
+impl Refusal {
+    /// Whether trying again may help: what is short now (memory, descriptors, permission) may be there later. What the driver is does not
+    /// change until it is loaded again.
+    pub(crate) const fn may_pass(&self) -> bool {
+        match self {
+            Self::KernelTypesUnreadable(_)
+            | Self::NotPermitted
+            | Self::Load(_)
+            | Self::Attach { .. }
+            | Self::Unattributed { .. } => true,
+            Self::NoVersion
+            | Self::UnknownVersion { .. }
+            | Self::Table(_)
+            | Self::KernelTypes(_)
+            | Self::NoFunction(_)
+            | Self::SelfTest { .. } => false,
+        }
+    }
 }
 
 /// The driver's module, as it is loaded now.
@@ -79,6 +104,24 @@ pub(crate) fn module(roots: &Roots) -> Option<Module> {
     // nvidia-uvm has a version of its own since 525; nvidia, without which it does not load, has always had one.
     let version = line(&folder.join("version")).or_else(|| line(&roots.sys.join("module/nvidia/version")));
     Some(Module { version, instance })
+}
+
+/// The device /dev/nvidia-uvm as the kernel writes it, if the driver has one.
+pub(crate) fn uvm_device(roots: &Roots) -> Option<u32> {
+    const MINOR_BITS: u32 = 20;
+    let devices = fs::read_to_string(roots.proc.join("devices")).ok()?;
+    let characters = devices.split("Block devices:").next()?;
+    let major = characters.lines().find_map(|line| {
+        let (major, name) = line.trim_start().split_once(' ')?;
+        (name.trim() == "nvidia-uvm").then_some(major)
+    })?;
+    // Minor 0; 1 is /dev/nvidia-uvm-tools.
+    Some(major.parse::<u32>().ok()? << MINOR_BITS)
+}
+
+/// Whether anyone may have the driver open: each open file holds the module. Unless it says that nobody does, somebody may.
+pub(crate) fn in_use(roots: &Roots) -> bool {
+    line(&roots.sys.join("module/nvidia_uvm/refcnt")).is_none_or(|holders| holders != "0")
 }
 
 /// What is missing on this machine; empty where probes can be attached.
@@ -149,6 +192,27 @@ mod tests {
             machine.write("sys/module/nvidia_uvm/initstate", state);
             assert_eq!(missing_on(&machine), [Missing::Driver], "{state}");
         }
+    }
+
+    #[test]
+    fn the_device_is_the_character_device_of_that_name() {
+        let machine = Machine::new().with(
+            "proc/devices",
+            "Character devices:\n  1 mem\n195 nvidia\n511 nvidia-uvm\n\nBlock devices:\n  7 nvidia-uvm\n",
+        );
+        assert_eq!(uvm_device(&machine.roots), Some(511 << 20));
+        machine.write("proc/devices", "Character devices:\n  1 mem\n\nBlock devices:\n  7 nvidia-uvm\n");
+        assert_eq!(uvm_device(&machine.roots), None);
+    }
+
+    #[test]
+    fn a_driver_is_in_use_unless_it_says_otherwise() {
+        let machine = ready();
+        assert!(in_use(&machine.roots));
+        machine.write("sys/module/nvidia_uvm/refcnt", "0\n");
+        assert!(!in_use(&machine.roots));
+        machine.write("sys/module/nvidia_uvm/refcnt", "2\n");
+        assert!(in_use(&machine.roots));
     }
 
     #[test]

@@ -9,30 +9,35 @@ use std::{
 
 use abi::{CountKey, Layout, Lifecycle, LostReason, Probe, SelfTest, Tally, count::Space, names};
 use aya::{
-    Ebpf, EbpfLoader,
+    Btf, Ebpf, EbpfLoader, Endianness,
     maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf},
-    programs::{KProbe, ProgramError},
+    programs::{Iter, KProbe, ProgramError},
 };
-use model::ProbeStatus;
-use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::preconditions::Refusal;
 
 /// The programs, as scripts/build-ebpf built them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uvmd-probes"));
 
-/// In the order in which they are attached: a VA space must not be made before its end can be seen, nor counted on before it is known.
+/// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
+/// its end can be seen.
 const PROGRAMS: [(Probe, &str, &str); 4] = [
+    (Probe::Notify, "uvm_notify", "uvm_perf_event_notify"),
     (Probe::DestroyReturn, "uvm_destroyed", "uvm_va_space_destroy"),
     (Probe::DestroyEntry, "uvm_destroy", "uvm_va_space_destroy"),
     (Probe::Register, "uvm_register", "uvm_va_space_mm_register"),
-    (Probe::Notify, "uvm_notify", "uvm_perf_event_notify"),
 ];
 
-/// How much memory the counts may take. A process with faults and copies both ways uses about ten entries on each GPU.
-const COUNTS_MAX_BYTES: usize = 32 << 20;
-/// Enough for 400 processes on a GPU, whatever the number of CPUs.
-const COUNTS_MIN: usize = 4096;
+/// The iterator that finds the VA spaces which were there before the probes.
+const ADOPT: &str = "uvm_adopt";
+/// The kernel's function that stands for what it iterates over.
+pub(crate) const ITERATED: &str = "bpf_iter_task_file";
+
+/// How much memory the counts take, up front, where [`COUNTS_MIN`] needs no more. A process with faults and copies both ways uses about
+/// ten entries on each GPU.
+const COUNTS_MAX_BYTES: usize = 64 << 20;
+/// Enough for 200 processes on eight GPUs each, whatever the number of CPUs: 128 MiB for 512 of them.
+const COUNTS_MIN: usize = 16384;
 /// More than the probes can have VA spaces for.
 const COUNTS_MAX: usize = 65536;
 
@@ -60,10 +65,8 @@ impl Probes {
     /// # Errors
     /// If the kernel rejects them.
     pub(crate) fn load(layout: &Layout, counts_capacity: u32) -> Result<Self, Refusal> {
-        // Before 5.11 the kernel charges maps to this limit. Where it cannot be raised, the maps are refused, which says it all.
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
         let mut ebpf = EbpfLoader::new()
-            // The programs need none of the kernel's types, and having them read would cost 36 MB.
+            // The probes need none of the kernel's types, and having them read costs 36 MB.
             .btf(None)
             .override_global(names::LAYOUT, layout, true)
             .map_max_entries(names::COUNTS, counts_capacity)
@@ -100,6 +103,26 @@ impl Probes {
                 None => Refusal::Attach { function, reason: chain(&error) },
             })?;
         }
+        Ok(())
+    }
+
+    /// Finds the VA spaces that were there before the probes were attached; there will be a lifecycle record for each.
+    ///
+    /// `types`: the kernel's, among them at least [`ITERATED`].
+    ///
+    /// # Errors
+    /// A sentence, if the kernel does not let uvmd use iterators.
+    pub fn adopt(&mut self, types: &[u8]) -> Result<(), String> {
+        let program = self.ebpf.program_mut(ADOPT).ok_or_else(|| format!("the object has no program {ADOPT}"))?;
+        let program: &mut Iter = program.try_into().map_err(|error: ProgramError| chain(&error))?;
+        if program.fd().is_err() {
+            let types = Btf::parse(types, Endianness::default()).map_err(|error| chain(&error))?;
+            program.load("task_file", &types).map_err(|error| chain(&error))?;
+        }
+        let link = program.attach().and_then(|link| program.take_link(link)).map_err(|error| chain(&error))?;
+        // Reading is what makes it run. It writes nothing.
+        io::copy(&mut link.into_file().map_err(|error| chain(&error))?, &mut io::sink())
+            .map_err(|error| error.to_string())?;
         Ok(())
     }
 
@@ -171,24 +194,21 @@ impl Probes {
         read(&self.hits, Probe::COUNT)
     }
 
-    /// How the probes are doing, and how many of their runs the kernel skipped.
-    pub(crate) fn status(&self) -> (Vec<ProbeStatus>, u64) {
-        let hits = self.hits().unwrap_or_default();
-        let mut skipped = 0;
-        let probes = PROGRAMS
-            .iter()
-            .rev()
-            .map(|(probe, program, _)| {
-                let info = self.program_info(program).unwrap_or_default();
-                skipped += info.skipped;
-                ProbeStatus {
-                    name: probe.name().to_owned(),
-                    hits: hits.get(*probe as usize).copied().unwrap_or_default(),
-                    run_time: info.run_time,
-                }
-            })
-            .collect();
-        (probes, skipped)
+    /// All that the probes and the kernel tell of how they do.
+    pub(crate) fn figures(&self) -> Result<Figures, MapError> {
+        let mut programs = [ProgramInfo::default(); PROGRAMS.len()];
+        for (probe, name, _) in PROGRAMS {
+            if let (Some(program), Some(info)) = (programs.get_mut(probe as usize), self.program_info(name)) {
+                *program = info;
+            }
+        }
+        Ok(Figures {
+            hits: self.hits()?,
+            lost: self.lost()?,
+            self_tests: self.self_tests()?,
+            programs,
+            missed_returns: 0,
+        })
     }
 
     fn program_info(&self, name: &str) -> Option<ProgramInfo> {
@@ -206,13 +226,48 @@ impl Probes {
     }
 }
 
+/// How the probes did since they were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Runs, by [`Probe`].
+    pub(crate) hits: Vec<u64>,
+    /// By [`LostReason`].
+    pub(crate) lost: Vec<u64>,
+    /// Failed, by [`SelfTest`].
+    pub(crate) self_tests: Vec<u64>,
+    /// By [`Probe`].
+    pub(crate) programs: [ProgramInfo; PROGRAMS.len()],
+    /// Destructions of VA spaces that must have returned unseen.
+    pub(crate) missed_returns: u64,
+}
+
+impl Figures {
+    pub(crate) fn program(&self, probe: Probe) -> ProgramInfo {
+        self.programs.get(probe as usize).copied().unwrap_or_default()
+    }
+
+    /// Runs of probes that the kernel left out. A lower bound: kernels before 6.7 do not tell when another program was at work on that CPU, and
+    /// no kernel tells of kprobes that hit within a kprobe. What is seen of returns holds on all of them.
+    pub(crate) fn skipped(&self) -> u64 {
+        let returns = self.program(Probe::DestroyReturn).skipped;
+        let all: u64 = self.programs.iter().map(|program| program.skipped).sum();
+        all - returns + returns.max(self.missed_returns)
+    }
+
+    /// Destructions of VA spaces that have begun and not returned, as far as was seen.
+    pub(crate) fn in_destruction(&self) -> u64 {
+        let hits = |probe| self.hits.get(probe as usize).copied().unwrap_or_default();
+        hits(Probe::DestroyEntry).saturating_sub(hits(Probe::DestroyReturn))
+    }
+}
+
 /// What the kernel knows of a loaded program, from its descriptor's fdinfo.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ProgramInfo {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProgramInfo {
     /// Where the kernel measures it: sysctl `kernel.bpf_stats_enabled`.
-    run_time: Option<Duration>,
+    pub(crate) run_time: Option<Duration>,
     /// Runs that were left out because another program, or a map's reader, was at work on that CPU.
-    skipped: u64,
+    pub(crate) skipped: u64,
 }
 
 impl ProgramInfo {
@@ -274,11 +329,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counts_take_at_most_32_mib_unless_that_were_too_few() {
+    fn the_counts_take_at_most_64_mib_unless_that_were_too_few() {
         assert_eq!(counts_capacity(2), 65536);
-        assert_eq!(counts_capacity(64), 32768);
-        assert_eq!(counts_capacity(256), 8192);
-        assert_eq!(counts_capacity(1024), 4096);
+        assert_eq!(counts_capacity(64), 65536);
+        assert_eq!(counts_capacity(128), 32768);
+        assert_eq!(counts_capacity(512), 16384);
         assert_eq!(counts_capacity(0), 65536);
     }
 
@@ -289,6 +344,15 @@ mod tests {
         let measured = fdinfo.replace("run_time_ns:\t0", "run_time_ns:\t1500");
         assert_eq!(ProgramInfo::parse(&measured).run_time, Some(Duration::from_nanos(1500)));
         assert_eq!(ProgramInfo::parse(""), ProgramInfo::default());
+    }
+
+    #[test]
+    fn returns_that_were_not_seen_are_skipped_runs_unless_the_kernel_says_so_itself() {
+        let mut figures = Figures { missed_returns: 3, ..Figures::default() };
+        figures.programs[Probe::Notify as usize].skipped = 10;
+        assert_eq!(figures.skipped(), 13);
+        figures.programs[Probe::DestroyReturn as usize].skipped = 4;
+        assert_eq!(figures.skipped(), 14);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) mod fake {
 
     use super::Roots;
 
-    /// An empty machine, gone when dropped.
+    /// A machine with next to nothing, gone when dropped.
     pub(crate) struct Machine {
         dir: tempfile::TempDir,
         pub(crate) roots: Roots,
@@ -35,7 +35,8 @@ pub(crate) mod fake {
         pub(crate) fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
-            fs::create_dir(&roots.proc).unwrap();
+            // Every machine has a first process.
+            fs::create_dir_all(roots.proc.join("1")).unwrap();
             fs::create_dir(&roots.sys).unwrap();
             Self { dir, roots }
         }

@@ -2,22 +2,33 @@
 
 use std::fs;
 
-use crate::{btf::Btf, families::KernelNumbers};
+use crate::{btf::Btf, families::KernelNumbers, probes::ITERATED};
 pub use crate::{
     families::{Families, Family},
     probes::Probes,
 };
 
-/// Loads the probes for a family on this machine, to be attached to functions of user programs.
+/// Loads the probes for a family on this machine, to be attached to functions of user programs. `device` stands for the driver's; its files
+/// all stand for VA spaces.
 ///
 /// # Errors
 /// A sentence, if they cannot be loaded.
-pub fn load(family: &Family, counts_capacity: u32) -> Result<(Probes, abi::Layout), String> {
+pub fn load(family: &Family, counts_capacity: u32, device: u32) -> Result<(Probes, abi::Layout), String> {
     let btf = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     let kernel = Btf::parse(&btf)
         .and_then(|btf| KernelNumbers::from_btf(&btf, procfs::page_size()))
         .map_err(|error| error.to_string())?;
-    let layout = abi::Layout { in_user_memory: 1, ..family.layout(&kernel) };
+    let layout = abi::Layout { in_user_memory: 1, uvm_device: device, ..family.layout(&kernel) };
     let probes = Probes::load(&layout, counts_capacity).map_err(|error| error.to_string())?;
     Ok((probes, layout))
+}
+
+/// Finds what was there before the probes; see [`Probes::adopt`].
+///
+/// # Errors
+/// A sentence, if the kernel does not let it be found.
+pub fn adopt(probes: &mut Probes) -> Result<(), String> {
+    let file = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
+    let types = Btf::parse(&file).and_then(|btf| btf.only_function(ITERATED)).map_err(|error| error.to_string())?;
+    probes.adopt(&types)
 }

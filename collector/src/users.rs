@@ -1,37 +1,57 @@
 //! Names of users.
 //!
-//! The name service may ask a server that takes its time, or is down: look-ups run aside, and a name that is not there yet is not shown yet.
+//! The name service may ask a server that takes its time, or is down: look-ups run aside.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+use std::time::{Duration, Instant};
+
+use crate::aside::{Aside, Pace};
+
+/// A user made a minute after its first process has its name a minute later; a uid that was given to someone else, within the hour.
+const PACE: Pace = Pace {
+    retry_min: Duration::from_mins(1),
+    retry_max: Duration::from_mins(1),
+    answer_max: Duration::from_hours(1),
+    running_max: 4,
 };
 
 /// User names seen so far.
-#[derive(Debug, Default)]
-pub(crate) struct Users {
-    /// `None`: being looked up, or there is no such user.
-    known: Arc<Mutex<HashMap<u32, Option<String>>>>,
+#[derive(Debug)]
+pub(crate) struct Users(Aside<u32, String>);
+
+impl Default for Users {
+    fn default() -> Self {
+        Self(Aside::new(PACE, |uid| {
+            uzers::get_user_by_uid(*uid).map(|user| user.name().to_string_lossy().into_owned())
+        }))
+    }
 }
 
 impl Users {
-    /// Begins to look up a user, once.
+    /// Begins to look up a user whose name will be wanted.
     pub(crate) fn want(&self, uid: u32) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains_key(&uid) {
-            return;
-        }
-        known.insert(uid, None);
-        drop(known);
-        let known = Arc::clone(&self.known);
-        tokio::task::spawn_blocking(move || {
-            let name = uzers::get_user_by_uid(uid).map(|user| user.name().to_string_lossy().into_owned());
-            known.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, name);
-        });
+        self.name(uid);
     }
 
-    /// The user's name, if it is known by now.
+    /// The user's name, if it is known by now. Begins to look it up where it is not, or where it is old.
     pub(crate) fn name(&self, uid: u32) -> Option<String> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned().flatten()
+        self.0.get(&uid, Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_user_has_its_name_shortly_after_it_was_first_wanted() {
+        let users = Users::default();
+        users.want(0);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while users.name(0).is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(users.name(0).as_deref(), Some("root"));
     }
 }

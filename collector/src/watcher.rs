@@ -1,28 +1,45 @@
 //! The collector's work: attach when the driver comes, detach when it goes, read what was counted, and sum it up.
 //!
-//! Everything here is quick: tens of microseconds to read, half a second to load the probes when the driver comes.
+//! It blocks: to read takes tens of microseconds, some milliseconds with thousands of counts; to load the probes when the driver comes about
+//! half a second. So it has a thread of its own.
 
-use std::{collections::BTreeMap, fs, future, io, os::fd::OwnedFd, time::SystemTime};
+use std::{
+    collections::HashSet,
+    future,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
-use abi::{LifecycleKind, LostReason, SelfTest};
+use abi::{LifecycleKind, LostReason};
 use aya::maps::MapError;
-use model::{DriverInfo, ProbeStatus, Snapshot, SourceState, SourceStatus};
-use tokio::io::{Interest, unix::AsyncFd};
+use model::{DriverInfo, Snapshot, SourceState, SourceStatus};
 
 use crate::{
     Config,
-    btf::Btf,
-    families::{Families, Family, KernelNumbers, TableError},
-    gpus::Gpus,
-    identity,
+    families::{Families, TableError},
+    gpus::{self, Gpus},
+    identity::Processes,
     ledger::Ledger,
     preconditions::{self, Missing, Module, Refusal},
-    probes::{Probes, counts_capacity},
+    probes::Figures,
     users::Users,
 };
 
-/// Runs of probes that the kernel skipped: not known to the probes, so not among their reasons.
-const SKIPPED: &str = "skipped";
+mod attached;
+mod history;
+mod retry;
+mod strays;
+mod verdict;
+
+use attached::Attached;
+use history::History;
+use retry::Retry;
+use verdict::verdict;
+
+/// VA spaces that are gone and not yet read for the last time: with so many, the reading does not wait, or the counts fill up.
+const BACKLOG_MAX: usize = 64;
+/// The counts are nearly full when this part of them is taken, in percent.
+const NEARLY_FULL: usize = 80;
 
 /// See the module's documentation.
 pub(crate) struct Watcher {
@@ -30,25 +47,19 @@ pub(crate) struct Watcher {
     families: Families,
     state: State,
     ledger: Ledger,
+    processes: Processes,
     gpus: Gpus,
+    gpus_unreadable: Option<String>,
     users: Users,
-    /// Events lost under earlier attachments, by reason.
-    lost_before: BTreeMap<&'static str, u64>,
+    history: History,
+    /// Whether it was said that the counts are nearly full.
+    nearly_full: bool,
 }
 
 enum State {
     Waiting(Vec<Missing>),
-    Refused { module: Module, driver: Option<DriverInfo>, reason: String },
+    Refused { module: Module, driver: Option<DriverInfo>, reason: String, retry: Option<Retry> },
     Counting(Box<Attached>),
-}
-
-struct Attached {
-    module: Module,
-    driver: DriverInfo,
-    family: Family,
-    since: SystemTime,
-    probes: Probes,
-    lifecycles: AsyncFd<OwnedFd>,
 }
 
 impl Watcher {
@@ -57,9 +68,12 @@ impl Watcher {
             families: Families::known()?,
             state: State::Waiting(Vec::new()),
             ledger: Ledger::new(config.ended_retention, config.ended_max),
-            gpus: Gpus::default(),
+            processes: Processes::new(&config.roots),
+            gpus: Gpus::new(&config.roots),
+            gpus_unreadable: None,
             users: Users::default(),
-            lost_before: BTreeMap::new(),
+            history: History::default(),
+            nearly_full: false,
             config,
         };
         watcher.look();
@@ -69,19 +83,22 @@ impl Watcher {
     /// Looks whether the driver came, went or was loaded again.
     pub(crate) fn look(&mut self) {
         let module = preconditions::module(&self.config.roots);
-        let known = match &self.state {
-            State::Waiting(_) => None,
-            State::Refused { module, .. } => Some(module),
-            State::Counting(attached) => Some(&attached.module),
+        let (known, retry) = match &self.state {
+            State::Waiting(_) => (None, None),
+            State::Refused { module, retry, .. } => (Some(module), *retry),
+            State::Counting(attached) => (Some(&attached.module), None),
         };
-        if known.is_none() || known != module.as_ref() {
+        let is_same = known.is_some() && known == module.as_ref();
+        if !is_same || retry.is_some_and(|retry| retry.is_due(Instant::now())) {
             self.detach(Some(SystemTime::now()));
             let missing = preconditions::missing(&self.config.roots, module.as_ref());
             match module {
-                Some(module) if missing.is_empty() => self.attach(module),
+                Some(module) if missing.is_empty() => self.attach(module, retry.filter(|_| is_same)),
                 _ => self.wait(missing),
             }
         }
+        // A process may come and go between two readings; which GPUs it uses is shown only meanwhile.
+        self.look_at_gpus();
     }
 
     fn wait(&mut self, missing: Vec<Missing>) {
@@ -93,39 +110,29 @@ impl Watcher {
         self.state = State::Waiting(missing);
     }
 
-    fn attach(&mut self, module: Module) {
-        match self.attached(&module) {
+    fn attach(&mut self, module: Module, earlier: Option<Retry>) {
+        match Attached::new(&self.config.roots, &self.families, module.clone()) {
             Ok(attached) => {
-                tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.driver.layout);
+                tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.family);
                 self.state = State::Counting(Box::new(attached));
+                // Of VA spaces that were there already.
+                self.take_lifecycles();
             }
-            Err(refusal) => self.refuse(module, None, &refusal),
+            Err(refusal) => {
+                let driver = module.version.clone().map(|version| DriverInfo { version, layout: None });
+                self.refuse(module, driver, &refusal, earlier);
+            }
         }
     }
 
-    fn attached(&self, module: &Module) -> Result<Attached, Refusal> {
-        let version = module.version.clone().ok_or(Refusal::NoVersion)?;
-        let family = self.families.of(&version).cloned().ok_or_else(|| Refusal::UnknownVersion {
-            version: version.clone(),
-            supported: self.families.to_string(),
-        })?;
-        let btf = fs::read(self.config.roots.sys.join("kernel/btf/vmlinux")).map_err(Refusal::KernelTypesUnreadable)?;
-        let kernel = KernelNumbers::from_btf(&Btf::parse(&btf)?, procfs::page_size())?;
-        let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
-        let mut probes = Probes::load(&family.layout(&kernel), counts_capacity(cpus))?;
-        probes.attach()?;
-        let lifecycles = probes
-            .lifecycles_fd()
-            .and_then(watched)
-            .map_err(|error| Refusal::Load(format!("the ring of lifecycle records cannot be waited for: {error}")))?;
-        let driver = DriverInfo { version, layout: family.to_string() };
-        Ok(Attached { module: module.clone(), driver, family, since: SystemTime::now(), probes, lifecycles })
-    }
-
-    fn refuse(&mut self, module: Module, driver: Option<DriverInfo>, refusal: &Refusal) {
+    fn refuse(&mut self, module: Module, driver: Option<DriverInfo>, refusal: &Refusal, earlier: Option<Retry>) {
         let reason = refusal.to_string();
-        tracing::error!("refused: {reason}");
-        self.state = State::Refused { module, driver, reason };
+        let retry = refusal.may_pass().then(|| Retry::after(earlier, Instant::now()));
+        match &self.state {
+            State::Refused { reason: before, .. } if *before == reason => tracing::debug!("refused again: {reason}"),
+            _ => tracing::error!("refused: {reason}"),
+        }
+        self.state = State::Refused { module, driver, reason, retry };
     }
 
     /// Takes the last figures and detaches the probes. `gone`: when the driver went, if it did.
@@ -134,8 +141,8 @@ impl Watcher {
             return;
         }
         self.read_counts();
-        for (reason, events) in self.probes_now().1 {
-            *self.lost_before.entry(reason).or_default() += events;
+        if let State::Counting(attached) = &self.state {
+            self.history.add(&attached.figures);
         }
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(gone);
@@ -144,16 +151,15 @@ impl Watcher {
 
     /// Ready when a VA space was made or destroyed.
     pub(crate) async fn lifecycles_ready(&self) {
-        let State::Counting(attached) = &self.state else { return future::pending().await };
-        match attached.lifecycles.readable().await {
-            // Cleared before the records are taken, so that one that comes meanwhile is not missed.
-            Ok(mut ready) => ready.clear_ready(),
-            Err(error) => {
-                // The runtime is shutting down. The regular readings take the records too.
-                tracing::debug!("cannot wait for lifecycle records: {error}");
-                future::pending::<()>().await;
-            }
+        match &self.state {
+            State::Counting(attached) => attached.lifecycles_ready().await,
+            _ => future::pending().await,
         }
+    }
+
+    /// Whether counts should be read although it is not yet time.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.ledger.closing().len() >= BACKLOG_MAX
     }
 
     /// Notes which VA spaces were made and destroyed.
@@ -161,9 +167,9 @@ impl Watcher {
         let State::Counting(attached) = &mut self.state else { return };
         for record in attached.probes.lifecycles() {
             match record.kind() {
-                Some(LifecycleKind::Registered) => {
-                    let (process, identity) = identity::of_record(&self.config.roots, &record);
-                    tracing::debug!(pid = process.pid, name = identity.name, "a process opened the driver");
+                Some(kind @ (LifecycleKind::Registered | LifecycleKind::Adopted)) => {
+                    let (process, identity) = self.processes.of_record(&record);
+                    tracing::debug!(pid = process.pid, name = identity.name, ?kind, "a process opened the driver");
                     self.users.want(identity.uid);
                     self.ledger.registered(record.generation, process, identity);
                 }
@@ -180,16 +186,26 @@ impl Watcher {
         self.read_counts();
         self.look_at_gpus();
         let State::Counting(attached) = &self.state else { return };
-        match attached.probes.self_tests() {
-            Ok(failed) => {
-                if let Some(refusal) = verdict(&attached.family, &failed) {
-                    let (module, driver) = (attached.module.clone(), attached.driver.clone());
-                    self.detach(None);
-                    self.refuse(module, Some(driver), &refusal);
-                }
-            }
-            Err(error) => unread(&error),
+        // Where others could not be found, events of unknown VA spaces prove nothing.
+        let complete = attached.warning.is_none() && self.processes.warning().is_none();
+        let spaces = if complete { self.ledger.open().len() } else { 0 };
+        if let Some(refusal) = verdict(&attached.family, &attached.figures, spaces, attached.any_counted) {
+            let (module, driver) = (attached.module.clone(), attached.driver.clone());
+            self.discard();
+            self.refuse(module, Some(driver), &refusal, None);
         }
+    }
+
+    /// Detaches the probes without their counts, which are not to be trusted.
+    fn discard(&mut self) {
+        self.take_lifecycles();
+        self.ledger.discard();
+        if let State::Counting(attached) = &self.state {
+            self.history.add(&attached.figures);
+        }
+        self.state = State::Waiting(Vec::new());
+        self.ledger.close_all(None);
+        tracing::info!("detached from the driver; what was counted for processes that still run is dropped");
     }
 
     fn read_counts(&mut self) {
@@ -200,7 +216,30 @@ impl Watcher {
             unread(&error);
         }
         self.take_lifecycles();
+        self.look_for_strays();
         self.ledger.forget(SystemTime::now());
+    }
+
+    /// Ends VA spaces whose end was not told. Their counts are final at the next reading.
+    fn look_for_strays(&mut self) {
+        let State::Counting(attached) = &mut self.state else { return };
+        attached.read_figures();
+        let ring_full = attached.figures.lost.get(LostReason::RingFull as usize).copied().unwrap_or_default();
+        let now = Instant::now();
+        if !attached.strays.is_due(ring_full, now) {
+            return;
+        }
+        let open = self.ledger.open();
+        match attached.probes.spaces() {
+            Ok(spaces) => {
+                let known: HashSet<_> = spaces.iter().map(|space| space.generation).collect();
+                for generation in attached.strays.look(open, &known, ring_full, now) {
+                    tracing::warn!("the end of a VA space was not told: its process is taken for ended now");
+                    self.ledger.destroyed(generation, 0, SystemTime::now());
+                }
+            }
+            Err(error) => unread(&error),
+        }
     }
 
     fn try_read_counts(&mut self, closing: &[u64]) -> Result<(), MapError> {
@@ -215,6 +254,16 @@ impl Watcher {
         for (key, tally) in &counts {
             self.ledger.count(*key, *tally);
         }
+        attached.any_counted |= !counts.is_empty();
+        let nearly_full = counts.len() * 100 > attached.counts_capacity as usize * NEARLY_FULL;
+        if nearly_full && !std::mem::replace(&mut self.nearly_full, nearly_full) {
+            tracing::warn!(
+                "{} of {} counts are in use: what finds no room is lost as counts_full",
+                counts.len(),
+                attached.counts_capacity
+            );
+        }
+        self.nearly_full = nearly_full;
         // Closed only once its keys are gone: what is left would be taken for another VA space's.
         for (key, _) in counts.iter().filter(|(key, _)| closing.contains(&key.generation)) {
             probes.forget(key)?;
@@ -228,27 +277,30 @@ impl Watcher {
     /// Looks which processes are still there, and whether they have other names or cgroups by now.
     pub(crate) fn look_at_processes(&mut self) {
         let now = SystemTime::now();
-        for process in self.ledger.running() {
-            self.ledger.seen(process, identity::read(&self.config.roots, process), now);
+        for process in self.ledger.present() {
+            self.ledger.seen(process, self.processes.read(process), now);
         }
     }
 
     fn look_at_gpus(&mut self) {
-        if let State::Counting(attached) = &self.state {
-            self.gpus.look(&self.config.roots, attached.family.procfs_ids_are_eightfold());
+        let State::Counting(attached) = &self.state else {
+            self.gpus_unreadable = None;
+            return;
+        };
+        match gpus::links(&self.config.roots, attached.family.procfs_ids_are_eightfold()) {
+            Ok(links) => {
+                self.gpus_unreadable = None;
+                self.gpus.seen(&links);
+                // A VA space that is gone by now may have been so when the links were read.
+                self.take_lifecycles();
+                self.ledger.shown(&Arc::new(links));
+            }
+            Err(error) => {
+                self.gpus_unreadable = Some(format!(
+                    "which GPUs the counts belong to is not known, as /proc/driver/nvidia-uvm/gpus cannot be read ({error})"
+                ));
+            }
         }
-    }
-
-    /// How the probes are doing, and the events lost under this attachment by reason.
-    fn probes_now(&self) -> (Vec<ProbeStatus>, Vec<(&'static str, u64)>) {
-        let State::Counting(attached) = &self.state else { return Default::default() };
-        let (probes, skipped) = attached.probes.status();
-        let lost = attached.probes.lost().unwrap_or_else(|error| {
-            unread(&error);
-            Vec::new()
-        });
-        let reasons = LostReason::ALL.iter().map(|reason| reason.name());
-        (probes, reasons.zip(lost).chain([(SKIPPED, skipped)]).collect())
     }
 
     /// Everything known now.
@@ -257,50 +309,35 @@ impl Watcher {
             State::Waiting(missing) => {
                 (SourceState::Waiting { missing: missing.iter().map(ToString::to_string).collect() }, None)
             }
-            State::Refused { driver, reason, .. } => (SourceState::Refused { reason: reason.clone() }, driver.clone()),
+            State::Refused { driver, reason, retry, .. } => {
+                let again = retry.map(|retry| format!("; tries again in {} s", retry.seconds_left(Instant::now())));
+                (SourceState::Refused { reason: reason.clone() + &again.unwrap_or_default() }, driver.clone())
+            }
             State::Counting(attached) => {
                 (SourceState::Counting { since: attached.since }, Some(attached.driver.clone()))
             }
         };
-        let (probes, lost) = self.probes_now();
-        // Every reason is always there.
-        let mut dropped_events: BTreeMap<_, _> =
-            LostReason::ALL.iter().map(|reason| reason.name()).chain([SKIPPED]).map(|reason| (reason, 0)).collect();
-        for (reason, events) in self.lost_before.iter().map(|(reason, events)| (*reason, *events)).chain(lost) {
-            *dropped_events.entry(reason).or_default() += events;
-        }
+        let (probes, dropped_events, not_adopted) = match &self.state {
+            State::Counting(attached) => {
+                (self.history.probes(&attached.figures), self.history.lost(&attached.figures), attached.warning.clone())
+            }
+            _ => (Vec::new(), self.history.lost(&Figures::default()), None),
+        };
 
         let (processes, mut totals) = self.ledger.totals(|uid| self.users.name(uid));
         // Those that belong to a process are among all that were dropped.
         totals.host.dropped_events = dropped_events.values().sum();
+        let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), not_adopted];
+        let warnings = warnings.into_iter().flatten().collect();
         Snapshot {
             taken: SystemTime::now(),
-            source: SourceStatus { backend: "ebpf", state, driver, probes, dropped_events },
+            source: SourceStatus { backend: "ebpf", state, warnings, driver, probes, dropped_events },
             gpus: self.gpus.with(totals.gpus.keys().copied()),
             processes,
             gpu_totals: totals.gpus,
             host_totals: totals.host,
         }
     }
-}
-
-#[expect(
-    deprecated,
-    reason = "what replaces it is unsafe for types that may change their descriptor; an OwnedFd cannot"
-)]
-fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, Interest::READABLE)
-}
-
-/// What failed self-tests mean.
-fn verdict(family: &Family, failed: &[u64]) -> Option<Refusal> {
-    let failures: Vec<_> = SelfTest::ALL
-        .iter()
-        .zip(failed)
-        .filter(|(_, events)| **events > 0)
-        .map(|(test, events)| format!("{} ({events} times)", test.name()))
-        .collect();
-    (!failures.is_empty()).then(|| Refusal::SelfTest { family: family.to_string(), failures: failures.join(", ") })
 }
 
 fn unread(error: &MapError) {

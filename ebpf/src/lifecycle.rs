@@ -17,7 +17,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    maps::{GENERATIONS, SPACES, TEARDOWNS, hit, increment, layout, lose, tell},
+    maps::{SPACES, Sequence, TEARDOWNS, Teardown, hit, layout, lose, next_generation, tell},
     memory::{self, Unreadable},
 };
 
@@ -28,10 +28,12 @@ fn uvm_register(ctx: ProbeContext) -> u32 {
         lose(LostReason::Unreadable);
         return 0;
     };
-    // Still there if creating it failed later on, or if its destruction was missed.
-    gone(va_space);
+    // Still there if creating it failed later on, or if its destruction was missed or has not returned yet.
+    if let Some(generation) = living(va_space) {
+        gone(va_space, generation);
+    }
 
-    let generation = next_generation();
+    let generation = next_generation(Sequence::Registered);
     if SPACES.insert(va_space, Space { generation, lost_events: 0 }, 0).is_err() {
         lose(LostReason::SpacesFull);
         return 0;
@@ -57,9 +59,15 @@ fn uvm_destroy(ctx: ProbeContext) -> u32 {
         lose(LostReason::Unreadable);
         return 0;
     };
-    if SPACES.get_ptr(va_space).is_some() && TEARDOWNS.insert(bpf_get_current_pid_tgid(), va_space, 0).is_err() {
+    let thread = bpf_get_current_pid_tgid();
+    let Some(generation) = living(va_space) else {
+        // What an earlier teardown of this thread left, if its return was missed, must not be taken for this one's. There is rarely any.
+        let _ = TEARDOWNS.remove(thread);
+        return 0;
+    };
+    if TEARDOWNS.insert(thread, Teardown { va_space, generation }, 0).is_err() {
         // No room to wait for the return. What is still served of it is lost as of an unknown VA space.
-        gone(va_space);
+        gone(va_space, generation);
     }
     0
 }
@@ -68,43 +76,42 @@ fn uvm_destroy(ctx: ProbeContext) -> u32 {
 fn uvm_destroyed(_ctx: RetProbeContext) -> u32 {
     hit(Probe::DestroyReturn);
     let thread = bpf_get_current_pid_tgid();
-    if let Some(va_space) = TEARDOWNS.get_ptr(thread) {
-        // SAFETY: only this thread inserts and removes its own entry.
-        let va_space = unsafe { *va_space };
-        // Nothing to do about a failure: the entry is overwritten by the thread's next teardown.
+    if let Some(teardown) = TEARDOWNS.get_ptr(thread) {
+        // SAFETY: a value of the map; only this thread inserts and removes its own entry.
+        let Teardown { va_space, generation } = unsafe { *teardown };
+        // It was found just now, and nobody else removes it.
         let _ = TEARDOWNS.remove(thread);
-        gone(va_space);
+        gone(va_space, generation);
     }
     0
 }
 
-/// Forgets a VA space and says so; does nothing for an unknown one.
+/// The generation of the VA space at an address.
 #[inline(always)]
-fn gone(va_space: u64) {
-    let Some(space) = SPACES.get_ptr(va_space) else { return };
-    // SAFETY: a value of the map; only the thread that makes or destroys this VA space removes it.
-    let Space { generation, lost_events } = unsafe { *space };
-    // It was found just now, and nobody else removes it.
-    let _ = SPACES.remove(va_space);
-    tell(&Lifecycle {
-        generation,
-        start_boottime_ns: 0,
-        lost_events,
-        kind: LifecycleKind::Destroyed as u32,
-        tgid: 0,
-        tid: 0,
-        uid: 0,
-        comm: [0; 16],
-    });
+fn living(va_space: u64) -> Option<u64> {
+    // SAFETY: a value of the map. Entries are preallocated: one that is removed meanwhile is still memory, and its generation another one's.
+    SPACES.get_ptr(va_space).map(|space| unsafe { (*space).generation })
 }
 
-/// Never 0, never the same twice while these maps live: the CPU's number and its own sequence.
+/// Forgets a VA space and says so; does nothing if it is not known, or no longer at this address.
+///
+/// The driver frees a VA space before the function that destroys it returns. So another CPU may have made a new one there, which
+/// has said of the old one that it is gone.
 #[inline(always)]
-fn next_generation() -> u64 {
-    // SAFETY: a helper without arguments.
-    let cpu = unsafe { generated::bpf_get_smp_processor_id() };
-    (u64::from(cpu) << 48) | increment(&GENERATIONS, 0)
+fn gone(va_space: u64, generation: u64) {
+    let Some(space) = SPACES.get_ptr(va_space) else { return };
+    // SAFETY: a value of the map, preallocated as said above.
+    let Space { generation: found, lost_events } = unsafe { *space };
+    if found != generation {
+        return;
+    }
+    // Only whoever makes a VA space at the same address within these few instructions could remove it first, and then it says so twice.
+    let _ = SPACES.remove(va_space);
+    tell(&Lifecycle { generation, lost_events, kind: LifecycleKind::Destroyed as u32, ..NOBODY });
 }
+
+const NOBODY: Lifecycle =
+    Lifecycle { generation: 0, start_boottime_ns: 0, lost_events: 0, kind: 0, tgid: 0, tid: 0, uid: 0, comm: [0; 16] };
 
 /// When the current process started, ns since boot. With the pid it names the process, as field 22 of /proc/PID/stat does.
 #[inline(always)]

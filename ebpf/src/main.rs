@@ -2,12 +2,14 @@
 //!
 //! * [`notify`]: faults and migrations, counted in the kernel
 //! * [`lifecycle`]: which process a VA space belongs to, and when it is gone
+//! * [`adopt`]: which VA spaces were there before the probes
 //!
 //! Nothing here changes what the driver does. An event that cannot be counted is counted as lost, with the reason.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod adopt;
 mod lifecycle;
 mod maps;
 mod memory;

@@ -2,6 +2,7 @@
 
 use abi::{CountKey, Layout, Lifecycle, LostReason, Probe, SelfTest, Tally, count::Space};
 use aya_ebpf::{
+    helpers::generated,
     macros::map,
     maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
@@ -30,17 +31,44 @@ pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
 #[map]
 pub static COUNTS: PerCpuHashMap<CountKey, Tally> = PerCpuHashMap::with_max_entries(4096, 0);
 
+/// A VA space that is being destroyed.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Teardown {
+    pub va_space: u64,
+    pub generation: u64,
+}
+
 /// Thread to the VA space that it is destroying: the return probe does not see the argument.
 #[map]
-pub static TEARDOWNS: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
+pub static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(1024, 0);
 
 /// VA spaces made and destroyed: 4,600 records between two readings of user space, which is woken by each.
 #[map]
 pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
-/// Each CPU's part of the generations, so that they are unique without an atomic operation.
+/// Each CPU's part of the generations, so that they are unique without an atomic operation. By [`Sequence`].
 #[map]
-pub static GENERATIONS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+pub static GENERATIONS: PerCpuArray<u64> = PerCpuArray::with_max_entries(2, 0);
+
+/// Who gives out generations. One sequence for each, because a probe may interrupt the iterator between reading and writing one.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum Sequence {
+    /// Probes.
+    Registered = 0,
+    /// The iterator.
+    Adopted = 1,
+}
+
+/// Never 0, never the same twice while these maps live: the CPU's number, the sequence's, and the place in it.
+#[inline(always)]
+pub fn next_generation(sequence: Sequence) -> u64 {
+    // SAFETY: a helper without arguments.
+    let cpu = unsafe { generated::bpf_get_smp_processor_id() };
+    let sequence = sequence as u32;
+    (u64::from(cpu) << 48) | (u64::from(sequence) << 47) | increment(&GENERATIONS, sequence)
+}
 
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(LostReason::COUNT, 0);
@@ -82,7 +110,8 @@ pub fn tell(record: &Lifecycle) {
 #[inline(always)]
 pub fn increment(array: &PerCpuArray<u64>, index: u32) -> u64 {
     let Some(element) = array.get_ptr_mut(index) else { return 0 };
-    // SAFETY: a valid element of this CPU's array, and probes do not interrupt each other on one CPU.
+    // SAFETY: a valid element of this CPU's array. Probes do not interrupt each other on one CPU; one may interrupt the iterator, which shares
+    // only the counts of lost events with them: at worst one of those is lost too.
     let element = unsafe { &mut *element };
     *element += 1;
     *element

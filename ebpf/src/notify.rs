@@ -74,8 +74,11 @@ fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
     let events = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = memory::driver::<u64>(events.wrapping_add(u64::from(layout!(events_va_space))))?;
     let data = EventData::from(ctx.arg::<u64>(2).ok_or(Unreadable)?, layout!(event_size))?;
-    let counted = if is_fault { fault(&data, va_space)? } else { migration(&data)? };
-    add(va_space, &counted)
+    let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data)? };
+    match counted {
+        Some(counted) => add(va_space, &counted),
+        None => Ok(()),
+    }
 }
 
 #[inline(always)]
@@ -114,8 +117,9 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
     Ok(Counted { gpu, kind, detail: access, amount: u64::from(instances) })
 }
 
+/// `None` for a copy between nodes of the host's memory, which crosses no bus to a GPU.
 #[inline(always)]
-fn migration(data: &EventData) -> Result<Counted, NotCounted> {
+fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
     let dst = data.field::<u32>(layout!(migration_dst))?;
     let src = data.field::<u32>(layout!(migration_src))?;
     check(dst <= layout!(gpu_max) && src <= layout!(gpu_max), SelfTest::Processor)?;
@@ -128,13 +132,13 @@ fn migration(data: &EventData) -> Result<Counted, NotCounted> {
 
     // Copies from one GPU to another belong to the one that receives.
     let (gpu, kind) = match (src, dst) {
-        (CPU, CPU) => (CPU, Kind::CopyHost),
+        (CPU, CPU) => return Ok(None),
         (CPU, gpu) => (gpu, Kind::CopyHtod),
         (gpu, CPU) => (gpu, Kind::CopyDtoh),
         (_, gpu) => (gpu, Kind::CopyDtod),
     };
-    check(src != dst || dst == CPU, SelfTest::MigrationProcessors)?;
-    Ok(Counted { gpu, kind, detail: cause, amount: bytes })
+    check(src != dst, SelfTest::MigrationProcessors)?;
+    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes }))
 }
 
 #[inline(always)]
@@ -145,7 +149,7 @@ const fn check(holds: bool, test: SelfTest) -> Result<(), NotCounted> {
 #[inline(always)]
 fn add(va_space: u64, counted: &Counted) -> Result<(), NotCounted> {
     let space = SPACES.get_ptr_mut(va_space).ok_or(NotCounted::Lost(LostReason::UnknownVaSpace))?;
-    // SAFETY: a value of the map. The driver destroys a VA space only after its last event, so the entry is not reused meanwhile.
+    // SAFETY: a value of the map. The driver frees a VA space only after its last event, so the entry is not another one's meanwhile.
     let generation = unsafe { (*space).generation };
     let key = CountKey { generation, gpu: counted.gpu, kind: counted.kind as u16, detail: counted.detail as u16 };
 

@@ -71,9 +71,9 @@ pub struct Process {
 /// One process on one GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessGpu {
-    /// The driver's processor id.
-    pub gpu: u32,
-    /// The GPU's UUID, once known.
+    /// The driver's processor id that the GPU had last; null once another GPU has that id.
+    pub gpu: Option<u32>,
+    /// The GPU's UUID; null if it is not known.
     pub uuid: Option<String>,
     /// What was counted here.
     #[serde(flatten)]
@@ -93,7 +93,7 @@ pub struct Status {
     pub backend: String,
     /// `waiting`, `refused` or `counting`.
     pub state: String,
-    /// What is missing, or why the driver is refused; empty while counting.
+    /// What is missing, why the driver is refused, or what keeps uvmd from telling all that it could; empty when all is well.
     pub reasons: Vec<String>,
     /// Since when it counts.
     pub counting_since: Option<String>,
@@ -116,9 +116,9 @@ pub struct Status {
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// The driver's processor id.
-    pub gpu: u32,
-    /// UUID.
+    /// The driver's processor id that the GPU had last; null once another GPU has that id.
+    pub gpu: Option<u32>,
+    /// The GPU's UUID; null for what was counted on a GPU that is not known.
     pub uuid: Option<String>,
     /// Product name.
     pub name: Option<String>,

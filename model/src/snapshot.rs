@@ -32,13 +32,36 @@ impl fmt::Debug for GpuUuid {
     }
 }
 
+/// Which GPU something was counted on.
+///
+/// The driver's events name a GPU by a processor id, as in /proc/driver/nvidia-uvm/gpus (0 is the CPU and never here). An id is a GPU's only
+/// while some process uses it; then the driver gives it to the next GPU that needs one. So sums are kept by UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GpuKey {
+    /// The GPU with this UUID.
+    Known(GpuUuid),
+    /// The GPU that has this id in the events of a living VA space. Which one it is may yet be learned; what is counted here then moves there.
+    Pending(u32),
+    /// A GPU that had this id, and it was never learned which one it was. What is counted here stays here.
+    Unknown(u32),
+}
+
+impl GpuKey {
+    /// The UUID, if it is known.
+    #[must_use]
+    pub const fn uuid(self) -> Option<GpuUuid> {
+        match self {
+            Self::Known(uuid) => Some(uuid),
+            Self::Pending(_) | Self::Unknown(_) => None,
+        }
+    }
+}
+
 /// A GPU as nvidia-uvm knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// The driver's processor id, as in its events and in /proc/driver/nvidia-uvm/gpus. 0 is the CPU and never here.
-    pub id: u32,
-    /// Known once the driver has shown the GPU in its procfs; it shows only GPUs in use.
-    pub uuid: Option<GpuUuid>,
+    /// The driver's processor id that it had last; `None` once another GPU has that id.
+    pub id: Option<u32>,
     /// The product's name, where the driver tells it.
     pub name: Option<String>,
 }
@@ -71,8 +94,8 @@ pub struct Process {
     pub ended: Option<SystemTime>,
     /// CPU faults, which belong to no GPU, and events that could not be counted.
     pub host: Counters,
-    /// What was counted on each GPU, by the driver's processor id.
-    pub gpus: BTreeMap<u32, Counters>,
+    /// What was counted on each GPU.
+    pub gpus: BTreeMap<GpuKey, Counters>,
 }
 
 impl Process {
@@ -88,8 +111,8 @@ impl Process {
 pub struct DriverInfo {
     /// As in `/sys/module/nvidia_uvm/version`.
     pub version: String,
-    /// The family of struct layouts in use, such as `550-555`.
-    pub layout: String,
+    /// The family of struct layouts in use, such as `550-555`; `None` while none is.
+    pub layout: Option<String>,
 }
 
 /// Whether a source delivers, and if not, why not.
@@ -130,6 +153,8 @@ pub struct SourceStatus {
     pub backend: &'static str,
     /// Whether it delivers.
     pub state: SourceState,
+    /// What keeps it from telling all that it could, and what to do about it. Each is one sentence.
+    pub warnings: Vec<String>,
     /// The driver, once one is there.
     pub driver: Option<DriverInfo>,
     /// The probes that are attached.
@@ -145,12 +170,13 @@ pub struct Snapshot {
     pub taken: SystemTime,
     /// The source.
     pub source: SourceStatus,
-    /// The GPUs seen so far, by the driver's processor id.
-    pub gpus: BTreeMap<u32, Gpu>,
+    /// The GPUs seen so far, and those that were counted on.
+    pub gpus: BTreeMap<GpuKey, Gpu>,
     /// Living processes, and those that ended recently.
     pub processes: Vec<Process>,
     /// Sums over all processes ever seen on each GPU, so that they never go back when a process is forgotten.
-    pub gpu_totals: BTreeMap<u32, Counters>,
+    /// Only what is [`GpuKey::Pending`] does, when it moves to its GPU.
+    pub gpu_totals: BTreeMap<GpuKey, Counters>,
     /// CPU faults of all processes ever seen, and events that no process is known for.
     pub host_totals: Counters,
 }

@@ -88,6 +88,6 @@ fn user(process: &Process) -> String {
 }
 
 fn gpus(process: &Process) -> String {
-    let ids: Vec<_> = process.gpus.iter().map(|gpu| gpu.gpu.to_string()).collect();
+    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(gpu.gpu)).collect();
     if ids.is_empty() { "-".to_owned() } else { ids.join(",") }
 }

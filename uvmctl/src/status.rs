@@ -122,7 +122,7 @@ fn gpus(status: &Status) -> Table {
         text.as_deref().map_or_else(|| "-".to_owned(), |text| text::printable(text).into_owned())
     };
     let columns = vec![
-        Column::number("GPU", cells(|gpu| gpu.gpu.to_string())),
+        Column::number("GPU", cells(|gpu| text::gpu(gpu.gpu))),
         Column::text("NAME", status.gpus.iter().map(|gpu| optional(&gpu.name))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),

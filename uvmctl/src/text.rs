@@ -28,6 +28,11 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     format!("{value:.digits$}{unit}")
 }
 
+/// The driver's number for a GPU; `-` once another GPU has that number.
+pub(crate) fn gpu(id: Option<u32>) -> String {
+    id.map_or_else(|| "-".to_owned(), |id| id.to_string())
+}
+
 /// The two largest units: `4 min 12 s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();

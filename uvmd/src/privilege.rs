@@ -1,4 +1,8 @@
 //! What uvmd must be allowed to do before it starts.
+//!
+//! `CAP_BPF` loads the probes and `CAP_PERFMON` attaches them; both exist since Linux 5.8. Two others are of use only on some nodes, and what
+//! lacks them shows there: `CAP_SYS_PTRACE`, where /proc hides the processes of others (`hidepid`), and `CAP_SYS_RESOURCE` before Linux 5.11,
+//! where the probes' maps count against the limit of locked memory.
 
 use anyhow::{Context, bail};
 use procfs::process::Process;
@@ -7,6 +11,9 @@ use procfs::process::Process;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
+
+/// In words, here and in the README.
+const NEEDED: &str = "as root, or with the capabilities CAP_BPF and CAP_PERFMON";
 
 /// Fails unless this process may load probes and attach them.
 pub(crate) fn check() -> anyhow::Result<()> {
@@ -18,8 +25,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "not allowed to probe the driver: run uvmd as root, or with the capabilities CAP_BPF and CAP_PERFMON \
-         (in a systemd unit: AmbientCapabilities=CAP_BPF CAP_PERFMON)"
+        "not allowed to probe the driver: run uvmd {NEEDED} (in a systemd unit: AmbientCapabilities=CAP_BPF CAP_PERFMON)"
     )
 }
 
@@ -40,5 +46,10 @@ mod tests {
         assert!(!may_probe(CAP_BPF));
         assert!(!may_probe(CAP_PERFMON));
         assert!(!may_probe(0));
+    }
+
+    #[test]
+    fn the_readme_asks_for_the_same() {
+        assert!(include_str!("../../README.md").contains(NEEDED));
     }
 }

@@ -8,6 +8,7 @@ use tokio::{net::TcpListener, runtime, sync::oneshot, time};
 use web::{Node, Snapshots, server, server::Limits};
 
 use crate::{
+    kernel,
     notify::{self, notify},
     options::Options,
     privilege,
@@ -22,6 +23,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs until a signal stops it.
 pub(crate) fn run(options: Options) -> anyhow::Result<()> {
+    kernel::check()?;
     privilege::check()?;
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -40,7 +42,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let node = Node { version: env!("CARGO_PKG_VERSION"), hostname: hostname.map_or_else(read_hostname, Ok)? };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = bind(listen).await?;
-    let collector = Collector::start(Config { interval, ended_retention, ..Config::default() })?;
+    let mut collector = Collector::start(Config { interval, ended_retention, ..Config::default() })?;
 
     let (stop_server, stopped) = oneshot::channel::<()>();
     let snapshots = collector.snapshots();
@@ -62,6 +64,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let signal = tokio::select! {
         signal = signals.next() => signal,
         ended = &mut server => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
+        // What is served from now on would be old for ever.
+        () = collector.ended() => bail!("the collector ended by itself; what it said is above"),
     };
     tracing::info!("stopping on {signal}");
     notify(notify::STOPPING);

@@ -9,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Access, Cause, Counters, DriverInfo, Gpu, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
-    SourceStatus,
+    Access, Cause, Counters, DriverInfo, DropReason, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot,
+    SourceState, SourceStatus,
 };
 use web::{Node, Snapshots, server};
 
@@ -53,7 +53,7 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
         // The integral of rate * (1 + swing * sin(t / 4)): it only grows.
         let faults = rate * (busy - swing * 4.0 * (busy / 4.0).cos() + 4.0 * swing);
         let (counters, host) = counters(faults);
-        *snapshot.gpu_totals.entry(gpu).or_default() += &counters;
+        *snapshot.gpu_totals.entry(key(gpu)).or_default() += &counters;
         snapshot.host_totals += &host;
         snapshot.processes.push(Process {
             id: ProcessId { pid: 39_870 + at * 667, start_ticks: 77_000 + u64::from(at) },
@@ -64,16 +64,23 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
             cgroup: Some("/kubepods.slice/pod-1".into()),
             ended: ended.map(|_| now),
             host,
-            gpus: BTreeMap::from([(gpu, counters)]),
+            gpus: BTreeMap::from([(key(gpu), counters)]),
         });
     }
-    for id in 1..=2_u8 {
-        let uuid = (id == 1).then_some(GpuUuid([
-            0x9a, 0x31, 0x77, 0x02, 0xd4, 0x3c, 0x8e, 0x11, 0xb0, 0x55, 0x6f, 0x20, 0x1c, 0xaa, 0x94, id,
-        ]));
-        snapshot.gpus.insert(id.into(), Gpu { id: id.into(), uuid, name: Some("NVIDIA H200".to_owned()) });
+    for id in 1..=2 {
+        snapshot.gpus.insert(key(id), Gpu { id: Some(id), name: Some("NVIDIA H200".to_owned()) });
     }
     snapshot
+}
+
+/// The first GPU's UUID is known, the second's is not.
+const fn key(id: u32) -> GpuKey {
+    match id {
+        1 => GpuKey::Known(GpuUuid([
+            0x9a, 0x31, 0x77, 0x02, 0xd4, 0x3c, 0x8e, 0x11, 0xb0, 0x55, 0x6f, 0x20, 0x1c, 0xaa, 0x94, 0x01,
+        ])),
+        _ => GpuKey::Unknown(id),
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
@@ -114,7 +121,12 @@ fn source(state: &str, seconds: f64) -> SourceStatus {
     SourceStatus {
         backend: "ebpf",
         state: source_state,
-        driver: counting.then(|| DriverInfo { version: "580.159.04".to_owned(), layout: "580-595".to_owned() }),
+        warnings: Vec::new(),
+        driver: match state {
+            "waiting" => None,
+            "refused" => Some(DriverInfo { version: "610.12".to_owned(), layout: None }),
+            _ => Some(DriverInfo { version: "580.159.04".to_owned(), layout: Some("580-595".to_owned()) }),
+        },
         probes: if counting {
             vec![
                 probe("uvm_perf_event_notify", 26_000.0),
@@ -124,6 +136,6 @@ fn source(state: &str, seconds: f64) -> SourceStatus {
         } else {
             Vec::new()
         },
-        dropped_events: BTreeMap::from([("process_map_full", 0), ("ring_full", 0), ("unknown_va_space", 0)]),
+        dropped_events: DropReason::ALL.map(|reason| (reason.name(), 0)).into(),
     }
 }

@@ -15,7 +15,8 @@ const NODE = "node";
 // === what is shown ===
 
 const processKey = (process) => `process ${process.pid} ${process.start_ticks}`;
-const gpuKey = (gpu) => `gpu ${gpu.gpu}`;
+// The driver's number goes from one GPU to another, so it names only those whose UUID is not known.
+const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.gpu}`;
 const probeKey = (probe) => `probe ${probe.name}`;
 
 const rateColumns = (key) => [
@@ -44,7 +45,7 @@ const tables = {
     ...totalColumns.slice(1),
   ]),
   gpus: new Table(element("gpus"), [
-    { title: "GPU", text: (gpu) => `${gpu.gpu} ${format.printable(gpu.name ?? "")}`.trim(), detail: (gpu) => gpu.uuid ?? "UUID not known yet" },
+    { title: "GPU", text: (gpu) => `${gpu.gpu ?? "-"} ${format.printable(gpu.name ?? "")}`.trim(), detail: (gpu) => gpu.uuid ?? "UUID not known" },
     ...rateColumns(gpuKey),
     ...totalColumns,
   ]),
@@ -56,7 +57,7 @@ const tables = {
   ]),
   drops: new Table(element("drops"), [
     { title: "Dropped because", text: (drop) => drop.reason },
-    { title: "Events", text: (drop) => format.count(drop.events), number: true },
+    { title: "Count", text: (drop) => format.count(drop.events), number: true },
   ]),
 };
 
@@ -68,7 +69,7 @@ const tiles = [
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
 
 function processDetail(process) {
-  const gpus = process.gpus.map((gpu) => gpu.gpu).join(", ");
+  const gpus = process.gpus.map((gpu) => gpu.gpu ?? gpu.uuid).join(", ");
   const parts = [`pid ${process.pid}`, format.printable(process.user ?? `uid ${process.uid}`)];
   if (gpus) parts.push(`GPU ${gpus}`);
   if (process.state === "ended") parts.push("ended");
@@ -134,13 +135,17 @@ function busiestFirst(processes) {
 function showState(status) {
   document.title = `${status.hostname} · uvmd`;
   element("hostname").textContent = format.printable(status.hostname);
-  const driver = status.driver ? [`driver ${status.driver} (layout ${status.layout})`] : [];
+  // A driver that is refused may have no known layout.
+  const layout = status.layout ? ` (layout ${status.layout})` : "";
+  const driver = status.driver ? [`driver ${status.driver}${layout}`] : [];
   element("watched").textContent = format.printable([status.version, ...driver, status.backend].join(" · "));
   if (status.state === "counting") {
     const since = (Date.parse(status.time) - Date.parse(status.counting_since)) / 1000;
     state("counting", `Counting for ${format.duration(since)}`);
     if (status.dropped_events > 0) {
-      banner("warning", `${format.count(status.dropped_events)} events were not counted: figures are lower bounds.`, []);
+      banner("warning", `${format.count(status.dropped_events)} events were not counted: figures are lower bounds.`, status.reasons);
+    } else if (status.reasons.length > 0) {
+      banner("warning", "Counting, but not all is known.", status.reasons);
     } else {
       banner(null);
     }

@@ -16,6 +16,7 @@ pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
         SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
         SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
     };
+    let reasons = reasons.into_iter().chain(source.warnings.iter().cloned()).collect();
     api::Status {
         version: node.version.to_owned(),
         hostname: node.hostname.clone(),
@@ -25,8 +26,8 @@ pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
         reasons,
         counting_since,
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
-        layout: source.driver.as_ref().map(|driver| driver.layout.clone()),
-        gpus: gpus::totals(snapshot).map(|each| gpu(&each)).collect(),
+        layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
+        gpus: gpus::totals(snapshot).iter().map(gpu).collect(),
         probes: source.probes.iter().map(probe).collect(),
         dropped_events: snapshot.dropped_events(),
         dropped_events_by_reason: source
@@ -65,12 +66,11 @@ fn process(snapshot: &Snapshot, process: &model::Process, total: &Counters) -> a
         state: if process.ended.is_some() { "ended" } else { "running" }.to_owned(),
         ended: process.ended.map(time),
         counts: counts(total),
-        gpus: process
-            .gpus
+        gpus: gpus::shown(&process.gpus)
             .iter()
-            .map(|(id, counters)| api::ProcessGpu {
-                gpu: *id,
-                uuid: snapshot.gpus.get(id).and_then(gpus::uuid),
+            .map(|(key, counters)| api::ProcessGpu {
+                gpu: gpus::id(snapshot, *key),
+                uuid: gpus::uuid(*key),
                 counts: counts(counters),
             })
             .collect(),
@@ -103,8 +103,8 @@ fn counts(counters: &Counters) -> api::Counts {
 }
 
 fn gpu(each: &GpuTotal<'_>) -> api::Gpu {
-    let name = each.gpu.and_then(|gpu| gpu.name.clone());
-    api::Gpu { gpu: each.id, uuid: each.uuid(), name, counts: counts(each.total) }
+    let name = each.name.map(str::to_owned);
+    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total) }
 }
 
 fn probe(probe: &model::ProbeStatus) -> api::Probe {

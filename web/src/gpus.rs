@@ -2,30 +2,60 @@
 
 use std::collections::BTreeMap;
 
-use model::{Counters, Gpu, Snapshot};
+use model::{Counters, GpuKey, Snapshot};
 
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {
-    pub(crate) id: u32,
-    /// `None` for a GPU that events name and the driver has not shown.
-    pub(crate) gpu: Option<&'a Gpu>,
-    pub(crate) total: &'a Counters,
-}
-
-impl GpuTotal<'_> {
-    pub(crate) fn uuid(&self) -> Option<String> {
-        self.gpu.and_then(uuid)
-    }
+    pub(crate) key: GpuKey,
+    /// The driver's processor id that it had last.
+    pub(crate) id: Option<u32>,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) total: Counters,
 }
 
 /// All of them, in the order of their ids, whether or not anything was counted there yet.
-pub(crate) fn totals(snapshot: &Snapshot) -> impl Iterator<Item = GpuTotal<'_>> {
-    let mut totals: BTreeMap<u32, &Counters> = snapshot.gpus.keys().map(|id| (*id, &Counters::ZERO)).collect();
-    totals.extend(snapshot.gpu_totals.iter().map(|(id, total)| (*id, total)));
-    totals.into_iter().map(|(id, total)| GpuTotal { id, gpu: snapshot.gpus.get(&id), total })
+pub(crate) fn totals(snapshot: &Snapshot) -> Vec<GpuTotal<'_>> {
+    let mut totals = shown(&snapshot.gpu_totals);
+    for key in snapshot.gpus.keys() {
+        totals.entry(shown_as(*key)).or_default();
+    }
+    let mut gpus: Vec<_> = totals
+        .into_iter()
+        .map(|(key, total)| {
+            let name = snapshot.gpus.get(&key).and_then(|gpu| gpu.name.as_deref());
+            GpuTotal { key, id: id(snapshot, key), name, total }
+        })
+        .collect();
+    gpus.sort_by_key(|gpu| (gpu.id.is_none(), gpu.id, gpu.key));
+    gpus
+}
+
+/// Counts by GPU as they are shown now.
+pub(crate) fn shown(gpus: &BTreeMap<GpuKey, Counters>) -> BTreeMap<GpuKey, Counters> {
+    let mut shown: BTreeMap<GpuKey, Counters> = BTreeMap::new();
+    for (key, counters) in gpus {
+        *shown.entry(shown_as(*key)).or_default() += counters;
+    }
+    shown
+}
+
+/// What is pending is not known yet, and shown with what never will be.
+const fn shown_as(key: GpuKey) -> GpuKey {
+    match key {
+        GpuKey::Known(_) | GpuKey::Unknown(_) => key,
+        GpuKey::Pending(id) => GpuKey::Unknown(id),
+    }
+}
+
+/// The driver's processor id that a GPU had last.
+pub(crate) fn id(snapshot: &Snapshot, key: GpuKey) -> Option<u32> {
+    match key {
+        GpuKey::Known(_) => snapshot.gpus.get(&key)?.id,
+        GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
+    }
 }
 
 /// A GPU's UUID as text.
-pub(crate) fn uuid(gpu: &Gpu) -> Option<String> {
-    gpu.uuid.map(|uuid| uuid.to_string())
+pub(crate) fn uuid(key: GpuKey) -> Option<String> {
+    key.uuid().map(|uuid| uuid.to_string())
 }

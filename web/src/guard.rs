@@ -6,7 +6,7 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, header, uri::Authority},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 
 use crate::problem::Problem;
@@ -26,32 +26,44 @@ impl HostRule {
     }
 
     /// Any port is fine: tunnels forward from others.
-    fn allows(self, host: &str) -> bool {
-        let Ok(authority) = host.parse::<Authority>() else { return false };
+    fn allows(self, authority: &Authority) -> bool {
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         self == Self::Any || name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|ip| ip.is_loopback())
     }
 }
 
-pub(crate) async fn check_host(State(rule): State<HostRule>, request: Request, next: Next) -> Response {
-    // HTTP/1.0 has no Host, and no browser speaks it.
-    let host = requested_host(request.uri(), request.headers());
-    let allowed = host.map_or(request.version() == Version::HTTP_10, |host| rule.allows(host));
-    if allowed {
-        next.run(request).await
-    } else {
-        let detail = format!(
-            "this service answers on loopback only, as 127.0.0.1, [::1] or localhost, not as {}",
-            host.unwrap_or("an unnamed host")
-        );
-        Problem::new(StatusCode::MISDIRECTED_REQUEST, detail).into_response()
+pub(crate) async fn check_host(
+    State(rule): State<HostRule>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    match requested_host(request.uri(), request.headers())? {
+        Some(host) if !rule.allows(&host) => {
+            let detail =
+                format!("this service answers on loopback only, as 127.0.0.1, [::1] or localhost, not as {host}");
+            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail))
+        }
+        // HTTP/1.0 has no Host, and no browser speaks it.
+        None if request.version() != Version::HTTP_10 => Err(bad_host("the request names no Host")),
+        _ => Ok(next.run(request).await),
     }
 }
 
-fn requested_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    let header = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    uri.authority().map(Authority::as_str).or_else(header)
+/// RFC 9112, 3.2: exactly one `Host`, and a proper one; a target with a host of its own wins.
+fn requested_host(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(bad_host("the request names more than one Host"));
+    }
+    let host = host.map(|host| Authority::try_from(host.as_bytes())).transpose();
+    let host = host.map_err(|_| bad_host("the request's Host is not HOST or HOST:PORT"))?;
+    Ok(uri.authority().cloned().or(host))
+}
+
+fn bad_host(detail: &str) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail.to_owned())
 }
 
 /// The page loads only what this service serves, runs in no frame, and nothing is kept in a cache.
@@ -79,21 +91,24 @@ pub(crate) async fn set_headers(mut response: Response) -> Response {
 mod tests {
     use super::*;
 
+    fn allows(rule: HostRule, host: &str) -> bool {
+        rule.allows(&host.parse().unwrap())
+    }
+
     #[test]
     fn on_loopback_only_loopback_names_are_answered() {
         for host in ["127.0.0.1:9477", "127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:9477", "127.8.8.8"] {
-            assert!(HostRule::Loopback.allows(host), "{host}");
+            assert!(allows(HostRule::Loopback, host), "{host}");
         }
-        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]", "", "a b"]
-        {
-            assert!(!HostRule::Loopback.allows(host), "{host}");
+        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]"] {
+            assert!(!allows(HostRule::Loopback, host), "{host}");
         }
     }
 
     #[test]
     fn beyond_loopback_any_name_is_answered() {
         let listen: SocketAddr = "0.0.0.0:9477".parse().unwrap();
-        assert!(HostRule::for_listener(listen).allows("gpu-17.cluster:9477"));
+        assert!(allows(HostRule::for_listener(listen), "gpu-17.cluster:9477"));
         assert_eq!(HostRule::for_listener("[::1]:9477".parse().unwrap()), HostRule::Loopback);
     }
 }

@@ -8,9 +8,11 @@
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
 //!
 //! Anything else is a problem (RFC 9457, `application/problem+json`): 404 for a path, 405 for a method, 400 for a query
-//! parameter that an endpoint does not have, 421 for a `Host` that is not this service, 503 when the collector does not answer.
+//! parameter that an endpoint does not have and for a missing or malformed `Host`, 421 for a `Host` that is not this service, 503 when the
+//! collector does not answer.
 
 mod api;
+mod connections;
 mod convert;
 mod gpus;
 mod guard;

@@ -1,24 +1,31 @@
 //! The HTTP/1 server. Its limits keep slow or forgotten clients from holding the service.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, time::Duration};
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
-    task::JoinSet,
+    sync::watch,
     time,
 };
+
+use crate::connections::{Activity, Connections};
+
+/// A request's head, which for a browser is below 2 KiB.
+const HEAD_MAX_BYTES: usize = 16 << 10;
 
 /// What one client, or many, may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections served at once; others wait in the listener's queue.
+    /// Connections served at once; beyond that, the one that is idle for longest makes room.
     pub connections: usize,
     /// Time to send a request's head, and so also to stay idle between requests.
     pub head: Duration,
@@ -32,7 +39,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 64,
-            head: Duration::from_secs(10),
+            head: Duration::from_secs(3),
             age: Duration::from_mins(5),
             grace: Duration::from_secs(2),
         }
@@ -42,30 +49,23 @@ impl Default for Limits {
 /// Serves until `stop` is done, then lets requests under way finish within `limits.grace`.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
     let (stopping, stopped) = watch::channel(());
-    let slots = Arc::new(Semaphore::new(limits.connections));
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::new(limits.connections);
     let mut stop = std::pin::pin!(stop);
     loop {
-        let accept = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, accept(&listener).await)
+        let serve_next = async {
+            let stream = accept(&listener).await;
+            let (router, stopped) = (router.clone(), stopped.clone());
+            connections.add(|activity| connection(stream, router, limits, activity, stopped)).await;
         };
         tokio::select! {
             () = &mut stop => break,
-            (slot, stream) = accept => {
-                let connection = connection(stream, router.clone(), limits, stopped.clone());
-                connections.spawn(async move {
-                    connection.await;
-                    drop(slot);
-                });
-            }
-            Some(_) = connections.join_next() => {}
+            () = serve_next => {}
         }
     }
     drop(listener);
     drop(stopping);
     // Each connection keeps its own deadline; none outlives it.
-    while connections.join_next().await.is_some() {}
+    connections.ended().await;
 }
 
 /// The next connection. Errors here are about one client, or pass (no descriptor left), so they never end the service.
@@ -83,14 +83,29 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stopped: watch::Receiver<()>) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    limits: Limits,
+    activity: Activity,
+    mut stopped: watch::Receiver<()>,
+) {
     // Answers are small and whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let (answering, answer) = (activity.answering(), router.call(request));
+        async move {
+            let _answering = answering;
+            answer.await
+        }
+    });
     let mut serving = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+            .max_buf_size(HEAD_MAX_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
     );
     tokio::select! {
         done = &mut serving => return log(done),

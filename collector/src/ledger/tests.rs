@@ -1,7 +1,11 @@
+use model::GpuUuid;
+
 use super::*;
 
 const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
 const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
+const CARD: GpuUuid = GpuUuid([3; 16]);
+const OTHER_CARD: GpuUuid = GpuUuid([5; 16]);
 const RETENTION: Duration = Duration::from_mins(5);
 
 fn ledger() -> Ledger {
@@ -45,10 +49,9 @@ fn each_kind_of_count_becomes_the_counter_that_it_is() {
     count(&mut ledger, 1, 9, Kind::CopyHtod, 0, 1, 4096);
     count(&mut ledger, 1, 9, Kind::CopyDtoh, 4, 1, 8192);
     count(&mut ledger, 1, 9, Kind::CopyDtod, 6, 1, 65536);
-    count(&mut ledger, 1, 0, Kind::CopyHost, 6, 1, 4096);
 
     let [process] = &processes(&ledger)[..] else { panic!() };
-    let gpu = &process.gpus[&9];
+    let gpu = &process.gpus[&GpuKey::Pending(9)];
     // A fault on a page served already is a fault as any other.
     assert_eq!((gpu.fault_entries[Access::Write], gpu.fault_instances[Access::Write]), (11, 34));
     assert_eq!((gpu.fault_entries.total(), gpu.fault_instances.total()), (11, 34));
@@ -56,9 +59,7 @@ fn each_kind_of_count_becomes_the_counter_that_it_is() {
     assert_eq!((gpu.bytes_htod[Cause::Fault], gpu.bytes_htod.total()), (4096, 4096));
     assert_eq!((gpu.bytes_dtoh[Cause::Eviction], gpu.bytes_dtoh.total()), (8192, 8192));
     assert_eq!((gpu.bytes_dtod[Cause::Api], gpu.bytes_dtod.total()), (65536, 65536));
-    // Copies within the host's memory are in no counter.
     assert_eq!(process.gpus.len(), 1);
-    assert_eq!(process.host.bytes_htod.total() + process.host.bytes_dtoh.total() + process.host.bytes_dtod.total(), 0);
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn sums_never_go_back_when_a_process_is_forgotten() {
     ledger.close(1);
     let before = totals(&ledger);
     assert_eq!(
-        (before.host.cpu_faults(), before.gpus[&1].bytes_htod.total(), before.host.dropped_events),
+        (before.host.cpu_faults(), before.gpus[&GpuKey::Unknown(1)].bytes_htod.total(), before.host.dropped_events),
         (3, 4096, 2)
     );
 
@@ -181,9 +182,9 @@ fn of_too_many_ended_processes_the_oldest_are_forgotten() {
 fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
-    assert_eq!(ledger.running(), [PROCESS]);
-    ledger.seen(PROCESS, None, at(10));
-    assert_eq!(ledger.running(), []);
+    assert_eq!(ledger.present(), [PROCESS]);
+    ledger.seen(PROCESS, Sighting::Gone, at(10));
+    assert_eq!(ledger.present(), []);
     assert_eq!(processes(&ledger)[0].ended, Some(at(10)));
     // It is forgotten; what its VA space goes on to count is in the sums.
     ledger.forget(at(10) + RETENTION);
@@ -199,7 +200,7 @@ fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands(
 fn what_proc_says_later_replaces_what_it_said_first() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("sh"));
-    ledger.seen(PROCESS, Some(named("python")), at(10));
+    ledger.seen(PROCESS, Sighting::Here(named("python")), at(10));
     assert_eq!(processes(&ledger)[0].name, "python");
     assert_eq!(processes(&ledger)[0].ended, None);
 }
@@ -243,4 +244,126 @@ fn when_only_the_probes_go_processes_go_on() {
     ledger.close_all(None);
     let [process] = &processes(&ledger)[..] else { panic!() };
     assert_eq!((process.ended, process.host.cpu_faults()), (None, 3));
+}
+
+/// The driver shows this GPU as processor 1, and the probes have been read before.
+fn shown(ledger: &mut Ledger, uuid: GpuUuid) {
+    ledger.shown(&Arc::new([(1, uuid)].into()));
+}
+
+/// Bytes copied to each GPU.
+fn bytes(counts: &BTreeMap<GpuKey, Counters>) -> Vec<(GpuKey, u64)> {
+    counts.iter().map(|(key, counters)| (*key, counters.bytes_htod.total())).collect()
+}
+
+#[test]
+fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("first"));
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    shown(&mut ledger, CARD);
+    ledger.destroyed(1, 0, at(10));
+    // The last reading may come after the id has changed hands.
+    shown(&mut ledger, OTHER_CARD);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 2, 8192);
+    ledger.close(1);
+    ledger.registered(2, OTHER, named("second"));
+    count(&mut ledger, 2, 1, Kind::CopyHtod, 0, 1, 65536);
+    shown(&mut ledger, OTHER_CARD);
+
+    let [first, second] = &processes(&ledger)[..] else { panic!() };
+    assert_eq!(bytes(&first.gpus), [(GpuKey::Known(CARD), 8192)]);
+    assert_eq!(bytes(&second.gpus), [(GpuKey::Known(OTHER_CARD), 65536)]);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Known(CARD), 8192), (GpuKey::Known(OTHER_CARD), 65536)]);
+}
+
+#[test]
+fn a_short_life_is_not_counted_on_a_gpu_that_took_the_id_after_it() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("short"));
+    ledger.destroyed(1, 0, at(10));
+    shown(&mut ledger, OTHER_CARD);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    ledger.close(1);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Unknown(1), 4096)]);
+}
+
+#[test]
+fn counts_under_a_bare_id_move_to_their_gpu_once_it_is_known() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Pending(1), 4096)]);
+    shown(&mut ledger, CARD);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Known(CARD), 4096)]);
+    assert_eq!(bytes(&processes(&ledger)[0].gpus), [(GpuKey::Known(CARD), 4096)]);
+}
+
+#[test]
+fn several_va_spaces_on_one_gpu_sum_up_though_it_had_another_id_for_each() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    shown(&mut ledger, CARD);
+    ledger.destroyed(1, 0, at(10));
+    ledger.close(1);
+    ledger.registered(2, PROCESS, named("app"));
+    count(&mut ledger, 2, 2, Kind::CopyHtod, 0, 1, 8192);
+    ledger.shown(&Arc::new([(1, OTHER_CARD), (2, CARD)].into()));
+    assert_eq!(bytes(&processes(&ledger)[0].gpus), [(GpuKey::Known(CARD), 12288)]);
+}
+
+#[test]
+fn a_process_that_cannot_be_looked_at_has_not_ended() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.seen(PROCESS, Sighting::Unknown, at(10));
+    assert_eq!(processes(&ledger)[0].ended, None);
+    assert_eq!(ledger.present(), [PROCESS]);
+}
+
+#[test]
+fn a_process_that_lives_on_without_a_va_space_is_kept_until_it_is_gone() {
+    let mut ledger = ledger();
+    with_cpu_faults(&mut ledger, PROCESS, 1, 3);
+    ledger.destroyed(1, 0, at(10));
+    ledger.close(1);
+    ledger.seen(PROCESS, Sighting::Here(named("app")), at(11));
+    // Not being able to look once does not unsay it.
+    ledger.seen(PROCESS, Sighting::Unknown, at(12));
+    ledger.forget(at(10) + 2 * RETENTION);
+    with_cpu_faults(&mut ledger, PROCESS, 2, 4);
+    assert_eq!(processes(&ledger)[0].host.cpu_faults(), 7);
+
+    ledger.destroyed(2, 0, at(2000));
+    ledger.close(2);
+    ledger.seen(PROCESS, Sighting::Gone, at(2001));
+    ledger.forget(at(2000) + RETENTION);
+    assert_eq!(processes(&ledger), []);
+}
+
+#[test]
+fn the_start_of_a_process_does_not_move_when_the_clock_is_set() {
+    let mut ledger = ledger();
+    let started = |seconds| Identity { started: Some(at(seconds)), ..named("app") };
+    ledger.registered(1, PROCESS, started(5));
+    ledger.registered(2, PROCESS, started(3600));
+    ledger.seen(PROCESS, Sighting::Here(named("renamed")), at(10));
+    assert_eq!(processes(&ledger)[0].started, Some(at(5)));
+}
+
+#[test]
+fn counts_that_turn_out_to_be_wrong_are_dropped_and_earlier_ones_kept() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
+    ledger.destroyed(1, 0, SystemTime::UNIX_EPOCH);
+    ledger.close(1);
+    ledger.registered(2, PROCESS, named("app"));
+    count(&mut ledger, 2, 0, Kind::CpuFault, 0, 1000, 0);
+    assert_eq!(ledger.open(), [2]);
+    ledger.discard();
+    assert_eq!(processes(&ledger)[0].host.cpu_read_faults, 5);
+    ledger.close_all(None);
+    assert_eq!(processes(&ledger)[0].host.cpu_read_faults, 5);
 }

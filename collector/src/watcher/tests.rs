@@ -74,25 +74,53 @@ async fn a_refused_driver_is_waited_for_again_once_it_is_gone() {
 }
 
 #[tokio::test]
+async fn in_a_pid_namespace_of_its_own_it_says_what_it_cannot_tell() {
+    let machine = without_driver();
+    machine.link("proc/self/ns/pid", "pid:[4026532447]");
+    let warnings = Watcher::new(config(&machine)).unwrap().snapshot().source.warnings;
+    assert!(matches!(&warnings[..], [warning] if warning.contains("pid namespace")), "{warnings:?}");
+    assert!(Watcher::new(config(&without_driver())).unwrap().snapshot().source.warnings.is_empty());
+}
+
+#[tokio::test]
 async fn every_reason_for_a_loss_is_always_listed() {
     let snapshot = Watcher::new(config(&Machine::new())).unwrap().snapshot();
     let reasons: Vec<_> = snapshot.source.dropped_events.iter().map(|(reason, events)| (*reason, *events)).collect();
-    let expected =
-        ["counts_full", "ring_full", "self_test", "skipped", "spaces_full", "unknown_va_space", "unreadable"];
-    assert_eq!(reasons, expected.map(|reason| (reason, 0)));
+    // Those, and no others, that the documents explain.
+    let mut explained = model::DropReason::ALL.map(model::DropReason::name);
+    explained.sort_unstable();
+    assert_eq!(reasons, explained.map(|reason| (reason, 0)));
 }
 
-#[test]
-fn a_failed_self_test_names_the_family_and_what_failed() {
-    let families = Families::known().unwrap();
-    let family = families.of("550.163.01").unwrap();
-    assert!(verdict(family, &[0; 9]).is_none());
-    let refusal = verdict(family, &[2, 0, 1]).unwrap().to_string();
-    assert_eq!(
-        refusal,
-        "the driver's events do not look as those of 550-555 should: a fault's VA space is not that of its event (2 times), \
-         a fault address is not page aligned (1 times); counting has stopped, as the figures would be wrong"
-    );
+#[tokio::test]
+async fn the_version_of_a_refused_driver_is_shown() {
+    let driver = Watcher::new(config(&with_driver("600.10\n"))).unwrap().snapshot().source.driver.unwrap();
+    assert_eq!((driver.version.as_str(), driver.layout), ("600.10", None));
+}
+
+#[tokio::test]
+async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
+    let machine = with_driver("550.163.01\n");
+    // A folder in its place: there, but not to be read.
+    machine.write("sys/kernel/btf/vmlinux.types/file", "");
+    std::fs::remove_file(machine.roots.sys.join("kernel/btf/vmlinux")).unwrap();
+    std::fs::rename(machine.roots.sys.join("kernel/btf/vmlinux.types"), machine.roots.sys.join("kernel/btf/vmlinux"))
+        .unwrap();
+    let mut watcher = Watcher::new(config(&machine)).unwrap();
+    let reason = |watcher: &Watcher| match watcher.snapshot().source.state {
+        SourceState::Refused { reason } => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(reason(&watcher).ends_with("; tries again in 1 s"), "{}", reason(&watcher));
+
+    machine.remove("sys/kernel/btf/vmlinux");
+    machine.write("sys/kernel/btf/vmlinux", "not BTF");
+    watcher.look();
+    assert!(reason(&watcher).contains("cannot be read"), "tried again too early: {}", reason(&watcher));
+    std::thread::sleep(Duration::from_millis(1010));
+    watcher.look();
+    // This does not pass by itself.
+    assert!(reason(&watcher).ends_with("not BTF of this machine's byte order, or damaged"), "{}", reason(&watcher));
 }
 
 #[tokio::test]
@@ -123,4 +151,40 @@ async fn a_driver_that_comes_is_noticed_by_itself() {
     };
     tokio::time::timeout(Duration::from_secs(10), noticed).await.expect("noticed");
     collector.stop().await;
+}
+
+#[tokio::test]
+async fn readings_are_at_least_50_ms_apart_however_often_someone_asks() {
+    let collector = Collector::start(config(&Machine::new())).unwrap();
+    let snapshots = collector.snapshots();
+    let mut taken = Vec::new();
+    for _ in 0..5 {
+        taken.push(snapshots.fresh().await.unwrap().taken);
+    }
+    for pair in taken.windows(2) {
+        let apart = pair[1].duration_since(pair[0]).unwrap();
+        // Timers have a granularity of 1 ms, and the snapshot is taken a moment after the reading began.
+        assert!(apart >= Duration::from_millis(45), "{apart:?}");
+    }
+    collector.stop().await;
+}
+
+#[test]
+fn many_va_spaces_that_are_gone_are_read_at_once_and_not_at_the_next_interval() {
+    let mut watcher = Watcher::new(config(&Machine::new())).unwrap();
+    for generation in 1..64 {
+        watcher.ledger.destroyed(generation, 0, SystemTime::now());
+    }
+    assert!(!watcher.is_urgent());
+    watcher.ledger.destroyed(64, 0, SystemTime::now());
+    assert!(watcher.is_urgent());
+}
+
+#[tokio::test]
+async fn a_collector_that_is_dropped_ends() {
+    let collector = Collector::start(config(&Machine::new())).unwrap();
+    let snapshots = collector.snapshots();
+    drop(collector);
+    let ended = async { while snapshots.fresh().await.is_some() {} };
+    tokio::time::timeout(Duration::from_secs(10), ended).await.expect("ended");
 }

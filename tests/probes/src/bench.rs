@@ -19,6 +19,18 @@ use crate::{
 /// One bench at a time: its probes see every call of the stand-in functions, whichever test it comes from.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// Stands for /dev/nvidia-uvm: /dev/ptmx, each open file of which has data of its own as well. Major 5, minor 2.
+const DEVICE: u32 = 5 << 20 | 2;
+
+/// Set to 1 where no test may be skipped for want of rights: by who runs them all.
+const REQUIRE_ROOT: &str = "UVMD_TEST_REQUIRE_ROOT";
+
+/// Says why a test does not run; where it must run, that is a failure.
+fn skip(why: &str) {
+    assert!(std::env::var(REQUIRE_ROOT).as_deref() != Ok("1"), "{REQUIRE_ROOT} is set, and {why}");
+    println!("skipped: {why}");
+}
+
 /// The probes, attached to the stand-in driver.
 pub struct Bench {
     family: Family,
@@ -30,24 +42,22 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Attaches the probes for a family of the table, with room for so many counts. Without root there is no bench, and the test says so.
+    /// Attaches the probes for a family of the table, with room for so many counts. Without root there is no bench: the test says so, or fails
+    /// where `UVMD_TEST_REQUIRE_ROOT` is 1.
     pub fn with_capacity(family: &str, counts_capacity: u32) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
-            println!("skipped: loading probes needs root");
+            skip("loading probes needs root");
             return None;
         }
         let family = Family::named(family);
         let families = Families::known().expect("the table is right");
         let chosen = families.of(&family.version()).expect("each representative is supported");
-        let (probes, layout) = match load(chosen, counts_capacity) {
+        let (probes, layout) = match load(chosen, counts_capacity, DEVICE) {
             Ok(loaded) => loaded,
             Err(reason) => panic!("the probes do not load: {reason}"),
         };
-        let attach = |program, function, at_return| {
-            let program = probes.program_fd(program).expect("it is loaded");
-            uprobe::attach(program, driver::address(function).expect("there is a stand-in"), at_return)
-        };
+        let attach = |program, function, at_return| attach(&probes, program, function, at_return);
         let events: io::Result<Vec<_>> = [
             attach("uvm_destroyed", "uvm_va_space_destroy", true),
             attach("uvm_destroy", "uvm_va_space_destroy", false),
@@ -59,12 +69,18 @@ impl Bench {
         match events {
             Ok(events) => Some(Self { family, probes, layout, events, _one: one }),
             Err(error) => {
-                println!(
-                    "skipped: this kernel does not let programs be attached to functions of this process: {error}"
-                );
+                skip(&format!("this kernel does not let programs be attached to functions of this process: {error}"));
                 None
             }
         }
+    }
+
+    /// Runs something while nobody sees destructions return.
+    pub fn without_returns(&mut self, meanwhile: impl FnOnce()) {
+        drop(self.events.remove(0));
+        meanwhile();
+        let again = attach(&self.probes, "uvm_destroyed", "uvm_va_space_destroy", true);
+        self.events.insert(0, again.expect("it could be attached before"));
     }
 
     /// The same with plenty of room.
@@ -175,6 +191,11 @@ impl Bench {
     pub const fn probes(&mut self) -> &mut Probes {
         &mut self.probes
     }
+}
+
+fn attach(probes: &Probes, program: &str, function: &str, at_return: bool) -> io::Result<OwnedFd> {
+    let program = probes.program_fd(program).expect("it is loaded");
+    uprobe::attach(program, driver::address(function).expect("there is a stand-in"), at_return)
 }
 
 impl Drop for Bench {

@@ -68,6 +68,35 @@ fn a_va_space_whose_end_was_not_seen_ends_when_its_address_is_used_again() {
 }
 
 #[test]
+fn an_address_that_is_used_again_before_its_destruction_returns_keeps_its_new_va_space() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, first) = bench.register(SPACE);
+    // The driver frees the memory first and returns then; meanwhile another CPU may have got it.
+    driver::destroy(SPACE, || driver::mm_register(SPACE));
+    let records = bench.probes().lifecycles();
+    let second = records[1].generation;
+    assert_eq!(kinds(&records), [(LifecycleKind::Destroyed, first.generation), (LifecycleKind::Registered, second)]);
+    bench.cpu_fault(&space, 1);
+    assert_eq!(bench.counts(second), [((0, Kind::CpuFault, 1), (1, 0))].into());
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
+fn a_return_that_was_missed_ends_nothing_later() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, first) = bench.register(SPACE);
+    bench.without_returns(|| driver::destroy(SPACE, || {}));
+    assert_eq!(bench.probes().lifecycles(), []);
+    // The thread destroys another one, which is not known.
+    driver::destroy(SPACE + 4096, || {});
+    assert_eq!(bench.probes().lifecycles(), []);
+    // Who makes sums may find out: it began and is not known to have ended.
+    let spaces: Vec<_> = bench.probes().spaces().unwrap().iter().map(|space| space.generation).collect();
+    assert_eq!(spaces, [first.generation]);
+    assert_eq!(bench.probes().hits().unwrap(), [0, 1, 2, 1]);
+}
+
+#[test]
 fn the_end_of_a_va_space_that_is_not_known_is_nobodys() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     driver::destroy(SPACE, || {});
@@ -95,4 +124,36 @@ fn every_run_of_a_probe_is_counted() {
     driver::destroy(SPACE, || {});
     // In the order of abi::Probe: notify, register, destroy and its return.
     assert_eq!(bench.probes().hits().unwrap(), [2, 1, 1, 1]);
+}
+
+#[test]
+fn a_va_space_that_was_there_before_the_probes_is_found_by_the_file_that_stands_for_it() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let own = procfs::process::Process::myself().unwrap();
+    let found = |bench: &mut Bench| {
+        collector::testing::adopt(bench.probes()).unwrap();
+        let mut records = bench.probes().lifecycles();
+        // Terminals of others stand for VA spaces just as well.
+        records.retain(|record| i32::try_from(record.tgid) == Ok(own.pid()));
+        records
+    };
+    assert_eq!(found(&mut bench), []);
+
+    let file = std::fs::File::open("/dev/ptmx").unwrap();
+    // The same open file once more, which is the same VA space.
+    let _again = file.try_clone().unwrap();
+    let other = std::fs::File::open("/dev/ptmx").unwrap();
+    let records = found(&mut bench);
+    let [first, second] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((first.kind(), second.kind()), (Some(LifecycleKind::Adopted), Some(LifecycleKind::Adopted)));
+    assert_ne!(first.generation, second.generation);
+
+    let stat = own.stat().unwrap();
+    assert_eq!(first.uid, own.status().unwrap().ruid);
+    assert_eq!(first.start_boottime_ns / (1_000_000_000 / procfs::ticks_per_second()), stat.starttime);
+    assert_eq!(String::from_utf8_lossy(&first.comm).trim_end_matches('\0'), stat.comm);
+
+    // What is known already is not found again.
+    drop(other);
+    assert_eq!(found(&mut bench), []);
 }

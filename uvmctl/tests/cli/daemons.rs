@@ -1,11 +1,5 @@
 //! What it makes of those who answer, and of those who do not.
 
-use std::{
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-};
-
 use crate::support::{counting, nothing, run, serve_bytes, serve_snapshot, stderr, stdout};
 
 #[test]
@@ -69,45 +63,4 @@ fn the_option_wins_over_the_environment() {
     let url = serve_snapshot(counting());
     let output = run("http://127.0.0.1:1", &["status", "--url", &url]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-}
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn it_understands_the_daemon_of_this_build() {
-    let uvmd = Path::new(env!("CARGO_BIN_EXE_uvmctl")).with_file_name("uvmd");
-    if !uvmd.exists() {
-        println!("skipped: uvmd is not built");
-        return;
-    }
-    let child = Command::new(uvmd)
-        .args(["--listen", "127.0.0.1:0"])
-        .env("NO_COLOR", "1")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut daemon = Killed(child);
-    let log = BufReader::new(daemon.0.stderr.take().unwrap());
-    let served = log.lines().map_while(Result::ok).find_map(|line| {
-        assert!(!line.contains("serves on") || line.contains("http://"), "{line}");
-        Some(format!("http://{}", line.split_once("serves on http://")?.1.trim_end()))
-    });
-    let Some(url) = served else {
-        println!("skipped: uvmd may not start here; its own tests say why");
-        return;
-    };
-    let status = run(&url, &["status"]);
-    assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
-    assert!(stdout(&status).contains("State "), "{}", stdout(&status));
-    let list = run(&url, &["ps", "--all", "--json"]);
-    assert_eq!(list.status.code(), Some(0), "{}", stderr(&list));
-    assert!(stdout(&list).starts_with(r#"{"processes":["#));
 }

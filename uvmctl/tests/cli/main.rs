@@ -1,4 +1,4 @@
-//! The real command line against the real API with made-up figures, against uvmd, and against what is neither.
+//! The real command line against the real API with made-up figures, and against what is neither.
 #![cfg(test)]
 
 mod daemons;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::{
-    Access, Cause, Counters, DriverInfo, Gpu, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
+    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
     SourceStatus,
 };
 use web::{
@@ -84,7 +84,8 @@ pub(crate) fn nothing() -> SocketAddr {
 
 pub(crate) fn snapshot(state: SourceState) -> Snapshot {
     let dropped_events = BTreeMap::from([("map_full", 0)]);
-    let source = SourceStatus { backend: "ebpf", state, driver: None, probes: Vec::new(), dropped_events };
+    let source =
+        SourceStatus { backend: "ebpf", state, warnings: Vec::new(), driver: None, probes: Vec::new(), dropped_events };
     Snapshot::empty(at(252), source)
 }
 
@@ -94,9 +95,11 @@ pub(crate) fn at(seconds: u64) -> SystemTime {
 
 pub(crate) fn counting() -> Snapshot {
     let mut snapshot = snapshot(SourceState::Counting { since: at(0) });
-    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: "550-555".to_owned() });
+    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: Some("550-555".to_owned()) });
     snapshot
 }
+
+const GPU: GpuKey = GpuKey::Known(GpuUuid([0xab; 16]));
 
 /// Two running processes and one that has ended.
 pub(crate) fn busy() -> Snapshot {
@@ -106,7 +109,7 @@ pub(crate) fn busy() -> Snapshot {
         hits: 20_000,
         run_time: Some(Duration::from_millis(8)),
     }];
-    snapshot.gpus.insert(1, Gpu { id: 1, uuid: Some(GpuUuid([0xab; 16])), name: Some("NVIDIA H200".to_owned()) });
+    snapshot.gpus.insert(GPU, Gpu { id: Some(1), name: Some("NVIDIA H200".to_owned()) });
     let mut counters = Counters::default();
     counters.fault_entries[Access::Read] = 18_400;
     counters.fault_instances[Access::Read] = 36_800;
@@ -117,7 +120,7 @@ pub(crate) fn busy() -> Snapshot {
         process(512, "idle", None, Counters::default()),
         process(9, "nbody", Some(at(200)), Counters::default()),
     ];
-    snapshot.gpu_totals.insert(1, counters);
+    snapshot.gpu_totals.insert(GPU, counters);
     snapshot
 }
 
@@ -131,6 +134,6 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, counters:
         cgroup: None,
         ended,
         host: Counters { cpu_read_faults: 7, ..Counters::default() },
-        gpus: BTreeMap::from([(1, counters)]),
+        gpus: BTreeMap::from([(GPU, counters)]),
     }
 }

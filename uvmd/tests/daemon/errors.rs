@@ -1,13 +1,11 @@
 //! What can be wrong from the start: each time one clear message, a failure, and no panic.
 
 use std::{
-    fs,
     net::TcpListener,
-    os::unix::fs::PermissionsExt,
     process::{Command, Output},
 };
 
-use crate::support::{UVMD, privileged, run};
+use crate::support::{PublicCopy, UVMD, privileged, run};
 
 /// Its only message.
 fn message(output: &Output) -> String {
@@ -51,23 +49,14 @@ fn an_address_that_is_not_of_this_machine() {
 
 #[test]
 fn no_privileges() {
-    // The build's own folder may be closed to others.
-    let folder = std::env::temp_dir().join(format!("uvmd-unprivileged-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = folder.join("uvmd");
-    fs::copy(UVMD, &copy).unwrap();
-    let mut command = if privileged() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--clear-groups", "--inh-caps=-all", "--"]).arg(&copy);
-        command
-    } else {
-        Command::new(&copy)
-    };
-    command.args(["--listen", "127.0.0.1:0"]);
-    let output = run(command);
-    fs::remove_dir_all(&folder).unwrap();
-    assert_one_line(&output, 1, &["uvmd: not allowed to probe the driver", "root", "CAP_BPF and CAP_PERFMON"]);
+    if !privileged() {
+        return;
+    }
+    let copy = PublicCopy::new();
+    for too_few in ["-all", "-all,+bpf", "-all,+perfmon"] {
+        let output = run(copy.as_nobody(too_few));
+        assert_one_line(&output, 1, &["uvmd: not allowed to probe the driver", "root", "CAP_BPF and CAP_PERFMON"]);
+    }
 }
 
 #[test]

@@ -4,3 +4,4 @@
 mod errors;
 mod running;
 mod support;
+mod uvmctl;

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{Daemon, UVMD, has_driver, has_kprobes, privileged};
+use serde_json::Value;
+
+use crate::support::{Daemon, PublicCopy, UVMD, has_driver, has_kprobes, privileged};
 
 /// Much less than the daemon's own deadline for requests under way.
 const SOON: Duration = Duration::from_millis(1500);
@@ -37,6 +39,40 @@ fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
     assert_eq!(status, 200);
     assert!(metrics.contains("\nuvmd_up 0\n"), "{metrics}");
     assert_eq!(daemon.get("/").0, 200);
+}
+
+#[test]
+fn a_node_without_a_driver_says_what_the_api_document_shows() {
+    if !privileged() {
+        return;
+    }
+    if has_driver() {
+        println!("skipped: this machine has a driver");
+        return;
+    }
+    let document = include_str!("../../../docs/api.md");
+    let (_, example) = document.split_once("This is what a node without a driver says:\n\n```json\n").unwrap();
+    let mut example: Value = serde_json::from_str(example.split("\n```").next().unwrap()).unwrap();
+    let mut said = Daemon::start().json("/api/v1/status");
+    // This machine may lack more, and has another name and time.
+    assert!(said["reasons"].as_array().unwrap().contains(&example["reasons"][0]), "{}", said["reasons"]);
+    for status in [&mut example, &mut said] {
+        for field in ["version", "hostname", "time", "reasons"] {
+            assert!(status.as_object_mut().unwrap().remove(field).is_some(), "{field}");
+        }
+    }
+    assert_eq!(said, example);
+}
+
+#[test]
+fn two_capabilities_are_enough_to_serve() {
+    if !privileged() {
+        return;
+    }
+    let copy = PublicCopy::new();
+    let daemon = Daemon::spawn(copy.as_nobody("-all,+bpf,+perfmon"));
+    let reasons = daemon.json("/api/v1/status")["reasons"].to_string();
+    assert!(!reasons.contains("CAP_"), "{reasons}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Starts daemons and never leaves one behind.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Read},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
     thread,
@@ -10,6 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
@@ -87,6 +89,27 @@ impl Drop for Daemon {
     }
 }
 
+/// A copy of the program that everyone may run, wherever the build lies. It is removed when dropped.
+pub(crate) struct PublicCopy(TempDir);
+
+impl PublicCopy {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(UVMD, folder.path().join("uvmd")).unwrap();
+        Self(folder)
+    }
+
+    /// Runs it as nobody with these capabilities, written as setpriv(1) does.
+    pub(crate) fn as_nobody(&self, capabilities: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
+        command.arg(self.0.path().join("uvmd")).args(["--listen", "127.0.0.1:0"]).env("NO_COLOR", "1");
+        command
+    }
+}
+
 fn wait(child: &mut Child) -> ExitStatus {
     let start = Instant::now();
     loop {
@@ -112,6 +135,9 @@ pub(crate) fn run(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
+/// Set to 1 where tests must not be skipped for want of root: by who runs them all.
+const REQUIRE_ROOT: &str = "UVMD_TEST_REQUIRE_ROOT";
+
 /// Whether this test may load probes. Says so if not: the daemon refuses to start, which has a test of its own.
 pub(crate) fn privileged() -> bool {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
@@ -119,6 +145,7 @@ pub(crate) fn privileged() -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
     let privileged = u64::from_str_radix(effective.trim(), 16).unwrap() & CAP_SYS_ADMIN != 0;
     if !privileged {
+        assert!(env::var(REQUIRE_ROOT).as_deref() != Ok("1"), "{REQUIRE_ROOT} is set and this is not root");
         println!("skipped: needs root");
     }
     privileged

@@ -3,7 +3,7 @@
 //! Counters come from the snapshot's totals, which keep what a forgotten process did, so they never go back while uvmd runs.
 //! A series for every access type, direction and cause is there from the first sight of its GPU, with 0, so that `rate()` sees the first increase.
 
-use model::{Access, Cause, Counters, Direction, Snapshot, SourceState};
+use model::{Access, Cause, Counters, Direction, GpuKey, Snapshot, SourceState};
 
 use crate::{Node, gpus};
 
@@ -39,11 +39,13 @@ pub(super) struct Sample {
 
 const GPU: Label = Label {
     name: "gpu",
-    help: "The UVM driver's number for the GPU, from 1. Not nvidia-smi's index: join with other exporters on `UUID`.",
+    help: "The UVM driver's number for the GPU, from 1: the last that it had, empty once another GPU has that number. Not nvidia-smi's \
+           index, and not for good: sum and join on `UUID`.",
 };
 const UUID: Label = Label {
     name: "UUID",
-    help: "The GPU's UUID, written as DCGM's exporter does. Empty until the driver has shown it, which it does for a GPU in use.",
+    help: "The GPU's UUID, written as DCGM's exporter does. `unknown`, with an empty `gpu`: what was counted on GPUs that uvmd could not \
+           learn the UUID of, because a process used them too briefly or the driver's procfs could not be read.",
 };
 const HOSTNAME: Label = Label { name: "hostname", help: "The node." };
 const GPU_ACCESS: Label = Label {
@@ -60,7 +62,10 @@ const CAUSE: Label = Label {
     help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), \
            `access_counter`, `other`.",
 };
-const REASON: Label = Label { name: "reason", help: "Why; every reason is always present." };
+const REASON: Label = Label {
+    name: "reason",
+    help: "Why, and so what is counted: see [below](#reasons). Every reason is always present.",
+};
 const PROBE: Label = Label { name: "probe", help: "The driver function probed." };
 const VERSION: Label = Label { name: "version", help: "uvmd's version." };
 const BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
@@ -74,7 +79,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_gpu_faults_total",
         kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &GPU_ACCESS],
-        help: "GPU page faults on managed memory, after the driver merged equal faults of a batch.",
+        help: "GPU page faults that the UVM driver handled, after it merged equal faults of a batch: on managed memory, and under HMM or ATS \
+               on any other; fatal ones too.",
         samples: |node, snapshot| {
             each_gpu(node, snapshot, |gpu, counters| {
                 Access::ALL.map(|access| gpu.sample([access.name()], counters.fault_entries[access])).into()
@@ -85,7 +91,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_gpu_fault_instances_total",
         kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &GPU_ACCESS],
-        help: "GPU page faults on managed memory as the hardware reported them, before merging.",
+        help: "The same GPU page faults as the hardware reported them, before merging.",
         samples: |node, snapshot| {
             each_gpu(node, snapshot, |gpu, counters| {
                 Access::ALL.map(|access| gpu.sample([access.name()], counters.fault_instances[access])).into()
@@ -96,7 +102,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_cpu_faults_total",
         kind: Kind::Counter,
         labels: &[&HOSTNAME, &CPU_ACCESS],
-        help: "CPU page faults on managed memory.",
+        help: "CPU page faults that the UVM driver handled: on managed memory, and under HMM on any other that a GPU holds.",
         samples: |node, snapshot| {
             let host = &snapshot.host_totals;
             [(Access::Read, host.cpu_read_faults), (Access::Write, host.cpu_write_faults)]
@@ -108,7 +114,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_migrated_bytes_total",
         kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &DIRECTION, &CAUSE],
-        help: "Bytes of managed memory copied to or from the GPU. First touches of new memory copy nothing and are not in here.",
+        help: "Bytes that the UVM driver copied to or from the GPU to migrate memory. First touches of new memory copy nothing and are not in here.",
         samples: |node, snapshot| {
             each_gpu(node, snapshot, |gpu, counters| {
                 let sample = |direction: Direction, cause: Cause| {
@@ -142,8 +148,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Always 1; the labels tell what is watched, and how.",
         samples: |_, snapshot| {
             let source = &snapshot.source;
-            let (version, layout) =
-                source.driver.as_ref().map_or(("", ""), |driver| (driver.version.as_str(), driver.layout.as_str()));
+            let (version, layout) = source
+                .driver
+                .as_ref()
+                .map_or(("", ""), |driver| (driver.version.as_str(), driver.layout.as_deref().unwrap_or_default()));
             vec![Sample::new([source.backend, version, layout], 1.0)]
         },
     },
@@ -151,7 +159,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvmd_events_dropped_total",
         kind: Kind::Counter,
         labels: &[&REASON],
-        help: "Driver events that were not counted. While this grows, the uvm_ metrics are lower bounds.",
+        help: "What was not counted, by reason; most are driver events. While this grows, the uvm_ metrics are lower bounds.",
         samples: |_, snapshot| {
             let dropped = &snapshot.source.dropped_events;
             dropped.iter().map(|(reason, events)| Sample::new([*reason], *events as f64)).collect()
@@ -179,15 +187,29 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
 ];
 
-/// The samples of every GPU seen, whether or not anything was counted there yet.
+/// The samples of every GPU seen, whether or not anything was counted there yet, and of those not known, as one.
 fn each_gpu(node: &Node, snapshot: &Snapshot, samples: impl Fn(&GpuLabels, &Counters) -> Vec<Sample>) -> Vec<Sample> {
-    gpus::totals(snapshot)
-        .flat_map(|gpu| {
-            let labels = [gpu.id.to_string(), gpu.uuid().unwrap_or_default(), node.hostname.clone()];
-            samples(&GpuLabels(labels), gpu.total)
-        })
-        .collect()
+    let gpus = gpus::totals(snapshot);
+    let mut all = Vec::new();
+    let mut add = |id: Option<u32>, uuid: String, total: &Counters| {
+        let id = id.map(|id| id.to_string()).unwrap_or_default();
+        all.extend(samples(&GpuLabels([id, uuid, node.hostname.clone()]), total));
+    };
+    for gpu in &gpus {
+        if let Some(uuid) = gpus::uuid(gpu.key) {
+            add(gpu.id, uuid, &gpu.total);
+        }
+    }
+    // What is pending will be in one or the other; shown before, it would have to be taken back, and a counter cannot be.
+    let unknown = snapshot.gpu_totals.iter().filter(|(key, _)| matches!(key, GpuKey::Unknown(_)));
+    if !gpus.is_empty() {
+        add(None, UNKNOWN_UUID.to_owned(), &unknown.map(|(_, total)| total).sum());
+    }
+    all
 }
+
+/// Stands for the UUIDs of GPUs that it was never learned of.
+const UNKNOWN_UUID: &str = "unknown";
 
 /// The values of the labels that every metric of a GPU begins with.
 struct GpuLabels([String; 3]);

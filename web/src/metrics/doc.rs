@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use model::DropReason;
+
 use super::definitions::{DEFINITIONS, Definition, Kind};
 
 const INTRODUCTION: &str = "\
@@ -13,6 +15,15 @@ This page is made of the code's own definitions: `UPDATE_DOCS=1 cargo test -p we
 Counters start at 0 when uvmd starts and count what happens while it counts. They keep what ended processes did.
 No label names a process: `/api/v1/processes` tells who did it ([api.md](api.md)).
 
+";
+
+const REASONS: &str = "\
+## Reasons
+
+The values of `reason` in `uvmd_events_dropped_total`, and the names in `dropped_events_by_reason` of `/api/v1/status`.
+
+| reason | what is counted |
+| --- | --- |
 ";
 
 const QUERIES: &str = "\
@@ -47,6 +58,12 @@ pub fn markdown() -> String {
     for definition in DEFINITIONS {
         section(&mut text, definition);
     }
+    text.push_str(REASONS);
+    for reason in DropReason::ALL {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{}` | {} |", reason.name(), reason.counts());
+    }
+    text.push('\n');
     text.push_str(QUERIES);
     text
 }

@@ -2,12 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::support::{Answer, busy, counting, get, process, refused, router, router_over, send, waiting};
+use crate::support::{Answer, busy, counting, get, process, refused, router, router_on, router_over, send, waiting};
 use axum::{
     body::Body,
-    http::{Request, StatusCode},
+    http::{Request, StatusCode, Version},
 };
-use model::api::{Processes, Status};
+use model::{
+    Gpu, GpuKey, GpuUuid,
+    api::{Processes, Status},
+};
+use serde_json::Value;
 use web::Snapshots;
 
 fn names(answer: &Answer) -> Vec<String> {
@@ -37,8 +41,8 @@ async fn who_only_prefetches_is_busy_too() {
     let mut faults = model::Counters::default();
     faults.fault_entries[model::Access::Read] = 100;
     snapshot.processes = vec![
-        process(1, "faults", None, BTreeMap::from([(1, faults)])),
-        process(2, "prefetches", None, BTreeMap::from([(1, prefetches)])),
+        process(1, "faults", None, BTreeMap::from([(GpuKey::Unknown(1), faults)])),
+        process(2, "prefetches", None, BTreeMap::from([(GpuKey::Unknown(1), prefetches)])),
     ];
     assert_eq!(names(&get(&router(snapshot), "/api/v1/processes").await), ["prefetches", "faults"]);
 }
@@ -52,7 +56,7 @@ async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
         (&heavy["user"], &heavy["uid"], &heavy["cgroup"]),
         (&"alice".into(), &1000.into(), &"/user.slice".into())
     );
-    assert_eq!((&heavy["state"], &heavy["ended"]), (&"running".into(), &serde_json::Value::Null));
+    assert_eq!((&heavy["state"], &heavy["ended"]), (&"running".into(), &Value::Null));
     assert_eq!(heavy["started"], "2023-11-14T22:13:21.000Z");
     assert_eq!((&heavy["fault_entries"], &heavy["fault_instances"]), (&310.into(), &465.into()));
     assert_eq!((&heavy["cpu_faults"], &heavy["cpu_faults_by_access"]["write"]), (&7.into(), &4.into()));
@@ -88,6 +92,44 @@ async fn status_sums_what_forgotten_processes_did_too() {
     assert_eq!((status.gpus[0].counts.fault_entries, status.gpus[1].counts.fault_entries), (917, 10));
     assert_eq!((status.probes[0].hits, status.probes[0].run_time_ns), (1234, Some(1_500_000_000)));
     assert_eq!(status.probes[1].run_time_ns, None);
+}
+
+#[tokio::test]
+async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_counts() {
+    let mut snapshot = busy();
+    let first = *snapshot.gpus.keys().next().unwrap();
+    snapshot.gpus.get_mut(&first).unwrap().id = None;
+    snapshot.gpus.insert(GpuKey::Known(GpuUuid([0xab; 16])), Gpu { id: Some(1), name: None });
+    let router = router(snapshot);
+    let status = get(&router, "/api/v1/status").await.json();
+    let gpus: Vec<_> = status["gpus"].as_array().unwrap().iter().map(|gpu| (&gpu["gpu"], &gpu["uuid"])).collect();
+    let (last, other) = ("GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f", "GPU-abababab-abab-abab-abab-abababababab");
+    assert_eq!(gpus, [(&1.into(), &other.into()), (&2.into(), &Value::Null), (&Value::Null, &last.into())]);
+    assert_eq!(status["gpus"][2]["fault_entries"], 917);
+    let heavy = &get(&router, "/api/v1/processes").await.json()["processes"][0]["gpus"][0];
+    assert_eq!((&heavy["gpu"], &heavy["uuid"]), (&Value::Null, &last.into()));
+}
+
+#[tokio::test]
+async fn what_is_pending_is_shown_with_what_is_not_known_and_in_the_sums() {
+    let mut snapshot = busy();
+    let light = snapshot.gpu_totals[&GpuKey::Unknown(2)];
+    snapshot.gpu_totals.insert(GpuKey::Pending(2), light);
+    let answer = get(&router(snapshot), "/api/v1/status").await;
+    let status: Status = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!((status.gpus[1].gpu, status.gpus[1].uuid.as_deref()), (Some(2), None));
+    assert_eq!((status.gpus[1].counts.fault_entries, status.gpus.len()), (20, 2));
+    assert_eq!(status.total.fault_entries, 937);
+}
+
+#[tokio::test]
+async fn a_warning_is_among_the_reasons_though_uvmd_counts() {
+    let mut snapshot = counting();
+    snapshot.source.warnings = vec!["uvmd sees little: move it".to_owned()];
+    let router = router(snapshot);
+    let status = get(&router, "/api/v1/status").await.json();
+    assert_eq!((&status["state"], &status["reasons"][0]), (&"counting".into(), &"uvmd sees little: move it".into()));
+    assert_eq!(get(&router, "/readyz").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -158,8 +200,27 @@ async fn on_loopback_a_foreign_host_name_is_refused() {
     let request = |host: &str| Request::get("/api/v1/status").header("Host", host).body(Body::empty()).unwrap();
     assert_problem(&send(&router, request("evil.example:9477")).await, StatusCode::MISDIRECTED_REQUEST, "evil.example");
     assert_eq!(send(&router, request("localhost:8080")).await.status, StatusCode::OK);
-    let nameless = Request::get("/api/v1/status").body(Body::empty()).unwrap();
-    assert_eq!(send(&router, nameless).await.status, StatusCode::MISDIRECTED_REQUEST);
+}
+
+#[tokio::test]
+async fn a_request_must_name_its_host_once_and_properly_wherever_it_is_served() {
+    let served_to_all = router_on("0.0.0.0:9477", counting());
+    for router in [router(counting()), served_to_all.clone()] {
+        let request = |hosts: &[&'static str]| {
+            let request = hosts.iter().fold(Request::get("/livez"), |request, host| request.header("Host", *host));
+            request.body(Body::empty()).unwrap()
+        };
+        assert_problem(&send(&router, request(&[])).await, StatusCode::BAD_REQUEST, "no Host");
+        for malformed in ["", "a b", "localhost:port:"] {
+            assert_problem(&send(&router, request(&[malformed])).await, StatusCode::BAD_REQUEST, "HOST:PORT");
+        }
+        let twice = send(&router, request(&["localhost", "evil.example"])).await;
+        assert_problem(&twice, StatusCode::BAD_REQUEST, "more than one Host");
+        let nameless_of_old = Request::get("/livez").version(Version::HTTP_10).body(Body::empty()).unwrap();
+        assert_eq!(send(&router, nameless_of_old).await.status, StatusCode::OK);
+    }
+    let by_name = Request::get("/livez").header("Host", "gpu-17.cluster:9477").body(Body::empty()).unwrap();
+    assert_eq!(send(&served_to_all, by_name).await.status, StatusCode::OK);
 }
 
 #[tokio::test(start_paused = true)]

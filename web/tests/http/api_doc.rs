@@ -1,6 +1,9 @@
 //! The examples of docs/api.md are what the code's types say, no field more or less.
 
-use model::api::{Processes, Status};
+use model::{
+    DropReason,
+    api::{Processes, Status},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -10,13 +13,24 @@ fn assert_is<T: Serialize + DeserializeOwned>(example: &str) {
     assert_eq!(serde_json::to_value(read).unwrap(), written);
 }
 
+/// The JSON examples in the order of the document.
+fn examples() -> [&'static str; 3] {
+    let document = include_str!("../../../docs/api.md");
+    let examples = document.split("```json\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    examples.collect::<Vec<_>>().try_into().unwrap()
+}
+
 #[test]
 fn the_examples_are_of_the_types_that_are_served() {
-    let document = include_str!("../../../docs/api.md");
-    let examples: Vec<_> =
-        document.split("```json\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    let [processes, status, problem] = examples[..] else { panic!("{} examples", examples.len()) };
+    let [processes, status, problem] = examples();
     assert_is::<Processes>(processes);
     assert_is::<Status>(status);
     assert_is::<Value>(problem);
+}
+
+#[test]
+fn the_example_of_a_status_has_every_reason_for_a_drop() {
+    let [_, status, _] = examples();
+    let Status { dropped_events_by_reason, .. } = serde_json::from_str(status).unwrap();
+    assert_eq!(dropped_events_by_reason, DropReason::ALL.map(|reason| (reason.name().to_owned(), 0)).into());
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{busy, counting, get, refused, router, waiting};
 use axum::http::StatusCode;
-use model::Snapshot;
+use model::{Gpu, GpuKey, GpuUuid, Snapshot};
 
 /// Values as they stand in the text, by series: `name{labels}`.
 async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
@@ -26,6 +26,7 @@ async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
 }
 
 const GPU1: &str = r#"gpu="1",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f",hostname="gpu-17""#;
+const UNKNOWN: &str = r#"gpu="",UUID="unknown",hostname="gpu-17""#;
 
 #[tokio::test]
 async fn counters_are_the_sums_over_all_processes_ever_seen() {
@@ -40,11 +41,45 @@ async fn counters_are_the_sums_over_all_processes_ever_seen() {
 #[tokio::test]
 async fn every_series_of_a_gpu_is_there_from_its_first_sight() {
     let samples = scrape(busy()).await;
-    let of_gpu2 =
-        |name: &str| samples.keys().filter(|key| key.starts_with(&format!(r#"{name}{{gpu="2",UUID="""#))).count();
-    assert_eq!(of_gpu2("uvm_gpu_faults_total"), 5);
-    assert_eq!(of_gpu2("uvm_gpu_fault_instances_total"), 5);
-    assert_eq!(of_gpu2("uvm_migrated_bytes_total"), 18);
+    for gpu in [GPU1, UNKNOWN] {
+        let series = |name: &str| samples.keys().filter(|key| key.starts_with(&format!("{name}{{{gpu}"))).count();
+        assert_eq!(series("uvm_gpu_faults_total"), 5);
+        assert_eq!(series("uvm_gpu_fault_instances_total"), 5);
+        assert_eq!(series("uvm_migrated_bytes_total"), 18);
+    }
+}
+
+#[tokio::test]
+async fn what_was_counted_on_gpus_that_are_not_known_is_in_one_series() {
+    let mut snapshot = busy();
+    let two = snapshot.gpu_totals[&GpuKey::Unknown(2)];
+    snapshot.gpu_totals.insert(GpuKey::Unknown(3), two);
+    let samples = scrape(snapshot).await;
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{UNKNOWN},access="read"}}"#)], "20");
+    assert!(!samples.keys().any(|series| series.contains(r#"gpu="2""#) || series.contains(r#"gpu="3""#)));
+}
+
+#[tokio::test]
+async fn what_is_pending_is_in_no_series_until_its_gpu_is_known_as_counters_only_grow() {
+    let mut snapshot = busy();
+    let pending = snapshot.gpu_totals.remove(&GpuKey::Unknown(2)).unwrap();
+    snapshot.gpu_totals.insert(GpuKey::Pending(2), pending);
+    let samples = scrape(snapshot).await;
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{UNKNOWN},access="read"}}"#)], "0");
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{GPU1},access="read"}}"#)], "10");
+}
+
+#[tokio::test]
+async fn a_gpu_whose_number_another_has_by_now_keeps_its_counts_under_its_uuid() {
+    let mut snapshot = busy();
+    let first = *snapshot.gpus.keys().next().unwrap();
+    snapshot.gpus.get_mut(&first).unwrap().id = None;
+    snapshot.gpus.insert(GpuKey::Known(GpuUuid([0xab; 16])), Gpu { id: Some(1), name: None });
+    let samples = scrape(snapshot).await;
+    let now = GPU1.replace(r#"gpu="1""#, r#"gpu="""#);
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{now},access="write"}}"#)], "900");
+    let other = r#"gpu="1",UUID="GPU-abababab-abab-abab-abab-abababababab",hostname="gpu-17""#;
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{other},access="write"}}"#)], "0");
 }
 
 #[tokio::test]

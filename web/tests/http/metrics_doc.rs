@@ -2,6 +2,8 @@
 
 use std::{env, fs, path::Path};
 
+use model::DropReason;
+
 #[test]
 fn the_document_lists_the_metrics_that_there_are() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
@@ -13,4 +15,17 @@ fn the_document_lists_the_metrics_that_there_are() {
         document == web::metrics::markdown(),
         "docs/metrics.md is out of date: run UPDATE_DOCS=1 cargo test -p web --test http metrics_doc"
     );
+}
+
+#[test]
+fn the_document_says_what_each_reason_for_a_drop_counts() {
+    let document = web::metrics::markdown();
+    let (_, reasons) = document.split_once("\n## Reasons\n").unwrap();
+    for reason in DropReason::ALL {
+        assert!(reasons.contains(&format!("\n| `{}` | {} |\n", reason.name(), reason.counts())), "{reason:?}");
+    }
+    // The two that are not events say so.
+    for reason in [DropReason::SpacesFull, DropReason::RingFull] {
+        assert!(reason.counts().contains("not events"), "{reason:?}");
+    }
 }

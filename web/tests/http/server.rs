@@ -92,15 +92,71 @@ async fn a_connection_serves_many_requests_and_is_closed_when_idle() {
 }
 
 #[tokio::test]
-async fn clients_beyond_the_limit_wait_for_their_turn() {
-    let server = Server::start(Limits { connections: 2, head: SHORT, ..limits() }).await;
-    let _idle = (server.connect().await, server.connect().await);
-    sleep(SHORT / 4).await;
+async fn who_holds_every_connection_with_half_a_request_keeps_nobody_waiting() {
+    let server = Server::start(Limits { head: LONG, ..Limits::default() }).await;
+    let mut halves = Vec::new();
+    for _ in 0..300 {
+        let mut half = server.connect().await;
+        // One that was closed to make room is no less held by its client.
+        let _ = half.write_all(b"GET /livez HT").await;
+        halves.push(half);
+    }
+    let mut client = server.connect().await;
+    client.write_all(REQUEST).await.unwrap();
+    let start = Instant::now();
+    assert!(answer(&mut client).await.starts_with("HTTP/1.1 200 OK"));
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn when_all_connections_are_taken_the_one_that_is_idle_for_longest_makes_room() {
+    let server = Server::start(Limits { connections: 2, ..limits() }).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    for stream in [&mut second, &mut first] {
+        stream.write_all(REQUEST).await.unwrap();
+        assert!(answer(stream).await.starts_with("HTTP/1.1 200 OK"));
+    }
     let mut third = server.connect().await;
     third.write_all(REQUEST).await.unwrap();
-    let start = Instant::now();
     assert!(answer(&mut third).await.starts_with("HTTP/1.1 200 OK"));
-    assert!(start.elapsed() >= SHORT / 2, "answered beside two others after {:?}", start.elapsed());
+    assert_eq!(answer(&mut second).await, "");
+    first.write_all(REQUEST).await.unwrap();
+    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200 OK"));
+}
+
+#[tokio::test]
+async fn a_request_that_is_being_answered_is_not_cut_off_for_the_next_client() {
+    let server = Server::start_answering_after(Limits { connections: 1, ..limits() }, SHORT).await;
+    let mut first = server.connect().await;
+    first.write_all(REQUEST).await.unwrap();
+    sleep(SHORT / 2).await;
+    let mut second = server.connect().await;
+    second.write_all(REQUEST).await.unwrap();
+    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200 OK"));
+    assert!(answer(&mut second).await.starts_with("HTTP/1.1 200 OK"));
+}
+
+#[tokio::test]
+async fn more_clients_at_once_than_there_are_connections_are_all_answered() {
+    let server = Server::start(limits()).await;
+    let mut clients = Vec::new();
+    for _ in 0..40 {
+        let mut client = server.connect().await;
+        client.write_all(REQUEST).await.unwrap();
+        clients.push(client);
+    }
+    for mut client in clients {
+        assert!(answer(&mut client).await.starts_with("HTTP/1.1 200 OK"));
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused_before_it_is_all_there() {
+    let server = Server::start(limits()).await;
+    let mut stream = server.connect().await;
+    let endless = format!("GET /livez HTTP/1.1\r\nHost: localhost\r\nCookie: {}", "x".repeat(32 << 10));
+    stream.write_all(endless.as_bytes()).await.unwrap();
+    assert!(answer(&mut stream).await.starts_with("HTTP/1.1 431 "));
 }
 
 #[tokio::test]
@@ -117,7 +173,7 @@ async fn an_old_connection_is_closed_though_its_client_goes_on_asking() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_loses_its_connection() {
-    let server = Server::start(Limits { connections: 1, age: SHORT, ..limits() }).await;
+    let server = Server::start(Limits { age: SHORT, ..limits() }).await;
     let mut deaf = server.connect().await;
     // Enough requests that their answers fill every buffer on the way.
     let flood = async { while deaf.write_all(&REQUEST.repeat(1000)).await.is_ok() {} };

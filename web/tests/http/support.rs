@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -13,7 +12,7 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use model::{
-    Access, Cause, Counters, DriverInfo, Gpu, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
+    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
     SourceStatus,
 };
 use serde_json::Value;
@@ -39,13 +38,22 @@ impl Answer {
 }
 
 pub(crate) fn router(snapshot: Snapshot) -> Router {
+    router_on(LOOPBACK, snapshot)
+}
+
+/// As served on this address.
+pub(crate) fn router_on(listen: &str, snapshot: Snapshot) -> Router {
     let snapshot = Arc::new(snapshot);
-    router_over(Snapshots::new(move || std::future::ready(Some(Arc::clone(&snapshot)))))
+    let snapshots = Snapshots::new(move || std::future::ready(Some(Arc::clone(&snapshot))));
+    web::router(node(), listen.parse().unwrap(), snapshots)
 }
 
 pub(crate) fn router_over(snapshots: Snapshots) -> Router {
-    let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned() };
-    web::router(node, LOOPBACK.parse::<SocketAddr>().unwrap(), snapshots)
+    web::router(node(), LOOPBACK.parse().unwrap(), snapshots)
+}
+
+fn node() -> Node {
+    Node { version: "1.2.3", hostname: "gpu-17".to_owned() }
 }
 
 pub(crate) async fn get(router: &Router, path: &str) -> Answer {
@@ -65,7 +73,10 @@ pub(crate) fn at(seconds: u64) -> SystemTime {
 
 fn in_state(state: SourceState) -> Snapshot {
     let dropped_events = BTreeMap::from([("map_full", 0), ("unknown_va_space", 0)]);
-    Snapshot::empty(at(60), SourceStatus { backend: "ebpf", state, driver: None, probes: Vec::new(), dropped_events })
+    Snapshot::empty(
+        at(60),
+        SourceStatus { backend: "ebpf", state, warnings: Vec::new(), driver: None, probes: Vec::new(), dropped_events },
+    )
 }
 
 pub(crate) fn waiting() -> Snapshot {
@@ -80,11 +91,11 @@ pub(crate) fn refused() -> Snapshot {
 
 pub(crate) fn counting() -> Snapshot {
     let mut snapshot = in_state(SourceState::Counting { since: at(0) });
-    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: "550-555".to_owned() });
+    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: Some("550-555".to_owned()) });
     snapshot
 }
 
-/// Three processes on two GPUs; one has ended, and one is already forgotten and lives on in the totals only.
+/// Three processes on two GPUs, of which one has no known UUID; one process has ended, and one is already forgotten and lives on in the totals only.
 pub(crate) fn busy() -> Snapshot {
     let mut snapshot = counting();
     snapshot.source.probes = vec![
@@ -97,8 +108,9 @@ pub(crate) fn busy() -> Snapshot {
     ];
     snapshot.source.dropped_events.insert("map_full", 5);
     let uuid = GpuUuid([0x9a, 0x31, 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-    snapshot.gpus.insert(1, Gpu { id: 1, uuid: Some(uuid), name: Some("NVIDIA H200".to_owned()) });
-    snapshot.gpus.insert(2, Gpu { id: 2, uuid: None, name: None });
+    let (known, unknown) = (GpuKey::Known(uuid), GpuKey::Unknown(2));
+    snapshot.gpus.insert(known, Gpu { id: Some(1), name: Some("NVIDIA H200".to_owned()) });
+    snapshot.gpus.insert(unknown, Gpu { id: Some(2), name: None });
 
     let mut light = Counters::default();
     light.fault_entries[Access::Read] = 10;
@@ -111,19 +123,19 @@ pub(crate) fn busy() -> Snapshot {
     heavy.bytes_dtoh[Cause::Fault] = 4096;
     let host = Counters { cpu_read_faults: 3, cpu_write_faults: 4, ..Counters::default() };
     snapshot.processes = vec![
-        process(30, "gone", Some(at(50)), BTreeMap::from([(1, heavy)])),
-        process(10, "light", None, BTreeMap::from([(1, light)])),
-        Process { host, ..process(20, "heavy", None, BTreeMap::from([(1, heavy), (2, light)])) },
+        process(30, "gone", Some(at(50)), BTreeMap::from([(known, heavy)])),
+        process(10, "light", None, BTreeMap::from([(known, light)])),
+        Process { host, ..process(20, "heavy", None, BTreeMap::from([(known, heavy), (unknown, light)])) },
     ];
 
     let mut forgotten = heavy;
     forgotten.fault_entries[Access::AtomicWeak] = 7;
-    snapshot.gpu_totals = BTreeMap::from([(1, [heavy, light, heavy, forgotten].iter().sum()), (2, light)]);
+    snapshot.gpu_totals = BTreeMap::from([(known, [heavy, light, heavy, forgotten].iter().sum()), (unknown, light)]);
     snapshot.host_totals = host;
     snapshot
 }
 
-pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTreeMap<u32, Counters>) -> Process {
+pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTreeMap<GpuKey, Counters>) -> Process {
     Process {
         id: ProcessId { pid, start_ticks: 100 + u64::from(pid) },
         started: Some(at(1)),

@@ -1,0 +1,146 @@
+//! Which GPUs the processor ids are that one VA space's events name.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::GpuKey;
+
+use crate::gpus::Links;
+
+/// How many looks may miss the link of an id that was counted on. One may miss a link that is there, as links come and go meanwhile.
+const MISSES_MAX: u8 = 3;
+
+/// The ids of one VA space.
+///
+/// An id is a GPU's only while some VA space uses that GPU, so it is looked up while this one lives, and what was found is kept: afterwards the
+/// id may be another's. (A VA space that gives up a GPU and then uses another with the same id has both under the first.)
+#[derive(Debug, Default)]
+pub(super) struct GpuIds {
+    ids: BTreeMap<u32, Id>,
+    /// What the driver showed last while the VA space lived.
+    shown: Arc<Links>,
+}
+
+#[derive(Debug)]
+enum Id {
+    Pending { misses: u8 },
+    Settled(GpuKey),
+}
+
+impl GpuIds {
+    /// Something was counted under an id.
+    pub(super) fn counted(&mut self, id: u32) {
+        self.ids.entry(id).or_insert(Id::Pending { misses: 0 });
+    }
+
+    /// What the driver shows now, read after what was counted, while the VA space lives.
+    pub(super) fn look(&mut self, links: &Arc<Links>) {
+        for (id, state) in &mut self.ids {
+            let Id::Pending { misses } = state else { continue };
+            // If the link has gone already, it was this GPU's a moment ago.
+            if let Some(uuid) = links.get(id).or_else(|| self.shown.get(id)) {
+                *state = Id::Settled(GpuKey::Known(*uuid));
+            } else if *misses + 1 < MISSES_MAX {
+                *misses += 1;
+            } else {
+                *state = Id::Settled(GpuKey::Unknown(*id));
+            }
+        }
+        self.shown = Arc::clone(links);
+    }
+
+    /// The VA space is gone and was read for the last time: nothing more will be learned.
+    pub(super) fn settle(&mut self) {
+        for (id, state) in &mut self.ids {
+            if matches!(state, Id::Pending { .. }) {
+                *state = Id::Settled(self.shown.get(id).map_or(GpuKey::Unknown(*id), |uuid| GpuKey::Known(*uuid)));
+            }
+        }
+    }
+
+    /// Where to count what was counted under an id.
+    pub(super) fn key(&self, id: u32) -> GpuKey {
+        match self.ids.get(&id) {
+            Some(Id::Settled(key)) => *key,
+            Some(Id::Pending { .. }) | None => GpuKey::Pending(id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::GpuUuid;
+
+    use super::*;
+
+    const A: GpuUuid = GpuUuid([1; 16]);
+    const B: GpuUuid = GpuUuid([2; 16]);
+
+    fn none() -> Arc<Links> {
+        Arc::default()
+    }
+
+    fn one_is(uuid: GpuUuid) -> Arc<Links> {
+        Arc::new([(1, uuid)].into())
+    }
+
+    #[test]
+    fn an_id_is_the_gpu_that_had_it_when_it_was_first_counted_on_whoever_had_it_before_or_after() {
+        let mut ids = GpuIds::default();
+        ids.look(&one_is(B));
+        ids.counted(1);
+        assert_eq!(ids.key(1), GpuKey::Pending(1));
+        ids.look(&one_is(A));
+        ids.look(&one_is(B));
+        ids.settle();
+        assert_eq!(ids.key(1), GpuKey::Known(A));
+    }
+
+    #[test]
+    fn an_id_first_counted_on_at_the_last_reading_is_the_gpu_that_had_it_while_the_va_space_lived() {
+        let mut ids = GpuIds::default();
+        ids.look(&one_is(A));
+        ids.counted(1);
+        ids.settle();
+        assert_eq!(ids.key(1), GpuKey::Known(A));
+    }
+
+    #[test]
+    fn a_link_that_went_before_the_first_reading_is_remembered() {
+        let mut ids = GpuIds::default();
+        ids.look(&one_is(A));
+        ids.counted(1);
+        ids.look(&none());
+        assert_eq!(ids.key(1), GpuKey::Known(A));
+    }
+
+    #[test]
+    fn a_link_that_one_look_missed_is_found_by_the_next() {
+        let mut ids = GpuIds::default();
+        ids.counted(1);
+        ids.look(&none());
+        assert_eq!(ids.key(1), GpuKey::Pending(1));
+        ids.look(&one_is(A));
+        assert_eq!(ids.key(1), GpuKey::Known(A));
+    }
+
+    #[test]
+    fn an_id_that_is_never_shown_stays_unknown_even_if_it_is_shown_later() {
+        let mut ids = GpuIds::default();
+        ids.counted(1);
+        for _ in 0..MISSES_MAX {
+            assert_eq!(ids.key(1), GpuKey::Pending(1));
+            ids.look(&none());
+        }
+        assert_eq!(ids.key(1), GpuKey::Unknown(1));
+        ids.look(&one_is(A));
+        assert_eq!(ids.key(1), GpuKey::Unknown(1));
+    }
+
+    #[test]
+    fn a_va_space_that_nobody_looked_at_while_it_lived_has_unknown_gpus() {
+        let mut ids = GpuIds::default();
+        ids.counted(1);
+        ids.settle();
+        assert_eq!(ids.key(1), GpuKey::Unknown(1));
+    }
+}

@@ -1,0 +1,173 @@
+//! The probes on one loading of the driver.
+
+use std::{
+    fs, future, io,
+    os::fd::OwnedFd,
+    time::{Duration, Instant, SystemTime},
+};
+
+use abi::Layout;
+use model::DriverInfo;
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::{strays::Strays, unread};
+use crate::{
+    btf::Btf,
+    families::{Families, Family, KernelNumbers, va_space_file_type},
+    preconditions::{self, Module, Refusal},
+    probes::{Figures, ITERATED, Probes, counts_capacity},
+    roots::Roots,
+};
+
+/// A VA space may take long to be destroyed, but hardly longer than this.
+const DESTRUCTION_MAX: Duration = Duration::from_mins(1);
+
+/// See the module's documentation.
+pub(super) struct Attached {
+    pub(super) module: Module,
+    pub(super) driver: DriverInfo,
+    pub(super) family: Family,
+    pub(super) since: SystemTime,
+    pub(super) probes: Probes,
+    /// The last that could be read.
+    pub(super) figures: Figures,
+    pub(super) strays: Strays,
+    /// Whether an event of a known VA space was seen.
+    pub(super) any_counted: bool,
+    /// Why VA spaces from before are not known, where they could not be looked for.
+    pub(super) warning: Option<String>,
+    pub(super) counts_capacity: u32,
+    lifecycles: AsyncFd<OwnedFd>,
+    returns: Returns,
+}
+
+impl Attached {
+    /// Attaches the probes to the driver, and finds the VA spaces that are there already.
+    pub(super) fn new(roots: &Roots, families: &Families, module: Module) -> Result<Self, Refusal> {
+        let version = module.version.clone().ok_or(Refusal::NoVersion)?;
+        let family = families
+            .of(&version)
+            .cloned()
+            .ok_or_else(|| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
+        let (kernel, iterated) = {
+            let file = fs::read(roots.sys.join("kernel/btf/vmlinux")).map_err(Refusal::KernelTypesUnreadable)?;
+            let btf = Btf::parse(&file)?;
+            (KernelNumbers::from_btf(&btf, procfs::page_size())?, btf.only_function(ITERATED))
+        };
+        let device = preconditions::uvm_device(roots);
+        let layout = Layout {
+            uvm_device: device.unwrap_or_default(),
+            va_space_file_type: va_space_file_type(&version),
+            ..family.layout(&kernel)
+        };
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
+        let counts_capacity = counts_capacity(cpus);
+        let mut probes = Probes::load(&layout, counts_capacity)?;
+        probes.attach()?;
+        let lifecycles = probes
+            .lifecycles_fd()
+            .and_then(watched)
+            .map_err(|error| Refusal::Load(format!("the ring of lifecycle records cannot be waited for: {error}")))?;
+
+        // Looked at after attaching: whoever opens the driver from now on is seen by the probes.
+        let adopted = match (device, iterated) {
+            _ if !preconditions::in_use(roots) => Ok(()),
+            (Some(_), Ok(types)) => probes.adopt(&types),
+            (None, _) => Err("/proc/devices does not show the driver's device".to_owned()),
+            (_, Err(error)) => Err(format!("this kernel cannot list open files: {error}")),
+        };
+        let warning = adopted.err().map(|reason| {
+            let warning = format!(
+                "processes that had opened the driver before uvmd attached could not be looked for ({reason}): what they do is not counted, only lost as unknown_va_space"
+            );
+            tracing::warn!("{warning}");
+            warning
+        });
+        let now = Instant::now();
+        let mut attached = Self {
+            module,
+            driver: DriverInfo { version, layout: Some(family.to_string()) },
+            family,
+            since: SystemTime::now(),
+            probes,
+            figures: Figures::default(),
+            strays: Strays::new(now),
+            any_counted: false,
+            warning,
+            counts_capacity,
+            lifecycles,
+            returns: Returns::new(now),
+        };
+        attached.read_figures();
+        Ok(attached)
+    }
+
+    /// Reads how the probes do. What cannot be read stays as it was.
+    pub(super) fn read_figures(&mut self) {
+        match self.probes.figures() {
+            Ok(figures) => {
+                let missed_returns = self.returns.missed(figures.in_destruction(), Instant::now());
+                self.figures = Figures { missed_returns, ..figures };
+            }
+            Err(error) => unread(&error),
+        }
+    }
+
+    /// Ready when a VA space was made or destroyed.
+    pub(super) async fn lifecycles_ready(&self) {
+        match self.lifecycles.readable().await {
+            // Cleared before the records are taken, so that one that comes meanwhile is not missed.
+            Ok(mut ready) => ready.clear_ready(),
+            Err(error) => {
+                // The runtime is shutting down. The regular readings take the records too.
+                tracing::debug!("cannot wait for lifecycle records: {error}");
+                future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "what replaces it is unsafe for types that may change their descriptor; an OwnedFd cannot"
+)]
+fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+/// Destructions that began and whose return was never seen: as many as were under way at every reading of a long time.
+struct Returns {
+    missed: u64,
+    least: u64,
+    since: Instant,
+}
+
+impl Returns {
+    const fn new(now: Instant) -> Self {
+        Self { missed: 0, least: u64::MAX, since: now }
+    }
+
+    /// With so many under way now, how many were missed so far.
+    fn missed(&mut self, in_destruction: u64, now: Instant) -> u64 {
+        self.least = self.least.min(in_destruction);
+        if now.duration_since(self.since) >= DESTRUCTION_MAX {
+            *self = Self { missed: self.missed.max(self.least), ..Self::new(now) };
+        }
+        self.missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destruction_that_is_under_way_for_a_minute_has_returned_unseen() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut returns = Returns::new(begin);
+        let missed =
+            [(0, 2), (30, 1), (60, 3), (61, 2), (120, 5), (180, 1)].map(|(second, n)| returns.missed(n, at(second)));
+        assert_eq!(missed, [0, 0, 1, 1, 2, 2]);
+    }
+}

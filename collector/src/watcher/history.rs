@@ -1,0 +1,87 @@
+//! Figures of the probes since uvmd started. Each attachment begins at 0; sums of all do not go back.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use abi::{LostReason, Probe};
+use model::ProbeStatus;
+
+use crate::probes::Figures;
+
+/// Runs of probes that the kernel skipped: not known to the probes, so not among their reasons.
+pub(super) const SKIPPED: &str = "skipped";
+
+/// What earlier attachments had.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    lost: BTreeMap<&'static str, u64>,
+    probes: BTreeMap<&'static str, ProbeStatus>,
+}
+
+impl History {
+    /// An attachment is over.
+    pub(super) fn add(&mut self, figures: &Figures) {
+        self.lost = self.lost(figures);
+        for probe in Probe::ALL {
+            self.probes.insert(probe.name(), self.probe(*probe, figures));
+        }
+    }
+
+    /// What was lost so far, by reason, every one of which is always there. `figures`: of the attachment that there is, or none.
+    pub(super) fn lost(&self, figures: &Figures) -> BTreeMap<&'static str, u64> {
+        let now = LostReason::ALL.iter().map(|reason| (reason.name(), figures.lost.get(*reason as usize).copied()));
+        let mut sums = self.lost.clone();
+        for (reason, events) in now.chain([(SKIPPED, Some(figures.skipped()))]) {
+            let sum: &mut u64 = sums.entry(reason).or_default();
+            *sum = sum.saturating_add(events.unwrap_or_default());
+        }
+        sums
+    }
+
+    /// How the probes did so far.
+    pub(super) fn probes(&self, figures: &Figures) -> Vec<ProbeStatus> {
+        Probe::ALL.iter().map(|probe| self.probe(*probe, figures)).collect()
+    }
+
+    fn probe(&self, probe: Probe, figures: &Figures) -> ProbeStatus {
+        let earlier = self.probes.get(probe.name());
+        let run_times = [earlier.and_then(|earlier| earlier.run_time), figures.program(probe).run_time];
+        ProbeStatus {
+            name: probe.name().to_owned(),
+            hits: earlier.map_or(0, |earlier| earlier.hits)
+                + figures.hits.get(probe as usize).copied().unwrap_or_default(),
+            run_time: run_times.into_iter().flatten().reduce(Duration::saturating_add),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::ProgramInfo;
+
+    fn figures(hits: u64, unreadable: u64, run_time: Option<Duration>) -> Figures {
+        let mut figures = Figures { hits: vec![hits; 4], lost: vec![0; 6], ..Figures::default() };
+        figures.lost[LostReason::Unreadable as usize] = unreadable;
+        figures.programs[Probe::Notify as usize] = ProgramInfo { run_time, skipped: 1 };
+        figures
+    }
+
+    #[test]
+    fn figures_go_on_from_one_attachment_to_the_next() {
+        let mut history = History::default();
+        history.add(&figures(10, 2, Some(Duration::from_secs(1))));
+        let second = figures(5, 1, Some(Duration::from_secs(2)));
+        let [notify, ..] = &history.probes(&second)[..] else { panic!() };
+        assert_eq!((notify.hits, notify.run_time), (15, Some(Duration::from_secs(3))));
+        let lost = history.lost(&second);
+        assert_eq!((lost["unreadable"], lost["skipped"], lost["ring_full"]), (3, 2, 0));
+    }
+
+    #[test]
+    fn run_times_stay_where_the_kernel_no_longer_measures_them() {
+        let mut history = History::default();
+        history.add(&figures(10, 0, Some(Duration::from_secs(1))));
+        assert_eq!(history.probes(&figures(1, 0, None))[0].run_time, Some(Duration::from_secs(1)));
+        assert_eq!(History::default().probes(&figures(1, 0, None))[0].run_time, None);
+    }
+}

@@ -1,0 +1,60 @@
+//! When to try again what may have been refused for a passing reason.
+
+use std::time::{Duration, Instant};
+
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    /// After one more refusal: a second after the first, then twice as long each time, up to a minute.
+    pub(super) fn after(earlier: Option<Self>, now: Instant) -> Self {
+        let pause = earlier.map_or(PAUSE_MIN, |earlier| (earlier.pause * 2).min(PAUSE_MAX));
+        Self { at: now + pause, pause }
+    }
+
+    pub(super) fn is_due(self, now: Instant) -> bool {
+        now >= self.at
+    }
+
+    /// Rounded up, so that it says 0 only when it is due.
+    pub(super) fn seconds_left(self, now: Instant) -> u64 {
+        let left = self.at.saturating_duration_since(now);
+        left.as_secs() + u64::from(left.subsec_nanos() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_tried_again_after_a_second_then_after_twice_as_long_each_time_up_to_a_minute() {
+        let now = Instant::now();
+        let mut retry = None;
+        let pauses: Vec<_> = (0..8)
+            .map(|_| {
+                retry = Some(Retry::after(retry, now));
+                retry.unwrap().seconds_left(now)
+            })
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn it_is_due_when_no_second_is_left() {
+        let now = Instant::now();
+        let retry = Retry::after(None, now);
+        let almost = now + Duration::from_millis(999);
+        assert!(!retry.is_due(almost));
+        assert_eq!(retry.seconds_left(almost), 1);
+        assert!(retry.is_due(now + PAUSE_MIN));
+        assert_eq!(retry.seconds_left(now + PAUSE_MIN), 0);
+    }
+}

@@ -1,0 +1,83 @@
+//! VA spaces whose end was not told, because the ring was full or a probe was skipped: found by looking what the probes still know.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use crate::ledger::Generation;
+
+/// How often to look when nothing hints at one.
+const EVERY: Duration = Duration::from_mins(1);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Strays {
+    /// Not known to the probes when last looked. Once is not enough: the record of their end may just have been on its way.
+    suspects: HashSet<Generation>,
+    looked: Instant,
+    /// Records lost by then.
+    ring_full: u64,
+}
+
+impl Strays {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { suspects: HashSet::new(), looked: now, ring_full: 0 }
+    }
+
+    /// Whether to look now.
+    pub(super) fn is_due(&self, ring_full: u64, now: Instant) -> bool {
+        !self.suspects.is_empty() || ring_full > self.ring_full || now.duration_since(self.looked) >= EVERY
+    }
+
+    /// Those of `open` that the probes do not know, neither now nor when last looked. `known` must have been read after `open`.
+    pub(super) fn look(
+        &mut self,
+        open: impl IntoIterator<Item = Generation>,
+        known: &HashSet<Generation>,
+        ring_full: u64,
+        now: Instant,
+    ) -> Vec<Generation> {
+        let absent: HashSet<_> = open.into_iter().filter(|generation| !known.contains(generation)).collect();
+        let (gone, suspects): (HashSet<_>, _) =
+            absent.into_iter().partition(|generation| self.suspects.contains(generation));
+        *self = Self { suspects, looked: now, ring_full };
+        gone.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_va_space_that_the_probes_do_not_know_twice_in_a_row_is_gone() {
+        let now = Instant::now();
+        let mut strays = Strays::new(now);
+        let known = [1].into();
+        assert_eq!(strays.look([1, 2], &known, 0, now), [0; 0]);
+        assert!(strays.is_due(0, now));
+        assert_eq!(strays.look([1, 2], &known, 0, now), [2]);
+        assert_eq!(strays.look([1], &known, 0, now), [0; 0]);
+        assert!(!strays.is_due(0, now));
+    }
+
+    #[test]
+    fn one_whose_end_was_told_meanwhile_is_nothing_to_look_for() {
+        let now = Instant::now();
+        let mut strays = Strays::new(now);
+        strays.look([1], &HashSet::new(), 0, now);
+        assert_eq!(strays.look([], &HashSet::new(), 0, now), [0; 0]);
+    }
+
+    #[test]
+    fn they_are_looked_for_when_records_were_lost_and_once_a_minute() {
+        let now = Instant::now();
+        let mut strays = Strays::new(now);
+        assert!(!strays.is_due(0, now));
+        assert!(strays.is_due(3, now));
+        strays.look([], &HashSet::new(), 3, now);
+        assert!(!strays.is_due(3, now));
+        assert!(strays.is_due(3, now + EVERY));
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether what the probes see looks as this driver's events should.
+
+use abi::{LostReason, Probe, SelfTest};
+
+use crate::{families::Family, preconditions::Refusal, probes::Figures};
+
+/// While so few events were seen, one that contradicts the layout is enough: a wrong layout shows at once.
+const STRICT_EVENTS: u64 = 100_000;
+/// Later, one in so many: a single odd one after weeks is not worth the figures of all others. It is counted as lost.
+const CONTRADICTIONS_ONE_IN: u64 = 1000;
+/// Of the driver's memory, one event in so many may be unreadable, and so few always may.
+const UNREADABLE_ONE_IN: u64 = 10;
+const UNREADABLE_MIN: u64 = 100;
+/// So many events of unknown VA spaces and none of a known one are a pointer read at the wrong place.
+const UNKNOWN_MIN: u64 = 1000;
+
+/// Why to stop counting, if so. `known_spaces`: VA spaces whose events should be seen, and whether any was.
+pub(super) fn verdict(family: &Family, figures: &Figures, known_spaces: usize, any_counted: bool) -> Option<Refusal> {
+    let events = at(&figures.hits, Probe::Notify as usize);
+    let contradictions: u64 = figures.self_tests.iter().sum();
+    let unreadable = at(&figures.lost, LostReason::Unreadable as usize);
+    let unknown = at(&figures.lost, LostReason::UnknownVaSpace as usize);
+
+    let contradicts =
+        if events <= STRICT_EVENTS { contradictions > 0 } else { contradictions > events / CONTRADICTIONS_ONE_IN };
+    if contradicts {
+        let failures: Vec<_> = SelfTest::ALL
+            .iter()
+            .zip(&figures.self_tests)
+            .filter(|(_, events)| **events > 0)
+            .map(|(test, events)| format!("{} ({})", test.name(), times(*events)))
+            .collect();
+        return Some(Refusal::SelfTest { family: family.to_string(), failures: failures.join(", ") });
+    }
+    if unreadable > UNREADABLE_MIN && unreadable > events / UNREADABLE_ONE_IN {
+        let failures = format!("their memory cannot be read ({})", times(unreadable));
+        return Some(Refusal::SelfTest { family: family.to_string(), failures });
+    }
+    if unknown > UNKNOWN_MIN && known_spaces > 0 && !any_counted {
+        return Some(Refusal::Unattributed { family: family.to_string(), events: unknown });
+    }
+    None
+}
+
+fn at(figures: &[u64], index: usize) -> u64 {
+    figures.get(index).copied().unwrap_or_default()
+}
+
+fn times(number: u64) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::Families;
+
+    fn figures(events: u64, lost: &[(LostReason, u64)], self_tests: &[u64]) -> Figures {
+        let mut figures = Figures { self_tests: self_tests.to_vec(), ..Figures::default() };
+        figures.hits = vec![events];
+        figures.lost = vec![0; LostReason::COUNT as usize];
+        for (reason, events) in lost {
+            figures.lost[*reason as usize] = *events;
+        }
+        figures
+    }
+
+    fn judged(figures: &Figures, known_spaces: usize, any_counted: bool) -> Option<String> {
+        let families = Families::known().unwrap();
+        verdict(families.of("550.163.01").unwrap(), figures, known_spaces, any_counted)
+            .map(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_failed_self_test_names_the_family_and_what_failed() {
+        assert_eq!(judged(&figures(5, &[], &[0; 9]), 1, true), None);
+        assert_eq!(
+            judged(&figures(5, &[], &[2, 0, 1]), 1, true).unwrap(),
+            "the driver's events do not look as those of 550-555 should: a fault's VA space is not that of its event (2 times), \
+             a fault address is not page aligned (once); counting has stopped, as the figures would be wrong"
+        );
+    }
+
+    #[test]
+    fn after_many_good_events_a_few_odd_ones_are_only_lost() {
+        assert!(judged(&figures(100_000, &[], &[1]), 1, true).is_some());
+        assert_eq!(judged(&figures(1_000_000_000, &[], &[1]), 1, true), None);
+        assert_eq!(judged(&figures(1_000_000, &[], &[1000]), 1, true), None);
+        assert!(judged(&figures(1_000_000, &[], &[1001]), 1, true).is_some());
+    }
+
+    #[test]
+    fn a_layout_with_which_little_can_be_read_is_wrong_too() {
+        let unreadable = |events| [(LostReason::Unreadable, events)];
+        assert_eq!(judged(&figures(100, &unreadable(100), &[]), 1, true), None);
+        assert_eq!(judged(&figures(100_000, &unreadable(10_000), &[]), 1, true), None);
+        let reason = judged(&figures(100_000, &unreadable(10_001), &[]), 1, true).unwrap();
+        assert!(reason.contains("their memory cannot be read (10001 times)"), "{reason}");
+    }
+
+    #[test]
+    fn a_layout_with_which_no_event_belongs_to_a_known_va_space_is_wrong_too() {
+        let unknown = figures(5000, &[(LostReason::UnknownVaSpace, 5000)], &[]);
+        let reason = judged(&unknown, 1, false).unwrap();
+        assert!(reason.contains("none of 5000 events"), "{reason}");
+        // VA spaces from before the attachment, that were not found, are another matter.
+        assert_eq!(judged(&unknown, 1, true), None);
+        assert_eq!(judged(&unknown, 0, false), None);
+    }
+}

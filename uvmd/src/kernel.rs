@@ -1,0 +1,81 @@
+//! Which kernels uvmd runs on.
+
+use std::{fmt, fs};
+
+use anyhow::{Context, ensure};
+
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// The first with ring buffers for probes, and with `CAP_BPF` and `CAP_PERFMON`.
+const OLDEST: Version = Version { major: 5, minor: 8 };
+
+/// A kernel's version, as far as it says what the kernel can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+impl Version {
+    fn of_release(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        Some(Self { major: numbers.next()?.ok()?, minor: numbers.next()?.ok()? })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Fails on a kernel that is too old.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let release =
+        fs::read_to_string(RELEASE).with_context(|| format!("cannot read the kernel's version from {RELEASE}"))?;
+    check_release(release.trim())
+}
+
+fn check_release(release: &str) -> anyhow::Result<()> {
+    let version =
+        Version::of_release(release).with_context(|| format!("{RELEASE} names no version of Linux: {release:?}"))?;
+    ensure!(version >= OLDEST, "this kernel is too old: it is Linux {release}, and uvmd needs {OLDEST} or later");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_from_5_8_on_are_accepted() {
+        for release in
+            ["5.8.0", "5.10.0-28-amd64", "5.15.0-91-generic", "6.1-rc1", "6.6.87.2-microsoft-standard-WSL2", "7.0"]
+        {
+            assert!(check_release(release).is_ok(), "{release}");
+        }
+    }
+
+    #[test]
+    fn an_older_kernel_is_refused_by_name() {
+        assert_eq!(
+            check_release("5.4.0-150-generic").unwrap_err().to_string(),
+            "this kernel is too old: it is Linux 5.4.0-150-generic, and uvmd needs 5.8 or later"
+        );
+        for release in ["5.7.19", "4.18.0-553.el8_10.x86_64", "3.10.0-1160.el7.x86_64"] {
+            assert!(check_release(release).is_err(), "{release}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_version_is_an_error_and_not_a_guess() {
+        for release in ["", "linux", "5", "5.x"] {
+            assert!(check_release(release).unwrap_err().to_string().contains("names no version"), "{release}");
+        }
+    }
+
+    #[test]
+    fn the_readme_asks_for_the_same() {
+        assert!(include_str!("../../README.md").contains(&format!("Linux {OLDEST} or later")));
+    }
+}
