@@ -21,16 +21,20 @@ guest_is_gone() {
 }
 # interrupted WAIT_FOR: start the demo, send SIGINT once WAIT_FOR succeeds, expect 130.
 interrupted() {
-  local demo status=0
-  set -m # a background job ignores SIGINT otherwise
-  scripts/demo --lab >"$log" 2>&1 </dev/null &
+  local demo status=0 deadline
+  # A background job ignores SIGINT, and so do its children, unless told otherwise.
+  env --default-signal=INT scripts/demo --lab >"$log" 2>&1 </dev/null &
   demo=$!
-  set +m
   until "$1"; do
     kill -0 "$demo" 2>/dev/null || fail "the demo ended by itself"
     sleep 0.2
   done
   kill -INT "$demo"
+  deadline=$((SECONDS + 120))
+  while kill -0 "$demo" 2>/dev/null; do
+    [ "$SECONDS" -lt "$deadline" ] || { kill -TERM "$demo"; fail "interrupted ($1), the demo goes on"; }
+    sleep 0.2
+  done
   wait "$demo" || status=$?
   [ "$status" = 130 ] || fail "interrupted ($1), the demo ended with $status"
   guest_is_gone || fail "interrupted ($1), the demo left its guest behind"
