@@ -78,15 +78,15 @@ pub struct Snapshots {
 type Request = oneshot::Sender<Arc<Snapshot>>;
 
 impl Collector {
-    /// Starts. A driver that is there already is probed before this returns, which may take a second.
+    /// Starts. A driver that is there already is probed when this is ready, which may take a second. Given up before, it ends by itself.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: Config) -> Result<Self, StartError> {
+    pub async fn start(config: Config) -> Result<Self, StartError> {
         let every = config.interval;
         let (requests, requested) = mpsc::channel(REQUESTS_MAX);
         let (stop, stopped) = oneshot::channel();
-        let (started, starting) = std::sync::mpsc::channel();
+        let (started, starting) = oneshot::channel();
         let ended = on_its_own_thread(async move {
             let (watcher, publish) = match Watcher::new(config) {
                 Ok(watcher) => {
@@ -105,7 +105,7 @@ impl Collector {
                 () = run(watcher, every, publish, requested) => {}
             }
         })?;
-        let latest = starting.recv().map_err(|_| StartError::Ended)??;
+        let latest = starting.await.map_err(|_| StartError::Ended)??;
         Ok(Self { snapshots: Snapshots { latest, requests }, stop, ended })
     }
 

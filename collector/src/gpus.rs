@@ -30,9 +30,16 @@ const PACE: Pace = Pace {
 /// GPUs seen so far.
 #[derive(Debug)]
 pub(crate) struct Gpus {
-    /// With the processor id that each had last, while no other GPU has it.
-    seen: BTreeMap<GpuUuid, Option<u32>>,
+    seen: BTreeMap<GpuUuid, Ids>,
     names: Aside<GpuUuid, String>,
+}
+
+/// Processor ids of one GPU.
+#[derive(Debug)]
+struct Ids {
+    first: u32,
+    /// While no other GPU has it.
+    last: Option<u32>,
 }
 
 impl Gpus {
@@ -44,25 +51,28 @@ impl Gpus {
     /// Notes which GPUs the driver shows.
     pub(crate) fn seen(&mut self, links: &Links) {
         for (id, uuid) in links {
-            self.seen.insert(*uuid, Some(*id));
+            self.seen.entry(*uuid).or_insert(Ids { first: *id, last: None }).last = Some(*id);
         }
-        for (uuid, last_id) in &mut self.seen {
-            *last_id = last_id.filter(|id| links.get(id).is_none_or(|now| now == uuid));
+        for (uuid, ids) in &mut self.seen {
+            ids.last = ids.last.filter(|id| links.get(id).is_none_or(|now| now == uuid));
         }
     }
 
     /// What is known of the GPUs seen, and of those that were counted on.
     pub(crate) fn with(&self, counted: impl Iterator<Item = GpuKey>) -> BTreeMap<GpuKey, Gpu> {
         let now = Instant::now();
-        let seen = self.seen.iter().map(|(uuid, id)| (*uuid, Gpu { id: *id, name: self.names.get(uuid, now) }));
-        let mut gpus: BTreeMap<_, _> = seen.map(|(uuid, gpu)| (GpuKey::Known(uuid), gpu)).collect();
+        let seen = self.seen.iter().map(|(uuid, ids)| {
+            let gpu = Gpu { id: ids.last, first_id: Some(ids.first), name: self.names.get(uuid, now) };
+            (GpuKey::Known(*uuid), gpu)
+        });
+        let mut gpus: BTreeMap<_, _> = seen.collect();
         for key in counted {
             let id = match key {
                 // Whoever was counted on under its UUID was seen.
                 GpuKey::Known(_) => None,
                 GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
             };
-            gpus.entry(key).or_insert(Gpu { id, name: None });
+            gpus.entry(key).or_insert(Gpu { id, first_id: id, name: None });
         }
         gpus
     }
@@ -174,7 +184,7 @@ mod tests {
         let mut gpus = Gpus::new(&Machine::new().roots);
         gpus.seen(&[(1, CARD)].into());
         gpus.seen(&Links::new());
-        assert_eq!(list(&gpus), [(GpuKey::Known(CARD), Gpu { id: Some(1), name: None })].into());
+        assert_eq!(list(&gpus), [(GpuKey::Known(CARD), Gpu { id: Some(1), first_id: Some(1), name: None })].into());
     }
 
     #[test]
@@ -185,13 +195,14 @@ mod tests {
         let ids: BTreeMap<_, _> = list(&gpus).into_iter().map(|(key, gpu)| (key, gpu.id)).collect();
         assert_eq!(ids, [(GpuKey::Known(CARD), None), (GpuKey::Known(OTHER), Some(1))].into());
         gpus.seen(&[(1, OTHER), (2, CARD)].into());
-        assert_eq!(list(&gpus)[&GpuKey::Known(CARD)].id, Some(2));
+        let card = &list(&gpus)[&GpuKey::Known(CARD)];
+        assert_eq!((card.id, card.first_id), (Some(2), Some(1)));
     }
 
     #[test]
     fn a_gpu_that_was_counted_on_but_never_shown_is_listed_without_a_uuid() {
         let gpus = Gpus::new(&Machine::new().roots).with([GpuKey::Unknown(1)].into_iter());
-        assert_eq!(gpus, [(GpuKey::Unknown(1), Gpu { id: Some(1), name: None })].into());
+        assert_eq!(gpus, [(GpuKey::Unknown(1), Gpu { id: Some(1), first_id: Some(1), name: None })].into());
     }
 
     #[test]

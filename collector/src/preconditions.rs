@@ -56,11 +56,6 @@ pub(crate) enum Refusal {
         "the driver's events do not look as those of {family} should: {failures}; counting has stopped, as the figures would be wrong"
     )]
     SelfTest { family: String, failures: String },
-    #[error(
-        "the driver's events do not look as those of {family} should: none of {events} events belongs to a VA space that is known; counting \
-         has stopped, as the figures would be wrong"
-    )]
-    Unattributed { family: String, events: u64 },
 }
 
 impl Refusal {
@@ -68,11 +63,7 @@ impl Refusal {
     /// change until it is loaded again.
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
-            Self::KernelTypesUnreadable(_)
-            | Self::NotPermitted
-            | Self::Load(_)
-            | Self::Attach { .. }
-            | Self::Unattributed { .. } => true,
+            Self::KernelTypesUnreadable(_) | Self::NotPermitted | Self::Load(_) | Self::Attach { .. } => true,
             Self::NoVersion
             | Self::UnknownVersion { .. }
             | Self::Table(_)

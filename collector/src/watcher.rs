@@ -186,10 +186,7 @@ impl Watcher {
         self.read_counts();
         self.look_at_gpus();
         let State::Counting(attached) = &self.state else { return };
-        // Where others could not be found, events of unknown VA spaces prove nothing.
-        let complete = attached.warning.is_none() && self.processes.warning().is_none();
-        let spaces = if complete { self.ledger.open().len() } else { 0 };
-        if let Some(refusal) = verdict(&attached.family, &attached.figures, spaces, attached.any_counted) {
+        if let Some(refusal) = verdict(&attached.family, &attached.figures) {
             let (module, driver) = (attached.module.clone(), attached.driver.clone());
             self.discard();
             self.refuse(module, Some(driver), &refusal, None);
@@ -216,14 +213,15 @@ impl Watcher {
             unread(&error);
         }
         self.take_lifecycles();
-        self.look_for_strays();
+        self.look_for_missed();
         self.ledger.forget(SystemTime::now());
     }
 
-    /// Ends VA spaces whose end was not told. Their counts are final at the next reading.
-    fn look_for_strays(&mut self) {
+    /// Finds VA spaces whose making was missed, and ends those whose end was not told; their counts are final at the next reading.
+    fn look_for_missed(&mut self) {
         let State::Counting(attached) = &mut self.state else { return };
         attached.read_figures();
+        attached.adopt_if_missed(Instant::now());
         let ring_full = attached.figures.lost.get(LostReason::RingFull as usize).copied().unwrap_or_default();
         let now = Instant::now();
         if !attached.strays.is_due(ring_full, now) {
@@ -254,7 +252,6 @@ impl Watcher {
         for (key, tally) in &counts {
             self.ledger.count(*key, *tally);
         }
-        attached.any_counted |= !counts.is_empty();
         let nearly_full = counts.len() * 100 > attached.counts_capacity as usize * NEARLY_FULL;
         if nearly_full && !std::mem::replace(&mut self.nearly_full, nearly_full) {
             tracing::warn!(

@@ -105,7 +105,8 @@ fn gone(va_space: u64, generation: u64) {
     if found != generation {
         return;
     }
-    // Only whoever makes a VA space at the same address within these few instructions could remove it first, and then it says so twice.
+    // If another CPU makes a VA space at this address within these few instructions, it is the new one that is removed. Then its events
+    // are unknown until user space looks for VA spaces again, which those events make it do.
     let _ = SPACES.remove(va_space);
     tell(&Lifecycle { generation, lost_events, kind: LifecycleKind::Destroyed as u32, ..NOBODY });
 }

@@ -6,8 +6,9 @@ use anyhow::{Context, ensure};
 
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
-/// The first with ring buffers for probes, and with `CAP_BPF` and `CAP_PERFMON`.
-const OLDEST: Version = Version { major: 5, minor: 8 };
+/// The first in which all that the probes use is there and right: ring buffers and `CAP_BPF` came with 5.8, and per-CPU values that are not
+/// left over from a removed entry with 5.10. Distributions that carry newer probes in an older kernel (RHEL 8) are not supported.
+const OLDEST: Version = Version { major: 5, minor: 10 };
 
 /// A kernel's version, as far as it says what the kernel can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,9 +49,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_from_5_8_on_are_accepted() {
+    fn kernels_from_5_10_on_are_accepted() {
         for release in
-            ["5.8.0", "5.10.0-28-amd64", "5.15.0-91-generic", "6.1-rc1", "6.6.87.2-microsoft-standard-WSL2", "7.0"]
+            ["5.10.0", "5.10.0-28-amd64", "5.15.0-91-generic", "6.1-rc1", "6.6.87.2-microsoft-standard-WSL2", "7.0"]
         {
             assert!(check_release(release).is_ok(), "{release}");
         }
@@ -60,7 +61,7 @@ mod tests {
     fn an_older_kernel_is_refused_by_name() {
         assert_eq!(
             check_release("5.4.0-150-generic").unwrap_err().to_string(),
-            "this kernel is too old: it is Linux 5.4.0-150-generic, and uvmd needs 5.8 or later"
+            "this kernel is too old: it is Linux 5.4.0-150-generic, and uvmd needs 5.10 or later"
         );
         for release in ["5.7.19", "4.18.0-553.el8_10.x86_64", "3.10.0-1160.el7.x86_64"] {
             assert!(check_release(release).is_err(), "{release}");

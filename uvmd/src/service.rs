@@ -42,7 +42,13 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let node = Node { version: env!("CARGO_PKG_VERSION"), hostname: hostname.map_or_else(read_hostname, Ok)? };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = bind(listen).await?;
-    let mut collector = Collector::start(Config { interval, ended_retention, ..Config::default() })?;
+    let mut collector = tokio::select! {
+        started = Collector::start(Config { interval, ended_retention, ..Config::default() }) => started?,
+        signal = signals.next() => {
+            tracing::info!("stopping on {signal}, before the probes were attached");
+            return Ok(());
+        }
+    };
 
     let (stop_server, stopped) = oneshot::channel::<()>();
     let snapshots = collector.snapshots();

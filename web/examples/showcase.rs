@@ -68,7 +68,7 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
         });
     }
     for id in 1..=2 {
-        snapshot.gpus.insert(key(id), Gpu { id: Some(id), name: Some("NVIDIA H200".to_owned()) });
+        snapshot.gpus.insert(key(id), Gpu { id: Some(id), first_id: Some(id), name: Some("NVIDIA H200".to_owned()) });
     }
     snapshot
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use abi::Layout;
+use abi::{Layout, LostReason};
 use model::DriverInfo;
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -21,6 +21,9 @@ use crate::{
 
 /// A VA space may take long to be destroyed, but hardly longer than this.
 const DESTRUCTION_MAX: Duration = Duration::from_mins(1);
+/// How soon to look for VA spaces again: every open file of the machine is looked at.
+const ADOPT_AGAIN_MIN: Duration = Duration::from_secs(1);
+const ADOPT_AGAIN_MAX: Duration = Duration::from_mins(1);
 
 /// See the module's documentation.
 pub(super) struct Attached {
@@ -32,13 +35,23 @@ pub(super) struct Attached {
     /// The last that could be read.
     pub(super) figures: Figures,
     pub(super) strays: Strays,
-    /// Whether an event of a known VA space was seen.
-    pub(super) any_counted: bool,
-    /// Why VA spaces from before are not known, where they could not be looked for.
+    /// Why VA spaces that the probes did not see made are not known, where they could not be looked for.
     pub(super) warning: Option<String>,
     pub(super) counts_capacity: u32,
     lifecycles: AsyncFd<OwnedFd>,
     returns: Returns,
+    adoption: Adoption,
+}
+
+/// The search for VA spaces that the probes did not see made.
+struct Adoption {
+    /// The kernel's types that the search needs, or why there is none.
+    types: Result<Vec<u8>, String>,
+    /// Events of unknown VA spaces when it last ran.
+    unknown: u64,
+    /// Not before.
+    again: Instant,
+    wait: Duration,
 }
 
 impl Attached {
@@ -69,20 +82,11 @@ impl Attached {
             .and_then(watched)
             .map_err(|error| Refusal::Load(format!("the ring of lifecycle records cannot be waited for: {error}")))?;
 
-        // Looked at after attaching: whoever opens the driver from now on is seen by the probes.
-        let adopted = match (device, iterated) {
-            _ if !preconditions::in_use(roots) => Ok(()),
-            (Some(_), Ok(types)) => probes.adopt(&types),
+        let types = match (device, iterated) {
+            (Some(_), Ok(types)) => Ok(types),
             (None, _) => Err("/proc/devices does not show the driver's device".to_owned()),
             (_, Err(error)) => Err(format!("this kernel cannot list open files: {error}")),
         };
-        let warning = adopted.err().map(|reason| {
-            let warning = format!(
-                "processes that had opened the driver before uvmd attached could not be looked for ({reason}): what they do is not counted, only lost as unknown_va_space"
-            );
-            tracing::warn!("{warning}");
-            warning
-        });
         let now = Instant::now();
         let mut attached = Self {
             module,
@@ -92,14 +96,44 @@ impl Attached {
             probes,
             figures: Figures::default(),
             strays: Strays::new(now),
-            any_counted: false,
-            warning,
+            warning: None,
             counts_capacity,
             lifecycles,
             returns: Returns::new(now),
+            adoption: Adoption { types, unknown: 0, again: now, wait: ADOPT_AGAIN_MIN },
         };
+        // Looked for after attaching: whoever opens the driver from now on is seen by the probes.
+        if preconditions::in_use(roots) {
+            attached.adopt(now);
+        }
         attached.read_figures();
         Ok(attached)
+    }
+
+    /// Looks for VA spaces again where events of unknown ones have come since: one that was being made while the probes were attached, or
+    /// whose making they missed.
+    pub(super) fn adopt_if_missed(&mut self, now: Instant) {
+        let unknown = self.figures.lost.get(LostReason::UnknownVaSpace as usize).copied().unwrap_or_default();
+        if unknown > self.adoption.unknown && now >= self.adoption.again {
+            self.adoption.unknown = unknown;
+            self.adopt(now);
+        }
+    }
+
+    fn adopt(&mut self, now: Instant) {
+        let Adoption { types, again, wait, .. } = &mut self.adoption;
+        *again = now + *wait;
+        *wait = (*wait * 2).min(ADOPT_AGAIN_MAX);
+        let adopted = types.as_ref().map_err(Clone::clone).and_then(|types| self.probes.adopt(types));
+        let warning = adopted.err().map(|reason| {
+            format!(
+                "processes that had opened the driver before uvmd attached could not be looked for ({reason}): what they do is not counted, only lost as unknown_va_space"
+            )
+        });
+        if let Some(warning) = warning.as_ref().filter(|warning| self.warning.as_ref() != Some(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.warning = warning;
     }
 
     /// Reads how the probes do. What cannot be read stays as it was.

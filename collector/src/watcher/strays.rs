@@ -1,4 +1,5 @@
-//! VA spaces whose end was not told, because the ring was full or a probe was skipped: found by looking what the probes still know.
+//! VA spaces whose end was not told, because the ring was full: found by looking what the probes still know. One whose end the probes
+//! themselves missed stays until its address is used again.
 
 use std::{
     collections::HashSet,

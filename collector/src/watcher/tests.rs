@@ -126,7 +126,7 @@ async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
 #[tokio::test]
 async fn whoever_asks_gets_a_snapshot_taken_after_the_question() {
     let machine = Machine::new();
-    let collector = Collector::start(config(&machine)).unwrap();
+    let collector = Collector::start(config(&machine)).await.unwrap();
     let snapshots = collector.snapshots();
     for _ in 0..3 {
         let asked = SystemTime::now();
@@ -140,7 +140,7 @@ async fn whoever_asks_gets_a_snapshot_taken_after_the_question() {
 #[tokio::test]
 async fn a_driver_that_comes_is_noticed_by_itself() {
     let machine = without_driver();
-    let collector = Collector::start(config(&machine)).unwrap();
+    let collector = Collector::start(config(&machine)).await.unwrap();
     let snapshots = collector.snapshots();
     assert!(matches!(snapshots.latest().source.state, SourceState::Waiting { .. }));
     machine.write("sys/module/nvidia_uvm/version", "600.10");
@@ -155,7 +155,7 @@ async fn a_driver_that_comes_is_noticed_by_itself() {
 
 #[tokio::test]
 async fn readings_are_at_least_50_ms_apart_however_often_someone_asks() {
-    let collector = Collector::start(config(&Machine::new())).unwrap();
+    let collector = Collector::start(config(&Machine::new())).await.unwrap();
     let snapshots = collector.snapshots();
     let mut taken = Vec::new();
     for _ in 0..5 {
@@ -182,7 +182,7 @@ fn many_va_spaces_that_are_gone_are_read_at_once_and_not_at_the_next_interval() 
 
 #[tokio::test]
 async fn a_collector_that_is_dropped_ends() {
-    let collector = Collector::start(config(&Machine::new())).unwrap();
+    let collector = Collector::start(config(&Machine::new())).await.unwrap();
     let snapshots = collector.snapshots();
     drop(collector);
     let ended = async { while snapshots.fresh().await.is_some() {} };

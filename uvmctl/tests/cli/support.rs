@@ -109,7 +109,7 @@ pub(crate) fn busy() -> Snapshot {
         hits: 20_000,
         run_time: Some(Duration::from_millis(8)),
     }];
-    snapshot.gpus.insert(GPU, Gpu { id: Some(1), name: Some("NVIDIA H200".to_owned()) });
+    snapshot.gpus.insert(GPU, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()) });
     let mut counters = Counters::default();
     counters.fault_entries[Access::Read] = 18_400;
     counters.fault_instances[Access::Read] = 36_800;

@@ -1,6 +1,6 @@
 //! Every metric: name, type, labels, help, and where its samples come from. The exposition and docs/metrics.md are both made of this.
 //!
-//! Counters come from the snapshot's totals, which keep what a forgotten process did, so they never go back while uvmd runs.
+//! Counters come from the snapshot's totals, which keep what a forgotten process did, so they do not go back while uvmd counts (docs/metrics.md names the one exception).
 //! A series for every access type, direction and cause is there from the first sight of its GPU, with 0, so that `rate()` sees the first increase.
 
 use model::{Access, Cause, Counters, Direction, GpuKey, Snapshot, SourceState};
@@ -39,8 +39,8 @@ pub(super) struct Sample {
 
 const GPU: Label = Label {
     name: "gpu",
-    help: "The UVM driver's number for the GPU, from 1: the last that it had, empty once another GPU has that number. Not nvidia-smi's \
-           index, and not for good: sum and join on `UUID`.",
+    help: "The number, from 1, that the UVM driver gave the GPU when uvmd first saw it. It is not nvidia-smi's index, and two GPUs may have had \
+           the same: sum and join on `UUID`.",
 };
 const UUID: Label = Label {
     name: "UUID",
@@ -197,7 +197,7 @@ fn each_gpu(node: &Node, snapshot: &Snapshot, samples: impl Fn(&GpuLabels, &Coun
     };
     for gpu in &gpus {
         if let Some(uuid) = gpus::uuid(gpu.key) {
-            add(gpu.id, uuid, &gpu.total);
+            add(gpu.first_id, uuid, &gpu.total);
         }
     }
     // What is pending will be in one or the other; shown before, it would have to be taken back, and a counter cannot be.

@@ -13,8 +13,8 @@ const INTRODUCTION: &str = "\
 This page is made of the code's own definitions: `UPDATE_DOCS=1 cargo test -p web --test http metrics_doc` writes it anew.
 
 Counters start at 0 when uvmd starts and count what happens while it counts. They keep what ended processes did.
-They go back in one case only: when the self-test finds that the driver's structures are not what its version says, what was read with the wrong
-layout is dropped, and `uvmd_up` is 0 from then on.
+They go back in one case only: when the self-test finds that the driver's structures are not what its version says, what was counted for
+processes that still use the driver is dropped, and `uvmd_up` is 0 from then on.
 No label names a process: `/api/v1/processes` tells who did it ([api.md](api.md)).
 
 ";

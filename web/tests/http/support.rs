@@ -109,8 +109,8 @@ pub(crate) fn busy() -> Snapshot {
     snapshot.source.dropped_events.insert("map_full", 5);
     let uuid = GpuUuid([0x9a, 0x31, 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     let (known, unknown) = (GpuKey::Known(uuid), GpuKey::Unknown(2));
-    snapshot.gpus.insert(known, Gpu { id: Some(1), name: Some("NVIDIA H200".to_owned()) });
-    snapshot.gpus.insert(unknown, Gpu { id: Some(2), name: None });
+    snapshot.gpus.insert(known, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()) });
+    snapshot.gpus.insert(unknown, Gpu { id: Some(2), first_id: Some(2), name: None });
 
     let mut light = Counters::default();
     light.fault_entries[Access::Read] = 10;
