@@ -70,7 +70,7 @@ impl DropReason {
             }
             Self::Skipped => {
                 "Runs of a probe that the kernel left out because a CPU was in another probe. Each would have been one event, or one VA space made \
-                 or destroyed."
+                 or destroyed. A lower bound: the kernel counts them since Linux 6.7, and not all of them."
             }
         }
     }

@@ -9,7 +9,8 @@ use crate::{
     figures::{Comparison, Figures, Relation, Scope, compare, compare_sums},
     scenario::size::human,
     sys::counters::ProcessCounters,
-    truth::{Hardware, Observed, procfs::GpuStats},
+    sys::swgpu::HardwareCounters,
+    truth::{Observed, procfs::GpuStats},
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -29,7 +30,7 @@ pub(crate) struct Report {
     pub(crate) total: TotalReport,
     /// Each figure of each scope, compared.
     pub(crate) comparison: Vec<Comparison>,
-    pub(crate) hardware: Hardware,
+    pub(crate) hardware: HardwareCounters,
     /// Why there are no figures of uvmd though they were asked for.
     pub(crate) uvmd_absent: Option<String>,
     /// Why the run does not count, if it does not.

@@ -11,8 +11,12 @@ const DRIVER: fn() -> GpuStats = || GpuStats {
     fault_pages_out: 1,
     ..GpuStats::default()
 };
-const HARDWARE: fn() -> Hardware =
-    || Hardware { fault_packets: 33, copied_htod_bytes: 131_072, copied_dtoh_bytes: 16384, ..Hardware::default() };
+const HARDWARE: fn() -> HardwareCounters = || HardwareCounters {
+    fault_packets: 33,
+    copied_htod_bytes: 131_072,
+    copied_dtoh_bytes: 16384,
+    ..HardwareCounters::default()
+};
 
 /// Two processes that the driver counted the same for, and a uvmd that is exact.
 fn report() -> Report {

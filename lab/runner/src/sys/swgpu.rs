@@ -61,9 +61,9 @@ struct Run {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct HardwareCounters {
     #[serde(skip)]
-    gpu: u32,
+    pub(crate) gpu: u32,
     #[serde(skip)]
-    reserved: u32,
+    pub(crate) reserved: u32,
     pub(crate) fault_packets: u64,
     pub(crate) fault_overflows: u64,
     pub(crate) replays: u64,
@@ -76,7 +76,32 @@ pub(crate) struct HardwareCounters {
     pub(crate) remote_accesses: u64,
     pub(crate) unknown_methods: u64,
     pub(crate) errors: u64,
+    #[serde(skip)]
     pub(crate) free_bytes: u64,
+}
+
+impl HardwareCounters {
+    /// What was seen since an earlier reading; but what must be 0 since the module was loaded stays as it is.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let &Self { gpu, reserved, unknown_methods, errors, free_bytes, .. } = self;
+        Self {
+            gpu,
+            reserved,
+            fault_packets: self.fault_packets - before.fault_packets,
+            fault_overflows: self.fault_overflows - before.fault_overflows,
+            replays: self.replays - before.replays,
+            cancels: self.cancels - before.cancels,
+            copied_htod_bytes: self.copied_htod_bytes - before.copied_htod_bytes,
+            copied_dtoh_bytes: self.copied_dtoh_bytes - before.copied_dtoh_bytes,
+            copied_dtod_bytes: self.copied_dtod_bytes - before.copied_dtod_bytes,
+            copied_other_bytes: self.copied_other_bytes - before.copied_other_bytes,
+            accesses: self.accesses - before.accesses,
+            remote_accesses: self.remote_accesses - before.remote_accesses,
+            unknown_methods,
+            errors,
+            free_bytes,
+        }
+    }
 }
 
 macro_rules! swgpu_requests {
@@ -170,8 +195,7 @@ impl Space {
                 Ok(()) if run.done == count => {}
                 Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                    let va = part.get(run.done as usize).map_or(0, |access| access.va);
-                    bail!("the driver cancelled the access number {} at {va:#x} as fatal", run.done)
+                    bail!("the driver cancelled an access as fatal, after {} of {count} were done", run.done)
                 }
                 Err(error) => return Err(io::Error::other(error)).with_context(|| format!("{} failed", Run::NAME)),
             }

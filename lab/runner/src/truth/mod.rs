@@ -12,7 +12,6 @@ use std::{
 };
 
 use anyhow::Context;
-use serde::Serialize;
 
 use self::procfs::GpuStats;
 use crate::sys::{
@@ -37,26 +36,7 @@ pub(crate) struct Observer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observed {
     pub(crate) driver: GpuStats,
-    pub(crate) hardware: Hardware,
-}
-
-/// What the software GPU saw of the run, and what of it must be 0 since it was loaded.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Hardware {
-    pub(crate) fault_packets: u64,
-    pub(crate) fault_overflows: u64,
-    pub(crate) replays: u64,
-    pub(crate) cancels: u64,
-    pub(crate) copied_htod_bytes: u64,
-    pub(crate) copied_dtoh_bytes: u64,
-    pub(crate) copied_dtod_bytes: u64,
-    pub(crate) copied_other_bytes: u64,
-    pub(crate) accesses: u64,
-    pub(crate) remote_accesses: u64,
-    /// Since the module was loaded.
-    pub(crate) unknown_methods: u64,
-    /// Since the module was loaded.
-    pub(crate) errors: u64,
+    pub(crate) hardware: HardwareCounters,
 }
 
 // === impl Observer ===
@@ -74,21 +54,7 @@ impl Observer {
     /// What happened, once nothing happens any more.
     pub(crate) fn observe(&self) -> anyhow::Result<Observed> {
         let driver = quiet(&self.gpu.uuid)?.since(&self.before);
-        let (now, before) = (self.gpu.counters()?, &self.hardware_before);
-        let hardware = Hardware {
-            fault_packets: now.fault_packets - before.fault_packets,
-            fault_overflows: now.fault_overflows - before.fault_overflows,
-            replays: now.replays - before.replays,
-            cancels: now.cancels - before.cancels,
-            copied_htod_bytes: now.copied_htod_bytes - before.copied_htod_bytes,
-            copied_dtoh_bytes: now.copied_dtoh_bytes - before.copied_dtoh_bytes,
-            copied_dtod_bytes: now.copied_dtod_bytes - before.copied_dtod_bytes,
-            copied_other_bytes: now.copied_other_bytes - before.copied_other_bytes,
-            accesses: now.accesses - before.accesses,
-            remote_accesses: now.remote_accesses - before.remote_accesses,
-            unknown_methods: now.unknown_methods,
-            errors: now.errors,
-        };
+        let hardware = self.gpu.counters()?.since(&self.hardware_before);
         Ok(Observed { driver, hardware })
     }
 }
