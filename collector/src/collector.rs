@@ -3,6 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use model::Snapshot;
+use sys::{Roots, families::TableError};
 use thiserror::Error;
 use tokio::{
     runtime,
@@ -10,7 +11,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::{families::TableError, roots::Roots, watcher::Watcher};
+use crate::watcher::Watcher;
 
 /// How often to look for the driver. A program that loads it makes its VA space some 100 ms later; one that is faster is found as well.
 const DRIVER_EVERY: Duration = Duration::from_millis(100);

@@ -10,11 +10,9 @@ use std::{
 };
 
 use model::{Gpu, GpuKey, GpuUuid};
+use sys::Roots;
 
-use crate::{
-    aside::{Aside, Pace},
-    roots::Roots,
-};
+use crate::aside::{Aside, Pace};
 
 /// Which GPU each processor id is at one moment, as the driver's procfs shows it.
 pub(crate) type Links = BTreeMap<u32, GpuUuid>;
@@ -136,7 +134,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::roots::fake::Machine;
+    use sys::fake::Machine;
 
     const UUID: &str = "d802726c-df8d-a3c3-ec53-48bdec201c27";
     const CARD: GpuUuid =

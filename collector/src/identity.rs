@@ -9,8 +9,7 @@ use std::{
 use abi::Lifecycle;
 use model::ProcessId;
 use procfs::{ProcError, ProcResult, process::Process};
-
-use crate::roots::Roots;
+use sys::Roots;
 
 /// The initial pid namespace, as /proc/self/ns/pid names it (`PROC_PID_INIT_INO` of the kernel).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -157,7 +156,7 @@ fn comm(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roots::fake::Machine;
+    use sys::fake::Machine;
 
     const BOOT_SECONDS: u64 = 1_700_000_000;
 

@@ -5,8 +5,7 @@
 //! Inside, from the driver to the snapshot:
 //! * `collector`: the thread that does it, and when it does what
 //! * `watcher`: the work itself, step by step
-//! * `preconditions`: what this machine lacks, and which driver is loaded
-//! * `families` and `btf`: where that driver and this kernel keep what the probes read
+//! * `preconditions`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
 //! * `identity`, `users` and `gpus`: who the processes and GPUs are; `aside`: look-ups that may take their time
@@ -17,20 +16,17 @@
 //! host's cgroup namespace too, or /proc/PID/cgroup shows it paths such as `/../../system.slice` instead of those that the host knows.
 
 mod aside;
-mod btf;
 mod collector;
-mod families;
 mod gpus;
 mod identity;
 mod ledger;
 mod preconditions;
 mod probes;
-mod roots;
 mod users;
 mod watcher;
 
 pub use collector::{Collector, Config, Snapshots, StartError};
-pub use roots::Roots;
+pub use sys::Roots;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.
 #[doc(hidden)]

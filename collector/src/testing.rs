@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::{btf::Btf, families::KernelNumbers, probes::ITERATED};
-pub use crate::{
-    families::{Families, Family},
-    probes::Probes,
-};
+pub use sys::families::{Families, Family};
+use sys::{btf::Btf, families::KernelNumbers};
+
+use crate::probes::ITERATED;
+pub use crate::probes::Probes;
 
 /// Loads the probes for a family on this machine, to be attached to functions of user programs. `device` stands for the driver's; its files
 /// all stand for VA spaces.

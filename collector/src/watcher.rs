@@ -13,14 +13,18 @@ use std::{
 use abi::{LifecycleKind, LostReason};
 use aya::maps::MapError;
 use model::{DriverInfo, Snapshot, SourceState, SourceStatus};
+use sys::{
+    driver::{self, Module},
+    families::{Families, TableError},
+    preconditions::{self, Missing},
+};
 
 use crate::{
     Config,
-    families::{Families, TableError},
     gpus::{self, Gpus},
     identity::Processes,
     ledger::Ledger,
-    preconditions::{self, Missing, Module, Refusal},
+    preconditions::Refusal,
     probes::Figures,
     users::Users,
 };
@@ -82,7 +86,7 @@ impl Watcher {
 
     /// Looks whether the driver came, went or was loaded again.
     pub(crate) fn look(&mut self) {
-        let module = preconditions::module(&self.config.roots);
+        let module = driver::module(&self.config.roots);
         let (known, retry) = match &self.state {
             State::Waiting(_) => (None, None),
             State::Refused { module, retry, .. } => (Some(module), *retry),

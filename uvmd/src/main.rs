@@ -1,9 +1,7 @@
 //! The service: reads its options, binds its address, watches the driver, serves what it sees, and stops cleanly.
 
-mod kernel;
 mod notify;
 mod options;
-mod privilege;
 mod service;
 mod signals;
 

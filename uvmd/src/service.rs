@@ -4,14 +4,13 @@ use std::{fs, io, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use collector::{Collector, Config};
+use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{net::TcpListener, runtime, sync::oneshot, time};
 use web::{Node, Snapshots, server, server::Limits};
 
 use crate::{
-    kernel,
     notify::{self, notify},
     options::Options,
-    privilege,
     signals::Signals,
 };
 
@@ -23,8 +22,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs until a signal stops it.
 pub(crate) fn run(options: Options) -> anyhow::Result<()> {
-    kernel::check()?;
-    privilege::check()?;
+    kernel::supported(&Roots::default())?;
+    Capabilities::of_this_process()?.may_probe()?;
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .enable_all()

@@ -8,15 +8,18 @@ use std::{
 
 use abi::{Layout, LostReason};
 use model::DriverInfo;
+use sys::{
+    Roots,
+    btf::Btf,
+    driver::{self, Module},
+    families::{Families, Family, KernelNumbers, va_space_file_type},
+};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{strays::Strays, unread};
 use crate::{
-    btf::Btf,
-    families::{Families, Family, KernelNumbers, va_space_file_type},
-    preconditions::{self, Module, Refusal},
+    preconditions::Refusal,
     probes::{Figures, ITERATED, Probes, counts_capacity},
-    roots::Roots,
 };
 
 /// A VA space may take long to be destroyed, but hardly longer than this.
@@ -67,7 +70,7 @@ impl Attached {
             let btf = Btf::parse(&file)?;
             (KernelNumbers::from_btf(&btf, procfs::page_size())?, btf.only_function(ITERATED))
         };
-        let device = preconditions::uvm_device(roots);
+        let device = driver::uvm_device(roots);
         let layout = Layout {
             uvm_device: device.unwrap_or_default(),
             va_space_file_type: va_space_file_type(&version),
@@ -103,7 +106,7 @@ impl Attached {
             adoption: Adoption { types, unknown: 0, again: now, wait: ADOPT_AGAIN_MIN },
         };
         // Looked for after attaching: whoever opens the driver from now on is seen by the probes.
-        if preconditions::in_use(roots) {
+        if driver::in_use(roots) {
             attached.adopt(now);
         }
         attached.read_figures();

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
+use sys::fake::{Machine, small_kernel};
+
 use super::*;
-use crate::{Collector, btf::tests::small_kernel, roots::fake::Machine};
+use crate::Collector;
 
 fn config(machine: &Machine) -> Config {
     Config { roots: machine.roots.clone(), ..Config::default() }

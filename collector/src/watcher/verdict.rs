@@ -1,8 +1,9 @@
 //! Whether what the probes see looks as this driver's events should.
 
 use abi::{LostReason, Probe, SelfTest};
+use sys::families::Family;
 
-use crate::{families::Family, preconditions::Refusal, probes::Figures};
+use crate::{preconditions::Refusal, probes::Figures};
 
 /// While so few events were seen, one that contradicts the layout is enough: a wrong layout shows at once.
 const STRICT_EVENTS: u64 = 100_000;
@@ -49,7 +50,7 @@ fn times(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::families::Families;
+    use sys::families::Families;
 
     fn figures(events: u64, lost: &[(LostReason, u64)], self_tests: &[u64]) -> Figures {
         let mut figures = Figures { self_tests: self_tests.to_vec(), ..Figures::default() };

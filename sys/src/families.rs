@@ -102,7 +102,7 @@ fn major(version: &str) -> Option<u32> {
 /// How a version of the driver marks a file that stands for a VA space: `UVM_FD_VA_SPACE` of `uvm_fd_type_t`, in the lowest bits of the
 /// file's private data. The bits became three in 575; the value did not change.
 #[must_use]
-pub(crate) fn va_space_file_type(version: &str) -> u32 {
+pub fn va_space_file_type(version: &str) -> u32 {
     match major(version) {
         // Every file of the device stands for a VA space.
         Some(..530) | None => 0,
@@ -149,14 +149,18 @@ impl Family {
     }
 
     /// Whether procfs names GPUs by eight ids each while events use one each.
-    pub(crate) fn procfs_ids_are_eightfold(&self) -> bool {
+    #[must_use]
+    pub fn procfs_ids_are_eightfold(&self) -> bool {
         self.layout.gpu_max == GPU_MAX_TO_545
     }
 }
 
 impl KernelNumbers {
     /// From the kernel's own types, and the size of its pages.
-    pub(crate) fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
+    ///
+    /// # Errors
+    /// Names the first type that is not as expected.
+    pub fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
         Ok(Self {
             rw_semaphore_size: btf.size_of("rw_semaphore")?,
             task_group_leader: btf.offset_of("task_struct", "group_leader")?,
@@ -253,7 +257,7 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::btf::tests::small_kernel;
+    use crate::fake::small_kernel;
 
     fn layout_of(version: &str) -> Layout {
         let file = small_kernel();

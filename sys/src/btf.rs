@@ -7,18 +7,22 @@ use thiserror::Error;
 
 /// Why a size or an offset cannot be told.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(crate) enum BtfError {
+pub enum BtfError {
+    /// The file as a whole cannot be read.
     #[error("not BTF of this machine's byte order, or damaged")]
     Malformed,
+    /// There is no such struct.
     #[error("no struct {0}")]
     NoStruct(&'static str),
+    /// The struct has no such member.
     #[error("no member {1} in struct {0}")]
     NoMember(&'static str, &'static str),
+    /// There is no such function.
     #[error("no function {0}")]
     NoFunction(&'static str),
 }
 
-const MAGIC: u16 = 0xeb9f;
+pub(crate) const MAGIC: u16 = 0xeb9f;
 const KIND_FORWARD: u32 = 7;
 const KIND_FUNCTION: u32 = 12;
 const KIND_STRUCT: u32 = 4;
@@ -27,7 +31,7 @@ const KIND_UNION: u32 = 5;
 const NESTING_MAX: u32 = 8;
 
 /// The types of one kernel.
-pub(crate) struct Btf<'a> {
+pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
     /// Where each type begins in `types`; ids count from 1.
@@ -46,7 +50,11 @@ struct Header {
 }
 
 impl<'a> Btf<'a> {
-    pub(crate) fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
+    /// Reads a file of BTF.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
         let sections = || {
             if u16::from_ne_bytes(*file.first_chunk()?) != MAGIC {
                 return None;
@@ -70,19 +78,28 @@ impl<'a> Btf<'a> {
     }
 
     /// Size of a struct in bytes.
-    pub(crate) fn size_of(&self, name: &'static str) -> Result<u32, BtfError> {
+    ///
+    /// # Errors
+    /// If there is no such struct.
+    pub fn size_of(&self, name: &'static str) -> Result<u32, BtfError> {
         self.find(name).map(|(_, header)| header.size).ok_or(BtfError::NoStruct(name))
     }
 
     /// Offset of a struct's member in bytes, members of anonymous structs inside it included.
-    pub(crate) fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
+    ///
+    /// # Errors
+    /// If there is no such struct or member.
+    pub fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
         let (begin, header) = self.find(name).ok_or(BtfError::NoStruct(name))?;
         self.member(begin, header, member, NESTING_MAX).ok_or(BtfError::NoMember(name, member))
     }
 
     /// The same types with all but one function replaced by declarations without a name, for a library that wants to look up that function's
     /// id itself, and would take 36 MB for all of them.
-    pub(crate) fn only_function(&self, name: &'static str) -> Result<Vec<u8>, BtfError> {
+    ///
+    /// # Errors
+    /// If there is no such function.
+    pub fn only_function(&self, name: &'static str) -> Result<Vec<u8>, BtfError> {
         let is_wanted = |header: Header| header.kind == KIND_FUNCTION && self.is_named(header.name, name);
         let before = self
             .begins
@@ -170,69 +187,9 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// A kernel with `rw_semaphore` of 40 bytes, `task_struct` with an anonymous struct around two of its members, and plain structs.
-    pub(crate) fn small_kernel() -> Vec<u8> {
-        let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\
-            tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0";
-        let name = |text: &str| {
-            let with_end = [text.as_bytes(), b"\0"].concat();
-            let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
-            u32::try_from(at).unwrap()
-        };
-        let mut types: Vec<u32> = Vec::new();
-        // 1: int
-        types.extend([name("int"), 1 << 24, 4, 0x0100_0020]);
-        // 2: struct rw_semaphore { int count; } of 40 bytes
-        types.extend([name("rw_semaphore"), 4 << 24 | 1, 40, name("count"), 1, 0]);
-        // 3: the anonymous struct, with bit fields: start_boottime at 24
-        types.extend([0, 1 << 31 | 4 << 24 | 2, 32, name("flags"), 1, 1 << 24 | 3, name("start_boottime"), 1, 24 * 8]);
-        // 4: struct task_struct { int flags; struct { ... }; int group_leader; }
-        types.extend([
-            name("task_struct"),
-            4 << 24 | 6,
-            88,
-            name("flags"),
-            1,
-            0,
-            0,
-            3,
-            16 * 8,
-            name("group_leader"),
-            1,
-            48 * 8,
-            name("tgid"),
-            1,
-            56 * 8,
-            name("comm"),
-            1,
-            60 * 8,
-            name("real_cred"),
-            1,
-            80 * 8,
-        ]);
-        for (structure, members) in
-            [("cred", &["uid"][..]), ("file", &["f_inode", "private_data"]), ("inode", &["i_rdev", "i_mode"])]
-        {
-            let count = u32::try_from(members.len()).unwrap();
-            types.extend([name(structure), 4 << 24 | count, 8 * count]);
-            for (member, at) in members.iter().zip(0..) {
-                types.extend([name(member), 1, at * 8 * 8]);
-            }
-        }
-        let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
-        let mut file = MAGIC.to_ne_bytes().to_vec();
-        file.extend([1, 0]);
-        for word in [24, 0, length(&types), length(&types), length(strings)] {
-            file.extend(word.to_ne_bytes());
-        }
-        file.extend(types);
-        file.extend(strings);
-        file
-    }
+    use crate::fake::small_kernel;
 
     #[test]
     fn a_struct_has_its_size_and_its_members_their_offsets() {

@@ -1,0 +1,102 @@
+//! The loaded nvidia-uvm.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use crate::roots::{Roots, line};
+
+/// The driver's module, as it is loaded now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Where it says so.
+    pub version: Option<String>,
+    /// Tells one loading of the module from the next.
+    pub instance: u64,
+}
+
+/// The driver, if it is loaded and ready.
+#[must_use]
+pub fn module(roots: &Roots) -> Option<Module> {
+    let folder = roots.sys.join("module/nvidia_uvm");
+    // Sysfs numbers its folders afresh each time.
+    let instance = fs::metadata(&folder).ok()?.ino();
+    // `coming` while its start-up code runs, `going` while it is removed.
+    if line(&folder.join("initstate")).is_some_and(|state| state != "live") {
+        return None;
+    }
+    // nvidia-uvm has a version of its own since 525; nvidia, without which it does not load, has always had one.
+    let version = line(&folder.join("version")).or_else(|| line(&roots.sys.join("module/nvidia/version")));
+    Some(Module { version, instance })
+}
+
+/// The device /dev/nvidia-uvm as the kernel writes it, if the driver has one.
+#[must_use]
+pub fn uvm_device(roots: &Roots) -> Option<u32> {
+    const MINOR_BITS: u32 = 20;
+    let devices = fs::read_to_string(roots.proc.join("devices")).ok()?;
+    let characters = devices.split("Block devices:").next()?;
+    let major = characters.lines().find_map(|line| {
+        let (major, name) = line.trim_start().split_once(' ')?;
+        (name.trim() == "nvidia-uvm").then_some(major)
+    })?;
+    // Minor 0; 1 is /dev/nvidia-uvm-tools.
+    Some(major.parse::<u32>().ok()? << MINOR_BITS)
+}
+
+/// Whether anyone may have the driver open: each open file holds the module. Unless it says that nobody does, somebody may.
+#[must_use]
+pub fn in_use(roots: &Roots) -> bool {
+    line(&roots.sys.join("module/nvidia_uvm/refcnt")).is_none_or(|holders| holders != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Machine;
+
+    fn ready() -> Machine {
+        Machine::new()
+            .with("sys/module/nvidia_uvm/version", "550.163.01\n")
+            .with("sys/module/nvidia_uvm/initstate", "live\n")
+    }
+
+    #[test]
+    fn the_device_is_the_character_device_of_that_name() {
+        let machine = Machine::new().with(
+            "proc/devices",
+            "Character devices:\n  1 mem\n195 nvidia\n511 nvidia-uvm\n\nBlock devices:\n  7 nvidia-uvm\n",
+        );
+        assert_eq!(uvm_device(&machine.roots), Some(511 << 20));
+        machine.write("proc/devices", "Character devices:\n  1 mem\n\nBlock devices:\n  7 nvidia-uvm\n");
+        assert_eq!(uvm_device(&machine.roots), None);
+    }
+
+    #[test]
+    fn a_driver_is_in_use_unless_it_says_otherwise() {
+        let machine = ready();
+        assert!(in_use(&machine.roots));
+        machine.write("sys/module/nvidia_uvm/refcnt", "0\n");
+        assert!(!in_use(&machine.roots));
+        machine.write("sys/module/nvidia_uvm/refcnt", "2\n");
+        assert!(in_use(&machine.roots));
+    }
+
+    #[test]
+    fn a_driver_that_is_loaded_again_is_another_instance() {
+        let machine = ready();
+        let first = module(&machine.roots).unwrap();
+        assert_eq!(module(&machine.roots).unwrap(), first);
+        // The old folder stays open, so that its number is not given again: sysfs does not reuse them either.
+        let _held = fs::File::open(machine.roots.sys.join("module/nvidia_uvm")).unwrap();
+        machine.remove("sys/module/nvidia_uvm");
+        machine.write("sys/module/nvidia_uvm/version", "550.163.01\n");
+        assert_ne!(module(&machine.roots).unwrap().instance, first.instance);
+    }
+
+    #[test]
+    fn a_driver_without_a_version_of_its_own_has_that_of_nvidia() {
+        let machine = Machine::new()
+            .with("sys/module/nvidia_uvm/initstate", "live")
+            .with("sys/module/nvidia/version", "515.105.01\n");
+        assert_eq!(module(&machine.roots).unwrap().version.as_deref(), Some("515.105.01"));
+    }
+}

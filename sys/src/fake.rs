@@ -1,0 +1,114 @@
+//! A machine made of files.
+#![expect(clippy::missing_panics_doc, clippy::new_without_default, clippy::unwrap_used, reason = "only tests use it")]
+
+use std::{fs, path::Path};
+
+use crate::{btf::MAGIC, roots::Roots};
+
+/// A machine with next to nothing, gone when dropped.
+pub struct Machine {
+    dir: tempfile::TempDir,
+    /// Where it is.
+    pub roots: Roots,
+}
+
+impl Machine {
+    /// One that has a first process and nothing else.
+    #[must_use]
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        // Every machine has a first process.
+        fs::create_dir_all(roots.proc.join("1")).unwrap();
+        fs::create_dir(&roots.sys).unwrap();
+        Self { dir, roots }
+    }
+
+    /// With a file, such as `sys/module/nvidia_uvm/version`.
+    #[must_use]
+    pub fn with(self, path: &str, text: impl AsRef<[u8]>) -> Self {
+        self.write(path, text);
+        self
+    }
+
+    /// Writes a file.
+    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Makes a symbolic link.
+    pub fn link(&self, path: &str, target: &str) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, path).unwrap();
+    }
+
+    /// Removes a folder and all that is in it.
+    pub fn remove(&self, path: impl AsRef<Path>) {
+        fs::remove_dir_all(self.dir.path().join(path)).unwrap();
+    }
+}
+
+/// A kernel with `rw_semaphore` of 40 bytes, `task_struct` with an anonymous struct around two of its members, and plain structs.
+#[must_use]
+pub fn small_kernel() -> Vec<u8> {
+    let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\
+        tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0";
+    let name = |text: &str| {
+        let with_end = [text.as_bytes(), b"\0"].concat();
+        let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
+        u32::try_from(at).unwrap()
+    };
+    let mut types: Vec<u32> = Vec::new();
+    // 1: int
+    types.extend([name("int"), 1 << 24, 4, 0x0100_0020]);
+    // 2: struct rw_semaphore { int count; } of 40 bytes
+    types.extend([name("rw_semaphore"), 4 << 24 | 1, 40, name("count"), 1, 0]);
+    // 3: the anonymous struct, with bit fields: start_boottime at 24
+    types.extend([0, 1 << 31 | 4 << 24 | 2, 32, name("flags"), 1, 1 << 24 | 3, name("start_boottime"), 1, 24 * 8]);
+    // 4: struct task_struct { int flags; struct { ... }; int group_leader; }
+    types.extend([
+        name("task_struct"),
+        4 << 24 | 6,
+        88,
+        name("flags"),
+        1,
+        0,
+        0,
+        3,
+        16 * 8,
+        name("group_leader"),
+        1,
+        48 * 8,
+        name("tgid"),
+        1,
+        56 * 8,
+        name("comm"),
+        1,
+        60 * 8,
+        name("real_cred"),
+        1,
+        80 * 8,
+    ]);
+    for (structure, members) in
+        [("cred", &["uid"][..]), ("file", &["f_inode", "private_data"]), ("inode", &["i_rdev", "i_mode"])]
+    {
+        let count = u32::try_from(members.len()).unwrap();
+        types.extend([name(structure), 4 << 24 | count, 8 * count]);
+        for (member, at) in members.iter().zip(0..) {
+            types.extend([name(member), 1, at * 8 * 8]);
+        }
+    }
+    let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+    let mut file = MAGIC.to_ne_bytes().to_vec();
+    file.extend([1, 0]);
+    for word in [24, 0, length(&types), length(&types), length(strings)] {
+        file.extend(word.to_ne_bytes());
+    }
+    file.extend(types);
+    file.extend(strings);
+    file
+}

@@ -1,0 +1,102 @@
+//! Which kernels uvmd runs on.
+
+use std::{fmt, fs, io};
+
+use thiserror::Error;
+
+use crate::roots::Roots;
+
+const RELEASE: &str = "sys/kernel/osrelease";
+
+/// The first in which all that the probes use is there and right: ring buffers and `CAP_BPF` came with 5.8, and per-CPU values that are not
+/// left over from a removed entry with 5.10. Distributions that carry newer probes in an older kernel (RHEL 8) are not supported.
+const OLDEST: Version = Version { major: 5, minor: 10 };
+
+/// Why uvmd does not run on this kernel.
+#[derive(Debug, Error)]
+pub enum KernelError {
+    /// Its version cannot be read.
+    #[error("cannot read the kernel's version from /proc/{RELEASE}: {0}")]
+    Unreadable(#[source] io::Error),
+    /// What is there is no version.
+    #[error("/proc/{RELEASE} names no version of Linux: {0:?}")]
+    NoVersion(String),
+    /// It lacks what the probes need.
+    #[error("this kernel is too old: it is Linux {0}, and uvmd needs {OLDEST} or later")]
+    TooOld(String),
+}
+
+/// A kernel's version, as far as it says what the kernel can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+impl Version {
+    fn of_release(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        Some(Self { major: numbers.next()?.ok()?, minor: numbers.next()?.ok()? })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The release of this node's kernel, such as `6.12.107+deb13-amd64`, if uvmd runs on it.
+///
+/// # Errors
+/// If it is too old, or does not tell its version.
+pub fn supported(roots: &Roots) -> Result<String, KernelError> {
+    let release = fs::read_to_string(roots.proc.join(RELEASE)).map_err(KernelError::Unreadable)?;
+    check(release.trim()).map(|()| release.trim().to_owned())
+}
+
+fn check(release: &str) -> Result<(), KernelError> {
+    let version = Version::of_release(release).ok_or_else(|| KernelError::NoVersion(release.to_owned()))?;
+    if version >= OLDEST { Ok(()) } else { Err(KernelError::TooOld(release.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Machine;
+
+    #[test]
+    fn kernels_from_5_10_on_are_accepted() {
+        for release in
+            ["5.10.0", "5.10.0-28-amd64", "5.15.0-91-generic", "6.1-rc1", "6.6.87.2-microsoft-standard-WSL2", "7.0"]
+        {
+            let machine = Machine::new().with("proc/sys/kernel/osrelease", format!("{release}\n"));
+            assert_eq!(supported(&machine.roots).unwrap(), release);
+        }
+    }
+
+    #[test]
+    fn an_older_kernel_is_refused_by_name() {
+        assert_eq!(
+            check("5.4.0-150-generic").unwrap_err().to_string(),
+            "this kernel is too old: it is Linux 5.4.0-150-generic, and uvmd needs 5.10 or later"
+        );
+        for release in ["5.7.19", "4.18.0-553.el8_10.x86_64", "3.10.0-1160.el7.x86_64"] {
+            assert!(check(release).is_err(), "{release}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_version_is_an_error_and_not_a_guess() {
+        for release in ["", "linux", "5", "5.x"] {
+            assert!(check(release).unwrap_err().to_string().contains("names no version"), "{release}");
+        }
+        let error = supported(&Machine::new().roots).unwrap_err().to_string();
+        assert!(error.contains("/proc/sys/kernel/osrelease"), "{error}");
+    }
+
+    #[test]
+    fn the_readme_asks_for_the_same() {
+        assert!(include_str!("../../README.md").contains(&format!("Linux {OLDEST} or later")));
+    }
+}

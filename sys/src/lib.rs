@@ -1,0 +1,21 @@
+//! Everything that is read raw from the system: what this node's kernel and driver are, and what they lack.
+//!
+//! * [`roots`]: where /proc and /sys are; everything below them is read through it, so that tests can show other machines
+//! * [`preconditions`]: what this node lacks to be watched
+//! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
+//! * [`driver`]: the loaded nvidia-uvm
+//! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
+//!
+//! The service and the command line both use it, so that they say the same. Unsafe code is denied but for the sites that expect it.
+
+pub mod btf;
+pub mod capabilities;
+pub mod driver;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+pub mod families;
+pub mod kernel;
+pub mod preconditions;
+pub mod roots;
+
+pub use roots::Roots;

@@ -1,0 +1,95 @@
+//! What this machine lacks to be watched.
+
+use thiserror::Error;
+
+use crate::{
+    driver::Module,
+    roots::{Roots, line},
+};
+
+/// Something without which nothing can be counted, and that may come. Each reads as one sentence that says what to do.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Missing {
+    /// Probes on functions of the kernel and its modules.
+    #[error("this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS")]
+    Kprobes,
+    /// The kernel's description of its own structures.
+    #[error(
+        "this kernel does not show its types in /sys/kernel/btf/vmlinux: boot one built with CONFIG_DEBUG_INFO_BTF"
+    )]
+    KernelTypes,
+    /// A kernel that lets probes read its memory.
+    #[error(
+        "this kernel is locked down to confidentiality, which forbids probes to read its memory: boot it with lockdown=integrity, or none"
+    )]
+    Unlocked,
+    /// nvidia-uvm.
+    #[error("the driver nvidia-uvm is not loaded: run `modprobe nvidia-uvm`, or start a CUDA program, which loads it")]
+    Driver,
+}
+
+/// What is missing on this machine; empty where probes can be attached.
+#[must_use]
+pub fn missing(roots: &Roots, module: Option<&Module>) -> Vec<Missing> {
+    let has = |path: &str| roots.sys.join(path).exists();
+    let locked =
+        line(&roots.sys.join("kernel/security/lockdown")).is_some_and(|modes| modes.contains("[confidentiality]"));
+    [
+        (!has("bus/event_source/devices/kprobe"), Missing::Kprobes),
+        (!has("kernel/btf/vmlinux"), Missing::KernelTypes),
+        (locked, Missing::Unlocked),
+        (module.is_none(), Missing::Driver),
+    ]
+    .into_iter()
+    .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{driver::module, fake::Machine};
+
+    fn ready() -> Machine {
+        Machine::new()
+            .with("sys/bus/event_source/devices/kprobe/type", "6\n")
+            .with("sys/kernel/btf/vmlinux", "")
+            .with("sys/kernel/security/lockdown", "[none] integrity confidentiality\n")
+            .with("sys/module/nvidia_uvm/version", "550.163.01\n")
+            .with("sys/module/nvidia_uvm/initstate", "live\n")
+    }
+
+    fn missing_on(machine: &Machine) -> Vec<Missing> {
+        missing(&machine.roots, module(&machine.roots).as_ref())
+    }
+
+    #[test]
+    fn nothing_is_missing_on_a_machine_with_the_driver() {
+        let machine = ready();
+        assert_eq!(missing_on(&machine), []);
+        assert_eq!(module(&machine.roots).unwrap().version.as_deref(), Some("550.163.01"));
+    }
+
+    #[test]
+    fn everything_that_is_missing_is_named_at_once() {
+        assert_eq!(missing_on(&Machine::new()), [Missing::Kprobes, Missing::KernelTypes, Missing::Driver]);
+    }
+
+    #[test]
+    fn confidentiality_is_the_only_lockdown_that_forbids_reading() {
+        let machine = ready();
+        machine.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+        assert_eq!(missing_on(&machine), []);
+        machine.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+        assert_eq!(missing_on(&machine), [Missing::Unlocked]);
+    }
+
+    #[test]
+    fn a_driver_that_is_coming_or_going_is_not_there() {
+        let machine = ready();
+        for state in ["coming", "going"] {
+            machine.write("sys/module/nvidia_uvm/initstate", state);
+            assert_eq!(missing_on(&machine), [Missing::Driver], "{state}");
+        }
+    }
+}
