@@ -11,7 +11,7 @@ use std::{
 
 use abi::{CountKey, Kind, Tally};
 use gpu_ids::GpuIds;
-use model::{Access, Cause, Counters, GpuKey, Process, ProcessId};
+use model::{Access, Blocks, Cause, Counters, GpuKey, Process, ProcessId};
 
 use crate::{
     gpus::Links,
@@ -236,7 +236,19 @@ impl Ledger {
                 let Entry { identity, ended, .. } = self.processes.get(&id)?;
                 let Identity { name, uid, cgroup, started } = identity.clone();
                 let Counts { host, gpus } = counts;
-                Some(Process { id, started, name, uid, user: user(uid), cgroup, ended: *ended, host, gpus })
+                Some(Process {
+                    id,
+                    started,
+                    name,
+                    uid,
+                    user: user(uid),
+                    cgroup,
+                    ended: *ended,
+                    host,
+                    gpus,
+                    managed_bytes: None,
+                    blocks: Blocks::default(),
+                })
             })
             .collect();
         (processes, totals)

@@ -28,6 +28,34 @@ pub struct Counts {
     pub bytes_dtod: u64,
     /// Bytes pushed out of GPU memory because it was needed.
     pub evicted_bytes: u64,
+    /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
+    pub populated_bytes: u64,
+    /// Pieces of memory, of at most 2 MiB, pushed out of GPU memory because it was needed.
+    pub evictions: u64,
+    /// The same, by whom the memory was needed for; of anybody's, its own among them.
+    pub evictions_caused: u64,
+    /// Bytes copied out in `evictions_caused`.
+    pub evicted_bytes_caused: u64,
+    /// Fault batches that held faults of it.
+    pub batches: u64,
+    /// Its fault entries in each of those batches.
+    pub batch_entries: Distribution,
+    /// Nanoseconds that each of those batches took, from its first fault entry to its replay.
+    pub batch_service_ns: Distribution,
+    /// Times that the GPU was told to try again after such a batch.
+    pub replays: u64,
+    /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
+    pub thrashing_pages: u64,
+    /// Times that the driver held a processor back from a thrashing page.
+    pub throttles: u64,
+    /// How long, together.
+    pub throttled_ns: u64,
+    /// Mappings to memory that stays on another processor.
+    pub remote_mappings: u64,
+    /// Bytes so mapped; what is mapped again counts again.
+    pub remote_mapped_bytes: u64,
+    /// Calls of the application about its memory: prefetches and advice.
+    pub api_calls: u64,
     /// Events that belong here and could not be counted.
     pub dropped_events: u64,
     /// `fault_entries` by access type.
@@ -38,6 +66,74 @@ pub struct Counts {
     pub cpu_faults_by_access: BTreeMap<String, u64>,
     /// Bytes by direction (`htod`, `dtoh`, `dtod`), then by cause.
     pub bytes_by_cause: BTreeMap<String, BTreeMap<String, u64>>,
+    /// `remote_mappings` by cause.
+    pub remote_mappings_by_cause: BTreeMap<String, u64>,
+    /// `remote_mapped_bytes` by cause.
+    pub remote_mapped_bytes_by_cause: BTreeMap<String, u64>,
+    /// `api_calls` by kind.
+    pub api_calls_by_kind: BTreeMap<String, u64>,
+    /// Bytes in the ranges that those calls named, by kind.
+    pub api_bytes_by_kind: BTreeMap<String, u64>,
+}
+
+/// How a quantity was distributed: quantiles to one significant digit, count and sum exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// How many values.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// Half of the values are at most this.
+    pub p50: u64,
+    /// Nine of ten values are.
+    pub p90: u64,
+    /// 99 of 100 values are.
+    pub p99: u64,
+    /// All values are.
+    pub max: u64,
+}
+
+/// Body of `GET /api/v1/processes/{pid}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessDetail {
+    /// As in the listing.
+    #[serde(flatten)]
+    pub process: Process,
+    /// The busiest blocks of its memory, busiest first.
+    pub blocks: Vec<Block>,
+    /// How many blocks are known.
+    pub blocks_known: u64,
+    /// Block records left out because too many came at once; if not 0, the blocks' counts are lower bounds.
+    pub block_records_sampled_out: u64,
+    /// Block records for which there was no room; likewise.
+    pub block_records_dropped: u64,
+}
+
+/// One VA block of 2 MiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Its first address, in hexadecimal, with `0x`.
+    pub address: String,
+    /// UUID of the GPU that last faulted on it, received it or lost it.
+    pub gpu_uuid: Option<String>,
+    /// GPU fault entries.
+    pub fault_entries: u64,
+    /// CPU faults.
+    pub cpu_faults: u64,
+    /// Bytes copied from host to GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from GPU to host.
+    pub bytes_dtoh: u64,
+    /// Bytes copied from one GPU to another.
+    pub bytes_dtod: u64,
+    /// Bytes that became resident at a GPU with nothing to copy.
+    pub populated_bytes: u64,
+    /// Bytes pushed out because memory was needed.
+    pub evicted_bytes: u64,
+    /// Times that it or a part of it was pushed out.
+    pub evictions: u64,
+    /// When the last of this happened.
+    pub last_seen: String,
 }
 
 /// One process.
@@ -61,6 +157,8 @@ pub struct Process {
     pub state: String,
     /// When it ended.
     pub ended: Option<String>,
+    /// Bytes of managed memory it has mapped; null if that could not be read.
+    pub managed_bytes: Option<u64>,
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
     pub counts: Counts,

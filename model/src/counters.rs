@@ -2,6 +2,8 @@
 
 use std::ops::{AddAssign, Index, IndexMut};
 
+use crate::Distribution;
+
 /// How memory was accessed when a fault was raised. The driver's `uvm_fault_access_type_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
@@ -96,6 +98,92 @@ impl Cause {
     }
 }
 
+/// Why a processor was given a mapping to memory that stays on another. The driver's `UvmEventMapRemoteCause`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RemoteCause {
+    /// The memory has to stay where it is for coherence.
+    Coherence,
+    /// The driver pinned a page that went back and forth.
+    Thrashing,
+    /// The application's advice.
+    Policy,
+    /// There was no room at the faulting processor.
+    OutOfMemory,
+    /// The memory was evicted from the processor, which keeps a mapping.
+    Eviction,
+    /// A cause this version does not know.
+    Other,
+}
+
+impl RemoteCause {
+    /// Every cause.
+    pub const ALL: [Self; 6] =
+        [Self::Coherence, Self::Thrashing, Self::Policy, Self::OutOfMemory, Self::Eviction, Self::Other];
+
+    /// The name in labels and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Coherence => "coherence",
+            Self::Thrashing => "thrashing",
+            Self::Policy => "policy",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Eviction => "eviction",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What a program asks of the driver about its managed memory, by the driver's calls: `cudaMemPrefetchAsync` and `cudaMemAdvise` end in these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ApiCall {
+    /// `UVM_MIGRATE`: a prefetch to a GPU or to the host.
+    Prefetch,
+    /// `UVM_SET_PREFERRED_LOCATION`.
+    SetPreferredLocation,
+    /// `UVM_UNSET_PREFERRED_LOCATION`.
+    UnsetPreferredLocation,
+    /// `UVM_SET_ACCESSED_BY`.
+    SetAccessedBy,
+    /// `UVM_UNSET_ACCESSED_BY`.
+    UnsetAccessedBy,
+    /// `UVM_ENABLE_READ_DUPLICATION`.
+    EnableReadDuplication,
+    /// `UVM_DISABLE_READ_DUPLICATION`.
+    DisableReadDuplication,
+    /// `UVM_DISCARD`, from 580 on.
+    Discard,
+}
+
+impl ApiCall {
+    /// Every call.
+    pub const ALL: [Self; 8] = [
+        Self::Prefetch,
+        Self::SetPreferredLocation,
+        Self::UnsetPreferredLocation,
+        Self::SetAccessedBy,
+        Self::UnsetAccessedBy,
+        Self::EnableReadDuplication,
+        Self::DisableReadDuplication,
+        Self::Discard,
+    ];
+
+    /// The name in labels and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefetch => "prefetch",
+            Self::SetPreferredLocation => "set_preferred_location",
+            Self::UnsetPreferredLocation => "unset_preferred_location",
+            Self::SetAccessedBy => "set_accessed_by",
+            Self::UnsetAccessedBy => "unset_accessed_by",
+            Self::EnableReadDuplication => "enable_read_duplication",
+            Self::DisableReadDuplication => "disable_read_duplication",
+            Self::Discard => "discard",
+        }
+    }
+}
+
 /// One `u64` per variant of a small enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerVariant<const N: usize>([u64; N]);
@@ -142,9 +230,11 @@ macro_rules! index_by {
 }
 index_by!(Access, 5);
 index_by!(Cause, 6);
+index_by!(RemoteCause, 6);
+index_by!(ApiCall, 8);
 
 /// What was counted for one process on one GPU, or for any sum of those. All counts only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// GPU fault entries: one for each page and batch, after the driver merged equal faults.
     pub fault_entries: PerVariant<5>,
@@ -160,8 +250,56 @@ pub struct Counters {
     pub bytes_dtoh: PerVariant<6>,
     /// Bytes received from another GPU, by cause.
     pub bytes_dtod: PerVariant<6>,
+    /// Bytes that became resident at the GPU with nothing to copy: first touches, and pages that were there already as duplicates.
+    pub populated_bytes: u64,
+    /// Pieces of memory, of at most 2 MiB, that were pushed out of the GPU because memory was needed; with nothing to copy too.
+    pub evictions: u64,
+    /// The same, by whom the memory was needed for: pieces of anybody's, its own among them.
+    pub evictions_caused: u64,
+    /// Bytes copied out in those that it caused.
+    pub evicted_bytes_caused: u64,
+    /// Fault batches that held faults of it, with their size and service time.
+    pub batches: Batches,
+    /// Times that the GPU was told to try its faulting accesses again after such a batch.
+    pub replays: u64,
+    /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
+    pub thrashing_pages: u64,
+    /// Times that the driver held a processor back from a thrashing page.
+    pub throttles: u64,
+    /// How long, together, where the end was seen.
+    pub throttled_ns: u64,
+    /// Mappings to memory that stays on another processor, by cause.
+    pub remote_mappings: PerVariant<6>,
+    /// Bytes so mapped, by cause; what is mapped again counts again.
+    pub remote_mapped_bytes: PerVariant<6>,
+    /// The application's own calls, by kind. Tools that act on its behalf are not in here.
+    pub api_calls: PerVariant<8>,
+    /// Bytes in the ranges that those calls named.
+    pub api_bytes: PerVariant<8>,
     /// Events known to belong here that could not be counted.
     pub dropped_events: u64,
+}
+
+/// The fault batches of a process on a GPU, or of any sum of those. The driver serves GPU faults in batches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batches {
+    /// Fault entries in each batch; of a process: its own.
+    pub entries: Distribution,
+    /// Nanoseconds from the batch's first fault entry seen to its replay. The other processes' faults in it took part of them.
+    pub service_ns: Distribution,
+}
+
+impl Batches {
+    /// None.
+    pub const ZERO: Self = Self { entries: Distribution::EMPTY, service_ns: Distribution::EMPTY };
+}
+
+impl AddAssign<&Self> for Batches {
+    fn add_assign(&mut self, other: &Self) {
+        let Self { entries, service_ns } = other;
+        self.entries += entries;
+        self.service_ns += service_ns;
+    }
 }
 
 impl Counters {
@@ -174,6 +312,19 @@ impl Counters {
         bytes_htod: PerVariant([0; 6]),
         bytes_dtoh: PerVariant([0; 6]),
         bytes_dtod: PerVariant([0; 6]),
+        populated_bytes: 0,
+        evictions: 0,
+        evictions_caused: 0,
+        evicted_bytes_caused: 0,
+        batches: Batches::ZERO,
+        replays: 0,
+        thrashing_pages: 0,
+        throttles: 0,
+        throttled_ns: 0,
+        remote_mappings: PerVariant([0; 6]),
+        remote_mapped_bytes: PerVariant([0; 6]),
+        api_calls: PerVariant([0; 8]),
+        api_bytes: PerVariant([0; 8]),
         dropped_events: 0,
     };
 
@@ -211,16 +362,46 @@ impl AddAssign<&Self> for Counters {
             bytes_htod,
             bytes_dtoh,
             bytes_dtod,
+            populated_bytes,
+            evictions,
+            evictions_caused,
+            evicted_bytes_caused,
+            batches,
+            replays,
+            thrashing_pages,
+            throttles,
+            throttled_ns,
+            remote_mappings,
+            remote_mapped_bytes,
+            api_calls,
+            api_bytes,
             dropped_events,
         } = other;
         self.fault_entries += fault_entries;
         self.fault_instances += fault_instances;
-        self.cpu_read_faults = self.cpu_read_faults.saturating_add(*cpu_read_faults);
-        self.cpu_write_faults = self.cpu_write_faults.saturating_add(*cpu_write_faults);
         self.bytes_htod += bytes_htod;
         self.bytes_dtoh += bytes_dtoh;
         self.bytes_dtod += bytes_dtod;
-        self.dropped_events = self.dropped_events.saturating_add(*dropped_events);
+        self.batches += batches;
+        self.remote_mappings += remote_mappings;
+        self.remote_mapped_bytes += remote_mapped_bytes;
+        self.api_calls += api_calls;
+        self.api_bytes += api_bytes;
+        for (mine, theirs) in [
+            (&mut self.cpu_read_faults, cpu_read_faults),
+            (&mut self.cpu_write_faults, cpu_write_faults),
+            (&mut self.populated_bytes, populated_bytes),
+            (&mut self.evictions, evictions),
+            (&mut self.evictions_caused, evictions_caused),
+            (&mut self.evicted_bytes_caused, evicted_bytes_caused),
+            (&mut self.replays, replays),
+            (&mut self.thrashing_pages, thrashing_pages),
+            (&mut self.throttles, throttles),
+            (&mut self.throttled_ns, throttled_ns),
+            (&mut self.dropped_events, dropped_events),
+        ] {
+            *mine = mine.saturating_add(*theirs);
+        }
     }
 }
 
@@ -252,7 +433,7 @@ mod tests {
         let mut one = Counters { cpu_read_faults: 1, cpu_write_faults: 2, dropped_events: 3, ..Counters::default() };
         one.fault_entries[Access::Write] = 5;
         one.bytes_dtod[Cause::Api] = 7;
-        let sum: Counters = [one, one].iter().sum();
+        let sum: Counters = [one.clone(), one].iter().sum();
         assert_eq!(sum.fault_entries[Access::Write], 10);
         assert_eq!(sum.fault_entries.total(), 10);
         assert_eq!((sum.cpu_faults(), sum.dropped_events, sum.bytes_dtod.total()), (6, 6, 14));

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::Counters;
+use crate::{Blocks, Counters};
 
 /// A GPU's UUID, without the driver's prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,6 +98,10 @@ pub struct Process {
     pub host: Counters,
     /// What was counted on each GPU.
     pub gpus: BTreeMap<GpuKey, Counters>,
+    /// Bytes of managed memory mapped, as /proc said last; `None` if it could not be read.
+    pub managed_bytes: Option<u64>,
+    /// Where it happened.
+    pub blocks: Blocks,
 }
 
 impl Process {

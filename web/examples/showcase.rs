@@ -9,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Access, Cause, Counters, DriverInfo, DropReason, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot,
-    SourceState, SourceStatus,
+    Access, Blocks, Cause, Counters, DriverInfo, DropReason, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId,
+    Snapshot, SourceState, SourceStatus,
 };
 use web::{Node, Snapshots, server};
 
@@ -65,6 +65,8 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
             ended: ended.map(|_| now),
             host,
             gpus: BTreeMap::from([(key(gpu), counters)]),
+            managed_bytes: Some(u64::from(at + 1) << 33),
+            blocks: Blocks::default(),
         });
     }
     for id in 1..=2 {

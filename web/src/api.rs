@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
-use model::api::{Processes, Status};
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::StatusCode,
+};
+use model::api::{ProcessDetail, Processes, Status};
 use serde::Deserialize;
 
 use crate::{
     Node, convert,
-    problem::{NoParameters, Parameters},
+    problem::{NoParameters, Parameters, Problem},
     source::Fresh,
 };
 
@@ -44,4 +48,21 @@ pub(crate) async fn processes(
         Some(ProcessState::Ended) => process.ended.is_some(),
     };
     Json(convert::processes(&snapshot, wanted))
+}
+
+/// Blocks shown of a process.
+const BLOCKS_MAX: usize = 64;
+
+/// One process. Pids are reused: the living one, else the one that ended last.
+pub(crate) async fn process(
+    _: Parameters<NoParameters>,
+    Path(pid): Path<u32>,
+    Fresh(snapshot): Fresh,
+) -> Result<Json<ProcessDetail>, Problem> {
+    let named = snapshot.processes.iter().filter(|process| process.id.pid == pid);
+    let latest = named.max_by_key(|process| (process.ended.is_none(), process.ended, process.id.start_ticks));
+    let process = latest.ok_or_else(|| {
+        Problem::new(StatusCode::NOT_FOUND, format!("no process {pid} has used managed memory since uvmd counts"))
+    })?;
+    Ok(Json(convert::detail(&snapshot, process, BLOCKS_MAX)))
 }

@@ -2,7 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
-use model::{Access, Cause, Counters, Direction, Snapshot, SourceState, api, counters::PerVariant};
+use model::{
+    Access, ApiCall, Cause, Counters, Direction, Distribution, RemoteCause, Snapshot, SourceState, api,
+    counters::PerVariant,
+};
 
 use crate::{
     Node,
@@ -54,6 +57,18 @@ fn busyness(counters: &Counters) -> u64 {
     counters.fault_entries.total().saturating_add(counters.cpu_faults()).saturating_add(bytes / PAGE_BYTES)
 }
 
+/// Everything about one process, with the `blocks_max` busiest blocks of its memory.
+pub(crate) fn detail(snapshot: &Snapshot, each: &model::Process, blocks_max: usize) -> api::ProcessDetail {
+    let model::Blocks { busiest, known, sampled_out_records, dropped_records } = &each.blocks;
+    api::ProcessDetail {
+        process: process(snapshot, each, &each.total()),
+        blocks: busiest.iter().take(blocks_max).map(block).collect(),
+        blocks_known: *known,
+        block_records_sampled_out: *sampled_out_records,
+        block_records_dropped: *dropped_records,
+    }
+}
+
 fn process(snapshot: &Snapshot, process: &model::Process, total: &Counters) -> api::Process {
     api::Process {
         pid: process.id.pid,
@@ -65,6 +80,7 @@ fn process(snapshot: &Snapshot, process: &model::Process, total: &Counters) -> a
         cgroup: process.cgroup.as_ref().map(|path| path.to_string_lossy().into_owned()),
         state: if process.ended.is_some() { "ended" } else { "running" }.to_owned(),
         ended: process.ended.map(time),
+        managed_bytes: process.managed_bytes,
         counts: counts(total),
         gpus: gpus::shown(&process.gpus)
             .iter()
@@ -81,6 +97,9 @@ fn counts(counters: &Counters) -> api::Counts {
     let by_access =
         |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
     let by_cause = |bytes: &PerVariant<6>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
+    let by_remote_cause =
+        |counts: &PerVariant<6>| RemoteCause::ALL.map(|cause| (cause.name().to_owned(), counts[cause])).into();
+    let by_call = |counts: &PerVariant<8>| ApiCall::ALL.map(|call| (call.name().to_owned(), counts[call])).into();
     api::Counts {
         fault_entries: counters.fault_entries.total(),
         fault_instances: counters.fault_instances.total(),
@@ -89,6 +108,20 @@ fn counts(counters: &Counters) -> api::Counts {
         bytes_dtoh: counters.bytes_dtoh.total(),
         bytes_dtod: counters.bytes_dtod.total(),
         evicted_bytes: counters.evicted_bytes(),
+        populated_bytes: counters.populated_bytes,
+        evictions: counters.evictions,
+        evictions_caused: counters.evictions_caused,
+        evicted_bytes_caused: counters.evicted_bytes_caused,
+        batches: counters.batches.entries.count(),
+        batch_entries: distribution(&counters.batches.entries),
+        batch_service_ns: distribution(&counters.batches.service_ns),
+        replays: counters.replays,
+        thrashing_pages: counters.thrashing_pages,
+        throttles: counters.throttles,
+        throttled_ns: counters.throttled_ns,
+        remote_mappings: counters.remote_mappings.total(),
+        remote_mapped_bytes: counters.remote_mapped_bytes.total(),
+        api_calls: counters.api_calls.total(),
         dropped_events: counters.dropped_events,
         fault_entries_by_access: by_access(&counters.fault_entries),
         fault_instances_by_access: by_access(&counters.fault_instances),
@@ -99,6 +132,37 @@ fn counts(counters: &Counters) -> api::Counts {
         bytes_by_cause: Direction::ALL
             .map(|direction| (direction.name().to_owned(), by_cause(counters.bytes(direction))))
             .into(),
+        remote_mappings_by_cause: by_remote_cause(&counters.remote_mappings),
+        remote_mapped_bytes_by_cause: by_remote_cause(&counters.remote_mapped_bytes),
+        api_calls_by_kind: by_call(&counters.api_calls),
+        api_bytes_by_kind: by_call(&counters.api_bytes),
+    }
+}
+
+fn distribution(of: &Distribution) -> api::Distribution {
+    api::Distribution {
+        count: of.count(),
+        sum: of.sum(),
+        p50: of.quantile(0.5),
+        p90: of.quantile(0.9),
+        p99: of.quantile(0.99),
+        max: of.quantile(1.0),
+    }
+}
+
+fn block(block: &model::Block) -> api::Block {
+    api::Block {
+        address: format!("{:#x}", block.address),
+        gpu_uuid: block.gpu.and_then(gpus::uuid),
+        fault_entries: block.fault_entries,
+        cpu_faults: block.cpu_faults,
+        bytes_htod: block.bytes_htod,
+        bytes_dtoh: block.bytes_dtoh,
+        bytes_dtod: block.bytes_dtod,
+        populated_bytes: block.populated_bytes,
+        evicted_bytes: block.evicted_bytes,
+        evictions: block.evictions,
+        last_seen: time(block.last_seen),
     }
 }
 

@@ -3,6 +3,7 @@
 //! * `GET /` -- a page that shows the node live, and its parts under `/page/`
 //! * `GET /api/v1/status` -- the source, its probes, the GPUs, events dropped, and sums over everything
 //! * `GET /api/v1/processes` -- what each process did; `?state=running` or `?state=ended` narrows it
+//! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory
 //! * `GET /metrics` -- Prometheus text format
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
@@ -63,6 +64,7 @@ pub fn router(node: Node, listen: SocketAddr, snapshots: Snapshots) -> Router {
         .merge(page::routes())
         .route("/api/v1/status", get(api::status))
         .route("/api/v1/processes", get(api::processes))
+        .route("/api/v1/processes/{pid}", get(api::process))
         .route("/metrics", get(metrics::scrape))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))

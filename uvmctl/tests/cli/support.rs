@@ -11,8 +11,8 @@ use std::{
 };
 
 use model::{
-    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
-    SourceStatus,
+    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot,
+    SourceState, SourceStatus,
 };
 use web::{
     Node, Snapshots,
@@ -116,7 +116,7 @@ pub(crate) fn busy() -> Snapshot {
     counters.bytes_htod[Cause::Fault] = 12_897_485;
     counters.bytes_dtoh[Cause::Eviction] = 5 << 30;
     snapshot.processes = vec![
-        process(41_207, "python train.py", None, counters),
+        process(41_207, "python train.py", None, counters.clone()),
         process(512, "idle", None, Counters::default()),
         process(9, "nbody", Some(at(200)), Counters::default()),
     ];
@@ -135,5 +135,7 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, counters:
         ended,
         host: Counters { cpu_read_faults: 7, ..Counters::default() },
         gpus: BTreeMap::from([(GPU, counters)]),
+        managed_bytes: Some(64 << 20),
+        blocks: Blocks::default(),
     }
 }

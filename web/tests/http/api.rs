@@ -113,7 +113,7 @@ async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_co
 #[tokio::test]
 async fn what_is_pending_is_shown_with_what_is_not_known_and_in_the_sums() {
     let mut snapshot = busy();
-    let light = snapshot.gpu_totals[&GpuKey::Unknown(2)];
+    let light = snapshot.gpu_totals[&GpuKey::Unknown(2)].clone();
     snapshot.gpu_totals.insert(GpuKey::Pending(2), light);
     let answer = get(&router(snapshot), "/api/v1/status").await;
     let status: Status = serde_json::from_str(&answer.text).unwrap();

@@ -52,7 +52,7 @@ async fn every_series_of_a_gpu_is_there_from_its_first_sight() {
 #[tokio::test]
 async fn what_was_counted_on_gpus_that_are_not_known_is_in_one_series() {
     let mut snapshot = busy();
-    let two = snapshot.gpu_totals[&GpuKey::Unknown(2)];
+    let two = snapshot.gpu_totals[&GpuKey::Unknown(2)].clone();
     snapshot.gpu_totals.insert(GpuKey::Unknown(3), two);
     let samples = scrape(snapshot).await;
     assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{UNKNOWN},access="read"}}"#)], "20");

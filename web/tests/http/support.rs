@@ -12,8 +12,8 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use model::{
-    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState,
-    SourceStatus,
+    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot,
+    SourceState, SourceStatus,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -123,14 +123,18 @@ pub(crate) fn busy() -> Snapshot {
     heavy.bytes_dtoh[Cause::Fault] = 4096;
     let host = Counters { cpu_read_faults: 3, cpu_write_faults: 4, ..Counters::default() };
     snapshot.processes = vec![
-        process(30, "gone", Some(at(50)), BTreeMap::from([(known, heavy)])),
-        process(10, "light", None, BTreeMap::from([(known, light)])),
-        Process { host, ..process(20, "heavy", None, BTreeMap::from([(known, heavy), (unknown, light)])) },
+        process(30, "gone", Some(at(50)), BTreeMap::from([(known, heavy.clone())])),
+        process(10, "light", None, BTreeMap::from([(known, light.clone())])),
+        Process {
+            host: host.clone(),
+            ..process(20, "heavy", None, BTreeMap::from([(known, heavy.clone()), (unknown, light.clone())]))
+        },
     ];
 
-    let mut forgotten = heavy;
+    let mut forgotten = heavy.clone();
     forgotten.fault_entries[Access::AtomicWeak] = 7;
-    snapshot.gpu_totals = BTreeMap::from([(known, [heavy, light, heavy, forgotten].iter().sum()), (unknown, light)]);
+    snapshot.gpu_totals =
+        BTreeMap::from([(known, [heavy.clone(), light.clone(), heavy, forgotten].iter().sum()), (unknown, light)]);
     snapshot.host_totals = host;
     snapshot
 }
@@ -146,5 +150,7 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTr
         ended,
         host: Counters::default(),
         gpus,
+        managed_bytes: Some(64 << 20),
+        blocks: Blocks::default(),
     }
 }
