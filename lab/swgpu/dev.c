@@ -169,10 +169,27 @@ static struct user_channel *find_channel(struct client *client, u32 handle)
     return channel;
 }
 
+static long ioctl_channel_counters(struct client *client, void __user *argument)
+{
+    struct swgpu_channel_counters counters;
+    struct user_channel *channel;
+
+    if (copy_from_user(&counters, argument, sizeof(counters)))
+        return -EFAULT;
+    channel = find_channel(client, counters.channel);
+    if (!channel)
+        return -ENOENT;
+    mutex_lock(&channel->gpu->lock);
+    counters.access = channel->counters;
+    mutex_unlock(&channel->gpu->lock);
+    counters.reserved = 0;
+    return copy_to_user(argument, &counters, sizeof(counters)) ? -EFAULT : 0;
+}
+
 static bool request_is_valid(const struct swgpu_run *request)
 {
     return request->type <= SWGPU_ATOMIC_ADD && request->window && request->count <= SWGPU_RUN_MAX &&
-           !request->reserved;
+           request->access_millibytes <= SWGPU_ACCESS_MILLIBYTES_MAX && !request->reserved;
 }
 
 static bool accesses_are_valid(const struct swgpu *gpu, const struct program *program)
@@ -195,6 +212,7 @@ static long run(struct user_channel *channel, struct swgpu_run *request)
         .type = (enum access_type)request->type,
         .count = request->count,
         .window = min3(request->window, request->count, (u32)SWGPU_WINDOW_MAX),
+        .access_millibytes = request->access_millibytes,
     };
     long status = -ENOMEM;
 
@@ -256,6 +274,13 @@ static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long a
         return ioctl_run(file->private_data, user);
     case SWGPU_IOC_COUNTERS:
         return ioctl_counters(user);
+    case SWGPU_IOC_CHANNEL_COUNTERS:
+        return ioctl_channel_counters(file->private_data, user);
+    case SWGPU_IOC_ALLOC:
+    case SWGPU_IOC_FREE:
+    case SWGPU_IOC_LEDGER:
+    case SWGPU_IOC_LOG:
+        return -EOPNOTSUPP;
     default:
         return -ENOTTY;
     }

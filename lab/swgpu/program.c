@@ -121,14 +121,29 @@ static bool older_waits(const struct program *program, u64 va, u32 older_count)
     return false;
 }
 
-static void perform(struct swgpu *gpu, enum access_type type, struct swgpu_access *access,
+static void count_access(struct swgpu_access_counters *counters, enum access_type type, enum aperture aperture,
+                         u64 millibytes)
+{
+    counters->accesses++;
+    if (aperture == APERTURE_VIDMEM || aperture == APERTURE_SPARSE)
+        return;
+    counters->remote_accesses++;
+    if (type != ACCESS_WRITE)
+        *(aperture == APERTURE_PEER ? &counters->remote_from_peer_millibytes : &counters->remote_htod_millibytes) +=
+            millibytes;
+    if (type != ACCESS_READ)
+        *(aperture == APERTURE_PEER ? &counters->remote_to_peer_millibytes : &counters->remote_dtoh_millibytes) +=
+            millibytes;
+}
+
+static void perform(struct user_channel *channel, enum access_type type, struct swgpu_access *access,
                     const struct mmu_target *target)
 {
+    u64 millibytes = channel->running->access_millibytes;
     u64 *memory = target->memory;
 
-    gpu->counters.accesses++;
-    if (target->aperture != APERTURE_VIDMEM && target->aperture != APERTURE_SPARSE)
-        gpu->counters.remote_accesses++;
+    count_access(&channel->counters, type, target->aperture, millibytes);
+    count_access(&channel->gpu->counters.access, type, target->aperture, millibytes);
 
     switch (type) {
     case ACCESS_READ:
@@ -159,7 +174,7 @@ static bool attempt(struct user_channel *channel, u32 index, u32 older_count)
     }
     if (older_waits(program, access->va, older_count))
         return false;
-    perform(channel->gpu, program->type, access, &target);
+    perform(channel, program->type, access, &target);
     program->done++;
     return true;
 }

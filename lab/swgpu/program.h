@@ -32,6 +32,7 @@ struct user_channel {
     u32 handle;
     enum user_channel_state state;
     struct program *running;
+    struct swgpu_access_counters counters;
 };
 
 /* Accesses in the order of issue. Those that faulted wait, at most `window` of them, until a replay; later ones go on
@@ -41,6 +42,7 @@ struct program {
     enum access_type type;
     u32 count;
     u32 window;
+    u64 access_millibytes;
     u32 next; /* the first that was not issued */
     u32 done;
     u32 *waiting; /* indices of the waiting ones, in order */

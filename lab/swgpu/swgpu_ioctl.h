@@ -28,10 +28,13 @@ struct swgpu_info {
     __u64 memory_bytes;
     __u8 uuid[16];
     char arch[16]; /* "hopper" */
+    __u32
+        peer_mask; /* by index: the GPUs whose memory it reaches directly, over NVLink; to others by way of the host */
+    __u32 reserved;
 };
 
 /* A GPU address space and one channel in it. The handles go into UVM_REGISTER_GPU_VASPACE and UVM_REGISTER_CHANNEL,
- * with this file as rmCtrlFd. */
+ * with this file as rmCtrlFd. What runs on the channel is put down to the process that asks for it here. */
 struct swgpu_space {
     __u32 gpu;      /* in */
     __u32 client;   /* out: hClient */
@@ -50,18 +53,35 @@ struct swgpu_space {
  * - ENOENT, EBUSY, EINVAL: no such channel, another kernel runs on it, a bad field or address.
  */
 struct swgpu_run {
-    __u32 channel;  /* in */
-    __u32 type;     /* in: SWGPU_READ, ... */
-    __u32 window;   /* in: at least 1; more than SWGPU_WINDOW_MAX means that many */
-    __u32 count;    /* in: at most SWGPU_RUN_MAX */
-    __u64 accesses; /* in: address of struct swgpu_access[count], read and written */
-    __u32 done;     /* out */
-    __u32 reserved; /* in: 0 */
+    __u32 channel;           /* in */
+    __u32 type;              /* in: SWGPU_READ, ... */
+    __u32 window;            /* in: at least 1; more than SWGPU_WINDOW_MAX means that many */
+    __u32 count;             /* in: at most SWGPU_RUN_MAX */
+    __u64 accesses;          /* in: address of struct swgpu_access[count], read and written */
+    __u64 access_millibytes; /* in: thousandths of a byte that each access stands for on the bus if its page is not in
+                                the GPU's own memory; at most SWGPU_ACCESS_MILLIBYTES_MAX */
+    __u32 done;              /* out */
+    __u32 reserved;          /* in: 0 */
 };
 #define SWGPU_RUN_MAX (1u << 20)
 #define SWGPU_WINDOW_MAX 4096u
+#define SWGPU_ACCESS_MILLIBYTES_MAX (1ull << 32)
 
-/* What the hardware itself saw, since the module was loaded. */
+/* Accesses that were done, and what those to memory other than the GPU's own moved over the bus: as many thousandths of
+ * a byte as their run says, so that the channels' figures add up to the GPU's. An atomic moves them both ways. */
+struct swgpu_access_counters {
+    __u64 accesses;
+    __u64 remote_accesses;             /* of those, accesses to memory that is not the GPU's own */
+    __u64 remote_htod_millibytes;      /* read from host memory */
+    __u64 remote_dtoh_millibytes;      /* written to host memory */
+    __u64 remote_from_peer_millibytes; /* read from another GPU's memory */
+    __u64 remote_to_peer_millibytes;   /* written to another GPU's memory */
+};
+
+/* What the hardware itself saw, since the module was loaded.
+ *
+ * Copies are those of whole pages, page-aligned, by the memories they are between. Each is counted once, at the GPU
+ * whose copy engine made it. */
 struct swgpu_counters {
     __u32 gpu; /* in */
     __u32 reserved;
@@ -69,20 +89,108 @@ struct swgpu_counters {
     __u64 fault_overflows; /* not written because the buffer was full; the access raises it again after the replay */
     __u64 replays;         /* asked for by the driver, those without a waiting access too */
     __u64 cancels;
-    __u64 copied_htod_bytes; /* page-aligned copies of whole pages, by the apertures of their ends */
-    __u64 copied_dtoh_bytes;
-    __u64 copied_dtod_bytes;
-    __u64 copied_other_bytes; /* all else that copy engines write: page tables, memsets, semaphores */
-    __u64 accesses;           /* done */
-    __u64 remote_accesses;    /* of those, accesses to memory that is not the GPU's own */
-    __u64 unknown_methods;    /* pushbuffer methods the model does not know: a non-zero value invalidates the run */
-    __u64 errors;             /* channel errors (RC), bad addresses in copies, broken packets: likewise */
-    __u64 free_bytes;         /* memory that nobody has */
+    __u64 copied_htod_bytes;      /* from the host's memory to its own */
+    __u64 copied_dtoh_bytes;      /* from its own memory to the host's */
+    __u64 copied_dtod_bytes;      /* from its own memory to its own */
+    __u64 copied_from_peer_bytes; /* from another GPU's memory to its own */
+    __u64 copied_to_peer_bytes;   /* from its own memory to another GPU's */
+    __u64 copied_other_bytes;     /* all else that copy engines write: page tables, memsets, semaphores */
+    struct swgpu_access_counters access;
+    __u64 unknown_methods; /* pushbuffer methods the model does not know: a non-zero value invalidates the run */
+    __u64 errors;          /* channel errors (RC), bad addresses in copies, broken packets: likewise */
+    __u64 free_bytes;      /* memory that nobody has */
+};
+
+/* The accesses of one channel of this file. */
+struct swgpu_channel_counters {
+    __u32 channel; /* in */
+    __u32 reserved;
+    struct swgpu_access_counters access; /* out */
+};
+
+/* Memory of a GPU that is not managed, as cudaMalloc takes it: whole frames of 2 MiB, pinned. Where no frame is free
+ * the driver has to evict managed memory. Freed with the file at the latest.
+ *
+ * - ENOMEM: there are not so many frames, and the driver has no more to give.
+ */
+struct swgpu_alloc {
+    __u32 gpu;    /* in */
+    __u32 handle; /* out: for SWGPU_IOC_FREE */
+    __u64 bytes;  /* in: rounded up to frames */
+};
+
+struct swgpu_free {
+    __u32 handle; /* in. ENOENT: this file has no such allocation */
+    __u32 reserved;
+};
+
+/* The frame ledger: who got whose frame, since the module was loaded. A frame changes hands when pages of it have been
+ * copied out to memory elsewhere and then somebody else, or the same process for other addresses, takes it.
+ * README.md says what this rule can and cannot know. */
+#define SWGPU_TAKER_SPACE 0      /* a process's address space maps it */
+#define SWGPU_TAKER_DRIVER 1     /* the driver puts page tables there; taker_pid is 0 */
+#define SWGPU_TAKER_ALLOCATION 2 /* SWGPU_IOC_ALLOC takes it */
+
+struct swgpu_ledger_row {
+    __u32 victim_pid; /* 0: not known */
+    __u32 taker_pid;
+    __u32 taker; /* SWGPU_TAKER_SPACE, ... */
+    __u32 reserved;
+    __u64 frames;           /* times that a frame, or a part of one, changed hands between the two */
+    __u64 copied_out_bytes; /* of the victim's pages, before that */
+};
+
+struct swgpu_ledger {
+    __u32 gpu;        /* in */
+    __u32 capacity;   /* in: rows there is room for, at most SWGPU_LEDGER_ROWS_MAX */
+    __u64 rows;       /* in: address of struct swgpu_ledger_row[capacity], written */
+    __u32 count;      /* out: rows written */
+    __u32 left_out;   /* out: rows there was no room for */
+    __u64 lost_bytes; /* out: copied out, but in no row: the ledger holds SWGPU_LEDGER_ROWS_MAX pairs */
+};
+#define SWGPU_LEDGER_ROWS_MAX 1024u
+
+/* The log of a GPU: accesses page by page, copies of whole pages, and the mappings that say which page is where. On
+ * from this call until the file is closed, one per file; read() gives whole records, oldest first, and 0 bytes while
+ * there are none. It never waits. */
+struct swgpu_log {
+    __u32 gpu;     /* in */
+    __u32 channel; /* in: log the accesses of this one (of any file) alone; 0 for all. Copies and mappings always are */
+    __u32 capacity; /* in: records that it keeps until they are read, 1 to SWGPU_LOG_CAPACITY_MAX */
+    __u32 reserved; /* in: 0 */
+};
+#define SWGPU_LOG_CAPACITY_MAX (1u << 20)
+
+#define SWGPU_LOG_ACCESS 0 /* consecutive equal ones are one record */
+#define SWGPU_LOG_COPY 1   /* one record for each page; the address is that of the page in this GPU's memory */
+#define SWGPU_LOG_MAP 2    /* a page-table entry that makes a page of this GPU's memory valid */
+#define SWGPU_LOG_LOST 3   /* `weight` records are missing here: nobody read in time */
+
+#define SWGPU_LOCAL 0 /* this GPU's memory */
+#define SWGPU_HOST 1
+#define SWGPU_PEER 2  /* another GPU's memory */
+#define SWGPU_OTHER 3 /* none: a sparse page */
+
+struct swgpu_log_record {
+    __u64 sequence; /* of the first event that the record stands for; one order for all GPUs */
+    __u64 weight;   /* accesses, bytes of a copy or of a mapped page, lost records */
+    __u64 va;       /* of the page; in a copy, where it was last mapped (with pid 0: nowhere) */
+    __u64 physical; /* of the page in the memory it is in; in a copy or a mapping, in this GPU's memory */
+    __u32 pid;      /* of the channel or the address space */
+    __u8 event;     /* SWGPU_LOG_* */
+    __u8 type;      /* access: SWGPU_READ, ... */
+    __u8 from;      /* access: where the page is; copy: from where. SWGPU_LOCAL, ... */
+    __u8 to;        /* copy: to where */
 };
 
 #define SWGPU_IOC_INFO _IOWR('G', 1, struct swgpu_info)
 #define SWGPU_IOC_SPACE _IOWR('G', 2, struct swgpu_space)
 #define SWGPU_IOC_RUN _IOWR('G', 3, struct swgpu_run)
 #define SWGPU_IOC_COUNTERS _IOWR('G', 4, struct swgpu_counters)
+#define SWGPU_IOC_CHANNEL_COUNTERS _IOWR('G', 5, struct swgpu_channel_counters)
+#define SWGPU_IOC_ALLOC _IOWR('G', 6, struct swgpu_alloc)
+#define SWGPU_IOC_FREE _IOWR('G', 7, struct swgpu_free)
+#define SWGPU_IOC_LEDGER _IOWR('G', 8, struct swgpu_ledger)
+#define SWGPU_IOC_LOG _IOWR('G', 9, struct swgpu_log)
 
 #endif

@@ -34,6 +34,8 @@ struct Info {
     memory_bytes: u64,
     uuid: Uuid,
     arch: [u8; 16],
+    peer_mask: u32,
+    reserved: u32,
 }
 
 #[repr(C)]
@@ -52,8 +54,34 @@ struct Run {
     window: u32,
     count: u32,
     accesses: u64,
+    access_millibytes: u64,
     done: u32,
     reserved: u32,
+}
+
+/// What accesses of the GPU moved over the bus; `swgpu_ioctl.h` says what each is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct AccessCounters {
+    pub(crate) accesses: u64,
+    pub(crate) remote_accesses: u64,
+    pub(crate) remote_htod_millibytes: u64,
+    pub(crate) remote_dtoh_millibytes: u64,
+    pub(crate) remote_from_peer_millibytes: u64,
+    pub(crate) remote_to_peer_millibytes: u64,
+}
+
+impl AccessCounters {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            accesses: self.accesses - before.accesses,
+            remote_accesses: self.remote_accesses - before.remote_accesses,
+            remote_htod_millibytes: self.remote_htod_millibytes - before.remote_htod_millibytes,
+            remote_dtoh_millibytes: self.remote_dtoh_millibytes - before.remote_dtoh_millibytes,
+            remote_from_peer_millibytes: self.remote_from_peer_millibytes - before.remote_from_peer_millibytes,
+            remote_to_peer_millibytes: self.remote_to_peer_millibytes - before.remote_to_peer_millibytes,
+        }
+    }
 }
 
 /// What the hardware saw since its module was loaded; `swgpu_ioctl.h` says what each is.
@@ -71,9 +99,11 @@ pub(crate) struct HardwareCounters {
     pub(crate) copied_htod_bytes: u64,
     pub(crate) copied_dtoh_bytes: u64,
     pub(crate) copied_dtod_bytes: u64,
+    pub(crate) copied_from_peer_bytes: u64,
+    pub(crate) copied_to_peer_bytes: u64,
     pub(crate) copied_other_bytes: u64,
-    pub(crate) accesses: u64,
-    pub(crate) remote_accesses: u64,
+    #[serde(flatten)]
+    pub(crate) access: AccessCounters,
     pub(crate) unknown_methods: u64,
     pub(crate) errors: u64,
     #[serde(skip)]
@@ -94,9 +124,10 @@ impl HardwareCounters {
             copied_htod_bytes: self.copied_htod_bytes - before.copied_htod_bytes,
             copied_dtoh_bytes: self.copied_dtoh_bytes - before.copied_dtoh_bytes,
             copied_dtod_bytes: self.copied_dtod_bytes - before.copied_dtod_bytes,
+            copied_from_peer_bytes: self.copied_from_peer_bytes - before.copied_from_peer_bytes,
+            copied_to_peer_bytes: self.copied_to_peer_bytes - before.copied_to_peer_bytes,
             copied_other_bytes: self.copied_other_bytes - before.copied_other_bytes,
-            accesses: self.accesses - before.accesses,
-            remote_accesses: self.remote_accesses - before.remote_accesses,
+            access: self.access.since(&before.access),
             unknown_methods,
             errors,
             free_bytes,
@@ -115,10 +146,10 @@ macro_rules! swgpu_requests {
     )*};
 }
 swgpu_requests! {
-    Info, 1, "SWGPU_IOC_INFO", 48;
+    Info, 1, "SWGPU_IOC_INFO", 56;
     RawSpace, 2, "SWGPU_IOC_SPACE", 16;
-    Run, 3, "SWGPU_IOC_RUN", 32;
-    HardwareCounters, 4, "SWGPU_IOC_COUNTERS", 112;
+    Run, 3, "SWGPU_IOC_RUN", 40;
+    HardwareCounters, 4, "SWGPU_IOC_COUNTERS", 160;
 }
 
 /// Accesses of one request at most; a longer kernel is cut, which only drains the window between two parts.
@@ -190,7 +221,7 @@ impl Space {
             };
             let accesses = part.as_mut_ptr().expose_provenance() as u64;
             let channel = self.space.channel;
-            let mut run = Run { channel, kind, window, count, accesses, done: 0, reserved: 0 };
+            let mut run = Run { channel, kind, window, count, accesses, access_millibytes: 0, done: 0, reserved: 0 };
             match ask(&self.file, &mut run) {
                 Ok(()) if run.done == count => {}
                 Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),
