@@ -12,7 +12,7 @@ use std::{
 
 use abi::{LifecycleKind, LostReason};
 use aya::maps::MapError;
-use model::{DriverInfo, Snapshot, SourceState, SourceStatus};
+use model::{DriverInfo, RecordFigures, Snapshot, SourceState, SourceStatus};
 use sys::{
     driver::{self, Module},
     families::{Families, TableError},
@@ -332,7 +332,15 @@ impl Watcher {
         let warnings = warnings.into_iter().flatten().collect();
         Snapshot {
             taken: SystemTime::now(),
-            source: SourceStatus { backend: "ebpf", state, warnings, driver, probes, dropped_events },
+            source: SourceStatus {
+                backend: "ebpf",
+                state,
+                warnings,
+                driver,
+                probes,
+                dropped_events,
+                block_records: RecordFigures::default(),
+            },
             gpus: self.gpus.with(totals.gpus.keys().copied()),
             processes,
             gpu_totals: totals.gpus,

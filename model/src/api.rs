@@ -44,6 +44,8 @@ pub struct Counts {
     pub batch_service_ns: Distribution,
     /// Times that the GPU was told to try again after such a batch.
     pub replays: u64,
+    /// Nanoseconds of each run of the driver's fault handler. Only in a GPU's totals.
+    pub handler_ns: Distribution,
     /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
     pub thrashing_pages: u64,
     /// Times that the driver held a processor back from a thrashing page.
@@ -74,6 +76,10 @@ pub struct Counts {
     pub api_calls_by_kind: BTreeMap<String, u64>,
     /// Bytes in the ranges that those calls named, by kind.
     pub api_bytes_by_kind: BTreeMap<String, u64>,
+    /// The same calls by other processes, such as uvmd itself, by kind.
+    pub tool_calls_by_kind: BTreeMap<String, u64>,
+    /// Bytes in the ranges that those calls named, by kind.
+    pub tool_bytes_by_kind: BTreeMap<String, u64>,
 }
 
 /// How a quantity was distributed: quantiles to one significant digit, count and sum exact.
@@ -103,6 +109,8 @@ pub struct ProcessDetail {
     pub blocks: Vec<Block>,
     /// How many blocks are known.
     pub blocks_known: u64,
+    /// How many were forgotten to make room.
+    pub blocks_forgotten: u64,
     /// Block records left out because too many came at once; if not 0, the blocks' counts are lower bounds.
     pub block_records_sampled_out: u64,
     /// Block records for which there was no room; likewise.
@@ -201,12 +209,18 @@ pub struct Status {
     pub layout: Option<String>,
     /// GPUs seen.
     pub gpus: Vec<Gpu>,
-    /// Probes attached.
+    /// The probes, those that this driver lacks among them.
     pub probes: Vec<Probe>,
     /// Events that were not counted, over all reasons.
     pub dropped_events: u64,
     /// The same by reason.
     pub dropped_events_by_reason: BTreeMap<String, u64>,
+    /// Records of single blocks that the probes wrote. Their losses make blocks' counts lower bounds, and nothing else.
+    pub block_records: u64,
+    /// Block records left out because too many came at once.
+    pub block_records_sampled_out: u64,
+    /// Block records for which there was no room.
+    pub block_records_dropped: u64,
     /// Sums over every process seen since uvmd counts.
     pub total: Counts,
 }
@@ -234,4 +248,6 @@ pub struct Probe {
     pub hits: u64,
     /// Nanoseconds spent in it, where the kernel measures that.
     pub run_time_ns: Option<u64>,
+    /// What is not counted because it could not be attached, and why; null where it is attached.
+    pub missing: Option<String>,
 }

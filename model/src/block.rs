@@ -43,6 +43,8 @@ pub struct Blocks {
     pub busiest: Vec<Block>,
     /// How many are known.
     pub known: u64,
+    /// How many were forgotten to make room, those not seen for longest; one that is seen again begins at 0.
+    pub forgotten: u64,
     /// Records of this process that were left out, as too many came at once; if not 0, the blocks' counts are lower bounds.
     pub sampled_out_records: u64,
     /// Records of this process for which there was no room; lower bounds as well.

@@ -71,8 +71,10 @@ pub enum Cause {
     TreePrefetch,
     /// Memory was needed for something else.
     Eviction,
-    /// The application, or a tool, asked: prefetch, advice, range groups.
+    /// The application asked: prefetch, advice, range groups.
     Api,
+    /// Another process asked in its name: uvmd itself, a profiler.
+    Tool,
     /// The GPU's access counters.
     AccessCounter,
     /// A cause this version does not know.
@@ -81,8 +83,8 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 6] =
-        [Self::Fault, Self::TreePrefetch, Self::Eviction, Self::Api, Self::AccessCounter, Self::Other];
+    pub const ALL: [Self; 7] =
+        [Self::Fault, Self::TreePrefetch, Self::Eviction, Self::Api, Self::Tool, Self::AccessCounter, Self::Other];
 
     /// The name in labels and JSON.
     #[must_use]
@@ -92,6 +94,7 @@ impl Cause {
             Self::TreePrefetch => "tree_prefetch",
             Self::Eviction => "eviction",
             Self::Api => "api",
+            Self::Tool => "tool",
             Self::AccessCounter => "access_counter",
             Self::Other => "other",
         }
@@ -229,7 +232,7 @@ macro_rules! index_by {
     };
 }
 index_by!(Access, 5);
-index_by!(Cause, 6);
+index_by!(Cause, 7);
 index_by!(RemoteCause, 6);
 index_by!(ApiCall, 8);
 
@@ -245,11 +248,11 @@ pub struct Counters {
     /// Write faults of CPUs on managed memory.
     pub cpu_write_faults: u64,
     /// Bytes copied from host to GPU, by cause. First touches copy nothing and are not here.
-    pub bytes_htod: PerVariant<6>,
+    pub bytes_htod: PerVariant<7>,
     /// Bytes copied from GPU to host, by cause.
-    pub bytes_dtoh: PerVariant<6>,
+    pub bytes_dtoh: PerVariant<7>,
     /// Bytes received from another GPU, by cause.
-    pub bytes_dtod: PerVariant<6>,
+    pub bytes_dtod: PerVariant<7>,
     /// Bytes that became resident at the GPU with nothing to copy: first touches, and pages that were there already as duplicates.
     pub populated_bytes: u64,
     /// Pieces of memory, of at most 2 MiB, that were pushed out of the GPU because memory was needed; with nothing to copy too.
@@ -262,6 +265,8 @@ pub struct Counters {
     pub batches: Batches,
     /// Times that the GPU was told to try its faulting accesses again after such a batch.
     pub replays: u64,
+    /// Nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals: it serves whoever faulted.
+    pub handler_ns: Distribution,
     /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
     pub thrashing_pages: u64,
     /// Times that the driver held a processor back from a thrashing page.
@@ -272,15 +277,21 @@ pub struct Counters {
     pub remote_mappings: PerVariant<6>,
     /// Bytes so mapped, by cause; what is mapped again counts again.
     pub remote_mapped_bytes: PerVariant<6>,
-    /// The application's own calls, by kind. Tools that act on its behalf are not in here.
+    /// The application's own calls, by kind; they name ranges, not GPUs, so they are counted with no GPU.
     pub api_calls: PerVariant<8>,
     /// Bytes in the ranges that those calls named.
     pub api_bytes: PerVariant<8>,
+    /// The same calls about this process's memory by other processes: uvmd itself, a profiler.
+    pub tool_calls: PerVariant<8>,
+    /// Bytes in the ranges that those calls named.
+    pub tool_bytes: PerVariant<8>,
     /// Events known to belong here that could not be counted.
     pub dropped_events: u64,
 }
 
 /// The fault batches of a process on a GPU, or of any sum of those. The driver serves GPU faults in batches.
+///
+/// One batch may hold faults of several processes. Each of them counts it; the totals of a GPU count it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batches {
     /// Fault entries in each batch; of a process: its own.
@@ -309,15 +320,16 @@ impl Counters {
         fault_instances: PerVariant([0; 5]),
         cpu_read_faults: 0,
         cpu_write_faults: 0,
-        bytes_htod: PerVariant([0; 6]),
-        bytes_dtoh: PerVariant([0; 6]),
-        bytes_dtod: PerVariant([0; 6]),
+        bytes_htod: PerVariant([0; 7]),
+        bytes_dtoh: PerVariant([0; 7]),
+        bytes_dtod: PerVariant([0; 7]),
         populated_bytes: 0,
         evictions: 0,
         evictions_caused: 0,
         evicted_bytes_caused: 0,
         batches: Batches::ZERO,
         replays: 0,
+        handler_ns: Distribution::EMPTY,
         thrashing_pages: 0,
         throttles: 0,
         throttled_ns: 0,
@@ -325,6 +337,8 @@ impl Counters {
         remote_mapped_bytes: PerVariant([0; 6]),
         api_calls: PerVariant([0; 8]),
         api_bytes: PerVariant([0; 8]),
+        tool_calls: PerVariant([0; 8]),
+        tool_bytes: PerVariant([0; 8]),
         dropped_events: 0,
     };
 
@@ -336,7 +350,7 @@ impl Counters {
 
     /// Bytes in one direction, by cause.
     #[must_use]
-    pub const fn bytes(&self, direction: Direction) -> &PerVariant<6> {
+    pub const fn bytes(&self, direction: Direction) -> &PerVariant<7> {
         match direction {
             Direction::Htod => &self.bytes_htod,
             Direction::Dtoh => &self.bytes_dtoh,
@@ -368,6 +382,7 @@ impl AddAssign<&Self> for Counters {
             evicted_bytes_caused,
             batches,
             replays,
+            handler_ns,
             thrashing_pages,
             throttles,
             throttled_ns,
@@ -375,6 +390,8 @@ impl AddAssign<&Self> for Counters {
             remote_mapped_bytes,
             api_calls,
             api_bytes,
+            tool_calls,
+            tool_bytes,
             dropped_events,
         } = other;
         self.fault_entries += fault_entries;
@@ -383,10 +400,13 @@ impl AddAssign<&Self> for Counters {
         self.bytes_dtoh += bytes_dtoh;
         self.bytes_dtod += bytes_dtod;
         self.batches += batches;
+        self.handler_ns += handler_ns;
         self.remote_mappings += remote_mappings;
         self.remote_mapped_bytes += remote_mapped_bytes;
         self.api_calls += api_calls;
         self.api_bytes += api_bytes;
+        self.tool_calls += tool_calls;
+        self.tool_bytes += tool_bytes;
         for (mine, theirs) in [
             (&mut self.cpu_read_faults, cpu_read_faults),
             (&mut self.cpu_write_faults, cpu_write_faults),

@@ -19,5 +19,6 @@ pub use counters::{Access, ApiCall, Batches, Cause, Counters, Direction, RemoteC
 pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use snapshot::{
-    DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot, SourceState, SourceStatus,
+    DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
+    SourceStatus,
 };

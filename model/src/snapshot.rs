@@ -150,6 +150,19 @@ pub struct ProbeStatus {
     pub hits: u64,
     /// Time spent in it, where the kernel measures that.
     pub run_time: Option<Duration>,
+    /// What is not counted because it could not be attached, and why; `None` where it is attached.
+    pub missing: Option<String>,
+}
+
+/// Records of what happened to single blocks. Nothing else depends on them: counts stay exact whatever becomes of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordFigures {
+    /// Written by the probes.
+    pub written: u64,
+    /// Left out by the probes because too many came at once.
+    pub sampled_out: u64,
+    /// Lost because the ring was full.
+    pub dropped: u64,
 }
 
 /// How a source is doing.
@@ -163,10 +176,12 @@ pub struct SourceStatus {
     pub warnings: Vec<String>,
     /// The driver, once one is there.
     pub driver: Option<DriverInfo>,
-    /// The probes that are attached.
+    /// The probes, those that this driver lacks among them.
     pub probes: Vec<ProbeStatus>,
     /// Events that were not counted, by reason. Every reason is always present, most with 0.
     pub dropped_events: BTreeMap<&'static str, u64>,
+    /// Block records, which are not among them.
+    pub block_records: RecordFigures,
 }
 
 /// Everything known at one moment.

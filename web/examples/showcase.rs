@@ -119,6 +119,7 @@ fn source(state: &str, seconds: f64) -> SourceStatus {
         name: name.to_owned(),
         hits: (rate * seconds) as u64,
         run_time: Some(Duration::from_secs_f64(rate * seconds * 412e-9)),
+        missing: None,
     };
     SourceStatus {
         backend: "ebpf",
@@ -139,5 +140,6 @@ fn source(state: &str, seconds: f64) -> SourceStatus {
             Vec::new()
         },
         dropped_events: DropReason::ALL.map(|reason| (reason.name(), 0)).into(),
+        block_records: model::RecordFigures::default(),
     }
 }

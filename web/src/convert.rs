@@ -38,6 +38,9 @@ pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
             .iter()
             .map(|(reason, count)| ((*reason).to_owned(), *count))
             .collect(),
+        block_records: source.block_records.written,
+        block_records_sampled_out: source.block_records.sampled_out,
+        block_records_dropped: source.block_records.dropped,
         total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum()),
     }
 }
@@ -59,11 +62,12 @@ fn busyness(counters: &Counters) -> u64 {
 
 /// Everything about one process, with the `blocks_max` busiest blocks of its memory.
 pub(crate) fn detail(snapshot: &Snapshot, each: &model::Process, blocks_max: usize) -> api::ProcessDetail {
-    let model::Blocks { busiest, known, sampled_out_records, dropped_records } = &each.blocks;
+    let model::Blocks { busiest, known, forgotten, sampled_out_records, dropped_records } = &each.blocks;
     api::ProcessDetail {
         process: process(snapshot, each, &each.total()),
         blocks: busiest.iter().take(blocks_max).map(block).collect(),
         blocks_known: *known,
+        blocks_forgotten: *forgotten,
         block_records_sampled_out: *sampled_out_records,
         block_records_dropped: *dropped_records,
     }
@@ -96,7 +100,7 @@ fn process(snapshot: &Snapshot, process: &model::Process, total: &Counters) -> a
 fn counts(counters: &Counters) -> api::Counts {
     let by_access =
         |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
-    let by_cause = |bytes: &PerVariant<6>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
+    let by_cause = |bytes: &PerVariant<7>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
     let by_remote_cause =
         |counts: &PerVariant<6>| RemoteCause::ALL.map(|cause| (cause.name().to_owned(), counts[cause])).into();
     let by_call = |counts: &PerVariant<8>| ApiCall::ALL.map(|call| (call.name().to_owned(), counts[call])).into();
@@ -116,6 +120,7 @@ fn counts(counters: &Counters) -> api::Counts {
         batch_entries: distribution(&counters.batches.entries),
         batch_service_ns: distribution(&counters.batches.service_ns),
         replays: counters.replays,
+        handler_ns: distribution(&counters.handler_ns),
         thrashing_pages: counters.thrashing_pages,
         throttles: counters.throttles,
         throttled_ns: counters.throttled_ns,
@@ -136,6 +141,8 @@ fn counts(counters: &Counters) -> api::Counts {
         remote_mapped_bytes_by_cause: by_remote_cause(&counters.remote_mapped_bytes),
         api_calls_by_kind: by_call(&counters.api_calls),
         api_bytes_by_kind: by_call(&counters.api_bytes),
+        tool_calls_by_kind: by_call(&counters.tool_calls),
+        tool_bytes_by_kind: by_call(&counters.tool_bytes),
     }
 }
 
@@ -173,7 +180,7 @@ fn gpu(each: &GpuTotal<'_>) -> api::Gpu {
 
 fn probe(probe: &model::ProbeStatus) -> api::Probe {
     let run_time_ns = probe.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    api::Probe { name: probe.name.clone(), hits: probe.hits, run_time_ns }
+    api::Probe { name: probe.name.clone(), hits: probe.hits, run_time_ns, missing: probe.missing.clone() }
 }
 
 fn time(at: SystemTime) -> String {

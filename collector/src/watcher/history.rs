@@ -50,6 +50,7 @@ impl History {
             hits: earlier.map_or(0, |earlier| earlier.hits)
                 + figures.hits.get(probe as usize).copied().unwrap_or_default(),
             run_time: run_times.into_iter().flatten().reduce(Duration::saturating_add),
+            missing: None,
         }
     }
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use model::{
-    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot,
-    SourceState, SourceStatus,
+    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
+    Snapshot, SourceState, SourceStatus,
 };
 use web::{
     Node, Snapshots,
@@ -84,8 +84,15 @@ pub(crate) fn nothing() -> SocketAddr {
 
 pub(crate) fn snapshot(state: SourceState) -> Snapshot {
     let dropped_events = BTreeMap::from([("map_full", 0)]);
-    let source =
-        SourceStatus { backend: "ebpf", state, warnings: Vec::new(), driver: None, probes: Vec::new(), dropped_events };
+    let source = SourceStatus {
+        backend: "ebpf",
+        state,
+        warnings: Vec::new(),
+        driver: None,
+        probes: Vec::new(),
+        dropped_events,
+        block_records: RecordFigures::default(),
+    };
     Snapshot::empty(at(252), source)
 }
 
@@ -108,6 +115,7 @@ pub(crate) fn busy() -> Snapshot {
         name: "uvm_perf_event_notify".to_owned(),
         hits: 20_000,
         run_time: Some(Duration::from_millis(8)),
+        missing: None,
     }];
     snapshot.gpus.insert(GPU, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()) });
     let mut counters = Counters::default();

@@ -59,7 +59,7 @@ const DIRECTION: Label = Label {
 };
 const CAUSE: Label = Label {
     name: "cause",
-    help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), \
+    help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), `tool` (the same, asked by another process: uvmd itself, a profiler), \
            `access_counter`, `other`.",
 };
 const REASON: Label = Label {

@@ -12,8 +12,8 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use model::{
-    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, Snapshot,
-    SourceState, SourceStatus,
+    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
+    Snapshot, SourceState, SourceStatus,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -75,7 +75,15 @@ fn in_state(state: SourceState) -> Snapshot {
     let dropped_events = BTreeMap::from([("map_full", 0), ("unknown_va_space", 0)]);
     Snapshot::empty(
         at(60),
-        SourceStatus { backend: "ebpf", state, warnings: Vec::new(), driver: None, probes: Vec::new(), dropped_events },
+        SourceStatus {
+            backend: "ebpf",
+            state,
+            warnings: Vec::new(),
+            driver: None,
+            probes: Vec::new(),
+            dropped_events,
+            block_records: RecordFigures::default(),
+        },
     )
 }
 
@@ -103,8 +111,9 @@ pub(crate) fn busy() -> Snapshot {
             name: "uvm_perf_event_notify".to_owned(),
             hits: 1234,
             run_time: Some(Duration::from_millis(1500)),
+            missing: None,
         },
-        ProbeStatus { name: "uvm_va_space_destroy".to_owned(), hits: 2, run_time: None },
+        ProbeStatus { name: "uvm_va_space_destroy".to_owned(), hits: 2, run_time: None, missing: None },
     ];
     snapshot.source.dropped_events.insert("map_full", 5);
     let uuid = GpuUuid([0x9a, 0x31, 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
