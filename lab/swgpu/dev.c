@@ -8,15 +8,10 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "client.h"
 #include "program.h"
 #include "space.h"
 #include "swgpu.h"
-
-struct client {
-    u32 handle;
-    struct mutex lock;       /* covers spaces */
-    struct list_head spaces; /* struct client_space */
-};
 
 struct client_space {
     struct list_head node;
@@ -33,6 +28,7 @@ static int swgpu_open(struct inode *inode, struct file *file)
         return -ENOMEM;
     mutex_init(&client->lock);
     INIT_LIST_HEAD(&client->spaces);
+    INIT_LIST_HEAD(&client->allocations);
     client->handle = handle_create(HANDLE_CLIENT, 0, client);
     if (!client->handle) {
         kfree(client);
@@ -62,14 +58,10 @@ static int swgpu_release(struct inode *inode, struct file *file)
 
     list_for_each_entry_safe(owned, next, &client->spaces, node)
         destroy_space(owned);
+    client_free_all(client);
     handle_destroy(client->handle);
     kfree(client);
     return 0;
-}
-
-static struct swgpu *gpu_at(u32 index)
-{
-    return index < swgpu_gpu_count ? swgpu_gpus[index] : NULL;
 }
 
 static long ioctl_info(void __user *argument)
@@ -79,7 +71,7 @@ static long ioctl_info(void __user *argument)
 
     if (copy_from_user(&info, argument, sizeof(info)))
         return -EFAULT;
-    gpu = gpu_at(info.gpu);
+    gpu = swgpu_at(info.gpu);
     if (!gpu)
         return -ENODEV;
     info = (struct swgpu_info){ .gpu = gpu->index, .gpu_count = swgpu_gpu_count, .memory_bytes = gpu->vidmem_bytes };
@@ -96,7 +88,7 @@ static long ioctl_counters(void __user *argument)
 
     if (get_user(index, &((struct swgpu_counters __user *)argument)->gpu))
         return -EFAULT;
-    gpu = gpu_at(index);
+    gpu = swgpu_at(index);
     if (!gpu)
         return -ENODEV;
     mutex_lock(&gpu->lock);
@@ -138,7 +130,7 @@ static long ioctl_space(struct client *client, void __user *argument)
 
     if (copy_from_user(&request, argument, sizeof(request)))
         return -EFAULT;
-    gpu = gpu_at(request.gpu);
+    gpu = swgpu_at(request.gpu);
     if (!gpu)
         return -ENODEV;
     owned = create_space(client, gpu);
@@ -154,8 +146,7 @@ static long ioctl_space(struct client *client, void __user *argument)
     return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
 }
 
-/* The channel lives as long as the file, which the caller of the ioctl holds. */
-static struct user_channel *find_channel(struct client *client, u32 handle)
+struct user_channel *client_find_channel(struct client *client, u32 handle)
 {
     struct user_channel *channel = NULL;
     struct client_space *owned;
@@ -176,7 +167,7 @@ static long ioctl_channel_counters(struct client *client, void __user *argument)
 
     if (copy_from_user(&counters, argument, sizeof(counters)))
         return -EFAULT;
-    channel = find_channel(client, counters.channel);
+    channel = client_find_channel(client, counters.channel);
     if (!channel)
         return -ENOENT;
     mutex_lock(&channel->gpu->lock);
@@ -186,98 +177,26 @@ static long ioctl_channel_counters(struct client *client, void __user *argument)
     return copy_to_user(argument, &counters, sizeof(counters)) ? -EFAULT : 0;
 }
 
-static bool request_is_valid(const struct swgpu_run *request)
-{
-    return request->type <= SWGPU_ATOMIC_ADD && request->window && request->count <= SWGPU_RUN_MAX &&
-           request->access_millibytes <= SWGPU_ACCESS_MILLIBYTES_MAX && !request->reserved;
-}
-
-static bool accesses_are_valid(const struct swgpu *gpu, const struct program *program)
-{
-    u64 va_end = BIT_ULL(gpu->arch->mmu->va_bits);
-    u32 i;
-
-    for (i = 0; i < program->count; i++) {
-        if (program->accesses[i].va >= va_end || (program->accesses[i].va & 7))
-            return false;
-    }
-    return true;
-}
-
-static long run(struct user_channel *channel, struct swgpu_run *request)
-{
-    void __user *user_accesses = u64_to_user_ptr(request->accesses);
-    u64 bytes = (u64)request->count * sizeof(struct swgpu_access);
-    struct program program = {
-        .type = (enum access_type)request->type,
-        .count = request->count,
-        .window = min3(request->window, request->count, (u32)SWGPU_WINDOW_MAX),
-        .access_millibytes = request->access_millibytes,
-    };
-    long status = -ENOMEM;
-
-    BUILD_BUG_ON(SWGPU_READ != ACCESS_READ || SWGPU_WRITE != ACCESS_WRITE || SWGPU_ATOMIC_ADD != ACCESS_ATOMIC);
-
-    if (!request->count)
-        return 0;
-    program.accesses = kvmalloc(bytes, GFP_KERNEL);
-    program.waiting = kvmalloc_array(program.window, sizeof(*program.waiting), GFP_KERNEL);
-    if (!program.accesses || !program.waiting)
-        goto out;
-    status = -EFAULT;
-    if (copy_from_user(program.accesses, user_accesses, bytes))
-        goto out;
-    status = -EINVAL;
-    if (!accesses_are_valid(channel->gpu, &program))
-        goto out;
-
-    status = program_run(channel, &program);
-    request->done = program.done;
-    if (program.type != ACCESS_WRITE && program.done && copy_to_user(user_accesses, program.accesses, bytes))
-        status = -EFAULT;
-out:
-    kvfree(program.waiting);
-    kvfree(program.accesses);
-    return status;
-}
-
-static long ioctl_run(struct client *client, void __user *argument)
-{
-    struct user_channel *channel;
-    struct swgpu_run request;
-    long status;
-
-    if (copy_from_user(&request, argument, sizeof(request)))
-        return -EFAULT;
-    if (!request_is_valid(&request))
-        return -EINVAL;
-    channel = find_channel(client, request.channel);
-    if (!channel)
-        return -ENOENT;
-    request.done = 0;
-    status = run(channel, &request);
-    if (put_user(request.done, &((struct swgpu_run __user *)argument)->done))
-        return -EFAULT;
-    return status;
-}
-
 static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
+    struct client *client = file->private_data;
     void __user *user = (void __user *)argument;
 
     switch (command) {
     case SWGPU_IOC_INFO:
         return ioctl_info(user);
     case SWGPU_IOC_SPACE:
-        return ioctl_space(file->private_data, user);
+        return ioctl_space(client, user);
     case SWGPU_IOC_RUN:
-        return ioctl_run(file->private_data, user);
+        return client_run(client, user);
     case SWGPU_IOC_COUNTERS:
         return ioctl_counters(user);
     case SWGPU_IOC_CHANNEL_COUNTERS:
-        return ioctl_channel_counters(file->private_data, user);
+        return ioctl_channel_counters(client, user);
     case SWGPU_IOC_ALLOC:
+        return client_alloc(client, user);
     case SWGPU_IOC_FREE:
+        return client_free(client, user);
     case SWGPU_IOC_LEDGER:
     case SWGPU_IOC_LOG:
         return -EOPNOTSUPP;

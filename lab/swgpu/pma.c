@@ -17,6 +17,7 @@ int pma_init(struct pma *pma, struct swgpu *gpu, u64 bytes)
 {
     pma->gpu = gpu;
     spin_lock_init(&pma->lock);
+    init_rwsem(&pma->evict_lock);
     pma->frame_count = pma->free_count = bytes >> PMA_FRAME_SHIFT;
     pma->used = bitmap_zalloc(pma->frame_count, GFP_KERNEL);
     pma->pinned = bitmap_zalloc(pma->frame_count, GFP_KERNEL);
@@ -152,4 +153,35 @@ void pma_free(struct pma *pma, const u64 *pages, u64 count, u64 page_bytes)
         if (!ok)
             swgpu_error(pma->gpu, "free of a frame at 0x%llx that nobody has", pages[i]);
     }
+}
+
+void pma_set_eviction(struct pma *pma, uvmPmaEvictPagesCallback evict_pages, void *data)
+{
+    down_write(&pma->evict_lock);
+    pma->evict_pages = evict_pages;
+    pma->evict_data = data;
+    up_write(&pma->evict_lock);
+}
+
+/* The frame that the driver gives up stays taken: it is the caller's. */
+static NV_STATUS evict(struct pma *pma, u64 *page)
+{
+    NV_STATUS status = NV_ERR_NO_MEMORY;
+
+    down_read(&pma->evict_lock);
+    if (pma->evict_pages)
+        status = pma->evict_pages(pma->evict_data, PMA_FRAME_BYTES, page, 1, 0,
+                                  (u64)pma->frame_count << PMA_FRAME_SHIFT, UVM_PMA_GPU_MEMORY_TYPE_UNPROTECTED);
+    up_read(&pma->evict_lock);
+    return status == NV_OK ? pma_pin(pma, page, 1, PMA_FRAME_BYTES) : status;
+}
+
+int pma_take(struct pma *pma, u64 *page)
+{
+    UvmPmaAllocationOptions options = { .flags = UVM_PMA_ALLOCATE_PINNED };
+
+    if (pma_alloc(pma, 1, PMA_FRAME_BYTES, &options, page) == NV_OK || evict(pma, page) == NV_OK)
+        return 0;
+    /* The driver may have given up what it could not hand over. */
+    return pma_alloc(pma, 1, PMA_FRAME_BYTES, &options, page) == NV_OK ? 0 : -ENOMEM;
 }

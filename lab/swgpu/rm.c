@@ -314,18 +314,14 @@ EXPORT_SYMBOL(nvUvmInterfaceGetPmaObject);
 NV_STATUS nvUvmInterfacePmaRegisterEvictionCallbacks(void *pPma, uvmPmaEvictPagesCallback evictPages,
                                                      uvmPmaEvictRangeCallback evictRange, void *callbackData)
 {
-    struct pma *pma = pPma;
-
-    pma->evict_pages = evictPages;
-    pma->evict_range = evictRange;
-    pma->evict_data = callbackData;
+    pma_set_eviction(pPma, evictPages, callbackData);
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfacePmaRegisterEvictionCallbacks);
 
 void nvUvmInterfacePmaUnregisterEvictionCallbacks(void *pPma)
 {
-    nvUvmInterfacePmaRegisterEvictionCallbacks(pPma, NULL, NULL, NULL);
+    pma_set_eviction(pPma, NULL, NULL);
 }
 EXPORT_SYMBOL(nvUvmInterfacePmaUnregisterEvictionCallbacks);
 

@@ -66,8 +66,13 @@ struct swgpu {
 extern struct swgpu *swgpu_gpus[SWGPU_MAX_GPUS];
 extern unsigned int swgpu_gpu_count;
 
-/* NULL if there is no such card. */
+/* These two: NULL if there is no such card. */
 struct swgpu *swgpu_find(const NvProcessorUuid *uuid);
+
+static inline struct swgpu *swgpu_at(u32 index)
+{
+    return index < swgpu_gpu_count ? swgpu_gpus[index] : NULL;
+}
 
 /* The card's clock. Real ones count nanoseconds too. */
 static inline u64 swgpu_time_ns(void)
