@@ -9,11 +9,22 @@ UVMD_CACHE=$(realpath -m "${UVMD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}
 export CARGO_TARGET_DIR=$UVMD_ROOT/target
 unset CARGO_BUILD_TARGET
 
-# What the lab is made of. A resolved version (exact package, checksum) keys every cached result.
-UVMD_DRIVER_VERSION=550.163.01
-UVMD_KERNEL_SERIES=6.12
-UVMD_KERNEL_SUITE=bookworm-backports
 UVMD_BPF_LINKER_VERSION=0.13.0
+
+# lab_versions KIND: the drivers or the kernels that lab/versions has, the one that is used unless another is asked for first.
+lab_versions() { awk -v kind="$1" '$1 == kind { print $2 }' "$UVMD_ROOT/lab/versions"; }
+# lab_suite KIND VERSION: the Debian suite that has it; fails where lab/versions does not have it.
+lab_suite() { awk -v kind="$1" -v version="$2" '$1 == kind && $2 == version { print $3; found = 1 } END { exit !found }' "$UVMD_ROOT/lab/versions"; }
+
+# What the lab is made of, for this script and those it starts. Whatever is built of it is kept by exact package and checksum.
+UVMD_LAB_DRIVER=${UVMD_LAB_DRIVER:-$(lab_versions driver | sed -n 1p)}
+UVMD_LAB_KERNEL=${UVMD_LAB_KERNEL:-$(lab_versions kernel | sed -n 1p)}
+UVMD_LAB_BUILD=${UVMD_LAB_BUILD:-release} # or debug: the driver with its asserts and its checks of lock order
+export UVMD_LAB_DRIVER UVMD_LAB_KERNEL UVMD_LAB_BUILD
+
+# Where scripts/setup puts a kernel and a driver's source: links to folders that are named by package and checksum.
+lab_kernel_dir() { echo "$UVMD_CACHE/kernel-$1"; }
+lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }
 
 # Where uvmd listens, on a node and for the lab's guest.
 UVMD_PORT=9477

@@ -19,7 +19,7 @@ static const struct idle idle_methods[] = {
 /* One end of a transfer. */
 struct transfer_end {
     bool is_virtual;
-    enum aperture aperture; /* of a physical address */
+    enum mmu_aperture aperture; /* of a physical address */
     u64 address;
     enum access_type access;
 };
@@ -78,7 +78,7 @@ static void fill_words(void *to, u64 pattern, u64 phase, u64 bytes)
         d[i] = pattern >> (((phase + i) & 7) * 8);
 }
 
-static void count_copy(struct swgpu *gpu, bool whole_pages, enum aperture to, enum aperture from, u64 bytes)
+static void count_copy(struct swgpu *gpu, bool whole_pages, enum mmu_aperture to, enum mmu_aperture from, u64 bytes)
 {
     struct swgpu_counters *counters = &gpu->counters;
 

@@ -39,7 +39,7 @@ struct fault_unit {
 struct fault_cancel {
     bool by_instance; /* all of the channel with this instance pointer, or: */
     u64 instance;
-    enum aperture root_aperture; /* those in the address spaces with this root, on this page, of these types */
+    enum mmu_aperture root_aperture; /* those in the address spaces with this root, on this page, of these types */
     u64 root;
     u64 page_va;
     u32 access_types; /* mask of BIT(enum access_type) */

@@ -53,7 +53,7 @@ const struct mmu_format mmu_ver3 = {
     .no_atomics = BIT_ULL(6),
 };
 
-void *mmu_physical(struct swgpu *gpu, enum aperture aperture, u64 address, u64 bytes)
+void *mmu_physical(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u64 bytes)
 {
     u64 last = address + bytes - 1;
 
@@ -71,7 +71,7 @@ void *mmu_physical(struct swgpu *gpu, enum aperture aperture, u64 address, u64 b
 }
 
 /* One entry of a page table; false if the table lies outside of memory. */
-static bool read_entry(struct swgpu *gpu, enum aperture aperture, u64 table, u64 offset, u64 *entry)
+static bool read_entry(struct swgpu *gpu, enum mmu_aperture aperture, u64 table, u64 offset, u64 *entry)
 {
     const u64 *memory = mmu_physical(gpu, aperture, table + offset, sizeof(*entry));
 
@@ -83,7 +83,7 @@ static bool read_entry(struct swgpu *gpu, enum aperture aperture, u64 table, u64
     return true;
 }
 
-static enum aperture directory_aperture(u64 entry)
+static enum mmu_aperture directory_aperture(u64 entry)
 {
     return ENTRY_APERTURE(entry) == PDE_VIDMEM ? APERTURE_VIDMEM : APERTURE_SYSMEM;
 }
@@ -169,7 +169,7 @@ static enum mmu_fault walk(struct gpu_space *space, u64 va, enum access_type typ
 {
     struct swgpu *gpu = space->gpu;
     const struct mmu_format *format = gpu->arch->mmu;
-    enum aperture aperture = space->root_aperture;
+    enum mmu_aperture aperture = space->root_aperture;
     u64 table = space->root;
     u32 level;
 

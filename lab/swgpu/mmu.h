@@ -11,7 +11,7 @@
 struct gpu_space;
 struct swgpu;
 
-enum aperture {
+enum mmu_aperture {
     APERTURE_VIDMEM,
     APERTURE_SYSMEM,
     APERTURE_PEER,
@@ -36,7 +36,7 @@ enum mmu_fault {
 
 /* Where a virtual address leads, up to the end of its page. */
 struct mmu_target {
-    enum aperture aperture;
+    enum mmu_aperture aperture;
     void *memory; /* NULL for APERTURE_SPARSE */
     u64 bytes;
 };
@@ -69,6 +69,6 @@ extern const struct mmu_format mmu_ver3; /* Hopper */
 enum mmu_fault mmu_translate(struct gpu_space *space, u64 va, enum access_type type, struct mmu_target *target);
 
 /* NULL if there is no such memory. */
-void *mmu_physical(struct swgpu *gpu, enum aperture aperture, u64 address, u64 bytes);
+void *mmu_physical(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u64 bytes);
 
 #endif

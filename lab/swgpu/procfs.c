@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * /proc/driver/nvidia/gpus/ADDRESS/information, where nvidia.ko says which card is which. Same file, same keys; only those that
- * mean something here.
+ * /proc/driver/nvidia/gpus/ADDRESS/information, where nvidia.ko says which card is which. Same file, same keys; only
+ * those that mean something here.
  */
 #include <linux/pci.h>
 #include <linux/proc_fs.h>

@@ -9,6 +9,7 @@
 
 #include "nv_uvm_interface.h"
 
+#include "compat.h"
 #include "space.h"
 #include "swgpu.h"
 
@@ -139,7 +140,7 @@ NV_STATUS nvUvmInterfaceGetFbInfo(uvmGpuDeviceHandle device, UvmGpuFbInfo *fbInf
     memset(fbInfo, 0, sizeof(*fbInfo));
     fbInfo->maxAllocatableAddress = gpu->vidmem_bytes - 1;
     fbInfo->heapSize = gpu->vidmem_bytes >> 10;
-    fbInfo->maxVidmemPageSize = UVM_PAGE_SIZE_2M;
+    compat_set_max_vidmem_page_bytes(fbInfo, UVM_PAGE_SIZE_2M);
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetFbInfo);
@@ -172,8 +173,9 @@ static void fill_space_info(struct swgpu *gpu, UvmGpuAddressSpaceInfo *info)
 }
 
 NV_STATUS nvUvmInterfaceAddressSpaceCreate(uvmGpuDeviceHandle device, unsigned long long vaBase,
-                                           unsigned long long vaSize, NvBool enableAts,
-                                           uvmGpuAddressSpaceHandle *vaSpace, UvmGpuAddressSpaceInfo *vaSpaceInfo)
+                                           unsigned long long vaSize,
+                                           COMPAT_ENABLE_ATS_PARAMETER uvmGpuAddressSpaceHandle *vaSpace,
+                                           UvmGpuAddressSpaceInfo *vaSpaceInfo)
 {
     struct gpu_space *space = space_create(gpu_of_device(device));
 

@@ -8,6 +8,7 @@
 
 #include "nv_uvm_interface.h"
 
+#include "compat.h"
 #include "swgpu.h"
 
 /* The driver wants a buffer for non-replayable faults and one for access counters, into which nothing is ever written
@@ -103,6 +104,7 @@ NV_STATUS nvUvmInterfaceInitFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultInfo
     pFaultInfo->replayable.bufferAddress = gpu->faults.buffer;
     pFaultInfo->replayable.bufferSize = gpu->faults.capacity * FAULT_PACKET_BYTES;
     pFaultInfo->faultBufferHandle = BUFFER_HANDLE;
+    compat_driver_reads_fault_buffer(pFaultInfo);
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceInitFaultInfo);

@@ -54,7 +54,7 @@ void space_put(struct gpu_space *space)
     kref_put(&space->refs, release_space);
 }
 
-void space_set_root(struct gpu_space *space, enum aperture aperture, u64 address)
+void space_set_root(struct gpu_space *space, enum mmu_aperture aperture, u64 address)
 {
     mutex_lock(&space->gpu->lock);
     space->has_root = true;

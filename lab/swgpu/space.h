@@ -36,7 +36,7 @@ struct gpu_space {
     struct swgpu *gpu;
     struct list_head mappings; /* struct rm_mapping by address; empty but in the driver's own spaces */
     bool has_root;
-    enum aperture root_aperture;
+    enum mmu_aperture root_aperture;
     u64 root; /* physical address of the page directory base */
 };
 
@@ -44,7 +44,7 @@ struct gpu_space {
 struct gpu_space *space_create(struct swgpu *gpu);
 void space_put(struct gpu_space *space);
 
-void space_set_root(struct gpu_space *space, enum aperture aperture, u64 address);
+void space_set_root(struct gpu_space *space, enum mmu_aperture aperture, u64 address);
 void space_clear_root(struct gpu_space *space);
 
 /* Memory of the resource manager: a new one, or (`source` not NULL) one more mapping of what is there. Returns 0 for
