@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Body of `GET /api/v1/processes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processes {
+    /// When this was taken: rates are the difference of two answers over the time between them.
+    pub time: String,
     /// Living processes first, busiest first; then those that ended recently.
     pub processes: Vec<Process>,
 }

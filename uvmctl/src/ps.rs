@@ -39,7 +39,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     if json {
         return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
     }
-    let Processes { processes } = answer.body;
+    let Processes { processes, .. } = answer.body;
     if processes.is_empty() {
         let status = client.get::<Status>("/api/v1/status")?.body;
         terminal::note(&nothing(&status));

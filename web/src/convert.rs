@@ -50,7 +50,10 @@ pub(crate) fn processes(snapshot: &Snapshot, wanted: impl Fn(&model::Process) ->
     let mut chosen: Vec<_> =
         snapshot.processes.iter().filter(|process| wanted(process)).map(|process| (process, process.total())).collect();
     chosen.sort_by_key(|(process, total)| (process.ended.is_some(), Reverse(busyness(total)), process.id));
-    api::Processes { processes: chosen.iter().map(|(each, total)| process(snapshot, each, total)).collect() }
+    api::Processes {
+        time: time(snapshot.taken),
+        processes: chosen.iter().map(|(each, total)| process(snapshot, each, total)).collect(),
+    }
 }
 
 /// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.

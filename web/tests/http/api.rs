@@ -15,7 +15,7 @@ use serde_json::Value;
 use web::Snapshots;
 
 fn names(answer: &Answer) -> Vec<String> {
-    let Processes { processes } = serde_json::from_str(&answer.text).unwrap();
+    let Processes { processes, .. } = serde_json::from_str(&answer.text).unwrap();
     processes.into_iter().map(|process| process.name).collect()
 }
 
@@ -31,6 +31,13 @@ fn assert_problem(answer: &Answer, status: StatusCode, detail: &str) {
 #[tokio::test]
 async fn living_processes_come_first_and_the_busiest_before_the_others() {
     assert_eq!(names(&get(&router(busy()), "/api/v1/processes").await), ["heavy", "light", "gone"]);
+}
+
+#[tokio::test]
+async fn the_listing_says_when_it_was_taken() {
+    let snapshot = counting();
+    let taken = humantime::format_rfc3339_millis(snapshot.taken).to_string();
+    assert_eq!(get(&router(snapshot), "/api/v1/processes").await.json()["time"], taken);
 }
 
 #[tokio::test]
@@ -158,7 +165,7 @@ async fn a_refused_driver_is_not_ready_and_says_why() {
 async fn counting_with_nothing_to_count_is_ready_and_empty() {
     let router = router(counting());
     assert_eq!(get(&router, "/readyz").await.status, StatusCode::OK);
-    assert_eq!(get(&router, "/api/v1/processes").await.text, r#"{"processes":[]}"#);
+    assert_eq!(get(&router, "/api/v1/processes").await.json()["processes"], Value::Array(Vec::new()));
 }
 
 #[tokio::test]
