@@ -38,7 +38,11 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
 async fn serve(options: Options) -> anyhow::Result<()> {
     let Options { listen, interval, ended_retention, hostname, .. } = options;
     let mut signals = Signals::new().context("cannot handle signals")?;
-    let node = Node { version: env!("CARGO_PKG_VERSION"), hostname: hostname.map_or_else(read_hostname, Ok)? };
+    let node = Node {
+        version: env!("CARGO_PKG_VERSION"),
+        hostname: hostname.map_or_else(read_hostname, Ok)?,
+        processes_in_metrics: None,
+    };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = bind(listen).await?;
     let mut collector = tokio::select! {

@@ -3,14 +3,15 @@
 #![allow(clippy::print_stdout, clippy::indexing_slicing, reason = "a tool for people who work on the page")]
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use model::{
-    Access, Blocks, Cause, Counters, DriverInfo, DropReason, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId,
-    Snapshot, SourceState, SourceStatus,
+    Access, ApiCall, Block, Blocks, Cause, Counters, DriverInfo, DropReason, Gpu, GpuKey, GpuUuid, ProbeStatus,
+    Process, ProcessId, RemoteCause, Snapshot, SourceState, SourceStatus, block::BLOCK_BYTES,
 };
 use web::{Node, Snapshots, server};
 
@@ -26,7 +27,11 @@ async fn main() -> std::io::Result<()> {
         let snapshot = snapshot(&state, start.elapsed().as_secs_f64());
         async { Some(Arc::new(snapshot)) }
     });
-    let node = Node { version: env!("CARGO_PKG_VERSION"), hostname: "gpu-17".to_owned() };
+    let node = Node {
+        version: env!("CARGO_PKG_VERSION"),
+        hostname: "gpu-17".to_owned(),
+        processes_in_metrics: std::num::NonZeroUsize::new(4),
+    };
     println!("http://{address}");
     server::serve(listener, web::router(node, address, snapshots), server::Limits::default(), std::future::pending())
         .await;
@@ -52,7 +57,7 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
         let busy = ended.unwrap_or(seconds) + 40.0;
         // The integral of rate * (1 + swing * sin(t / 4)): it only grows.
         let faults = rate * (busy - swing * 4.0 * (busy / 4.0).cos() + 4.0 * swing);
-        let (counters, host) = counters(faults);
+        let (counters, host) = counters(faults, busy);
         *snapshot.gpu_totals.entry(key(gpu)).or_default() += &counters;
         snapshot.host_totals += &host;
         snapshot.processes.push(Process {
@@ -66,7 +71,7 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
             host,
             gpus: BTreeMap::from([(key(gpu), counters)]),
             managed_bytes: Some(u64::from(at + 1) << 33),
-            blocks: Blocks::default(),
+            blocks: blocks(faults, key(gpu), now, rate > 10_000.0),
         });
     }
     for id in 1..=2 {
@@ -86,18 +91,83 @@ const fn key(id: u32) -> GpuKey {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
-fn counters(faults: f64) -> (Counters, Counters) {
-    let pages = |share: f64| (faults * share) as u64 * 4096;
-    let mut counters = Counters::default();
-    counters.fault_entries[Access::Read] = (faults * 0.7) as u64;
-    counters.fault_entries[Access::Write] = (faults * 0.3) as u64;
-    counters.fault_instances[Access::Read] = (faults * 1.9) as u64;
+fn counters(faults: f64, seconds: f64) -> (Counters, Counters) {
+    let share = |share: f64| (faults * share) as u64;
+    let pages = |pages: f64| share(pages) * 4096;
+    let mut counters = Counters {
+        populated_bytes: pages(9.0),
+        evictions: share(0.23),
+        evictions_caused: share(0.31),
+        evicted_bytes_caused: pages(150.0),
+        replays: share(0.0171),
+        thrashing_pages: share(0.0004),
+        throttles: share(0.002),
+        throttled_ns: share(0.002) * 500_000,
+        ..Counters::default()
+    };
+    counters.fault_entries[Access::Read] = share(0.7);
+    counters.fault_entries[Access::Write] = share(0.3);
+    counters.fault_instances[Access::Read] = share(1.9);
     counters.bytes_htod[Cause::Fault] = pages(0.9);
     counters.bytes_htod[Cause::TreePrefetch] = pages(130.0);
     counters.bytes_dtoh[Cause::Fault] = pages(0.2);
     counters.bytes_dtoh[Cause::Eviction] = pages(118.0);
-    let host = Counters { cpu_read_faults: (faults * 0.01) as u64, ..Counters::default() };
+    for (of_all, entries, service_ns) in
+        [(0.008, 12, 180_000), (0.006, 60, 420_000), (0.003, 130, 900_000), (0.0001, 255, 14_000_000)]
+    {
+        counters.batches.entries.record(entries, share(of_all), share(of_all) * entries);
+        counters.batches.service_ns.record(service_ns, share(of_all), share(of_all) * service_ns);
+    }
+    counters.remote_mappings[RemoteCause::Thrashing] = share(0.0004);
+    counters.remote_mapped_bytes[RemoteCause::Thrashing] = pages(0.0004);
+    counters.remote_mappings[RemoteCause::Policy] = share(0.01);
+    counters.remote_mapped_bytes[RemoteCause::Policy] = pages(0.16);
+    let mut host = Counters { cpu_read_faults: share(0.01), throttles: share(0.001), ..Counters::default() };
+    if faults > 0.0 {
+        host.api_calls[ApiCall::Prefetch] = (seconds * 2.0) as u64;
+        host.api_bytes[ApiCall::Prefetch] = (seconds * 2.0) as u64 * (64 << 20);
+        host.api_calls[ApiCall::SetPreferredLocation] = 3;
+        host.api_bytes[ApiCall::SetPreferredLocation] = 12 << 30;
+    }
     (counters, host)
+}
+
+/// Two arrays, one walked from end to end, the other with a hot middle.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
+fn blocks(faults: f64, gpu: GpuKey, now: SystemTime, sampled: bool) -> Blocks {
+    if faults < 1.0 {
+        return Blocks::default();
+    }
+    let block = |at: u64| {
+        let (address, weight) = if at < 48 {
+            (0x7f2a_4000_0000 + at * BLOCK_BYTES, 1.0)
+        } else {
+            (0x7f36_4000_0000 + at * BLOCK_BYTES, 3.0 / (1.0 + (at as f64 - 64.0).abs()))
+        };
+        let entries = faults * weight / 80.0;
+        Block {
+            address,
+            gpu: Some(gpu),
+            fault_entries: entries as u64,
+            cpu_faults: (entries * 0.01) as u64,
+            bytes_htod: (entries * 130.0) as u64 * 4096,
+            bytes_dtoh: (entries * 118.0) as u64 * 4096,
+            bytes_dtod: 0,
+            populated_bytes: BLOCK_BYTES,
+            evicted_bytes: (entries * 117.0) as u64 * 4096,
+            evictions: (entries * 0.23) as u64,
+            last_seen: now - Duration::from_millis(at * 40),
+        }
+    };
+    let mut busiest: Vec<_> = (0..80).map(block).collect();
+    busiest.sort_by_key(|block| (Reverse(block.fault_entries), block.address));
+    Blocks {
+        busiest,
+        known: 24_411,
+        forgotten: 0,
+        sampled_out_records: if sampled { 1_234 } else { 0 },
+        dropped_records: 0,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]

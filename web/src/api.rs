@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Path, State},
-    http::StatusCode,
+    extract::{Path, State, rejection::PathRejection},
+    http::{StatusCode, Uri},
 };
 use model::api::{ProcessDetail, Processes, Status};
 use serde::Deserialize;
 
 use crate::{
     Node, convert,
-    problem::{NoParameters, Parameters, Problem},
+    problem::{self, NoParameters, Parameters, Problem},
     source::Fresh,
 };
 
@@ -50,19 +50,34 @@ pub(crate) async fn processes(
     Json(convert::processes(&snapshot, wanted))
 }
 
-/// Blocks shown of a process.
-const BLOCKS_MAX: usize = 64;
+/// How many blocks are shown of a process unless the request says.
+const BLOCKS: usize = 64;
 
-/// One process. Pids are reused: the living one, else the one that ended last.
+/// Which process, where a pid was used again, and how much of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProcessChoice {
+    start_ticks: Option<u64>,
+    blocks: Option<usize>,
+}
+
+/// One process. Of those that had this pid the living one, else the one that ended last, unless the request says which.
 pub(crate) async fn process(
-    _: Parameters<NoParameters>,
-    Path(pid): Path<u32>,
+    pid: Result<Path<u32>, PathRejection>,
+    Parameters(ProcessChoice { start_ticks, blocks }): Parameters<ProcessChoice>,
     Fresh(snapshot): Fresh,
+    uri: Uri,
 ) -> Result<Json<ProcessDetail>, Problem> {
+    let Ok(Path(pid)) = pid else { return Err(problem::not_found(uri).await) };
     let named = snapshot.processes.iter().filter(|process| process.id.pid == pid);
-    let latest = named.max_by_key(|process| (process.ended.is_none(), process.ended, process.id.start_ticks));
+    let wanted = named.filter(|process| start_ticks.is_none_or(|ticks| process.id.start_ticks == ticks));
+    let latest = wanted.max_by_key(|process| (process.ended.is_none(), process.ended, process.id.start_ticks));
     let process = latest.ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, format!("no process {pid} has used managed memory since uvmd counts"))
+        let which = start_ticks.map(|ticks| format!(" with start_ticks {ticks}")).unwrap_or_default();
+        let detail = format!(
+            "no process {pid}{which} is known to use managed memory, nor to have used it lately; /api/v1/processes lists those that are"
+        );
+        Problem::new(StatusCode::NOT_FOUND, detail)
     })?;
-    Ok(Json(convert::detail(&snapshot, process, BLOCKS_MAX)))
+    Ok(Json(convert::detail(&snapshot, process, blocks.unwrap_or(BLOCKS))))
 }

@@ -57,7 +57,7 @@ pub(crate) fn processes(snapshot: &Snapshot, wanted: impl Fn(&model::Process) ->
 }
 
 /// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.
-fn busyness(counters: &Counters) -> u64 {
+pub(crate) fn busyness(counters: &Counters) -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let bytes: u64 = Direction::ALL.iter().map(|direction| counters.bytes(*direction).total()).sum();
     counters.fault_entries.total().saturating_add(counters.cpu_faults()).saturating_add(bytes / PAGE_BYTES)

@@ -9,8 +9,6 @@ pub(crate) struct GpuTotal<'a> {
     pub(crate) key: GpuKey,
     /// The driver's processor id that it had last.
     pub(crate) id: Option<u32>,
-    /// The one that it had first.
-    pub(crate) first_id: Option<u32>,
     pub(crate) name: Option<&'a str>,
     pub(crate) total: Counters,
 }
@@ -24,9 +22,8 @@ pub(crate) fn totals(snapshot: &Snapshot) -> Vec<GpuTotal<'_>> {
     let mut gpus: Vec<_> = totals
         .into_iter()
         .map(|(key, total)| {
-            let gpu = snapshot.gpus.get(&key);
-            let name = gpu.and_then(|gpu| gpu.name.as_deref());
-            GpuTotal { key, id: id(snapshot, key), first_id: gpu.and_then(|gpu| gpu.first_id), name, total }
+            let name = snapshot.gpus.get(&key).and_then(|gpu| gpu.name.as_deref());
+            GpuTotal { key, id: id(snapshot, key), name, total }
         })
         .collect();
     gpus.sort_by_key(|gpu| (gpu.id.is_none(), gpu.id, gpu.key));

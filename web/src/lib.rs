@@ -3,7 +3,8 @@
 //! * `GET /` -- a page that shows the node live, and its parts under `/page/`
 //! * `GET /api/v1/status` -- the source, its probes, the GPUs, events dropped, and sums over everything
 //! * `GET /api/v1/processes` -- what each process did; `?state=running` or `?state=ended` narrows it
-//! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory
+//! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory; `?blocks=N` of them, `?start_ticks=T` of those
+//!   that had this pid
 //! * `GET /metrics` -- Prometheus text format
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
@@ -24,9 +25,14 @@ mod problem;
 pub mod server;
 mod source;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
 
 use axum::{Router, extract::FromRef, middleware, routing::get};
+use metrics::Listed;
 pub use source::Snapshots;
 
 /// What a reader is told about the service itself.
@@ -36,6 +42,8 @@ pub struct Node {
     pub version: &'static str,
     /// The node's name, a label of most metrics.
     pub hostname: String,
+    /// How many processes may have series of their own in the metrics; `None` is the default, and what a database with many nodes can take.
+    pub processes_in_metrics: Option<NonZeroUsize>,
 }
 
 /// What the handlers share.
@@ -43,6 +51,13 @@ pub struct Node {
 struct App {
     node: Arc<Node>,
     snapshots: Snapshots,
+    listed: Arc<Mutex<Listed>>,
+}
+
+impl FromRef<App> for Arc<Mutex<Listed>> {
+    fn from_ref(app: &App) -> Self {
+        Self::clone(&app.listed)
+    }
 }
 
 impl FromRef<App> for Arc<Node> {
@@ -72,5 +87,5 @@ pub fn router(node: Node, listen: SocketAddr, snapshots: Snapshots) -> Router {
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(middleware::from_fn_with_state(guard::HostRule::for_listener(listen), guard::check_host))
         .layer(middleware::map_response(guard::set_headers))
-        .with_state(App { node: Arc::new(node), snapshots })
+        .with_state(App { node: Arc::new(node), snapshots, listed: Arc::default() })
 }

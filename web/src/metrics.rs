@@ -1,21 +1,27 @@
 //! `/metrics`: a snapshot in the Prometheus text format. `definitions` is the one list of what there is; `doc` prints it for people.
 
+mod definition;
 mod definitions;
 mod doc;
+mod figures;
+mod labels;
+mod listed;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{
     extract::State,
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use definitions::{DEFINITIONS, Definition, Kind, Sample};
+use definition::{Buckets, Definition, Kind, Sample, Value};
 pub use doc::markdown;
-use model::Snapshot;
+use figures::Figures;
+pub(crate) use listed::Listed;
+use model::{Distribution, Snapshot};
 use prometheus::{
     TextEncoder,
-    proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
+    proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
 };
 
 use crate::{
@@ -27,17 +33,21 @@ use crate::{
 pub(crate) async fn scrape(
     _: Parameters<NoParameters>,
     State(node): State<Arc<Node>>,
+    State(listed): State<Arc<Mutex<Listed>>>,
     Fresh(snapshot): Fresh,
 ) -> Result<impl IntoResponse, Problem> {
-    let text = exposition(&node, &snapshot)
+    // A panic elsewhere leaves it whole: whoever is listed is listed.
+    let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = exposition(&node, &snapshot, &mut listed)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
 }
 
-fn exposition(node: &Node, snapshot: &Snapshot) -> prometheus::Result<String> {
-    let families: Vec<_> = DEFINITIONS
-        .iter()
-        .map(|definition| family(definition, (definition.samples)(node, snapshot)))
+fn exposition(node: &Node, snapshot: &Snapshot, listed: &mut Listed) -> prometheus::Result<String> {
+    let listing = node.processes_in_metrics.map(|max| listed.choose(snapshot, max.get()));
+    let figures = Figures::new(node, snapshot, listing);
+    let families: Vec<_> = definitions::all()
+        .map(|definition| family(definition, (definition.samples)(&figures)))
         // The format has no family without samples: before a GPU is seen there are none of it.
         .filter(|family| !family.get_metric().is_empty())
         .collect();
@@ -51,6 +61,7 @@ fn family(definition: &Definition, samples: Vec<Sample>) -> MetricFamily {
     family.set_field_type(match definition.kind {
         Kind::Counter => MetricType::COUNTER,
         Kind::Gauge => MetricType::GAUGE,
+        Kind::Histogram(_) => MetricType::HISTOGRAM,
     });
     family.set_metric(samples.into_iter().map(|sample| metric(definition, sample)).collect());
     family
@@ -64,17 +75,37 @@ fn metric(definition: &Definition, sample: Sample) -> Metric {
         pair
     });
     let mut metric = Metric::from_label(labels.collect());
-    match definition.kind {
-        Kind::Counter => {
+    match (definition.kind, sample.value) {
+        (Kind::Histogram(buckets), Value::Distribution(distribution)) => {
+            metric.set_histogram(histogram(buckets, &distribution));
+        }
+        (Kind::Counter, Value::Number(value)) => {
             let mut counter = Counter::default();
-            counter.set_value(sample.value);
+            counter.set_value(value);
             metric.set_counter(counter);
         }
-        Kind::Gauge => {
+        (Kind::Gauge, Value::Number(value)) => {
             let mut gauge = Gauge::default();
-            gauge.set_value(sample.value);
+            gauge.set_value(value);
             metric.set_gauge(gauge);
         }
+        // A definition whose samples are not of its kind: the test that reads all of them back would find none.
+        (_, Value::Distribution(_)) | (Kind::Histogram(_), Value::Number(_)) => {}
     }
     metric
+}
+
+fn histogram(buckets: &Buckets, distribution: &Distribution) -> Histogram {
+    let mut histogram = Histogram::default();
+    histogram.set_sample_count(distribution.count());
+    histogram.set_sample_sum(buckets.scaled(distribution.sum()));
+    // The encoder adds the last one, without a bound.
+    let buckets = buckets.bounds.iter().map(|bound| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(buckets.scaled(*bound));
+        bucket.set_cumulative_count(distribution.at_most(*bound));
+        bucket
+    });
+    histogram.set_bucket(buckets.collect());
+    histogram
 }

@@ -53,7 +53,7 @@ pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
         runtime.block_on(async {
             let snapshot = Arc::new(snapshot);
             let take = move || std::future::ready(Some(Arc::clone(&snapshot)));
-            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned() };
+            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), processes_in_metrics: None };
             let router = web::router(node, address, Snapshots::new(take));
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             serve(listener, router, Limits::default(), std::future::pending()).await;

@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use model::DropReason;
 
-use super::definitions::{DEFINITIONS, Definition, Kind};
+use super::{
+    definition::{Definition, Kind},
+    definitions,
+};
 
 const INTRODUCTION: &str = "\
 # Metrics
@@ -15,7 +18,18 @@ This page is made of the code's own definitions: `UPDATE_DOCS=1 cargo test -p we
 Counters start at 0 when uvmd starts and count what happens while it counts. They keep what ended processes did.
 They go back in one case only: when the self-test finds that the driver's structures are not what its version says, what was counted for
 processes that still use the driver is dropped, and `uvmd_up` is 0 from then on.
-No label names a process: `/api/v1/processes` tells who did it ([api.md](api.md)).
+No label names a process, unless [asked for](#processes): `/api/v1/processes` tells who did it ([api.md](api.md)).
+
+";
+
+const PROCESSES: &str = "\
+## Processes
+
+The metrics whose names begin with `uvm_process_` are there only if uvmd is asked for them, for at most as many processes as it is told: each process is
+a new set of series in the database. They come on top: the other metrics count every process, with or without these.
+
+Room goes to those that faulted on or moved most memory since they started. Who has series keeps them for as long as it runs, whatever others do; after its
+end until it is forgotten, or until another needs the room. `uvmd_processes_left_out` says how many running ones have none.
 
 ";
 
@@ -45,6 +59,19 @@ sum by (hostname, UUID) (rate(uvm_migrated_bytes_total{direction=\"dtoh\", cause
 sum by (UUID) (rate(uvm_migrated_bytes_total{direction=\"dtoh\", cause=\"eviction\"}[5m]))
   / sum by (UUID) (rate(uvm_migrated_bytes_total{direction=\"htod\"}[5m]))
 
+# Service time of fault batches, of 99 in 100 not more than this many seconds
+histogram_quantile(0.99, sum by (UUID, le) (rate(uvm_fault_batch_duration_seconds_bucket[5m])))
+
+# Faults that a batch holds on average: near 1, each fault costs a whole round through the driver
+sum by (UUID) (rate(uvm_fault_batch_entries_sum[5m])) / sum by (UUID) (rate(uvm_fault_batch_entries_count[5m]))
+
+# Share of the time that the driver holds a processor back from thrashing pages; several at once add up
+sum by (hostname) (rate(uvm_throttled_seconds_total[5m]))
+
+# On request: who pushes others' memory out, in bytes a second, and who loses it
+topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_caused_total[5m])))
+topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_total[5m])))
+
 # uvmd runs and does not count
 uvmd_up == 0
 
@@ -57,9 +84,10 @@ sum by (instance) (increase(uvmd_events_dropped_total[5m])) > 0
 #[must_use]
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_owned();
-    for definition in DEFINITIONS {
+    for definition in definitions::all() {
         section(&mut text, definition);
     }
+    text.push_str(PROCESSES);
     text.push_str(REASONS);
     for reason in DropReason::ALL {
         // Writing to a String cannot fail.
@@ -74,6 +102,7 @@ fn section(text: &mut String, definition: &Definition) {
     let kind = match definition.kind {
         Kind::Counter => "Counter",
         Kind::Gauge => "Gauge",
+        Kind::Histogram(_) => "Histogram",
     };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "## `{}`\n\n{kind}. {}\n", definition.name, definition.help);
@@ -83,5 +112,9 @@ fn section(text: &mut String, definition: &Definition) {
             let _ = writeln!(text, "| `{}` | {} |", label.name, label.help);
         }
         text.push('\n');
+    }
+    if let Kind::Histogram(buckets) = definition.kind {
+        let bounds: Vec<_> = buckets.bounds.iter().map(|bound| buckets.scaled(*bound).to_string()).collect();
+        let _ = writeln!(text, "Buckets up to {}, and one without a bound.\n", bounds.join(", "));
     }
 }

@@ -3,7 +3,9 @@
 
 mod api;
 mod api_doc;
+mod detail;
 mod metrics;
 mod metrics_doc;
+mod process_metrics;
 mod server;
 mod support;

@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{busy, counting, get, refused, router, waiting};
-use axum::http::StatusCode;
-use model::{Gpu, GpuKey, GpuUuid, Snapshot};
+use axum::{Router, http::StatusCode};
+use model::{ApiCall, Gpu, GpuKey, GpuUuid, RecordFigures, RemoteCause, Snapshot};
 
 /// Values as they stand in the text, by series: `name{labels}`.
 async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
-    let answer = get(&router(snapshot), "/metrics").await;
+    scrape_from(&router(snapshot)).await
+}
+
+pub(crate) async fn scrape_from(router: &Router) -> BTreeMap<String, String> {
+    let answer = get(router, "/metrics").await;
     assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "text/plain; version=0.0.4"));
     let mut samples = BTreeMap::new();
     let mut families = BTreeSet::new();
@@ -17,7 +21,10 @@ async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
             assert!(families.insert(family.split(' ').next().unwrap().to_owned()), "twice: {family}");
         } else if !line.starts_with('#') {
             let (series, value) = line.rsplit_once(' ').unwrap();
-            assert!(families.contains(series.split('{').next().unwrap()), "no type before {series}");
+            let name = series.split('{').next().unwrap();
+            let family =
+                ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+            assert!(families.contains(family), "no type before {series}");
             assert!(value.parse::<f64>().unwrap() >= 0.0, "{line}");
             assert!(samples.insert(series.to_owned(), value.to_owned()).is_none(), "twice: {series}");
         }
@@ -26,6 +33,7 @@ async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
 }
 
 const GPU1: &str = r#"gpu="1",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f",hostname="gpu-17""#;
+const CPU: &str = r#"gpu="",UUID="cpu",hostname="gpu-17""#;
 const UNKNOWN: &str = r#"gpu="",UUID="unknown",hostname="gpu-17""#;
 
 #[tokio::test]
@@ -46,6 +54,75 @@ async fn every_series_of_a_gpu_is_there_from_its_first_sight() {
         assert_eq!(series("uvm_gpu_faults_total"), 5);
         assert_eq!(series("uvm_gpu_fault_instances_total"), 5);
         assert_eq!(series("uvm_migrated_bytes_total"), 21);
+        assert_eq!(series("uvm_remote_mappings_total"), 6);
+        assert_eq!(series("uvm_fault_batch_entries_bucket"), 12);
+        assert_eq!(series("uvm_replays_total"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_histogram_has_cumulative_buckets_and_the_exact_sum() {
+    let mut snapshot = busy();
+    let known = *snapshot.gpus.keys().next().unwrap();
+    let batches = &mut snapshot.gpu_totals.get_mut(&known).unwrap().batches;
+    for (entries, service_ns) in [(1, 40_000), (1, 90_000), (200, 3_000_001), (5_000, 60_000_000_000)] {
+        batches.entries.record(entries, 1, entries);
+        batches.service_ns.record(service_ns, 1, service_ns);
+    }
+    let samples = scrape(snapshot).await;
+    let of = |series: &str| samples[&series.replace("GPU", GPU1)].parse::<u64>().unwrap();
+    let seconds = |le: &str| of(&format!("uvm_fault_batch_duration_seconds_bucket{{GPU,le=\"{le}\"}}"));
+    let bounds = ["0.00001", "0.000025", "0.00005", "0.0001", "0.0025", "0.005", "1", "10", "+Inf"];
+    assert_eq!(bounds.map(seconds), [0, 0, 1, 2, 2, 3, 3, 3, 4]);
+    let entries = |le: &str| of(&format!("uvm_fault_batch_entries_bucket{{GPU,le=\"{le}\"}}"));
+    assert_eq!(["1", "2", "128", "256", "1024", "+Inf"].map(entries), [2, 2, 2, 3, 3, 4]);
+    assert_eq!((of("uvm_fault_batch_duration_seconds_count{GPU}"), of("uvm_fault_batch_entries_sum{GPU}")), (4, 5202));
+    assert_eq!(samples[&format!("uvm_fault_batch_duration_seconds_sum{{{GPU1}}}")], "60.003130001");
+}
+
+#[tokio::test]
+async fn each_figure_is_in_its_own_series() {
+    let mut snapshot = busy();
+    let known = *snapshot.gpus.keys().next().unwrap();
+    let gpu = snapshot.gpu_totals.get_mut(&known).unwrap();
+    (gpu.replays, gpu.evictions, gpu.populated_bytes, gpu.thrashing_pages) = (11, 12, 13, 14);
+    (gpu.throttles, gpu.throttled_ns) = (15, 1_500_000_000);
+    gpu.handler_ns.record(500_000, 2, 1_000_000);
+    gpu.remote_mappings[RemoteCause::Thrashing] = 17;
+    gpu.remote_mapped_bytes[RemoteCause::Eviction] = 18;
+    gpu.api_calls[ApiCall::Prefetch] = 19;
+    let host = &mut snapshot.host_totals;
+    (host.throttles, host.throttled_ns) = (2, 250_000_000);
+    host.api_calls[ApiCall::Prefetch] = 1;
+    host.api_bytes[ApiCall::SetAccessedBy] = 21;
+    host.tool_calls[ApiCall::Prefetch] = 22;
+    host.tool_bytes[ApiCall::Prefetch] = 23;
+    snapshot.source.block_records = RecordFigures { written: 24, sampled_out: 25, dropped: 26 };
+    let samples = scrape(snapshot).await;
+    for (series, value) in [
+        ("uvm_fault_handler_duration_seconds_sum{GPU}", "0.001"),
+        ("uvm_replays_total{GPU}", "11"),
+        ("uvm_evictions_total{GPU}", "12"),
+        ("uvm_populated_bytes_total{GPU}", "13"),
+        ("uvm_thrashing_pages_total{GPU}", "14"),
+        ("uvm_throttles_total{GPU}", "15"),
+        ("uvm_throttles_total{CPU}", "2"),
+        ("uvm_throttled_seconds_total{GPU}", "1.5"),
+        ("uvm_throttled_seconds_total{CPU}", "0.25"),
+        (r#"uvm_remote_mappings_total{GPU,cause="thrashing"}"#, "17"),
+        (r#"uvm_remote_mapped_bytes_total{GPU,cause="eviction"}"#, "18"),
+        (r#"uvm_api_calls_total{hostname="gpu-17",call="prefetch"}"#, "20"),
+        (r#"uvm_api_bytes_total{hostname="gpu-17",call="set_accessed_by"}"#, "21"),
+        (r#"uvm_tool_calls_total{hostname="gpu-17",call="prefetch"}"#, "22"),
+        (r#"uvm_tool_bytes_total{hostname="gpu-17",call="prefetch"}"#, "23"),
+        ("uvmd_block_records_total", "24"),
+        (r#"uvmd_block_records_lost_total{reason="sampled_out"}"#, "25"),
+        (r#"uvmd_block_records_lost_total{reason="dropped"}"#, "26"),
+        // The two that run, not the one that has ended.
+        (r#"uvm_managed_bytes{hostname="gpu-17"}"#, "134217728"),
+    ] {
+        let series = series.replace("{GPU", &format!("{{{GPU1}")).replace("{CPU", &format!("{{{CPU}"));
+        assert_eq!(samples.get(&series).map(String::as_str), Some(value), "{series}");
     }
 }
 

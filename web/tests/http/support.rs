@@ -12,8 +12,8 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use model::{
-    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
-    Snapshot, SourceState, SourceStatus,
+    Access, Block, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId,
+    RecordFigures, Snapshot, SourceState, SourceStatus,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -49,11 +49,15 @@ pub(crate) fn router_on(listen: &str, snapshot: Snapshot) -> Router {
 }
 
 pub(crate) fn router_over(snapshots: Snapshots) -> Router {
-    web::router(node(), LOOPBACK.parse().unwrap(), snapshots)
+    router_of(node(), snapshots)
 }
 
-fn node() -> Node {
-    Node { version: "1.2.3", hostname: "gpu-17".to_owned() }
+pub(crate) fn router_of(node: Node, snapshots: Snapshots) -> Router {
+    web::router(node, LOOPBACK.parse().unwrap(), snapshots)
+}
+
+pub(crate) fn node() -> Node {
+    Node { version: "1.2.3", hostname: "gpu-17".to_owned(), processes_in_metrics: None }
 }
 
 pub(crate) async fn get(router: &Router, path: &str) -> Answer {
@@ -161,5 +165,21 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTr
         gpus,
         managed_bytes: Some(64 << 20),
         blocks: Blocks::default(),
+    }
+}
+
+pub(crate) fn block(address: u64, gpu: Option<GpuKey>) -> Block {
+    Block {
+        address,
+        gpu,
+        fault_entries: 100,
+        cpu_faults: 1,
+        bytes_htod: 2 << 20,
+        bytes_dtoh: 1 << 20,
+        bytes_dtod: 0,
+        populated_bytes: 4096,
+        evicted_bytes: 1 << 20,
+        evictions: 1,
+        last_seen: at(59),
     }
 }

@@ -1,0 +1,94 @@
+//! What a metric is: name, type, labels, help, and where its samples come from. The exposition and docs/metrics.md are both made of these.
+
+use model::Distribution;
+
+use super::{
+    figures::{Figures, Row},
+    labels::Label,
+};
+
+/// One metric.
+pub(super) struct Definition {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: &'static [&'static Label],
+    pub(super) help: &'static str,
+    pub(super) samples: fn(&Figures<'_>) -> Vec<Sample>,
+}
+
+/// How a metric's value moves, and with it what its samples hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Only up, until uvmd restarts.
+    Counter,
+    /// Up and down.
+    Gauge,
+    /// A distribution of values; its counts only go up.
+    Histogram(&'static Buckets),
+}
+
+/// The upper bounds of a histogram's buckets. They must not change: queries over time add up what has the same bounds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Buckets {
+    /// In the distribution's unit, growing.
+    pub(super) bounds: &'static [u64],
+    /// How many of the distribution's units make one of the metric's: 10^9 for nanoseconds shown as seconds.
+    pub(super) units_per_one: u32,
+}
+
+/// One series' value, with its label values in the order of the definition's labels.
+pub(super) struct Sample {
+    pub(super) labels: Vec<String>,
+    pub(super) value: Value,
+}
+
+pub(super) enum Value {
+    Number(f64),
+    Distribution(Distribution),
+}
+
+// === impl Buckets ===
+
+impl Buckets {
+    /// A value of the distribution, in the metric's unit.
+    pub(super) fn scaled(&self, value: u64) -> f64 {
+        value as f64 / f64::from(self.units_per_one)
+    }
+}
+
+// === impl Sample ===
+
+impl Sample {
+    pub(super) fn new<const N: usize>(labels: [&str; N], value: f64) -> Self {
+        Self { labels: labels.map(str::to_owned).into(), value: Value::Number(value) }
+    }
+}
+
+// === impl Row ===
+
+impl Row<'_> {
+    /// A sample with this row's labels and `more`.
+    pub(super) fn sample<const N: usize>(&self, more: [&str; N], value: u64) -> Sample {
+        let labels = self.labels.iter().cloned().chain(more.map(str::to_owned)).collect();
+        Sample { labels, value: Value::Number(value as f64) }
+    }
+
+    /// A sample with this row's labels, of what is not counted in whole ones.
+    pub(super) fn number(&self, value: f64) -> Sample {
+        Sample { labels: self.labels.clone(), value: Value::Number(value) }
+    }
+
+    /// One sample for each of `variants`, which are named.
+    pub(super) fn each<T: Copy, const N: usize>(
+        &self,
+        variants: [T; N],
+        name: fn(T) -> &'static str,
+        value: impl Fn(T) -> u64,
+    ) -> Vec<Sample> {
+        variants.into_iter().map(|variant| self.sample([name(variant)], value(variant))).collect()
+    }
+
+    pub(super) fn distribution(&self, distribution: &Distribution) -> Sample {
+        Sample { labels: self.labels.clone(), value: Value::Distribution(distribution.clone()) }
+    }
+}

@@ -1,0 +1,103 @@
+//! `/api/v1/processes/{pid}`.
+
+use axum::http::StatusCode;
+use model::{Blocks, GpuKey, GpuUuid, Process, ProcessId, Snapshot, api::ProcessDetail};
+
+use crate::support::{Answer, at, block, busy, get, process, router};
+
+async fn ask(snapshot: Snapshot, path: &str) -> Answer {
+    get(&router(snapshot), &format!("/api/v1/processes/{path}")).await
+}
+
+fn detail(answer: &Answer) -> ProcessDetail {
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    serde_json::from_str(&answer.text).unwrap()
+}
+
+fn with_blocks() -> Snapshot {
+    let mut snapshot = busy();
+    let heavy = snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap();
+    let known = GpuKey::Known(GpuUuid([0xab; 16]));
+    heavy.blocks = Blocks {
+        busiest: vec![
+            block(0x7f2a_4020_0000, Some(known)),
+            block(0x7f2a_4000_0000, Some(GpuKey::Pending(2))),
+            block(0x2000_0000, None),
+        ],
+        known: 40,
+        forgotten: 4,
+        sampled_out_records: 5,
+        dropped_records: 6,
+    };
+    let batches = &mut heavy.gpus.values_mut().next().unwrap().batches;
+    batches.entries.record(10, 30, 300);
+    batches.service_ns.record(1_000_000, 30, 30_000_000);
+    snapshot
+}
+
+#[tokio::test]
+async fn a_process_is_told_with_its_busiest_blocks_and_how_sure_they_are() {
+    let detail = detail(&ask(with_blocks(), "20").await);
+    assert_eq!((detail.process.name.as_str(), detail.process.counts.fault_entries), ("heavy", 310));
+    let addresses: Vec<_> = detail.blocks.iter().map(|block| block.address.as_str()).collect();
+    assert_eq!(addresses, ["0x7f2a40200000", "0x7f2a40000000", "0x20000000"]);
+    let gpus: Vec<_> = detail.blocks.iter().map(|block| block.gpu_uuid.as_deref()).collect();
+    assert_eq!(gpus, [Some("GPU-abababab-abab-abab-abab-abababababab"), None, None]);
+    assert_eq!(detail.blocks_forgotten, 4);
+    assert_eq!((detail.blocks_known, detail.block_records_sampled_out, detail.block_records_dropped), (40, 5, 6));
+}
+
+#[tokio::test]
+async fn batches_are_told_as_distributions_with_exact_sums() {
+    let counts = detail(&ask(with_blocks(), "20").await).process.counts;
+    assert_eq!((counts.batches, counts.batch_entries.count, counts.batch_entries.sum), (30, 30, 300));
+    assert_eq!((counts.batch_entries.p50, counts.batch_service_ns.sum), (10, 30_000_000));
+    assert!((1_000_000..1_125_000).contains(&counts.batch_service_ns.p99), "{counts:?}");
+}
+
+#[tokio::test]
+async fn who_served_no_batch_has_distributions_of_nothing() {
+    let counts = detail(&ask(busy(), "10").await).process.counts;
+    assert_eq!((counts.batches, counts.batch_service_ns), (0, model::api::Distribution::default()));
+}
+
+#[tokio::test]
+async fn as_many_blocks_as_asked_for() {
+    for (query, blocks) in [("?blocks=2", 2), ("?blocks=0", 0), ("?blocks=1000", 3)] {
+        let detail = detail(&ask(with_blocks(), &format!("20{query}")).await);
+        assert_eq!((detail.blocks.len(), detail.blocks_known), (blocks, 40), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn of_those_that_had_a_pid_the_living_one_answers_unless_asked_for_another() {
+    let mut snapshot = busy();
+    let with = |start_ticks, ended, name| Process {
+        id: ProcessId { pid: 5, start_ticks },
+        ..process(5, name, ended, std::collections::BTreeMap::new())
+    };
+    snapshot.processes =
+        vec![with(10, Some(at(10)), "first"), with(30, None, "living"), with(20, Some(at(20)), "second")];
+    assert_eq!(detail(&ask(snapshot.clone(), "5").await).process.name, "living");
+    assert_eq!(detail(&ask(snapshot.clone(), "5?start_ticks=10").await).process.name, "first");
+    snapshot.processes.retain(|process| process.ended.is_some());
+    assert_eq!(detail(&ask(snapshot, "5").await).process.name, "second");
+}
+
+#[tokio::test]
+async fn a_process_that_is_not_known_is_a_problem() {
+    for (path, detail) in [
+        ("999", "no process 999 is known"),
+        ("20?start_ticks=1", "no process 20 with start_ticks 1 is known"),
+        ("heavy", "there is no /api/v1/processes/heavy here"),
+        ("-1", "there is no"),
+        ("99999999999", "there is no"),
+    ] {
+        let answer = ask(busy(), path).await;
+        assert_eq!((answer.status, answer.header("content-type")), (StatusCode::NOT_FOUND, "application/problem+json"));
+        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{}", answer.text);
+    }
+    for query in ["?blocks=-1", "?blocks=all", "?start_ticks=x", "?limit=1"] {
+        assert_eq!(ask(busy(), &format!("20{query}")).await.status, StatusCode::BAD_REQUEST, "{query}");
+    }
+}
