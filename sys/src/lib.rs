@@ -4,6 +4,8 @@
 //! * [`preconditions`]: what this node lacks to be watched
 //! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
 //! * [`driver`]: the loaded nvidia-uvm
+//! * [`pidfd`]: another process, its end, and its open files
+//! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
 //! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
 //!
 //! The service and the command line both use it, so that they say the same. Unsafe code is denied but for the sites that expect it.
@@ -15,7 +17,9 @@ pub mod driver;
 pub mod fake;
 pub mod families;
 pub mod kernel;
+pub mod pidfd;
 pub mod preconditions;
 pub mod roots;
+pub mod uvm;
 
 pub use roots::Roots;

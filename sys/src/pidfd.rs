@@ -1,0 +1,215 @@
+//! Another process, held by a descriptor: its id cannot be reused under us, its end can be waited for, and its open files can be taken.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
+};
+
+use thiserror::Error;
+
+/// Why another process, or a file of it, cannot be had.
+#[derive(Debug, Error)]
+pub enum PidFdError {
+    /// It does not exist, or has ended.
+    #[error("process {0} has ended, or never was")]
+    NoProcess(u32),
+    /// The kernel has no such call.
+    #[error("this kernel has no {0}: it needs Linux 5.6 or later, and no sandbox that forbids it")]
+    NoCall(&'static str),
+    /// Not ours to take.
+    #[error(
+        "the open files of process {0} may not be taken: it needs CAP_SYS_PTRACE, and kernel.yama.ptrace_scope below 3"
+    )]
+    NotPermitted(u32),
+    /// It has no such file.
+    #[error("process {pid} has no open file {fd}")]
+    NoFile {
+        /// The process.
+        pid: u32,
+        /// The descriptor, by its number there.
+        fd: RawFd,
+    },
+    /// Anything else.
+    #[error("{call} failed: {source}")]
+    Call {
+        /// The system call.
+        call: &'static str,
+        /// What it answered.
+        source: io::Error,
+    },
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct PidFd {
+    pid: u32,
+    fd: OwnedFd,
+}
+
+impl PidFd {
+    /// The process that has this id now. Whoever learnt the id earlier checks, after this, that it is still the process that was meant (by its start
+    /// time).
+    ///
+    /// # Errors
+    /// If there is no such process, or no such system call.
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    pub fn open(pid: u32) -> Result<Self, PidFdError> {
+        let number = libc::pid_t::try_from(pid).ok().filter(|number| *number > 0).ok_or(PidFdError::NoProcess(pid))?;
+        // SAFETY: takes two numbers, touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+        let fd = descriptor(fd).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH | libc::EINVAL) => PidFdError::NoProcess(pid),
+            Some(libc::ENOSYS) => PidFdError::NoCall("pidfd_open"),
+            _ => PidFdError::Call { call: "pidfd_open", source: error },
+        })?;
+        Ok(Self { pid, fd })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn has_exited(&self) -> Result<bool, PidFdError> {
+        self.wait_for_exit(Duration::ZERO)
+    }
+
+    /// Wait until it ends, at most so long. Says whether it has ended. Event loops wait for [`PidFd::as_fd`] to become readable instead.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    pub fn wait_for_exit(&self, at_most: Duration) -> Result<bool, PidFdError> {
+        let deadline = Instant::now() + at_most;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // Rounded up, so that the last wait is not a busy one.
+            let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+            let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: reads and writes the one structure it is given.
+            let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
+            match ready {
+                0 if left.is_zero() => return Ok(false),
+                0 => {}
+                1.. => return Ok(true),
+                _ => {
+                    let source = io::Error::last_os_error();
+                    if source.kind() != io::ErrorKind::Interrupted {
+                        return Err(PidFdError::Call { call: "poll", source });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A descriptor for the same open file as that process's `fd`: what one does with it happens to the other. It holds the file open, also after the
+    /// process's end.
+    ///
+    /// # Errors
+    /// If the process has ended or may not be looked into, or has no such file.
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    pub fn take(&self, fd: RawFd) -> Result<OwnedFd, PidFdError> {
+        // SAFETY: takes three numbers, touches no memory.
+        let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.fd.as_raw_fd(), fd, 0) };
+        descriptor(taken).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => PidFdError::NoProcess(self.pid),
+            Some(libc::EPERM) => PidFdError::NotPermitted(self.pid),
+            Some(libc::EBADF) => PidFdError::NoFile { pid: self.pid, fd },
+            Some(libc::ENOSYS) => PidFdError::NoCall("pidfd_getfd"),
+            _ => PidFdError::Call { call: "pidfd_getfd", source: error },
+        })
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What a system call returned that makes a descriptor.
+#[expect(unsafe_code, reason = "nobody but the kernel can say that this is a descriptor")]
+fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
+    match RawFd::try_from(returned) {
+        // SAFETY: the kernel just made it for us; nobody else has it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{Read, Seek, Write},
+        process::{Child, Command, Stdio},
+    };
+
+    use super::*;
+
+    fn cat() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_process_is_seen_to_run_and_to_end() {
+        let mut child = cat();
+        let process = PidFd::open(child.id()).unwrap();
+        assert_eq!(process.pid(), child.id());
+        assert!(!process.has_exited().unwrap());
+        drop(child.stdin.take());
+        assert!(process.wait_for_exit(Duration::from_secs(10)).unwrap());
+        // Ended, though nobody asked for its status yet.
+        assert!(process.has_exited().unwrap());
+        child.wait().unwrap();
+        assert!(process.has_exited().unwrap());
+    }
+
+    #[test]
+    fn waiting_for_a_process_that_goes_on_ends_when_it_should() {
+        let process = PidFd::open(std::process::id()).unwrap();
+        let begun = Instant::now();
+        assert!(!process.wait_for_exit(Duration::from_millis(30)).unwrap());
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn a_taken_file_is_the_same_file_and_not_a_copy() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let mut child = Command::new("sleep").arg("60").stdin(file.try_clone().unwrap()).spawn().unwrap();
+        let taken = PidFd::open(child.id()).unwrap().take(0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut taken = File::from(match taken {
+            Ok(taken) => taken,
+            Err(PidFdError::NotPermitted(_)) => return, // where not even one's own children may be looked into
+            Err(error) => panic!("{error}"),
+        });
+        // Its position is shared, and it outlives the process.
+        file.seek(io::SeekFrom::Start(7)).unwrap();
+        let mut rest = String::new();
+        taken.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "789");
+    }
+
+    #[test]
+    fn what_is_not_there_has_an_error_of_its_own() {
+        let mut child = cat();
+        let process = PidFd::open(child.id()).unwrap();
+        assert!(matches!(process.take(999), Err(PidFdError::NoFile { fd: 999, .. } | PidFdError::NotPermitted(_))));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(process.take(0), Err(PidFdError::NoProcess(_))));
+        assert!(matches!(PidFd::open(child.id()), Err(PidFdError::NoProcess(_))));
+        for nobody in [0, u32::MAX] {
+            assert!(matches!(PidFd::open(nobody), Err(PidFdError::NoProcess(_))));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The driver's own counters of one VA space, from /dev/nvidia-uvm-tools: what NVIDIA's tools read. They count from their attachment on, and
+//! need neither probes nor anything of the process.
+//!
+//! While one is attached, each CPU fault of the process waits for the driver's queue of events to be flushed.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::fd::AsFd,
+    ptr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    UvmError,
+    request::{EnableCounters, InitEventTracker, TrackerLayout, call},
+    target::VaSpace,
+};
+
+const DEVICE: &str = "/dev/nvidia-uvm-tools";
+
+// The driver's UvmCounterName: the index in the page, and the bit that enables it. Others are declared, but nothing counts them.
+const BYTES_HTOD: usize = 0;
+const BYTES_DTOH: usize = 1;
+const CPU_FAULTS: usize = 2;
+const GPU_FAULTS: usize = 9;
+
+/// What the driver counted, over all GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// GPU faults, after the driver merged equal ones of a batch.
+    pub fault_entries: u64,
+    /// CPU faults on managed memory.
+    pub cpu_faults: u64,
+    /// Bytes copied from host to GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from GPU to host.
+    pub bytes_dtoh: u64,
+}
+
+impl Counted {
+    /// What was counted since an earlier reading of the same counters.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            fault_entries: self.fault_entries.wrapping_sub(earlier.fault_entries),
+            cpu_faults: self.cpu_faults.wrapping_sub(earlier.cpu_faults),
+            bytes_htod: self.bytes_htod.wrapping_sub(earlier.bytes_htod),
+            bytes_dtoh: self.bytes_dtoh.wrapping_sub(earlier.bytes_dtoh),
+        }
+    }
+}
+
+/// The memory that the driver pins and adds to, on a page boundary whatever the size of a page.
+#[repr(C, align(65536))]
+struct Page([AtomicU64; 512]);
+
+/// Counters attached to a VA space. Keeps it alive, as the module's documentation says: drop this when the process has ended.
+pub struct Counters {
+    /// Before `page`: the driver lets go of the page when this is closed.
+    _tracker: File,
+    page: Box<Page>,
+}
+
+impl Counters {
+    /// Attach to a VA space, on a driver of that version.
+    ///
+    /// # Errors
+    /// If that version's calls are not known, the driver's device cannot be opened, or the driver refuses.
+    pub fn attach(va_space: &VaSpace<'_>, driver_version: &str) -> Result<Self, UvmError> {
+        let layout = TrackerLayout::of(driver_version)?;
+        let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
+        let tracker = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(DEVICE)
+            .map_err(|source| UvmError::Device { path: DEVICE, source })?;
+        let address = ptr::from_ref(&*page).expose_provenance() as u64;
+        call(tracker.as_fd(), &mut InitEventTracker::counters(layout, address, va_space.file()))?;
+        let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
+        call(tracker.as_fd(), &mut EnableCounters { flags, status: 0 })?;
+        Ok(Self { _tracker: tracker, page })
+    }
+
+    /// What was counted since the attachment. Bytes are counted when a copy is ordered, so this is exact once the process's GPU work is over.
+    #[must_use]
+    pub fn read(&self) -> Counted {
+        let Page(counters) = &*self.page;
+        let read = |at: usize| counters.get(at).map_or(0, |counter| counter.load(Ordering::Acquire));
+        Counted {
+            fault_entries: read(GPU_FAULTS),
+            cpu_faults: read(CPU_FAULTS),
+            bytes_htod: read(BYTES_HTOD),
+            bytes_dtoh: read(BYTES_DTOH),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_begins_where_the_driver_wants_it() {
+        let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
+        assert!(ptr::from_ref(&*page).addr().is_multiple_of(65536));
+        // Nothing else may share memory that the driver writes.
+        assert_eq!(size_of::<Page>(), 65536);
+    }
+
+    #[test]
+    fn what_was_counted_since_is_the_difference() {
+        let earlier = Counted { fault_entries: 1, cpu_faults: 2, bytes_htod: 3, bytes_dtoh: 4 };
+        let later = Counted { fault_entries: 11, cpu_faults: 22, bytes_htod: 33, bytes_dtoh: 44 };
+        let since = Counted { fault_entries: 10, cpu_faults: 20, bytes_htod: 30, bytes_dtoh: 40 };
+        assert_eq!(later.since(earlier), since);
+    }
+}

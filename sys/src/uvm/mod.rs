@@ -1,0 +1,187 @@
+//! nvidia-uvm's own calls, made from outside on another process's VA space. The driver asks nobody who calls: it takes the VA space from the
+//! open file, and that can be taken with [`PidFd::take`](crate::pidfd::PidFd::take).
+//!
+//! * [`target`]: a VA space of another process, and moving its pages
+//! * [`counters`]: the driver's own counters of one VA space
+//! * [`request`]: the parameter blocks, by driver version
+//!
+//! A taken descriptor keeps the VA space, its GPU memory and the GPU's registration alive after its process's death, and what the driver then tears
+//! down it tears down in the process that closes last. So descriptors are taken just before they are used and closed right after, and who
+//! keeps one ([`counters::Counters`] must) closes it when the process's pidfd says that it has ended.
+
+pub mod counters;
+mod request;
+pub mod target;
+
+use std::{fmt, io, str::FromStr};
+
+use thiserror::Error;
+
+use crate::pidfd::PidFdError;
+
+/// Why the driver did not do what it was asked for.
+#[derive(Debug, Error)]
+pub enum UvmError {
+    /// The process cannot be reached.
+    #[error(transparent)]
+    Process(#[from] PidFdError),
+    /// Its descriptors cannot be listed.
+    #[error("the open files of process {pid} cannot be read: {source}")]
+    Unreadable {
+        /// The process.
+        pid: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// It does not use the driver, or not yet.
+    #[error("process {0} has no VA space of nvidia-uvm")]
+    NoVaSpace(u32),
+    /// A device of the driver cannot be opened.
+    #[error("cannot open {path}: {source}")]
+    Device {
+        /// The device.
+        path: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The call did not reach the driver.
+    #[error("{request} failed: {source}")]
+    Call {
+        /// Its name in the driver.
+        request: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The driver refused.
+    #[error("{request} failed: the driver says {status}")]
+    Refused {
+        /// Its name in the driver.
+        request: &'static str,
+        /// What the driver answered.
+        status: Status,
+    },
+    /// The parameter blocks of that version are not known.
+    #[error("driver {0} is not supported: the layout of its calls is not known")]
+    UnknownVersion(String),
+}
+
+/// The driver's `NV_STATUS`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Status(u32);
+
+impl Status {
+    /// Done.
+    pub const OK: Self = Self(0);
+    /// Not for this kind of file.
+    pub const ILLEGAL_ACTION: Self = Self(0x16);
+    /// Nothing managed is there; what a VA space whose process has ended says of all its addresses.
+    pub const INVALID_ADDRESS: Self = Self(0x1e);
+
+    fn name(self) -> Option<&'static str> {
+        // nvstatuscodes.h
+        Some(match self.0 {
+            0 => "NV_OK",
+            0x03 => "NV_ERR_BUSY_RETRY",
+            0x16 => "NV_ERR_ILLEGAL_ACTION",
+            0x1b => "NV_ERR_INSUFFICIENT_PERMISSIONS",
+            0x1e => "NV_ERR_INVALID_ADDRESS",
+            0x1f => "NV_ERR_INVALID_ARGUMENT",
+            0x26 => "NV_ERR_INVALID_DEVICE",
+            0x40 => "NV_ERR_INVALID_STATE",
+            0x51 => "NV_ERR_NO_MEMORY",
+            0x56 => "NV_ERR_NOT_SUPPORTED",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{:#x} (nvstatuscodes.h)", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What the driver calls a processor by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Uuid([u8; 16]);
+
+impl Uuid {
+    /// The CPU's (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
+    pub const CPU: Self = Self(0xa65e_0f4e_d7d4_7ba2_5047_412c_142a_7773_u128.to_be_bytes());
+}
+
+/// As nvidia-smi writes that of a GPU.
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = u128::from_be_bytes(self.0);
+        let part = |low: u32, digits: u32| (hex >> low) & ((1 << (4 * digits)) - 1);
+        write!(
+            f,
+            "GPU-{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            part(96, 8),
+            part(80, 4),
+            part(64, 4),
+            part(48, 4),
+            part(0, 12)
+        )
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What is no UUID of a GPU.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{0:?} is not a UUID of a GPU, such as GPU-9a317702-d43c-8e11-b055-6f201caa9401")]
+pub struct NotUuid(String);
+
+impl FromStr for Uuid {
+    type Err = NotUuid;
+
+    fn from_str(text: &str) -> Result<Self, NotUuid> {
+        let parse = || {
+            let rest = text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-"))?;
+            let is_shaped = rest.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
+            let digits = rest.replace('-', "");
+            let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            u128::from_str_radix(&digits, 16).ok().filter(|_| is_shaped && is_hex)
+        };
+        parse().map(|hex| Self(hex.to_be_bytes())).ok_or_else(|| NotUuid(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_reads_as_it_is_written() {
+        let text = "GPU-9a317702-d43c-8e11-b055-6f201caa9401";
+        assert_eq!(text.parse::<Uuid>().unwrap().to_string(), text);
+        assert_eq!(format!("MIG{}", &text[3..]).parse::<Uuid>().unwrap().to_string(), text);
+        for bad in ["", "GPU-", "9a317702-d43c-8e11-b055-6f201caa9401", "GPU-9a317702d43c8e11b0556f201caa9401"] {
+            assert_eq!(bad.parse::<Uuid>(), Err(NotUuid(bad.to_owned())));
+        }
+        assert!("GPU-+a317702-d43c-8e11-b055-6f201caa9401".parse::<Uuid>().is_err());
+    }
+
+    #[test]
+    fn a_refusal_reads_by_name_where_it_is_known() {
+        let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status }.to_string();
+        assert_eq!(refused(Status::INVALID_ADDRESS), "UVM_MIGRATE failed: the driver says NV_ERR_INVALID_ADDRESS");
+        assert_eq!(refused(Status(0x77)), "UVM_MIGRATE failed: the driver says 0x77 (nvstatuscodes.h)");
+    }
+}

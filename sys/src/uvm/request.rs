@@ -1,0 +1,219 @@
+//! The driver's parameter blocks, as in its `uvm_ioctl.h`, and how they are handed over.
+//!
+//! All of them are the same from 515 to 595, but for the one that attaches a tool: [`TrackerLayout`].
+#![expect(unsafe_code, reason = "ioctl: only the driver's header says what a request reads and writes")]
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+    thread,
+    time::Duration,
+};
+
+use super::{Status, Uuid, UvmError};
+
+/// The parameter block of one request.
+///
+/// # Safety
+/// The type is `repr(C)`, has at least the size that the driver copies for `REQUEST`, and its fields are where the driver has them. A pointer in it is
+/// to memory that outlives the driver's use of it.
+pub(super) unsafe trait Request {
+    const REQUEST: libc::Ioctl;
+    const NAME: &str;
+    /// The driver's own answer: the ioctl itself succeeds whenever the block could be copied.
+    fn status(&self) -> Status;
+}
+
+/// How often the driver may ask to be asked again: it does while the machine suspends.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
+/// Ask the driver. What it filled in is in `request`, also when it refuses.
+pub(super) fn call<R: Request>(file: BorrowedFd<'_>, request: &mut R) -> Result<(), UvmError> {
+    for _ in 0..TRIES {
+        // SAFETY: by the contract of Request, the driver finds at this address what it expects, and writes nothing beyond it.
+        let result = unsafe { libc::ioctl(file.as_raw_fd(), R::REQUEST, std::ptr::from_mut(request)) };
+        if result >= 0 {
+            return match request.status() {
+                Status::OK => Ok(()),
+                status => Err(UvmError::Refused { request: R::NAME, status }),
+            };
+        }
+        let source = io::Error::last_os_error();
+        match source.kind() {
+            io::ErrorKind::WouldBlock => thread::sleep(BETWEEN_TRIES),
+            io::ErrorKind::Interrupted => {}
+            _ => return Err(UvmError::Call { request: R::NAME, source }),
+        }
+    }
+    Err(UvmError::Call { request: R::NAME, source: io::ErrorKind::WouldBlock.into() })
+}
+
+#[repr(C)]
+pub(super) struct Migrate {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) destination: Uuid,
+    pub(super) flags: u32,
+    pub(super) semaphore_address: u64,
+    pub(super) semaphore_payload: u32,
+    /// -1: any. Up to 545 it is unsigned, and for memory of the system's own allocator alone, which is never asked for here.
+    pub(super) cpu_numa_node: i32,
+    pub(super) user_space_start: u64,
+    pub(super) user_space_length: u64,
+    pub(super) status: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct ValidateVaRange {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) status: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct EnableCounters {
+    pub(super) flags: u64,
+    pub(super) status: u32,
+}
+
+/// Where a version of the driver has the end of the block that attaches a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TrackerLayout {
+    /// 515 to 545, and from 565 on: the answer comes right after the fields that all have.
+    Plain,
+    /// 550 and 555: after the answer comes the version of the events that is wanted. 550.40.07 is `Plain`, and ignores it.
+    VersionLast,
+    /// 560: it comes before the answer.
+    VersionFirst,
+}
+
+impl TrackerLayout {
+    /// Of a driver version such as `550.163.01`.
+    pub(super) fn of(version: &str) -> Result<Self, UvmError> {
+        let major = version.trim().split('.').next().and_then(|major| major.parse().ok());
+        match major {
+            Some(515..=545 | 565..=595) => Ok(Self::Plain),
+            Some(550..=555) => Ok(Self::VersionLast),
+            Some(560) => Ok(Self::VersionFirst),
+            _ => Err(UvmError::UnknownVersion(version.trim().to_owned())),
+        }
+    }
+}
+
+/// Attaches a tool to a VA space. As large as the largest layout; the driver copies what its own has.
+#[repr(C)]
+pub(super) struct InitEventTracker {
+    queue_buffer: u64,
+    /// 0: counters, no queue of events.
+    queue_buffer_size: u64,
+    control_buffer: u64,
+    processor: Uuid,
+    all_processors: u32,
+    uvm_fd: u32,
+    /// By [`TrackerLayout`]: the answer, or a version and the answer, or the answer and a version.
+    end: [u32; 4],
+    /// Not the driver's.
+    layout: TrackerLayout,
+}
+
+impl InitEventTracker {
+    /// Counters over all processors, in the page at `page`.
+    pub(super) fn counters(layout: TrackerLayout, page: u64, va_space: BorrowedFd<'_>) -> Self {
+        let end = match layout {
+            TrackerLayout::Plain => [0; 4],
+            TrackerLayout::VersionLast => [0, 1, 0, 0],
+            TrackerLayout::VersionFirst => [1, 0, 0, 0],
+        };
+        Self {
+            queue_buffer: 0,
+            queue_buffer_size: 0,
+            control_buffer: page,
+            processor: Uuid::CPU,
+            all_processors: 1,
+            uvm_fd: va_space.as_raw_fd().cast_unsigned(),
+            end,
+            layout,
+        }
+    }
+}
+
+macro_rules! requests {
+    ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
+        const _: () = assert!(size_of::<$params>() == $size);
+        // SAFETY: repr(C) with the fields of the driver's structure of this name, and no pointers.
+        unsafe impl Request for $params {
+            const REQUEST: libc::Ioctl = $number;
+            const NAME: &str = $name;
+            fn status(&self) -> Status {
+                Status(self.status)
+            }
+        }
+    )*};
+}
+requests! {
+    Migrate, 51, "UVM_MIGRATE", 80;
+    ValidateVaRange, 72, "UVM_VALIDATE_VA_RANGE", 24;
+    EnableCounters, 60, "UVM_TOOLS_ENABLE_COUNTERS", 16;
+}
+
+const _: () =
+    assert!(std::mem::offset_of!(InitEventTracker, end) == 48 && std::mem::offset_of!(InitEventTracker, layout) == 64);
+// SAFETY: repr(C), 64 bytes of which are the driver's, the most of any version; the page it points to outlives the tracker (see Counters).
+unsafe impl Request for InitEventTracker {
+    const REQUEST: libc::Ioctl = 56;
+    const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";
+    fn status(&self) -> Status {
+        let [first, second, ..] = self.end;
+        Status(if self.layout == TrackerLayout::VersionFirst { second } else { first })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsFd};
+
+    use super::*;
+
+    #[test]
+    fn each_version_has_the_layout_of_its_header() {
+        for (version, layout) in [
+            ("515.105.01", TrackerLayout::Plain),
+            ("535.288.01", TrackerLayout::Plain),
+            ("550.163.01\n", TrackerLayout::VersionLast),
+            ("555.58.02", TrackerLayout::VersionLast),
+            ("560.35.03", TrackerLayout::VersionFirst),
+            ("565.77", TrackerLayout::Plain),
+            ("580.159.04", TrackerLayout::Plain),
+            ("595.45.04", TrackerLayout::Plain),
+        ] {
+            assert_eq!(TrackerLayout::of(version).unwrap(), layout, "{version}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_refused_by_name() {
+        for version in ["510.108.03", "600.1", "", "abc"] {
+            let error = TrackerLayout::of(version).unwrap_err();
+            assert!(matches!(&error, UvmError::UnknownVersion(named) if named == version), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_answer_is_read_where_the_version_has_it() {
+        let null = File::open("/dev/null").unwrap();
+        let answered = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, null.as_fd()) };
+        assert_eq!(answered(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
+        assert_eq!(answered(TrackerLayout::VersionLast, [0x16, 1, 1, 0]).status(), Status::ILLEGAL_ACTION);
+        assert_eq!(answered(TrackerLayout::VersionFirst, [1, 0, 0, 0]).status(), Status::OK);
+    }
+
+    #[test]
+    fn a_file_that_is_not_the_drivers_is_an_error() {
+        let null = File::open("/dev/null").unwrap();
+        let error = call(null.as_fd(), &mut ValidateVaRange::default()).unwrap_err();
+        assert!(matches!(error, UvmError::Call { request: "UVM_VALIDATE_VA_RANGE", .. }), "{error}");
+    }
+}

@@ -1,0 +1,185 @@
+//! A VA space of another process, and moving its pages.
+
+use std::{
+    fs,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
+        unix::fs::MetadataExt,
+    },
+};
+
+use super::{
+    Status, Uuid, UvmError,
+    request::{Migrate, ValidateVaRange, call},
+};
+use crate::{
+    Roots, driver,
+    pidfd::{PidFd, PidFdError},
+};
+
+/// The most that one call may migrate: it holds the target's locks, and so stops its faults and its mmap, until everything is copied.
+pub const MIGRATE_MAX_BYTES: u64 = 32 << 20;
+
+/// Whole pages, few enough for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRange {
+    base: u64,
+    length: u64,
+}
+
+impl PageRange {
+    /// None if it is empty, not on page boundaries, larger than [`MIGRATE_MAX_BYTES`], or goes beyond the last address.
+    #[must_use]
+    pub fn new(base: u64, length: u64) -> Option<Self> {
+        let page = procfs::page_size();
+        let is_whole = base.is_multiple_of(page) && length.is_multiple_of(page);
+        let is_sized = (1..=MIGRATE_MAX_BYTES).contains(&length);
+        (is_whole && is_sized && base.checked_add(length).is_some()).then_some(Self { base, length })
+    }
+
+    /// A larger range in parts of at most `part_bytes`, the first up to a multiple of that; none where no part would be a range.
+    #[must_use]
+    pub fn parts(base: u64, length: u64, part_bytes: u64) -> Option<Vec<Self>> {
+        let end = base.checked_add(length)?;
+        let mut parts = Vec::new();
+        let mut at = base;
+        while at < end {
+            let next =
+                at.checked_next_multiple_of(part_bytes).filter(|next| *next > at).or(at.checked_add(part_bytes))?;
+            let next = next.min(end);
+            parts.push(Self::new(at, next - at)?);
+            at = next;
+        }
+        (!parts.is_empty()).then_some(parts)
+    }
+}
+
+/// A VA space of a process. Keeps it alive, as the module's documentation says: do not keep it.
+#[derive(Debug)]
+pub struct VaSpace<'a> {
+    process: &'a PidFd,
+    file: OwnedFd,
+}
+
+impl<'a> VaSpace<'a> {
+    /// The VA spaces of a process; most have one.
+    ///
+    /// # Errors
+    /// If there is none, or the process has ended or may not be looked into.
+    pub fn of(process: &'a PidFd, roots: &Roots) -> Result<Vec<Self>, UvmError> {
+        let mut found = Vec::new();
+        for fd in candidates(process, roots)? {
+            let file = match process.take(fd) {
+                Ok(file) => file,
+                // Closed meanwhile.
+                Err(PidFdError::NoFile { .. }) => continue,
+                Err(other) => return Err(other.into()),
+            };
+            if stands_for_va_space(file.as_fd())? {
+                found.push(Self { process, file });
+            }
+        }
+        if found.is_empty() { Err(UvmError::NoVaSpace(process.pid())) } else { Ok(found) }
+    }
+
+    /// Move pages to a GPU or to the CPU, and wait until they are there. They must be managed memory.
+    ///
+    /// # Errors
+    /// If the process has ended, or the driver refuses: with [`Status::INVALID_ADDRESS`] where no managed memory is.
+    pub fn migrate(&self, pages: PageRange, to: Uuid) -> Result<(), UvmError> {
+        if self.process.has_exited()? {
+            return Err(PidFdError::NoProcess(self.process.pid()).into());
+        }
+        let PageRange { base, length } = pages;
+        let mut request = Migrate {
+            base,
+            length,
+            destination: to,
+            flags: 0,
+            semaphore_address: 0,
+            semaphore_payload: 0,
+            cpu_numa_node: -1,
+            user_space_start: 0,
+            user_space_length: 0,
+            status: 0,
+        };
+        call(self.file.as_fd(), &mut request)
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The process's descriptors of /dev/nvidia-uvm: by device number where the kernel tells it, else by name.
+fn candidates(process: &PidFd, roots: &Roots) -> Result<Vec<RawFd>, UvmError> {
+    let device = driver::uvm_device(roots);
+    let is_device = |path: &std::path::Path| match device {
+        Some(device) => fs::metadata(path).is_ok_and(|file| {
+            let (major, minor) = (libc::major(file.rdev()), libc::minor(file.rdev()));
+            u64::from(device) == u64::from(major) << 20 | u64::from(minor)
+        }),
+        None => fs::read_link(path).is_ok_and(|target| target.ends_with("dev/nvidia-uvm")),
+    };
+    let pid = process.pid();
+    let folder = roots.proc.join(pid.to_string()).join("fd");
+    let entries = fs::read_dir(&folder).map_err(|source| UvmError::Unreadable { pid, source })?;
+    let mut numbers: Vec<RawFd> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| is_device(&entry.path()))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// A process has files of the driver that stand for other things. Those answer that the question is not for them; a VA space, that there is no
+/// such range.
+fn stands_for_va_space(file: BorrowedFd<'_>) -> Result<bool, UvmError> {
+    match call(file, &mut ValidateVaRange::default()) {
+        Ok(()) | Err(UvmError::Refused { status: Status::INVALID_ADDRESS, .. }) => Ok(true),
+        Err(UvmError::Refused { status: Status::ILLEGAL_ACTION, .. }) => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_range_is_of_whole_pages_and_not_too_large() {
+        assert!(PageRange::new(0x200_0000_0000, 2 * MIB).is_some());
+        for (base, length) in [
+            (0, 0),
+            (1, 4096),
+            (4096, 100),
+            (0, MIGRATE_MAX_BYTES + 4096),
+            (u64::MAX - 4095, 4096),
+            (u64::MAX - 4095, 8192),
+        ] {
+            assert_eq!(PageRange::new(base, length), None, "{base:#x} {length:#x}");
+        }
+    }
+
+    #[test]
+    fn parts_cover_a_range_and_end_at_block_boundaries() {
+        let parts = PageRange::parts(3 * MIB, 4 * MIB, 2 * MIB).unwrap();
+        let told: Vec<(u64, u64)> = parts.iter().map(|part| (part.base / MIB, part.length / MIB)).collect();
+        assert_eq!(told, [(3, 1), (4, 2), (6, 1)]);
+        assert_eq!(PageRange::parts(2 * MIB, 2 * MIB, 2 * MIB).unwrap().len(), 1);
+        for (base, length, part) in [(0, 0, MIB), (1, MIB, MIB), (0, MIB, 0), (0, MIB, 100), (u64::MAX, 2, MIB)] {
+            assert_eq!(PageRange::parts(base, length, part), None, "{base:#x} {length:#x} {part}");
+        }
+    }
+
+    #[test]
+    fn a_process_without_the_driver_has_no_va_space() {
+        let process = PidFd::open(std::process::id()).unwrap();
+        assert!(
+            matches!(VaSpace::of(&process, &Roots::default()), Err(UvmError::NoVaSpace(pid)) if pid == process.pid())
+        );
+    }
+}
