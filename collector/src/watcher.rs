@@ -16,6 +16,7 @@ use model::{DriverInfo, RecordFigures, Snapshot, SourceState, SourceStatus};
 use sys::{
     driver::{self, Module},
     families::{Families, TableError},
+    parameters,
     preconditions::{self, Missing},
 };
 
@@ -123,7 +124,8 @@ impl Watcher {
                 self.take_lifecycles();
             }
             Err(refusal) => {
-                let driver = module.version.clone().map(|version| DriverInfo { version, layout: None });
+                let parameters = parameters::read(&self.config.roots);
+                let driver = module.version.clone().map(|version| DriverInfo { version, layout: None, parameters });
                 self.refuse(module, driver, &refusal, earlier);
             }
         }

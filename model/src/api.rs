@@ -209,6 +209,9 @@ pub struct Status {
     pub driver: Option<String>,
     /// The family of struct layouts in use.
     pub layout: Option<String>,
+    /// What nvidia-uvm was loaded with: module parameters that change what is counted, by name.
+    #[serde(default)]
+    pub driver_parameters: BTreeMap<String, String>,
     /// GPUs seen.
     pub gpus: Vec<Gpu>,
     /// The probes, those that this driver lacks among them.
@@ -223,6 +226,9 @@ pub struct Status {
     pub block_records_sampled_out: u64,
     /// Block records for which there was no room.
     pub block_records_dropped: u64,
+    /// Lines of uvmd's own log that could not be written.
+    #[serde(default)]
+    pub log_lines_dropped: u64,
     /// Sums over every process seen since uvmd counts.
     pub total: Counts,
 }

@@ -113,12 +113,14 @@ impl Process {
 }
 
 /// The driver that is watched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     /// As in `/sys/module/nvidia_uvm/version`.
     pub version: String,
     /// The family of struct layouts in use, such as `550-555`; `None` while none is.
     pub layout: Option<String>,
+    /// Module parameters that change what is counted, by name. They are fixed when the driver is loaded.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// Whether a source delivers, and if not, why not.

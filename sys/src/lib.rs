@@ -3,7 +3,7 @@
 //! * [`roots`]: where /proc and /sys are; everything below them is read through it, so that tests can show other machines
 //! * [`preconditions`]: what this node lacks to be watched
 //! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
-//! * [`driver`]: the loaded nvidia-uvm
+//! * [`driver`] and [`parameters`]: the loaded nvidia-uvm, and what it was told when it was loaded
 //! * [`pidfd`]: another process, its end, and its open files
 //! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
 //! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
@@ -17,9 +17,17 @@ pub mod driver;
 pub mod fake;
 pub mod families;
 pub mod kernel;
+pub mod parameters;
 pub mod pidfd;
 pub mod preconditions;
 pub mod roots;
 pub mod uvm;
 
 pub use roots::Roots;
+
+/// A system error for people: without Rust's "(os error N)".
+#[must_use]
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}

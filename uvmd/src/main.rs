@@ -1,36 +1,56 @@
-//! The service: reads its options, binds its address, watches the driver, serves what it sees, and stops cleanly.
+//! The service: reads its configuration, binds its address, watches the driver, serves what it sees, and stops cleanly.
+//!
+//! Exit codes: 0 stopped, or the configuration is in order; 1 failed; 2 a mistake in the configuration or on the command line.
 
+mod log;
 mod notify;
 mod options;
 mod service;
 mod signals;
 
 use std::{
-    env,
-    io::{self, IsTerminal},
+    io::{self, Write},
     process::ExitCode,
 };
 
 use clap::Parser;
+use config::Loaded;
+use log::{Logging, say};
 use options::Options;
-use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
+
+const MISTAKEN: u8 = 2;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colour);
-    tracing_subscriber::registry().with(log.with_filter(options.log_filter())).init();
-    match service::run(options) {
-        Ok(()) => ExitCode::SUCCESS,
+    let check_config = options.check_config;
+    let loaded = match options.load() {
+        Ok(loaded) => loaded,
         Err(error) => {
-            fail(&error);
+            say(&error.to_string());
+            return ExitCode::from(MISTAKEN);
+        }
+    };
+    match if check_config { show(&loaded) } else { run(loaded) } {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not through the log, which may be off.
+        Err(error) => {
+            say(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Not through the log, which may be off.
-#[expect(clippy::print_stderr, reason = "the last word of a program that ends")]
-fn fail(error: &anyhow::Error) {
-    eprintln!("uvmd: {error:#}");
+fn run(loaded: Loaded) -> anyhow::Result<()> {
+    let log = Logging::start(&loaded.config.log)?;
+    if let Some(file) = &loaded.file {
+        tracing::info!("configured by {}", file.display());
+    }
+    service::run(loaded.config, log.dropped())
+}
+
+/// As TOML, so that it can be used as a file.
+fn show(loaded: &Loaded) -> anyhow::Result<()> {
+    let file = loaded.file.as_ref().map_or_else(|| "no file".to_owned(), |file| file.display().to_string());
+    let text = toml::to_string(&loaded.config)?;
+    Ok(write!(io::stdout(), "# ok: {file}; in force, with the command line:\n{text}")?)
 }

@@ -1,10 +1,12 @@
-//! The command line.
+//! The command line. What it says overrides the configuration file.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Parser;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use config::{
+    ConfigError, Loaded, Setting,
+    value::{Hostname, Interval, LogFilter, Retention, Value, of_word},
+};
 
 /// Watches NVIDIA's UVM driver and serves, per process and GPU, its faults and the bytes it migrates.
 #[derive(Debug, Parser)]
@@ -13,25 +15,37 @@ use tracing_subscriber::filter::Targets;
     after_help = "Without a driver or without kprobes it waits for them, and /readyz says what is missing."
 )]
 pub(crate) struct Options {
-    /// Address to serve on. Anyone who reaches it can read it: there is no authentication
-    #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", default_value = "127.0.0.1:9477")]
-    pub(crate) listen: SocketAddr,
+    /// Configuration file [default: /etc/uvmd/uvmd.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
-    /// How often counters are read between requests
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    pub(crate) interval: Duration,
+    /// Say whether the configuration is in order and what is in force, and exit
+    #[arg(long)]
+    pub(crate) check_config: bool,
 
-    /// How long a process is listed after its end
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
-    pub(crate) ended_retention: Duration,
+    /// Override an option of the configuration file, as in --set log.format=json
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<Setting>,
+
+    /// Address to serve on. Anyone who reaches it can read it: there is no authentication [default: 127.0.0.1:9477]
+    #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", value_parser = of_word::<SocketAddr>)]
+    listen: Option<SocketAddr>,
+
+    /// How often counters are read between requests [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = of_word::<Interval>)]
+    interval: Option<Interval>,
+
+    /// How long a process is listed after its end [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = of_word::<Retention>)]
+    ended_retention: Option<Retention>,
 
     /// Name of this node in metrics and status [default: the host's name]
-    #[arg(long, value_name = "NAME", env = "UVMD_HOSTNAME")]
-    pub(crate) hostname: Option<String>,
+    #[arg(long, value_name = "NAME", env = "UVMD_HOSTNAME", value_parser = of_word::<Hostname>)]
+    hostname: Option<Hostname>,
 
-    /// What to log: off, error, warn, info, debug, trace; or by part, as in info,collector=debug
-    #[arg(long, value_name = "FILTER", env = "UVMD_LOG", default_value = "info")]
-    log: Targets,
+    /// What to log: off, error, warn, info, debug, trace; or by part, as in info,collector=debug [default: info]
+    #[arg(long, value_name = "FILTER", env = "UVMD_LOG", value_parser = of_word::<LogFilter>)]
+    log: Option<LogFilter>,
 
     /// Log more: -v is debug, -vv is trace
     #[arg(short, long, action = clap::ArgAction::Count)]
@@ -39,31 +53,47 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn log_filter(&self) -> Targets {
-        let level = match self.verbose {
-            0 => return self.log.clone(),
-            1 => LevelFilter::DEBUG,
-            _ => LevelFilter::TRACE,
-        };
-        // The libraries' own debugging is asked for by name, with --log.
-        Targets::new()
-            .with_default(LevelFilter::INFO)
-            .with_targets(["uvmd", "collector", "web"].map(|part| (part, level)))
+    /// The configuration that they and the file make.
+    pub(crate) fn load(self) -> Result<Loaded, ConfigError> {
+        let Self { config: file, check_config: _, settings, listen, interval, ended_retention, hostname, log, verbose } =
+            self;
+        let mut loaded = config::load(file.as_deref(), &settings)?;
+        let config = &mut loaded.config;
+        override_with(&mut config.listen, listen);
+        override_with(&mut config.collector.interval, interval);
+        override_with(&mut config.collector.ended_retention, ended_retention);
+        override_with(&mut config.hostname, hostname.map(Some));
+        override_with(&mut config.log.filter, more_log(verbose).or(log));
+        Ok(loaded)
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    const SHORTEST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_hours(1);
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (SHORTEST..=LONGEST).contains(&interval) { Ok(interval) } else { Err("must be between 100ms and 1h".to_owned()) }
+fn override_with<T>(value: &mut T, over: Option<T>) {
+    if let Some(over) = over {
+        *value = over;
+    }
+}
+
+/// Of uvmd's own parts; the libraries' own debugging is asked for by name, with --log.
+fn more_log(verbose: u8) -> Option<LogFilter> {
+    let level = match verbose {
+        0 => return None,
+        1 => "debug",
+        _ => "trace",
+    };
+    LogFilter::of_text(&format!("info,uvmd={level},collector={level},web={level}"))
 }
 
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use config::Config;
 
     use super::*;
+
+    fn load(arguments: &[&str]) -> Config {
+        Options::parse_from(["uvmd", "--config", "/dev/null"].iter().chain(arguments)).load().unwrap().config
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {
@@ -72,14 +102,41 @@ mod tests {
 
     #[test]
     fn by_default_only_this_machine_is_served() {
-        assert!(Options::parse_from(["uvmd"]).listen.ip().is_loopback());
+        assert!(load(&[]).listen.ip().is_loopback());
     }
 
     #[test]
-    fn an_interval_is_neither_a_busy_loop_nor_forever() {
-        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["0s", "1us", "2h", "-1s", "soon", ""] {
-            assert!(interval(bad).is_err(), "{bad}");
+    fn options_override_settings_which_override_the_file() {
+        assert_eq!(load(&[]), Config::default());
+        let config =
+            load(&["--set", "collector.interval=2s", "--interval", "3s", "--set", "hostname=a", "--log", "warn"]);
+        let mut expected = Config::default();
+        expected.collector.interval = Interval::of_text("3s").unwrap();
+        expected.hostname = Hostname::of_text("a");
+        expected.log.filter = LogFilter::of_text("warn").unwrap();
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn more_log_is_of_uvmds_own_parts() {
+        let filter = load(&["-v", "--log", "off"]).log.filter.targets();
+        assert!(filter.would_enable("collector", &tracing::Level::DEBUG));
+        assert!(!filter.would_enable("hyper", &tracing::Level::DEBUG));
+    }
+
+    #[test]
+    fn the_defaults_in_the_help_are_those_in_force() {
+        let help = Options::command().render_help().to_string();
+        let Config { listen, collector, log, .. } = Config::default();
+        let shown = |value: serde_json::Value| format!("[default: {}]", value.as_str().unwrap());
+        for text in [
+            format!("[default: {listen}]"),
+            shown(serde_json::to_value(collector.interval).unwrap()),
+            shown(serde_json::to_value(collector.ended_retention).unwrap()),
+            shown(serde_json::to_value(log.filter).unwrap()),
+            format!("[default: {}, if it is there]", config::DEFAULT_FILE),
+        ] {
+            assert!(help.contains(&text), "{text} is not in {help}");
         }
     }
 }

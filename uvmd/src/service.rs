@@ -1,16 +1,17 @@
 //! One run of the service, from binding its address to a clean stop.
 
-use std::{fs, io, net::SocketAddr, time::Duration};
+use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
-use collector::{Collector, Config};
-use sys::{Roots, capabilities::Capabilities, kernel};
+use collector::Collector;
+use config::Config;
+use sys::{Roots, capabilities::Capabilities, kernel, reason};
 use tokio::{net::TcpListener, runtime, sync::oneshot, time};
 use web::{Node, Snapshots, server, server::Limits};
 
 use crate::{
+    log::Dropped,
     notify::{self, notify},
-    options::Options,
     signals::Signals,
 };
 
@@ -21,7 +22,7 @@ const WORKER_THREADS: usize = 2;
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs until a signal stops it.
-pub(crate) fn run(options: Options) -> anyhow::Result<()> {
+pub(crate) fn run(config: Config, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
     kernel::supported(&Roots::default())?;
     Capabilities::of_this_process()?.may_probe()?;
     let runtime = runtime::Builder::new_multi_thread()
@@ -29,24 +30,31 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let result = runtime.block_on(serve(options));
+    let result = runtime.block_on(serve(config, log_lines_dropped));
     // Whatever still blocks must not hold the exit.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(options: Options) -> anyhow::Result<()> {
-    let Options { listen, interval, ended_retention, hostname, .. } = options;
+async fn serve(config: Config, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
+    let Config { listen, hostname, log: _, collector, metrics, records: _ } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let node = Node {
         version: env!("CARGO_PKG_VERSION"),
-        hostname: hostname.map_or_else(read_hostname, Ok)?,
-        processes_in_metrics: None,
+        hostname: hostname.map_or_else(read_hostname, |name| Ok(name.0))?,
+        processes_in_metrics: metrics.processes(),
+        log_lines_dropped: Arc::clone(&log_lines_dropped.0),
+    };
+    let collector = collector::Config {
+        interval: collector.interval.0,
+        ended_retention: collector.ended_retention.0,
+        ended_max: collector.ended_max.0 as usize,
+        roots: Roots::default(),
     };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = bind(listen).await?;
     let mut collector = tokio::select! {
-        started = Collector::start(Config { interval, ended_retention, ..Config::default() }) => started?,
+        started = Collector::start(collector) => started?,
         signal = signals.next() => {
             tracing::info!("stopping on {signal}, before the probes were attached");
             return Ok(());
@@ -107,12 +115,6 @@ async fn bind(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
     // Port 0 asks the kernel for one.
     let address = listener.local_addr().context("cannot read the address bound")?;
     Ok((listener, address))
-}
-
-/// The error without Rust's "(os error N)".
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 fn read_hostname() -> anyhow::Result<String> {

@@ -31,6 +31,7 @@ async fn main() -> std::io::Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         hostname: "gpu-17".to_owned(),
         processes_in_metrics: std::num::NonZeroUsize::new(4),
+        ..Node::default()
     };
     println!("http://{address}");
     server::serve(listener, web::router(node, address, snapshots), server::Limits::default(), std::future::pending())
@@ -197,8 +198,12 @@ fn source(state: &str, seconds: f64) -> SourceStatus {
         warnings: Vec::new(),
         driver: match state {
             "waiting" => None,
-            "refused" => Some(DriverInfo { version: "610.12".to_owned(), layout: None }),
-            _ => Some(DriverInfo { version: "580.159.04".to_owned(), layout: Some("580-595".to_owned()) }),
+            "refused" => Some(DriverInfo { version: "610.12".to_owned(), layout: None, ..DriverInfo::default() }),
+            _ => Some(DriverInfo {
+                version: "580.159.04".to_owned(),
+                layout: Some("580-595".to_owned()),
+                ..DriverInfo::default()
+            }),
         },
         probes: if counting {
             vec![

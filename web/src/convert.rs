@@ -1,6 +1,6 @@
 //! From a snapshot to the API's types.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
+use std::{cmp::Reverse, collections::BTreeMap, sync::atomic::Ordering, time::SystemTime};
 
 use model::{
     Access, ApiCall, Cause, Counters, Direction, Distribution, RemoteCause, Snapshot, SourceState, api,
@@ -30,6 +30,7 @@ pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
         counting_since,
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
         layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
+        driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),
         gpus: gpus::totals(snapshot).iter().map(gpu).collect(),
         probes: source.probes.iter().map(probe).collect(),
         dropped_events: snapshot.dropped_events(),
@@ -41,6 +42,7 @@ pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
         block_records: source.block_records.written,
         block_records_sampled_out: source.block_records.sampled_out,
         block_records_dropped: source.block_records.dropped,
+        log_lines_dropped: node.log_lines_dropped.load(Ordering::Relaxed),
         total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum()),
     }
 }

@@ -28,15 +28,15 @@ mod source;
 use std::{
     net::SocketAddr,
     num::NonZeroUsize,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
 };
 
 use axum::{Router, extract::FromRef, middleware, routing::get};
 use metrics::Listed;
 pub use source::Snapshots;
 
-/// What a reader is told about the service itself.
-#[derive(Clone, Debug)]
+/// What a reader is told about the service itself, and how.
+#[derive(Clone, Debug, Default)]
 pub struct Node {
     /// uvmd's version.
     pub version: &'static str,
@@ -44,6 +44,8 @@ pub struct Node {
     pub hostname: String,
     /// How many processes may have series of their own in the metrics; `None` is the default, and what a database with many nodes can take.
     pub processes_in_metrics: Option<NonZeroUsize>,
+    /// Lines of the service's own log that could not be written.
+    pub log_lines_dropped: Arc<AtomicU64>,
 }
 
 /// What the handlers share.

@@ -13,6 +13,7 @@ use sys::{
     btf::Btf,
     driver::{self, Module},
     families::{Families, Family, KernelNumbers, va_space_file_type},
+    parameters,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -93,7 +94,7 @@ impl Attached {
         let now = Instant::now();
         let mut attached = Self {
             module,
-            driver: DriverInfo { version, layout: Some(family.to_string()) },
+            driver: DriverInfo { version, layout: Some(family.to_string()), parameters: parameters::read(roots) },
             family,
             since: SystemTime::now(),
             probes,

@@ -53,7 +53,7 @@ pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
         runtime.block_on(async {
             let snapshot = Arc::new(snapshot);
             let take = move || std::future::ready(Some(Arc::clone(&snapshot)));
-            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), processes_in_metrics: None };
+            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() };
             let router = web::router(node, address, Snapshots::new(take));
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             serve(listener, router, Limits::default(), std::future::pending()).await;
@@ -102,7 +102,11 @@ pub(crate) fn at(seconds: u64) -> SystemTime {
 
 pub(crate) fn counting() -> Snapshot {
     let mut snapshot = snapshot(SourceState::Counting { since: at(0) });
-    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: Some("550-555".to_owned()) });
+    snapshot.source.driver = Some(DriverInfo {
+        version: "550.163.01".to_owned(),
+        layout: Some("550-555".to_owned()),
+        ..DriverInfo::default()
+    });
     snapshot
 }
 

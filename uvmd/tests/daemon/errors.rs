@@ -64,7 +64,7 @@ fn a_bad_option() {
     let cases: [(&[&str], &str); 6] = [
         (&["--frobnicate"], "--frobnicate"),
         (&["--listen", "nowhere"], "--listen"),
-        (&["--interval", "0s"], "between 100ms and 1h"),
+        (&["--interval", "0s"], "from 100ms to 1h"),
         (&["--interval", "soon"], "--interval"),
         (&["--ended-retention", "forever"], "--ended-retention"),
         (&["--log", "uvmd=shouting"], "--log"),

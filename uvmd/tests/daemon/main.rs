@@ -1,7 +1,9 @@
 //! The real daemon, as a process, on whatever machine this is.
 #![cfg(test)]
 
+mod configuration;
 mod errors;
+mod log;
 mod running;
 mod support;
 mod uvmctl;

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read},
+    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
@@ -18,7 +19,8 @@ pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 /// One that serves. It is killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
-    stderr: BufReader<ChildStderr>,
+    /// `None` where the test gave it another.
+    stderr: Option<BufReader<ChildStderr>>,
     pub(crate) address: String,
 }
 
@@ -39,10 +41,24 @@ impl Daemon {
             assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before it served:\n{log}");
             log += &line;
             if let Some((_, address)) = line.trim_end().split_once("serves on http://") {
-                break address.to_owned();
+                // In JSON a quote follows.
+                break address.split('"').next().unwrap().to_owned();
             }
         };
-        Self { child, stderr, address }
+        Self { child, stderr: Some(stderr), address }
+    }
+
+    /// One that does not tell on standard error when it serves, on this address.
+    pub(crate) fn spawn_silent(mut command: Command, address: &str) -> Self {
+        let mut child = command.spawn().unwrap();
+        let start = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it does not serve");
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it served");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let stderr = child.stderr.take().map(BufReader::new);
+        Self { child, stderr, address: address.to_owned() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -76,7 +92,9 @@ impl Daemon {
         let status = wait(&mut self.child);
         let took = start.elapsed();
         let mut log = String::new();
-        self.stderr.read_to_string(&mut log).unwrap();
+        if let Some(stderr) = &mut self.stderr {
+            stderr.read_to_string(&mut log).unwrap();
+        }
         (status, took, log)
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn router_of(node: Node, snapshots: Snapshots) -> Router {
 }
 
 pub(crate) fn node() -> Node {
-    Node { version: "1.2.3", hostname: "gpu-17".to_owned(), processes_in_metrics: None }
+    Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() }
 }
 
 pub(crate) async fn get(router: &Router, path: &str) -> Answer {
@@ -103,7 +103,11 @@ pub(crate) fn refused() -> Snapshot {
 
 pub(crate) fn counting() -> Snapshot {
     let mut snapshot = in_state(SourceState::Counting { since: at(0) });
-    snapshot.source.driver = Some(DriverInfo { version: "550.163.01".to_owned(), layout: Some("550-555".to_owned()) });
+    snapshot.source.driver = Some(DriverInfo {
+        version: "550.163.01".to_owned(),
+        layout: Some("550-555".to_owned()),
+        ..DriverInfo::default()
+    });
     snapshot
 }
 

@@ -1,5 +1,7 @@
 //! What is told about uvmd itself.
 
+use std::sync::atomic::Ordering;
+
 use model::{RecordFigures, SourceState};
 
 use crate::metrics::{
@@ -48,6 +50,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             let dropped = &figures.snapshot.source.dropped_events;
             dropped.iter().map(|(reason, events)| Sample::new([*reason], *events as f64)).collect()
         },
+    },
+    Definition {
+        name: "uvmd_log_lines_dropped_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Lines of uvmd's own log that could not be written, as on a full disk. Nothing else suffers.",
+        samples: |figures| vec![Sample::new([], figures.node.log_lines_dropped.load(Ordering::Relaxed) as f64)],
     },
     Definition {
         name: "uvmd_block_records_total",

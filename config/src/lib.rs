@@ -1,0 +1,159 @@
+//! What can be chosen about uvmd, and the file that says it.
+//!
+//! An option has a default here, which a TOML file overrides, which the command line overrides. `uvmd.toml`, beside this crate's manifest, is the
+//! file that is shipped: every option with its default and what it is for.
+//!
+//! * [`value`]: the values that options take
+//! * [`load`](mod@load): from a file and settings to a [`Config`], or one clear message
+//!
+//! To parse a file has no effects, so that it can be done again while uvmd runs.
+
+pub mod load;
+pub mod value;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    time::Duration,
+};
+
+pub use load::{ConfigError, Loaded, Setting, load};
+use serde::{Deserialize, Serialize};
+use value::{
+    AbsolutePath, EndedMax, Hostname, Interval, LogFilter, LogFormat, RecordRate, Retention, RingSize, SeriesMax,
+    of_file,
+};
+
+/// The file that is read unless another is named.
+pub const DEFAULT_FILE: &str = "/etc/uvmd/uvmd.toml";
+
+/// The file as it is shipped.
+pub const SHIPPED_FILE: &str = include_str!("../uvmd.toml");
+
+/// Everything that can be chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Address to serve on.
+    #[serde(deserialize_with = "of_file")]
+    pub listen: SocketAddr,
+    /// Name of this node; the host's own where there is none.
+    #[serde(deserialize_with = "of_file")]
+    pub hostname: Option<Hostname>,
+    /// The service's own log.
+    pub log: Log,
+    /// What is read and kept.
+    pub collector: Collector,
+    /// `/metrics`.
+    pub metrics: Metrics,
+    /// Records of single 2 MiB blocks.
+    pub records: Records,
+}
+
+/// The service's own log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// What is logged.
+    #[serde(deserialize_with = "of_file")]
+    pub filter: LogFilter,
+    /// How.
+    #[serde(deserialize_with = "of_file")]
+    pub format: LogFormat,
+    /// Where to; standard error where there is none.
+    #[serde(deserialize_with = "of_file")]
+    pub file: Option<AbsolutePath>,
+}
+
+/// What is read and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Collector {
+    /// How often the counters are read when nobody asks.
+    #[serde(deserialize_with = "of_file")]
+    pub interval: Interval,
+    /// How long a process is listed after its end.
+    #[serde(deserialize_with = "of_file")]
+    pub ended_retention: Retention,
+    /// How many ended processes are kept at most.
+    #[serde(deserialize_with = "of_file")]
+    pub ended_max: EndedMax,
+}
+
+/// `/metrics`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Series for each process, labelled with its pid.
+    #[serde(deserialize_with = "of_file")]
+    pub per_process: bool,
+    /// How many processes may have some.
+    #[serde(deserialize_with = "of_file")]
+    pub processes_max: SeriesMax,
+}
+
+impl Metrics {
+    /// How many processes may have series of their own, if any may.
+    #[must_use]
+    pub fn processes(self) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.processes_max.0 as usize).filter(|_| self.per_process)
+    }
+}
+
+/// Records of single 2 MiB blocks, which tell where in memory things happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Records {
+    /// Whether there are any.
+    #[serde(deserialize_with = "of_file")]
+    pub enabled: bool,
+    /// Records a second at most; beyond, they are sampled.
+    #[serde(deserialize_with = "of_file")]
+    pub per_second_max: RecordRate,
+    /// The ring that carries them out of the kernel.
+    #[serde(deserialize_with = "of_file")]
+    pub ring_size: RingSize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            // Who may read is a decision: until it is made, nobody beyond this machine.
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9477)),
+            hostname: None,
+            log: Log::default(),
+            collector: Collector::default(),
+            metrics: Metrics::default(),
+            records: Records::default(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: LogFilter::default(), format: LogFormat::Text, file: None }
+    }
+}
+
+impl Default for Collector {
+    fn default() -> Self {
+        Self {
+            interval: value::Time(Duration::from_secs(1)),
+            ended_retention: value::Time(Duration::from_mins(5)),
+            ended_max: value::Number(1024),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // Pids as labels make a new series for each process that ever ran.
+        Self { per_process: false, processes_max: value::Number(50) }
+    }
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self { enabled: true, per_second_max: value::Number(20_000), ring_size: RingSize { bytes: 4 << 20 } }
+    }
+}

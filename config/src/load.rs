@@ -1,0 +1,189 @@
+//! From a file and settings to a [`Config`].
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    ops::Range,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use serde::Deserialize;
+use thiserror::Error;
+use toml::{
+    Table, Value,
+    de::{DeTable, DeValue},
+};
+
+use crate::{Config, DEFAULT_FILE};
+
+/// No file that people write is longer.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// Why there is no configuration: one line that says where, and what is allowed.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {reason}", file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The file says something that is not allowed.
+    #[error("{}:{mistake}", file.display())]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// What and where.
+        mistake: Mistake,
+    },
+}
+
+/// What is wrong in a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Counted from 1.
+    pub line: usize,
+    /// With its tables, such as `log.format`; `None` where the text is no TOML.
+    pub key: Option<String>,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, key, message } = self;
+        match key {
+            Some(key) => write!(f, "{line}: {key}: {message}"),
+            None => write!(f, "{line}: {message}"),
+        }
+    }
+}
+
+/// A configuration, and where it is from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What is in force.
+    pub config: Config,
+    /// The file that was read; `None` where there was none to read.
+    pub file: Option<PathBuf>,
+}
+
+/// One option that overrides the file's: `log.format=json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting(Table);
+
+impl FromStr for Setting {
+    type Err = String;
+
+    /// The value as in the file; quotes around text may be left out.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+        let quoted = Value::String(value.to_owned());
+        let document = [format!("{key}={value}"), format!("{key}={quoted}")].into_iter().find(|text| is_toml(text));
+        let document = document.ok_or("expected KEY=VALUE, with a key as in the file, such as log.format")?;
+        parse(&document).map_err(|mistake| mistake.message)?;
+        document.parse().map(Self).map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+}
+
+fn is_toml(line: &str) -> bool {
+    !line.contains(['\n', '#', '[']) && DeTable::parse(line).is_ok()
+}
+
+/// Reads `file`, or [`DEFAULT_FILE`] if none is named and that is there, and lets the settings override it.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigError> {
+    let default = Path::new(DEFAULT_FILE);
+    let text = match (file, read(file.unwrap_or(default))) {
+        (None, Err(error)) if error.kind() == io::ErrorKind::NotFound => None,
+        (_, read) => Some((file.unwrap_or(default), read)),
+    };
+    let Some((file, text)) = text else {
+        let config = merged("", settings).map_err(|mistake| ConfigError::File { file: default.into(), mistake })?;
+        return Ok(Loaded { config, file: None });
+    };
+    let text = text.map_err(|error| ConfigError::Unreadable { file: file.into(), reason: reason(&error) })?;
+    let config = merged(&text, settings).map_err(|mistake| ConfigError::File { file: file.into(), mistake })?;
+    Ok(Loaded { config, file: Some(file.into()) })
+}
+
+fn merged(text: &str, settings: &[Setting]) -> Result<Config, Mistake> {
+    let config = parse(text)?;
+    if settings.is_empty() {
+        return Ok(config);
+    }
+    let mut table = text.parse::<Table>().map_err(|error| mistake(text, &error))?;
+    for Setting(setting) in settings {
+        merge(&mut table, setting);
+    }
+    // Each part was fine by itself.
+    Config::deserialize(table).map_err(|error| mistake("", &error))
+}
+
+fn merge(table: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (table.get_mut(key), value) {
+            (Some(Value::Table(table)), Value::Table(over)) => merge(table, over),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// What a file says, over the defaults.
+///
+/// # Errors
+/// The first mistake in it.
+pub fn parse(text: &str) -> Result<Config, Mistake> {
+    toml::from_str(text).map_err(|error| mistake(text, &error))
+}
+
+fn mistake(text: &str, error: &toml::de::Error) -> Mistake {
+    let at = error.span().unwrap_or_default();
+    let line = 1 + text.get(..at.start).unwrap_or(text).matches('\n').count();
+    let key = DeTable::parse(text).ok().and_then(|table| key_at(table.get_ref(), &at));
+    // Serde speaks of Rust's structures where the file has tables and keys.
+    let message = error.message().replacen("unknown field", "unknown key", 1);
+    let message = match message.split_once("expected struct ") {
+        Some((before, _)) => format!("{before}expected a table"),
+        None => message,
+    };
+    Mistake { line, key, message: message.replace('\n', ", ") }
+}
+
+/// The key that a place in the text belongs to, with its tables.
+fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => key_at(table, at).map(|inner| format!("{}.{inner}", key.get_ref())),
+            _ => None,
+        };
+        let is_here = || key.span().contains(&at.start) || value.span().contains(&at.start);
+        inner.or_else(|| is_here().then(|| key.get_ref().to_string()))
+    })
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX_BYTES {
+        return Err(io::Error::other(format!("it is longer than {FILE_MAX_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// The error without Rust's "(os error N)".
+fn reason(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::InvalidData {
+        return "it is not text in UTF-8".to_owned();
+    }
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}

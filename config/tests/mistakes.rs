@@ -1,0 +1,135 @@
+//! What can be wrong: one message each time, that names the place and what is allowed.
+#![cfg(test)]
+
+use std::fs;
+
+use config::{Config, ConfigError, Loaded, Setting, load, load::parse};
+
+fn message(text: &str) -> String {
+    let message = parse(text).unwrap_err().to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+fn load_text(text: impl AsRef<[u8]>, settings: &[&str]) -> Result<Loaded, ConfigError> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, text).unwrap();
+    let settings: Vec<Setting> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
+    load(Some(file.path()), &settings)
+}
+
+#[test]
+fn a_value_that_is_not_allowed_is_named_with_what_is() {
+    assert_eq!(
+        message("# a remark\n\n[collector]\ninterval = \"0s\"\n"),
+        "4: collector.interval: invalid value: string \"0s\", expected a time from 100ms to 1h, such as \"1s\""
+    );
+    assert_eq!(
+        message("listen = \"localhost\""),
+        "1: listen: invalid value: string \"localhost\", expected an address and a port, such as \"127.0.0.1:9477\" or \"[::1]:9477\""
+    );
+    assert_eq!(
+        message("[collector]\nended_max = -1"),
+        "2: collector.ended_max: invalid value: integer `-1`, expected a whole number from 0 to 100000"
+    );
+    assert_eq!(
+        message("records.ring_size = \"3 MiB\""),
+        "1: records.ring_size: invalid value: string \"3 MiB\", expected a power of two from \"64 KiB\" to \"256 MiB\", such as \"4 MiB\""
+    );
+}
+
+#[test]
+fn a_value_of_another_type_is_named_with_what_is_allowed() {
+    assert_eq!(
+        message("collector = { interval = 5 }"),
+        "1: collector.interval: invalid value: integer `5`, expected a time from 100ms to 1h, such as \"1s\""
+    );
+    assert_eq!(
+        message("[metrics]\nper_process = \"yes\""),
+        "2: metrics.per_process: invalid value: string \"yes\", expected true or false"
+    );
+    assert_eq!(
+        message("[log]\nfile = [\"/a\", \"/b\"]"),
+        "2: log.file: invalid type: sequence, expected a path from the root, such as \"/var/log/uvmd.log\""
+    );
+    assert_eq!(message("log = \"info\""), "1: log: invalid type: string \"info\", expected a table");
+    assert!(message("[collector]\nended_max = 1.5").contains("expected a whole number"));
+    assert!(message("hostname = 2026-11-21").contains("expected a name"));
+}
+
+#[test]
+fn a_key_that_there_is_not_is_named_with_those_that_there_are() {
+    assert_eq!(
+        message("[log]\nfilter = \"info\"\nformats = \"json\""),
+        "3: log.formats: unknown key `formats`, expected one of `filter`, `format`, `file`"
+    );
+    assert!(message("[metric]\nper_process = true").starts_with("1: metric: unknown key `metric`, expected one of"));
+}
+
+#[test]
+fn text_that_is_no_toml_is_named_by_its_line() {
+    for (text, start) in [
+        ("listen = \"127.0.0.1:9477\"\nhostname = \n", "2: "),
+        ("listen = \"127.0.0.1:9477\"\nlisten = \"127.0.0.1:1\"\n", "2: "),
+        ("[log\n", "1: "),
+        ("[log]\nfilter = \"info\n", "2: "),
+        ("\n\nyes\n", "3: "),
+        ("x = 99999999999999999999", "1: "),
+    ] {
+        let message = message(text);
+        assert!(message.starts_with(start) && message.len() > 8, "{message}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none.toml");
+    let error = |path| load(Some(path), &[]).unwrap_err().to_string();
+    assert_eq!(
+        error(&missing),
+        format!("cannot read the configuration {}: no such file or directory", missing.display())
+    );
+    assert!(error(folder.path()).ends_with("is a directory"));
+    assert!(load_text([0xff, 0xfe], &[]).unwrap_err().to_string().ends_with("it is not text in UTF-8"));
+    assert!(load_text("#".repeat((1 << 20) + 1), &[]).unwrap_err().to_string().contains("longer than"));
+}
+
+#[test]
+fn the_message_names_the_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, "\nx = 1\n").unwrap();
+    let message = load(Some(file.path()), &[]).unwrap_err().to_string();
+    assert!(message.starts_with(&format!("{}:2: x: unknown key", file.path().display())), "{message}");
+}
+
+#[test]
+fn settings_override_the_file_which_overrides_the_defaults() {
+    let Loaded { config, file } = load_text(
+        "listen = \"127.0.0.1:1\"\n[log]\nformat = \"json\"\nfilter = \"warn\"",
+        &["log.format=text", "metrics.per_process=true", "collector.interval=2s", "collector.interval=\"3s\""],
+    )
+    .unwrap();
+    assert!(file.is_some());
+    let mut expected = parse("listen = \"127.0.0.1:1\"\nlog.filter = \"warn\"\ncollector.interval = \"3s\"").unwrap();
+    expected.metrics.per_process = true;
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn a_setting_that_is_not_allowed_says_what_is() {
+    let error = |text: &str| text.parse::<Setting>().unwrap_err();
+    assert_eq!(error("log.format=yaml"), "invalid value: string \"yaml\", expected \"text\" or \"json\"");
+    assert!(error("log.formats=json").starts_with("unknown key `formats`"));
+    assert_eq!(error("log.format"), "expected KEY=VALUE");
+    for bad in ["=1", "[log]\nformat=\"json\"", "log.format=\"json\"\nlog.filter=\"off\"", "a b=1", "#=1"] {
+        assert!(error(bad).starts_with("expected KEY=VALUE"), "{bad}");
+    }
+}
+
+#[test]
+fn without_a_file_there_are_the_defaults() {
+    // Unless this machine has one, which is then a proper one.
+    let loaded = load(None, &[]).unwrap();
+    assert!(loaded.file.is_some() || loaded.config == Config::default());
+}

@@ -1,0 +1,101 @@
+//! nvidia-uvm's module parameters that change what its users see: how it prefetches, when it calls something thrashing, how it serves faults.
+//!
+//! All but `uvm_fault_force_sysmem` are fixed once the driver is loaded (`/etc/modprobe.d`). The defaults are those of the driver's source, 515
+//! to 595; a parameter that a version does not have is not shown for it.
+
+use std::collections::BTreeMap;
+
+use crate::roots::{Roots, line};
+
+/// A parameter, and what it is where nobody chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// As in `/sys/module/nvidia_uvm/parameters`.
+    pub name: &'static str,
+    /// `None` where versions differ.
+    pub default: Option<&'static str>,
+}
+
+const fn parameter(name: &'static str, default: &'static str) -> Parameter {
+    Parameter { name, default: Some(default) }
+}
+
+/// Those that matter.
+pub const PARAMETERS: [Parameter; 30] = [
+    parameter("uvm_ats_mode", "1"),
+    parameter("uvm_disable_hmm", "N"),
+    parameter("uvm_enable_builtin_tests", "0"),
+    parameter("uvm_enable_debug_procfs", "0"),
+    parameter("uvm_enable_va_space_mm", "1"),
+    parameter("uvm_fault_force_sysmem", "0"),
+    parameter("uvm_global_oversubscription", "1"),
+    parameter("uvm_perf_access_counter_migration_enable", "-1"),
+    parameter("uvm_perf_access_counter_mimc_migration_enable", "-1"),
+    parameter("uvm_perf_access_counter_momc_migration_enable", "-1"),
+    parameter("uvm_perf_access_counter_threshold", "256"),
+    parameter("uvm_perf_fault_batch_count", "256"),
+    parameter("uvm_perf_fault_coalesce", "1"),
+    parameter("uvm_perf_fault_max_batches_per_service", "20"),
+    parameter("uvm_perf_fault_max_throttle_per_service", "5"),
+    parameter("uvm_perf_fault_replay_policy", "2"),
+    parameter("uvm_perf_fault_replay_update_put_ratio", "50"),
+    parameter("uvm_perf_map_remote_on_eviction", "1"),
+    parameter("uvm_perf_map_remote_on_native_atomics_fault", "0"),
+    parameter("uvm_perf_prefetch_enable", "1"),
+    parameter("uvm_perf_prefetch_min_faults", "1"),
+    parameter("uvm_perf_prefetch_threshold", "51"),
+    parameter("uvm_perf_thrashing_enable", "1"),
+    parameter("uvm_perf_thrashing_epoch", "2000"),
+    // From 590 on it adapts unless it was chosen.
+    Parameter { name: "uvm_perf_thrashing_lapse_usec", default: None },
+    parameter("uvm_perf_thrashing_max_resets", "4"),
+    parameter("uvm_perf_thrashing_nap", "1"),
+    parameter("uvm_perf_thrashing_pin", "300"),
+    parameter("uvm_perf_thrashing_pin_threshold", "10"),
+    parameter("uvm_perf_thrashing_threshold", "3"),
+];
+
+/// What the loaded driver has for each, by name.
+#[must_use]
+pub fn read(roots: &Roots) -> BTreeMap<String, String> {
+    let folder = roots.sys.join("module/nvidia_uvm/parameters");
+    let value = |name: &str| Some((name.to_owned(), line(&folder.join(name))?));
+    PARAMETERS.iter().filter_map(|parameter| value(parameter.name)).collect()
+}
+
+/// Those of them that somebody chose otherwise.
+#[must_use]
+pub fn chosen(values: &BTreeMap<String, String>) -> Vec<(Parameter, String)> {
+    let is_chosen = |parameter: &Parameter| {
+        let value = values.get(parameter.name)?;
+        parameter.default.is_some_and(|default| default != value).then(|| (*parameter, value.clone()))
+    };
+    PARAMETERS.iter().filter_map(is_chosen).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Machine;
+
+    #[test]
+    fn only_what_the_driver_has_is_shown() {
+        let machine = Machine::new()
+            .with("sys/module/nvidia_uvm/parameters/uvm_perf_prefetch_threshold", "75\n")
+            .with("sys/module/nvidia_uvm/parameters/uvm_perf_thrashing_lapse_usec", "100\n")
+            .with("sys/module/nvidia_uvm/parameters/uvm_perf_thrashing_enable", "1\n")
+            .with("sys/module/nvidia_uvm/parameters/uvm_leak_checker", "1\n");
+        let values = read(&machine.roots);
+        let names: Vec<_> = values.keys().collect();
+        assert_eq!(
+            names,
+            ["uvm_perf_prefetch_threshold", "uvm_perf_thrashing_enable", "uvm_perf_thrashing_lapse_usec"]
+        );
+        assert_eq!(chosen(&values), [(parameter("uvm_perf_prefetch_threshold", "51"), "75".to_owned())]);
+    }
+
+    #[test]
+    fn without_a_driver_there_are_none() {
+        assert!(read(&Machine::new().roots).is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+//! The configuration file, as the daemon takes it.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use crate::support::{Daemon, PublicCopy, UVMD, privileged, run};
+
+fn file(text: &str) -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn uvmd(file: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(UVMD);
+    command.arg("--config").arg(file).args(arguments).env("NO_COLOR", "1");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn assert_refused(output: &Output, message: &str) {
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr), message);
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn a_mistake_is_one_line_whether_it_is_checked_or_started() {
+    let file = file("[collector]\ninterval = \"0s\"\n");
+    let message = format!(
+        "uvmd: {}:2: collector.interval: invalid value: string \"0s\", expected a time from 100ms to 1h, such as \"1s\"\n",
+        file.path().display()
+    );
+    assert_refused(&run(uvmd(file.path(), &[])), &message);
+    assert_refused(&run(uvmd(file.path(), &["--check-config"])), &message);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let message = "uvmd: cannot read the configuration /nowhere/uvmd.toml: no such file or directory\n";
+    assert_refused(&run(uvmd(Path::new("/nowhere/uvmd.toml"), &["--check-config"])), message);
+}
+
+#[test]
+fn the_check_shows_what_is_in_force_as_a_file_that_says_the_same() {
+    let first = file("[log]\nformat = \"json\"\n");
+    let shown = run(uvmd(first.path(), &["--check-config", "--interval", "2s", "--set", "metrics.per_process=true"]));
+    assert_eq!(shown.status.code(), Some(0));
+    let shown = text(&shown.stdout);
+    assert!(shown.starts_with(&format!("# ok: {}", first.path().display())), "{shown}");
+    for line in ["format = \"json\"", "interval = \"2s\"", "per_process = true", "listen = \"127.0.0.1:9477\""] {
+        assert!(shown.lines().any(|each| each == line), "{line} is not in {shown}");
+    }
+    let again = text(&run(uvmd(file(&shown).path(), &["--check-config"])).stdout);
+    let values = |text: &str| text.split_once('\n').unwrap().1.to_owned();
+    assert_eq!(values(&again), values(&shown));
+}
+
+#[test]
+fn the_check_needs_no_privileges() {
+    if !privileged() {
+        return;
+    }
+    let copy = PublicCopy::new();
+    let mut command = copy.as_nobody("-all");
+    command.args(["--config", "/dev/null", "--check-config"]);
+    assert_eq!(run(command).status.code(), Some(0));
+}
+
+#[test]
+fn the_shipped_file_starts_a_daemon() {
+    if !privileged() {
+        return;
+    }
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/uvmd.toml");
+    let daemon = Daemon::spawn(uvmd(&shipped, &["--listen", "127.0.0.1:0"]));
+    assert_eq!(daemon.get("/livez").0, 200);
+    daemon.signal("TERM");
+    let (status, _, log) = daemon.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+}
+
+#[test]
+fn options_of_the_file_are_in_force_unless_the_command_line_overrides_them() {
+    if !privileged() {
+        return;
+    }
+    let file = file("listen = \"192.0.2.1:1\"\nhostname = \"gpu-17\"\n[log]\nformat = \"json\"\n");
+    let daemon = Daemon::spawn(uvmd(file.path(), &["--listen", "127.0.0.1:0"]));
+    assert_eq!(daemon.json("/api/v1/status")["hostname"], "gpu-17");
+    daemon.signal("TERM");
+    let (_, _, log) = daemon.wait();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["message"] == "stopped" && line["level"] == "INFO"), "{log}");
+}

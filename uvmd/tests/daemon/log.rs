@@ -1,0 +1,149 @@
+//! The log, where it cannot be written. uvmd goes on, counts what is lost, and says so.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::support::{Daemon, UVMD, privileged, run};
+
+/// With the log on standard error it tells its port; with a file it must be told one.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn logging_to(file: &Path, address: &str) -> Command {
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", address, "--log", "trace", "--set", &format!("log.file={}", file.display())]);
+    command.env("NO_COLOR", "1").stderr(Stdio::piped());
+    command
+}
+
+fn within_10_s(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whoever does not speak HTTP is worth a line.
+fn cause_lines(daemon: &Daemon) {
+    for _ in 0..10 {
+        let mut stream = TcpStream::connect(&daemon.address).unwrap();
+        stream.write_all(b"nonsense\r\n\r\n").unwrap();
+        // Until it hangs up.
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+fn dropped(daemon: &Daemon) -> u64 {
+    daemon.json("/api/v1/status")["log_lines_dropped"].as_u64().unwrap()
+}
+
+#[test]
+fn the_log_goes_to_the_file_and_follows_its_name() {
+    if !privileged() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("uvmd.log");
+    let address = free_address();
+    let daemon = Daemon::spawn_silent(logging_to(&path, &address), &address);
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    within_10_s("the log has its beginning", || read(&path).contains("serves on http://"));
+
+    let old = folder.path().join("uvmd.log.1");
+    fs::rename(&path, &old).unwrap();
+    daemon.signal("TERM");
+    let (status, _, stderr) = daemon.wait();
+    assert_eq!((status.code(), stderr.as_str()), (Some(0), ""));
+    // The very last line is there too, and not in the renamed file.
+    assert!(read(&path).trim_end().ends_with("stopped"), "{}", read(&path));
+    assert!(!read(&old).contains("stopped"));
+}
+
+#[test]
+fn a_full_disk_costs_log_lines_and_nothing_else() {
+    if !privileged() {
+        return;
+    }
+    // Its own view of a disk of four pages, of which one is left.
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().display();
+    let address = free_address();
+    let log = folder.path().join("uvmd.log");
+    let mut command = Command::new("unshare");
+    let script = format!(
+        "mount -t tmpfs -o size=16k tmpfs {disk} && head -c 12288 /dev/zero >{disk}/ballast && exec \"$0\" \"$@\""
+    );
+    command.args(["--mount", "sh", "-c", &script]).arg(UVMD).args(logging_to(&log, &address).get_args());
+    command.env("NO_COLOR", "1").stderr(Stdio::piped());
+    let daemon = Daemon::spawn_silent(command, &address);
+    let seen = |name: &str| PathBuf::from(format!("/proc/{}/root{disk}/{name}", daemon.pid()));
+
+    within_10_s("the disk fills up", || {
+        cause_lines(&daemon);
+        dropped(&daemon) > 5
+    });
+    let lost = dropped(&daemon);
+    assert!(daemon.get("/metrics").1.contains("\nuvmd_log_lines_dropped_total "));
+    assert_eq!(daemon.get("/livez").0, 200);
+    assert_eq!(fs::metadata(seen("uvmd.log")).unwrap().len(), 4096);
+
+    fs::remove_file(seen("ballast")).unwrap();
+    let text = || fs::read_to_string(seen("uvmd.log")).unwrap();
+    within_10_s("the log goes on when there is room", || {
+        cause_lines(&daemon);
+        text().contains("lines of the log are missing")
+    });
+    // The line that was cut has its end: every line begins with a time.
+    let text = text();
+    assert!(text.lines().all(|line| line.starts_with("20")), "{text}");
+    assert!(dropped(&daemon) >= lost);
+    daemon.signal("TERM");
+    let (status, _, stderr) = daemon.wait();
+    assert_eq!(status.code(), Some(0));
+    let told = format!("uvmd: cannot write the log to {}: no space left on device;", log.display());
+    assert_eq!((stderr.lines().count(), stderr.starts_with(&told)), (1, true), "{stderr}");
+}
+
+#[test]
+fn a_standard_error_that_is_full_is_no_reason_to_end() {
+    if !privileged() {
+        return;
+    }
+    let address = free_address();
+    let mut command = Command::new(UVMD);
+    command.args(["--listen", &address]).stderr(File::options().write(true).open("/dev/full").unwrap());
+    let daemon = Daemon::spawn_silent(command, &address);
+    assert!(dropped(&daemon) > 0);
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_log_file_that_cannot_be_is_a_clear_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (path, reason) in [
+        (folder.path().to_owned(), "it is not a regular file"),
+        (fifo, "it is not a regular file"),
+        (folder.path().join("none/uvmd.log"), "no such file or directory"),
+    ] {
+        let mut command = logging_to(&path, "127.0.0.1:0");
+        command.stdin(Stdio::null());
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            format!("uvmd: cannot write the log to {}: {reason}\n", path.display())
+        );
+    }
+}
