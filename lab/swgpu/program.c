@@ -121,7 +121,7 @@ static bool older_waits(const struct program *program, u64 va, u32 older_count)
     return false;
 }
 
-static void count_access(struct swgpu_access_counters *counters, enum access_type type, enum aperture aperture,
+static void count_access(struct swgpu_access_counters *counters, enum access_type type, enum mmu_aperture aperture,
                          u64 millibytes)
 {
     counters->accesses++;
