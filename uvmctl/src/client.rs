@@ -86,7 +86,7 @@ impl Client {
         }
         match serde_json::from_str(&json) {
             Ok(body) => Ok(Answer { body, json }),
-            Err(error) => Err(self.foreign(text::printable(&error.to_string()).into_owned())),
+            Err(error) => Err(self.foreign(unexpected(&error))),
         }
     }
 
@@ -107,6 +107,16 @@ impl Client {
     fn foreign(&self, reason: String) -> Error {
         Error::Foreign { url: self.url.clone(), reason }
     }
+}
+
+/// What is wrong with an answer that is not what was asked for.
+fn unexpected(error: &serde_json::Error) -> String {
+    let reason = text::printable(&error.to_string()).into_owned();
+    // Figures that it does not tell must not be shown as 0.
+    if reason.starts_with("missing field") {
+        return format!("{reason}; if it is uvmd, it is older than this uvmctl: restart it after an upgrade");
+    }
+    reason
 }
 
 #[cfg(test)]

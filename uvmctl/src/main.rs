@@ -4,7 +4,9 @@
 
 mod client;
 mod ps;
+mod show;
 mod status;
+mod summary;
 mod table;
 mod terminal;
 mod text;
@@ -36,8 +38,16 @@ struct Options {
 enum Command {
     /// List the processes that use managed memory, busiest first
     ///
-    /// Figures are sums since uvmd counts. A narrow terminal shows fewer columns; --json has everything.
+    /// Figures are sums since uvmd counts. A narrow terminal shows fewer columns than there are (see --wide); --json has everything.
+    ///
+    /// MANAGED is managed memory mapped; INSTANCES are FAULTS before the driver merged equal ones; H2D and D2H are bytes copied from host to GPU
+    /// and back; EVICTED is memory of the process that was pushed out of GPUs, CAUSED is anybody's memory pushed out because this process
+    /// needed room; THRASH counts pages that the driver found to be thrashing; REMOTE is memory that it mapped where it stays.
     Ps(ps::Options),
+    /// Show one process: what it did, its fault batches, and the busiest 2 MiB blocks of its memory
+    ///
+    /// Figures are sums since uvmd counts.
+    Show(show::Options),
     /// Show whether uvmd counts, on which driver, and the sums over everything
     ///
     /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
@@ -49,6 +59,7 @@ fn main() -> ExitCode {
     let client = Client::new(url);
     let result = match command {
         Command::Ps(options) => ps::run(&client, options),
+        Command::Show(options) => show::run(&client, options),
         Command::Status(options) => status::run(&client, options),
     };
     match result.and_then(|()| Ok(io::stdout().flush()?)) {

@@ -21,19 +21,30 @@ pub(crate) struct Options {
     /// List processes that ended lately, too
     #[arg(long, short)]
     all: bool,
+
+    /// Show every column, however narrow the terminal is
+    #[arg(long, short)]
+    wide: bool,
 }
 
 /// The name is what a reader looks for, so it is shortened only when the least telling column is gone.
-const CONCESSIONS: [Concession; 5] = [
+const CONCESSIONS: [Concession; 12] = [
     Concession::Drop("INSTANCES"),
+    Concession::Drop("EVICTIONS"),
+    Concession::Drop("BATCHES"),
+    Concession::Drop("REMOTE"),
+    Concession::Drop("THRASH"),
+    Concession::Drop("CPU-FLT"),
+    Concession::Drop("CAUSED"),
     Concession::Shorten("PROCESS", 12),
     Concession::Shorten("USER", 6),
-    Concession::Drop("CPU-FLT"),
     Concession::Drop("USER"),
+    Concession::Drop("MANAGED"),
+    Concession::Drop("FAULTS"),
 ];
 
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { json, all } = options;
+    let Options { json, all, wide } = options;
     let path = if all { "/api/v1/processes" } else { "/api/v1/processes?state=running" };
     let answer = client.get::<Processes>(path)?;
     if json {
@@ -45,7 +56,8 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
         terminal::note(&nothing(&status));
         return Ok(());
     }
-    let table = table(&processes, all).fit(terminal::width(), &CONCESSIONS);
+    let width = if wide { None } else { terminal::width() };
+    let table = table(&processes, all).fit(width, &CONCESSIONS);
     io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
     if processes.iter().any(|process| process.counts.dropped_events > 0) {
         terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
@@ -69,12 +81,18 @@ fn table(processes: &[Process], with_state: bool) -> Table {
         Column::text("PROCESS", cells(|process| text::printable(&process.name).into_owned())),
         Column::text("USER", cells(user)),
         Column::text("GPU", cells(gpus)),
+        Column::number("MANAGED", cells(|process| process.managed_bytes.map_or_else(|| "-".to_owned(), text::bytes))),
         Column::number("FAULTS", cells(|process| text::count(process.counts.fault_entries))),
         Column::number("INSTANCES", cells(|process| text::count(process.counts.fault_instances))),
+        Column::number("BATCHES", cells(|process| text::count(process.counts.batches))),
         Column::number("CPU-FLT", cells(|process| text::count(process.counts.cpu_faults))),
         Column::number("H2D", cells(|process| text::bytes(process.counts.bytes_htod))),
         Column::number("D2H", cells(|process| text::bytes(process.counts.bytes_dtoh))),
         Column::number("EVICTED", cells(|process| text::bytes(process.counts.evicted_bytes))),
+        Column::number("EVICTIONS", cells(|process| text::count(process.counts.evictions))),
+        Column::number("CAUSED", cells(|process| text::bytes(process.counts.evicted_bytes_caused))),
+        Column::number("THRASH", cells(|process| text::count(process.counts.thrashing_pages))),
+        Column::number("REMOTE", cells(|process| text::bytes(process.counts.remote_mapped_bytes))),
     ];
     if with_state {
         columns.push(Column::text("STATE", cells(|process| text::printable(&process.state).into_owned())));
@@ -83,7 +101,7 @@ fn table(processes: &[Process], with_state: bool) -> Table {
     Table::new(columns, processes.iter().map(style).collect())
 }
 
-fn user(process: &Process) -> String {
+pub(crate) fn user(process: &Process) -> String {
     process.user.as_deref().map_or_else(|| process.uid.to_string(), |user| text::printable(user).into_owned())
 }
 

@@ -6,10 +6,11 @@ use std::{
 };
 
 use clap::Args;
-use model::api::{Counts, Probe, Status};
+use model::api::{Probe, Status};
 
 use crate::{
     client::Client,
+    summary,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
@@ -35,10 +36,6 @@ fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<Strin
     let mut out = String::new();
     let mut line =
         |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
-    let Counts {
-        fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, evicted_bytes, ..
-    } = status.total;
-
     line("uvmd", &format!("{} on {}", text::printable(&status.version), text::printable(&status.hostname)))?;
     line("State", &state(status, colour))?;
     for reason in &status.reasons {
@@ -47,27 +44,22 @@ fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<Strin
     line("Backend", &text::printable(&status.backend))?;
     line("Driver", &driver(status))?;
     line("Dropped", &dropped(status, colour))?;
-    line(
-        "Faults",
-        &format!(
-            "{} on GPUs ({} before merging), {} on CPUs",
-            text::count(fault_entries),
-            text::count(fault_instances),
-            text::count(cpu_faults)
-        ),
-    )?;
-    line(
-        "Copied",
-        &format!(
-            "{} host to GPU, {} GPU to host, {} GPU to GPU",
-            text::bytes(bytes_htod),
-            text::bytes(bytes_dtoh),
-            text::bytes(bytes_dtod)
-        ),
-    )?;
-    line("Evicted", &text::bytes(evicted_bytes))?;
+    for (probe, missing) in status.probes.iter().filter_map(|probe| Some((probe, probe.missing.as_deref()?))) {
+        let text = format!("{}: {}", text::printable(&probe.name), text::printable(missing));
+        line("Missing", &colour.paint(Style::Warning, &text))?;
+    }
+    for (title, text) in summary::lines(&status.total) {
+        line(title, &text)?;
+    }
+    if status.block_records_sampled_out > 0 || status.block_records_dropped > 0 {
+        line("Blocks", &block_records(status, colour))?;
+    }
+    if let Some(table) = summary::distributions(&status.total) {
+        write!(out, "\n{}", table.render(colour))?;
+    }
     if !status.gpus.is_empty() {
-        const CONCESSIONS: [Concession; 2] = [Concession::Shorten("UUID", 13), Concession::Shorten("NAME", 8)];
+        const CONCESSIONS: [Concession; 3] =
+            [Concession::Shorten("UUID", 13), Concession::Shorten("NAME", 8), Concession::Drop("BATCHES")];
         write!(out, "\n{}", gpus(status).fit(width, &CONCESSIONS).render(colour))?;
     }
     if !status.probes.is_empty() {
@@ -116,6 +108,16 @@ fn dropped(status: &Status, colour: Colour) -> String {
     colour.paint(Style::Warning, &events)
 }
 
+fn block_records(status: &Status, colour: Colour) -> String {
+    let Status { block_records, block_records_sampled_out, block_records_dropped, .. } = status;
+    let lost = format!(
+        "{} left out, {} lost: blocks' figures are lower bounds",
+        text::count(*block_records_sampled_out),
+        text::count(*block_records_dropped)
+    );
+    format!("{} records, {}", text::count(*block_records), colour.paint(Style::Warning, &lost))
+}
+
 fn gpus(status: &Status) -> Table {
     let cells = |cell: fn(&model::api::Gpu) -> String| status.gpus.iter().map(cell);
     let optional = |text: &Option<String>| {
@@ -125,6 +127,7 @@ fn gpus(status: &Status) -> Table {
         Column::number("GPU", cells(|gpu| text::gpu(gpu.gpu))),
         Column::text("NAME", status.gpus.iter().map(|gpu| optional(&gpu.name))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
+        Column::number("BATCHES", cells(|gpu| text::count(gpu.counts.batches))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
         Column::number("EVICTED", cells(|gpu| text::bytes(gpu.counts.evicted_bytes))),

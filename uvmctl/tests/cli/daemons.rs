@@ -41,6 +41,14 @@ fn someone_else_there_is_exit_code_1_and_one_line() {
 }
 
 #[test]
+fn an_older_daemon_is_named_as_such_rather_than_shown_with_figures_of_0() {
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{\"processes\":[{\"a\":1}]}";
+    let output = run(&serve_bytes(answer), &["ps"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("older than this uvmctl: restart it"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_problem_is_passed_on_in_the_daemons_words() {
     let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 49\r\n\r\n{\"status\":503,\"detail\":\"the collector is \\u001b\"}";
     let output = run(&serve_bytes(answer), &["ps"]);

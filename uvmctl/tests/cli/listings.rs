@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::{Counters, SourceState};
+use model::{Counters, RecordFigures, SourceState};
 
 use crate::support::{busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
 
@@ -13,9 +13,10 @@ use crate::support::{busy, counting, process, run, serve_snapshot, snapshot, std
 fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
     let output = run(&serve_snapshot(busy()), &["ps"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let expected = "  PID  PROCESS          USER   GPU  FAULTS  INSTANCES  CPU-FLT       H2D      D2H  EVICTED
-41207  python train.py  alice  1     18.4k      36.8k        7  12.3 MiB  5.0 GiB  5.0 GiB
-  512  idle             alice  1         0          0        7       0 B      0 B      0 B
+    let expected = "  \
+  PID  PROCESS          USER   GPU   MANAGED  FAULTS  INSTANCES  BATCHES  CPU-FLT       H2D      D2H  EVICTED  EVICTIONS   CAUSED  THRASH  REMOTE
+41207  python train.py  alice  1    64.0 MiB   18.4k      36.8k      310        7  12.3 MiB  5.0 GiB  5.0 GiB       2.6k  4.0 KiB       3     0 B
+  512  idle             alice  1    64.0 MiB       0          0        0        7       0 B      0 B      0 B          0      0 B       0     0 B
 ";
     assert_eq!(stdout(&output), expected);
     assert_eq!(stderr(&output), "");
@@ -52,16 +53,33 @@ Backend  ebpf
 Driver   550.163.01, layout 550-555
 Dropped  0 events
 Faults   18.4k on GPUs (36.8k before merging), 0 on CPUs
+Batches  310, 310 replays
 Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
-Evicted  5.0 GiB
+New      8.0 MiB made resident with nothing to copy
+Evicted  5.0 GiB in 2.6k pieces
+Thrash   3 pages found thrashing, 2 throttles of 1.0 ms together
 
-GPU  NAME         FAULTS       H2D      D2H  EVICTED  UUID
-  1  NVIDIA H200   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
+BATCH         COUNT    MEAN     P50     P90     P99     MAX
+faults          310      59      61      61      61      61
+service time    310  480 us  492 us  492 us  492 us  492 us
+
+GPU  NAME         FAULTS  BATCHES       H2D      D2H  EVICTED  UUID
+  1  NVIDIA H200   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
 
 PROBE                   HITS  TIME/HIT
 uvm_perf_event_notify  20.0k    400 ns
 ";
     assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn status_says_which_probes_are_missing_and_which_block_records() {
+    let mut partial = busy();
+    partial.source.probes[0].missing = Some("batches, as the driver has no such function".to_owned());
+    partial.source.block_records = RecordFigures { written: 5000, sampled_out: 20, dropped: 1 };
+    let text = stdout(&run(&serve_snapshot(partial), &["status"]));
+    assert!(text.contains("Missing  uvm_perf_event_notify: batches, as the driver has no such function\n"), "{text}");
+    assert!(text.contains("Blocks   5.0k records, 20 left out, 1 lost: blocks' figures are lower bounds\n"), "{text}");
 }
 
 #[test]
@@ -150,8 +168,11 @@ fn on_a_terminal_a_listing_fits_and_has_colour() {
     let plain = on_a_terminal(80, &url, "NO_COLOR=1", "ps --all");
     assert!(!plain.contains('\u{1b}'), "{plain}");
     assert!(plain.contains("EVICTED  STATE") && !plain.contains("INSTANCES"), "{plain}");
+    assert!(plain.contains("MANAGED"), "{plain}");
     for line in plain.lines() {
         assert!(line.trim_end().chars().count() <= 80, "{line}");
     }
-    assert!(on_a_terminal(200, &url, "NO_COLOR=1", "ps").contains("INSTANCES"));
+    for (columns, arguments) in [(200, "ps"), (80, "ps --wide")] {
+        assert!(on_a_terminal(columns, &url, "NO_COLOR=1", arguments).contains("INSTANCES"), "{arguments}");
+    }
 }

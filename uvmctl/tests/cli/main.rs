@@ -3,4 +3,5 @@
 
 mod daemons;
 mod listings;
+mod one;
 mod support;

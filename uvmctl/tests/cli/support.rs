@@ -110,7 +110,7 @@ pub(crate) fn counting() -> Snapshot {
     snapshot
 }
 
-const GPU: GpuKey = GpuKey::Known(GpuUuid([0xab; 16]));
+pub(crate) const GPU: GpuKey = GpuKey::Known(GpuUuid([0xab; 16]));
 
 /// Two running processes and one that has ended.
 pub(crate) fn busy() -> Snapshot {
@@ -127,6 +127,11 @@ pub(crate) fn busy() -> Snapshot {
     counters.fault_instances[Access::Read] = 36_800;
     counters.bytes_htod[Cause::Fault] = 12_897_485;
     counters.bytes_dtoh[Cause::Eviction] = 5 << 30;
+    (counters.populated_bytes, counters.replays) = (8 << 20, 310);
+    (counters.evictions, counters.evictions_caused, counters.evicted_bytes_caused) = (2560, 1, 4096);
+    (counters.thrashing_pages, counters.throttles, counters.throttled_ns) = (3, 2, 1_000_000);
+    counters.batches.entries.record(60, 310, 18_400);
+    counters.batches.service_ns.record(480_000, 310, 148_800_000);
     snapshot.processes = vec![
         process(41_207, "python train.py", None, counters.clone()),
         process(512, "idle", None, Counters::default()),

@@ -1,0 +1,166 @@
+//! `uvmctl show`.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+};
+
+use clap::Args;
+use model::api::{Block, Process, ProcessDetail, ProcessGpu};
+
+use crate::{
+    client::Client,
+    ps, summary,
+    table::{Column, Concession, Table},
+    terminal::{self, Colour, Style},
+    text,
+};
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Options {
+    /// The process
+    pid: u32,
+
+    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    #[arg(long, value_name = "TICKS")]
+    start_ticks: Option<u64>,
+
+    /// How many blocks to show at most
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 16)]
+    blocks: usize,
+
+    /// Print the daemon's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
+    let Options { pid, start_ticks, blocks, json } = options;
+    let which = start_ticks.map(|ticks| format!("&start_ticks={ticks}")).unwrap_or_default();
+    let answer = client.get::<ProcessDetail>(&format!("/api/v1/processes/{pid}?blocks={blocks}{which}"))?;
+    if json {
+        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+    }
+    let output = render(&answer.body, terminal::width(), Colour::detect())?;
+    io::stdout().write_all(output.as_bytes())?;
+    if answer.body.process.counts.dropped_events > 0 {
+        terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
+    }
+    Ok(())
+}
+
+fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
+    let ProcessDetail { process, blocks, .. } = detail;
+    let mut out = String::new();
+    let mut line =
+        |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
+    line("Process", &format!("{} {}", process.pid, text::printable(&process.name)))?;
+    line("State", &state(process, colour))?;
+    line("User", &ps::user(process))?;
+    if let Some(cgroup) = &process.cgroup {
+        line("Cgroup", &text::printable(cgroup))?;
+    }
+    if let Some(bytes) = process.managed_bytes {
+        line("Managed", &format!("{} mapped", text::bytes(bytes)))?;
+    }
+    for (title, text) in summary::lines(&process.counts) {
+        line(title, &text)?;
+    }
+    let Process { counts, .. } = process;
+    if counts.evictions_caused > 0 {
+        let (bytes, pieces) = (text::bytes(counts.evicted_bytes_caused), text::count(counts.evictions_caused));
+        line("Caused", &format!("{bytes} of anybody's memory evicted, in {pieces} pieces"))?;
+    }
+    if let Some(table) = summary::distributions(counts) {
+        write!(out, "\n{}", table.render(colour))?;
+    }
+    if !process.gpus.is_empty() {
+        const CONCESSIONS: [Concession; 1] = [Concession::Shorten("UUID", 13)];
+        write!(out, "\n{}", gpus(&process.gpus).fit(width, &CONCESSIONS).render(colour))?;
+    }
+    if !blocks.is_empty() {
+        const CONCESSIONS: [Concession; 2] = [Concession::Drop("LAST (UTC)"), Concession::Drop("CPU-FLT")];
+        write!(out, "\n{}", table(blocks, process).fit(width, &CONCESSIONS).render(colour))?;
+    }
+    writeln!(out, "\n{}", known(detail, colour))?;
+    Ok(out)
+}
+
+fn state(process: &Process, colour: Colour) -> String {
+    let at = |time: &Option<String>| match time.as_deref() {
+        Some(time) => text::printable(time).into_owned(),
+        None => "an unknown time".to_owned(),
+    };
+    if process.state == "ended" {
+        return format!("{} at {}", colour.paint(Style::Faded, "ended"), at(&process.ended));
+    }
+    format!("{} since {}", colour.paint(Style::Good, &text::printable(&process.state)), at(&process.started))
+}
+
+fn gpus(gpus: &[ProcessGpu]) -> Table {
+    let cells = |cell: fn(&ProcessGpu) -> String| gpus.iter().map(cell);
+    let uuid = |gpu: &ProcessGpu| {
+        gpu.uuid.as_deref().map_or_else(|| "-".to_owned(), |uuid| text::printable(uuid).into_owned())
+    };
+    let columns = vec![
+        Column::number("GPU", cells(|gpu| text::gpu(gpu.gpu))),
+        Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
+        Column::number("BATCHES", cells(|gpu| text::count(gpu.counts.batches))),
+        Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
+        Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
+        Column::number("EVICTED", cells(|gpu| text::bytes(gpu.counts.evicted_bytes))),
+        Column::text("UUID", cells(uuid)),
+    ];
+    Table::new(columns, vec![Style::Plain; gpus.len()])
+}
+
+fn table(blocks: &[Block], process: &Process) -> Table {
+    let cells = |cell: fn(&Block) -> String| blocks.iter().map(cell);
+    let gpu = |block: &Block| {
+        let uuid = block.gpu_uuid.as_deref()?;
+        process.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))?.gpu
+    };
+    let columns = vec![
+        Column::number("BLOCK", cells(|block| text::printable(&block.address).into_owned())),
+        Column::number("GPU", blocks.iter().map(|block| text::gpu(gpu(block)))),
+        Column::number("FAULTS", cells(|block| text::count(block.fault_entries))),
+        Column::number("CPU-FLT", cells(|block| text::count(block.cpu_faults))),
+        Column::number("H2D", cells(|block| text::bytes(block.bytes_htod))),
+        Column::number("D2H", cells(|block| text::bytes(block.bytes_dtoh))),
+        Column::number("EVICTED", cells(|block| text::bytes(block.evicted_bytes))),
+        Column::number("EVICTIONS", cells(|block| text::count(block.evictions))),
+        Column::number("LAST (UTC)", cells(|block| time_of_day(&block.last_seen))),
+    ];
+    Table::new(columns, vec![Style::Plain; blocks.len()])
+}
+
+/// `14:06:23` of an RFC 3339 time.
+fn time_of_day(time: &str) -> String {
+    let (_, of_day) = time.split_once('T').unwrap_or_default();
+    text::printable(of_day.get(..8).unwrap_or("-")).into_owned()
+}
+
+/// How many blocks there are, and how sure their figures.
+fn known(detail: &ProcessDetail, colour: Colour) -> String {
+    let ProcessDetail {
+        blocks, blocks_known, blocks_forgotten, block_records_sampled_out, block_records_dropped, ..
+    } = detail;
+    if *blocks_known == 0 {
+        return "No 2 MiB block of it is known".to_owned();
+    }
+    let shown = format!("{} of {} blocks of 2 MiB, busiest first", blocks.len(), text::count(*blocks_known));
+    let losses: Vec<_> = [
+        (block_records_sampled_out, "records left out, as too many came at once"),
+        (block_records_dropped, "lost for want of room"),
+        (blocks_forgotten, "blocks forgotten to make room"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| **count > 0)
+    .map(|(count, what)| format!("{} {what}", text::count(*count)))
+    .collect();
+    if losses.is_empty() {
+        return shown;
+    }
+    let sampled = format!("blocks' figures are lower bounds ({})", losses.join(", "));
+    format!("{shown}; {}", colour.paint(Style::Warning, &sampled))
+}

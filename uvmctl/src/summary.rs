@@ -1,0 +1,111 @@
+//! Sums in words, for `status` and `show`.
+
+use std::collections::BTreeMap;
+
+use model::api::{Counts, Distribution};
+
+use crate::{
+    table::{Column, Table},
+    terminal::Style,
+    text,
+};
+
+/// A title and its text, a line each. What did not happen at all and says nothing by that is left out.
+pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
+    let Counts { fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = counts;
+    let faults = format!(
+        "{} on GPUs ({} before merging), {} on CPUs",
+        text::count(*fault_entries),
+        text::count(*fault_instances),
+        text::count(*cpu_faults)
+    );
+    let copied = format!(
+        "{} host to GPU, {} GPU to host, {} GPU to GPU",
+        text::bytes(*bytes_htod),
+        text::bytes(*bytes_dtoh),
+        text::bytes(*bytes_dtod)
+    );
+    let mut lines = vec![("Faults", faults)];
+    lines.extend(batches(counts).map(|batches| ("Batches", batches)));
+    lines.push(("Copied", copied));
+    lines.push(("New", format!("{} made resident with nothing to copy", text::bytes(counts.populated_bytes))));
+    lines.push(("Evicted", evicted(counts)));
+    lines.extend(thrash(counts).map(|thrash| ("Thrash", thrash)));
+    lines.extend(remote(counts).map(|remote| ("Remote", remote)));
+    lines.extend(calls(&counts.api_calls_by_kind, &counts.api_bytes_by_kind).map(|calls| ("Calls", calls)));
+    lines.extend(calls(&counts.tool_calls_by_kind, &counts.tool_bytes_by_kind).map(|calls| ("Tools", calls)));
+    lines
+}
+
+fn batches(counts: &Counts) -> Option<String> {
+    let Counts { batches, replays, .. } = counts;
+    (*batches > 0 || *replays > 0).then(|| format!("{}, {} replays", text::count(*batches), text::count(*replays)))
+}
+
+fn evicted(counts: &Counts) -> String {
+    format!("{} in {} pieces", text::bytes(counts.evicted_bytes), text::count(counts.evictions))
+}
+
+fn thrash(counts: &Counts) -> Option<String> {
+    let Counts { thrashing_pages, throttles, throttled_ns, .. } = counts;
+    (*thrashing_pages > 0 || *throttles > 0).then(|| {
+        format!(
+            "{} pages found thrashing, {} throttles of {} together",
+            text::count(*thrashing_pages),
+            text::count(*throttles),
+            text::nanoseconds(*throttled_ns)
+        )
+    })
+}
+
+fn remote(counts: &Counts) -> Option<String> {
+    let causes: Vec<_> = counts
+        .remote_mapped_bytes_by_cause
+        .iter()
+        .filter(|(_, bytes)| **bytes > 0)
+        .map(|(cause, bytes)| format!("{} {}", text::printable(cause), text::bytes(*bytes)))
+        .collect();
+    let Counts { remote_mappings, remote_mapped_bytes, .. } = counts;
+    (*remote_mappings > 0).then(|| {
+        format!(
+            "{} in {} mappings ({})",
+            text::bytes(*remote_mapped_bytes),
+            text::count(*remote_mappings),
+            causes.join(", ")
+        )
+    })
+}
+
+fn calls(calls: &BTreeMap<String, u64>, bytes: &BTreeMap<String, u64>) -> Option<String> {
+    let made: Vec<_> = calls
+        .iter()
+        .filter(|(_, calls)| **calls > 0)
+        .map(|(kind, calls)| {
+            let bytes = bytes.get(kind).copied().unwrap_or(0);
+            format!("{} {} ({})", text::count(*calls), text::printable(kind), text::bytes(bytes))
+        })
+        .collect();
+    (!made.is_empty()).then(|| made.join(", "))
+}
+
+/// How batches were distributed; nothing if there were none.
+pub(crate) fn distributions(counts: &Counts) -> Option<Table> {
+    type Format = fn(u64) -> String;
+    let known: [(&str, &Distribution, Format); 3] = [
+        ("faults", &counts.batch_entries, text::count),
+        ("service time", &counts.batch_service_ns, text::nanoseconds),
+        ("handler run", &counts.handler_ns, text::nanoseconds),
+    ];
+    let shown: Vec<_> = known.into_iter().filter(|(_, distribution, _)| distribution.count > 0).collect();
+    let cells = |cell: fn(&Distribution) -> u64| shown.iter().map(move |(_, of, format)| format(cell(of)));
+    let columns = vec![
+        Column::text("BATCH", shown.iter().map(|(title, ..)| (*title).to_owned())),
+        Column::number("COUNT", shown.iter().map(|(_, of, _)| text::count(of.count))),
+        Column::number("MEAN", cells(|of| of.sum.checked_div(of.count).unwrap_or(0))),
+        Column::number("P50", cells(|of| of.p50)),
+        Column::number("P90", cells(|of| of.p90)),
+        Column::number("P99", cells(|of| of.p99)),
+        Column::number("MAX", cells(|of| of.max)),
+    ];
+    (!shown.is_empty()).then(|| Table::new(columns, vec![Style::Plain; shown.len()]))
+}

@@ -1,0 +1,112 @@
+//! What `show` prints of one process.
+
+use model::{Block, Blocks, Process, ProcessId, Snapshot};
+
+use crate::support::{GPU, at, busy, run, serve_snapshot, stderr, stdout};
+
+fn with_blocks() -> Snapshot {
+    let mut snapshot = busy();
+    let block = |address, fault_entries| Block {
+        address,
+        gpu: Some(GPU),
+        fault_entries,
+        cpu_faults: 2,
+        bytes_htod: 4 << 20,
+        bytes_dtoh: 2 << 20,
+        bytes_dtod: 0,
+        populated_bytes: 0,
+        evicted_bytes: 2 << 20,
+        evictions: 1,
+        last_seen: at(3),
+    };
+    snapshot.processes[0].blocks = Blocks {
+        busiest: vec![block(0x7f2a_4000_0000, 900), Block { gpu: None, ..block(0x2000_0000, 30) }],
+        known: 48,
+        ..Blocks::default()
+    };
+    snapshot
+}
+
+#[test]
+fn it_shows_sums_batches_gpus_and_the_busiest_blocks() {
+    let output = run(&serve_snapshot(with_blocks()), &["show", "41207"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = "\
+Process  41207 python train.py
+State    running since 2023-11-14T22:13:21.000Z
+User     alice
+Managed  64.0 MiB mapped
+Faults   18.4k on GPUs (36.8k before merging), 7 on CPUs
+Batches  310, 310 replays
+Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
+New      8.0 MiB made resident with nothing to copy
+Evicted  5.0 GiB in 2.6k pieces
+Thrash   3 pages found thrashing, 2 throttles of 1.0 ms together
+Caused   4.0 KiB of anybody's memory evicted, in 1 pieces
+
+BATCH         COUNT    MEAN     P50     P90     P99     MAX
+faults          310      59      61      61      61      61
+service time    310  480 us  492 us  492 us  492 us  492 us
+
+GPU  FAULTS  BATCHES       H2D      D2H  EVICTED  UUID
+  1   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
+
+         BLOCK  GPU  FAULTS  CPU-FLT      H2D      D2H  EVICTED  EVICTIONS  LAST (UTC)
+0x7f2a40000000    1     900        2  4.0 MiB  2.0 MiB  2.0 MiB          1    22:13:23
+    0x20000000    -      30        2  4.0 MiB  2.0 MiB  2.0 MiB          1    22:13:23
+
+2 of 48 blocks of 2 MiB, busiest first
+";
+    assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn it_says_what_makes_blocks_lower_bounds() {
+    let mut snapshot = with_blocks();
+    let blocks = &mut snapshot.processes[0].blocks;
+    (blocks.sampled_out_records, blocks.dropped_records, blocks.forgotten) = (1200, 0, 7);
+    let text = stdout(&run(&serve_snapshot(snapshot), &["show", "41207", "-n", "1"]));
+    let expected = "1 of 48 blocks of 2 MiB, busiest first; blocks' figures are lower bounds (1.2k records left out, as too many came at once, \
+                    7 blocks forgotten to make room)\n";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn who_did_nothing_is_shown_without_empty_tables() {
+    let text = stdout(&run(&serve_snapshot(busy()), &["show", "512"]));
+    assert!(text.contains("Faults   0 on GPUs") && text.ends_with("No 2 MiB block of it is known\n"), "{text}");
+    for absent in ["BATCH  ", "BLOCK  ", "Thrash", "Remote", "Calls", "Caused"] {
+        assert!(!text.contains(absent), "{absent} in {text}");
+    }
+}
+
+#[test]
+fn json_is_the_daemons_own_answer() {
+    let output = run(&serve_snapshot(with_blocks()), &["show", "41207", "--json", "--blocks", "1"]);
+    let detail: model::api::ProcessDetail = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((detail.process.pid, detail.blocks.len(), detail.blocks_known), (41_207, 1, 48));
+}
+
+#[test]
+fn of_processes_with_the_same_pid_the_living_one_is_shown_unless_asked_for_another() {
+    let mut snapshot = busy();
+    let first = &snapshot.processes[0];
+    let earlier = Process {
+        id: ProcessId { pid: 41_207, start_ticks: 0 },
+        name: "earlier".to_owned(),
+        ended: Some(at(9)),
+        ..first.clone()
+    };
+    snapshot.processes.insert(0, earlier);
+    let url = serve_snapshot(snapshot);
+    assert!(stdout(&run(&url, &["show", "41207"])).starts_with("Process  41207 python train.py\n"));
+    let text = stdout(&run(&url, &["show", "41207", "--start-ticks", "0"]));
+    assert!(text.starts_with("Process  41207 earlier\nState    ended at 2023-11-14T22:13:29.000Z\n"), "{text}");
+}
+
+#[test]
+fn a_process_that_is_not_known_is_exit_code_1_and_says_where_to_look() {
+    let output = run(&serve_snapshot(busy()), &["show", "7"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
+    assert!(stderr(&output).contains("no process 7 is known"), "{}", stderr(&output));
+}
