@@ -2,6 +2,7 @@
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const COUNT_UNITS = ["", "k", "M", "G", "T", "P"];
+const TIME_UNITS = ["ns", "µs", "ms", "s"];
 
 function scaled(value, base, units, gap) {
   let unit = 0;
@@ -16,6 +17,18 @@ function scaled(value, base, units, gap) {
 
 export const bytes = (value) => scaled(value, 1024, BYTE_UNITS, " ");
 export const count = (value) => scaled(value, 1000, COUNT_UNITS, "\u2009");
+
+export const time = (nanoseconds) => scaled(nanoseconds, 1000, TIME_UNITS, "\u2009");
+
+// What is not known is a dash.
+export const optional = (format) => (value) => (value === null || value === undefined ? "–" : format(value));
+
+// A quantile of a distribution, which has none while it has no values.
+export const of = (format) => (distribution, name) => (distribution.count === 0 ? "–" : format(distribution[name]));
+export const timeOf = of(time);
+
+// A rate of nanoseconds.
+export const shareOfTime = (rate) => (rate === null ? "–" : `${Math.round(rate / 1e7)}\u2009%`.replace(/^0\u2009%$/, "0"));
 
 // A rate that is not known yet is a dash; one below half a unit a second is 0.
 const perSecond = (format) => (rate) => (rate === null ? "–" : rate < 0.5 ? "0" : `${format(rate)}/s`);

@@ -1,7 +1,10 @@
 // Asks the API every second and shows the answer.
 
+import { counters, gpuColumns, gpuKey, probeColumns, processColumns, processHref, processKey } from "./columns.js";
+import * as detail from "./detail.js";
 import * as format from "./format.js";
 import { Rates } from "./rates.js";
+import { Sparks } from "./spark.js";
 import { Table } from "./table.js";
 import { Tile } from "./tiles.js";
 
@@ -14,49 +17,16 @@ const NODE = "node";
 
 // === what is shown ===
 
-const processKey = (process) => `process ${process.pid} ${process.start_ticks}`;
-// The driver's number goes from one GPU to another, so it names only those whose UUID is not known.
-const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.gpu}`;
 const probeKey = (probe) => `probe ${probe.name}`;
-
-const rateColumns = (key) => [
-  { title: "Faults/s", help: "GPU page faults a second", text: (item) => format.countRate(rates.of(key(item), "fault_entries")), number: true },
-  { title: "To GPU", help: "Bytes a second copied from host to GPU", text: (item) => format.bytesRate(rates.of(key(item), "bytes_htod")), number: true },
-  { title: "To host", help: "Bytes a second copied from GPU to host", text: (item) => format.bytesRate(rates.of(key(item), "bytes_dtoh")), number: true },
-  { title: "Evicted", help: "Bytes a second pushed out of GPU memory because it was needed", text: (item) => format.bytesRate(rates.of(key(item), "evicted_bytes")), number: true },
-];
-
-const total = (title, help, text) => ({ title, help, text, number: true, minor: true, total: true });
-const totalColumns = [
-  total("Faults", "GPU page faults in all", (item) => format.count(item.fault_entries)),
-  total("To GPU, all", "Bytes copied from host to GPU in all", (item) => format.bytes(item.bytes_htod)),
-  total("To host, all", "Bytes copied from GPU to host in all", (item) => format.bytes(item.bytes_dtoh)),
-  total("Evicted, all", "Bytes pushed out of GPU memory in all", (item) => format.bytes(item.evicted_bytes)),
-];
-
-const cpuFaults = total("CPU faults", "Faults of CPUs on managed memory in all", (item) => format.count(item.cpu_faults));
+const TRAFFIC = ["bytes_htod", "bytes_dtoh", "evicted_bytes"];
+const sparks = new Sparks(["htod", "dtoh", "evicted"]);
 
 const tables = {
-  processes: new Table(element("processes"), [
-    { title: "Process", text: (process) => format.printable(process.name), detail: processDetail },
-    ...rateColumns(processKey),
-    totalColumns[0],
-    cpuFaults,
-    ...totalColumns.slice(1),
-  ]),
-  gpus: new Table(element("gpus"), [
-    { title: "GPU", text: (gpu) => `${gpu.gpu ?? "-"} ${format.printable(gpu.name ?? "")}`.trim(), detail: (gpu) => gpu.uuid ?? "UUID not known" },
-    ...rateColumns(gpuKey),
-    ...totalColumns,
-  ]),
-  probes: new Table(element("probes"), [
-    { title: "Probe", text: (probe) => probe.name },
-    { title: "Hits/s", text: (probe) => format.countRate(rates.of(probeKey(probe), "hits")), number: true },
-    { title: "Hits", text: (probe) => format.count(probe.hits), number: true },
-    { title: "Time a hit", text: timeAHit, number: true },
-  ]),
+  processes: new Table(element("processes"), processColumns(rates)),
+  gpus: new Table(element("gpus"), gpuColumns(rates, sparks)),
+  probes: new Table(element("probes"), probeColumns(rates, probeKey)),
   drops: new Table(element("drops"), [
-    { title: "Dropped because", text: (drop) => drop.reason },
+    { title: "Not counted because", text: (drop) => drop.reason },
     { title: "Count", text: (drop) => format.count(drop.events), number: true },
   ]),
 };
@@ -67,19 +37,6 @@ const tiles = [
   { title: "To host", help: "Copied from GPU to host", series: "dtoh", name: "bytes_dtoh", rate: format.bytesRate, sum: format.bytes },
   { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted", name: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
-
-function processDetail(process) {
-  const gpus = process.gpus.map((gpu) => gpu.gpu ?? gpu.uuid).join(", ");
-  const parts = [`pid ${process.pid}`, format.printable(process.user ?? `uid ${process.uid}`)];
-  if (gpus) parts.push(`GPU ${gpus}`);
-  if (process.state === "ended") parts.push("ended");
-  return parts.join(" · ");
-}
-
-function timeAHit(probe) {
-  if (probe.run_time_ns === null || probe.hits === 0) return "–";
-  return `${format.count(probe.run_time_ns / probe.hits)} ns`;
-}
 
 // === update ===
 
@@ -100,10 +57,12 @@ function show(status, processes) {
     const now = status.state === "counting" ? rates.of(NODE, name) : null;
     tile.update(now, rate(now), `${sum(status.total[name])} in all`);
   }
-  tables.processes.update(busiestFirst(processes), processKey, (process) => process.state === "ended");
+  sparks.push(status.gpus.map((gpu) => [gpuKey(gpu), TRAFFIC.map((name) => rates.of(gpuKey(gpu), name))]));
+  const open = location.hash;
+  tables.processes.update(busiestFirst(processes), processKey, (process) => ({ faded: process.state === "ended", open: processHref(process) === open }));
   tables.gpus.update(status.gpus, gpuKey);
-  tables.probes.update(status.probes, probeKey);
-  tables.drops.update(Object.entries(status.dropped_events_by_reason).map(([reason, events]) => ({ reason, events })), (drop) => drop.reason);
+  tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.missing !== null }));
+  tables.drops.update(notCounted(status), (drop) => drop.reason);
 
   const running = processes.filter((process) => process.state === "running").length;
   element("process-count").textContent = `${running} running`;
@@ -115,8 +74,12 @@ function show(status, processes) {
   element("updated").textContent = `Updated ${new Date(answeredAt).toLocaleTimeString()}, every second`;
 }
 
-const COUNTED = ["fault_entries", "bytes_htod", "bytes_dtoh", "evicted_bytes"];
-const counters = (counts) => Object.fromEntries(COUNTED.map((name) => [name, counts[name]]));
+// Events, and the records that only the blocks of a process are made of.
+function notCounted(status) {
+  const reasons = Object.entries(status.dropped_events_by_reason);
+  reasons.push(["block records: sampled_out", status.block_records_sampled_out], ["block records: dropped", status.block_records_dropped]);
+  return reasons.map(([reason, events]) => ({ reason, events }));
+}
 
 // By what they do now; the API's own order, by what they did in all, decides between equals.
 function busiestFirst(processes) {
@@ -198,12 +161,26 @@ async function refresh() {
   } catch (error) {
     showSilence(error);
   }
+  await refreshDetail();
+}
+
+async function refreshDetail() {
+  const wanted = detail.wanted();
+  if (wanted === null) return;
+  try {
+    const process = await ask(wanted.path);
+    // The reader may have gone on to another meanwhile.
+    if (detail.wanted()?.path === wanted.path) detail.show(process);
+  } catch (error) {
+    if (detail.wanted()?.path === wanted.path) detail.fail(String(error.message ?? error));
+  }
 }
 
 // A hidden page asks nothing.
 const visible = () =>
   document.hidden ? new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true })) : null;
 
+detail.watch(refreshDetail);
 for (;;) {
   await visible();
   await refresh();

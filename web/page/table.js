@@ -6,8 +6,9 @@ export class Table {
   #columns;
   #rows = new Map();
 
-  // A column is { title, help, text(item), detail(item), number, minor, total }: `detail` is a second, smaller line, `number` aligns right,
-  // `minor` goes where the screen is narrow, `total` is set back.
+  // A column is { title, help, text(item), detail(item), href(item), node(item), number, minor, rare }: `detail` is a second, smaller line, `href`
+  // makes the text a link that its whole row follows, `node` is an element shown instead of text, `chart` says that it is a drawing, `number` aligns right. `rare` leaves first where
+  // the screen is narrow, then `minor`.
   constructor(table, columns) {
     this.#columns = columns;
     const row = document.createElement("tr");
@@ -25,15 +26,22 @@ export class Table {
     this.element = table;
   }
 
-  // Shows `items` in this order; `key` names an item from one update to the next.
-  update(items, key, faded = () => false) {
+  // Shows `items` in this order; `key` names an item from one update to the next. `look` tells the classes of its row.
+  update(items, key, look = () => ({})) {
     const rows = new Map();
     for (const item of items) {
       const row = this.#rows.get(key(item)) ?? this.#newRow();
-      row.element.classList.toggle("faded", faded(item));
+      for (const [name, on] of Object.entries(look(item))) row.element.classList.toggle(name, on);
       this.#columns.forEach((column, at) => {
-        set(row.texts[at], column.text(item));
-        if (column.detail) set(row.details[at], column.detail(item));
+        const { cell, text, detail } = row.cells[at];
+        if (column.node) {
+          const node = column.node(item);
+          if (cell.firstChild !== node) cell.replaceChildren(node);
+        } else {
+          set(text, column.text(item));
+        }
+        if (column.detail) set(detail, column.detail(item));
+        if (column.href && text.getAttribute("href") !== column.href(item)) text.href = column.href(item);
       });
       rows.set(key(item), row);
     }
@@ -41,39 +49,46 @@ export class Table {
     const wanted = [...rows.values()].map((row) => row.element);
     const shown = this.#body.children;
     if (wanted.length !== shown.length || wanted.some((row, at) => row !== shown[at])) {
+      // Moving the row that has the focus would take it away.
+      const focused = this.#body.contains(document.activeElement) ? document.activeElement : null;
       this.#body.replaceChildren(...wanted);
+      focused?.focus({ preventScroll: true });
     }
     this.element.hidden = items.length === 0;
   }
 
   #newRow() {
     const element = document.createElement("tr");
-    const texts = [];
-    const details = [];
-    for (const [at, column] of this.#columns.entries()) {
+    const cells = this.#columns.map((column, at) => {
       const cell = document.createElement(at === 0 ? "th" : "td");
       if (at === 0) cell.scope = "row";
       style(cell, column);
-      const text = document.createElement("span");
+      const text = document.createElement(column.href ? "a" : "span");
       const detail = document.createElement("small");
       cell.append(text);
       if (column.detail) cell.append(detail);
-      texts.push(text);
-      details.push(detail);
+      if (column.href) follow(element, text);
       element.append(cell);
-    }
-    return { element, texts, details };
+      return { cell, text, detail };
+    });
+    return { element, cells };
   }
 }
 
+// A click anywhere in the row, unless it ends a selection of text there.
+function follow(row, link) {
+  row.classList.add("linked");
+  row.addEventListener("click", (event) => {
+    if (event.target !== link && String(getSelection()) === "") link.click();
+  });
+}
+
 function style(cell, column) {
-  cell.classList.toggle("number", column.number ?? false);
-  cell.classList.toggle("minor", column.minor ?? false);
-  cell.classList.toggle("total", column.total ?? false);
+  for (const name of ["number", "chart", "minor", "rare"]) cell.classList.toggle(name, column[name] ?? false);
 }
 
 function set(element, text) {
   if (element.textContent === text) return;
   element.textContent = text;
-  element.classList.toggle("zero", text === "0" || text === "0 B" || text === "–");
+  element.classList.toggle("zero", /^(0|0 B|0 %|–)$/.test(text));
 }

@@ -5,13 +5,16 @@ use axum::{Router, http::header, response::IntoResponse, routing::get};
 use crate::problem::{NoParameters, Parameters};
 
 /// Path, content type and text of each file.
-const FILES: [(&str, &str, &str); 8] = [
+const FILES: [(&str, &str, &str); 11] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
+    ("/page/columns.js", "text/javascript; charset=utf-8", include_str!("../page/columns.js")),
+    ("/page/detail.js", "text/javascript; charset=utf-8", include_str!("../page/detail.js")),
     ("/page/format.js", "text/javascript; charset=utf-8", include_str!("../page/format.js")),
     ("/page/main.js", "text/javascript; charset=utf-8", include_str!("../page/main.js")),
     ("/page/rates.js", "text/javascript; charset=utf-8", include_str!("../page/rates.js")),
+    ("/page/spark.js", "text/javascript; charset=utf-8", include_str!("../page/spark.js")),
     ("/page/table.js", "text/javascript; charset=utf-8", include_str!("../page/table.js")),
     ("/page/tiles.js", "text/javascript; charset=utf-8", include_str!("../page/tiles.js")),
 ];
