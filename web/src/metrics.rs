@@ -14,7 +14,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use definition::{Buckets, Definition, Kind, Sample, Value};
+use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
 use figures::Figures;
 pub(crate) use listed::Listed;
@@ -47,52 +47,57 @@ fn exposition(node: &Node, snapshot: &Snapshot, listed: &mut Listed) -> promethe
     let listing = node.processes_in_metrics.map(|max| listed.choose(snapshot, max.get()));
     let figures = Figures::new(node, snapshot, listing);
     let families: Vec<_> = definitions::all()
-        .map(|definition| family(definition, (definition.samples)(&figures)))
+        .map(|definition| family(definition, &figures))
         // The format has no family without samples: before a GPU is seen there are none of it.
         .filter(|family| !family.get_metric().is_empty())
         .collect();
     TextEncoder::new().encode_to_string(&families)
 }
 
-fn family(definition: &Definition, samples: Vec<Sample>) -> MetricFamily {
+fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(definition.name.to_owned());
     family.set_help(definition.help.to_owned());
-    family.set_field_type(match definition.kind {
-        Kind::Counter => MetricType::COUNTER,
-        Kind::Gauge => MetricType::GAUGE,
-        Kind::Histogram(_) => MetricType::HISTOGRAM,
-    });
-    family.set_metric(samples.into_iter().map(|sample| metric(definition, sample)).collect());
+    let (kind, metrics) = match definition.samples {
+        Samples::Counter(samples) => (
+            MetricType::COUNTER,
+            metrics(definition, samples(figures), |metric, value| {
+                let mut counter = Counter::default();
+                counter.set_value(value);
+                metric.set_counter(counter);
+            }),
+        ),
+        Samples::Gauge(samples) => (
+            MetricType::GAUGE,
+            metrics(definition, samples(figures), |metric, value| {
+                let mut gauge = Gauge::default();
+                gauge.set_value(value);
+                metric.set_gauge(gauge);
+            }),
+        ),
+        Samples::Histogram(buckets, samples) => (
+            MetricType::HISTOGRAM,
+            metrics(definition, samples(figures), |metric, value| metric.set_histogram(histogram(buckets, &value))),
+        ),
+    };
+    family.set_field_type(kind);
+    family.set_metric(metrics);
     family
 }
 
-fn metric(definition: &Definition, sample: Sample) -> Metric {
-    let labels = definition.labels.iter().zip(sample.labels).map(|(label, value)| {
-        let mut pair = LabelPair::default();
-        pair.set_name(label.name.to_owned());
-        pair.set_value(value);
-        pair
-    });
-    let mut metric = Metric::from_label(labels.collect());
-    match (definition.kind, sample.value) {
-        (Kind::Histogram(buckets), Value::Distribution(distribution)) => {
-            metric.set_histogram(histogram(buckets, &distribution));
-        }
-        (Kind::Counter, Value::Number(value)) => {
-            let mut counter = Counter::default();
-            counter.set_value(value);
-            metric.set_counter(counter);
-        }
-        (Kind::Gauge, Value::Number(value)) => {
-            let mut gauge = Gauge::default();
-            gauge.set_value(value);
-            metric.set_gauge(gauge);
-        }
-        // A definition whose samples are not of its kind: the test that reads all of them back would find none.
-        (_, Value::Distribution(_)) | (Kind::Histogram(_), Value::Number(_)) => {}
-    }
-    metric
+fn metrics<T>(definition: &Definition, samples: Vec<Sample<T>>, set: impl Fn(&mut Metric, T)) -> Vec<Metric> {
+    let metric = |sample: Sample<T>| {
+        let labels = definition.labels.iter().zip(sample.labels).map(|(label, value)| {
+            let mut pair = LabelPair::default();
+            pair.set_name(label.name.to_owned());
+            pair.set_value(value);
+            pair
+        });
+        let mut metric = Metric::from_label(labels.collect());
+        set(&mut metric, sample.value);
+        metric
+    };
+    samples.into_iter().map(metric).collect()
 }
 
 fn histogram(buckets: &Buckets, distribution: &Distribution) -> Histogram {

@@ -10,22 +10,23 @@ use super::{
 /// One metric.
 pub(super) struct Definition {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
     pub(super) labels: &'static [&'static Label],
     pub(super) help: &'static str,
-    pub(super) samples: fn(&Figures<'_>) -> Vec<Sample>,
+    pub(super) samples: Samples,
 }
 
-/// How a metric's value moves, and with it what its samples hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+/// Where a metric's samples come from, by how its value moves.
+pub(super) enum Samples {
     /// Only up, until uvmd restarts.
-    Counter,
+    Counter(Of<f64>),
     /// Up and down.
-    Gauge,
+    Gauge(Of<f64>),
     /// A distribution of values; its counts only go up.
-    Histogram(&'static Buckets),
+    Histogram(&'static Buckets, Of<Distribution>),
 }
+
+/// Takes samples of one kind.
+type Of<T> = fn(&Figures<'_>) -> Vec<Sample<T>>;
 
 /// The upper bounds of a histogram's buckets. They must not change: queries over time add up what has the same bounds.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,14 +38,9 @@ pub(super) struct Buckets {
 }
 
 /// One series' value, with its label values in the order of the definition's labels.
-pub(super) struct Sample {
+pub(super) struct Sample<T = f64> {
     pub(super) labels: Vec<String>,
-    pub(super) value: Value,
-}
-
-pub(super) enum Value {
-    Number(f64),
-    Distribution(Distribution),
+    pub(super) value: T,
 }
 
 // === impl Buckets ===
@@ -60,7 +56,7 @@ impl Buckets {
 
 impl Sample {
     pub(super) fn new<const N: usize>(labels: [&str; N], value: f64) -> Self {
-        Self { labels: labels.map(str::to_owned).into(), value: Value::Number(value) }
+        Self { labels: labels.map(str::to_owned).into(), value }
     }
 }
 
@@ -70,12 +66,12 @@ impl Row<'_> {
     /// A sample with this row's labels and `more`.
     pub(super) fn sample<const N: usize>(&self, more: [&str; N], value: u64) -> Sample {
         let labels = self.labels.iter().cloned().chain(more.map(str::to_owned)).collect();
-        Sample { labels, value: Value::Number(value as f64) }
+        Sample { labels, value: value as f64 }
     }
 
     /// A sample with this row's labels, of what is not counted in whole ones.
     pub(super) fn number(&self, value: f64) -> Sample {
-        Sample { labels: self.labels.clone(), value: Value::Number(value) }
+        Sample { labels: self.labels.clone(), value }
     }
 
     /// One sample for each of `variants`, which are named.
@@ -88,7 +84,7 @@ impl Row<'_> {
         variants.into_iter().map(|variant| self.sample([name(variant)], value(variant))).collect()
     }
 
-    pub(super) fn distribution(&self, distribution: &Distribution) -> Sample {
-        Sample { labels: self.labels.clone(), value: Value::Distribution(distribution.clone()) }
+    pub(super) fn distribution(&self, distribution: &Distribution) -> Sample<Distribution> {
+        Sample { labels: self.labels.clone(), value: distribution.clone() }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use model::DropReason;
 
 use super::{
-    definition::{Definition, Kind},
+    definition::{Definition, Samples},
     definitions,
 };
 
@@ -99,10 +99,10 @@ pub fn markdown() -> String {
 }
 
 fn section(text: &mut String, definition: &Definition) {
-    let kind = match definition.kind {
-        Kind::Counter => "Counter",
-        Kind::Gauge => "Gauge",
-        Kind::Histogram(_) => "Histogram",
+    let kind = match definition.samples {
+        Samples::Counter(_) => "Counter",
+        Samples::Gauge(_) => "Gauge",
+        Samples::Histogram(..) => "Histogram",
     };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "## `{}`\n\n{kind}. {}\n", definition.name, definition.help);
@@ -113,7 +113,7 @@ fn section(text: &mut String, definition: &Definition) {
         }
         text.push('\n');
     }
-    if let Kind::Histogram(buckets) = definition.kind {
+    if let Samples::Histogram(buckets, _) = definition.samples {
         let bounds: Vec<_> = buckets.bounds.iter().map(|bound| buckets.scaled(*bound).to_string()).collect();
         let _ = writeln!(text, "Buckets up to {}, and one without a bound.\n", bounds.join(", "));
     }

@@ -3,7 +3,7 @@
 use model::{Access, Cause, Counters, Direction, RemoteCause};
 
 use crate::metrics::{
-    definition::{Buckets, Definition, Kind, Sample},
+    definition::{Buckets, Definition, Sample, Samples},
     figures::{Figures, Row},
     labels::{CAUSE, DIRECTION, GPU, GPU_ACCESS, HOSTNAME, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
 };
@@ -40,134 +40,134 @@ const ONE_PROCESSOR: &[&Label] = &[&GPU, &PROCESSOR_UUID, &HOSTNAME];
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_gpu_faults_total",
-        kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &GPU_ACCESS],
         help: "GPU page faults that the UVM driver handled, after it merged equal faults of a batch: on managed memory, and under HMM or ATS \
                on any other; fatal ones too.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 gpu.each(Access::ALL, Access::name, |access| counters.fault_entries[access])
             })
-        },
+        }),
     },
     Definition {
         name: "uvm_gpu_fault_instances_total",
-        kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &GPU_ACCESS],
         help: "The same GPU page faults as the hardware reported them, before merging.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 gpu.each(Access::ALL, Access::name, |access| counters.fault_instances[access])
             })
-        },
+        }),
     },
     Definition {
         name: "uvm_fault_batch_duration_seconds",
-        kind: Kind::Histogram(&DURATIONS),
         labels: ONE_GPU,
         help: "Time from the first fault of a batch to its replay. The driver handles GPU faults in batches. Sum and count are exact, a bucket's bound is right to an eighth.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.service_ns)]),
+        samples: Samples::Histogram(&DURATIONS, |figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.service_ns)])
+        }),
     },
     Definition {
         name: "uvm_fault_batch_entries",
-        kind: Kind::Histogram(&ENTRIES),
         labels: ONE_GPU,
         help: "GPU page faults in a batch, after merging. Sum and count are exact, a bucket's bound above 16 is right to an eighth.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.entries)]),
+        samples: Samples::Histogram(&ENTRIES, |figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.entries)])
+        }),
     },
     Definition {
         name: "uvm_fault_handler_duration_seconds",
-        kind: Kind::Histogram(&DURATIONS),
         labels: ONE_GPU,
         help: "Time of each run of the driver's GPU fault handler, which handles several batches, and whatever else it does in between.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.handler_ns)]),
+        samples: Samples::Histogram(&DURATIONS, |figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.handler_ns)])
+        }),
     },
     Definition {
         name: "uvm_replays_total",
-        kind: Kind::Counter,
         labels: ONE_GPU,
         help: "Times that the driver told the GPU to try again what had faulted, after a batch.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)]),
+        samples: Samples::Counter(|figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)])),
     },
     Definition {
         name: "uvm_migrated_bytes_total",
-        kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &DIRECTION, &CAUSE],
         help: "Bytes that the UVM driver copied to or from the GPU to migrate memory. First touches of new memory copy nothing and are not in here.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 let sample = |direction: Direction, cause: Cause| {
                     gpu.sample([direction.name(), cause.name()], counters.bytes(direction)[cause])
                 };
                 Direction::ALL.iter().flat_map(|direction| Cause::ALL.map(|cause| sample(*direction, cause))).collect()
             })
-        },
+        }),
     },
     Definition {
         name: "uvm_populated_bytes_total",
-        kind: Kind::Counter,
         labels: ONE_GPU,
         help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.populated_bytes)]),
+        samples: Samples::Counter(|figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.populated_bytes)])
+        }),
     },
     Definition {
         name: "uvm_evictions_total",
-        kind: Kind::Counter,
         labels: ONE_GPU,
         help: "Pieces of memory, of at most 2 MiB, that the driver pushed out of the GPU because memory was needed; with nothing to copy too. The \
                bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)]),
+        samples: Samples::Counter(|figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)])
+        }),
     },
     Definition {
         name: "uvm_thrashing_pages_total",
-        kind: Kind::Counter,
         labels: ONE_PROCESSOR,
         help: "Pages that the driver found to be thrashing between processors, once an episode. It does not see thrashing by evictions.",
-        samples: |figures| each_processor(figures, |row, counters| row.sample([], counters.thrashing_pages)),
+        samples: Samples::Counter(|figures| {
+            each_processor(figures, |row, counters| row.sample([], counters.thrashing_pages))
+        }),
     },
     Definition {
         name: "uvm_throttles_total",
-        kind: Kind::Counter,
         labels: ONE_PROCESSOR,
         help: "Times that the driver held a processor back from a thrashing page.",
-        samples: |figures| each_processor(figures, |row, counters| row.sample([], counters.throttles)),
+        samples: Samples::Counter(|figures| {
+            each_processor(figures, |row, counters| row.sample([], counters.throttles))
+        }),
     },
     Definition {
         name: "uvm_throttled_seconds_total",
-        kind: Kind::Counter,
         labels: ONE_PROCESSOR,
         help: "How long it held processors back, together.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| row.number(counters.throttled_ns as f64 / NANOSECONDS))
-        },
+        }),
     },
     Definition {
         name: "uvm_remote_mappings_total",
-        kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &REMOTE_CAUSE],
         help: "Mappings that the driver gave the GPU to memory that stays on another processor.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 gpu.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
             })
-        },
+        }),
     },
     Definition {
         name: "uvm_remote_mapped_bytes_total",
-        kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &REMOTE_CAUSE],
         help: "Bytes so mapped; what is mapped again counts again. How much of it is then read or written over the bus is not known.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 gpu.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
             })
-        },
+        }),
     },
 ];
 
 const NANOSECONDS: f64 = 1e9;
 
-fn each_gpu(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample>) -> Vec<Sample> {
+fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()
 }
 

@@ -3,7 +3,7 @@
 use model::{Counters, Direction};
 
 use crate::metrics::{
-    definition::{Definition, Kind, Sample, Value},
+    definition::{Definition, Sample, Samples},
     figures::{Figures, Row},
     labels::{CGROUP, DIRECTION, GPU, HOSTNAME, Label, PID, PROCESS, UUID},
 };
@@ -13,52 +13,51 @@ const PROCESS_ON_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &PID, &PROCESS, &CGR
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_process_gpu_faults_total",
-        kind: Kind::Counter,
         labels: PROCESS_ON_GPU,
         help: "GPU page faults of a process, as in uvm_gpu_faults_total. Only on request.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.fault_entries.total())]),
+        samples: Samples::Counter(|figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.fault_entries.total())])
+        }),
     },
     Definition {
         name: "uvm_process_migrated_bytes_total",
-        kind: Kind::Counter,
         labels: &[&GPU, &UUID, &HOSTNAME, &PID, &PROCESS, &CGROUP, &DIRECTION],
         help: "Bytes copied to migrate memory of a process, for whatever cause. Only on request.",
-        samples: |figures| {
+        samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 gpu.each(Direction::ALL, Direction::name, |direction| counters.bytes(direction).total())
             })
-        },
+        }),
     },
     Definition {
         name: "uvm_process_evicted_bytes_total",
-        kind: Kind::Counter,
         labels: PROCESS_ON_GPU,
         help: "Bytes of a process's memory that were pushed out of the GPU because memory was needed, by itself or by another. Only on request.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes())]),
+        samples: Samples::Counter(|figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes())])
+        }),
     },
     Definition {
         name: "uvm_process_evicted_bytes_caused_total",
-        kind: Kind::Counter,
         labels: PROCESS_ON_GPU,
         help: "Bytes of anybody's memory, its own too, that were pushed out of the GPU because a process needed memory. Only on request.",
-        samples: |figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes_caused)]),
+        samples: Samples::Counter(|figures| {
+            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes_caused)])
+        }),
     },
     Definition {
         name: "uvm_process_managed_bytes",
-        kind: Kind::Gauge,
         labels: &[&HOSTNAME, &PID, &PROCESS, &CGROUP],
         help: "Managed memory that a process has mapped, touched or not; absent once it has ended or if it could not be read. Only on request.",
-        samples: |figures| {
+        samples: Samples::Gauge(|figures| {
             let running = figures.processes.iter().filter(|rows| rows.process.ended.is_none());
             let known = running.filter_map(|rows| Some((rows, rows.process.managed_bytes?)));
-            known
-                .map(|(rows, bytes)| Sample { labels: rows.labels.clone(), value: Value::Number(bytes as f64) })
-                .collect()
-        },
+            known.map(|(rows, bytes)| Sample { labels: rows.labels.clone(), value: bytes as f64 }).collect()
+        }),
     },
 ];
 
-fn each_gpu(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample>) -> Vec<Sample> {
+fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     let rows = figures.processes.iter().flat_map(|process| &process.gpus);
     rows.flat_map(|row| samples(row, &row.counters)).collect()
 }
