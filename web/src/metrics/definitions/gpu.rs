@@ -62,7 +62,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_fault_batch_duration_seconds",
         labels: ONE_GPU,
-        help: "Time from the first fault of a batch to its replay. The driver handles GPU faults in batches. Sum and count are exact, a bucket's bound is right to an eighth.",
+        help: "Time from the first fault of a batch to its replay. The driver handles GPU faults in batches. Sum and count are exact, \
+               a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
             each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.service_ns)])
         }),
