@@ -19,7 +19,8 @@ static const struct idle idle_methods[] = {
 /* One end of a transfer. */
 struct transfer_end {
     bool is_virtual;
-    enum mmu_aperture aperture; /* of a physical address */
+    enum mmu_aperture aperture; /* of a physical address, and so the next */
+    struct swgpu *owner;
     u64 address;
     enum access_type access;
 };
@@ -30,8 +31,10 @@ static bool locate(struct host_channel *channel, const struct transfer_end *end,
     if (end->is_virtual)
         return mmu_translate(channel->space, end->address, end->access, target) == MMU_NO_FAULT;
     target->aperture = end->aperture;
+    target->owner = end->owner;
+    target->address = end->address;
     target->bytes = SWGPU_PAGE_BYTES - (end->address & (SWGPU_PAGE_BYTES - 1));
-    target->memory = mmu_physical(channel->gpu, end->aperture, end->address, target->bytes);
+    target->memory = mmu_physical(end->owner, end->aperture, end->address, target->bytes);
     return target->memory;
 }
 
@@ -88,6 +91,10 @@ static void count_copy(struct swgpu *gpu, bool whole_pages, enum mmu_aperture to
         counters->copied_dtoh_bytes += bytes;
     else if (whole_pages && to == APERTURE_VIDMEM && from == APERTURE_VIDMEM)
         counters->copied_dtod_bytes += bytes;
+    else if (whole_pages && to == APERTURE_VIDMEM && from == APERTURE_PEER)
+        counters->copied_from_peer_bytes += bytes;
+    else if (whole_pages && to == APERTURE_PEER && from == APERTURE_VIDMEM)
+        counters->copied_to_peer_bytes += bytes;
     else
         counters->copied_other_bytes += bytes;
 }
@@ -173,6 +180,7 @@ static enum verdict transfer_end(struct host_channel *channel, bool physical, u3
     u32 target = channel->ce[phys_mode / 4];
 
     end->is_virtual = !physical;
+    end->owner = channel->gpu;
     end->access = access;
     end->address = ((u64)channel->ce[upper_method / 4] << 32) | channel->ce[upper_method / 4 + 1];
     if (!physical)
@@ -185,6 +193,12 @@ static enum verdict transfer_end(struct host_channel *channel, bool physical, u3
     case NVC8B5_SET_SRC_PHYS_MODE_TARGET_COHERENT_SYSMEM:
         end->aperture = APERTURE_SYSMEM;
         return VERDICT_NEXT;
+    case NVC8B5_SET_SRC_PHYS_MODE_TARGET_PEERMEM:
+        end->aperture = APERTURE_PEER;
+        end->owner = swgpu_peer(channel->gpu, DRF_VAL(C8B5, _SET_SRC_PHYS_MODE, _PEER_ID, target));
+        if (end->owner && !DRF_VAL(C8B5, _SET_SRC_PHYS_MODE, _FLA, target))
+            return VERDICT_NEXT;
+        fallthrough;
     default:
         return host_channel_error(channel, "copy engine target 0x%x is not modelled", target);
     }

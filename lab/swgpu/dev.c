@@ -74,7 +74,12 @@ static long ioctl_info(void __user *argument)
     gpu = swgpu_at(info.gpu);
     if (!gpu)
         return -ENODEV;
-    info = (struct swgpu_info){ .gpu = gpu->index, .gpu_count = swgpu_gpu_count, .memory_bytes = gpu->vidmem_bytes };
+    info = (struct swgpu_info){
+        .gpu = gpu->index,
+        .gpu_count = swgpu_gpu_count,
+        .memory_bytes = gpu->vidmem_bytes,
+        .peer_mask = gpu->peer_mask,
+    };
     memcpy(info.uuid, gpu->uuid.uuid, sizeof(info.uuid));
     strscpy(info.arch, gpu->arch->name, sizeof(info.arch));
     return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;

@@ -24,6 +24,10 @@ static unsigned int gpus = 1;
 module_param(gpus, uint, 0444);
 MODULE_PARM_DESC(gpus, "number of cards; each needs a pci-testdev of its own");
 
+static bool nvlink;
+module_param(nvlink, bool, 0444);
+MODULE_PARM_DESC(nvlink, "join all cards by NVLink: they reach each other's memory");
+
 static unsigned int fault_buffer_packets = 4096;
 module_param(fault_buffer_packets, uint, 0444);
 MODULE_PARM_DESC(fault_buffer_packets, "capacity of the replayable-fault buffer: a small one overflows");
@@ -67,6 +71,8 @@ static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
     int status;
 
     gpu->arch = row;
+    if (nvlink)
+        gpu->peer_mask = (BIT(gpus) - 1) & ~BIT(gpu->index);
     memcpy(gpu->uuid.uuid, uuid_prefix, sizeof(uuid_prefix));
     gpu->uuid.uuid[NV_UUID_LEN - 1] = gpu->index;
     mutex_init(&gpu->lock);
@@ -155,7 +161,8 @@ static int __init swgpu_init(void)
         return status;
     }
     swgpu_procfs_create();
-    pr_info("swgpu: %u x %s with %u MiB\n", swgpu_gpu_count, row->product_name, memory_mib);
+    pr_info("swgpu: %u x %s with %u MiB%s\n", swgpu_gpu_count, row->product_name, memory_mib,
+            nvlink ? ", joined by NVLink" : "");
     return 0;
 }
 

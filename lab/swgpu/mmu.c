@@ -29,6 +29,8 @@ const struct mmu_format mmu_ver2 = {
     .big_table_address_mask = GENMASK_ULL(53, 4),
     .sysmem_address_mask = GENMASK_ULL(53, 8),
     .vidmem_address_mask = GENMASK_ULL(32, 8),
+    .peer_address_mask = GENMASK_ULL(32, 8),
+    .peer_id_shift = 33,
     .invalid_kind_mask = BIT_ULL(3) | BIT_ULL(5), /* VOL and PRIVILEGE */
     .sparse = BIT_ULL(3),
     .big_hides_small = BIT_ULL(5),
@@ -46,6 +48,8 @@ const struct mmu_format mmu_ver3 = {
     .big_table_address_mask = GENMASK_ULL(51, 8),
     .sysmem_address_mask = GENMASK_ULL(51, 12),
     .vidmem_address_mask = GENMASK_ULL(39, 12),
+    .peer_address_mask = GENMASK_ULL(51, 12),
+    .peer_id_shift = 61,
     .invalid_kind_mask = GENMASK_ULL(7, 3),
     .sparse = 1ull << 3,
     .big_hides_small = 3ull << 3,
@@ -53,7 +57,7 @@ const struct mmu_format mmu_ver3 = {
     .no_atomics = BIT_ULL(6),
 };
 
-void *mmu_physical(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u64 bytes)
+void *mmu_physical(struct swgpu *owner, enum mmu_aperture aperture, u64 address, u64 bytes)
 {
     u64 last = address + bytes - 1;
 
@@ -61,7 +65,8 @@ void *mmu_physical(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u
         return NULL;
     switch (aperture) {
     case APERTURE_VIDMEM:
-        return last < gpu->vidmem_bytes ? gpu->vidmem + address : NULL;
+    case APERTURE_PEER:
+        return last < owner->vidmem_bytes ? owner->vidmem + address : NULL;
     case APERTURE_SYSMEM:
         /* The guest has no IOMMU: the driver's DMA addresses are physical ones. */
         return pfn_valid(PHYS_PFN(address)) && pfn_valid(PHYS_PFN(last)) ? phys_to_virt(address) : NULL;
@@ -99,15 +104,27 @@ static enum mmu_fault target_of(struct swgpu *gpu, const struct mmu_format *form
     if (type == ACCESS_ATOMIC && (entry & format->no_atomics))
         return MMU_FAULT_ATOMIC;
 
-    if (ENTRY_APERTURE(entry) == PTE_VIDMEM) {
+    target->owner = gpu;
+    switch (ENTRY_APERTURE(entry)) {
+    case PTE_VIDMEM:
         target->aperture = APERTURE_VIDMEM;
         mask = format->vidmem_address_mask;
-    } else {
-        target->aperture = ENTRY_APERTURE(entry) == PTE_PEER ? APERTURE_PEER : APERTURE_SYSMEM;
+        break;
+    case PTE_PEER:
+        target->aperture = APERTURE_PEER;
+        mask = format->peer_address_mask;
+        target->owner = swgpu_peer(gpu, (entry >> format->peer_id_shift) & SWGPU_PEER_ID_MASK);
+        break;
+    default:
+        target->aperture = APERTURE_SYSMEM;
     }
+    target->address = ((entry & mask) << format->address_shift) + offset;
     target->bytes = BIT_ULL(page_shift) - offset;
+    /* The driver maps a card's memory whole, with pages of 512 MiB, which may reach further than the memory does. */
+    if (target->aperture != APERTURE_SYSMEM && target->owner && target->address < target->owner->vidmem_bytes)
+        target->bytes = min(target->bytes, target->owner->vidmem_bytes - target->address);
     target->memory =
-        mmu_physical(gpu, target->aperture, ((entry & mask) << format->address_shift) + offset, target->bytes);
+        target->owner ? mmu_physical(target->owner, target->aperture, target->address, target->bytes) : NULL;
     if (!target->memory) {
         swgpu_error(gpu, "page at 0x%llx maps to no memory (entry 0x%llx)", va, entry);
         return MMU_FAULT_PTE;
@@ -185,10 +202,8 @@ static enum mmu_fault walk(struct gpu_space *space, u64 va, enum access_type typ
                 return MMU_FAULT_PDE;
             return walk_dual(gpu, format, half, va, type, target);
         }
-        if (half[0] & ENTRY_VALID) {
-            swgpu_error(gpu, "page larger than 2 MiB at 0x%llx is not modelled", va);
-            return MMU_FAULT_PDE;
-        }
+        if (half[0] & ENTRY_VALID)
+            return target_of(gpu, format, half[0], va, format->level[level].shift, type, target);
         if (!ENTRY_APERTURE(half[0]))
             return MMU_FAULT_PDE;
         aperture = directory_aperture(half[0]);

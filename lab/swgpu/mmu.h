@@ -14,7 +14,7 @@ struct swgpu;
 enum mmu_aperture {
     APERTURE_VIDMEM,
     APERTURE_SYSMEM,
-    APERTURE_PEER,
+    APERTURE_PEER,   /* another card's memory */
     APERTURE_RM,     /* memory the resource manager mapped for the driver: pushbuffers, semaphores */
     APERTURE_SPARSE, /* no memory: reads give zero, writes are dropped */
 };
@@ -37,7 +37,9 @@ enum mmu_fault {
 /* Where a virtual address leads, up to the end of its page. */
 struct mmu_target {
     enum mmu_aperture aperture;
-    void *memory; /* NULL for APERTURE_SPARSE */
+    struct swgpu *owner; /* of APERTURE_VIDMEM and APERTURE_PEER: the card whose memory it is */
+    u64 address;         /* in the memory; not of APERTURE_RM and APERTURE_SPARSE */
+    void *memory;        /* NULL for APERTURE_SPARSE */
     u64 bytes;
 };
 
@@ -55,6 +57,8 @@ struct mmu_format {
     u64 big_table_address_mask;
     u64 sysmem_address_mask;
     u64 vidmem_address_mask;
+    u64 peer_address_mask;
+    u32 peer_id_shift;     /* of three bits */
     u64 invalid_kind_mask; /* in an invalid entry, says which kind of invalid */
     u64 sparse;
     u64 big_hides_small; /* an invalid 64 KiB entry that stands for its sixteen 4 KiB ones too */
@@ -68,7 +72,7 @@ extern const struct mmu_format mmu_ver3; /* Hopper */
 /* Translates under the card's lock; the pointer is good until that is released. */
 enum mmu_fault mmu_translate(struct gpu_space *space, u64 va, enum access_type type, struct mmu_target *target);
 
-/* NULL if there is no such memory. */
-void *mmu_physical(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u64 bytes);
+/* Memory by its address; `owner` is the card whose it is if it is a card's. NULL if there is no such memory. */
+void *mmu_physical(struct swgpu *owner, enum mmu_aperture aperture, u64 address, u64 bytes);
 
 #endif

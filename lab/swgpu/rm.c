@@ -152,15 +152,6 @@ NV_STATUS nvUvmInterfaceGetEccInfo(uvmGpuDeviceHandle device, UvmGpuEccInfo *ecc
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetEccInfo);
 
-NV_STATUS nvUvmInterfaceGetP2PCaps(uvmGpuDeviceHandle device1, uvmGpuDeviceHandle device2,
-                                   UvmGpuP2PCapsParams *p2pCapsParams)
-{
-    memset(p2pCapsParams, 0, sizeof(*p2pCapsParams));
-    p2pCapsParams->p2pLink = UVM_LINK_TYPE_NONE;
-    return NV_OK;
-}
-EXPORT_SYMBOL(nvUvmInterfaceGetP2PCaps);
-
 /* === Address spaces === */
 
 static void fill_space_info(struct swgpu *gpu, UvmGpuAddressSpaceInfo *info)

@@ -38,6 +38,7 @@ struct swgpu {
     u32 index;
     const struct swgpu_arch *arch;
     NvProcessorUuid uuid;
+    u32 peer_mask;       /* cards joined to this one by NVLink, by index */
     struct pci_dev *pci; /* for the DMA API only: the driver maps system memory through it */
 
     u8 *vidmem;
@@ -72,6 +73,14 @@ struct swgpu *swgpu_find(const NvProcessorUuid *uuid);
 static inline struct swgpu *swgpu_at(u32 index)
 {
     return index < swgpu_gpu_count ? swgpu_gpus[index] : NULL;
+}
+
+/* The card that `id` of three bits stands for in this card's page tables and copies: that of this index. NULL for none.
+ */
+#define SWGPU_PEER_ID_MASK 7
+static inline struct swgpu *swgpu_peer(const struct swgpu *gpu, u32 id)
+{
+    return id == gpu->index ? NULL : swgpu_at(id);
 }
 
 /* The card's clock. Real ones count nanoseconds too. */

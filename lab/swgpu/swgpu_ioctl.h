@@ -27,9 +27,8 @@ struct swgpu_info {
     __u32 gpu_count; /* out, and so the rest */
     __u64 memory_bytes;
     __u8 uuid[16];
-    char arch[16]; /* "hopper" */
-    __u32
-        peer_mask; /* by index: the GPUs whose memory it reaches directly, over NVLink; to others by way of the host */
+    char arch[16];   /* "hopper" */
+    __u32 peer_mask; /* by index: the GPUs it is joined to by NVLink and reaches directly; others by way of the host */
     __u32 reserved;
 };
 
