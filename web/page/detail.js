@@ -58,6 +58,7 @@ export function watch(changed) {
     for (const part of ["identity", "note"]) element(part).textContent = "";
     element("sums").replaceChildren();
     for (const table of Object.values(tables)) table.update([], () => "");
+    element("heading").hidden = true;
     element("panel").hidden = false;
     element("panel").scrollIntoView({ block: "nearest" });
     element("title").focus({ preventScroll: true });
@@ -97,6 +98,7 @@ export function show(process) {
   tables.gpus.update(process.gpus.length > 1 ? process.gpus : [], (gpu) => gpu.uuid ?? gpu.gpu);
   const gpuOf = (uuid) => String(process.gpus.find((gpu) => uuid !== null && gpu.uuid === uuid)?.gpu ?? "–");
   tables.blocks.update(process.blocks.map((block) => ({ ...block, gpu: gpuOf(block.gpu_uuid) })), (block) => block.address);
+  element("heading").hidden = process.blocks.length === 0;
   element("known").textContent = `${process.blocks.length} of ${format.count(process.blocks_known)} known`;
   fail(losses(process));
 }

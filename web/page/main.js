@@ -150,7 +150,7 @@ function banner(level, title = "", reasons = []) {
 async function ask(path) {
   const answer = await fetch(path, { signal: AbortSignal.timeout(PATIENCE_MS) });
   const body = await answer.json();
-  if (!answer.ok) throw new Error(`${path}: ${body.detail ?? answer.status}`);
+  if (!answer.ok) throw Object.assign(new Error(`${path}: ${body.detail ?? answer.status}`), { detail: body.detail });
   return body;
 }
 
@@ -172,7 +172,7 @@ async function refreshDetail() {
     // The reader may have gone on to another meanwhile.
     if (detail.wanted()?.path === wanted.path) detail.show(process);
   } catch (error) {
-    if (detail.wanted()?.path === wanted.path) detail.fail(String(error.message ?? error));
+    if (detail.wanted()?.path === wanted.path) detail.fail(String(error.detail ?? error.message ?? error));
   }
 }
 
