@@ -25,10 +25,11 @@ No label names a process, unless [asked for](#processes): `/api/v1/processes` te
 const PROCESSES: &str = "\
 ## Processes
 
-The metrics whose names begin with `uvm_process_` are there only if uvmd is asked for them, for at most as many processes as it is told: each process is
-a new set of series in the database. They come on top: the other metrics count every process, with or without these.
+The metrics whose names begin with `uvm_process_` are there only if `metrics.per_process` in the [configuration](configuration.md) is true, and for
+at most `metrics.processes_max` processes: each process is a new set of series in the database. They come on top: the other metrics count every
+process, with or without these.
 
-Room goes to those that faulted on or moved most memory since they started. Who has series keeps them for as long as it runs, whatever others do; after its
+Room goes to those that faulted on or moved most memory since uvmd counts. Who has series keeps them for as long as it runs, whatever others do; after its
 end until it is forgotten, or until another needs the room. `uvmd_processes_left_out` says how many running ones have none.
 
 ";
