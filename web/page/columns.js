@@ -25,44 +25,47 @@ export const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.gpu}`;
 
 export const gpuName = (gpu) => `${gpu.gpu ?? "-"} ${format.printable(gpu.name ?? "")}`.trim();
 
-const figure = (title, help, text, width = {}) => ({ title, help, text, number: true, ...width });
+// A number: `value` of an item, which may be null, as `show` writes it.
+const figure = (title, help, value, show, room = {}) => ({ title, help, value, text: (item) => show(value(item)), number: true, ...room });
 const minor = { minor: true };
 const rare = { rare: true };
 
+const quantile = (name, quantile) => (item) => (item[name].count === 0 ? null : item[name][quantile]);
+
 // The columns of both, by the rates of what `key` names.
 function shared(rates, key) {
-  const rate = (name, show) => (item) => show(rates.of(key(item), name));
+  const rate = (name) => (item) => rates.of(key(item), name);
   return {
-    faults: figure("Faults/s", "GPU page faults a second", rate("fault_entries", format.countRate)),
-    batches: figure("Batches/s", "Batches of GPU faults that the driver served, a second", rate("batches", format.countRate), minor),
-    p99: figure("Batch p99", "99 of 100 batches took no longer, since uvmd counts", (item) => format.timeOf(item.batch_service_ns, "p99"), minor),
-    replays: figure("Replays/s", "Times a second that the GPU was told to try again", rate("replays", format.countRate), rare),
-    htod: figure("To GPU", "Bytes a second copied from host to GPU", rate("bytes_htod", format.bytesRate)),
-    dtoh: figure("To host", "Bytes a second copied from GPU to host", rate("bytes_dtoh", format.bytesRate)),
-    evicted: figure("Evicted", "Bytes a second pushed out of GPU memory because it was needed", rate("evicted_bytes", format.bytesRate)),
-    thrash: figure("Thrash/s", "Pages a second that the driver found to be thrashing; it does not see thrashing by evictions", rate("thrashing_pages", format.countRate), rare),
-    throttled: figure("Throttled", "Share of the time that the driver held processors back from thrashing pages; several at once add up", rate("throttled_ns", format.shareOfTime), rare),
-    remote: figure("Remote", "Bytes a second mapped where they stay, on another processor", rate("remote_mapped_bytes", format.bytesRate), rare),
+    faults: figure("Faults/s", "GPU page faults a second", rate("fault_entries"), format.countRate),
+    batches: figure("Batches/s", "Batches of GPU faults that the driver served, a second", rate("batches"), format.countRate, minor),
+    p99: figure("Batch p99", "99 of 100 batches took no longer, since uvmd counts", quantile("batch_service_ns", "p99"), format.optional(format.time), minor),
+    replays: figure("Replays/s", "Times a second that the GPU was told to try again", rate("replays"), format.countRate, rare),
+    htod: figure("To GPU", "Bytes a second copied from host to GPU", rate("bytes_htod"), format.bytesRate),
+    dtoh: figure("To host", "Bytes a second copied from GPU to host", rate("bytes_dtoh"), format.bytesRate),
+    evicted: figure("Evicted", "Bytes a second pushed out of GPU memory because it was needed", rate("evicted_bytes"), format.bytesRate),
+    thrash: figure("Thrash/s", "Pages a second that the driver found to be thrashing; it does not see thrashing by evictions", rate("thrashing_pages"), format.countRate, rare),
+    throttled: figure("Throttled", "Share of the time that the driver held processors back from thrashing pages; several at once add up", rate("throttled_ns"), format.shareOfTime, rare),
+    remote: figure("Remote", "Bytes a second mapped where they stay, on another processor", rate("remote_mapped_bytes"), format.bytesRate, rare),
   };
 }
 
 export function processColumns(rates) {
   const { faults, batches, p99, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, processKey);
-  const rate = (name, show) => (process) => show(rates.of(processKey(process), name));
+  const rate = (name) => (process) => rates.of(processKey(process), name);
   return [
-    { title: "Process", text: (process) => format.printable(process.name), detail: processDetail, href: processHref },
-    figure("Managed", "Managed memory it has mapped, touched or not", (process) => format.optional(format.bytes)(process.managed_bytes), minor),
+    { title: "Process", value: (process) => process.name, text: (process) => format.printable(process.name), detail: processDetail, href: processHref },
+    figure("Managed", "Managed memory it has mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
     faults,
     batches,
     p99,
     htod,
     dtoh,
     evicted,
-    figure("Caused", "Bytes a second of anybody's memory pushed out because this process needed room", rate("evicted_bytes_caused", format.bytesRate), minor),
+    figure("Caused", "Bytes a second of anybody's memory pushed out because this process needed room", rate("evicted_bytes_caused"), format.bytesRate, minor),
     thrash,
     throttled,
     remote,
-    figure("Calls/s", "Its own prefetches and advice, a second", rate("api_calls", format.countRate), rare),
+    figure("Calls/s", "Its own prefetches and advice, a second", rate("api_calls"), format.countRate, rare),
   ];
 }
 
@@ -84,11 +87,13 @@ export function gpuColumns(rates, sparks) {
   ];
 }
 
+const timeAHit = (probe) => (probe.run_time_ns === null || probe.hits === 0 ? null : probe.run_time_ns / probe.hits);
+
 export const probeColumns = (rates, key) => [
   { title: "Probe", text: (probe) => probe.name, detail: (probe) => probe.missing ?? "" },
-  figure("Hits/s", "", (probe) => format.countRate(rates.of(key(probe), "hits"))),
-  figure("Hits", "", (probe) => format.count(probe.hits)),
-  figure("Time a hit", "", (probe) => (probe.run_time_ns === null || probe.hits === 0 ? "–" : format.time(probe.run_time_ns / probe.hits))),
+  figure("Hits/s", "", (probe) => rates.of(key(probe), "hits"), format.countRate),
+  figure("Hits", "", (probe) => probe.hits, format.count),
+  figure("Time a hit", "", timeAHit, format.optional(format.time)),
 ];
 
 export const processHref = (process) => `#process=${process.pid}.${process.start_ticks}`;
@@ -99,4 +104,11 @@ function processDetail(process) {
   if (gpus) parts.push(`GPU ${gpus}`);
   if (process.state === "ended") parts.push("ended");
   return parts.join(" · ");
+}
+
+// Whether what a reader looks for is in what is known of a process.
+export function matches(process, text) {
+  const { pid, name, user, uid, cgroup, gpus } = process;
+  const known = [pid, name, user ?? uid, cgroup ?? "", ...gpus.map((gpu) => gpu.uuid ?? "")];
+  return known.some((part) => String(part).toLowerCase().includes(text.toLowerCase()));
 }

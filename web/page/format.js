@@ -23,10 +23,6 @@ export const time = (nanoseconds) => scaled(nanoseconds, 1000, TIME_UNITS, "\u20
 // What is not known is a dash.
 export const optional = (format) => (value) => (value === null || value === undefined ? "–" : format(value));
 
-// A quantile of a distribution, which has none while it has no values.
-export const of = (format) => (distribution, name) => (distribution.count === 0 ? "–" : format(distribution[name]));
-export const timeOf = of(time);
-
 // A rate of nanoseconds.
 export const shareOfTime = (rate) => (rate === null ? "–" : `${Math.round(rate / 1e7)}\u2009%`.replace(/^0\u2009%$/, "0"));
 

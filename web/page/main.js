@@ -1,6 +1,6 @@
 // Asks the API every second and shows the answer.
 
-import { counters, gpuColumns, gpuKey, probeColumns, processColumns, processHref, processKey } from "./columns.js";
+import { counters, gpuColumns, gpuKey, matches, probeColumns, processColumns, processHref, processKey } from "./columns.js";
 import * as detail from "./detail.js";
 import * as format from "./format.js";
 import { Rates } from "./rates.js";
@@ -22,7 +22,7 @@ const TRAFFIC = ["bytes_htod", "bytes_dtoh", "evicted_bytes"];
 const sparks = new Sparks(["htod", "dtoh", "evicted"]);
 
 const tables = {
-  processes: new Table(element("processes"), processColumns(rates)),
+  processes: new Table(element("processes"), processColumns(rates), () => showProcesses()),
   gpus: new Table(element("gpus"), gpuColumns(rates, sparks)),
   probes: new Table(element("probes"), probeColumns(rates, probeKey)),
   drops: new Table(element("drops"), [
@@ -58,20 +58,30 @@ function show(status, processes) {
     tile.update(now, rate(now), `${sum(status.total[name])} in all`);
   }
   sparks.push(status.gpus.map((gpu) => [gpuKey(gpu), TRAFFIC.map((name) => rates.of(gpuKey(gpu), name))]));
-  const open = location.hash;
-  tables.processes.update(busiestFirst(processes), processKey, (process) => ({ faded: process.state === "ended", open: processHref(process) === open }));
+  known = { processes, counting: status.state === "counting" };
+  showProcesses();
   tables.gpus.update(status.gpus, gpuKey);
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.missing !== null }));
   tables.drops.update(notCounted(status), (drop) => drop.reason);
 
-  const running = processes.filter((process) => process.state === "running").length;
-  element("process-count").textContent = `${running} running`;
-  element("no-processes").hidden = processes.length > 0;
-  element("no-processes").textContent =
-    status.state === "counting" ? "No process uses managed memory now." : "Nothing is counted yet.";
   element("no-gpus").hidden = status.gpus.length > 0;
   element("no-probes").hidden = status.probes.length > 0;
   element("updated").textContent = `Updated ${new Date(answeredAt).toLocaleTimeString()}, every second`;
+}
+
+let known = { processes: [], counting: false };
+
+function showProcesses() {
+  const { processes, counting } = known;
+  const filter = element("filter").value.trim();
+  const wanted = processes.filter((process) => matches(process, filter));
+  const look = (process) => ({ faded: process.state === "ended", open: processHref(process) === location.hash });
+  tables.processes.update(busiestFirst(wanted), processKey, look);
+  const running = processes.filter((process) => process.state === "running").length;
+  element("process-count").textContent = filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`;
+  element("no-processes").hidden = wanted.length > 0;
+  element("no-processes").textContent =
+    processes.length > 0 ? "None is as you look for." : counting ? "No process uses managed memory now." : "Nothing is counted yet.";
 }
 
 // Events, and the records that only the blocks of a process are made of.
@@ -180,6 +190,7 @@ async function refreshDetail() {
 const visible = () =>
   document.hidden ? new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true })) : null;
 
+element("filter").addEventListener("input", showProcesses);
 detail.watch(refreshDetail);
 for (;;) {
   await visible();

@@ -5,31 +5,61 @@ export class Table {
   #body = document.createElement("tbody");
   #columns;
   #rows = new Map();
+  #headings;
+  // The column sorted by, if the reader chose one.
+  #sorted = null;
 
-  // A column is { title, help, text(item), detail(item), href(item), node(item), number, minor, rare }: `detail` is a second, smaller line, `href`
+  // A column is { title, help, text(item), value(item), detail(item), href(item), node(item), number, minor, rare }: `detail` is a second, smaller line, `href`
   // makes the text a link that its whole row follows, `node` is an element shown instead of text, `chart` says that it is a drawing, `number` aligns right. `rare` leaves first where
-  // the screen is narrow, then `minor`.
-  constructor(table, columns) {
+  // the screen is narrow, then `minor`. With `onSort` a reader can sort by the columns that have a `value`; it is called when one does.
+  constructor(table, columns, onSort = null) {
     this.#columns = columns;
-    const row = document.createElement("tr");
-    for (const column of columns) {
+    this.#headings = columns.map((column) => {
       const heading = document.createElement("th");
       heading.scope = "col";
-      heading.textContent = column.title;
       heading.title = column.help ?? "";
       style(heading, column);
-      row.append(heading);
-    }
+      const sorts = onSort !== null && column.value !== undefined;
+      const text = sorts ? document.createElement("button") : heading;
+      text.textContent = column.title;
+      if (sorts) {
+        text.type = "button";
+        text.addEventListener("click", () => {
+          this.#sortBy(this.#sorted === column ? null : column);
+          onSort();
+        });
+        heading.append(text);
+      }
+      return heading;
+    });
+    const row = document.createElement("tr");
+    row.append(...this.#headings);
     const head = document.createElement("thead");
     head.append(row);
     table.append(head, this.#body);
     this.element = table;
   }
 
-  // Shows `items` in this order; `key` names an item from one update to the next. `look` tells the classes of its row.
+  #sortBy(column) {
+    this.#sorted = column;
+    this.#headings.forEach((heading, at) => {
+      if (this.#columns[at] === column) heading.ariaSort = column.number ? "descending" : "ascending";
+      else heading.removeAttribute("aria-sort");
+    });
+  }
+
+  #inOrder(items) {
+    if (this.#sorted === null) return items;
+    const { value, number } = this.#sorted;
+    const compare = number ? (a, b) => (value(b) ?? -1) - (value(a) ?? -1) : (a, b) => value(a).localeCompare(value(b));
+    return items.toSorted(compare);
+  }
+
+  // Shows `items`, in this order unless the reader chose another; `key` names an item from one update to the next. `look` tells the classes of
+  // its row.
   update(items, key, look = () => ({})) {
     const rows = new Map();
-    for (const item of items) {
+    for (const item of this.#inOrder(items)) {
       const row = this.#rows.get(key(item)) ?? this.#newRow();
       for (const [name, on] of Object.entries(look(item))) row.element.classList.toggle(name, on);
       this.#columns.forEach((column, at) => {
