@@ -25,12 +25,12 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}: {reason}", file.display())]
+    #[error("cannot read the configuration {}: {}", file.display(), reason(source))]
     Unreadable {
         /// Which file.
         file: PathBuf,
         /// Why not.
-        reason: String,
+        source: io::Error,
     },
     /// The file says something that is not allowed.
     #[error("{}:{mistake}", file.display())]
@@ -108,7 +108,7 @@ pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigE
         let config = merged("", settings).map_err(|mistake| ConfigError::File { file: default.into(), mistake })?;
         return Ok(Loaded { config, file: None });
     };
-    let text = text.map_err(|error| ConfigError::Unreadable { file: file.into(), reason: reason(&error) })?;
+    let text = text.map_err(|source| ConfigError::Unreadable { file: file.into(), source })?;
     let config = merged(&text, settings).map_err(|mistake| ConfigError::File { file: file.into(), mistake })?;
     Ok(Loaded { config, file: Some(file.into()) })
 }

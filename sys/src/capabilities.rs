@@ -52,6 +52,12 @@ impl Capabilities {
         Ok(Self(Process::myself()?.status()?.capeff))
     }
 
+    /// From the bits of /proc/PID/status.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// Whether it has this one.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {

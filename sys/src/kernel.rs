@@ -46,18 +46,38 @@ impl fmt::Display for Version {
     }
 }
 
-/// The release of this node's kernel, such as `6.12.107+deb13-amd64`, if uvmd runs on it.
+/// A kernel that uvmd runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Such as `6.12.107+deb13-amd64`.
+    pub release: String,
+    version: Version,
+}
+
+impl Kernel {
+    /// Whether memory of the probes' maps counts against the memory cgroup, and no more against the limit of locked memory: from 5.11 on.
+    #[must_use]
+    pub fn charges_maps_to_cgroup(&self) -> bool {
+        self.version >= Version { major: 5, minor: 11 }
+    }
+}
+
+/// This node's kernel, if uvmd runs on it.
 ///
 /// # Errors
 /// If it is too old, or does not tell its version.
-pub fn supported(roots: &Roots) -> Result<String, KernelError> {
+pub fn supported(roots: &Roots) -> Result<Kernel, KernelError> {
     let release = fs::read_to_string(roots.proc.join(RELEASE)).map_err(KernelError::Unreadable)?;
-    check(release.trim()).map(|()| release.trim().to_owned())
+    check(release.trim())
 }
 
-fn check(release: &str) -> Result<(), KernelError> {
-    let version = Version::of_release(release).ok_or_else(|| KernelError::NoVersion(release.to_owned()))?;
-    if version >= OLDEST { Ok(()) } else { Err(KernelError::TooOld(release.to_owned())) }
+fn check(release: &str) -> Result<Kernel, KernelError> {
+    let release = release.to_owned();
+    match Version::of_release(&release) {
+        None => Err(KernelError::NoVersion(release)),
+        Some(version) if version < OLDEST => Err(KernelError::TooOld(release)),
+        Some(version) => Ok(Kernel { release, version }),
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +91,14 @@ mod tests {
             ["5.10.0", "5.10.0-28-amd64", "5.15.0-91-generic", "6.1-rc1", "6.6.87.2-microsoft-standard-WSL2", "7.0"]
         {
             let machine = Machine::new().with("proc/sys/kernel/osrelease", format!("{release}\n"));
-            assert_eq!(supported(&machine.roots).unwrap(), release);
+            assert_eq!(supported(&machine.roots).unwrap().release, release);
+        }
+    }
+
+    #[test]
+    fn maps_are_charged_to_the_cgroup_from_5_11_on() {
+        for (release, is_charged) in [("5.10.0-28-amd64", false), ("5.11.0", true), ("6.1.0", true)] {
+            assert_eq!(check(release).unwrap().charges_maps_to_cgroup(), is_charged, "{release}");
         }
     }
 

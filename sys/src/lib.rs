@@ -4,8 +4,10 @@
 //! * [`preconditions`]: what this node lacks to be watched
 //! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm, and what it was told when it was loaded
+//! * [`processes`]: what processes of a name may do
 //! * [`pidfd`]: another process, its end, and its open files
 //! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
+//! * [`symbols`]: which of its functions can be probed
 //! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
 //!
 //! The service and the command line both use it, so that they say the same. Unsafe code is denied but for the sites that expect it.
@@ -20,7 +22,9 @@ pub mod kernel;
 pub mod parameters;
 pub mod pidfd;
 pub mod preconditions;
+pub mod processes;
 pub mod roots;
+pub mod symbols;
 pub mod uvm;
 
 pub use roots::Roots;

@@ -13,6 +13,11 @@ pub enum Missing {
     /// Probes on functions of the kernel and its modules.
     #[error("this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS")]
     Kprobes,
+    /// Probes that are not switched off: they would attach, and never run.
+    #[error(
+        "kprobes are switched off on this machine: write 1 to /sys/kernel/debug/kprobes/enabled, as probes would attach and never run"
+    )]
+    KprobesOn,
     /// The kernel's description of its own structures.
     #[error(
         "this kernel does not show its types in /sys/kernel/btf/vmlinux: boot one built with CONFIG_DEBUG_INFO_BTF"
@@ -36,6 +41,10 @@ pub fn missing(roots: &Roots, module: Option<&Module>) -> Vec<Missing> {
         line(&roots.sys.join("kernel/security/lockdown")).is_some_and(|modes| modes.contains("[confidentiality]"));
     [
         (!has("bus/event_source/devices/kprobe"), Missing::Kprobes),
+        (
+            line(&roots.sys.join("kernel/debug/kprobes/enabled")).is_some_and(|enabled| enabled == "0"),
+            Missing::KprobesOn,
+        ),
         (!has("kernel/btf/vmlinux"), Missing::KernelTypes),
         (locked, Missing::Unlocked),
         (module.is_none(), Missing::Driver),
@@ -82,6 +91,15 @@ mod tests {
         assert_eq!(missing_on(&machine), []);
         machine.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
         assert_eq!(missing_on(&machine), [Missing::Unlocked]);
+    }
+
+    #[test]
+    fn kprobes_that_are_switched_off_are_missing_too() {
+        let machine = ready();
+        machine.write("sys/kernel/debug/kprobes/enabled", "1\n");
+        assert_eq!(missing_on(&machine), []);
+        machine.write("sys/kernel/debug/kprobes/enabled", "0\n");
+        assert_eq!(missing_on(&machine), [Missing::KprobesOn]);
     }
 
     #[test]

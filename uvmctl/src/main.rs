@@ -1,8 +1,9 @@
-//! The command line of uvmd. It asks the daemon over HTTP and prints what it says; it never looks at the driver itself.
+//! The command line of uvmd. It asks the daemon over HTTP and prints what it says; only `doctor` looks at the node itself.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
 
 mod client;
+mod doctor;
 mod ps;
 mod show;
 mod status;
@@ -48,6 +49,10 @@ enum Command {
     ///
     /// Figures are sums since uvmd counts.
     Show(show::Options),
+    /// Check what this node has and lacks of what uvmd needs, and what to do about it
+    ///
+    /// It needs neither the daemon nor root; what may not be seen is not checked, and said so. It exits with 1 if something is missing.
+    Doctor(doctor::Options),
     /// Show whether uvmd counts, on which driver, and the sums over everything
     ///
     /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
@@ -58,12 +63,13 @@ fn main() -> ExitCode {
     let Options { url, command } = Options::parse();
     let client = Client::new(url);
     let result = match command {
-        Command::Ps(options) => ps::run(&client, options),
-        Command::Show(options) => show::run(&client, options),
-        Command::Status(options) => status::run(&client, options),
+        Command::Doctor(options) => doctor::run(&client, options),
+        Command::Ps(options) => done(ps::run(&client, options)),
+        Command::Show(options) => done(show::run(&client, options)),
+        Command::Status(options) => done(status::run(&client, options)),
     };
-    match result.and_then(|()| Ok(io::stdout().flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
+    match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::note(&format!("{error:#}"));
@@ -71,6 +77,10 @@ fn main() -> ExitCode {
             ExitCode::from(if unreachable { UNREACHABLE } else { FAILED })
         }
     }
+}
+
+fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// Whoever reads the output has enough, as in `uvmctl ps | head -1`.

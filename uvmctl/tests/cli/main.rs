@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod daemons;
+mod doctor;
 mod listings;
 mod one;
 mod support;

@@ -1,0 +1,81 @@
+#!/bin/sh
+# uvmctl doctor names what is missing before, after and without a driver that is known, and nothing while uvmd counts
+# set: LAB_DRIVER=no
+# set: LAB_UVMD=no
+set -u
+fail() { echo "FAILED: $*"; cat /tmp/doctor; exit 1; }
+# expect STATUS: of a doctor's visit, whose words are in /tmp/doctor
+expect() {
+  uvmctl doctor "$@" >/tmp/doctor 2>&1
+  [ $? = "$status" ] || fail "its exit status is not $status"
+}
+# says WORDS...: each on a line of its own, blanks squeezed
+says() {
+  for words in "$@"; do
+    tr -s ' ' </tmp/doctor | grep -q "^$words" || fail "it does not say: $words"
+  done
+}
+start_uvmd() {
+  uvmd "$@" >>/run/uvmd-test.log 2>&1 &
+  uvmd=$!
+  i=0
+  until uvmctl status >/dev/null 2>&1; do i=$((i + 1)); [ $i -lt 100 ] || fail "uvmd does not answer"; sleep 0.2; done
+  sleep 1
+}
+stop_uvmd() {
+  kill -TERM $uvmd
+  wait $uvmd || fail "uvmd did not stop cleanly"
+}
+
+echo "--- without the driver and without uvmd"
+status=1
+expect
+cat /tmp/doctor
+says 'ok kprobes' 'ok kernel types' 'missing driver' 'missing uvmd cannot be reached' '2 things that uvmd needs are missing'
+
+echo "--- with both"
+insmod /lib/modules/nvidia.ko arch=hopper memory_mib=64 || fail "nvidia.ko"
+insmod /lib/modules/nvidia-uvm.ko uvm_perf_prefetch_threshold=75 || fail "nvidia-uvm.ko"
+mknod /dev/nvidia-uvm c "$(awk '$2 == "nvidia-uvm" { print $1 }' /proc/devices)" 0
+printf '[log]\nformat = "json"\n' >/tmp/uvmd.toml
+start_uvmd --config /tmp/uvmd.toml
+status=0
+expect --config /tmp/uvmd.toml
+cat /tmp/doctor
+says 'ok driver nvidia-uvm' 'ok rights uvmd (process' 'ok ptrace' 'ok configuration /tmp/uvmd.toml is in order' 'ok uvmd counts on lab' \
+  'ok version' 'ok losses' 'nothing that uvmd needs is missing' 'ok parameters uvm_perf_prefetch_threshold=75 (default 51)$' 'ok functions'
+! grep -q '^missing\|^unknown' /tmp/doctor || fail "something is missing"
+uvmctl status --json | grep -q '"uvm_perf_prefetch_threshold": *"75"' || fail "the status does not have the driver's parameters"
+# For programs.
+status=0
+expect --json
+grep -q '"ok": true' /tmp/doctor || fail "the JSON does not say so"
+
+echo "--- with kprobes switched off"
+stop_uvmd
+echo 0 >/sys/kernel/debug/kprobes/enabled
+start_uvmd
+status=1
+expect
+says 'missing kprobes kprobes are switched off' 'missing uvmd waits on lab'
+stop_uvmd
+echo 1 >/sys/kernel/debug/kprobes/enabled
+
+echo "--- with a version that nobody knows"
+echo 999.12.03 >/tmp/version
+mount --bind /tmp/version /sys/module/nvidia_uvm/version
+start_uvmd
+expect
+says 'missing driver nvidia-uvm 999.12.03 is not supported' 'missing uvmd refuses the driver' '2 things that uvmd needs are missing'
+stop_uvmd
+
+echo "--- with a configuration that is wrong"
+umount /sys/module/nvidia_uvm/version
+printf '\n[collector]\ninterval = "0s"\n' >/tmp/uvmd.toml
+uvmd --check-config --config /tmp/uvmd.toml 2>/tmp/doctor
+[ $? = 2 ] || fail "uvmd takes it"
+says 'uvmd: /tmp/uvmd.toml:3: collector.interval: '
+expect --config /tmp/uvmd.toml
+says 'missing configuration /tmp/uvmd.toml:3: collector.interval: '
+! grep -q panicked /run/uvmd-test.log || fail "a panic"
+echo "ok"

@@ -1,0 +1,136 @@
+//! nvidia-uvm as it is loaded.
+
+use std::{fs, io};
+
+use sys::{Roots, driver::Module, families::Families, parameters, preconditions::Missing, reason, symbols};
+
+use super::Check;
+use crate::text;
+
+const LOADED_WITH: &str = "it is shown once the driver is loaded";
+
+pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]) -> Vec<Check> {
+    let mut checks = vec![version(module, lacking)];
+    if module.is_some() {
+        checks.extend([types(roots), functions(roots), gpus(roots), parameters(roots)]);
+    }
+    checks
+}
+
+fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
+    const NAME: &str = "driver";
+    let Some(module) = module else {
+        return Check::precondition(NAME, lacking, &[Missing::Driver], LOADED_WITH);
+    };
+    let families = match Families::known() {
+        Ok(families) => families,
+        Err(error) => return Check::missing(NAME, error.to_string(), "report this: the table is built in"),
+    };
+    let Some(version) = &module.version else {
+        return Check::missing(
+            NAME,
+            "nvidia-uvm does not tell its version, so the layout of its structures is not known",
+            "load the driver of a release",
+        );
+    };
+    let shown = text::printable(version);
+    match families.of(version) {
+        Some(family) => Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}")),
+        None => Check::missing(
+            NAME,
+            format!("nvidia-uvm {shown} is not supported: the layout of its structures is not known"),
+            format!("update uvmd, or use a driver of {families}"),
+        ),
+    }
+}
+
+fn types(roots: &Roots) -> Check {
+    let has_types = roots.sys.join("kernel/btf/nvidia_uvm").exists();
+    let finding = if has_types {
+        "the driver shows its own types in /sys/kernel/btf/nvidia_uvm"
+    } else {
+        "the driver shows no types of its own, as is common; its version tells the layout"
+    };
+    Check::ok("driver types", finding)
+}
+
+fn functions(roots: &Roots) -> Check {
+    const NAME: &str = "functions";
+    let lacking = match symbols::lacking(roots) {
+        Ok(lacking) => lacking,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Check::missing(
+                NAME,
+                "the kernel lists no functions of the driver in /proc/kallsyms",
+                "boot a kernel built with CONFIG_KALLSYMS",
+            );
+        }
+        Err(error) => {
+            return Check::unknown(NAME, format!("/proc/kallsyms: {}", reason(&error)), "run this as root");
+        }
+    };
+    let needed: Vec<_> = lacking.iter().copied().filter(|function| symbols::is_needed(function)).collect();
+    if !needed.is_empty() {
+        return Check::missing(
+            NAME,
+            format!("the driver has no {}, which uvmd must probe", needed.join(", ")),
+            "use a driver that was not built in a way that removes its functions",
+        );
+    }
+    if lacking.is_empty() {
+        return Check::ok(NAME, "the driver has every function that is probed");
+    }
+    Check::warning(
+        NAME,
+        format!("the driver has no {}", lacking.join(", ")),
+        "what they tell is not counted; everything else is. Other versions of the driver have them",
+    )
+}
+
+fn gpus(roots: &Roots) -> Check {
+    const NAME: &str = "GPUs";
+    const FOLDER: &str = "driver/nvidia/gpus";
+    // What is in there is asked of the GPU, which may be asleep or stuck: the names are enough.
+    let names = fs::read_dir(roots.proc.join(FOLDER)).map(|entries| {
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<_> = names.map(|name| text::printable(&name).into_owned()).collect();
+        names.sort();
+        names
+    });
+    match names {
+        Ok(names) if !names.is_empty() => Check::ok(NAME, format!("{}: {}", names.len(), names.join(", "))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Check::unknown(NAME, format!("/proc/{FOLDER}: {}", reason(&error)), "run this as root")
+        }
+        _ => Check::warning(
+            NAME,
+            format!("nvidia.ko shows none in /proc/{FOLDER}"),
+            "GPUs are counted all the same, by UUID; look at `dmesg` if there should be some",
+        ),
+    }
+}
+
+fn parameters(roots: &Roots) -> Check {
+    const NAME: &str = "parameters";
+    const TESTS: &str = "uvm_enable_builtin_tests";
+    let values = parameters::read(roots);
+    let chosen = parameters::chosen(&values);
+    let shown: Vec<_> = chosen
+        .iter()
+        .map(|(parameter, value)| {
+            let default = parameter.default.unwrap_or("?");
+            format!("{}={} (default {default})", parameter.name, text::printable(value))
+        })
+        .collect();
+    if chosen.iter().any(|(parameter, _)| parameter.name == TESTS) {
+        return Check::warning(
+            NAME,
+            shown.join(", "),
+            format!("load nvidia-uvm without {TESTS}: any user may then break other users' memory"),
+        );
+    }
+    if shown.is_empty() {
+        return Check::ok(NAME, format!("all {} that matter are at their defaults", values.len()));
+    }
+    Check::ok(NAME, shown.join(", "))
+}

@@ -1,0 +1,169 @@
+//! The kernel, and what it lets uvmd do.
+
+use std::{fs, io};
+
+use sys::{
+    Roots,
+    btf::Btf,
+    capabilities::{Capabilities, Capability},
+    families::KernelNumbers,
+    kernel::{self, Kernel},
+    preconditions::Missing,
+    processes::{self, Running},
+    reason,
+};
+
+use super::Check;
+use crate::text;
+
+/// Of the daemon's process.
+const DAEMON: &str = "uvmd";
+
+pub(super) fn checks(roots: &Roots, lacking: &[Missing]) -> Vec<Check> {
+    let kernel = kernel::supported(roots);
+    let whose = Whose::find(roots);
+    let version = match &kernel {
+        Ok(kernel) => Check::ok("kernel", format!("Linux {}", text::printable(&kernel.release))),
+        Err(error) => Check::missing_as_told("kernel", &error.to_string()),
+    };
+    vec![
+        version,
+        bpf(roots),
+        Check::precondition(
+            "kprobes",
+            lacking,
+            &[Missing::Kprobes, Missing::KprobesOn],
+            "can be attached by perf_event_open, without tracefs",
+        ),
+        Check::precondition("lockdown", lacking, &[Missing::Unlocked], "the kernel lets probes read its memory"),
+        kernel_types(roots, lacking),
+        rights(&whose),
+        locked_memory(kernel.ok().as_ref(), &whose),
+        ptrace(roots, &whose),
+    ]
+}
+
+fn bpf(roots: &Roots) -> Check {
+    const NAME: &str = "BPF";
+    // There wherever the system call is.
+    if !roots.proc.join("sys/kernel/unprivileged_bpf_disabled").exists() {
+        return Check::missing(NAME, "this kernel has no bpf system call", "boot one built with CONFIG_BPF_SYSCALL");
+    }
+    match fs::read_to_string(roots.proc.join("sys/net/core/bpf_jit_enable")) {
+        Ok(enabled) if enabled.trim() == "0" => Check::warning(
+            NAME,
+            "probes are interpreted, which makes each several times slower",
+            "run `sysctl net.core.bpf_jit_enable=1`",
+        ),
+        // Only root may read it.
+        _ => Check::ok(NAME, "the kernel has the system call"),
+    }
+}
+
+fn kernel_types(roots: &Roots, lacking: &[Missing]) -> Check {
+    const NAME: &str = "kernel types";
+    const FILE: &str = "/sys/kernel/btf/vmlinux";
+    /// It changes nothing about what must be there.
+    const ANY_PAGE_SIZE: u64 = 4096;
+    if lacking.contains(&Missing::KernelTypes) {
+        return Check::missing_as_told(NAME, &Missing::KernelTypes.to_string());
+    }
+    match fs::read(roots.sys.join("kernel/btf/vmlinux")) {
+        Err(error) => Check::unknown(NAME, format!("{FILE}: {}", reason(&error)), "run this as root"),
+        Ok(file) => match Btf::parse(&file).and_then(|btf| KernelNumbers::from_btf(&btf, ANY_PAGE_SIZE)) {
+            Ok(_) => Check::ok(NAME, format!("{FILE} has all that the probes read")),
+            Err(error) => Check::missing(
+                NAME,
+                format!("{FILE} cannot be used: {error}"),
+                "boot a kernel of a distribution, or report this kernel",
+            ),
+        },
+    }
+}
+
+/// Whose rights matter: those of the daemon that runs, or else of whoever asks and may start one.
+enum Whose {
+    Daemon(Running),
+    Asking(Option<Capabilities>),
+}
+
+impl Whose {
+    fn find(roots: &Roots) -> Self {
+        match processes::named(roots, DAEMON).ok().and_then(|found| found.first().copied()) {
+            Some(running) => Self::Daemon(running),
+            None => Self::Asking(Capabilities::of_this_process().ok()),
+        }
+    }
+
+    const fn capabilities(&self) -> Option<Capabilities> {
+        match self {
+            Self::Daemon(running) => Some(running.capabilities),
+            Self::Asking(capabilities) => *capabilities,
+        }
+    }
+}
+
+fn rights(whose: &Whose) -> Check {
+    const NAME: &str = "rights";
+    const WHAT_TO_DO: &str = "run uvmd as root, or with the capabilities CAP_BPF and CAP_PERFMON";
+    match whose {
+        Whose::Daemon(Running { pid, capabilities, .. }) => match capabilities.may_probe() {
+            Ok(()) => Check::ok(NAME, format!("uvmd (process {pid}) may load and attach probes")),
+            Err(_) => Check::missing(NAME, format!("uvmd (process {pid}) may not probe the driver"), WHAT_TO_DO),
+        },
+        Whose::Asking(None) => Check::unknown(NAME, "/proc/self/status cannot be read", WHAT_TO_DO),
+        Whose::Asking(Some(capabilities)) => match capabilities.may_probe() {
+            Ok(()) => Check::ok(NAME, "no uvmd runs here that can be seen; you may start one"),
+            Err(_) => Check::unknown(NAME, "no uvmd runs here that can be seen; you may not start one", WHAT_TO_DO),
+        },
+    }
+}
+
+fn locked_memory(kernel: Option<&Kernel>, whose: &Whose) -> Check {
+    const NAME: &str = "locked memory";
+    let Some(kernel) = kernel else {
+        return Check::unknown(NAME, "depends on the kernel's version", "see there");
+    };
+    if kernel.charges_maps_to_cgroup() {
+        return Check::ok(NAME, "needs no limit raised: maps are charged to uvmd's memory cgroup");
+    }
+    let may_exceed = whose.capabilities().is_some_and(|capabilities| capabilities.has(Capability::SysResource));
+    match whose {
+        Whose::Daemon(Running { locked_memory_max_bytes: Some(bytes), .. }) if !may_exceed => Check::warning(
+            NAME,
+            format!("uvmd may lock {}, and the probes' maps count against it before Linux 5.11", text::bytes(*bytes)),
+            "give it CAP_SYS_RESOURCE, or LimitMEMLOCK=infinity in its unit",
+        ),
+        _ if may_exceed => Check::ok(NAME, "CAP_SYS_RESOURCE goes beyond the limit"),
+        _ => Check::unknown(NAME, "before Linux 5.11 the probes' maps count against uvmd's limit", "run this as root"),
+    }
+}
+
+/// For `pidfd_getfd`, with which uvmd reaches a process's own descriptor of the driver.
+fn ptrace(roots: &Roots, whose: &Whose) -> Check {
+    const NAME: &str = "ptrace";
+    const SCOPE: &str = "sys/kernel/yama/ptrace_scope";
+    let scope = match fs::read_to_string(roots.proc.join(SCOPE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "0".to_owned(),
+        Err(error) => return Check::unknown(NAME, format!("/proc/{SCOPE}: {}", reason(&error)), "run this as root"),
+        Ok(scope) => scope.trim().to_owned(),
+    };
+    if scope == "3" {
+        return Check::warning(
+            NAME,
+            "kernel.yama.ptrace_scope is 3: nobody may reach into a process, so uvmd can only observe",
+            "set it below 3 in /etc/sysctl.d and boot: 3 is kept until then",
+        );
+    }
+    match whose.capabilities() {
+        Some(capabilities) if capabilities.has(Capability::SysPtrace) => {
+            Check::ok(NAME, format!("uvmd may reach into other processes (kernel.yama.ptrace_scope {scope})"))
+        }
+        Some(_) if matches!(whose, Whose::Daemon(_)) => Check::warning(
+            NAME,
+            "uvmd lacks CAP_SYS_PTRACE and can only observe, and not where /proc hides processes (hidepid)",
+            "add CAP_SYS_PTRACE if that is not enough",
+        ),
+        _ => Check::unknown(NAME, "depends on the rights of uvmd", "run this as root, or when uvmd runs"),
+    }
+}

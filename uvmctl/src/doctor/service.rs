@@ -1,0 +1,119 @@
+//! The daemon and its configuration.
+
+use std::{io, path::Path};
+
+use config::{ConfigError, load};
+use model::api::Status;
+
+use super::Check;
+use crate::{
+    client::{Client, Error},
+    text,
+};
+
+/// Both are released together.
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
+    let mut checks = vec![configuration(file)];
+    match client.get::<Status>("/api/v1/status") {
+        Ok(answer) => checks.extend(of_daemon(&answer.body)),
+        Err(Error::Unreachable { url, reason }) => checks.push(Check::missing(
+            "uvmd",
+            format!("cannot be reached at {url}: {reason}"),
+            "start it, or name the place where it serves with --url or UVMD_URL",
+        )),
+        Err(error) => checks.push(Check::missing("uvmd", error.to_string(), "look at its log")),
+    }
+    checks
+}
+
+fn configuration(file: Option<&Path>) -> Check {
+    const NAME: &str = "configuration";
+    match load(file, &[]) {
+        Ok(loaded) => match loaded.file {
+            Some(file) => Check::ok(NAME, format!("{} is in order", file.display())),
+            None => Check::ok(NAME, format!("there is no {}: the defaults are in force", config::DEFAULT_FILE)),
+        },
+        Err(ConfigError::Unreadable { file, source }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            Check::unknown(NAME, format!("{} may not be read", file.display()), "run this as root")
+        }
+        Err(error) => Check::missing(
+            NAME,
+            text::printable(&error.to_string()),
+            "correct it, as uvmd does not start with it; `uvmd --check-config` tells more",
+        ),
+    }
+}
+
+fn of_daemon(status: &Status) -> Vec<Check> {
+    let mut checks = vec![state(status), version(status)];
+    // While it waits or refuses there are none, and the state says why.
+    if is_counting(status) {
+        checks.extend([probes(status), losses(status)]);
+    }
+    checks
+}
+
+fn is_counting(status: &Status) -> bool {
+    status.state == "counting"
+}
+
+fn state(status: &Status) -> Check {
+    const NAME: &str = "uvmd";
+    let on = format!("on {}", text::printable(&status.hostname));
+    let reasons: Vec<_> = status.reasons.iter().map(|reason| text::printable(reason)).collect();
+    let reasons = reasons.join("; ");
+    match (status.state.as_str(), reasons.is_empty()) {
+        ("counting", true) => Check::ok(NAME, format!("counts {on}, by {}", text::printable(&status.backend))),
+        ("counting", false) => Check::warning(NAME, format!("counts {on}, but not all that it could"), reasons),
+        ("waiting", _) => Check::missing(NAME, format!("waits {on} and counts nothing"), reasons),
+        _ => Check::missing(NAME, format!("refuses the driver {on} and counts nothing"), reasons),
+    }
+}
+
+fn version(status: &Status) -> Check {
+    const NAME: &str = "version";
+    let theirs = text::printable(&status.version);
+    if theirs == OWN_VERSION {
+        return Check::ok(NAME, format!("uvmd and uvmctl are {OWN_VERSION}"));
+    }
+    Check::warning(
+        NAME,
+        format!("uvmd is {theirs} and uvmctl {OWN_VERSION}"),
+        "restart uvmd if it was updated; else update the older of the two",
+    )
+}
+
+fn probes(status: &Status) -> Check {
+    const NAME: &str = "probes";
+    let missing: Vec<_> = status
+        .probes
+        .iter()
+        .filter_map(|probe| {
+            Some(format!("{}: {}", text::printable(&probe.name), text::printable(probe.missing.as_ref()?)))
+        })
+        .collect();
+    if missing.is_empty() {
+        return Check::ok(NAME, format!("all {} are attached", status.probes.len()));
+    }
+    Check::warning(NAME, format!("{} of {} are not attached", missing.len(), status.probes.len()), missing.join("; "))
+}
+
+fn losses(status: &Status) -> Check {
+    const NAME: &str = "losses";
+    let losses = [
+        (status.dropped_events, "events were not counted"),
+        (status.block_records_dropped, "block records were dropped"),
+        (status.log_lines_dropped, "lines of uvmd's log could not be written"),
+    ];
+    let losses: Vec<_> = losses
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", text::count(count)))
+        .collect();
+    if losses.is_empty() {
+        return Check::ok(NAME, "every event was counted");
+    }
+    Check::warning(NAME, losses.join(", "), "`uvmctl status` and docs/metrics.md tell the reasons and what they mean")
+}
