@@ -17,7 +17,8 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use client::{BaseUrl, Client};
 
 const FAILED: u8 = 1;
@@ -57,6 +58,11 @@ enum Command {
     ///
     /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
     Status(status::Options),
+    /// Print completions for a shell, to be put where it looks for them
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -67,6 +73,7 @@ fn main() -> ExitCode {
         Command::Ps(options) => done(ps::run(&client, options)),
         Command::Show(options) => done(show::run(&client, options)),
         Command::Status(options) => done(status::run(&client, options)),
+        Command::Completions { shell } => done(completions(shell)),
     };
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,
@@ -77,6 +84,13 @@ fn main() -> ExitCode {
             ExitCode::from(if unreachable { UNREACHABLE } else { FAILED })
         }
     }
+}
+
+fn completions(shell: Shell) -> anyhow::Result<()> {
+    // Written at once: the generator itself panics where nobody reads any more.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Options::command(), "uvmctl", &mut text);
+    Ok(io::stdout().write_all(&text)?)
 }
 
 fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
@@ -90,8 +104,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

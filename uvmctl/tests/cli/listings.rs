@@ -176,3 +176,15 @@ fn on_a_terminal_a_listing_fits_and_has_colour() {
         assert!(on_a_terminal(columns, &url, "NO_COLOR=1", arguments).contains("INSTANCES"), "{arguments}");
     }
 }
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run("http://192.0.2.1:1", &["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        let text = stdout(&output);
+        for command in ["doctor", "ps", "status"] {
+            assert!(text.contains(command), "{shell}: {command}");
+        }
+    }
+}
