@@ -111,3 +111,21 @@ impl Write for &Lines {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_finds_no_room_is_counted_and_nobody_waits_for_it() {
+        let (file, stuck) = mpsc::sync_channel(1);
+        let lines = Lines { file: Some(file), dropped: Dropped::default() };
+        for text in ["one\n", "two\n", "three\n"] {
+            lines.make_writer().write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(lines.dropped.0.load(Ordering::Relaxed), 2);
+        assert!(matches!(stuck.recv(), Ok(Message::Line(line)) if line == b"one\n"));
+    }
+}

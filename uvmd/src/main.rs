@@ -13,6 +13,7 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::anyhow;
 use clap::Parser;
 use config::Loaded;
 use log::{Logging, say};
@@ -52,5 +53,6 @@ fn run(loaded: Loaded) -> anyhow::Result<()> {
 fn show(loaded: &Loaded) -> anyhow::Result<()> {
     let file = loaded.file.as_ref().map_or_else(|| "no file".to_owned(), |file| file.display().to_string());
     let text = toml::to_string(&loaded.config)?;
-    Ok(write!(io::stdout(), "# ok: {file}; in force, with the command line:\n{text}")?)
+    let text = format!("# ok: {file}; in force, with the command line:\n{text}");
+    io::stdout().write_all(text.as_bytes()).map_err(|error| anyhow!("cannot print it: {}", sys::reason(&error)))
 }

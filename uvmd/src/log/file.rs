@@ -147,3 +147,52 @@ pub(super) fn flush(log: &SyncSender<Message>) {
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(MODE).open(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn line(text: &str) -> Message {
+        Message::Line(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted() {
+        let dropped = Dropped::default();
+        let log = LogFile::open(Path::new("/dev/full")).unwrap().write_aside(dropped.clone()).unwrap();
+        for text in ["one\n", "two\n", "three\n"] {
+            log.send(line(text)).unwrap();
+        }
+        flush(&log);
+        assert_eq!(dropped.0.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_appended_to_and_one_that_is_removed_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("uvmd.log");
+        fs::write(&path, "earlier\n").unwrap();
+        let log = LogFile::open(&path).unwrap().write_aside(Dropped::default()).unwrap();
+        let written = |text: &str| {
+            log.send(line(text)).unwrap();
+            flush(&log);
+            fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(written("one\n"), "earlier\none\n");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(written("two\n"), "two\n");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777 & !MODE, 0);
+    }
+
+    #[test]
+    fn a_disk_that_is_stuck_holds_nobody_up_at_the_end() {
+        // Nobody takes from the queue.
+        let (log, _stuck) = mpsc::sync_channel(1);
+        log.send(line("one\n")).unwrap();
+        let start = Instant::now();
+        flush(&log);
+        assert!(start.elapsed() < 2 * LAST_LINES);
+    }
+}
