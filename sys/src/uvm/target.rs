@@ -67,6 +67,7 @@ impl<'a> VaSpace<'a> {
     /// # Errors
     /// If there is none, or the process has ended or may not be looked into.
     pub fn of(process: &'a PidFd, roots: &Roots) -> Result<Vec<Self>, UvmError> {
+        must_live(process)?;
         let mut found = Vec::new();
         for fd in candidates(process, roots)? {
             let file = match process.take(fd) {
@@ -87,9 +88,7 @@ impl<'a> VaSpace<'a> {
     /// # Errors
     /// If the process has ended, or the driver refuses: with [`Status::INVALID_ADDRESS`] where no managed memory is.
     pub fn migrate(&self, pages: PageRange, to: Uuid) -> Result<(), UvmError> {
-        if self.process.has_exited()? {
-            return Err(PidFdError::NoProcess(self.process.pid()).into());
-        }
+        must_live(self.process)?;
         let PageRange { base, length } = pages;
         let mut request = Migrate {
             base,
@@ -109,6 +108,11 @@ impl<'a> VaSpace<'a> {
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Fails for a process that has ended: what is left of it is not to be touched.
+fn must_live(process: &PidFd) -> Result<(), PidFdError> {
+    if process.has_exited()? { Err(PidFdError::NoProcess(process.pid())) } else { Ok(()) }
 }
 
 /// The process's descriptors of /dev/nvidia-uvm: by device number where the kernel tells it, else by name.
@@ -173,6 +177,15 @@ mod tests {
         for (base, length, part) in [(0, 0, MIB), (1, MIB, MIB), (0, MIB, 0), (0, MIB, 100), (u64::MAX, 2, MIB)] {
             assert_eq!(PageRange::parts(base, length, part), None, "{base:#x} {length:#x} {part}");
         }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_touched() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = PidFd::open(child.id()).unwrap();
+        child.wait().unwrap();
+        let error = VaSpace::of(&process, &Roots::default()).map(|_| ()).unwrap_err();
+        assert!(matches!(error, UvmError::Process(PidFdError::NoProcess(pid)) if pid == process.pid()), "{error}");
     }
 
     #[test]

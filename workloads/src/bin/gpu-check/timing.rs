@@ -1,0 +1,175 @@
+//! What observing costs, and what faults cost: the same work under different conditions, in turns, so that a GPU that warms up or a neighbour that
+//! comes shows in all of them.
+
+use std::{process::Command, time::Duration};
+
+use serde::Serialize;
+use workloads::report::{Header, PhaseReport, Report};
+
+use crate::{daemon::Launch, deadline::Deadline, held, outside::Outside};
+
+/// A condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Condition {
+    /// Nobody looks; the GPU faults.
+    Bare,
+    /// uvmd's probes are attached.
+    Uvmd,
+    /// The driver's counters are attached.
+    Tools,
+    /// Nobody looks; the program prefetches instead of faulting.
+    Prefetched,
+}
+
+/// Times of one condition.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Times {
+    pub(crate) condition: Condition,
+    /// Of what the GPU does, its prefetch included, by its own events.
+    pub(crate) gpu_ms: Vec<f64>,
+    /// Of the CPU's first write.
+    pub(crate) cpu_ms: Vec<f64>,
+}
+
+impl Times {
+    pub(crate) fn median_gpu_ms(&self) -> Option<f64> {
+        median(&self.gpu_ms)
+    }
+
+    pub(crate) fn median_cpu_ms(&self) -> Option<f64> {
+        median(&self.cpu_ms)
+    }
+}
+
+/// The middle one.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 { Some(upper) } else { Some(sorted.get(middle - 1)?.midpoint(upper)) }
+}
+
+/// How often each condition is measured: enough for a median, if there is time.
+const ROUNDS: u32 = 7;
+const ROUNDS_MIN: usize = 3;
+
+/// Measure the conditions in turns. `command` makes the command for a workload's name.
+pub(crate) fn measure(
+    conditions: &[Condition],
+    command: &dyn Fn(&str) -> Command,
+    uvmd: Option<&Launch>,
+    deadline: Deadline,
+) -> anyhow::Result<Vec<Times>> {
+    let mut times: Vec<Times> =
+        conditions.iter().map(|&condition| Times { condition, gpu_ms: Vec::new(), cpu_ms: Vec::new() }).collect();
+    let rounds = (0..ROUNDS).take_while(|_| !deadline.is_over());
+    for _ in rounds {
+        for times in &mut times {
+            let report = once(times.condition, command, uvmd, deadline)?;
+            let (gpu_ms, cpu_ms) = elapsed(&report);
+            times.gpu_ms.push(gpu_ms);
+            times.cpu_ms.push(cpu_ms);
+        }
+    }
+    let fewest = times.iter().map(|times| times.gpu_ms.len()).min().unwrap_or(0);
+    anyhow::ensure!(fewest >= ROUNDS_MIN, "there was time for {fewest} of at least {ROUNDS_MIN} rounds");
+    Ok(times)
+}
+
+fn once(
+    condition: Condition,
+    command: &dyn Fn(&str) -> Command,
+    uvmd: Option<&Launch>,
+    deadline: Deadline,
+) -> anyhow::Result<Report> {
+    let workload = if condition == Condition::Prefetched { "prefetch" } else { "cpu-write-gpu-read" };
+    let daemon = match (condition, uvmd) {
+        (Condition::Uvmd, Some(launch)) => Some(launch.start(deadline)?.0),
+        _ => None,
+    };
+    // Held in every condition, so that the same is measured; the rests are not part of the times.
+    let mut observer = Idle { with_tools: condition == Condition::Tools, attached: None };
+    let report = held::run(&mut command(workload), deadline, &mut observer)?;
+    daemon.map_or(Ok(()), crate::daemon::Daemon::stop)?;
+    Ok(report)
+}
+
+/// The GPU's time and the CPU's, of a report that ends with the CPU's check, which is neither.
+fn elapsed(report: &Report) -> (f64, f64) {
+    let work = report.done.split_last().map_or(&[][..], |(_check, work)| work);
+    let sum = |is_cpu: bool| {
+        let of = |phase: &&PhaseReport| (phase.toucher == Some(workloads::phase::Processor::Cpu)) == is_cpu;
+        work.iter().filter(of).map(|phase| phase.elapsed_ms).sum()
+    };
+    (sum(false), sum(true))
+}
+
+struct Idle {
+    with_tools: bool,
+    attached: Option<Outside>,
+}
+
+impl held::Observer for Idle {
+    fn begun(&mut self, header: &Header) -> anyhow::Result<()> {
+        self.attached = self.with_tools.then(|| Outside::attach(header.pid)).transpose()?;
+        Ok(())
+    }
+    fn ready(&mut self, _phase: &str) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn done(&mut self, _report: &PhaseReport) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// How long all of it may take.
+pub(crate) const TIME: Duration = Duration::from_secs(150);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_median_is_the_middle_or_between_the_two_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_slow_run_does_not_move_the_median() {
+        assert_eq!(median(&[1.0, 1.1, 99.0]), Some(1.1));
+    }
+
+    #[test]
+    fn conditions_are_measured_in_turns_and_equally_often() {
+        let deadline = Deadline::after(Duration::from_mins(1));
+        let conditions = [Condition::Bare, Condition::Prefetched];
+        let asked = std::cell::RefCell::new(Vec::new());
+        let command = |name: &str| {
+            asked.borrow_mut().push(name.to_owned());
+            testing::workload("exit 0")
+        };
+        let times = measure(&conditions, &command, None, deadline).unwrap();
+        assert!(times.iter().all(|times| times.gpu_ms.len() == ROUNDS as usize));
+        assert_eq!(asked.borrow()[..4], ["cpu-write-gpu-read", "prefetch", "cpu-write-gpu-read", "prefetch"]);
+    }
+
+    #[test]
+    fn too_few_rounds_are_no_measurement() {
+        let deadline = Deadline::after(Duration::ZERO);
+        let error = measure(&[Condition::Bare], &|_| testing::workload("exit 0"), None, deadline).unwrap_err();
+        assert_eq!(error.to_string(), "there was time for 0 of at least 3 rounds");
+    }
+
+    #[test]
+    fn the_last_check_is_not_part_of_the_time() {
+        let mut report = testing::report();
+        assert_eq!(elapsed(&report), (0.0, 1.5));
+        report.done.push(report.done[0].clone());
+        assert_eq!(elapsed(&report), (1.5, 1.5));
+    }
+}
