@@ -5,8 +5,15 @@
 #include "arch.h"
 #include "mmu.h"
 
+#include "nvidia-uvm/clc06f.h"
+#include "nvidia-uvm/clc0b5.h"
+#include "nvidia-uvm/clc36f.h"
+#include "nvidia-uvm/clc3b5.h"
+#include "nvidia-uvm/clc46f.h"
 #include "nvidia-uvm/clc56f.h"
+#include "nvidia-uvm/clc5b5.h"
 #include "nvidia-uvm/clc6b5.h"
+#include "nvidia-uvm/clc7b5.h"
 #include "nvidia-uvm/clc86f.h"
 #include "nvidia-uvm/clc8b5.h"
 #include "nvidia-uvm/ctrl2080mc.h"
@@ -31,6 +38,42 @@ static const struct swgpu_arch archs[] = {
         .host_class = AMPERE_CHANNEL_GPFIFO_A,
         .ce_class = AMPERE_DMA_COPY_A,
         .graphics_mmu_engine_id = 64,
+        .mmu = &mmu_ver2,
+    },
+    {
+        .name = "ada",
+        .product_name = "Software GPU (AD102)",
+        .architecture = NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_AD100,
+        .host_class = AMPERE_CHANNEL_GPFIFO_A,
+        .ce_class = AMPERE_DMA_COPY_B,
+        .graphics_mmu_engine_id = 64,
+        .mmu = &mmu_ver2,
+    },
+    {
+        .name = "turing",
+        .product_name = "Software GPU (TU102)",
+        .architecture = NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_TU100,
+        .host_class = TURING_CHANNEL_GPFIFO_A,
+        .ce_class = TURING_DMA_COPY_A,
+        .graphics_mmu_engine_id = 64,
+        .mmu = &mmu_ver2,
+    },
+    {
+        .name = "volta",
+        .product_name = "Software GPU (GV100)",
+        .architecture = NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GV100,
+        .host_class = VOLTA_CHANNEL_GPFIFO_A,
+        .ce_class = VOLTA_DMA_COPY_A,
+        .graphics_mmu_engine_id = 64,
+        .mmu = &mmu_ver2,
+    },
+    {
+        .name = "pascal",
+        .product_name = "Software GPU (GP100)",
+        .architecture = NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GP100,
+        .host_class = PASCAL_CHANNEL_GPFIFO_A,
+        .ce_class = PASCAL_DMA_COPY_A,
+        .graphics_mmu_engine_id = 0,
         .mmu = &mmu_ver2,
     },
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The copy engine: copies, fills and semaphores. The numbers of the methods are the same in C6B5 (Ampere) and C8B5
- * (Hopper).
+ * The copy engine: copies, fills and semaphores. The numbers of the methods are the same in the classes from C0B5
+ * (Pascal) to C8B5 (Hopper), as far as these have them.
  */
 #include "nvmisc.h"
 

@@ -16,7 +16,8 @@
  * conditions that do not arise here. */
 #define GET_INDEX_MASK 0xfffff
 
-/* NV_PFAULT_ACCESS_TYPE_VIRT_* and NV_PFAULT_CLIENT_GPC_T1_0, the same on all architectures from Volta on. */
+/* NV_PFAULT_ACCESS_TYPE_* and the first client of a GPC, the same on all architectures. Pascal's packets (B069) have
+ * fewer fields, at the same places: what they reserve, its driver code does not look at. */
 #define PFAULT_VIRT_READ 0
 #define PFAULT_VIRT_WRITE 1
 #define PFAULT_VIRT_ATOMIC_STRONG 2

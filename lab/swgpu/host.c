@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Host's methods: semaphores, and the memory operations by which the driver replays and cancels faults. Their numbers
- * are the same in the classes from Turing (C46F) to Hopper (C86F).
+ * are the same in the classes from Pascal (C06F) to Hopper (C86F), as far as these have them.
  */
 #include "nvmisc.h"
 
@@ -10,6 +10,7 @@
 #include "swgpu.h"
 
 #include "nvidia-uvm/clc076.h"
+#include "nvidia-uvm/clc36f.h"
 #include "nvidia-uvm/clc86f.h"
 
 static const struct idle idle_methods[] = {
@@ -24,42 +25,95 @@ static const struct idle idle_memory_operations[] = {
     { NVC86F_MEM_OP_D_OPERATION_ACCESS_COUNTER_CLR, "accesses are not counted for the driver" },
 };
 
-static bool acquired(u32 operation, u32 value, u32 payload)
+/* What a semaphore's method asks for, in either encoding. */
+enum semaphore_operation {
+    SEMAPHORE_RELEASE,
+    SEMAPHORE_ACQUIRE_EQUAL,
+    SEMAPHORE_ACQUIRE_AT_LEAST,
+    SEMAPHORE_ACQUIRE_AT_LEAST_CIRCULAR,
+};
+
+static bool acquired(enum semaphore_operation operation, u32 value, u32 payload)
 {
     switch (operation) {
-    case NVC86F_SEM_EXECUTE_OPERATION_ACQUIRE:
+    case SEMAPHORE_ACQUIRE_EQUAL:
         return value == payload;
-    case NVC86F_SEM_EXECUTE_OPERATION_ACQ_STRICT_GEQ:
+    case SEMAPHORE_ACQUIRE_AT_LEAST:
         return value >= payload;
-    default: /* ACQ_CIRC_GEQ */
+    default:
         return (s32)(value - payload) >= 0;
     }
 }
 
-static enum verdict execute_semaphore(struct host_channel *channel, u32 execute)
+static enum verdict use_semaphore(struct host_channel *channel, u64 va, enum semaphore_operation operation, u32 payload,
+                                  bool timestamp)
 {
-    u64 va = ((u64)channel->host[NVC86F_SEM_ADDR_HI / 4] << 32) | channel->host[NVC86F_SEM_ADDR_LO / 4];
-    u32 payload = channel->host[NVC86F_SEM_PAYLOAD_LO / 4];
-    u32 operation = DRF_VAL(C86F, _SEM_EXECUTE, _OPERATION, execute);
-    bool timestamp = FLD_TEST_DRF(C86F, _SEM_EXECUTE, _RELEASE_TIMESTAMP, _EN, execute);
     u32 *semaphore = host_channel_semaphore(channel, va, timestamp ? 16 : 4);
 
     if (!semaphore)
         return host_channel_error(channel, "semaphore at 0x%llx is not mapped", va);
+    if (operation != SEMAPHORE_RELEASE)
+        return acquired(operation, smp_load_acquire(semaphore), payload) ? VERDICT_NEXT : VERDICT_STALL;
+    semaphore_release(semaphore, payload, timestamp);
+    return VERDICT_NEXT;
+}
+
+/* The driver releases and acquires so up to Volta. The hardware of later ones still knows it. */
+static enum verdict execute_semaphore_d(struct host_channel *channel, u32 d)
+{
+    u32 upper = DRF_VAL(C36F, _SEMAPHOREA, _OFFSET_UPPER, channel->host[NVC36F_SEMAPHOREA / 4]);
+    u32 lower = channel->host[NVC36F_SEMAPHOREB / 4] & DRF_SHIFTMASK(NVC36F_SEMAPHOREB_OFFSET_LOWER);
+    u32 payload = channel->host[NVC36F_SEMAPHOREC / 4];
+    u32 code = DRF_VAL(C36F, _SEMAPHORED, _OPERATION, d);
+    /* A release of 16 bytes is one with a timestamp. */
+    bool timestamp =
+        code == NVC36F_SEMAPHORED_OPERATION_RELEASE && FLD_TEST_DRF(C36F, _SEMAPHORED, _RELEASE_SIZE, _16BYTE, d);
+    enum semaphore_operation operation;
+
+    switch (code) {
+    case NVC36F_SEMAPHORED_OPERATION_RELEASE:
+        operation = SEMAPHORE_RELEASE;
+        break;
+    case NVC36F_SEMAPHORED_OPERATION_ACQUIRE:
+        operation = SEMAPHORE_ACQUIRE_EQUAL;
+        break;
+    case NVC36F_SEMAPHORED_OPERATION_ACQ_GEQ:
+        operation = SEMAPHORE_ACQUIRE_AT_LEAST_CIRCULAR;
+        break;
+    default:
+        return host_channel_error(channel, "SEMAPHORED operation %u is not modelled", code);
+    }
+    return use_semaphore(channel, ((u64)upper << 32) | lower, operation, payload, timestamp);
+}
+
+/* From Turing on, and already Volta's releases with a timestamp. */
+static enum verdict execute_semaphore(struct host_channel *channel, u32 execute)
+{
+    u64 va = ((u64)channel->host[NVC86F_SEM_ADDR_HI / 4] << 32) | channel->host[NVC86F_SEM_ADDR_LO / 4];
+    u32 payload = channel->host[NVC86F_SEM_PAYLOAD_LO / 4];
+    u32 code = DRF_VAL(C86F, _SEM_EXECUTE, _OPERATION, execute);
+    bool timestamp = FLD_TEST_DRF(C86F, _SEM_EXECUTE, _RELEASE_TIMESTAMP, _EN, execute);
+    enum semaphore_operation operation;
+
     if (!FLD_TEST_DRF(C86F, _SEM_EXECUTE, _PAYLOAD_SIZE, _32BIT, execute))
         return host_channel_error(channel, "semaphore of 64 bits is not modelled");
-
-    switch (operation) {
+    switch (code) {
     case NVC86F_SEM_EXECUTE_OPERATION_RELEASE:
-        semaphore_release(semaphore, payload, timestamp);
-        return VERDICT_NEXT;
+        operation = SEMAPHORE_RELEASE;
+        break;
     case NVC86F_SEM_EXECUTE_OPERATION_ACQUIRE:
+        operation = SEMAPHORE_ACQUIRE_EQUAL;
+        break;
     case NVC86F_SEM_EXECUTE_OPERATION_ACQ_STRICT_GEQ:
+        operation = SEMAPHORE_ACQUIRE_AT_LEAST;
+        break;
     case NVC86F_SEM_EXECUTE_OPERATION_ACQ_CIRC_GEQ:
-        return acquired(operation, smp_load_acquire(semaphore), payload) ? VERDICT_NEXT : VERDICT_STALL;
+        operation = SEMAPHORE_ACQUIRE_AT_LEAST_CIRCULAR;
+        break;
     default:
-        return host_channel_error(channel, "semaphore operation %u is not modelled", operation);
+        return host_channel_error(channel, "SEM_EXECUTE operation %u is not modelled", code);
     }
+    return use_semaphore(channel, va, operation, payload, timestamp);
 }
 
 /* The accesses that a cancel's ACCESS_TYPE field covers, as a mask of BIT(enum access_type). */
@@ -152,6 +206,9 @@ enum verdict host_method(struct host_channel *channel, u32 method, u32 data)
     switch (method) {
     case NVC86F_SET_OBJECT:
         return set_object(channel, DRF_VAL(C86F, _SET_OBJECT, _NVCLASS, data));
+    case NVC36F_SEMAPHOREA:
+    case NVC36F_SEMAPHOREB:
+    case NVC36F_SEMAPHOREC:
     case NVC86F_SEM_ADDR_LO:
     case NVC86F_SEM_ADDR_HI:
     case NVC86F_SEM_PAYLOAD_LO:
@@ -161,6 +218,8 @@ enum verdict host_method(struct host_channel *channel, u32 method, u32 data)
     case NVC86F_MEM_OP_C:
         channel->host[method / 4] = data;
         return VERDICT_NEXT;
+    case NVC36F_SEMAPHORED:
+        return execute_semaphore_d(channel, data);
     case NVC86F_SEM_EXECUTE:
         return execute_semaphore(channel, data);
     case NVC86F_MEM_OP_D:

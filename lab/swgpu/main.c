@@ -14,7 +14,7 @@
 
 static char *arch = "hopper";
 module_param(arch, charp, 0444);
-MODULE_PARM_DESC(arch, "architecture to model: hopper, ampere");
+MODULE_PARM_DESC(arch, "architecture to model: a name in arch.c");
 
 static unsigned int memory_mib = 64;
 module_param(memory_mib, uint, 0444);
