@@ -43,10 +43,7 @@ fn main() -> ExitCode {
 
 fn run(loaded: Loaded) -> anyhow::Result<()> {
     let log = Logging::start(&loaded.config.log)?;
-    if let Some(file) = &loaded.file {
-        tracing::info!("configured by {}", file.display());
-    }
-    service::run(loaded.config, log.dropped())
+    service::run(loaded, log.dropped())
 }
 
 /// As TOML, so that it can be used as a file.

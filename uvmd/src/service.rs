@@ -4,7 +4,7 @@ use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use collector::Collector;
-use config::Config;
+use config::{Config, Loaded};
 use sys::{Roots, capabilities::Capabilities, kernel, reason};
 use tokio::{net::TcpListener, runtime, sync::oneshot, time};
 use web::{Node, Snapshots, server, server::Limits};
@@ -22,7 +22,7 @@ const WORKER_THREADS: usize = 2;
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs until a signal stops it.
-pub(crate) fn run(config: Config, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
+pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
     kernel::supported(&Roots::default())?;
     Capabilities::of_this_process()?.may_probe()?;
     let runtime = runtime::Builder::new_multi_thread()
@@ -30,13 +30,13 @@ pub(crate) fn run(config: Config, log_lines_dropped: &Dropped) -> anyhow::Result
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let result = runtime.block_on(serve(config, log_lines_dropped));
+    let result = runtime.block_on(serve(loaded, log_lines_dropped));
     // Whatever still blocks must not hold the exit.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(config: Config, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
+async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
     let Config { listen, hostname, log: _, collector, metrics, records: _ } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let node = Node {
@@ -73,6 +73,9 @@ async fn serve(config: Config, log_lines_dropped: &Dropped) -> anyhow::Result<()
         let _ = stopped.await;
     }));
     tracing::info!("uvmd {} serves on http://{address}", env!("CARGO_PKG_VERSION"));
+    if let Some(file) = file {
+        tracing::info!("configured by {}", file.display());
+    }
     if !address.ip().is_loopback() {
         tracing::warn!("{address} is not loopback: anyone who can reach it can read process names, users and cgroups");
     }

@@ -143,6 +143,20 @@ fn needed_functions() -> String {
 }
 
 #[test]
+fn what_may_not_be_seen_is_unknown_and_no_failure() {
+    let machine = node();
+    for file in ["proc/kallsyms", "sys/kernel/btf/vmlinux", "proc/sys/kernel/yama/ptrace_scope"] {
+        let path = machine.roots.proc.parent().unwrap().join(file);
+        fs::remove_file(&path).unwrap();
+        // Not readable as a file, whoever asks.
+        fs::create_dir(&path).unwrap();
+    }
+    let (checks, ok) = verdicts(&well(), &machine);
+    assert!(ok, "{checks:?}");
+    assert_eq!(with_verdict(&well(), &machine, "unknown"), ["kernel types", "ptrace", "functions"]);
+}
+
+#[test]
 fn parameters_that_somebody_chose_are_shown() {
     let machine = node().with("sys/module/nvidia_uvm/parameters/uvm_perf_prefetch_threshold", "75\n");
     let text = stdout(&doctor(&well(), &machine, &[]));

@@ -1,11 +1,8 @@
 //! What can be wrong from the start: each time one clear message, a failure, and no panic.
 
-use std::{
-    net::TcpListener,
-    process::{Command, Output},
-};
+use std::{net::TcpListener, process::Output};
 
-use crate::support::{PublicCopy, UVMD, privileged, run};
+use crate::support::{PublicCopy, privileged, run, uvmd};
 
 /// Its only message.
 fn message(output: &Output) -> String {
@@ -31,7 +28,7 @@ fn a_port_that_is_taken() {
     }
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
-    let mut command = Command::new(UVMD);
+    let mut command = uvmd();
     command.args(["--listen", &address]);
     assert_one_line(&run(command), 1, &["uvmd: cannot listen on", &address, "address already in use", "--listen"]);
 }
@@ -41,7 +38,7 @@ fn an_address_that_is_not_of_this_machine() {
     if !privileged() {
         return;
     }
-    let mut command = Command::new(UVMD);
+    let mut command = uvmd();
     // TEST-NET-1 of RFC 5737 belongs to nobody.
     command.args(["--listen", "192.0.2.1:9477"]);
     assert_one_line(&run(command), 1, &["uvmd: cannot listen on 192.0.2.1:9477", "no such address", "--listen"]);
@@ -70,7 +67,7 @@ fn a_bad_option() {
         (&["--log", "uvmd=shouting"], "--log"),
     ];
     for (arguments, part) in cases {
-        let mut command = Command::new(UVMD);
+        let mut command = uvmd();
         command.args(arguments);
         let output = run(command);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{Daemon, UVMD, privileged, run};
+use crate::support::{Daemon, UVMD, privileged, run, uvmd};
 
 /// With the log on standard error it tells its port; with a file it must be told one.
 fn free_address() -> String {
@@ -18,9 +18,9 @@ fn free_address() -> String {
 }
 
 fn logging_to(file: &Path, address: &str) -> Command {
-    let mut command = Command::new(UVMD);
+    let mut command = uvmd();
     command.args(["--listen", address, "--log", "trace", "--set", &format!("log.file={}", file.display())]);
-    command.env("NO_COLOR", "1").stderr(Stdio::piped());
+    command.stderr(Stdio::piped());
     command
 }
 
@@ -83,7 +83,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
         "mount -t tmpfs -o size=16k tmpfs {disk} && head -c 12288 /dev/zero >{disk}/ballast && exec \"$0\" \"$@\""
     );
     command.args(["--mount", "sh", "-c", &script]).arg(UVMD).args(logging_to(&log, &address).get_args());
-    command.env("NO_COLOR", "1").stderr(Stdio::piped());
+    command.stderr(Stdio::piped());
     let daemon = Daemon::spawn_silent(command, &address);
     let seen = |name: &str| PathBuf::from(format!("/proc/{}/root{disk}/{name}", daemon.pid()));
 
@@ -119,7 +119,7 @@ fn a_standard_error_that_is_full_is_no_reason_to_end() {
         return;
     }
     let address = free_address();
-    let mut command = Command::new(UVMD);
+    let mut command = uvmd();
     command.args(["--listen", &address]).stderr(File::options().write(true).open("/dev/full").unwrap());
     let daemon = Daemon::spawn_silent(command, &address);
     assert!(dropped(&daemon) > 0);

@@ -4,13 +4,12 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     os::unix::{net::UnixDatagram, process::ExitStatusExt},
-    process::Command,
     time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::support::{Daemon, PublicCopy, UVMD, has_driver, has_kprobes, privileged};
+use crate::support::{Daemon, PublicCopy, has_driver, has_kprobes, privileged, uvmd};
 
 /// Much less than the daemon's own deadline for requests under way.
 const SOON: Duration = Duration::from_millis(1500);
@@ -125,8 +124,8 @@ fn its_address_is_free_again_after_it_was_killed() {
     let address = daemon.address.clone();
     daemon.signal("KILL");
     assert_eq!(daemon.wait().0.signal(), Some(9));
-    let mut command = Command::new(UVMD);
-    command.args(["--listen", &address]).env("NO_COLOR", "1");
+    let mut command = uvmd();
+    command.args(["--listen", &address]);
     let next = Daemon::spawn(command);
     assert_eq!(next.address, address);
     assert_eq!(next.get("/livez").0, 200);
@@ -137,8 +136,8 @@ fn beyond_loopback_it_warns() {
     if !privileged() {
         return;
     }
-    let mut command = Command::new(UVMD);
-    command.args(["--listen", "0.0.0.0:0"]).env("NO_COLOR", "1");
+    let mut command = uvmd();
+    command.args(["--listen", "0.0.0.0:0"]);
     let daemon = Daemon::spawn(command);
     daemon.signal("TERM");
     let (_, _, log) = daemon.wait();
@@ -153,8 +152,8 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
     let path = std::env::temp_dir().join(format!("uvmd-notify-{}", std::process::id()));
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let mut command = Command::new(UVMD);
-    command.args(["--listen", "127.0.0.1:0"]).env("NO_COLOR", "1").env("NOTIFY_SOCKET", &path);
+    let mut command = uvmd();
+    command.args(["--listen", "127.0.0.1:0"]).env("NOTIFY_SOCKET", &path);
     let daemon = Daemon::spawn(command);
     let mut buffer = [0; 64];
     let mut receive = || {
@@ -173,8 +172,8 @@ fn the_node_is_named_in_status_and_metrics() {
     if !privileged() {
         return;
     }
-    let mut command = Command::new(UVMD);
-    command.args(["--listen", "127.0.0.1:0", "--hostname", "gpu-17"]).env("NO_COLOR", "1");
+    let mut command = uvmd();
+    command.args(["--listen", "127.0.0.1:0", "--hostname", "gpu-17"]);
     let daemon = Daemon::spawn(command);
     assert_eq!(daemon.json("/api/v1/status")["hostname"], "gpu-17");
     assert!(daemon.get("/metrics").1.contains(r#"uvm_cpu_faults_total{hostname="gpu-17",access="read"} 0"#));

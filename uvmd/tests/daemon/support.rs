@@ -16,6 +16,13 @@ use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
+/// The daemon, and not the configuration that this machine may have.
+pub(crate) fn uvmd() -> Command {
+    let mut command = Command::new(UVMD);
+    command.args(["--config", "/dev/null"]).env("NO_COLOR", "1");
+    command
+}
+
 /// One that serves. It is killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
@@ -27,8 +34,8 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts one on a port of its own, and waits until it serves.
     pub(crate) fn start() -> Self {
-        let mut command = Command::new(UVMD);
-        command.args(["--listen", "127.0.0.1:0"]).env("NO_COLOR", "1");
+        let mut command = uvmd();
+        command.args(["--listen", "127.0.0.1:0"]);
         Self::spawn(command)
     }
 
@@ -123,7 +130,8 @@ impl PublicCopy {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
-        command.arg(self.0.path().join("uvmd")).args(["--listen", "127.0.0.1:0"]).env("NO_COLOR", "1");
+        command.arg(self.0.path().join("uvmd")).args(["--config", "/dev/null", "--listen", "127.0.0.1:0"]);
+        command.env("NO_COLOR", "1");
         command
     }
 }
