@@ -102,7 +102,7 @@ pub struct Distribution {
 }
 
 /// Body of `GET /api/v1/processes/{pid}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessDetail {
     /// As in the listing.
     #[serde(flatten)]
@@ -120,7 +120,7 @@ pub struct ProcessDetail {
 }
 
 /// One VA block of 2 MiB.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// Its first address, in hexadecimal, with `0x`.
     pub address: String,
@@ -147,7 +147,7 @@ pub struct Block {
 }
 
 /// One process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Process id.
     pub pid: u32,
@@ -177,7 +177,7 @@ pub struct Process {
 }
 
 /// One process on one GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessGpu {
     /// The driver's processor id that the GPU had last; null once another GPU has that id.
     pub gpu: Option<u32>,
@@ -189,7 +189,7 @@ pub struct ProcessGpu {
 }
 
 /// Body of `GET /api/v1/status`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// uvmd's version.
     pub version: String,
@@ -234,7 +234,7 @@ pub struct Status {
 }
 
 /// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// The driver's processor id that the GPU had last; null once another GPU has that id.
     pub gpu: Option<u32>,

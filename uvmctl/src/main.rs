@@ -11,6 +11,7 @@ mod summary;
 mod table;
 mod terminal;
 mod text;
+mod top;
 
 use std::{
     io::{self, Write},
@@ -63,6 +64,11 @@ enum Command {
         /// Which shell
         shell: Shell,
     },
+    /// Watch who faults, migrates and evicts, live
+    ///
+    /// Sorts, filters, and shows one process down to the blocks of its memory; F1 or ? tells the keys. Rates are those since the look before.
+    /// Where the output is no terminal, it prints plain frames. Sums: --totals.
+    Top(top::Options),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +80,7 @@ fn main() -> ExitCode {
         Command::Show(options) => done(show::run(&client, options)),
         Command::Status(options) => done(status::run(&client, options)),
         Command::Completions { shell } => done(completions(shell)),
+        Command::Top(options) => done(top::run(client, options)),
     };
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,

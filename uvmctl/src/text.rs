@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, io, time::Duration};
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 /// Bytes in powers of 1024: `12.3 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
@@ -76,6 +78,26 @@ fn is_unsafe(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
+/// At most `width` columns of `text`, with an ellipsis where something is missing.
+pub(crate) fn shortened(text: &str, width: usize, ellipsis: char) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let mut used = 0;
+    let fits = |character: &char| {
+        used += character.width().unwrap_or(0);
+        used <= room
+    };
+    text.chars().take_while(fits).chain([ellipsis]).collect()
+}
+
+/// The same where the end tells most, as of paths.
+pub(crate) fn shortened_at_the_start(text: &str, width: usize, ellipsis: char) -> String {
+    let backwards = |text: &str| text.chars().rev().collect::<String>();
+    backwards(&shortened(&backwards(text), width, ellipsis))
+}
+
 /// A system error without Rust's "(os error N)".
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
@@ -116,6 +138,14 @@ mod tests {
         assert_eq!(printable("\u{1b}[31mred\r\n\t\u{7}"), r"\u{1b}[31mred\r\n\t\u{7}");
         assert_eq!(printable("\u{9b}2J\u{202e}txt\u{200b}"), r"\u{9b}2J\u{202e}txt\u{200b}");
         assert_eq!(printable("名前 naïve 🦀"), "名前 naïve 🦀");
+    }
+
+    #[test]
+    fn shortening_never_splits_a_wide_character() {
+        assert_eq!(shortened("名前名前", 4, '…'), "名…");
+        assert_eq!(shortened("abcd", 3, '~'), "ab~");
+        assert_eq!(shortened("abc", 0, '…'), "…");
+        assert_eq!(shortened_at_the_start("/a/bc", 3, '~'), "~bc");
     }
 
     #[test]

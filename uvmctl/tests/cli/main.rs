@@ -4,5 +4,6 @@
 mod daemons;
 mod doctor;
 mod listings;
+mod live;
 mod one;
 mod support;

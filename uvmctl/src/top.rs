@@ -1,0 +1,88 @@
+//! `uvmctl top`: a live view of who faults, migrates and evicts, in the manner of htop.
+
+mod batch;
+mod columns;
+mod fetch;
+mod keys;
+mod live;
+mod look;
+mod rates;
+mod samples;
+mod screen;
+mod state;
+#[cfg(test)]
+mod testing;
+mod view;
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
+use columns::{COLUMNS, Column, Figures};
+use state::{Settings, State};
+
+use crate::client::Client;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Seconds from one look to the next
+    #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    interval: Duration,
+
+    /// Print one plain frame and end; rates need a second look, one interval after the first
+    #[arg(long, conflicts_with = "batch")]
+    once: bool,
+
+    /// Print so many plain frames and end
+    #[arg(long, short, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
+    batch: Option<u64>,
+
+    /// Show sums since uvmd counts instead of rates
+    #[arg(long, short)]
+    totals: bool,
+
+    /// Sort by this column
+    #[arg(long, short, value_name = "COLUMN", default_value = "faults", value_parser = column())]
+    sort: &'static Column,
+
+    /// Show only processes with this in their name, user, pid or cgroup
+    #[arg(long, short, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+
+    /// Show processes that ended lately, too
+    #[arg(long, short)]
+    all: bool,
+}
+
+pub(crate) fn run(client: Client, options: Options) -> anyhow::Result<()> {
+    let Options { interval, once, batch, totals, sort, filter, all } = options;
+    let figures = if totals { Figures::Totals } else { Figures::Rates };
+    let settings = Settings { interval, figures, sort, inverted: false, filter, ended: all };
+    // The first answer is waited for before the terminal is touched: where there is none, it stays as it is.
+    let sample = fetch::sample(&client, None)?;
+    let state = State::new(settings, *sample, Instant::now());
+    let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    let live = io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb;
+    match if once { Some(1) } else { batch } {
+        Some(frames) => batch::run(&client, state, Some(frames)),
+        None if live => live::run(client, state),
+        None => batch::run(&client, state, None),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected 0.1 to 3600 seconds".to_owned())
+    }
+}
+
+fn column() -> impl TypedValueParser<Value = &'static Column> {
+    let names = PossibleValuesParser::new(COLUMNS.iter().map(|column| column.name));
+    names.try_map(|name| columns::named(&name).ok_or("no such column"))
+}

@@ -1,0 +1,64 @@
+//! Plain frames for scripts, and for where there is no terminal to draw on.
+
+use std::{
+    io::{self, Write},
+    thread,
+    time::Instant,
+};
+
+use ratatui_core::text::Line;
+
+use super::{
+    columns::Figures,
+    fetch::{self, Answer},
+    look::Look,
+    state::State,
+    view,
+};
+use crate::{client::Client, terminal};
+
+/// Room for every column, where nobody looks at the width.
+const WIDTH: usize = 200;
+
+/// Prints so many frames, or without end. A daemon that goes away ends it: what a script reads is never old.
+pub(crate) fn run(client: &Client, mut state: State, frames: Option<u64>) -> anyhow::Result<()> {
+    let width = terminal::width().unwrap_or(WIDTH);
+    // The first look has no rates.
+    if state.settings.figures == Figures::Rates {
+        look_again(client, &mut state)?;
+    }
+    let mut printed = 0;
+    loop {
+        let mut output = io::stdout().lock();
+        if printed > 0 {
+            writeln!(output)?;
+        }
+        output.write_all(frame(&mut state, width).as_bytes())?;
+        output.flush()?;
+        drop(output);
+        printed += 1;
+        if Some(printed) == frames {
+            return Ok(());
+        }
+        look_again(client, &mut state)?;
+    }
+}
+
+fn look_again(client: &Client, state: &mut State) -> anyhow::Result<()> {
+    thread::sleep(state.settings.interval);
+    let sample = fetch::sample(client, None)?;
+    state.take(Answer::Sample(Ok(sample)), Instant::now());
+    Ok(())
+}
+
+/// As on the screen, with every process, and without what only serves to stand out.
+fn frame(state: &mut State, width: usize) -> String {
+    let look = Look::PLAIN;
+    state.fit(width, usize::MAX);
+    let mut lines = view::header(state, look, width, usize::MAX, Instant::now());
+    lines.push(view::summary(state, look));
+    lines.push(view::heading(state, look, width));
+    lines.extend(state.page().into_iter().map(|row| view::row(state, row, look, width)));
+    let lines: Vec<_> = lines.iter().map(Line::to_string).collect();
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}

@@ -1,0 +1,268 @@
+//! The columns of the process table: what they show, how they sort, and which of them leave where the terminal is narrow.
+
+use std::cmp::Ordering;
+
+use model::api::{Counts, Process};
+use unicode_width::UnicodeWidthStr;
+
+use super::{look::Look, rates::Before};
+use crate::text;
+
+/// One process, and how its counts grew.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) process: Process,
+    pub(crate) before: Before,
+}
+
+impl Row {
+    /// What a counter gains a second.
+    pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
+        self.before.rate(&self.process.counts, counter)
+    }
+}
+
+/// Whether counters are shown by how they grow, or as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figures {
+    Rates,
+    Totals,
+}
+
+/// One column.
+#[derive(Debug)]
+pub(crate) struct Column {
+    /// Unique; as in `--sort`.
+    pub(crate) name: &'static str,
+    /// Counters get "/s" where rates are shown.
+    title: &'static str,
+    width: usize,
+    /// Those with the largest number leave first; those with 0 stay.
+    leaves: u8,
+    value: Value,
+    /// For the help.
+    pub(crate) meaning: &'static str,
+}
+
+#[derive(Debug)]
+enum Value {
+    Text(fn(&Process) -> String),
+    /// Text that tells most at its end.
+    Path(fn(&Process) -> String),
+    Number(fn(&Process) -> u32),
+    Size(fn(&Process) -> Option<u64>),
+    /// Nanoseconds.
+    Time(fn(&Counts) -> u64),
+    Count(Counter),
+    Bytes(Counter),
+}
+
+/// One of the counters.
+pub(crate) type Counter = fn(&Counts) -> u64;
+
+const fn column(
+    name: &'static str,
+    title: &'static str,
+    width: usize,
+    leaves: u8,
+    value: Value,
+    meaning: &'static str,
+) -> Column {
+    Column { name, title, width, leaves, value, meaning }
+}
+
+/// Their names, titles, widths, turns to leave, values and meanings, from left to right. The widths are those of the titles and of the longest figures.
+#[rustfmt::skip]
+pub(crate) static COLUMNS: &[Column] = &[
+    column("pid", "PID", 7, 0, Value::Number(|process| process.pid), "process id"),
+    column("process", "PROCESS", 12, 0, Value::Text(|process| process.name.clone()), "short name"),
+    column("user", "USER", 8, 3, Value::Text(user), "user, or the id of one without a name"),
+    column("gpu", "GPU", 4, 9, Value::Text(gpus), "GPUs it was seen on, by the driver's numbers"),
+    column("faults", "FLT", 6, 0, Value::Count(|counts| counts.fault_entries), "GPU faults, equal ones of a batch merged"),
+    column("cpu-faults", "CPUFLT", 8, 6, Value::Count(|counts| counts.cpu_faults), "CPU faults on managed memory"),
+    column("h2d", "H2D", 8, 0, Value::Bytes(|counts| counts.bytes_htod), "copied from host to GPU"),
+    column("d2h", "D2H", 8, 0, Value::Bytes(|counts| counts.bytes_dtoh), "copied from GPU to host"),
+    column("d2d", "D2D", 8, 14, Value::Bytes(|counts| counts.bytes_dtod), "copied from GPU to GPU"),
+    column("evicted", "EVICT", 8, 1, Value::Bytes(|counts| counts.evicted_bytes), "its memory pushed out of GPUs"),
+    column("caused", "CAUSED", 8, 7, Value::Bytes(|counts| counts.evicted_bytes_caused), "anybody's memory pushed out for it"),
+    column("managed", "MANAGED", 8, 2, Value::Size(|process| process.managed_bytes), "managed memory it has mapped"),
+    column("batches", "BATCH", 7, 5, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
+    column("p99", "BATCHP99", 8, 8, Value::Time(|counts| counts.batch_service_ns.p99), "99 of 100 of its batches took less"),
+    column("replays", "REPLAY", 8, 15, Value::Count(|counts| counts.replays), "retries the GPU was told to make"),
+    column("thrash", "THRASH", 8, 4, Value::Count(|counts| counts.thrashing_pages), "pages the driver found to be thrashing"),
+    column("throttles", "THROTL", 8, 10, Value::Count(|counts| counts.throttles), "times held back from a thrashing page"),
+    column("remote", "REMOTE", 8, 11, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
+    column("api", "API", 6, 12, Value::Count(|counts| counts.api_calls), "its own prefetches and advice"),
+    column("lost", "LOST", 6, 13, Value::Count(|counts| counts.dropped_events), "events that could not be counted"),
+    column("cgroup", "CGROUP", 16, 16, Value::Path(|process| process.cgroup.clone().unwrap_or_default()), "cgroup; the end of a long one"),
+];
+
+fn user(process: &Process) -> String {
+    process.user.clone().unwrap_or_else(|| process.uid.to_string())
+}
+
+fn gpus(process: &Process) -> String {
+    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(gpu.gpu)).collect();
+    ids.join(",")
+}
+
+/// The column with this name.
+pub(crate) fn named(name: &str) -> Option<&'static Column> {
+    COLUMNS.iter().find(|column| column.name == name)
+}
+
+impl PartialEq for Column {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Column {
+    /// What stands over it.
+    pub(crate) fn title(&self, figures: Figures) -> String {
+        let counter = matches!(self.value, Value::Count(_) | Value::Bytes(_));
+        format!("{}{}", self.title, if counter && figures == Figures::Rates { "/s" } else { "" })
+    }
+
+    /// The heading, in exactly `width` characters.
+    pub(crate) fn heading(&self, width: usize, figures: Figures, look: Look) -> String {
+        self.aligned(&self.title(figures), width, look)
+    }
+
+    /// What it says of a row, in exactly `width` characters.
+    pub(crate) fn cell(&self, row: &Row, width: usize, figures: Figures, look: Look) -> String {
+        self.aligned(&self.text(row, figures, look), width, look)
+    }
+
+    fn aligned(&self, text: &str, width: usize, look: Look) -> String {
+        let shortened = match self.value {
+            Value::Path(_) => text::shortened_at_the_start(text, width, look.ellipsis()),
+            _ => text::shortened(text, width, look.ellipsis()),
+        };
+        let padding = " ".repeat(width.saturating_sub(shortened.width()));
+        match self.value {
+            Value::Text(_) | Value::Path(_) => shortened + &padding,
+            _ => padding + &shortened,
+        }
+    }
+
+    fn text(&self, row: &Row, figures: Figures, look: Look) -> String {
+        let figure = |counter: Counter, shown: fn(u64) -> String| match figures {
+            Figures::Totals => shown(counter(&row.process.counts)),
+            Figures::Rates => rate(row.rate(counter), shown),
+        };
+        match self.value {
+            Value::Text(value) | Value::Path(value) => look.text(&value(&row.process)),
+            Value::Number(value) => value(&row.process).to_string(),
+            Value::Size(value) => value(&row.process).map_or_else(unknown, text::bytes),
+            Value::Time(value) => match value(&row.process.counts) {
+                0 => unknown(),
+                time_ns => text::nanoseconds(time_ns),
+            },
+            Value::Count(counter) => figure(counter, text::count),
+            Value::Bytes(counter) => figure(counter, text::bytes),
+        }
+    }
+
+    /// Figures from the largest, and what is not known last; text and names from the smallest.
+    pub(crate) fn compare(&self, a: &Row, b: &Row, figures: Figures) -> Ordering {
+        let figure = |row: &Row| match self.value {
+            Value::Size(value) => value(&row.process).map(|bytes| bytes as f64),
+            Value::Time(value) => Some(value(&row.process.counts) as f64),
+            Value::Count(counter) | Value::Bytes(counter) => match figures {
+                Figures::Totals => Some(counter(&row.process.counts) as f64),
+                Figures::Rates => row.rate(counter),
+            },
+            Value::Text(_) | Value::Path(_) | Value::Number(_) => None,
+        };
+        match self.value {
+            Value::Text(value) | Value::Path(value) => value(&a.process).cmp(&value(&b.process)),
+            Value::Number(value) => value(&a.process).cmp(&value(&b.process)),
+            _ => figure(b).unwrap_or(-1.0).total_cmp(&figure(a).unwrap_or(-1.0)),
+        }
+    }
+}
+
+/// A rate; a dash while it is not known.
+pub(crate) fn rate(per_second: Option<f64>, shown: fn(u64) -> String) -> String {
+    match per_second {
+        None => unknown(),
+        // Whatever is not nothing shows.
+        Some(rate) if rate > 0.0 && rate < 0.5 => "<1".to_owned(),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+        Some(rate) => shown(rate.round() as u64),
+    }
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+/// The columns that a line of `width` characters has room for, with their widths. A space goes before each.
+pub(crate) fn fitting(width: usize) -> Vec<(&'static Column, usize)> {
+    let mut shown: Vec<_> = COLUMNS.iter().map(|column| (column, column.width)).collect();
+    let taken = |shown: &[(&Column, usize)]| shown.iter().map(|(_, width)| width + 1).sum::<usize>();
+    while taken(&shown) > width
+        && let Some(first) = shown.iter().map(|(column, _)| column.leaves).max()
+        && first > 0
+    {
+        shown.retain(|(column, _)| column.leaves != first);
+    }
+    // What is left over goes to the texts that are cut most.
+    for (name, most) in [("process", 16), ("cgroup", usize::MAX), ("user", 16)] {
+        let spare = width.saturating_sub(taken(&shown));
+        for (_, width) in shown.iter_mut().filter(|(column, _)| column.name == name) {
+            *width = (*width + spare).min(most);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(width: usize) -> Vec<&'static str> {
+        fitting(width).iter().map(|(column, _)| column.name).collect()
+    }
+
+    #[test]
+    fn columns_leave_a_narrow_terminal_in_order() {
+        assert_eq!(shown(80), ["pid", "process", "user", "faults", "h2d", "d2h", "evicted", "managed"]);
+        assert_eq!(shown(60), ["pid", "process", "faults", "h2d", "d2h", "evicted"]);
+        assert_eq!(shown(0), ["pid", "process", "faults", "h2d", "d2h"]);
+        assert_eq!(shown(200).len(), COLUMNS.len());
+        let mut turns: Vec<_> = COLUMNS.iter().map(|column| column.leaves).filter(|turn| *turn > 0).collect();
+        turns.sort_unstable();
+        assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "two leave at once: {turns:?}");
+    }
+
+    #[test]
+    fn a_line_is_never_longer_than_the_terminal() {
+        for width in 47..300 {
+            assert!(fitting(width).iter().map(|(_, width)| width + 1).sum::<usize>() <= width, "{width}");
+        }
+    }
+
+    #[test]
+    fn titles_fit_their_columns() {
+        for column in COLUMNS {
+            assert!(column.title(Figures::Rates).len() <= column.width, "{}", column.name);
+        }
+    }
+
+    #[test]
+    fn the_document_has_every_column() {
+        let document = include_str!("../../../docs/top.md");
+        for Column { name, title, meaning, .. } in COLUMNS {
+            let line = format!("| {title} | `{name}` | {meaning} |");
+            assert!(document.contains(&line), "docs/top.md lacks: {line}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_not_nothing_shows() {
+        let shown = |value| rate(value, text::count);
+        assert_eq!([None, Some(0.0), Some(0.2), Some(0.6), Some(1234.0)].map(shown), ["-", "0", "<1", "1", "1.2k"]);
+    }
+}

@@ -1,0 +1,156 @@
+//! Rates: how counts grew from one answer to the next, by the daemon's own clock.
+
+use std::time::SystemTime;
+
+use model::api::Counts;
+
+/// What counts were some time ago; nothing while only one value of them is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before(Option<(Counts, f64)>);
+
+/// Counters that show that counting began anew.
+const ONLY_GROW: [fn(&Counts) -> u64; 5] = [
+    |counts| counts.fault_entries,
+    |counts| counts.cpu_faults,
+    |counts| counts.bytes_htod,
+    |counts| counts.bytes_dtoh,
+    |counts| counts.evicted_bytes,
+];
+
+impl Before {
+    /// Counts that are `now` were so many `seconds` ago. If one went back they began anew: then nothing is known of before.
+    pub(crate) fn new(counts: &Counts, seconds: f64, now: &Counts) -> Self {
+        let went_back = ONLY_GROW.iter().any(|counter| counter(now) < counter(counts));
+        Self((!went_back).then(|| (counts.clone(), seconds)))
+    }
+
+    /// What a counter gained a second.
+    pub(crate) fn rate(&self, now: &Counts, counter: impl Fn(&Counts) -> u64) -> Option<f64> {
+        let (before, seconds) = self.0.as_ref()?;
+        Some(counter(now).checked_sub(counter(before))? as f64 / seconds)
+    }
+}
+
+/// From when to when two answers measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) taken: Option<SystemTime>,
+    pub(crate) counting_since: Option<SystemTime>,
+}
+
+impl Moment {
+    /// Seconds since `earlier`, if rates between the two mean anything: the daemon has not started anew, and its clock went on.
+    pub(crate) fn seconds_since(self, earlier: Self) -> Option<f64> {
+        if self.counting_since != earlier.counting_since {
+            return None;
+        }
+        let seconds = self.taken?.duration_since(earlier.taken?).ok()?.as_secs_f64();
+        (seconds > 0.0).then_some(seconds)
+    }
+}
+
+/// The last minute of a rate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// When each was measured, on the daemon's clock, oldest first.
+    points: Vec<(SystemTime, f64)>,
+}
+
+/// How far back a history goes.
+const HISTORY_S: f64 = 60.0;
+
+impl History {
+    pub(crate) fn record(&mut self, now: SystemTime, value: f64) {
+        // What lies in the future of `now` was measured before the clock was set back.
+        self.points.retain(|(then, _)| now.duration_since(*then).is_ok_and(|age| age.as_secs_f64() < HISTORY_S));
+        self.points.push((now, value));
+    }
+
+    /// The minute in `columns` equal parts, oldest first. A part in which nothing was measured continues the one before it.
+    pub(crate) fn columns(&self, columns: usize) -> Vec<Option<f64>> {
+        let Some((newest, _)) = self.points.last() else { return vec![None; columns] };
+        let part_s = HISTORY_S / columns.max(1) as f64;
+        let age = |then: &SystemTime| newest.duration_since(*then).unwrap_or_default().as_secs_f64();
+        let mut last = None;
+        let part = |at: usize| {
+            let from = (columns - at) as f64 * part_s;
+            let within: Vec<_> = (self.points.iter())
+                .filter(|(then, _)| age(then) < from && age(then) >= from - part_s)
+                .map(|(_, value)| *value)
+                .collect();
+            if !within.is_empty() {
+                last = Some(within.iter().sum::<f64>() / within.len() as f64);
+            }
+            last
+        };
+        (0..columns).map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn counts(fault_entries: u64, bytes_htod: u64) -> Counts {
+        Counts { fault_entries, bytes_htod, ..Counts::default() }
+    }
+
+    fn at(seconds: f64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs_f64(1_000_000.0 + seconds)
+    }
+
+    fn moment(taken: f64, since: f64) -> Moment {
+        Moment { taken: Some(at(taken)), counting_since: Some(at(since)) }
+    }
+
+    #[test]
+    fn a_rate_is_what_was_gained_over_the_time_it_took() {
+        let now = counts(300, 4096);
+        let before = Before::new(&counts(100, 4096), 4.0, &now);
+        assert_eq!(before.rate(&now, |counts| counts.fault_entries), Some(50.0));
+        assert_eq!(before.rate(&now, |counts| counts.bytes_htod), Some(0.0));
+    }
+
+    #[test]
+    fn one_value_has_no_rate() {
+        assert_eq!(Before::default().rate(&counts(300, 0), |counts| counts.fault_entries), None);
+    }
+
+    #[test]
+    fn where_one_counter_went_back_none_has_a_rate() {
+        let now = counts(300, 1);
+        assert_eq!(Before::new(&counts(100, 2), 1.0, &now).rate(&now, |counts| counts.fault_entries), None);
+    }
+
+    #[test]
+    fn a_daemon_that_started_anew_or_a_clock_that_stands_or_goes_back_gives_no_time_to_measure_over() {
+        assert_eq!(moment(10.0, 0.0).seconds_since(moment(8.0, 0.0)), Some(2.0));
+        assert_eq!(moment(10.0, 9.0).seconds_since(moment(8.0, 0.0)), None);
+        assert_eq!(moment(8.0, 0.0).seconds_since(moment(8.0, 0.0)), None);
+        assert_eq!(moment(7.0, 0.0).seconds_since(moment(8.0, 0.0)), None);
+    }
+
+    #[test]
+    fn a_history_is_the_last_minute_newest_at_the_right() {
+        let mut history = History::default();
+        assert_eq!(history.columns(2), [None, None]);
+        history.record(at(0.0), 8.0);
+        assert_eq!(history.columns(3), [None, None, Some(8.0)]);
+        for second in (10..=70).step_by(20) {
+            history.record(at(second.into()), second.into());
+        }
+        // 10, 30, 50, 70: the first point is older than a minute, and so is that of 10 by then.
+        assert_eq!(history.columns(3), [Some(30.0), Some(50.0), Some(70.0)]);
+        assert_eq!(history.columns(6), [None, Some(30.0), Some(30.0), Some(50.0), Some(50.0), Some(70.0)]);
+    }
+
+    #[test]
+    fn a_clock_set_back_starts_a_new_history() {
+        let mut history = History::default();
+        history.record(at(100.0), 1.0);
+        history.record(at(50.0), 2.0);
+        assert_eq!(history.columns(1), [Some(2.0)]);
+    }
+}

@@ -1,0 +1,130 @@
+//! What the daemon said last, beside what it said before.
+
+use std::{collections::HashMap, time::SystemTime};
+
+use model::api::{Counts, Gpu, Process, Status};
+
+use super::{
+    columns::{Counter, Row},
+    fetch::Sample,
+    rates::{Before, History, Moment},
+};
+
+/// Names a process: pids are reused, start times are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProcessKey {
+    pub(crate) pid: u32,
+    pub(crate) start_ticks: u64,
+}
+
+impl ProcessKey {
+    pub(crate) const fn of(process: &Process) -> Self {
+        Self { pid: process.pid, start_ticks: process.start_ticks }
+    }
+}
+
+/// One GPU, and how its counts grew.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuRow {
+    pub(crate) gpu: Gpu,
+    before: Before,
+    /// Bytes a second between host and GPU, both ways together.
+    pub(crate) traffic: History,
+}
+
+impl GpuRow {
+    /// What a counter gains a second.
+    pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
+        self.before.rate(&self.gpu.counts, counter)
+    }
+
+    pub(crate) fn htod_rate(&self) -> Option<f64> {
+        self.rate(|counts| counts.bytes_htod)
+    }
+
+    pub(crate) fn dtoh_rate(&self) -> Option<f64> {
+        self.rate(|counts| counts.bytes_dtoh)
+    }
+}
+
+/// Everything known now.
+#[derive(Clone, Debug)]
+pub(crate) struct Samples {
+    pub(crate) status: Status,
+    /// In the daemon's order.
+    pub(crate) rows: Vec<Row>,
+    pub(crate) gpus: Vec<GpuRow>,
+    /// The highest rate of bytes seen on any GPU in either direction; what bars are measured by.
+    pub(crate) highest_rate: f64,
+    status_moment: Moment,
+    processes_moment: Moment,
+}
+
+impl Samples {
+    /// The first: nothing has a rate yet.
+    pub(crate) fn first(sample: Sample) -> Self {
+        Self::following(sample, None)
+    }
+
+    /// The next.
+    pub(crate) fn follow(&mut self, sample: Sample) {
+        *self = Self::following(sample, Some(self));
+    }
+
+    fn following(sample: Sample, before: Option<&Self>) -> Self {
+        let Sample { status, processes, detail: _ } = sample;
+        let counting_since = status.counting_since.as_deref().and_then(time);
+        let moment = |taken: &str| Moment { taken: time(taken), counting_since };
+        let status_moment = moment(&status.time);
+        let processes_moment = moment(&processes.time);
+        let status_seconds = before.and_then(|before| status_moment.seconds_since(before.status_moment));
+        let seconds = before.and_then(|before| processes_moment.seconds_since(before.processes_moment));
+
+        let known: HashMap<_, _> =
+            before.iter().flat_map(|before| &before.rows).map(|row| (ProcessKey::of(&row.process), row)).collect();
+        let row = |process: Process| {
+            // A process that was not there before counted from nothing.
+            let nothing = Counts::default();
+            let earlier = known.get(&ProcessKey::of(&process)).map_or(&nothing, |row| &row.process.counts);
+            let before = seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default();
+            Row { process, before }
+        };
+        let gpus: Vec<_> = status.gpus.iter().map(|gpu| measured(gpu, before, status_seconds, status_moment)).collect();
+        let highest = gpus.iter().flat_map(|row| [row.htod_rate(), row.dtoh_rate()]).flatten().fold(0.0, f64::max);
+        Self {
+            rows: processes.processes.into_iter().map(row).collect(),
+            highest_rate: before.map_or(0.0, |before| before.highest_rate).max(highest),
+            gpus,
+            status,
+            status_moment,
+            processes_moment,
+        }
+    }
+
+    /// How long it has counted, by its own clock: this one may differ.
+    pub(crate) fn counting_for(&self) -> Option<std::time::Duration> {
+        let Moment { taken, counting_since } = self.status_moment;
+        taken?.duration_since(counting_since?).ok()
+    }
+}
+
+/// A GPU that was not there before has no rate: what was counted on one that was not known moves to it when it is.
+fn measured(gpu: &Gpu, before: Option<&Samples>, seconds: Option<f64>, moment: Moment) -> GpuRow {
+    let same = |row: &&GpuRow| match (&gpu.uuid, &row.gpu.uuid) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => gpu.gpu == row.gpu.gpu,
+        _ => false,
+    };
+    let earlier = before.iter().flat_map(|before| &before.gpus).find(same);
+    let measured = earlier.zip(seconds).map(|(row, seconds)| Before::new(&row.gpu.counts, seconds, &gpu.counts));
+    let traffic = earlier.map(|row| row.traffic.clone()).unwrap_or_default();
+    let mut row = GpuRow { gpu: gpu.clone(), before: measured.unwrap_or_default(), traffic };
+    if let Some((now, (htod, dtoh))) = moment.taken.zip(row.htod_rate().zip(row.dtoh_rate())) {
+        row.traffic.record(now, htod + dtoh);
+    }
+    row
+}
+
+fn time(text: &str) -> Option<SystemTime> {
+    humantime::parse_rfc3339(text).ok()
+}

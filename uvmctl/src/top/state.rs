@@ -1,0 +1,336 @@
+//! What is shown and how: pure, changed by answers and by actions, read by the view.
+
+use std::time::{Duration, Instant};
+
+use model::api::{Process, ProcessDetail};
+
+use super::{
+    columns::{self, Column, Figures, Row},
+    fetch::{Answer, Ask, Detail, Sample},
+    keys::{Action, Focus, Purpose},
+    samples::{ProcessKey, Samples},
+};
+use crate::client::Error;
+
+/// What somebody chose.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) interval: Duration,
+    pub(crate) figures: Figures,
+    pub(crate) sort: &'static Column,
+    pub(crate) inverted: bool,
+    /// Only processes with this in their name, user, pid or cgroup.
+    pub(crate) filter: String,
+    /// Ended processes, too.
+    pub(crate) ended: bool,
+}
+
+/// What is left to do after an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Draw,
+    Ask(Ask),
+    /// Draw everything anew.
+    Redraw,
+    Suspend,
+    Quit,
+}
+
+/// The steps of the interval.
+const INTERVALS_MS: [u64; 9] = [250, 500, 1000, 2000, 3000, 5000, 10_000, 30_000, 60_000];
+/// An answer that takes longer is worth a word.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) struct State {
+    pub(crate) settings: Settings,
+    pub(crate) samples: Samples,
+    pub(crate) focus: Focus,
+    /// What was typed to search for.
+    pub(crate) search: String,
+    pub(crate) paused: bool,
+    pub(crate) selected: Option<ProcessKey>,
+    pub(crate) detail_open: bool,
+    detail: Option<Detail>,
+    trouble: Option<String>,
+    answered: Instant,
+    asked: Option<Instant>,
+    /// Where the selection is, should its process go.
+    cursor: usize,
+    /// The first line of the help shown.
+    pub(crate) help_top: usize,
+    /// The first row shown.
+    top: usize,
+    /// Characters in a row, and rows that there is room for.
+    width: usize,
+    room: usize,
+}
+
+impl State {
+    pub(crate) fn new(settings: Settings, sample: Sample, now: Instant) -> Self {
+        Self {
+            settings,
+            samples: Samples::first(sample),
+            focus: Focus::Table,
+            search: String::new(),
+            paused: false,
+            selected: None,
+            detail_open: false,
+            detail: None,
+            trouble: None,
+            answered: now,
+            asked: None,
+            cursor: 0,
+            help_top: 0,
+            top: 0,
+            width: 80,
+            room: 1,
+        }
+    }
+
+    // === what is shown ===
+
+    /// The processes shown, in order. Those that ended come last however they are sorted.
+    pub(crate) fn rows(&self) -> Vec<&Row> {
+        let Settings { figures, sort, inverted, .. } = self.settings;
+        let mut rows: Vec<_> = self.samples.rows.iter().filter(|row| self.is_shown(&row.process)).collect();
+        rows.sort_by(|a, b| {
+            let order = sort.compare(a, b, figures);
+            has_ended(a).cmp(&has_ended(b)).then(if inverted { order.reverse() } else { order })
+        });
+        rows
+    }
+
+    /// The part of them that there is room for.
+    pub(crate) fn page(&self) -> Vec<&Row> {
+        self.rows().into_iter().skip(self.top).take(self.room).collect()
+    }
+
+    fn is_shown(&self, process: &Process) -> bool {
+        (self.settings.ended || process.state != "ended") && matches(process, &self.settings.filter)
+    }
+
+    pub(crate) fn is_selected(&self, row: &Row) -> bool {
+        self.selected == Some(ProcessKey::of(&row.process))
+    }
+
+    /// The process of the detail pane, if that is open.
+    pub(crate) fn detailed(&self) -> Option<&Row> {
+        let selected = self.selected.filter(|_| self.detail_open)?;
+        self.samples.rows.iter().find(|row| ProcessKey::of(&row.process) == selected)
+    }
+
+    /// What the daemon said of it, if that is there yet.
+    pub(crate) fn detail(&self) -> Option<Result<&ProcessDetail, &Error>> {
+        let Detail { of, answer } = self.detail.as_ref()?;
+        (Some(*of) == self.selected).then_some(answer.as_deref())
+    }
+
+    /// For how long there has been no answer, and why, if that is not as it should be.
+    pub(crate) fn silence(&self, now: Instant) -> Option<(Duration, &str)> {
+        let overdue = self.asked.is_some_and(|asked| now.duration_since(asked) > PATIENCE);
+        let reason = self.trouble.as_deref().or_else(|| overdue.then_some("it takes its time"))?;
+        Some((now.duration_since(self.answered), reason))
+    }
+
+    // === what changes it ===
+
+    /// Tells how much of the table there is room for.
+    pub(crate) fn fit(&mut self, width: usize, room: usize) {
+        (self.width, self.room) = (width, room);
+        self.follow_selection();
+    }
+
+    /// Tells how long the help is, and how much of it there is room for.
+    pub(crate) fn fit_help(&mut self, lines: usize, room: usize) {
+        self.room = room;
+        self.help_top = self.help_top.min(lines.saturating_sub(room));
+    }
+
+    pub(crate) fn asked(&mut self, now: Instant) {
+        self.asked = Some(now);
+    }
+
+    /// What to ask for next.
+    pub(crate) fn next_ask(&self) -> Ask {
+        Ask::Sample(self.selected.filter(|_| self.detail_open))
+    }
+
+    pub(crate) fn take(&mut self, answer: Answer, now: Instant) {
+        match answer {
+            Answer::Detail(detail) => self.detail = Some(detail),
+            Answer::Sample(result) => {
+                self.asked = None;
+                match result {
+                    Err(error) => self.trouble = Some(error.to_string()),
+                    Ok(mut sample) => {
+                        self.trouble = None;
+                        self.answered = now;
+                        if let Some(detail) = sample.detail.take() {
+                            self.detail = Some(detail);
+                        }
+                        self.samples.follow(*sample);
+                    }
+                }
+            }
+        }
+        self.follow_selection();
+    }
+
+    pub(crate) fn apply(&mut self, action: Action) -> Effect {
+        let was_selected = self.selected;
+        match action {
+            Action::Quit => return Effect::Quit,
+            Action::Suspend => return Effect::Suspend,
+            Action::Redraw => return Effect::Redraw,
+            Action::Move(by) => self.move_by(by),
+            Action::Page(by) => self.move_by(by.saturating_mul(self.room.max(1).cast_signed())),
+            Action::First => self.select_at(0),
+            Action::Last => self.select_at(usize::MAX),
+            Action::Leave => self.leave(),
+            Action::Detail => {
+                self.detail_open = !self.detail_open;
+                if self.selected.is_none() {
+                    self.select_at(0);
+                }
+                // Nothing to show the details of.
+                self.detail_open &= self.selected.is_some();
+            }
+            Action::Sort(by) => self.sort_by(by),
+            Action::Invert => self.settings.inverted ^= true,
+            Action::Prompt(purpose) => {
+                self.focus = Focus::Prompt(purpose);
+                self.search.clear();
+            }
+            Action::NextMatch => self.select_match(1),
+            Action::Type(character) => self.edit(|text| text.push(character)),
+            Action::Erase => self.edit(|text| {
+                text.pop();
+            }),
+            Action::EraseAll => self.edit(String::clear),
+            Action::Accept => self.focus = Focus::Table,
+            Action::Totals => {
+                self.settings.figures = match self.settings.figures {
+                    Figures::Rates => Figures::Totals,
+                    Figures::Totals => Figures::Rates,
+                };
+            }
+            Action::Ended => self.settings.ended ^= true,
+            Action::Pause => self.paused ^= true,
+            Action::Slower => self.change_interval(|step, now| step > now),
+            Action::Faster => self.change_interval(|step, now| step < now),
+            Action::Help => (self.focus, self.help_top) = (Focus::Help, 0),
+        }
+        self.follow_selection();
+        match self.selected.filter(|_| self.detail_open) {
+            Some(selected)
+                if self.detail().is_none() && (action == Action::Detail || was_selected != self.selected) =>
+            {
+                Effect::Ask(Ask::Detail(selected))
+            }
+            _ => Effect::Draw,
+        }
+    }
+
+    fn leave(&mut self) {
+        match self.focus {
+            Focus::Prompt(Purpose::Filter) => self.settings.filter.clear(),
+            Focus::Table if self.detail_open => self.detail_open = false,
+            Focus::Table => self.selected = None,
+            Focus::Prompt(Purpose::Search) | Focus::Help => {}
+        }
+        self.focus = Focus::Table;
+    }
+
+    fn edit(&mut self, edit: impl FnOnce(&mut String)) {
+        match self.focus {
+            Focus::Prompt(Purpose::Filter) => edit(&mut self.settings.filter),
+            Focus::Prompt(Purpose::Search) => {
+                edit(&mut self.search);
+                self.select_match(0);
+            }
+            Focus::Table | Focus::Help => {}
+        }
+    }
+
+    /// Sorts by a column that can be seen.
+    fn sort_by(&mut self, by: isize) {
+        let shown = columns::fitting(self.width);
+        let at = shown.iter().position(|(column, _)| *column == self.settings.sort);
+        let next = at.map_or(0, |at| at.cast_signed().saturating_add(by).rem_euclid(shown.len().cast_signed()));
+        if let Some((column, _)) = shown.get(next.unsigned_abs()) {
+            self.settings.sort = column;
+            self.settings.inverted = false;
+        }
+    }
+
+    fn change_interval(&mut self, further: impl Fn(Duration, Duration) -> bool) {
+        let now = self.settings.interval;
+        let steps = INTERVALS_MS.map(Duration::from_millis);
+        let nearest = steps.into_iter().filter(|step| further(*step, now)).min_by_key(|step| step.abs_diff(now));
+        self.settings.interval = nearest.unwrap_or(now);
+    }
+
+    // === the selection ===
+
+    fn move_by(&mut self, by: isize) {
+        if self.focus == Focus::Help {
+            self.help_top = self.help_top.saturating_add_signed(by);
+            return;
+        }
+        let at = match self.selected {
+            Some(_) => self.cursor.saturating_add_signed(by),
+            None if by < 0 => usize::MAX,
+            None => 0,
+        };
+        self.select_at(at);
+    }
+
+    fn select_at(&mut self, at: usize) {
+        let rows = self.rows();
+        self.selected = rows.get(at.min(rows.len().saturating_sub(1))).map(|row| ProcessKey::of(&row.process));
+    }
+
+    /// Selects the first row from `skip` rows after the selection on that matches what is searched for; goes round at the end.
+    fn select_match(&mut self, skip: usize) {
+        let rows = self.rows();
+        let from = if self.selected.is_some() { self.cursor + skip } else { 0 };
+        let found = (0..rows.len())
+            .filter_map(|step| rows.get((from + step) % rows.len()))
+            .find(|row| !self.search.is_empty() && matches(&row.process, &self.search));
+        if let Some(row) = found {
+            self.selected = Some(ProcessKey::of(&row.process));
+        }
+    }
+
+    /// Finds the selected process wherever it is now; if it is gone, the selection goes to what is in its place.
+    fn follow_selection(&mut self) {
+        let keys: Vec<_> = self.rows().iter().map(|row| ProcessKey::of(&row.process)).collect();
+        let last = keys.len().saturating_sub(1);
+        if let Some(selected) = self.selected {
+            self.cursor = keys.iter().position(|key| *key == selected).unwrap_or(self.cursor.min(last));
+            self.selected = keys.get(self.cursor).copied();
+            self.top = self.top.clamp((self.cursor + 1).saturating_sub(self.room.max(1)), self.cursor);
+        } else {
+            (self.cursor, self.top) = (0, 0);
+        }
+        self.detail_open &= self.selected.is_some();
+        self.top = self.top.min(keys.len().saturating_sub(self.room));
+    }
+}
+
+fn has_ended(row: &Row) -> bool {
+    row.process.state == "ended"
+}
+
+/// Whether `text` is somewhere in what names a process, in whatever case.
+fn matches(process: &Process, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let contains = |name: &str| name.to_lowercase().contains(&text);
+    contains(&process.name)
+        || contains(&process.pid.to_string())
+        || process.user.as_deref().map_or_else(|| contains(&process.uid.to_string()), contains)
+        || process.cgroup.as_deref().is_some_and(contains)
+}
+
+#[cfg(test)]
+mod tests;

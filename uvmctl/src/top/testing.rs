@@ -1,0 +1,143 @@
+//! What a daemon might say, for tests.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use model::api::{Block, Counts, Distribution, Gpu, Process, ProcessDetail, ProcessGpu, Processes, Status};
+
+use super::{
+    columns::{self, Figures},
+    fetch::{Answer, Detail, Sample},
+    samples::ProcessKey,
+    state::{Settings, State},
+};
+
+const GPU_UUID: &str = "GPU-abababab-abab-abab-abab-abababababab";
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        interval: std::time::Duration::from_secs(2),
+        figures: Figures::Rates,
+        sort: columns::named("faults").unwrap(),
+        inverted: false,
+        filter: String::new(),
+        ended: false,
+    }
+}
+
+pub(super) fn time(second: u64) -> String {
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000 + second);
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// So many faults, each of which moved 64 KiB to the GPU, and as much out of it.
+pub(super) fn counts(faults: u64) -> Counts {
+    let bytes = faults << 16;
+    let distribution = |typical: u64| Distribution {
+        count: faults / 64,
+        sum: faults / 64 * typical,
+        p50: typical,
+        p90: typical * 2,
+        p99: typical * 3,
+        max: typical * 4,
+    };
+    let causes = |cause: &str| BTreeMap::from([(cause.to_owned(), bytes)]);
+    Counts {
+        fault_entries: faults,
+        fault_instances: faults * 2,
+        bytes_htod: bytes,
+        bytes_dtoh: bytes,
+        evicted_bytes: bytes,
+        evictions: faults / 32,
+        batches: faults / 64,
+        batch_entries: distribution(60),
+        batch_service_ns: distribution(400_000),
+        bytes_by_cause: BTreeMap::from([
+            ("htod".to_owned(), causes("tree_prefetch")),
+            ("dtoh".to_owned(), causes("eviction")),
+        ]),
+        ..Counts::default()
+    }
+}
+
+pub(super) fn process(pid: u32, name: &str, faults: u64) -> Process {
+    Process {
+        pid,
+        start_ticks: 1,
+        started: Some(time(0)),
+        name: name.to_owned(),
+        uid: 1000,
+        user: Some("alice".to_owned()),
+        cgroup: Some(format!("/kubepods.slice/pod-{pid}")),
+        state: "running".to_owned(),
+        managed_bytes: Some(64 << 30),
+        counts: counts(faults),
+        gpus: vec![ProcessGpu { gpu: Some(1), uuid: Some(GPU_UUID.to_owned()), counts: counts(faults) }],
+        ..Process::default()
+    }
+}
+
+pub(super) fn ended(process: Process) -> Process {
+    Process { state: "ended".to_owned(), ended: Some(time(1)), ..process }
+}
+
+/// All on one GPU.
+pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
+    let faults = processes.iter().map(|process| process.counts.fault_entries).sum();
+    let gpu = Gpu {
+        gpu: Some(1),
+        uuid: Some(GPU_UUID.to_owned()),
+        name: Some("NVIDIA H200".to_owned()),
+        counts: counts(faults),
+    };
+    let status = Status {
+        version: "1.2.3".to_owned(),
+        hostname: "gpu-17".to_owned(),
+        time: time(second),
+        backend: "ebpf".to_owned(),
+        state: "counting".to_owned(),
+        counting_since: Some(time(0)),
+        driver: Some("580.159.04".to_owned()),
+        layout: Some("580-595".to_owned()),
+        gpus: vec![gpu],
+        total: counts(faults),
+        ..Status::default()
+    };
+    Sample { status, processes: Processes { time: time(second), processes }, detail: None }
+}
+
+pub(super) fn state(sample: Sample) -> State {
+    State::new(settings(), sample, Instant::now())
+}
+
+impl State {
+    pub(super) fn take_sample(&mut self, sample: Sample) {
+        self.take(Answer::Sample(Ok(Box::new(sample))), Instant::now());
+    }
+
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.rows().iter().map(|row| row.process.pid).collect()
+    }
+}
+
+/// Each block half as busy as the one before it.
+pub(super) fn detail(process: Process, blocks: u64) -> Detail {
+    let block = |at: u64| Block {
+        address: format!("{:#x}", 0x7f2a_4000_0000 + (at << 21)),
+        gpu_uuid: Some(GPU_UUID.to_owned()),
+        fault_entries: 4096 >> at,
+        cpu_faults: 12,
+        bytes_htod: (1 << 30) >> at,
+        bytes_dtoh: (1 << 30) >> at,
+        evicted_bytes: (1 << 30) >> at,
+        evictions: 512 >> at,
+        ..Block::default()
+    };
+    let detail = ProcessDetail {
+        blocks: (0..blocks).map(block).collect(),
+        blocks_known: 340,
+        block_records_sampled_out: 120,
+        process,
+        ..ProcessDetail::default()
+    };
+    Detail { of: ProcessKey::of(&detail.process), answer: Ok(Box::new(detail)) }
+}

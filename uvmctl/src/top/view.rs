@@ -1,0 +1,125 @@
+//! Draws the state: the header, the table, the details of one process, and a line of keys.
+
+use std::time::Instant;
+
+use ratatui_core::{
+    layout::Rect,
+    terminal::Frame,
+    text::{Line, Span},
+};
+use unicode_width::UnicodeWidthStr;
+
+use super::{
+    keys::{Focus, Purpose},
+    look::Look,
+    state::State,
+};
+
+mod detail;
+mod header;
+mod help;
+mod table;
+
+pub(crate) use header::header;
+pub(crate) use table::{heading, row, summary};
+
+/// Lines around the rows of the table: what it shows, its heading, and the keys.
+const FRAME_LINES: usize = 3;
+/// Rows that the table keeps, whatever else there is to show.
+const ROWS_LEAST: usize = 3;
+
+/// Draws everything, and tells the state how many rows there was room for.
+pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State, look: Look, now: Instant) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let mut lines: Vec<_> = if state.focus == Focus::Help {
+        let lines = help::lines(look);
+        state.fit_help(lines.len(), height.saturating_sub(1));
+        lines.into_iter().skip(state.help_top).collect()
+    } else {
+        let mut lines = header(state, look, width, height / 2, now);
+        let left = height.saturating_sub(lines.len() + FRAME_LINES);
+        // Where there are details, the table has a third of what is left, or less if it is short, and what they cannot use.
+        let rows = state.rows().len().min(left / 3).max(ROWS_LEAST.min(left));
+        let details =
+            state.detailed().map(|row| detail::lines(state, row, look, width, left - rows)).unwrap_or_default();
+        let room = left - details.len();
+        state.fit(width, room);
+        lines.push(summary(state, look));
+        lines.push(heading(state, look, width));
+        let page = state.page();
+        let blank = room - page.len().min(room);
+        lines.extend(page.into_iter().map(|of| row(state, of, look, width)));
+        lines.extend(std::iter::repeat_n(Line::default(), blank));
+        lines.extend(details);
+        lines
+    };
+    lines.truncate(height.saturating_sub(1));
+    for (line, y) in lines.iter().zip(area.y..) {
+        frame.render_widget(line, Rect { y, height: 1, ..area });
+    }
+    let last = area.bottom().saturating_sub(1);
+    frame.render_widget(keys(state, look), Rect { y: last, height: area.height.min(1), ..area });
+}
+
+/// What can be pressed, or what is being typed.
+fn keys(state: &State, look: Look) -> Line<'static> {
+    let prompt = |what: &str, text: &str, then: &str| {
+        let typed = Span::styled(format!("{what}: {}_", look.text(text)), look.strong());
+        Line::from(vec![typed, Span::raw(format!("   {then}"))])
+    };
+    match state.focus {
+        Focus::Prompt(Purpose::Search) => prompt("Search", &state.search, "Enter done  F3 next"),
+        Focus::Prompt(Purpose::Filter) => prompt("Filter", &state.settings.filter, "Enter keep  Esc drop"),
+        Focus::Help => Line::styled("Up Down PgUp PgDn scroll, any other key goes back", look.strong()),
+        Focus::Table => {
+            const KEYS: [(&str, &str); 8] = [
+                ("F1", "help"),
+                ("F3", "search"),
+                ("F4", "filter"),
+                ("F5", "detail"),
+                ("F6", "sort"),
+                ("t", "sums"),
+                ("p", "pause"),
+                ("q", "quit"),
+            ];
+            let keys = KEYS
+                .iter()
+                .flat_map(|(key, what)| [Span::styled(*key, look.strong()), Span::raw(format!(" {what}  "))]);
+            Line::from(keys.collect::<Vec<_>>())
+        }
+    }
+}
+
+/// `text` in lines of at most `width` characters, broken between words; those after the first are indented.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The parts that fit into `width`, two spaces between them, and no part after one that does not.
+fn parts_that_fit(parts: impl IntoIterator<Item = String>, width: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let gap = if line.is_empty() { "" } else { "  " };
+        if line.width() + gap.len() + part.width() > width {
+            break;
+        }
+        line.push_str(gap);
+        line.push_str(&part);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests;

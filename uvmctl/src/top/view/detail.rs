@@ -1,0 +1,211 @@
+//! Everything about one process, down to the blocks of its memory.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use model::api::{Block, Counts, Distribution, Process, ProcessDetail};
+use ratatui_core::text::{Line, Span};
+
+use super::wrapped;
+use crate::{
+    text,
+    top::{columns::Row, look::Look, state::State},
+};
+
+/// At most `most` lines: half of them for what was counted, the others for the blocks.
+pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: usize) -> Vec<Line<'static>> {
+    let process = &row.process;
+    let mut lines = vec![title(process, look, width)];
+    let about: Vec<_> = about(process, state, look).into_iter().flat_map(|text| wrapped(&text, width)).collect();
+    let blocks = blocks(state, process, look, width);
+    let for_blocks = blocks.len().min(most / 2);
+    lines.extend(about.into_iter().map(Line::raw));
+    lines.truncate(most.saturating_sub(for_blocks));
+    lines.extend(blocks);
+    lines.truncate(most);
+    lines
+}
+
+fn title(process: &Process, look: Look, width: usize) -> Line<'static> {
+    let title = format!("-- {} {} ", process.pid, look.text(&process.name));
+    Line::styled(format!("{title:-<width$}"), look.strong())
+}
+
+/// What was counted, what tells most first, without what there was nothing of.
+fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
+    let Counts {
+        fault_entries,
+        fault_instances,
+        cpu_faults,
+        populated_bytes,
+        evictions,
+        evicted_bytes,
+        evictions_caused,
+        evicted_bytes_caused,
+        batches,
+        batch_entries,
+        batch_service_ns,
+        replays,
+        thrashing_pages,
+        throttles,
+        throttled_ns,
+        remote_mappings,
+        remote_mapped_bytes,
+        dropped_events,
+        ..
+    } = &process.counts;
+    let count = |value: &u64| text::count(*value);
+    let bytes = |value: &u64| text::bytes(*value);
+    let directions = [("htod", "H2D"), ("dtoh", "D2H"), ("dtod", "D2D")];
+    let copied = directions.iter().filter_map(|(direction, what)| {
+        let by_cause = process.counts.bytes_by_cause.get(*direction)?;
+        let total: u64 = by_cause.values().sum();
+        (total > 0).then(|| format!("{what} {}: {}", text::bytes(total), by_kind(by_cause, text::bytes, look)))
+    });
+    let mut lines = vec![
+        format!(
+            "GPU faults {} ({} before merging), CPU faults {}; replays {}",
+            count(fault_entries),
+            count(fault_instances),
+            count(cpu_faults),
+            count(replays)
+        ),
+        format!(
+            "Batches {}: entries {}; service {} max {}",
+            count(batches),
+            quantiles(batch_entries, text::count),
+            quantiles(batch_service_ns, text::nanoseconds),
+            text::nanoseconds(batch_service_ns.max)
+        ),
+    ];
+    lines.extend(copied);
+    let mut if_any = |any: bool, line: String| lines.extend(any.then_some(line));
+    if_any(
+        *evictions + *evictions_caused > 0,
+        format!(
+            "Evicted of it {} in {}, for it {} in {}; first touched {}",
+            bytes(evicted_bytes),
+            count(evictions),
+            bytes(evicted_bytes_caused),
+            count(evictions_caused),
+            bytes(populated_bytes)
+        ),
+    );
+    if_any(
+        *thrashing_pages + *throttles > 0,
+        format!(
+            "Thrashing pages {}, held back {} times, {} together",
+            count(thrashing_pages),
+            count(throttles),
+            text::nanoseconds(*throttled_ns)
+        ),
+    );
+    if_any(
+        *remote_mappings > 0,
+        format!(
+            "Remote mappings {} of {}: {}",
+            count(remote_mappings),
+            bytes(remote_mapped_bytes),
+            by_kind(&process.counts.remote_mapped_bytes_by_cause, text::bytes, look)
+        ),
+    );
+    for (who, calls) in
+        [("It asked for", &process.counts.api_calls_by_kind), ("Tools asked for", &process.counts.tool_calls_by_kind)]
+    {
+        if_any(calls.values().any(|calls| *calls > 0), format!("{who} {}", by_kind(calls, text::count, look)));
+    }
+    if_any(*dropped_events > 0, format!("{} events dropped: figures are lower bounds", count(dropped_events)));
+    lines.push(identity(process, state, look));
+    lines
+}
+
+fn identity(process: &Process, state: &State, look: Look) -> String {
+    let time = |text: &str| humantime::parse_rfc3339(text).ok();
+    let age = |since: SystemTime| time(&state.samples.status.time)?.duration_since(since).ok().map(text::duration);
+    let since = |what: &str, at: &Option<String>| Some(format!("{what} {} ago", age(time(at.as_deref()?)?)?));
+    let user = match &process.user {
+        Some(user) => format!("user {} ({})", look.text(user), process.uid),
+        None => format!("uid {}", process.uid),
+    };
+    let managed = process.managed_bytes.map(|bytes| format!("{} of managed memory", text::bytes(bytes)));
+    let parts = [
+        managed,
+        Some(user),
+        since("started", &process.started),
+        since("ended", &process.ended),
+        process.cgroup.as_deref().map(|cgroup| format!("cgroup {}", look.text(cgroup))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Largest first, without what there was nothing of.
+fn by_kind(kinds: &BTreeMap<String, u64>, shown: fn(u64) -> String, look: Look) -> String {
+    let mut kinds: Vec<_> = kinds.iter().filter(|(_, value)| **value > 0).collect();
+    kinds.sort_by_key(|(_, value)| std::cmp::Reverse(**value));
+    let kinds: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, value)| format!("{} {}", look.text(&kind.replace('_', " ")), shown(*value)))
+        .collect();
+    kinds.join(", ")
+}
+
+fn quantiles(of: &Distribution, shown: fn(u64) -> String) -> String {
+    format!("p50 {} p99 {}", shown(of.p50), shown(of.p99))
+}
+
+// === blocks ===
+
+fn blocks(state: &State, process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
+    let detail = match state.detail() {
+        None => return vec![Line::raw("Asking for its blocks")],
+        Some(Err(error)) => return vec![Line::raw(format!("Its blocks are not known: {error}"))],
+        Some(Ok(detail)) => detail,
+    };
+    let busiest = detail.blocks.iter().map(busyness).max().unwrap_or(0);
+    let mut lines = vec![blocks_title(detail, look)];
+    if !detail.blocks.is_empty() {
+        let heading = format!(
+            " {:<14} {:>3} {:>6} {:>6} {:>8} {:>8} {:>8} {:>6} ",
+            "ADDRESS", "GPU", "FAULTS", "CPUFLT", "H2D", "D2H", "EVICTED", "TIMES"
+        );
+        lines.push(Line::styled(format!("{heading:<width$}"), Look::HEADING));
+    }
+    lines.extend(detail.blocks.iter().map(|block| {
+        let gpu = process.gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid == block.gpu_uuid);
+        let figures = format!(
+            " {:<14} {:>3} {:>6} {:>6} {:>8} {:>8} {:>8} {:>6} ",
+            look.text(&block.address),
+            text::gpu(gpu.and_then(|gpu| gpu.gpu)),
+            text::count(block.fault_entries),
+            text::count(block.cpu_faults),
+            text::bytes(block.bytes_htod),
+            text::bytes(block.bytes_dtoh),
+            text::bytes(block.evicted_bytes),
+            text::count(block.evictions),
+        );
+        let bar =
+            Look::bar(busyness(block) as f64 / busiest.max(1) as f64, width.saturating_sub(figures.len()).min(40));
+        Line::raw(figures + bar.trim_end())
+    }));
+    lines
+}
+
+fn blocks_title(detail: &ProcessDetail, look: Look) -> Line<'static> {
+    let ProcessDetail { blocks_known, blocks_forgotten, block_records_sampled_out, block_records_dropped, .. } = detail;
+    let lost = block_records_sampled_out + block_records_dropped;
+    let mut spans = vec![Span::raw(format!("Busiest of {} blocks of 2 MiB", text::count(*blocks_known)))];
+    if *blocks_forgotten > 0 {
+        spans.push(Span::raw(format!(" ({} forgotten)", text::count(*blocks_forgotten))));
+    }
+    if lost > 0 {
+        let bound = format!("; LOWER BOUNDS: {} records left out", text::count(lost));
+        spans.push(Span::styled(bound, look.strong()));
+    }
+    Line::from(spans)
+}
+
+/// Pages faulted on or copied, as the daemon ranks them.
+fn busyness(block: &Block) -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let bytes = block.bytes_htod.saturating_add(block.bytes_dtoh).saturating_add(block.bytes_dtod);
+    block.fault_entries.saturating_add(block.cpu_faults).saturating_add(bytes / PAGE_BYTES)
+}

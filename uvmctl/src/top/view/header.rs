@@ -1,0 +1,200 @@
+//! The node, what is wrong, and its GPUs.
+
+use std::time::Instant;
+
+use ratatui_core::{
+    style::Style,
+    text::{Line, Span},
+};
+use unicode_width::UnicodeWidthStr;
+
+use super::{parts_that_fit, wrapped};
+use crate::{
+    text,
+    top::{
+        columns::{self, Counter, Figures},
+        look::Look,
+        samples::GpuRow,
+        state::State,
+    },
+};
+
+/// Lines that one remark may take.
+const REMARK_LINES: usize = 3;
+/// One character a second of the history.
+const SPARKLINE_MOST: usize = 60;
+
+/// No more than `most` lines, if `most` is more than a few.
+pub(crate) fn header(state: &State, look: Look, width: usize, most: usize, now: Instant) -> Vec<Line<'static>> {
+    let mut lines = vec![title(state, look, width)];
+    for (text, style) in remarks(state, look, now) {
+        lines.extend(wrapped(&text, width).into_iter().take(REMARK_LINES).map(|line| Line::styled(line, style)));
+    }
+    let room = most.saturating_sub(lines.len());
+    lines.extend(gpus(state, look, width, room));
+    lines
+}
+
+fn title(state: &State, look: Look, width: usize) -> Line<'static> {
+    let status = &state.samples.status;
+    let driver = status.driver.as_ref().map_or_else(
+        || "no driver".to_owned(),
+        |driver| match &status.layout {
+            Some(layout) => format!("driver {} ({})", look.text(driver), look.text(layout)),
+            None => format!("driver {}", look.text(driver)),
+        },
+    );
+    let counting = match state.samples.counting_for() {
+        Some(age) => format!("counts for {}", text::duration(age)),
+        None => look.text(&status.state),
+    };
+    let drops = format!("drops {}", text::count(status.dropped_events));
+    // The node, what is most wanted of the rest, and what is left out first.
+    let parts = [driver, counting, look.text(&status.backend), format!("uvmd {}", look.text(&status.version))];
+    let hostname = look.text(&status.hostname);
+    let rest = width.saturating_sub(hostname.width() + drops.width() + 4);
+    let drops_style = if status.dropped_events > 0 { look.alarm() } else { Style::new() };
+    Line::from(vec![
+        Span::styled(hostname, look.strong()),
+        Span::raw("  "),
+        Span::styled(drops, drops_style),
+        Span::raw(format!("  {}", parts_that_fit(parts, rest))),
+    ])
+}
+
+/// What somebody who reads the figures must know first.
+fn remarks(state: &State, look: Look, now: Instant) -> Vec<(String, Style)> {
+    let status = &state.samples.status;
+    let mut remarks = Vec::new();
+    if let Some((age, reason)) = state.silence(now) {
+        let since = text::duration(age);
+        remarks.push((
+            format!("NO ANSWER for {since}, and what is below is that old: {}", look.text(reason)),
+            look.alarm(),
+        ));
+    }
+    let reasons = status.reasons.iter().map(|reason| look.text(reason));
+    match status.state.as_str() {
+        "counting" => remarks.extend(reasons.map(|reason| (format!("Note: {reason}"), Style::new()))),
+        "waiting" => {
+            remarks.push((
+                "WAITING: uvmd does not count yet, and looks again by itself. Missing:".to_owned(),
+                look.alarm(),
+            ));
+            remarks.extend(reasons.map(|reason| (format!("- {reason}"), Style::new())));
+        }
+        other => {
+            remarks
+                .push((format!("{}: this driver is not counted on.", look.text(other).to_uppercase()), look.alarm()));
+            remarks.extend(reasons.map(|reason| (format!("- {reason}"), Style::new())));
+        }
+    }
+    if status.dropped_events > 0 {
+        let by_reason: Vec<_> = (status.dropped_events_by_reason.iter())
+            .filter(|(_, events)| **events > 0)
+            .map(|(reason, events)| format!("{} {}", look.text(reason), text::count(*events)))
+            .collect();
+        remarks.push((
+            format!(
+                "{} events dropped ({}): figures are lower bounds",
+                text::count(status.dropped_events),
+                by_reason.join(", ")
+            ),
+            look.alarm(),
+        ));
+    }
+    remarks
+}
+
+// === GPUs ===
+
+fn gpus(state: &State, look: Look, width: usize, room: usize) -> Vec<Line<'static>> {
+    let gpus = &state.samples.gpus;
+    if gpus.len() * 2 <= room {
+        return gpus.iter().flat_map(|gpu| [figures(state, gpu, look, width), bars(state, gpu, look, width)]).collect();
+    }
+    let shown = if gpus.len() <= room { gpus.len() } else { room.saturating_sub(1) };
+    let more =
+        (shown < gpus.len()).then(|| Line::raw(format!("and {} more GPUs: there is no room here", gpus.len() - shown)));
+    gpus.iter().take(shown).map(|gpu| short(state, gpu, look, width)).chain(more).collect()
+}
+
+fn per_second(rate: Option<f64>, shown: fn(u64) -> String) -> String {
+    let per_second = if rate.is_some() { "/s" } else { "" };
+    columns::rate(rate, shown) + per_second
+}
+
+fn label(gpu: &GpuRow) -> String {
+    format!("GPU{}", text::gpu(gpu.gpu.gpu))
+}
+
+/// `GPU1 H200  faults 20.5k/s  ...`
+fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
+    let counted = |what: &str, counter: Counter, shown: fn(u64) -> String, width: usize| match state.settings.figures {
+        Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),
+        Figures::Totals => format!("{what} {:>width$}", shown(counter(&gpu.gpu.counts))),
+    };
+    let p99 = match gpu.gpu.counts.batch_service_ns.p99 {
+        0 => "-".to_owned(),
+        time_ns => text::nanoseconds(time_ns),
+    };
+    let name = gpu.gpu.name.as_deref().map(|name| look.text(name.trim_start_matches("NVIDIA "))).unwrap_or_default();
+    let label = format!("{} {name}", label(gpu));
+    let parts = [
+        counted("faults", |counts| counts.fault_entries, text::count, 5),
+        counted("batches", |counts| counts.batches, text::count, 5),
+        format!("p99 {p99:>6}"),
+        counted("evicted", |counts| counts.evicted_bytes, text::bytes, 8),
+        counted("replays", |counts| counts.replays, text::count, 5),
+        counted("thrashing", |counts| counts.thrashing_pages, text::count, 5),
+        counted("remote", |counts| counts.remote_mapped_bytes, text::bytes, 8),
+        counted("d2d", |counts| counts.bytes_dtod, text::bytes, 8),
+    ];
+    let rest = width.saturating_sub(label.width() + 2);
+    Line::from(vec![Span::styled(label, look.strong()), Span::raw(format!("  {}", parts_that_fit(parts, rest)))])
+}
+
+/// A bar and its value for each direction, and the last minute of both together.
+fn bars(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
+    // "  h2d [", "] 1023 KiB/s" twice, and a gap.
+    const BESIDE_BARS: usize = 2 * (7 + 12) + 2;
+    let spare = width.saturating_sub(BESIDE_BARS);
+    let spark_width = (spare / 2).min(SPARKLINE_MOST);
+    let bar_width = (spare - spark_width) / 2;
+    let mut spans = both_bars(state, gpu, look, bar_width, "  ");
+    spans.push(Span::raw(format!("  {}", sparkline(gpu, look, spark_width))));
+    Line::from(spans)
+}
+
+/// Everything in one line, where there are many.
+fn short(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
+    let label = label(gpu);
+    let faults = format!("  {:>5} flt/s", columns::rate(gpu.rate(|counts| counts.fault_entries), text::count));
+    let spare = width.saturating_sub(label.width() + faults.width() + 2 * (6 + 12) + 1);
+    let spark_width = (spare / 3).min(SPARKLINE_MOST);
+    let mut spans = vec![Span::styled(label, look.strong())];
+    spans.extend(both_bars(state, gpu, look, (spare - spark_width) / 2, " "));
+    spans.push(Span::raw(format!("{faults} {}", sparkline(gpu, look, spark_width))));
+    Line::from(spans)
+}
+
+/// Both are measured by the same: the highest rate so far.
+fn both_bars(state: &State, gpu: &GpuRow, look: Look, width: usize, gap: &'static str) -> Vec<Span<'static>> {
+    let both = [("h2d", gpu.htod_rate(), look.htod()), ("d2h", gpu.dtoh_rate(), look.dtoh())];
+    let bar = |(what, now, style): (&str, Option<f64>, _)| {
+        let share = now.map_or(0.0, |now| now / state.samples.highest_rate.max(1.0));
+        [
+            Span::raw(format!("{gap}{what} [")),
+            Span::styled(Look::bar(share, width), style),
+            Span::raw(format!("] {:>10}", per_second(now, text::bytes))),
+        ]
+    };
+    both.into_iter().flat_map(bar).collect()
+}
+
+/// By the highest of that minute.
+fn sparkline(gpu: &GpuRow, look: Look, width: usize) -> String {
+    let minute = gpu.traffic.columns(width);
+    let highest = minute.iter().flatten().copied().fold(0.0, f64::max);
+    look.sparkline(minute, highest)
+}

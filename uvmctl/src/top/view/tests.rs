@@ -1,0 +1,153 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use ratatui_core::{backend::TestBackend, buffer::Cell, terminal::Terminal};
+
+use super::*;
+use crate::{
+    client::Error,
+    top::{
+        fetch::Answer,
+        keys::Action,
+        testing::{detail, ended, process, sample, state},
+    },
+};
+
+/// What is on a terminal of this size, without what is only colour.
+fn screen(state: &mut State, look: Look, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, state, look, Instant::now())).unwrap();
+    let buffer = terminal.backend().buffer();
+    // After a wide character comes a cell that is not drawn.
+    let line = |row: &[Cell]| {
+        let after_wide = |at: usize| at > 0 && row[at - 1].symbol().width() > 1;
+        (0..row.len()).filter(|at| !after_wide(*at)).map(|at| row[at].symbol()).collect::<String>()
+    };
+    let lines: Vec<_> = buffer.content.chunks(width.into()).map(|row| line(row).trim_end().to_owned()).collect();
+    lines.join("\n") + "\n"
+}
+
+/// Compares with a file beside this one; `UVMCTL_WRITE_SCREENS=1` writes it instead, to look at what changed with git.
+fn assert_screen(name: &str, screen: &str) {
+    let path = format!("{}/src/top/view/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UVMCTL_WRITE_SCREENS").is_some() {
+        std::fs::write(&path, screen).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert!(screen == expected, "{name} is now:\n{screen}\nand was to be:\n{expected}");
+}
+
+/// One minute of a busy node.
+fn busy() -> State {
+    let processes = |second: u64| {
+        let load = second * 10_000 + 100 * second * second;
+        vec![
+            process(41_207, "python train.py", load),
+            process(40_981, "cudf-worker", load / 8),
+            process(512, "名前の長いプロセス", second * 3),
+            process(77, "\u{1b}[2J\u{202e}evil", 0),
+            ended(process(9, "nbody", 5_000)),
+        ]
+    };
+    let mut state = state(sample(200, processes(200)));
+    for second in (202..=252).step_by(2) {
+        state.take_sample(sample(second, processes(second)));
+    }
+    state
+}
+
+#[test]
+fn the_essential_fits_a_terminal_of_80_by_24() {
+    assert_screen("80x24", &screen(&mut busy(), Look::PLAIN, 80, 24));
+}
+
+#[test]
+fn everything_is_on_one_of_200_by_50() {
+    let mut state = busy();
+    state.settings.ended = true;
+    assert_screen("200x50", &screen(&mut state, Look::UNICODE, 200, 50));
+}
+
+#[test]
+fn the_details_share_the_screen_with_the_table() {
+    let mut state = busy();
+    state.fit(80, 10);
+    state.apply(Action::Detail);
+    state.take(Answer::Detail(detail(process(41_207, "python train.py", 1_000_000), 30)), Instant::now());
+    assert_screen("80x24-detail", &screen(&mut state, Look::PLAIN, 80, 24));
+    assert_screen("200x50-detail", &screen(&mut state, Look::UNICODE, 200, 50));
+}
+
+#[test]
+fn what_is_wrong_is_said_first() {
+    let mut waiting = sample(0, Vec::new());
+    waiting.status.state = "waiting".to_owned();
+    waiting.status.counting_since = None;
+    waiting.status.driver = None;
+    waiting.status.gpus.clear();
+    waiting.status.reasons = vec![
+        "the driver nvidia-uvm is not loaded: run `modprobe nvidia-uvm`, or start a CUDA program, which loads it"
+            .to_owned(),
+    ];
+    assert_screen("80x24-waiting", &screen(&mut state(waiting), Look::PLAIN, 80, 24));
+
+    let mut lossy = sample(2, vec![process(1, "a", 1)]);
+    lossy.status.dropped_events = 12;
+    lossy.status.dropped_events_by_reason = BTreeMap::from([("map_full".to_owned(), 12), ("no_process".to_owned(), 0)]);
+    let mut state = state(lossy);
+    let url = "http://127.0.0.1:9477".parse().unwrap();
+    let error = Error::Unreachable { url, reason: "connection refused".to_owned() };
+    state.take(Answer::Sample(Err(error)), Instant::now() + Duration::from_secs(1));
+    assert_screen("80x24-silence", &screen(&mut state, Look::PLAIN, 80, 24));
+}
+
+#[test]
+fn the_help_can_be_scrolled() {
+    let mut state = busy();
+    state.apply(Action::Help);
+    assert!(screen(&mut state, Look::PLAIN, 80, 24).contains("F4 \\"));
+    state.apply(Action::Page(9));
+    assert!(screen(&mut state, Look::PLAIN, 80, 24).contains("CGROUP"));
+}
+
+#[test]
+fn many_gpus_take_a_line_each_and_those_without_room_are_counted() {
+    let with = |gpus: u32| {
+        let mut sample = sample(2, vec![process(1, "a", 1)]);
+        let gpu = sample.status.gpus.remove(0);
+        sample.status.gpus =
+            (1..=gpus).map(|id| model::api::Gpu { gpu: Some(id), uuid: None, ..gpu.clone() }).collect();
+        screen(&mut state(sample), Look::PLAIN, 80, 24)
+    };
+    assert_eq!(with(8).matches("h2d [").count(), 8);
+    let sixteen = with(16);
+    assert_eq!(sixteen.matches("h2d [").count(), 10);
+    assert!(sixteen.contains("and 6 more GPUs"), "{sixteen}");
+    assert!(sixteen.contains("PROCESS"), "{sixteen}");
+}
+
+#[test]
+fn no_size_is_too_small_and_no_line_too_long() {
+    let mut state = busy();
+    state.fit(80, 10);
+    state.apply(Action::Detail);
+    for (width, height) in [(1, 1), (2, 5), (20, 3), (39, 11), (79, 8), (500, 2), (3, 200)] {
+        screen(&mut state, Look::UNICODE, width, height);
+    }
+}
+
+#[test]
+fn names_cannot_command_the_terminal() {
+    let screen = screen(&mut busy(), Look::UNICODE, 80, 24);
+    assert!(screen.contains(r"\u{1b}[2J"), "{screen}");
+    assert!(!screen.contains(['\u{1b}', '\u{202e}']), "{screen}");
+}
+
+#[test]
+fn only_what_changed_is_drawn_again() {
+    let mut state = busy();
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal.draw(|frame| draw(frame, &mut state, Look::PLAIN, Instant::now())).unwrap();
+    let before = terminal.backend().buffer().clone();
+    terminal.draw(|frame| draw(frame, &mut state, Look::PLAIN, Instant::now())).unwrap();
+    assert!(before.diff(terminal.backend().buffer()).is_empty());
+}
