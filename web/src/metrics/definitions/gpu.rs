@@ -123,9 +123,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing_pages_total",
         labels: ONE_PROCESSOR,
-        help: "Pages that the driver found to be thrashing between processors, once an episode. It does not see thrashing by evictions.",
+        help: "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does not see thrashing by evictions.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| row.sample([], counters.thrashing_pages))
+            each_processor(figures, |row, counters| vec![row.sample([], counters.thrashing_pages)])
         }),
     },
     Definition {
@@ -133,7 +133,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "Times that the driver held a processor back from a thrashing page.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| row.sample([], counters.throttles))
+            each_processor(figures, |row, counters| vec![row.sample([], counters.throttles)])
         }),
     },
     Definition {
@@ -141,26 +141,26 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "How long it held processors back, together.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| row.number(counters.throttled_ns as f64 / NANOSECONDS))
+            each_processor(figures, |row, counters| vec![row.number(counters.throttled_ns as f64 / NANOSECONDS)])
         }),
     },
     Definition {
         name: "uvm_remote_mappings_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &REMOTE_CAUSE],
-        help: "Mappings that the driver gave the GPU to memory that stays on another processor.",
+        labels: &[&GPU, &PROCESSOR_UUID, &HOSTNAME, &REMOTE_CAUSE],
+        help: "Mappings that the driver gave the processor to memory that stays on another.",
         samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| {
-                gpu.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
+            each_processor(figures, |row, counters| {
+                row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
             })
         }),
     },
     Definition {
         name: "uvm_remote_mapped_bytes_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &REMOTE_CAUSE],
+        labels: &[&GPU, &PROCESSOR_UUID, &HOSTNAME, &REMOTE_CAUSE],
         help: "Bytes so mapped; what is mapped again counts again. How much of it is then read or written over the bus is not known.",
         samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| {
-                gpu.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
+            each_processor(figures, |row, counters| {
+                row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
             })
         }),
     },
@@ -172,6 +172,6 @@ fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> V
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()
 }
 
-fn each_processor(figures: &Figures<'_>, sample: impl Fn(&Row<'_>, &Counters) -> Sample) -> Vec<Sample> {
-    figures.processors().map(|row| sample(row, &row.counters)).collect()
+fn each_processor(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample>) -> Vec<Sample> {
+    figures.processors().flat_map(|row| samples(row, &row.counters)).collect()
 }
