@@ -68,8 +68,9 @@ fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Resul
     }
     let Process { counts, .. } = process;
     if counts.evictions_caused > 0 {
-        let (bytes, pieces) = (text::bytes(counts.evicted_bytes_caused), text::count(counts.evictions_caused));
-        line("Caused", &format!("{bytes} of anybody's memory evicted, in {pieces} pieces"))?;
+        let (bytes, pieces) =
+            (text::bytes(counts.evicted_bytes_caused), text::counted(counts.evictions_caused, "piece"));
+        line("Caused", &format!("{bytes} of anybody's memory evicted, in {pieces}"))?;
     }
     if let Some(table) = summary::distributions(counts) {
         write!(out, "\n{}", table.render(colour))?;

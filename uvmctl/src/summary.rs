@@ -39,20 +39,20 @@ pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
 
 fn batches(counts: &Counts) -> Option<String> {
     let Counts { batches, replays, .. } = counts;
-    (*batches > 0 || *replays > 0).then(|| format!("{}, {} replays", text::count(*batches), text::count(*replays)))
+    (*batches > 0 || *replays > 0).then(|| format!("{}, {}", text::count(*batches), text::counted(*replays, "replay")))
 }
 
 fn evicted(counts: &Counts) -> String {
-    format!("{} in {} pieces", text::bytes(counts.evicted_bytes), text::count(counts.evictions))
+    format!("{} in {}", text::bytes(counts.evicted_bytes), text::counted(counts.evictions, "piece"))
 }
 
 fn thrash(counts: &Counts) -> Option<String> {
     let Counts { thrashing_pages, throttles, throttled_ns, .. } = counts;
     (*thrashing_pages > 0 || *throttles > 0).then(|| {
         format!(
-            "{} pages found thrashing, {} throttles of {} together",
-            text::count(*thrashing_pages),
-            text::count(*throttles),
+            "{} found thrashing, {} of {} together",
+            text::counted(*thrashing_pages, "page"),
+            text::counted(*throttles, "throttle"),
             text::nanoseconds(*throttled_ns)
         )
     })
@@ -68,9 +68,9 @@ fn remote(counts: &Counts) -> Option<String> {
     let Counts { remote_mappings, remote_mapped_bytes, .. } = counts;
     (*remote_mappings > 0).then(|| {
         format!(
-            "{} in {} mappings ({})",
+            "{} in {} ({})",
             text::bytes(*remote_mapped_bytes),
-            text::count(*remote_mappings),
+            text::counted(*remote_mappings, "mapping"),
             causes.join(", ")
         )
     })

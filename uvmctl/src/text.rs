@@ -14,6 +14,11 @@ pub(crate) fn count(count: u64) -> String {
     scaled(count as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
 }
 
+/// A count of things: `1 piece`, `18.4k pieces`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", self::count(count), if count == 1 { "" } else { "s" })
+}
+
 /// Nanoseconds in powers of 1000: `1.2 ms`.
 pub(crate) fn nanoseconds(nanoseconds: u64) -> String {
     scaled(nanoseconds as f64, 1000.0, &[" ns", " us", " ms", " s", " ks", " Ms", " Gs"])
@@ -115,6 +120,7 @@ mod tests {
             assert_eq!(count(value), text);
         }
         assert_eq!((count(999_600).as_str(), count(u64::MAX).as_str()), ("1.0M", "18.4E"));
+        assert_eq!((counted(1, "piece").as_str(), counted(18_400, "piece").as_str()), ("1 piece", "18.4k pieces"));
         assert_eq!((nanoseconds(999).as_str(), nanoseconds(1_240_000).as_str()), ("999 ns", "1.2 ms"));
         let sizes = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (12_897_485, "12.3 MiB"), (1 << 40, "1.0 TiB")];
         for (value, text) in sizes {

@@ -42,7 +42,7 @@ Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
 New      8.0 MiB made resident with nothing to copy
 Evicted  5.0 GiB in 2.6k pieces
 Thrash   3 pages found thrashing, 2 throttles of 1.0 ms together
-Caused   4.0 KiB of anybody's memory evicted, in 1 pieces
+Caused   4.0 KiB of anybody's memory evicted, in 1 piece
 
 BATCH         COUNT    MEAN     P50     P90     P99     MAX
 faults          310      59      61      61      61      61

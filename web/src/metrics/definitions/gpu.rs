@@ -123,7 +123,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing_pages_total",
         labels: ONE_PROCESSOR,
-        help: "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does not see thrashing by evictions.",
+        help: "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does \
+               not see thrashing by evictions.",
         samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| vec![row.sample([], counters.thrashing_pages)])
         }),
