@@ -34,6 +34,8 @@ static int take_frames(struct allocation *allocation, u32 frame_count)
             status = pma_take(&allocation->gpu->pma, &allocation->frames[allocation->frame_count]);
         if (status)
             return status;
+        ledger_taken(allocation->gpu, allocation->frames[allocation->frame_count], SWGPU_TAKER_ALLOCATION,
+                     task_tgid_nr(current));
         allocation->frame_count++;
     }
     return 0;

@@ -112,10 +112,16 @@ static enum verdict copy(struct host_channel *channel, struct transfer_end to, s
         if (!locate(channel, &to, &target))
             return bad_address(channel, &to);
         step = min3(bytes, source.bytes, target.bytes);
+        if (target.memory)
+            tables_before_write(channel->gpu, target.memory, step);
         if (target.memory && source.memory)
             copy_words(target.memory, source.memory, step);
         else if (target.memory)
             fill_words(target.memory, 0, 0, step);
+        if (target.memory)
+            tables_after_write(channel->gpu, target.memory, step);
+        if (whole_pages && target.aperture == APERTURE_SYSMEM && source.aperture == APERTURE_VIDMEM)
+            ledger_copied_out(channel->gpu, source.address, step);
         count_copy(channel->gpu, whole_pages, target.aperture, source.aperture, step);
         to.address += step;
         from.address += step;
@@ -135,8 +141,11 @@ static enum verdict fill(struct host_channel *channel, struct transfer_end to, u
         if (!locate(channel, &to, &target))
             return bad_address(channel, &to);
         step = min(bytes - done, target.bytes);
-        if (target.memory)
+        if (target.memory) {
+            tables_before_write(channel->gpu, target.memory, step);
             fill_words(target.memory, pattern, done, step);
+            tables_after_write(channel->gpu, target.memory, step);
+        }
         channel->gpu->counters.copied_other_bytes += step;
         to.address += step;
         done += step;

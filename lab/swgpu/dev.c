@@ -112,7 +112,7 @@ static struct client_space *create_space(struct client *client, struct swgpu *gp
 
     if (!owned)
         return NULL;
-    owned->space = space_create(gpu);
+    owned->space = space_create(gpu, task_tgid_nr(current));
     if (!owned->space) {
         kfree(owned);
         return NULL;
@@ -203,6 +203,7 @@ static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long a
     case SWGPU_IOC_FREE:
         return client_free(client, user);
     case SWGPU_IOC_LEDGER:
+        return ledger_read(user);
     case SWGPU_IOC_LOG:
         return -EOPNOTSUPP;
     default:

@@ -58,6 +58,8 @@ struct swgpu *swgpu_find(const NvProcessorUuid *uuid)
 static void destroy_gpu(struct swgpu *gpu)
 {
     swgpu_engine_stop(gpu);
+    tables_destroy(&gpu->tables);
+    ledger_destroy(gpu);
     pma_destroy(&gpu->pma);
     vfree(gpu->vidmem);
     pci_dev_put(gpu->pci);
@@ -76,6 +78,7 @@ static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
     memcpy(gpu->uuid.uuid, uuid_prefix, sizeof(uuid_prefix));
     gpu->uuid.uuid[NV_UUID_LEN - 1] = gpu->index;
     mutex_init(&gpu->lock);
+    tables_init(&gpu->tables);
     INIT_LIST_HEAD(&gpu->host_channels);
     INIT_LIST_HEAD(&gpu->user_channels);
     gpu->faults.capacity = fault_buffer_packets;
@@ -90,9 +93,9 @@ static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
         return -ENOMEM;
     }
     status = pma_init(&gpu->pma, gpu, gpu->vidmem_bytes);
-    if (status)
-        return status;
-    return swgpu_engine_start(gpu);
+    if (!status)
+        status = ledger_init(gpu);
+    return status ?: swgpu_engine_start(gpu);
 }
 
 static int create_gpu(unsigned int index, const struct swgpu_arch *row, struct pci_dev *pci)

@@ -93,16 +93,11 @@ static enum mmu_aperture directory_aperture(u64 entry)
     return ENTRY_APERTURE(entry) == PDE_VIDMEM ? APERTURE_VIDMEM : APERTURE_SYSMEM;
 }
 
-static enum mmu_fault target_of(struct swgpu *gpu, const struct mmu_format *format, u64 entry, u64 va, u32 page_shift,
-                                enum access_type type, struct mmu_target *target)
+/* Where a page's entry leads, `offset` bytes into the page. False if that is no memory. */
+static bool page_target(struct swgpu *gpu, const struct mmu_format *format, u64 entry, u32 page_shift, u64 offset,
+                        struct mmu_target *target)
 {
-    u64 offset = va & (BIT_ULL(page_shift) - 1);
     u64 mask = format->sysmem_address_mask;
-
-    if (type != ACCESS_READ && (entry & format->read_only))
-        return MMU_FAULT_READ_ONLY;
-    if (type == ACCESS_ATOMIC && (entry & format->no_atomics))
-        return MMU_FAULT_ATOMIC;
 
     target->owner = gpu;
     switch (ENTRY_APERTURE(entry)) {
@@ -125,7 +120,17 @@ static enum mmu_fault target_of(struct swgpu *gpu, const struct mmu_format *form
         target->bytes = min(target->bytes, target->owner->vidmem_bytes - target->address);
     target->memory =
         target->owner ? mmu_physical(target->owner, target->aperture, target->address, target->bytes) : NULL;
-    if (!target->memory) {
+    return target->memory;
+}
+
+static enum mmu_fault target_of(struct swgpu *gpu, const struct mmu_format *format, u64 entry, u64 va, u32 page_shift,
+                                enum access_type type, struct mmu_target *target)
+{
+    if (type != ACCESS_READ && (entry & format->read_only))
+        return MMU_FAULT_READ_ONLY;
+    if (type == ACCESS_ATOMIC && (entry & format->no_atomics))
+        return MMU_FAULT_ATOMIC;
+    if (!page_target(gpu, format, entry, page_shift, va & (BIT_ULL(page_shift) - 1), target)) {
         swgpu_error(gpu, "page at 0x%llx maps to no memory (entry 0x%llx)", va, entry);
         return MMU_FAULT_PTE;
     }
@@ -224,4 +229,78 @@ enum mmu_fault mmu_translate(struct gpu_space *space, u64 va, enum access_type t
     if (!space->has_root)
         return MMU_FAULT_PDE;
     return walk(space, va, type, target);
+}
+
+/* === Tables, entry by entry === */
+
+static bool is_dual(const struct mmu_format *format, const struct mmu_table *table)
+{
+    return table->level == format->level_count - 1;
+}
+
+static u32 entry_shift(const struct mmu_format *format, const struct mmu_table *table)
+{
+    if (table->level < format->level_count)
+        return format->level[table->level].shift;
+    return table->level == format->level_count ? BIG_PAGE_SHIFT : SMALL_PAGE_SHIFT;
+}
+
+u32 mmu_entry_count(struct swgpu *gpu, const struct mmu_table *table)
+{
+    const struct mmu_format *format = gpu->arch->mmu;
+
+    if (table->level < format->level_count)
+        return BIT(format->level[table->level].index_bits);
+    return BIT(format->level[format->level_count - 1].shift - entry_shift(format, table));
+}
+
+u32 mmu_entry_bytes(struct swgpu *gpu, const struct mmu_table *table)
+{
+    return is_dual(gpu->arch->mmu, table) ? 2 * sizeof(u64) : sizeof(u64);
+}
+
+/* The whole of a table, or false if it lies outside of memory. */
+static bool find_table(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u64 va, u32 level,
+                       struct mmu_table *table)
+{
+    *table = (struct mmu_table){ .aperture = aperture, .level = level, .address = address, .va = va };
+    table->entries = mmu_physical(gpu, aperture, address, mmu_entry_count(gpu, table) * mmu_entry_bytes(gpu, table));
+    return table->entries;
+}
+
+bool mmu_root(struct gpu_space *space, struct mmu_table *table)
+{
+    return space->has_root && find_table(space->gpu, space->root_aperture, space->root, 0, 0, table);
+}
+
+static void add_table(struct swgpu *gpu, u64 pde, u64 address_mask, u32 level, struct mmu_entry *entry)
+{
+    u64 address = (pde & address_mask) << gpu->arch->mmu->address_shift;
+
+    if (ENTRY_APERTURE(pde) &&
+        find_table(gpu, directory_aperture(pde), address, entry->va, level, &entry->tables[entry->table_count]))
+        entry->table_count++;
+}
+
+void mmu_decode(struct swgpu *gpu, const struct mmu_table *table, u32 index, struct mmu_entry *entry)
+{
+    const struct mmu_format *format = gpu->arch->mmu;
+    u32 shift = entry_shift(format, table);
+    const u64 *words = table->entries + index * mmu_entry_bytes(gpu, table) / sizeof(u64);
+    u64 word = READ_ONCE(words[0]);
+
+    *entry = (struct mmu_entry){ .va = table->va + ((u64)index << shift) };
+    if (word & ENTRY_VALID) {
+        entry->is_page = page_target(gpu, format, word, shift, 0, &entry->page);
+    } else if (is_dual(format, table)) {
+        add_table(gpu, READ_ONCE(words[1]), format->directory_address_mask, format->level_count + 1, entry);
+        add_table(gpu, word, format->big_table_address_mask, format->level_count, entry);
+        if (entry->table_count == 2)
+            entry->tables[1].small_entries = entry->tables[0].entries;
+    } else if (table->level < format->level_count) {
+        add_table(gpu, word, format->directory_address_mask, table->level + 1, entry);
+    } else {
+        entry->hides_small =
+            table->level == format->level_count && (word & format->invalid_kind_mask) == format->big_hides_small;
+    }
 }

@@ -69,6 +69,33 @@ struct mmu_format {
 extern const struct mmu_format mmu_ver2; /* Pascal to Ada */
 extern const struct mmu_format mmu_ver3; /* Hopper */
 
+/* One table, for whoever follows the entries themselves. Levels count from the root; below the last directory there are
+ * the tables of 64 KiB pages and those of 4 KiB pages. */
+struct mmu_table {
+    enum mmu_aperture aperture;
+    u32 level;
+    u64 address;
+    u64 va; /* of the first entry */
+    const u64 *entries;
+    const u64 *small_entries; /* of a table of 64 KiB pages: those of the table of 4 KiB pages beside it, or NULL */
+};
+
+/* What an entry leads to: up to two tables, or a page, or nothing. */
+struct mmu_entry {
+    u32 table_count;
+    struct mmu_table tables[2];
+    bool is_page;
+    bool hides_small; /* the 4 KiB entries beside it do not count */
+    u64 va;
+    struct mmu_target page;
+};
+
+/* False if the space has no root, or one outside of memory. */
+bool mmu_root(struct gpu_space *space, struct mmu_table *table);
+u32 mmu_entry_count(struct swgpu *gpu, const struct mmu_table *table);
+u32 mmu_entry_bytes(struct swgpu *gpu, const struct mmu_table *table);
+void mmu_decode(struct swgpu *gpu, const struct mmu_table *table, u32 index, struct mmu_entry *entry);
+
 /* Translates under the card's lock; the pointer is good until that is released. */
 enum mmu_fault mmu_translate(struct gpu_space *space, u64 va, enum access_type type, struct mmu_target *target);
 

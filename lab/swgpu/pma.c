@@ -145,6 +145,7 @@ void pma_free(struct pma *pma, const u64 *pages, u64 count, u64 page_bytes)
         spin_lock(&pma->lock);
         ok = frame_in_use(pma, pages[i], page_bytes);
         if (ok) {
+            ledger_freed(pma->gpu, pages[i]);
             __clear_bit(pages[i] >> PMA_FRAME_SHIFT, pma->used);
             __clear_bit(pages[i] >> PMA_FRAME_SHIFT, pma->pinned);
             set_free_count(pma, pma->free_count + 1);

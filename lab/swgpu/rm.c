@@ -168,7 +168,7 @@ NV_STATUS nvUvmInterfaceAddressSpaceCreate(uvmGpuDeviceHandle device, unsigned l
                                            COMPAT_ENABLE_ATS_PARAMETER uvmGpuAddressSpaceHandle *vaSpace,
                                            UvmGpuAddressSpaceInfo *vaSpaceInfo)
 {
-    struct gpu_space *space = space_create(gpu_of_device(device));
+    struct gpu_space *space = space_create(gpu_of_device(device), 0);
 
     if (!space)
         return NV_ERR_NO_MEMORY;

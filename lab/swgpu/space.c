@@ -13,7 +13,9 @@
 #define RM_VA_END (1ull << 47)
 #define RM_VA_ALIGNMENT (2ull << 20)
 
-struct gpu_space *space_create(struct swgpu *gpu)
+static atomic_t last_id;
+
+struct gpu_space *space_create(struct swgpu *gpu, u32 pid)
 {
     struct gpu_space *space = kzalloc(sizeof(*space), GFP_KERNEL);
 
@@ -21,6 +23,8 @@ struct gpu_space *space_create(struct swgpu *gpu)
         return NULL;
     kref_init(&space->refs);
     space->gpu = gpu;
+    space->id = atomic_inc_return(&last_id);
+    space->pid = pid;
     INIT_LIST_HEAD(&space->mappings);
     return space;
 }
@@ -44,6 +48,7 @@ static void release_space(struct kref *refs)
     struct gpu_space *space = container_of(refs, struct gpu_space, refs);
     struct rm_mapping *mapping, *next;
 
+    space_clear_root(space); /* nothing may lead to it any more */
     list_for_each_entry_safe(mapping, next, &space->mappings, node)
         release_mapping(mapping);
     kfree(space);
@@ -57,15 +62,18 @@ void space_put(struct gpu_space *space)
 void space_set_root(struct gpu_space *space, enum mmu_aperture aperture, u64 address)
 {
     mutex_lock(&space->gpu->lock);
+    tables_remove_root(space);
     space->has_root = true;
     space->root_aperture = aperture;
     space->root = address;
+    tables_add_root(space);
     mutex_unlock(&space->gpu->lock);
 }
 
 void space_clear_root(struct gpu_space *space)
 {
     mutex_lock(&space->gpu->lock);
+    tables_remove_root(space);
     space->has_root = false;
     mutex_unlock(&space->gpu->lock);
 }

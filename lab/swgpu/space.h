@@ -35,13 +35,15 @@ struct gpu_space {
     struct kref refs;
     struct swgpu *gpu;
     struct list_head mappings; /* struct rm_mapping by address; empty but in the driver's own spaces */
+    u32 id;                    /* unique; never 0 */
+    u32 pid;                   /* of the process that asked for it; 0 for the driver's own */
     bool has_root;
     enum mmu_aperture root_aperture;
     u64 root; /* physical address of the page directory base */
 };
 
-/* A new address space holds one reference. */
-struct gpu_space *space_create(struct swgpu *gpu);
+/* A new address space, of a process or (0) of the driver, holds one reference. */
+struct gpu_space *space_create(struct swgpu *gpu, u32 pid);
 void space_put(struct gpu_space *space);
 
 void space_set_root(struct gpu_space *space, enum mmu_aperture aperture, u64 address);

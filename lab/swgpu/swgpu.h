@@ -4,8 +4,8 @@
  *
  * Locking. swgpu.lock covers a card's channels, address spaces, fault unit and counters; its engine thread takes it for
  * one slice of work at a time. The frames of memory have a lock of their own (pma.h), because the driver allocates
- * while it holds locks that the engine never sees. Handles have another (space.h). The driver is never called with
- * swgpu.lock held.
+ * while it holds locks that the engine never sees. So has the ledger of frames (ledger.h), and handles (space.h). The
+ * driver is never called with swgpu.lock held.
  */
 #ifndef SWGPU_H
 #define SWGPU_H
@@ -24,8 +24,10 @@
 
 #include "arch.h"
 #include "fault.h"
+#include "ledger.h"
 #include "pma.h"
 #include "swgpu_ioctl.h"
+#include "tables.h"
 
 #define SWGPU_MAX_GPUS 8
 #define SWGPU_PAGE_BYTES 4096ull
@@ -44,11 +46,13 @@ struct swgpu {
     u8 *vidmem;
     u64 vidmem_bytes;
     struct pma pma;
+    struct ledger ledger;
 
     struct mutex lock;
     struct list_head host_channels; /* struct host_channel: the driver's own */
     struct list_head user_channels; /* struct user_channel: made over /dev/swgpu */
     struct fault_unit faults;
+    struct tables tables;
     struct swgpu_counters counters; /* but for the three below and free_bytes */
     u32 next_channel_id;
 
