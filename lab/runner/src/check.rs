@@ -1,22 +1,44 @@
 //! What memory must hold, and whether it does: every word's last written value is remembered, and every word read is compared with it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::order::mix;
+use crate::{scenario::order::mix, sys::memory::zeroed, work::Call};
 
 /// The values an allocation must hold: 0 where nothing was written. Untouched parts cost no memory.
-pub(crate) struct Shadow(Vec<u64>);
+pub(crate) struct Shadow(Box<[AtomicU64]>);
+
+/// What a process did that cannot be seen from outside. It lies in memory shared with the runner, so that it outlives the process.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Words that steps read and compared, the same word as often as it was read.
+    pub(crate) words_read: AtomicU64,
+    /// Bytes compared by the last verification of every allocation.
+    pub(crate) verified_bytes: AtomicU64,
+    /// Words that did not hold what they must.
+    pub(crate) mismatches: AtomicU64,
+    /// The application's calls of the driver, by [`Call::kind`].
+    calls: [Calls; Call::KINDS],
+}
+
+/// Calls of one kind.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Calls {
+    count: AtomicU64,
+    /// Of the ranges that they were about.
+    bytes: AtomicU64,
+}
 
 /// What was compared, and what was wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Checked {
-    /// Words that steps read and compared, the same word as often as it was read.
     pub(crate) words_read: u64,
-    /// Bytes compared by the last verification, which covers every allocation.
     pub(crate) verified_bytes: u64,
-    /// Words that did not hold what they must.
     pub(crate) mismatches: u64,
-    /// The first of them.
+    /// The first of them, where the process lived to tell.
     pub(crate) first_mismatch: Option<Mismatch>,
 }
 
@@ -41,8 +63,7 @@ pub(crate) const fn value(process: u64, address: u64, write: u64) -> u64 {
 
 impl Shadow {
     pub(crate) fn new(words: usize) -> Self {
-        // Zeroed memory comes from the kernel page by page, at the first touch.
-        Self(vec![0; words])
+        Self(zeroed(words))
     }
 
     pub(crate) fn words(&self) -> usize {
@@ -51,25 +72,48 @@ impl Shadow {
 
     /// What the word must hold. Beyond the end nothing was ever written.
     pub(crate) fn expected(&self, word: usize) -> u64 {
-        self.0.get(word).copied().unwrap_or(0)
+        self.0.get(word).map_or(0, |remembered| remembered.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn written(&mut self, word: usize, value: u64) {
-        if let Some(remembered) = self.0.get_mut(word) {
-            *remembered = value;
+    pub(crate) fn written(&self, word: usize, value: u64) {
+        if let Some(remembered) = self.0.get(word) {
+            remembered.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn added(&self, word: usize, addend: u64) {
+        if let Some(remembered) = self.0.get(word) {
+            remembered.fetch_add(addend, Ordering::Relaxed);
         }
     }
 }
 
-// === impl Checked ===
+// === impl Tally ===
 
-impl Checked {
-    /// Compare one word; `describe` is asked only if it is wrong.
-    pub(crate) fn compare(&mut self, expected: u64, found: u64, describe: impl FnOnce() -> Mismatch) {
-        if expected != found {
-            self.mismatches += 1;
-            self.first_mismatch.get_or_insert_with(describe);
+impl Tally {
+    /// As far as it has come.
+    pub(crate) fn checked(&self) -> Checked {
+        Checked {
+            words_read: self.words_read.load(Ordering::Relaxed),
+            verified_bytes: self.verified_bytes.load(Ordering::Relaxed),
+            mismatches: self.mismatches.load(Ordering::Relaxed),
+            first_mismatch: None,
         }
+    }
+
+    /// A call is about to be made.
+    pub(crate) fn called(&self, call: Call, bytes: u64) {
+        if let Some(calls) = self.calls.get(call.kind()) {
+            calls.count.fetch_add(1, Ordering::Relaxed);
+            calls.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls of each kind so far, and bytes.
+    pub(crate) fn calls(&self) -> [(u64, u64); Call::KINDS] {
+        self.calls
+            .each_ref()
+            .map(|Calls { count, bytes }| (count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed)))
     }
 }
 
@@ -100,29 +144,11 @@ mod tests {
 
     #[test]
     fn a_shadow_remembers_the_last_write_and_zero_before_it() {
-        let mut shadow = Shadow::new(4);
+        let shadow = Shadow::new(4);
         assert_eq!(shadow.expected(2), 0);
         shadow.written(2, 5);
         shadow.written(2, 6);
-        assert_eq!((shadow.expected(2), shadow.expected(3)), (6, 0));
-    }
-
-    #[test]
-    fn mismatches_are_counted_and_the_first_is_kept() {
-        let mismatch = |offset_bytes| Mismatch {
-            allocation: "a".to_owned(),
-            offset_bytes,
-            address: "0x10".to_owned(),
-            reader: "gpu".to_owned(),
-            expected: "0x1".to_owned(),
-            found: "0x2".to_owned(),
-        };
-        let mut checked = Checked::default();
-        checked.compare(1, 1, || panic!("equal"));
-        checked.compare(1, 2, || mismatch(8));
-        checked.compare(1, 3, || mismatch(16));
-        assert_eq!(checked.mismatches, 2);
-        let first = checked.first_mismatch.unwrap();
-        assert_eq!(first.to_string(), "a+8 (0x10) held 0x2 and not 0x1 when the gpu read it");
+        shadow.added(2, u64::MAX);
+        assert_eq!((shadow.expected(2), shadow.expected(3), shadow.expected(4)), (5, 0, 0));
     }
 }

@@ -1,37 +1,19 @@
 //! The figures of a report, and how truth and uvmd are compared: docs/truth.md as code.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-/// One set of figures. `None`: there is no such figure in this scope.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) fault_entries: Option<u64>,
-    pub(crate) fault_instances: Option<u64>,
-    pub(crate) cpu_faults: Option<u64>,
-    pub(crate) bytes_htod: Option<u64>,
-    pub(crate) bytes_dtoh: Option<u64>,
-    pub(crate) evicted_bytes: Option<u64>,
-    pub(crate) dropped_events: Option<u64>,
-}
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::Value;
 
-/// Names one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Field {
-    FaultEntries,
-    FaultInstances,
-    CpuFaults,
-    BytesHtod,
-    BytesDtoh,
-    EvictedBytes,
-    DroppedEvents,
-}
-
-/// What figures are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    Process,
-    Total,
+/// One figure: how it is called, where uvmd has it, and how uvmd's relates to the truth in each scope.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// JSON pointers into uvmd's counts; their sum is the figure. None: uvmd has no such figure.
+    uvmd: &'static [&'static str],
+    process: Relation,
+    gpu: Relation,
+    total: Relation,
 }
 
 /// How uvmd's figure relates to the truth.
@@ -40,18 +22,120 @@ pub(crate) enum Scope {
 pub(crate) enum Relation {
     /// Equal.
     Exact,
-    /// There is no truth for it in this scope.
+    /// One of the two does not have it in this scope.
     Unknown,
     /// There is no truth for it, but it must be 0.
     Zero,
 }
 
+use Relation::{Exact, Unknown, Zero};
+
+/// What figures are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Process,
+    Gpu,
+    Total,
+}
+
+const fn field(name: &'static str, uvmd: &'static [&'static str], [process, gpu, total]: [Relation; 3]) -> Field {
+    Field { name, uvmd, process, gpu, total }
+}
+
+pub(crate) const FAULT_ENTRIES: Field = field("fault_entries", &["/fault_entries"], [Exact, Unknown, Exact]);
+pub(crate) const FAULT_INSTANCES: Field = field("fault_instances", &["/fault_instances"], [Unknown, Exact, Exact]);
+pub(crate) const CPU_FAULTS: Field = field("cpu_faults", &["/cpu_faults"], [Exact, Unknown, Exact]);
+pub(crate) const BYTES_HTOD: Field = field("bytes_htod", &["/bytes_htod"], [Exact, Exact, Exact]);
+pub(crate) const BYTES_DTOH: Field = field("bytes_dtoh", &["/bytes_dtoh"], [Exact, Exact, Exact]);
+pub(crate) const BYTES_DTOD: Field = field("bytes_dtod", &["/bytes_dtod"], [Unknown, Exact, Exact]);
+/// What went to GPUs because of faults of GPUs and CPUs, the driver's prefetches beside them included.
+pub(crate) const FAULT_BYTES_IN: Field = field(
+    "fault_bytes_in",
+    &[
+        "/bytes_by_cause/htod/fault",
+        "/bytes_by_cause/htod/tree_prefetch",
+        "/bytes_by_cause/dtod/fault",
+        "/bytes_by_cause/dtod/tree_prefetch",
+    ],
+    [Unknown, Exact, Exact],
+);
+/// The same from GPUs. What goes to another GPU is in both.
+pub(crate) const FAULT_BYTES_OUT: Field = field(
+    "fault_bytes_out",
+    &[
+        "/bytes_by_cause/dtoh/fault",
+        "/bytes_by_cause/dtoh/tree_prefetch",
+        "/bytes_by_cause/dtod/fault",
+        "/bytes_by_cause/dtod/tree_prefetch",
+    ],
+    [Unknown, Unknown, Exact],
+);
+pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Unknown, Exact, Exact]);
+pub(crate) const EVICTED_BYTES_CAUSED: Field =
+    field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Unknown, Unknown, Unknown]);
+pub(crate) const REMOTE_BYTES: Field = field("remote_bytes", &[], [Unknown, Unknown, Unknown]);
+pub(crate) const LINK_BYTES_HTOD: Field = field("link_bytes_htod", &[], [Unknown, Unknown, Unknown]);
+pub(crate) const LINK_BYTES_DTOH: Field = field("link_bytes_dtoh", &[], [Unknown, Unknown, Unknown]);
+pub(crate) const LINK_BYTES_DTOD: Field = field("link_bytes_dtod", &[], [Unknown, Unknown, Unknown]);
+pub(crate) const DROPPED_EVENTS: Field = field("dropped_events", &["/dropped_events"], [Zero, Unknown, Zero]);
+
+/// The application's calls of the driver, and the bytes that they were about; in the order of [`crate::work::Call::kind`].
+macro_rules! calls {
+    ($($kind:literal)*) => {
+        pub(crate) const CALLS: [Field; crate::work::Call::KINDS] = [$(field(
+            concat!("api_calls.", $kind), &[concat!("/api_calls_by_kind/", $kind)], [Exact, Unknown, Exact]),)*];
+        pub(crate) const CALL_BYTES: [Field; crate::work::Call::KINDS] = [$(field(
+            concat!("api_bytes.", $kind), &[concat!("/api_bytes_by_kind/", $kind)], [Exact, Unknown, Exact]),)*];
+    };
+}
+calls! {
+    "prefetch" "set_preferred_location" "unset_preferred_location" "set_accessed_by" "unset_accessed_by" "enable_read_duplication"
+    "disable_read_duplication"
+}
+
+static FIELDS: [&Field; 15] = [
+    &FAULT_ENTRIES,
+    &FAULT_INSTANCES,
+    &CPU_FAULTS,
+    &BYTES_HTOD,
+    &BYTES_DTOH,
+    &BYTES_DTOD,
+    &FAULT_BYTES_IN,
+    &FAULT_BYTES_OUT,
+    &EVICTED_BYTES,
+    &EVICTED_BYTES_CAUSED,
+    &REMOTE_BYTES,
+    &LINK_BYTES_HTOD,
+    &LINK_BYTES_DTOH,
+    &LINK_BYTES_DTOD,
+    &DROPPED_EVENTS,
+];
+
+/// All of them, in the report's order.
+pub(crate) fn fields() -> impl Iterator<Item = &'static Field> {
+    FIELDS.into_iter().chain(&CALLS).chain(&CALL_BYTES)
+}
+
+/// One set of figures. A figure that is not there is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures(BTreeMap<&'static str, u64>);
+
+/// What is true in one scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Truth {
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
+    /// Why a figure that has a truth in other runs has none in this one, by its name.
+    #[serde(rename = "not_known", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) waived: BTreeMap<&'static str, &'static str>,
+}
+
 /// One figure, compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Comparison {
-    /// A process's name, or `total`.
+    /// A process's name, a GPU, `total`, or the sum of `all processes`.
     pub(crate) scope: String,
-    pub(crate) field: Field,
+    pub(crate) field: &'static str,
     pub(crate) relation: Relation,
     pub(crate) truth: Option<u64>,
     pub(crate) uvmd: Option<u64>,
@@ -62,34 +146,12 @@ pub(crate) struct Comparison {
 // === impl Field ===
 
 impl Field {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::FaultEntries,
-        Self::FaultInstances,
-        Self::CpuFaults,
-        Self::BytesHtod,
-        Self::BytesDtoh,
-        Self::EvictedBytes,
-        Self::DroppedEvents,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::FaultEntries => "fault_entries",
-            Self::FaultInstances => "fault_instances",
-            Self::CpuFaults => "cpu_faults",
-            Self::BytesHtod => "bytes_htod",
-            Self::BytesDtoh => "bytes_dtoh",
-            Self::EvictedBytes => "evicted_bytes",
-            Self::DroppedEvents => "dropped_events",
-        }
-    }
-
     /// The table in docs/truth.md; a test holds the two together.
-    pub(crate) const fn relation(self, scope: Scope) -> Relation {
-        match (self, scope) {
-            (Self::DroppedEvents, _) => Relation::Zero,
-            (Self::FaultInstances | Self::EvictedBytes, Scope::Process) => Relation::Unknown,
-            _ => Relation::Exact,
+    pub(crate) const fn relation(&self, scope: Scope) -> Relation {
+        match scope {
+            Scope::Process => self.process,
+            Scope::Gpu => self.gpu,
+            Scope::Total => self.total,
         }
     }
 }
@@ -97,127 +159,95 @@ impl Field {
 // === impl Figures ===
 
 impl Figures {
-    pub(crate) const fn get(&self, field: Field) -> Option<u64> {
-        match field {
-            Field::FaultEntries => self.fault_entries,
-            Field::FaultInstances => self.fault_instances,
-            Field::CpuFaults => self.cpu_faults,
-            Field::BytesHtod => self.bytes_htod,
-            Field::BytesDtoh => self.bytes_dtoh,
-            Field::EvictedBytes => self.evicted_bytes,
-            Field::DroppedEvents => self.dropped_events,
+    pub(crate) fn get(&self, field: &Field) -> Option<u64> {
+        self.0.get(field.name).copied()
+    }
+
+    pub(crate) fn set(&mut self, field: &Field, figure: impl Into<Option<u64>>) {
+        match figure.into() {
+            Some(figure) => self.0.insert(field.name, figure),
+            None => self.0.remove(field.name),
+        };
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those in a set of uvmd's counts.
+    pub(crate) fn of_uvmd(counts: &Value) -> Self {
+        let mut figures = Self::default();
+        for field in fields().filter(|field| !field.uvmd.is_empty()) {
+            figures.set(field, field.uvmd.iter().map(|pointer| counts.pointer(pointer)?.as_u64()).sum::<Option<u64>>());
+        }
+        figures
+    }
+
+    /// What was added since; an error names a figure that went back.
+    pub(crate) fn since(&self, before: &Self) -> Result<Self, &'static str> {
+        let since = |(name, now): (&&'static str, &u64)| {
+            let then = before.0.get(name).copied().unwrap_or(0);
+            Ok((*name, now.checked_sub(then).ok_or(*name)?))
+        };
+        self.0.iter().map(since).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Serialize for Figures {
+    /// With every figure, `null` for those not known.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for field in fields() {
+            map.serialize_entry(field.name, &self.get(field))?;
+        }
+        map.end()
+    }
+}
+
+// === impl Truth ===
+
+impl Truth {
+    /// A figure cannot be known in this run.
+    pub(crate) fn waive(&mut self, field: &Field, reason: &'static str) {
+        self.figures.set(field, None);
+        self.waived.insert(field.name, reason);
+    }
+
+    fn relation(&self, field: &Field, scope: Scope) -> Relation {
+        match field.relation(scope) {
+            Exact if self.waived.contains_key(field.name) => Unknown,
+            relation => relation,
         }
     }
 }
 
 /// Compare each figure of a scope. A figure that should be there and is not does not hold.
-pub(crate) fn compare(name: &str, scope: Scope, truth: &Figures, uvmd: &Figures) -> Vec<Comparison> {
-    let compare = |field: Field| {
-        let (relation, truth, uvmd) = (field.relation(scope), truth.get(field), uvmd.get(field));
+pub(crate) fn compare(name: &str, scope: Scope, truth: &Truth, uvmd: &Figures) -> Vec<Comparison> {
+    let compare = |field: &'static Field| {
+        let (relation, truth, uvmd) = (truth.relation(field, scope), truth.figures.get(field), uvmd.get(field));
         let holds = match relation {
-            Relation::Exact => truth.is_some() && truth == uvmd,
-            Relation::Zero => uvmd == Some(0),
-            Relation::Unknown => true,
+            Exact => truth.is_some() && truth == uvmd,
+            Zero => uvmd == Some(0),
+            Unknown => true,
         };
-        Comparison { scope: name.to_owned(), field, relation, truth, uvmd, holds }
+        Comparison { scope: name.to_owned(), field: field.name, relation, truth, uvmd, holds }
     };
-    Field::ALL.map(compare).into()
+    fields().map(compare).collect()
 }
 
 /// Compare the processes' sum of each figure that has no truth in a process, but has one in total.
-pub(crate) fn compare_sums(truth: &Figures, uvmd: &[Figures]) -> Vec<Comparison> {
-    let only_in_total = |field: &Field| {
-        field.relation(Scope::Process) == Relation::Unknown && field.relation(Scope::Total) == Relation::Exact
-    };
-    let compare = |field: Field| {
-        let (truth, uvmd) = (truth.get(field), uvmd.iter().map(|figures| figures.get(field)).sum::<Option<u64>>());
+pub(crate) fn compare_sums(truth: &Truth, uvmd: &[Figures]) -> Vec<Comparison> {
+    let only_in_total =
+        |field: &&Field| field.relation(Scope::Process) == Unknown && truth.relation(field, Scope::Total) == Exact;
+    let compare = |field: &'static Field| {
+        let truth = truth.figures.get(field);
+        let uvmd = uvmd.iter().map(|figures| figures.get(field)).sum::<Option<u64>>();
         let holds = truth.is_some() && truth == uvmd;
-        Comparison { scope: "sum of processes".to_owned(), field, relation: Relation::Exact, truth, uvmd, holds }
+        Comparison { scope: "all processes".to_owned(), field: field.name, relation: Exact, truth, uvmd, holds }
     };
-    Field::ALL.into_iter().filter(only_in_total).map(compare).collect()
+    fields().filter(only_in_total).map(compare).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn figures(values: [u64; 7]) -> Figures {
-        let [fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, dropped_events] =
-            values.map(Some);
-        Figures { fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, dropped_events }
-    }
-
-    fn wrong(comparisons: &[Comparison]) -> Vec<&'static str> {
-        comparisons.iter().filter(|comparison| !comparison.holds).map(|comparison| comparison.field.name()).collect()
-    }
-
-    #[test]
-    fn equal_figures_hold() {
-        let uvmd = figures([1, 2, 3, 4, 5, 6, 0]);
-        let truth = Figures { dropped_events: None, ..uvmd };
-        assert!(wrong(&compare("total", Scope::Total, &truth, &uvmd)).is_empty());
-    }
-
-    #[test]
-    fn every_exact_figure_that_differs_is_found() {
-        let truth = figures([1, 2, 3, 4, 5, 6, 0]);
-        let uvmd = figures([2, 3, 4, 5, 6, 7, 1]);
-        assert_eq!(wrong(&compare("total", Scope::Total, &truth, &uvmd)), Field::ALL.map(Field::name));
-    }
-
-    #[test]
-    fn a_process_has_no_truth_for_instances_and_evictions() {
-        let uvmd = figures([1, 2, 3, 4, 5, 6, 0]);
-        let truth = Figures { fault_instances: None, evicted_bytes: None, dropped_events: None, ..uvmd };
-        assert!(wrong(&compare("p", Scope::Process, &truth, &uvmd)).is_empty());
-        assert_eq!(wrong(&compare("total", Scope::Total, &truth, &uvmd)), ["fault_instances", "evicted_bytes"]);
-    }
-
-    #[test]
-    fn what_has_no_truth_in_a_process_must_be_right_in_their_sum() {
-        let truth = figures([0, 12, 0, 0, 0, 40, 0]);
-        let process = |fault_instances, evicted_bytes| figures([9, fault_instances, 9, 9, 9, evicted_bytes, 9]);
-        assert!(wrong(&compare_sums(&truth, &[process(5, 40), process(7, 0)])).is_empty());
-        assert_eq!(wrong(&compare_sums(&truth, &[process(5, 40), process(8, 0)])), ["fault_instances"]);
-        let unknown = [process(12, 40), Figures::default()];
-        assert_eq!(wrong(&compare_sums(&truth, &unknown)), ["fault_instances", "evicted_bytes"]);
-    }
-
-    #[test]
-    fn a_figure_that_is_missing_does_not_hold() {
-        let figures = figures([1, 2, 3, 4, 5, 6, 0]);
-        let exact = ["fault_entries", "cpu_faults", "bytes_htod", "bytes_dtoh"];
-        assert_eq!(wrong(&compare("p", Scope::Process, &Figures::default(), &figures)), exact);
-        let missing = wrong(&compare("p", Scope::Process, &figures, &Figures::default()));
-        assert_eq!(missing, [&exact[..], &["dropped_events"]].concat());
-        assert!(!wrong(&compare("p", Scope::Process, &Figures::default(), &Figures::default())).is_empty());
-    }
-
-    #[test]
-    fn the_table_in_the_documentation_says_the_same() {
-        let document = include_str!("../../../docs/truth.md");
-        let row = |field: Field, scope: &str| {
-            let start = format!("| `{}` | {scope} |", field.name());
-            let row =
-                document.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row {start}"));
-            row.split('|').nth(4).unwrap().trim().to_owned()
-        };
-        for field in Field::ALL {
-            for (name, scope) in [("process", Scope::Process), ("total", Scope::Total)] {
-                let expected = match field.relation(scope) {
-                    Relation::Exact => "exact",
-                    Relation::Unknown => "none",
-                    Relation::Zero => "must be 0",
-                };
-                assert_eq!(row(field, name), expected, "{} {name}", field.name());
-            }
-        }
-    }
-
-    #[test]
-    fn a_fields_name_in_json_is_its_name() {
-        for field in Field::ALL {
-            assert_eq!(serde_json::to_value(field).unwrap(), field.name());
-        }
-    }
-}
+#[path = "figures_tests.rs"]
+mod tests;

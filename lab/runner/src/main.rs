@@ -1,24 +1,32 @@
 //! Runs a scenario on the lab's GPU and compares uvmd with the truth. Runs as root beside nvidia-uvm and the software GPU; only `check`
 //! runs anywhere. Shares no code with uvmd: what it compares with is found another way (docs/truth.md).
 //!
-//! * [`scenario`]: the language (docs/scenarios.md)
-//! * [`worker`], [`protocol`], [`team`]: the scenario's processes, and the talk with them
-//! * [`check`]: what memory must hold
+//! * [`scenario`], [`steps`]: the language (docs/scenarios.md)
+//! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
+//! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison
-//! * [`run`](mod@run), [`repeat`]: the commands
+//! * [`run`](mod@run), [`repeat`], [`generate`]: the commands ([`dice`]: random numbers)
 //! * [`sys`]: the driver; all unsafe code
 
+mod cgroup;
 mod check;
+mod dice;
 mod figures;
+mod generate;
+mod member;
 mod protocol;
 mod repeat;
 mod report;
+mod residency;
 mod run;
 mod scenario;
+mod shared;
+mod steps;
 mod sys;
 mod team;
 mod truth;
 mod uvmd;
+mod work;
 mod worker;
 
 use std::{
@@ -69,14 +77,29 @@ enum Task {
         /// Give up when the scenario is not done after so many seconds.
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         timeout: u64,
+        /// Do not run the scenario once more without the driver's counters.
+        #[arg(long)]
+        once: bool,
     },
     /// Repeat a scenario until SIGINT or SIGTERM, a line of progress a round; then verify its data.
     Loop {
         /// The scenario.
         file: PathBuf,
     },
+    /// Print a random scenario of the whole language, the same for the same seed.
+    Generate {
+        /// What makes it different from others.
+        #[arg(long)]
+        seed: u64,
+        /// The memory of each GPU.
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        gpu_mem_mib: u64,
+        /// How many GPUs it needs.
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        gpus: u32,
+    },
     /// One process of a scenario; started by the others.
-    #[command(name = team::WORKER, hide = true)]
+    #[command(name = member::WORKER, hide = true)]
     Worker,
 }
 
@@ -85,8 +108,14 @@ enum Task {
 enum Print {
     /// The memory of the GPU that the scenario is meant for.
     GpuMemMib,
-    /// The memory of the machine that can run it on that GPU: the GPU's, each allocation and its shadow, and the system's own.
+    /// The memory of the machine that can run it on such GPUs: theirs, each allocation and its shadow, and the system's own.
     MachineMemMib,
+    /// How many GPUs it needs.
+    Gpus,
+    /// Whether they are connected by `NVLink`: yes or no.
+    Nvlink,
+    /// The parameters that nvidia-uvm is to be loaded with, as words of a command line.
+    DriverParameters,
 }
 
 /// For the kernel, the initrd in memory, uvmd and the runner.
@@ -96,11 +125,16 @@ fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
     let result = match Options::parse().command {
         Task::Check { file, print } => check(&file, print),
-        Task::Run { file, report, uvmd, no_uvmd, timeout } => {
+        Task::Run { file, report, uvmd, no_uvmd, timeout, once } => {
             let client = (!no_uvmd).then(|| uvmd::Client::new(&uvmd));
-            run(&file, report.as_deref(), client.as_ref(), Duration::from_secs(timeout))
+            let options = run::Options { timeout: Duration::from_secs(timeout), without_counters: !once };
+            run(&file, report.as_deref(), client.as_ref(), options)
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
+        Task::Generate { seed, gpu_mem_mib, gpus } => {
+            print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));
+            Ok(ExitCode::SUCCESS)
+        }
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
     };
@@ -116,11 +150,18 @@ fn load(file: &Path) -> anyhow::Result<Scenario> {
 
 fn check(file: &Path, print: Option<Print>) -> anyhow::Result<ExitCode> {
     let scenario = load(file)?;
-    let Scenario { name, description: _, gpu_mem_mib, processes } = &scenario;
+    let Scenario { name, gpu_mem_mib, gpu_count, nvlink, driver_parameters, processes, .. } = &scenario;
     match print {
         Some(Print::GpuMemMib) => println!("{gpu_mem_mib}"),
         Some(Print::MachineMemMib) => {
-            println!("{}", SYSTEM_MEM_MIB + gpu_mem_mib + 2 * scenario.managed_bytes().div_ceil(1 << 20));
+            let gpus_mib = gpu_mem_mib * u64::from(*gpu_count);
+            println!("{}", SYSTEM_MEM_MIB + gpus_mib + 2 * scenario.managed_bytes().div_ceil(1 << 20));
+        }
+        Some(Print::Gpus) => println!("{gpu_count}"),
+        Some(Print::Nvlink) => println!("{}", if *nvlink { "yes" } else { "no" }),
+        Some(Print::DriverParameters) => {
+            let words: Vec<String> = driver_parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            println!("{}", words.join(" "));
         }
         None => {
             let (count, managed) = (processes.len(), human(scenario.managed_bytes()));
@@ -134,9 +175,9 @@ fn run(
     file: &Path,
     report_file: Option<&Path>,
     uvmd: Option<&uvmd::Client>,
-    timeout: Duration,
+    options: run::Options,
 ) -> anyhow::Result<ExitCode> {
-    let report = run::run(&load(file)?, uvmd, timeout)?;
+    let report = run::run(&load(file)?, uvmd, options)?;
     eprint!("{report}");
     if let Some(path) = report_file {
         let json = serde_json::to_string_pretty(&report)? + "\n";

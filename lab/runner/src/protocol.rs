@@ -2,19 +2,29 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{check::Checked, scenario::Process, sys::counters::ProcessCounters};
+use crate::{check::Mismatch, residency::Residency, sys::swgpu::AccessCounters};
 
 /// To a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// What to be; the first command. Answered with [`Reply::Ready`]. `number` counts the scenario's processes from 1.
-    Become { number: u64, process: Process },
-    /// Do the steps once. Answered with [`Reply::Done`], or [`Reply::Exiting`] if a step ends the process.
+    /// What to be; the first command. Answered with [`Reply::Ready`].
+    Become {
+        /// The scenario's file.
+        scenario: String,
+        /// Which of its processes, from 0.
+        process: usize,
+        /// Attach the driver's counters.
+        counters: bool,
+    },
+    /// Do the steps once. Answered with [`Reply::Done`], or [`Reply::Exiting`] or [`Reply::Dying`] if a step ends the process.
     Go,
     /// Cut the steps short.
     Stop,
     /// Answered with [`Reply::Figures`].
-    Figures,
+    Figures {
+        /// Say where each page is, too.
+        residency: bool,
+    },
     /// Verify every byte, answer with [`Reply::Verified`], and end.
     Finish,
 }
@@ -23,15 +33,29 @@ pub(crate) enum Command {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// Registered with the driver, memory mapped, nothing accessed yet.
-    Ready,
+    Ready {
+        /// Descriptors in the worker: of the shared pages, and of the driver's counters.
+        pages_fd: i32,
+        tracker_fd: Option<i32>,
+    },
     /// The steps are done.
     Done,
-    /// What the driver counted so far, and what was found in memory.
-    Figures { counters: ProcessCounters, checked: Checked },
-    /// A step ends the process: every byte is verified, these figures are its last, and it is gone when this is read.
-    Exiting { counters: ProcessCounters, checked: Checked, code: u8 },
+    /// What only the process itself can know.
+    Figures { findings: Findings, residency: Option<Vec<Residency>> },
+    /// A step ends the process: every byte is verified, these are its last words, and it is gone when this is read.
+    Exiting { findings: Findings, code: u8 },
+    /// A step kills the process.
+    Dying,
     /// Every byte is verified.
-    Verified { checked: Checked },
+    Verified { findings: Findings },
     /// The process could not go on.
     Failed { reason: String },
+}
+
+/// What a process found out so far.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Findings {
+    pub(crate) first_mismatch: Option<Mismatch>,
+    /// What its GPU accesses moved, for each of its GPUs.
+    pub(crate) accesses: Vec<AccessCounters>,
 }

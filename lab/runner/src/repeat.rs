@@ -8,11 +8,12 @@ use std::{
 use anyhow::bail;
 
 use crate::{
+    member::Member,
     protocol::Command,
     report::digits,
     scenario::{Scenario, size::human},
     sys::{counters::ProcessCounters, process::StopSignals},
-    team::{Event, Member, Team},
+    team::{Event, Team},
 };
 
 /// A round that takes longer hangs.
@@ -22,7 +23,7 @@ const ROUND: Duration = Duration::from_hours(1);
 pub(crate) fn repeat(scenario: &Scenario) -> anyhow::Result<()> {
     // Before any thread or process is started, so that the signals reach nobody else.
     let signals = StopSignals::block()?;
-    let mut team = Team::start(scenario, Instant::now() + ROUND)?;
+    let mut team = Team::start(scenario, true, Instant::now() + ROUND)?;
     let stop = team.sender();
     thread::spawn(move || while signals.wait().is_ok() && stop.send(Event::Stop).is_ok() {});
     let mut stopped = false;
@@ -32,8 +33,8 @@ pub(crate) fn repeat(scenario: &Scenario) -> anyhow::Result<()> {
             break;
         }
         let started = Instant::now();
-        stopped |= team.order(&Command::Go, started + ROUND)?;
-        stopped |= team.order(&Command::Figures, started + ROUND)?;
+        stopped |= team.go(started + ROUND)?;
+        stopped |= team.order(&Command::Figures { residency: false }, started + ROUND)?;
         stopped |= team.was_stopped();
         println!("{}", progress(round, started.elapsed(), team.members()));
     }
@@ -48,7 +49,7 @@ pub(crate) fn repeat(scenario: &Scenario) -> anyhow::Result<()> {
 /// One line of sums since the start.
 fn progress(round: u64, took: Duration, members: &[Member]) -> String {
     let sum = |figure: fn(&ProcessCounters) -> u64| -> u64 {
-        members.iter().filter_map(|member| member.counters.as_ref()).map(figure).sum()
+        members.iter().filter_map(Member::counters).map(|counters| figure(&counters)).sum()
     };
     format!(
         "round {round:>3} {:>5.1} s {:>10} GPU + {:>6} CPU faults  {:>9} in {:>9} out",
@@ -63,7 +64,7 @@ fn progress(round: u64, took: Duration, members: &[Member]) -> String {
 /// Why it makes no sense to go on.
 fn wrong(members: &[Member]) -> Option<String> {
     members.iter().find_map(|member| {
-        let mismatch = member.checked.first_mismatch.as_ref().map(ToString::to_string);
+        let mismatch = member.checked().first_mismatch.map(|mismatch| mismatch.to_string());
         member.failure.clone().or(mismatch).map(|reason| format!("{}: {reason}", member.name))
     })
 }

@@ -1,155 +1,164 @@
-//! `lab-runner run`: a scenario once, its truth, and what uvmd says about it.
+//! `lab-runner run`: a scenario with the driver's counters and without, its truth, and what uvmd says about it.
 
 use std::{
     fs,
-    path::Path,
-    thread,
     time::{Duration, Instant, SystemTime},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::{
     figures::Figures,
+    member::{End, Member},
     protocol::Command,
-    report::{ProcessReport, Report, TotalReport, Uvmd, Verdict, inconsistencies, process_truth, total_truth},
+    report::{GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
     scenario::{Scenario, size::MIB},
-    sys::counters::ProcessCounters,
-    team::{Member, Team},
-    truth::{Observer, kmsg},
+    sys::swgpu::Gpu,
+    team::Team,
+    truth::{
+        Counted, Observer,
+        derive::{ProcessFacts, gpu_truth, inconsistencies, process_truth, total_truth},
+        kmsg, procfs,
+    },
     uvmd::{Answer, Client},
 };
 
-/// How long a uvmd that was just started may take until it counts.
-const UVMD_START: Duration = Duration::from_secs(30);
-/// How long a uvmd that answered before is given when it does not answer any more, or not with a newer snapshot.
-const UVMD_SILENCE: Duration = Duration::from_secs(5);
-const UVMD_POLL: Duration = Duration::from_millis(250);
+/// How a run is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Give up when a pass is not done by then.
+    pub(crate) timeout: Duration,
+    /// Run the scenario once more without the driver's counters.
+    pub(crate) without_counters: bool,
+}
 
 /// Run a scenario. Fails only where there is nothing to report.
-pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, timeout: Duration) -> anyhow::Result<Report> {
-    let deadline = Instant::now() + timeout;
-    let observer = Observer::start()?;
-    let before = client.map(wait_until_counting);
-    let mut team = Team::start(scenario, deadline)?;
-    team.order(&Command::Go, deadline)?;
-
-    // Nothing runs from here on. The observer sees when the driver has come to rest; then all figures are taken.
-    let seen = observer.observe()?;
-    team.order(&Command::Figures, deadline)?;
-    let quiet_since = SystemTime::now();
-    let counters: Vec<Option<ProcessCounters>> = team.members().iter().map(|member| member.counters).collect();
+pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: Options) -> anyhow::Result<Report> {
+    let (observer, verdict, pass) = pass(scenario, client, true, options.timeout)?;
+    let first = observer.gpus.first().context("no GPU")?;
     let mut report = Report {
         scenario: scenario.name.clone(),
-        arch: observer.gpu.arch.clone(),
+        arch: first.arch.clone(),
         driver: line_of("/sys/module/nvidia_uvm/version")?,
         kernel: line_of("/proc/sys/kernel/osrelease")?,
-        gpu_mem_mib: observer.gpu.memory_bytes / MIB,
-        verdict: Verdict::Fail,
-        verified: false,
-        processes: Vec::new(),
-        total: TotalReport { truth: total_truth(&seen.driver, &counters), uvmd: Figures::default() },
-        comparison: Vec::new(),
-        hardware: seen.hardware,
-        uvmd_absent: None,
-        problems: inconsistencies(&seen, &counters),
+        gpu_mem_mib: first.memory_bytes / MIB,
+        verdict,
+        pass,
+        without_counters: None,
     };
-    // Without a check of memory yet: those come with the end.
-    report.processes = team.members().iter().map(process_report).collect();
-    let uvmd = match before {
-        None => Uvmd::Unwanted,
-        Some(Err(error)) => absent(&mut report, &error),
-        Some(Ok(before)) => {
-            let client = client.context("an answer of nobody")?;
-            ask(client, &before, &mut report, team.members(), quiet_since)
-                .unwrap_or_else(|error| absent(&mut report, &error))
-        }
-    };
-
-    team.finish(deadline)?;
-    for (process, member) in report.processes.iter_mut().zip(team.members()) {
-        process.checked = member.checked.clone();
-        process.verified = member.verified && member.checked.mismatches == 0;
-        report.problems.extend(member.failure.as_ref().map(|failure| format!("{}: {failure}", member.name)));
-        report.problems.extend(
-            member
-                .checked
-                .first_mismatch
-                .as_ref()
-                .map(|first| format!("{}: {} words are wrong; first: {first}", member.name, member.checked.mismatches)),
-        );
-    }
-    report.verified = report.processes.iter().all(|process| process.verified);
-    drop(team);
     drop(observer);
-    report.problems.extend(kmsg::complaints()?.into_iter().map(|line| format!("kernel: {line}")));
-    report.judge(uvmd);
+    // A run that failed is not done again: what it left behind would be asked about.
+    if options.without_counters && verdict != Verdict::Fail {
+        let (_, verdict, pass) = self::pass(scenario, client, false, options.timeout)?;
+        report.verdict = report.verdict.max(verdict);
+        report.without_counters = Some(pass);
+    }
     Ok(report)
 }
 
 fn line_of(path: &str) -> anyhow::Result<String> {
-    Ok(fs::read_to_string(Path::new(path)).with_context(|| format!("cannot read {path}"))?.trim().to_owned())
+    Ok(fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?.trim().to_owned())
 }
 
-fn process_report(member: &Member) -> ProcessReport {
-    ProcessReport {
+/// A scenario once, with the driver's counters or without.
+fn pass(
+    scenario: &Scenario,
+    client: Option<&Client>,
+    counters: bool,
+    timeout: Duration,
+) -> anyhow::Result<(Observer, Verdict, Pass)> {
+    let deadline = Instant::now() + timeout;
+    let observer = Observer::start()?;
+    if observer.gpus.len() < scenario.gpu_count as usize {
+        bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
+    }
+    let before = client.map(Client::ask_when_counting);
+    let mut team = Team::start(scenario, counters, deadline)?;
+    team.go(deadline)?;
+
+    // Nothing runs from here on. The observer sees when the driver has come to rest; then all figures are taken.
+    let seen = observer.observe()?;
+    team.order(&Command::Figures { residency: counters }, deadline)?;
+    let quiet_since = SystemTime::now();
+    let mut pass = figures(&observer, &seen, team.members());
+    let uvmd = match (client, before) {
+        (None, _) | (_, None) => Uvmd::Unwanted,
+        (_, Some(Err(error))) => pass.without_uvmd(&error),
+        (Some(client), Some(Ok(before))) => match client.ask_after(quiet_since) {
+            Ok(answer) => fill(&mut pass, &answer, &before, team.members())
+                .map_or_else(|error| pass.without_uvmd(&error), |()| Uvmd::Answered),
+            Err(error) => pass.without_uvmd(&error),
+        },
+    };
+
+    team.finish(deadline)?;
+    for (process, member) in pass.processes.iter_mut().zip(team.members()) {
+        (process.end, process.checked) = (member.end, member.checked());
+        // A killed process verified what it read until then, and nobody can read its memory any more.
+        process.verified = member.end.is_some() && process.checked.mismatches == 0;
+        pass.problems.extend(member.failure.as_ref().map(|failure| format!("{}: {failure}", member.name)));
+        if process.checked.mismatches > 0 {
+            let first = process.checked.first_mismatch.as_ref().map(ToString::to_string).unwrap_or_default();
+            pass.problems
+                .push(format!("{}: {} words are wrong; first: {first}", member.name, process.checked.mismatches));
+        }
+    }
+    pass.verified = pass.processes.iter().all(|process| process.verified);
+    drop(team);
+    pass.problems.extend(kmsg::complaints()?.into_iter().map(|line| format!("kernel: {line}")));
+    let verdict = pass.judge(uvmd, counters);
+    Ok((observer, verdict, pass))
+}
+
+/// The truth, without a check of memory yet: that comes with the end.
+fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
+    let facts: Vec<ProcessFacts> = members.iter().map(facts).collect();
+    let process = |(member, facts): (&Member, &ProcessFacts)| ProcessReport {
         name: member.name.clone(),
-        pid: member.id.pid,
-        truth: process_truth(member.counters),
+        pid: member.id.map(|id| id.pid),
+        end: member.end,
+        truth: process_truth(facts),
         uvmd: Figures::default(),
         verified: false,
-        checked: member.checked.clone(),
+        checked: member.checked(),
+        residency: member.residency.clone(),
+    };
+    let gpu = |(number, (gpu, counted)): (usize, (&Gpu, &Counted))| GpuReport {
+        gpu: number,
+        uuid: procfs::text(&gpu.uuid),
+        truth: gpu_truth(seen, number, &facts),
+        uvmd: Figures::default(),
+        hardware: counted.hardware,
+    };
+    let gpus = observer.gpus.iter().zip(seen).enumerate().map(gpu).collect();
+    Pass {
+        verified: false,
+        processes: members.iter().zip(&facts).map(process).collect(),
+        gpus,
+        total: TotalReport { truth: total_truth(seen, &facts), uvmd: Figures::default() },
+        comparison: Vec::new(),
+        uvmd_absent: None,
+        problems: inconsistencies(seen, &facts),
     }
 }
 
-/// uvmd attaches before the work begins, or its counts cannot be exact.
-fn wait_until_counting(client: &Client) -> anyhow::Result<Answer> {
-    let deadline = Instant::now() + UVMD_START;
-    loop {
-        match client.ask().and_then(|answer| answer.counting().map(|()| answer)) {
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => thread::sleep(UVMD_POLL),
-            answer => return answer,
-        }
+fn facts(member: &Member) -> ProcessFacts {
+    let killed = member.end.is_some_and(End::is_killed);
+    ProcessFacts {
+        counters: member.counters(),
+        accesses: (!killed).then(|| member.findings.accesses.clone()),
+        calls: (member.end != Some(End::Killed)).then(|| member.calls()),
     }
 }
 
-/// A figure that nobody gives stays null, and the report says why.
-fn absent(report: &mut Report, error: &anyhow::Error) -> Uvmd {
-    report.uvmd_absent = Some(format!("{error:#}"));
-    for process in &mut report.processes {
-        process.uvmd = Figures::default();
+/// Write uvmd's figures beside the truth.
+fn fill(pass: &mut Pass, answer: &Answer, before: &Answer, members: &[Member]) -> anyhow::Result<()> {
+    pass.total.uvmd = answer.total_since(before)?;
+    for gpu in &mut pass.gpus {
+        gpu.uvmd = answer.gpu_since(before, &gpu.uuid)?;
     }
-    report.total.uvmd = Figures::default();
-    Uvmd::Absent
-}
-
-/// Take uvmd's figures, once: the first answer that is newer than the end of the work must be right.
-fn ask(
-    client: &Client,
-    before: &Answer,
-    report: &mut Report,
-    members: &[Member],
-    quiet_since: SystemTime,
-) -> anyhow::Result<Uvmd> {
-    let deadline = Instant::now() + UVMD_SILENCE;
-    loop {
-        match client.ask() {
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => {}
-            // An answer from before the end of the work may be right by chance, and may yet become wrong.
-            Ok(answer) if !answer.is_after(quiet_since)? => {
-                anyhow::ensure!(Instant::now() < deadline, "uvmd's figures stay those of before the end of the work");
-            }
-            Ok(answer) => {
-                report.total.uvmd = answer.total_since(before)?;
-                for (process, member) in report.processes.iter_mut().zip(members) {
-                    process.uvmd = answer.process(member.id).unwrap_or_default();
-                }
-                report.judge(Uvmd::Answered);
-                return Ok(Uvmd::Answered);
-            }
-        }
-        thread::sleep(UVMD_POLL);
+    for (process, member) in pass.processes.iter_mut().zip(members) {
+        process.uvmd = member.id.and_then(|id| answer.process(id)).unwrap_or_default();
     }
+    Ok(())
 }

@@ -1,52 +1,58 @@
 //! uvmd's side: its HTTP API, read as anyone would. Only what is compared is parsed.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
-use crate::figures::Figures;
+use crate::figures::{DROPPED_EVENTS, Figures};
+
+/// How long a uvmd that was just started may take until it counts.
+const START: Duration = Duration::from_secs(30);
+/// How long a uvmd that answered before is given when it does not answer any more, or not with a newer snapshot.
+const SILENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(250);
 
 /// uvmd at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    pub(crate) status: Status,
-    pub(crate) processes: Vec<Process>,
+    status: Status,
+    processes: Vec<Process>,
 }
 
-/// Of `/api/v1/status`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct Status {
-    pub(crate) state: String,
-    pub(crate) reasons: Vec<String>,
+/// Of `/api/v1/status`. The figures of counts are [`crate::figures`]' business.
+#[derive(Clone, Debug, Deserialize)]
+struct Status {
+    state: String,
+    reasons: Vec<String>,
     /// When what it says was true.
     time: String,
     /// Changes when uvmd starts anew.
-    pub(crate) counting_since: Option<String>,
+    counting_since: Option<String>,
     /// Over all reasons, whether a process is known for them or not.
-    pub(crate) dropped_events: u64,
-    pub(crate) total: Counts,
+    dropped_events: u64,
+    gpus: Vec<Gpu>,
+    total: Value,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Gpu {
+    uuid: Option<String>,
+    #[serde(flatten)]
+    counts: Value,
 }
 
 /// Of `/api/v1/processes`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct Process {
+#[derive(Clone, Debug, Deserialize)]
+struct Process {
     pid: u32,
     start_ticks: u64,
     #[serde(flatten)]
-    pub(crate) counts: Counts,
-}
-
-/// The counts that are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Counts {
-    pub(crate) fault_entries: u64,
-    pub(crate) fault_instances: u64,
-    pub(crate) cpu_faults: u64,
-    pub(crate) bytes_htod: u64,
-    pub(crate) bytes_dtoh: u64,
-    pub(crate) evicted_bytes: u64,
-    pub(crate) dropped_events: u64,
+    counts: Value,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +79,31 @@ impl Client {
     pub(crate) fn new(url: &str) -> Self {
         let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(5))).build();
         Self { url: url.trim_end_matches('/').to_owned(), agent: config.into() }
+    }
+
+    /// What it says once it counts: it attaches before the work begins, or its counts cannot be exact.
+    pub(crate) fn ask_when_counting(&self) -> anyhow::Result<Answer> {
+        let deadline = Instant::now() + START;
+        loop {
+            match self.ask().and_then(|answer| answer.counting().map(|()| answer)) {
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => thread::sleep(POLL),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The first that it says of the time after a moment. An older answer may be right by chance, and may yet become wrong.
+    pub(crate) fn ask_after(&self, moment: SystemTime) -> anyhow::Result<Answer> {
+        let deadline = Instant::now() + SILENCE;
+        loop {
+            match self.ask() {
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Ok(answer) if answer.is_after(moment)? => return Ok(answer),
+                Ok(_) if Instant::now() > deadline => bail!("uvmd's figures stay those of before the end of the work"),
+                Ok(_) | Err(_) => thread::sleep(POLL),
+            }
+        }
     }
 
     /// What it says now.
@@ -112,48 +143,38 @@ impl Answer {
     pub(crate) fn process(&self, id: ProcessId) -> Option<Figures> {
         // uvmd has 0 for a process that was gone before it could look.
         let known = |process: &&Process| process.pid == id.pid && [id.start_ticks, 0].contains(&process.start_ticks);
-        self.processes.iter().find(known).map(|process| process.counts.into())
+        self.processes.iter().find(known).map(|process| Figures::of_uvmd(&process.counts))
     }
 
     /// Everything since an earlier answer of the same uvmd, dropped events without a process too.
     pub(crate) fn total_since(&self, before: &Self) -> anyhow::Result<Figures> {
-        let (now, then) = (&self.status, &before.status);
-        if now.counting_since != then.counting_since {
+        if self.status.counting_since != before.status.counting_since {
             bail!("uvmd was restarted during the run");
         }
-        let since = |now: u64, then: u64| now.checked_sub(then).context("a total of uvmd went back");
-        Ok(Figures {
-            fault_entries: Some(since(now.total.fault_entries, then.total.fault_entries)?),
-            fault_instances: Some(since(now.total.fault_instances, then.total.fault_instances)?),
-            cpu_faults: Some(since(now.total.cpu_faults, then.total.cpu_faults)?),
-            bytes_htod: Some(since(now.total.bytes_htod, then.total.bytes_htod)?),
-            bytes_dtoh: Some(since(now.total.bytes_dtoh, then.total.bytes_dtoh)?),
-            evicted_bytes: Some(since(now.total.evicted_bytes, then.total.evicted_bytes)?),
-            dropped_events: Some(since(now.dropped_events, then.dropped_events)?),
-        })
+        since(&self.status.total(), &before.status.total())
+    }
+
+    /// The same of one GPU, by the end of its UUID.
+    pub(crate) fn gpu_since(&self, before: &Self, uuid: &str) -> anyhow::Result<Figures> {
+        since(&self.status.gpu(uuid), &before.status.gpu(uuid))
     }
 }
 
-impl From<Counts> for Figures {
-    fn from(counts: Counts) -> Self {
-        let Counts {
-            fault_entries,
-            fault_instances,
-            cpu_faults,
-            bytes_htod,
-            bytes_dtoh,
-            evicted_bytes,
-            dropped_events,
-        } = counts;
-        Self {
-            fault_entries: Some(fault_entries),
-            fault_instances: Some(fault_instances),
-            cpu_faults: Some(cpu_faults),
-            bytes_htod: Some(bytes_htod),
-            bytes_dtoh: Some(bytes_dtoh),
-            evicted_bytes: Some(evicted_bytes),
-            dropped_events: Some(dropped_events),
-        }
+fn since(now: &Figures, before: &Figures) -> anyhow::Result<Figures> {
+    now.since(before).map_err(|name| anyhow!("{name} of uvmd went back"))
+}
+
+impl Status {
+    fn total(&self) -> Figures {
+        let mut figures = Figures::of_uvmd(&self.total);
+        figures.set(&DROPPED_EVENTS, self.dropped_events);
+        figures
+    }
+
+    /// Nothing for a GPU that it did not see yet.
+    fn gpu(&self, uuid: &str) -> Figures {
+        let found = self.gpus.iter().find(|gpu| gpu.uuid.as_ref().is_some_and(|known| known.ends_with(uuid)));
+        found.map(|gpu| Figures::of_uvmd(&gpu.counts)).unwrap_or_default()
     }
 }
 
@@ -165,26 +186,20 @@ mod tests {
         thread,
     };
 
+    use serde_json::json;
+
     use super::*;
+    use crate::figures::{BYTES_DTOH, FAULT_ENTRIES, FAULT_INSTANCES};
 
-    const COUNTS: &str = r#""fault_entries":10,"fault_instances":12,"cpu_faults":3,"bytes_htod":65536,"bytes_dtoh":4096,
-        "bytes_dtod":0,"evicted_bytes":0,"dropped_events":0,"fault_entries_by_access":{"read":10}"#;
-
-    fn status(text: &str) -> Status {
-        serde_json::from_str(text).unwrap()
-    }
+    const COUNTS: &str = r#""fault_entries":10,"fault_instances":12,"bytes_dtoh":4096,"dropped_events":0"#;
 
     fn answer(counting_since: &str, dropped: u64, faults: u64) -> Answer {
-        let total = Counts { fault_entries: faults, ..Counts::default() };
-        let status = Status {
-            state: "counting".to_owned(),
-            reasons: Vec::new(),
-            time: "2026-01-02T03:04:05Z".to_owned(),
-            counting_since: Some(counting_since.to_owned()),
-            dropped_events: dropped,
-            total,
-        };
-        Answer { status, processes: Vec::new() }
+        let status = json!({
+            "state": "counting", "reasons": [], "time": "2026-01-02T03:04:05Z", "counting_since": counting_since,
+            "dropped_events": dropped, "gpus": [{ "gpu": 1, "uuid": "GPU-00-01", "fault_instances": faults }],
+            "total": { "fault_entries": faults, "dropped_events": 0 },
+        });
+        Answer { status: serde_json::from_value(status).unwrap(), processes: Vec::new() }
     }
 
     /// Answers requests with these bodies, in order, then is gone.
@@ -209,14 +224,14 @@ mod tests {
         );
         let status = format!(
             r#"{{"version":"0.1.0","state":"counting","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_since":"x",
-                "dropped_events":0,"total":{{{COUNTS}}}}}"#
+                "dropped_events":0,"gpus":[],"total":{{{COUNTS}}}}}"#
         );
         let answer = Client::new(&serve(vec![processes, status])).ask().unwrap();
         answer.counting().unwrap();
         let figures = answer.process(ProcessId { pid: 7, start_ticks: 500 }).unwrap();
-        assert_eq!((figures.fault_entries, figures.bytes_dtoh), (Some(10), Some(4096)));
-        assert_eq!(answer.process(ProcessId { pid: 7, start_ticks: 501 }), None);
-        assert_eq!(answer.process(ProcessId { pid: 8, start_ticks: 500 }), None);
+        assert_eq!((figures.get(&FAULT_ENTRIES), figures.get(&BYTES_DTOH)), (Some(10), Some(4096)));
+        assert!(answer.process(ProcessId { pid: 7, start_ticks: 501 }).is_none());
+        assert!(answer.process(ProcessId { pid: 8, start_ticks: 500 }).is_none());
         assert!(answer.is_after(SystemTime::UNIX_EPOCH).unwrap());
     }
 
@@ -236,20 +251,21 @@ mod tests {
 
     #[test]
     fn one_that_waits_says_for_what() {
-        let waiting = status(
-            r#"{"state":"waiting","reasons":["nvidia-uvm is not loaded"],"time":"","dropped_events":0,"total":
-            {"fault_entries":0,"fault_instances":0,"cpu_faults":0,"bytes_htod":0,"bytes_dtoh":0,"evicted_bytes":0,"dropped_events":0}}"#,
-        );
-        let answer = Answer { status: waiting, processes: Vec::new() };
-        assert_eq!(answer.counting().unwrap_err().to_string(), "uvmd is waiting: nvidia-uvm is not loaded");
+        let mut waiting = answer("x", 0, 0);
+        (waiting.status.state, waiting.status.reasons) =
+            ("waiting".to_owned(), vec!["nvidia-uvm is not loaded".to_owned()]);
+        assert_eq!(waiting.counting().unwrap_err().to_string(), "uvmd is waiting: nvidia-uvm is not loaded");
     }
 
     #[test]
     fn a_total_is_what_was_added_during_the_run() {
         let total = answer("x", 5, 110).total_since(&answer("x", 2, 100)).unwrap();
-        assert_eq!((total.fault_entries, total.dropped_events), (Some(10), Some(3)));
+        assert_eq!((total.get(&FAULT_ENTRIES), total.get(&DROPPED_EVENTS)), (Some(10), Some(3)));
+        let gpu = answer("x", 5, 110).gpu_since(&answer("x", 2, 100), "00-01").unwrap();
+        assert_eq!(gpu.get(&FAULT_INSTANCES), Some(10));
         let error = answer("y", 0, 10).total_since(&answer("x", 0, 0)).unwrap_err();
         assert_eq!(error.to_string(), "uvmd was restarted during the run");
-        assert!(answer("x", 0, 0).total_since(&answer("x", 0, 1)).is_err());
+        let error = answer("x", 0, 0).total_since(&answer("x", 0, 1)).unwrap_err();
+        assert_eq!(error.to_string(), "fault_entries of uvmd went back");
     }
 }

@@ -67,7 +67,9 @@ fn a_worker_without_a_lab_reports_its_failure() {
     let mut worker = command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = worker.stdin.take().unwrap();
     input
-        .write_all(b"{\"Become\":{\"number\":1,\"process\":{\"name\":\"p\",\"allocations\":[],\"steps\":[]}}}\n")
+        .write_all(
+            b"{\"Become\":{\"scenario\":\"name = 's'\\n[[process]]\\nname = 'p'\",\"process\":0,\"counters\":false}}\n",
+        )
         .unwrap();
     let output = worker.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -1,90 +1,76 @@
 //! A scenario: processes with managed memory, and what each does to it, as data. docs/scenarios.md is the language's reference.
 //!
-//! * [`parse`]: TOML to a [`Scenario`]; whatever comes out can be run (`raw`: the file's own shape)
-//! * [`size`]: numbers of bytes
+//! * [`parse`]: a file to a [`Scenario`]; whatever comes out can be run. What a step is, each of [`crate::steps`] says itself
+//! * [`table`]: the file's tables, taken apart key by key
+//! * [`part`], [`place`], [`size`]: a part of an allocation, where pages can be, numbers of bytes
 //! * [`order`]: in which order an access step visits its words
 
 pub(crate) mod order;
 pub(crate) mod parse;
-mod raw;
+pub(crate) mod part;
+pub(crate) mod place;
 pub(crate) mod size;
+pub(crate) mod table;
 
-use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 pub(crate) use order::Order;
 pub(crate) use parse::load;
+pub(crate) use part::Part;
+pub(crate) use place::Place;
+
+use crate::steps::Step;
 
 /// Every access is to one word: the unit of offsets, lengths and strides, in bytes.
 pub(crate) const WORD_BYTES: u64 = 8;
 
 /// What one lab run does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    pub(crate) description: String,
-    /// Memory of the GPU the scenario is meant for, in MiB.
+    /// The memory of each GPU the scenario is meant for, in MiB.
     pub(crate) gpu_mem_mib: u64,
+    pub(crate) gpu_count: u32,
+    /// Whether the GPUs reach each other's memory directly.
+    pub(crate) nvlink: bool,
+    /// Module parameters that nvidia-uvm is to be loaded with.
+    pub(crate) driver_parameters: BTreeMap<String, u64>,
     pub(crate) processes: Vec<Process>,
+    /// The file itself, for the processes, which read it again.
+    pub(crate) text: String,
 }
 
 /// One process: its memory, and what it does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) allocations: Vec<Allocation>,
-    pub(crate) steps: Vec<Step>,
+    /// The machine's GPUs it uses, by number; the first does what names no GPU.
+    pub(crate) gpus: Vec<u32>,
+    /// How long after the others it starts.
+    pub(crate) start_after: Duration,
+    /// How long after its start it is killed with -9.
+    pub(crate) kill_after: Option<Duration>,
+    /// How much host memory its cgroup may have.
+    pub(crate) memory_limit_bytes: Option<u64>,
+    pub(crate) steps: Vec<Box<dyn Step>>,
 }
 
 /// One managed allocation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) name: String,
     /// A multiple of [`WORD_BYTES`].
     pub(crate) bytes: u64,
 }
 
-/// One thing a process does. Allocations are indices into [`Process::allocations`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Step {
-    /// Read or write words by the CPU or the GPU.
-    Access(Access),
-    /// Read every byte by the CPU and compare.
-    Verify { allocation: usize },
-    /// Do the steps so many times.
-    Repeat { times: u32, steps: Vec<Step> },
-    /// Do nothing for a while.
-    Sleep { milliseconds: u64 },
-    /// End the process.
-    Exit { code: u8 },
-}
-
-/// One pass over part of an allocation: the words at `offset`, `offset + stride`, ... below `offset + length`, each once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Access {
-    pub(crate) by: Processor,
-    pub(crate) kind: Kind,
-    pub(crate) allocation: usize,
-    pub(crate) offset_bytes: u64,
-    pub(crate) length_bytes: u64,
-    pub(crate) stride_bytes: u64,
-    pub(crate) order: Order,
-}
-
-/// Who accesses memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Processor {
-    Cpu,
-    /// With how many accesses at most waiting on a fault at a time.
-    Gpu {
-        window: u32,
-    },
-}
-
-/// How memory is accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
-    Read,
-    Write,
+/// What a step may refer to, and where it stands.
+pub(crate) struct Scope<'a> {
+    pub(crate) process: &'a str,
+    pub(crate) allocations: &'a [Allocation],
+    pub(crate) gpus: &'a [u32],
+    /// The number of the enclosing step with a dot: step `2.1` is the first of step 2.
+    pub(crate) prefix: String,
+    pub(crate) depth: usize,
 }
 
 // === impl Scenario ===
@@ -96,42 +82,43 @@ impl Scenario {
     }
 }
 
-// === impl Access ===
+// === impl Process ===
 
-impl Access {
-    /// How many words it visits; at least one.
-    pub(crate) const fn count(&self) -> u64 {
-        self.length_bytes.div_ceil(self.stride_bytes)
-    }
-
-    /// The words it visits, as indices into the allocation, in its order.
-    pub(crate) fn words(&self) -> impl Iterator<Item = u64> + use<> {
-        let (offset_bytes, stride_bytes) = (self.offset_bytes, self.stride_bytes);
-        self.order.indices(self.count()).map(move |at| (offset_bytes + at * stride_bytes) / WORD_BYTES)
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("name", &self.name).field("steps", &self.steps).finish_non_exhaustive()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// === impl Scope ===
 
-    #[test]
-    fn an_access_visits_each_word_of_its_part_once() {
-        let mut access = Access {
-            by: Processor::Cpu,
-            kind: Kind::Read,
-            allocation: 0,
-            offset_bytes: 64,
-            length_bytes: 40,
-            stride_bytes: 16,
-            order: Order::Sequential,
-        };
-        assert_eq!(access.words().collect::<Vec<_>>(), [8, 10, 12]);
-        access.order = Order::Random { seed: 3 };
-        let mut words: Vec<_> = access.words().collect();
-        words.sort_unstable();
-        assert_eq!(words, [8, 10, 12]);
-        access.stride_bytes = 4096;
-        assert_eq!(access.words().collect::<Vec<_>>(), [8], "a stride beyond the part leaves its first word");
+impl Scope<'_> {
+    pub(crate) fn allocation(&self, name: &str) -> Result<(usize, &Allocation), String> {
+        let found = self.allocations.iter().enumerate().find(|(_, allocation)| allocation.name == name);
+        found.ok_or_else(|| format!("no allocation is named {name:?}"))
+    }
+
+    /// A GPU of the process: the one that the step names, else its first.
+    pub(crate) fn gpu(&self, number: Option<u32>) -> Result<u32, String> {
+        match number {
+            None => self.gpus.first().copied().ok_or_else(|| "the process has no GPU".to_owned()),
+            Some(number) => self.place(Place::Gpu(number)).map(|_| number),
+        }
+    }
+
+    /// A place that the process can use.
+    pub(crate) fn place(&self, place: Place) -> Result<Place, String> {
+        match place {
+            Place::Gpu(number) if !self.gpus.contains(&number) => {
+                Err(format!("{place} is not the process's; it has gpus = {:?}", self.gpus))
+            }
+            place => Ok(place),
+        }
+    }
+
+    /// The scope of the steps inside the step of that number.
+    pub(crate) fn inside(&self, number: &str) -> Self {
+        let &Self { process, allocations, gpus, .. } = self;
+        Self { process, allocations, gpus, prefix: format!("{number}."), depth: self.depth + 1 }
     }
 }

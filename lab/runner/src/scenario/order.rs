@@ -1,9 +1,11 @@
 //! In which order the elements of a pass are visited.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+
+use super::table::{Fault, Table};
 
 /// An order over any number of elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// First to last.
     Sequential,
@@ -11,7 +13,24 @@ pub(crate) enum Order {
     Random { seed: u64 },
 }
 
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Name {
+    Sequential,
+    Random,
+}
+
 impl Order {
+    /// The options `order` and `seed` of a step.
+    pub(crate) fn take(table: &mut Table<'_>) -> Result<Self, Fault> {
+        let seed = table.take("seed")?.unwrap_or(1);
+        Ok(match table.take("order")? {
+            None | Some(Name::Sequential) => Self::Sequential,
+            Some(Name::Random) => Self::Random { seed },
+        })
+    }
+
     /// The indices `0..count` in this order, without a table of them.
     pub(crate) fn indices(self, count: u64) -> impl Iterator<Item = u64> + use<> {
         let shuffle = match self {

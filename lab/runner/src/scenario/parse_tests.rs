@@ -18,8 +18,9 @@ fn with_steps(steps: &str) -> String {
     format!("name = \"s\"\n[[process]]\nname = \"p\"\nalloc = [{{ name = \"a\", kib = 4 }}]\nsteps = [\n  {steps}\n]\n")
 }
 
-fn steps(text: &str) -> Vec<Step> {
-    parse("test.toml", &with_steps(text)).unwrap().processes.remove(0).steps
+/// What these steps are read as, in Rust's words.
+fn steps(text: &str) -> String {
+    format!("{:?}", parse("test.toml", &with_steps(text)).unwrap().processes[0].steps)
 }
 
 /// The message for a scenario that must not parse.
@@ -31,23 +32,33 @@ fn error(text: &str) -> String {
 fn a_scenario_is_read_with_its_defaults() {
     let scenario = parse("two_tenants.toml", TWO_TENANTS).unwrap();
     assert_eq!((scenario.name.as_str(), scenario.gpu_mem_mib, scenario.processes.len()), ("two_tenants", 64, 2));
-    assert_eq!(scenario.managed_bytes(), 152 * MIB);
-    let [fits, streams] = scenario.processes.as_slice() else { panic!() };
+    assert_eq!((scenario.gpu_count, scenario.nvlink, scenario.managed_bytes()), (1, false, 152 * MIB));
+    let [fits, _] = scenario.processes.as_slice() else { panic!() };
     assert_eq!(fits.allocations, [Allocation { name: "a".to_owned(), bytes: 24 * MIB }]);
-    let whole_by_cpu = Access {
-        by: Processor::Cpu,
-        kind: Kind::Write,
-        allocation: 0,
-        offset_bytes: 0,
-        length_bytes: 24 * MIB,
-        stride_bytes: 1024,
-        order: Order::Sequential,
-    };
-    assert_eq!(fits.steps[0], Step::Access(whole_by_cpu));
-    let Step::Repeat { times: 20, steps } = &fits.steps[1] else { panic!() };
-    let Step::Access(random) = &steps[1] else { panic!() };
-    assert_eq!((random.order, random.by), (Order::Random { seed: 7 }, Processor::Gpu { window: 256 }));
-    assert_eq!(streams.steps[2], Step::Verify { allocation: 0 });
+    assert_eq!(
+        (fits.gpus.as_slice(), fits.start_after, fits.kill_after, fits.memory_limit_bytes),
+        (&[0][..], Duration::ZERO, None, None)
+    );
+    let expected = "[Access { by: Cpu, kind: Read, part: Part { allocation: 0, offset_bytes: 0, length_bytes: 4096 }, \
+                    stride_bytes: 1024, order: Sequential }]";
+    assert_eq!(steps("{ cpu_read = \"a\" }"), expected);
+    let random = steps("{ gpu_write = \"a\", order = \"random\" }");
+    assert!(random.contains("by: Gpu { gpu: 0, window: 256, access_millibytes: 32000 }, kind: Write"), "{random}");
+    assert!(random.ends_with("order: Random { seed: 1 } }]"), "{random}");
+}
+
+#[test]
+fn a_process_may_start_late_be_killed_be_confined_and_use_some_gpus() {
+    let text = "name = \"s\"\ngpus = 2\nnvlink = true\ndriver_parameters = { uvm_perf_thrashing_lapse_usec = 1000000 }\n\
+                [[process]]\nname = \"p\"\ngpus = [1]\nstart_after_ms = 5\nkill_after_ms = 7\nmemory_limit = \"1 MiB\"\n\
+                alloc = [{ name = \"a\", kib = 4 }]\nsteps = [{ gpu_read = \"a\" }]\n[[process]]\nname = \"q\"\n";
+    let scenario = parse("t", text).unwrap();
+    assert!(scenario.nvlink && scenario.driver_parameters["uvm_perf_thrashing_lapse_usec"] == 1_000_000);
+    let Process { gpus, start_after, kill_after, memory_limit_bytes, steps, .. } = &scenario.processes[0];
+    assert_eq!((gpus.as_slice(), start_after.as_millis(), *memory_limit_bytes), (&[1][..], 5, Some(MIB)));
+    assert_eq!(kill_after.unwrap().as_millis(), 7);
+    assert!(format!("{steps:?}").contains("gpu: 1"), "its first GPU, unless a step says");
+    assert_eq!(scenario.processes[1].gpus, [0, 1]);
 }
 
 #[test]
@@ -59,33 +70,50 @@ fn a_size_is_given_in_one_of_four_ways() {
 }
 
 #[test]
-fn part_of_an_allocation_is_given_in_bytes_or_with_a_unit() {
-    let [Step::Access(access)] =
-        &steps("{ gpu_read = \"a\", offset = \"1 KiB\", length = 2048, stride = 8, window = 1 }")[..]
-    else {
-        panic!()
-    };
-    assert_eq!((access.offset_bytes, access.length_bytes, access.stride_bytes), (1024, 2048, 8));
-    assert_eq!((access.count(), access.by), (256, Processor::Gpu { window: 1 }));
-}
-
-#[test]
-fn a_length_left_out_reaches_to_the_end() {
-    let [Step::Access(access)] = &steps("{ cpu_read = \"a\", offset = 4088 }")[..] else { panic!() };
-    assert_eq!((access.length_bytes, access.count()), (8, 1));
+fn part_of_an_allocation_is_given_in_bytes_or_with_a_unit_and_reaches_to_the_end() {
+    let part = |offset: u64, length: u64| format!("offset_bytes: {offset}, length_bytes: {length} }}");
+    let access = steps("{ gpu_read = \"a\", offset = \"1 KiB\", length = 2048, stride = 8, window = 1 }");
+    assert!(access.contains(&part(1024, 2048)) && access.contains("stride_bytes: 8"), "{access}");
+    assert!(access.contains("window: 1,"), "{access}");
+    assert!(steps("{ cpu_read = \"a\", offset = 4088 }").contains(&part(4088, 8)));
 }
 
 #[test]
 fn exit_is_true_or_a_code_and_sleep_is_in_milliseconds() {
-    assert_eq!(steps("{ sleep_ms = 5 }, { exit = true }"), [Step::Sleep { milliseconds: 5 }, Step::Exit { code: 0 }]);
-    assert_eq!(steps("{ exit = 3 }"), [Step::Exit { code: 3 }]);
+    assert_eq!(steps("{ sleep_ms = 5 }, { exit = true }"), "[Sleep(5ms), Exit { code: 0 }]");
+    assert_eq!(steps("{ exit = 3 }"), "[Exit { code: 3 }]");
 }
 
 #[test]
 fn steps_may_be_written_as_tables_of_their_own() {
     let text = "name = \"s\"\n[[process]]\nname = \"p\"\nalloc = [{ name = \"a\", mib = 1 }]\n\
                 [[process.steps]]\nrepeat = 2\n[[process.steps.steps]]\ngpu_read = \"a\"\n";
-    assert!(matches!(parse("t", text).unwrap().processes[0].steps[0], Step::Repeat { times: 2, .. }));
+    assert!(format!("{:?}", parse("t", text).unwrap()).contains("Repeat { times: 2, steps: [Access"));
+}
+
+#[test]
+fn threads_that_would_disturb_each_other_are_refused() {
+    let threads = |one: &str, other: &str| with_steps(&format!("{{ parallel = [[{{ {one} }}], [{{ {other} }}]] }}"));
+    let (low, high) = ("length = 2048", "offset = 2048");
+    for (one, other) in [
+        ("gpu_read = \"a\"".to_owned(), "cpu_read = \"a\"".to_owned()),
+        ("gpu_atomic = \"a\"".to_owned(), "cpu_atomic = \"a\"".to_owned()),
+        (format!("gpu_write = \"a\", {low}"), format!("cpu_write = \"a\", {high}")),
+    ] {
+        parse("t", &threads(&one, &other)).unwrap();
+    }
+    for (one, other) in [
+        ("gpu_write = \"a\"", "cpu_read = \"a\""),
+        ("gpu_write = \"a\"", "gpu_write = \"a\", offset = 4088"),
+        ("gpu_atomic = \"a\"", "verify = \"a\""),
+        ("repeat = 2, steps = [{ gpu_write = \"a\" }]", "cpu_atomic = \"a\""),
+    ] {
+        let message = error(&threads(one, other));
+        assert!(message.contains("step 1: threads 1 and 2 use the same part of \"a\""), "{message}");
+    }
+    assert!(error(&with_steps("{ parallel = [[]] }")).contains("from 2 to 16 lists"));
+    let deep = error(&threads("repeat = 2, steps = [{ gpu_read = \"b\" }]", "sleep_ms = 1"));
+    assert!(deep.contains("step 1.1.1.1: no allocation"), "{deep}");
 }
 
 #[test]
@@ -110,9 +138,20 @@ fn a_step_that_cannot_be_done_is_refused_with_the_reason() {
         ("{ gpu_read = \"a\", stride = \"1 KB\" }", "not a size"),
         ("{ gpu_read = \"a\", window = 0 }", "window must be from 1 to 4096"),
         ("{ gpu_read = \"a\", window = 4097 }", "window must be from 1 to 4096"),
-        ("{ cpu_read = \"a\", window = 4 }", "window is for the GPU"),
+        ("{ cpu_read = \"a\", window = 4 }", "cpu_read takes no window"),
         ("{ gpu_read = \"a\", order = \"backwards\" }", "backwards"),
-        ("{ gpu_read = \"a\", strde = 8 }", "unknown field `strde`"),
+        ("{ gpu_read = \"a\", access_rate = 0.0 }", "access_rate must be above 0"),
+        ("{ gpu_read = \"a\", gpu = 1 }", "gpu1 is not the process's; it has gpus = [0]"),
+        ("{ prefetch = \"a\" }", "to is missing"),
+        ("{ prefetch = \"a\", to = \"gpu\" }", "\"gpu\" is no place"),
+        ("{ prefetch = \"a\", to = \"cpu\", offset = 8 }", "multiple of 4096"),
+        ("{ advise = \"a\" }", "advise needs one of"),
+        ("{ advise = \"a\", read_duplication = true, accessed_by = \"cpu\" }", "not 2"),
+        ("{ advise = \"a\", preferred_location = true }", "where?"),
+        ("{ device_alloc = \"x\" }", "needs one of size and mib"),
+        ("{ kill = false }", "kill = false"),
+        ("{ kill = true }, { verify = \"a\" }", "step 2: is never reached"),
+        ("{ gpu_read = \"a\", strde = 8 }", "gpu_read takes no strde"),
         ("{ repeat = 0, steps = [ { verify = \"a\" } ] }", "repeat must be from 1"),
         ("{ repeat = 4294967296, steps = [ { verify = \"a\" } ] }", "repeat must be from 1"),
         ("{ repeat = 2 }", "repeat needs steps"),
@@ -138,14 +177,18 @@ fn a_scenario_that_cannot_be_run_is_refused_with_the_reason() {
     let process = "[[process]]\nname = \"p\"\n";
     let allocation = |allocation: &str| format!("name = \"s\"\n{process}alloc = [{allocation}]\n");
     let cases = [
-        (String::new(), "missing field `name`"),
+        (String::new(), "name is missing"),
         ("name = \"s\"\n".to_owned(), "0 processes"),
         ("name = \"\"\n".to_owned() + process, "cannot be the name of the scenario"),
         ("name = 3\n".to_owned() + process, "invalid type"),
-        ("name = \"s\"\nspeed = 3\n".to_owned() + process, "unknown field `speed`"),
+        ("name = \"s\"\nspeed = 3\n".to_owned() + process, "takes no speed"),
         ("name = \"s\"\ngpu_mem_mib = 0\n".to_owned() + process, "must be an even number from 4"),
         ("name = \"s\"\ngpu_mem_mib = 33\n".to_owned() + process, "must be an even number from 4"),
         (format!("name = \"s\"\n{process}{process}"), "two processes named \"p\""),
+        ("name = \"s\"\ngpus = 3\n".to_owned() + process, "must be from 1 to 2"),
+        ("name = \"s\"\ndriver_parameters = { \"a b\" = 1 }\n".to_owned() + process, "name of a module parameter"),
+        ("name = \"s\"\n".to_owned() + process + "gpus = [1]\n", "different numbers below 1"),
+        ("name = \"s\"\n".to_owned() + process + "gpus = []\n", "different numbers below 1"),
         (allocation("{ name = \"a\", mib = 1 }, { name = \"a\", mib = 1 }"), "two allocations named \"a\""),
         (allocation("{ name = \"a\" }"), "give one of size, mib, kib and bytes, not 0"),
         (allocation("{ name = \"a\", mib = 1, kib = 1 }"), "give one of size, mib, kib and bytes, not 2"),

@@ -1,20 +1,16 @@
 //! The driver's own counters of one VA space, from /dev/nvidia-uvm-tools: what NVIDIA's tools read. They count from their attachment on.
 
-use std::{
-    fs::File,
-    os::fd::AsRawFd,
-    sync::atomic::{AtomicU64, Ordering},
-};
-
-use serde::{Deserialize, Serialize};
+use std::{fs::File, os::fd::AsRawFd, sync::atomic::Ordering};
 
 use super::{
-    Request, Uuid, open,
+    Request, Uuid,
+    memory::SharedPages,
+    open,
     uvm::{Status, VaSpace, call},
 };
 
 /// What the driver counted for one process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessCounters {
     pub(crate) fault_entries: u64,
     pub(crate) cpu_faults: u64,
@@ -54,7 +50,7 @@ struct EnableCounters {
 
 const _: () = assert!(size_of::<InitEventTracker>() == 64 && size_of::<EnableCounters>() == 16);
 
-// SAFETY: repr(C) with the driver's fields; the one buffer it points to outlives the tracker (see ToolsCounters).
+// SAFETY: repr(C) with the driver's fields; the one buffer it points to outlives the tracker (see Tracker::attach).
 unsafe impl Request for InitEventTracker {
     const REQUEST: libc::Ioctl = 56;
     const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";
@@ -75,23 +71,15 @@ impl Status for EnableCounters {
     }
 }
 
-/// The page the driver pins and adds to.
-#[repr(C, align(4096))]
-struct Page([AtomicU64; 512]);
+/// Counters attached to a VA space, as long as this or a duplicate of it is open. They keep the VA space too, even a dead one.
+pub(crate) struct Tracker(File);
 
-/// Counters attached to a VA space.
-pub(crate) struct ToolsCounters {
-    /// Before `page`: the driver lets go of the page when this is closed.
-    _tracker: File,
-    page: Box<Page>,
-}
-
-impl ToolsCounters {
-    pub(crate) fn attach(va_space: &VaSpace) -> anyhow::Result<Self> {
-        let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
+impl Tracker {
+    /// Let the driver count in a page, which must outlive the tracker.
+    pub(crate) fn attach(va_space: &VaSpace, pages: &SharedPages) -> anyhow::Result<Self> {
         let tracker = open("/dev/nvidia-uvm-tools")?;
         let request = InitEventTracker {
-            control_buffer: std::ptr::from_ref(&*page).addr() as u64,
+            control_buffer: std::ptr::from_ref(pages.counters()).addr() as u64,
             all_processors: 1,
             uvm_fd: va_space.file.as_raw_fd().cast_unsigned(),
             requested_version: 1,
@@ -100,13 +88,20 @@ impl ToolsCounters {
         call(&tracker, request)?;
         let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
         call(&tracker, EnableCounters { flags, status: 0 })?;
-        Ok(Self { _tracker: tracker, page })
+        Ok(Self(tracker))
     }
 
-    pub(crate) fn read(&self) -> ProcessCounters {
-        let Page(counters) = &*self.page;
-        let read = |at: usize| counters.get(at).map_or(0, |counter| counter.load(Ordering::Acquire));
-        ProcessCounters {
+    /// The descriptor's number in this process.
+    pub(crate) fn fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl ProcessCounters {
+    /// What the driver counted in a page so far.
+    pub(crate) fn read(pages: &SharedPages) -> Self {
+        let read = |at: usize| pages.counters().get(at).map_or(0, |counter| counter.load(Ordering::Acquire));
+        Self {
             fault_entries: read(GPU_FAULTS),
             cpu_faults: read(CPU_FAULTS),
             bytes_htod: read(BYTES_HTOD),

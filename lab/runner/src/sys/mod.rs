@@ -1,13 +1,17 @@
 //! The runner's only unsafe code: calls of the driver, and managed memory. What leaves this module is safe to use.
 //!
-//! * [`uvm`]: /dev/nvidia-uvm: a VA space, managed memory
+//! * [`uvm`]: /dev/nvidia-uvm: a VA space, managed memory; [`api`]: the application's calls about it; [`residency`]: where its pages are
 //! * [`counters`]: /dev/nvidia-uvm-tools: the driver's own counters of one process
 //! * [`swgpu`]: /dev/swgpu: the software GPU
-//! * [`process`]: names and signals
+//! * [`memory`]: memory that outlives a process
+//! * [`process`]: names, signals, descriptors
 #![expect(unsafe_code, reason = "ioctl and mmap of the driver; every other module of the runner is safe code")]
 
+pub(crate) mod api;
 pub(crate) mod counters;
+pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod residency;
 pub(crate) mod swgpu;
 pub(crate) mod uvm;
 
@@ -52,4 +56,12 @@ fn ask<R: Request>(file: &File, request: &mut R) -> io::Result<()> {
         // nvidia-uvm refuses for the moment while the machine suspends.
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+/// The driver's version, as far as its branch.
+pub(crate) fn driver_major() -> anyhow::Result<u32> {
+    let path = "/sys/module/nvidia_uvm/version";
+    let version = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let major = version.split('.').next().and_then(|major| major.parse().ok());
+    major.with_context(|| format!("{path} says {version:?}"))
 }

@@ -1,6 +1,12 @@
 //! This process: its name, its parent, its signals.
 
-use std::{ffi::CString, io, mem::MaybeUninit};
+use std::{
+    ffi::CString,
+    fs::File,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
 
 use anyhow::Context;
 
@@ -17,6 +23,31 @@ pub(crate) fn die_with_parent() -> anyhow::Result<()> {
     // SAFETY: takes a number, touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot follow the parent's death") }
+}
+
+/// End this process as kill -9 does.
+pub(crate) fn kill_self() -> anyhow::Result<()> {
+    // SAFETY: takes numbers, touches no memory.
+    let result = unsafe { libc::raise(libc::SIGKILL) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot kill this process") }
+}
+
+/// A duplicate of another process's descriptor.
+pub(crate) fn duplicate(pid: u32, fd: i32) -> anyhow::Result<File> {
+    let about = || format!("cannot duplicate descriptor {fd} of process {pid}");
+    // SAFETY: takes numbers, touches no memory.
+    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let process = owned(process).with_context(about)?;
+    // SAFETY: takes numbers, touches no memory.
+    let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
+    Ok(File::from(owned(copy).with_context(about)?))
+}
+
+/// The descriptor that a system call made, or its error.
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// SIGINT and SIGTERM, taken out of the way of everything else: of this process's threads, and of processes it starts from now on.

@@ -4,13 +4,14 @@ use std::{
     fs::File,
     io,
     os::fd::{AsRawFd, RawFd},
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context, bail};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Request, Uuid, ask, open};
-use crate::scenario::Kind;
+use crate::{steps::access::Kind, work::Kernel};
 
 /// `_IOWR('G', number, T)`.
 #[expect(clippy::cast_possible_truncation, reason = "a parameter block is far smaller than the 14 bits of its size")]
@@ -59,9 +60,29 @@ struct Run {
     reserved: u32,
 }
 
+#[repr(C)]
+struct ChannelCounters {
+    channel: u32,
+    reserved: u32,
+    access: AccessCounters,
+}
+
+#[repr(C)]
+struct Alloc {
+    gpu: u32,
+    handle: u32,
+    bytes: u64,
+}
+
+#[repr(C)]
+struct Free {
+    handle: u32,
+    reserved: u32,
+}
+
 /// What accesses of the GPU moved over the bus; `swgpu_ioctl.h` says what each is.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AccessCounters {
     pub(crate) accesses: u64,
     pub(crate) remote_accesses: u64,
@@ -150,48 +171,83 @@ swgpu_requests! {
     RawSpace, 2, "SWGPU_IOC_SPACE", 16;
     Run, 3, "SWGPU_IOC_RUN", 40;
     HardwareCounters, 4, "SWGPU_IOC_COUNTERS", 160;
+    ChannelCounters, 5, "SWGPU_IOC_CHANNEL_COUNTERS", 56;
+    Alloc, 6, "SWGPU_IOC_ALLOC", 16;
+    Free, 7, "SWGPU_IOC_FREE", 8;
 }
 
 /// Accesses of one request at most; a longer kernel is cut, which only drains the window between two parts.
 pub(crate) const MAX_ACCESSES: usize = 1 << 16;
 
-/// The first GPU of the machine.
+/// One of the machine's GPUs.
 pub(crate) struct Gpu {
     file: File,
+    number: u32,
     pub(crate) uuid: Uuid,
     pub(crate) memory_bytes: u64,
     /// The architecture it models.
     pub(crate) arch: String,
+    /// How many GPUs there are.
+    pub(crate) count: u32,
+    /// The GPUs whose memory it reaches directly: a bit for each.
+    peer_mask: u32,
 }
 
 impl Gpu {
-    pub(crate) fn open() -> anyhow::Result<Self> {
+    /// By its number, from 0.
+    pub(crate) fn open(number: u32) -> anyhow::Result<Self> {
         let file = open("/dev/swgpu")?;
-        let mut info = Info::default();
-        ask(&file, &mut info).with_context(|| format!("{} failed", Info::NAME))?;
-        let arch: Vec<u8> = info.arch.into_iter().take_while(|byte| *byte != 0).collect();
+        let mut info = Info { gpu: number, ..Info::default() };
+        ask(&file, &mut info).with_context(|| format!("{} of GPU {number} failed", Info::NAME))?;
+        let Info { gpu: _, gpu_count: count, memory_bytes, uuid, arch, peer_mask, reserved: _ } = info;
+        let arch: Vec<u8> = arch.into_iter().take_while(|byte| *byte != 0).collect();
         let arch = String::from_utf8_lossy(&arch).into_owned();
-        Ok(Self { file, uuid: info.uuid, memory_bytes: info.memory_bytes, arch })
+        Ok(Self { file, number, uuid, memory_bytes, arch, count, peer_mask })
+    }
+
+    /// Whether it reaches another GPU's memory directly.
+    pub(crate) fn is_peer_of(&self, other: &Self) -> bool {
+        self.peer_mask & 1 << other.number != 0
     }
 
     pub(crate) fn counters(&self) -> anyhow::Result<HardwareCounters> {
-        let mut counters = HardwareCounters::default();
+        let mut counters = HardwareCounters { gpu: self.number, ..HardwareCounters::default() };
         ask(&self.file, &mut counters).with_context(|| format!("{} failed", HardwareCounters::NAME))?;
         Ok(counters)
     }
 
     /// An address space and a channel for this process.
-    pub(crate) fn into_space(self) -> anyhow::Result<Space> {
-        let mut space = RawSpace::default();
+    pub(crate) fn space(&self) -> anyhow::Result<Space> {
+        let mut space = RawSpace { gpu: self.number, ..RawSpace::default() };
         ask(&self.file, &mut space).with_context(|| format!("{} failed", RawSpace::NAME))?;
-        Ok(Space { file: self.file, space })
+        let file = self.file.try_clone().context("cannot duplicate a descriptor")?;
+        Ok(Space { file, handles: space, busy: Mutex::new(()) })
     }
+
+    /// Take memory that is not managed; it is given back when the descriptor is closed, at the latest.
+    pub(crate) fn alloc(&self, bytes: u64) -> anyhow::Result<DeviceMemory> {
+        let mut alloc = Alloc { gpu: self.number, handle: 0, bytes };
+        ask(&self.file, &mut alloc).with_context(|| format!("{} of {bytes} bytes failed", Alloc::NAME))?;
+        Ok(DeviceMemory { handle: alloc.handle })
+    }
+
+    pub(crate) fn free(&self, memory: &DeviceMemory) -> anyhow::Result<()> {
+        let mut free = Free { handle: memory.handle, reserved: 0 };
+        ask(&self.file, &mut free).with_context(|| format!("{} failed", Free::NAME))
+    }
+}
+
+/// Memory of a GPU that is not managed.
+pub(crate) struct DeviceMemory {
+    handle: u32,
 }
 
 /// A GPU address space and one channel, as long as it is not dropped.
 pub(crate) struct Space {
     file: File,
-    space: RawSpace,
+    handles: RawSpace,
+    /// The channel does one kernel at a time, as a stream does.
+    busy: Mutex<()>,
 }
 
 /// How the driver is told of a space.
@@ -207,21 +263,32 @@ impl Space {
     }
 
     pub(super) fn handles(&self) -> SpaceHandles {
-        let RawSpace { gpu: _, client, va_space, channel } = self.space;
+        let RawSpace { gpu: _, client, va_space, channel } = self.handles;
         SpaceHandles { client, va_space, channel }
     }
 
+    /// What the channel's accesses moved so far.
+    pub(crate) fn access_counters(&self) -> anyhow::Result<AccessCounters> {
+        let mut counters =
+            ChannelCounters { channel: self.handles.channel, reserved: 0, access: AccessCounters::default() };
+        ask(&self.file, &mut counters).with_context(|| format!("{} failed", ChannelCounters::NAME))?;
+        Ok(counters.access)
+    }
+
     /// Run a kernel: the accesses in order, at most `window` of them waiting on a fault. Returns when all are done.
-    pub(crate) fn run(&self, kind: Kind, window: u32, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
+        let _one_at_a_time = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let &Kernel { gpu: _, kind, window, access_millibytes } = kernel;
+        let kind = match kind {
+            Kind::Read => 0,
+            Kind::Write => 1,
+            Kind::Atomic => 2,
+        };
         for part in accesses.chunks_mut(MAX_ACCESSES) {
             let count = u32::try_from(part.len()).context("too many accesses")?;
-            let kind = match kind {
-                Kind::Read => 0,
-                Kind::Write => 1,
-            };
             let accesses = part.as_mut_ptr().expose_provenance() as u64;
-            let channel = self.space.channel;
-            let mut run = Run { channel, kind, window, count, accesses, access_millibytes: 0, done: 0, reserved: 0 };
+            let channel = self.handles.channel;
+            let mut run = Run { channel, kind, window, count, accesses, access_millibytes, done: 0, reserved: 0 };
             match ask(&self.file, &mut run) {
                 Ok(()) if run.done == count => {}
                 Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),

@@ -1,7 +1,13 @@
 //! /dev/nvidia-uvm: a VA space with a GPU in it, and managed memory. Parameter blocks as in the driver's `uvm_ioctl.h`, which are the same
 //! in all versions from 515 to 595.
 
-use std::{fs::File, io, os::fd::AsRawFd, ptr::NonNull};
+use std::{
+    fs::File,
+    io,
+    os::fd::AsRawFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use anyhow::{Context, bail};
 
@@ -59,6 +65,13 @@ struct RegisterChannel {
     status: u32,
 }
 
+#[repr(C)]
+#[derive(Default)]
+struct EnablePeerAccess {
+    uuids: [Uuid; 2],
+    status: u32,
+}
+
 /// The numbers are not encoded with _IOC; sizes are checked against the driver's below.
 macro_rules! uvm_requests {
     ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
@@ -75,12 +88,14 @@ macro_rules! uvm_requests {
         }
     )*};
 }
+pub(super) use uvm_requests;
 uvm_requests! {
     Initialize, 0x3000_0001, "UVM_INITIALIZE", 16;
     MmInitialize, 75, "UVM_MM_INITIALIZE", 8;
     RegisterGpu, 37, "UVM_REGISTER_GPU", 40;
     RegisterGpuVaSpace, 25, "UVM_REGISTER_GPU_VASPACE", 32;
     RegisterChannel, 27, "UVM_REGISTER_CHANNEL", 56;
+    EnablePeerAccess, 29, "UVM_ENABLE_PEER_ACCESS", 36;
 }
 
 /// A parameter block with the driver's own result in it: the ioctl itself succeeds whenever the block could be copied.
@@ -96,7 +111,7 @@ pub(super) fn call<R: Request + Status>(file: &File, mut request: R) -> anyhow::
     }
 }
 
-/// A VA space of this process that has the GPU registered, and so keeps it in use.
+/// A VA space of this process that has GPUs registered, and so keeps them in use.
 pub(crate) struct VaSpace {
     pub(super) file: File,
     /// Keeps the process's address space in use by the driver; without it no GPU can access memory.
@@ -104,16 +119,17 @@ pub(crate) struct VaSpace {
 }
 
 impl VaSpace {
-    pub(crate) fn new(gpu: &Uuid) -> anyhow::Result<Self> {
+    pub(crate) fn new<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> anyhow::Result<Self> {
         let file = open("/dev/nvidia-uvm")?;
         call(&file, Initialize::default())?;
-        let request = RegisterGpu { uuid: *gpu, rm_control_fd: -1, ..RegisterGpu::default() };
-        call(&file, request)?;
+        for uuid in gpus {
+            call(&file, RegisterGpu { uuid: *uuid, rm_control_fd: -1, ..RegisterGpu::default() })?;
+        }
         Ok(Self { file, mm: None })
     }
 
-    /// Let the GPU access this process's managed memory through this address space and channel.
-    pub(crate) fn attach(&mut self, gpu: &Uuid, space: &swgpu::Space) -> anyhow::Result<()> {
+    /// Let GPUs access this process's managed memory.
+    pub(crate) fn use_address_space(&mut self) -> anyhow::Result<()> {
         // On a descriptor of its own: on the first, the driver takes it for granted and refuses the next call.
         let mm = open("/dev/nvidia-uvm")?;
         let mut request = MmInitialize { uvm_fd: self.file.as_raw_fd(), status: NV_OK };
@@ -122,10 +138,20 @@ impl VaSpace {
             bail!("UVM_MM_INITIALIZE failed: the driver says {:#x}", request.status);
         }
         self.mm = Some(mm);
+        Ok(())
+    }
+
+    /// Let a GPU do so through this address space and channel.
+    pub(crate) fn attach(&self, gpu: &Uuid, space: &swgpu::Space) -> anyhow::Result<()> {
         let (uuid, rm_control_fd) = (*gpu, space.rm_control_fd());
         let swgpu::SpaceHandles { client, va_space, channel } = space.handles();
         call(&self.file, RegisterGpuVaSpace { uuid, rm_control_fd, client, va_space, status: NV_OK })?;
         call(&self.file, RegisterChannel { uuid, rm_control_fd, client, channel, ..RegisterChannel::default() })
+    }
+
+    /// Let two GPUs access each other's memory, as CUDA does for those connected by `NVLink`.
+    pub(crate) fn enable_peers(&self, one: &Uuid, other: &Uuid) -> anyhow::Result<()> {
+        call(&self.file, EnablePeerAccess { uuids: [*one, *other], status: NV_OK })
     }
 }
 
@@ -155,21 +181,27 @@ impl Managed {
         Ok(Self { base, words: length / size_of::<u64>() })
     }
 
-    fn word(&self, at: usize) -> NonNull<u64> {
+    /// Panics beyond the end. GPUs change it while their kernels run, and the driver moves it; both in whole words.
+    fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.words, "word {at} of {} words", self.words);
         // SAFETY: `at` is within the mapping, which lasts as long as the process.
-        unsafe { self.base.add(at) }
+        let word = unsafe { self.base.add(at) };
+        // SAFETY: aligned, mapped, and accessed by this process through atomics only.
+        unsafe { AtomicU64::from_ptr(word.as_ptr()) }
     }
 
-    /// Panics beyond the end.
     pub(crate) fn read(&self, at: usize) -> u64 {
-        // SAFETY: within the mapping, aligned, and volatile since the GPU writes it; it does so only while a kernel runs.
-        unsafe { self.word(at).read_volatile() }
+        self.word(at).load(Ordering::Relaxed)
     }
 
-    /// Panics beyond the end.
-    pub(crate) fn write(&mut self, at: usize, value: u64) {
-        // SAFETY: as in `read`, and nothing in this process holds a reference into the mapping.
-        unsafe { self.word(at).write_volatile(value) }
+    pub(crate) fn write(&self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, at: usize, addend: u64) -> u64 {
+        self.word(at).fetch_add(addend, Ordering::Relaxed)
     }
 }
+
+// SAFETY: it is accessed through atomics only.
+unsafe impl Sync for Managed {}

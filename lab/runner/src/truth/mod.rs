@@ -1,8 +1,10 @@
 //! What is true of a run, from code that is not uvmd: docs/truth.md says for each figure which source is taken and why.
 //!
 //! * [`procfs`]: the driver's statistics of a GPU
+//! * [`derive`]: the truth of each scope, from what was counted
 //! * [`kmsg`]: the kernel's log, which must hold no complaint
 
+pub(crate) mod derive;
 pub(crate) mod kmsg;
 pub(crate) mod procfs;
 
@@ -24,17 +26,16 @@ use crate::sys::{
 const QUIET: Duration = Duration::from_millis(150);
 const QUIET_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Keeps the GPU in use by the driver, which forgets its statistics when the last user leaves, and reads them.
+/// Keeps all GPUs in use by the driver, which forgets its statistics when the last user leaves, and reads them.
 pub(crate) struct Observer {
-    pub(crate) gpu: Gpu,
+    pub(crate) gpus: Vec<Gpu>,
     _holder: VaSpace,
-    before: GpuStats,
-    hardware_before: HardwareCounters,
+    before: Vec<Counted>,
 }
 
-/// What happened on the GPU between the observer's start and a quiet moment.
+/// What was counted on one GPU.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Observed {
+pub(crate) struct Counted {
     pub(crate) driver: GpuStats,
     pub(crate) hardware: HardwareCounters,
 }
@@ -44,30 +45,41 @@ pub(crate) struct Observed {
 impl Observer {
     /// Start observing, before anything of the run happens.
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let gpu = Gpu::open()?;
-        let holder = VaSpace::new(&gpu.uuid)?;
-        let before = quiet(&gpu.uuid)?;
-        let hardware_before = gpu.counters()?;
-        Ok(Self { gpu, _holder: holder, before, hardware_before })
+        let first = Gpu::open(0)?;
+        let others: Vec<Gpu> = (1..first.count).map(Gpu::open).collect::<anyhow::Result<_>>()?;
+        let gpus: Vec<Gpu> = [first].into_iter().chain(others).collect();
+        let holder = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
+        let before = count(&gpus)?;
+        Ok(Self { gpus, _holder: holder, before })
     }
 
-    /// What happened, once nothing happens any more.
-    pub(crate) fn observe(&self) -> anyhow::Result<Observed> {
-        let driver = quiet(&self.gpu.uuid)?.since(&self.before);
-        let hardware = self.gpu.counters()?.since(&self.hardware_before);
-        Ok(Observed { driver, hardware })
+    /// What happened on each GPU, once nothing happens any more.
+    pub(crate) fn observe(&self) -> anyhow::Result<Vec<Counted>> {
+        let since = |(now, before): (Counted, &Counted)| Counted {
+            driver: now.driver.since(&before.driver),
+            hardware: now.hardware.since(&before.hardware),
+        };
+        Ok(count(&self.gpus)?.into_iter().zip(&self.before).map(since).collect())
     }
 }
 
-/// The driver's statistics once its fault buffer is empty and they have not changed for a while: the last faults of a kernel may have been
-/// raised twice, and are counted after the kernel is done.
-fn quiet(uuid: &Uuid) -> anyhow::Result<GpuStats> {
+fn count(gpus: &[Gpu]) -> anyhow::Result<Vec<Counted>> {
+    let uuids: Vec<Uuid> = gpus.iter().map(|gpu| gpu.uuid).collect();
+    let drivers = quiet(&uuids)?;
+    let counted = |(driver, gpu): (GpuStats, &Gpu)| Ok(Counted { driver, hardware: gpu.counters()? });
+    drivers.into_iter().zip(gpus).map(counted).collect()
+}
+
+/// The driver's statistics once its fault buffers are empty and they have not changed for a while: the last faults of a kernel may have
+/// been raised twice, and are counted after the kernel is done.
+fn quiet(gpus: &[Uuid]) -> anyhow::Result<Vec<GpuStats>> {
+    let look = || gpus.iter().map(procfs::read).collect::<anyhow::Result<Vec<GpuStats>>>();
     let deadline = Instant::now() + QUIET_DEADLINE;
-    let mut last = procfs::read(uuid)?;
+    let mut last = look()?;
     loop {
         thread::sleep(QUIET);
-        let now = procfs::read(uuid)?;
-        if now == last && now.fault_buffer_is_empty() {
+        let now = look()?;
+        if now == last && now.iter().all(GpuStats::fault_buffer_is_empty) {
             return Ok(now);
         }
         last = now;

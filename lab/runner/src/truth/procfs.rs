@@ -107,7 +107,8 @@ fn directory(gpus: &Path, uuid: &Uuid) -> anyhow::Result<PathBuf> {
     found.map(|entry| entry.path()).with_context(|| format!("{} has no {suffix}", gpus.display()))
 }
 
-fn text(uuid: &Uuid) -> String {
+/// As the driver and uvmd write it.
+pub(crate) fn text(uuid: &Uuid) -> String {
     let mut text = String::new();
     for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {

@@ -1,8 +1,8 @@
 //! One process of a scenario: a process of its own, started by the runner, that does what the commands on its standard input say.
 //!
-//! * [`steps`]: carries out the steps
+//! * [`tenant`]: its memory and its GPUs, as the driver knows them
 
-mod steps;
+mod tenant;
 
 use std::{
     io::{self, BufRead, Write},
@@ -12,29 +12,18 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
 };
 
 use anyhow::{Context, bail};
 
-use self::steps::{Executor, Flow, Machine};
+use self::tenant::Tenant;
 use crate::{
-    protocol::{Command, Reply},
-    scenario::{Kind, Process},
-    sys::{
-        counters::{ProcessCounters, ToolsCounters},
-        process,
-        swgpu::{Gpu, GpuAccess, Space},
-        uvm::{Managed, VaSpace},
-    },
+    protocol::{Command, Findings, Reply},
+    scenario::parse,
+    steps::{Flow, run_list},
+    sys::{memory::SharedPages, process},
+    work::{Memory, Work},
 };
-
-/// Where managed memory starts, in every process: far from everything else in it, so that runs can be compared address by address.
-const MANAGED_BASE: u64 = 0x200_0000_0000;
-/// The driver manages memory in blocks of this size; no two allocations share one.
-const BLOCK_BYTES: u64 = 2 << 20;
-/// Long enough for the driver's bottom half to be done with faults that were raised twice.
-const QUIET: Duration = Duration::from_millis(100);
 
 /// Be a worker until told to finish. Reports its own failure to the runner.
 pub(crate) fn main() -> anyhow::Result<()> {
@@ -78,95 +67,43 @@ fn reply(reply: &Reply) -> anyhow::Result<()> {
 }
 
 fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result<()> {
-    let Ok(Command::Become { number, process }) = commands.recv() else { bail!("was not told what to do") };
+    let Ok(Command::Become { scenario, process: at, counters }) = commands.recv() else {
+        bail!("was not told what to do")
+    };
+    let mut scenario = parse::parse("the scenario", &scenario)?;
+    let number = at as u64 + 1;
+    let process =
+        if at < scenario.processes.len() { scenario.processes.swap_remove(at) } else { bail!("no process {number}") };
     process::set_name(&process.name)?;
-    let mut executor = Executor::new(Tenant::new(&process)?, &process, number, stop)?;
-    reply(&Reply::Ready)?;
+    let pages = SharedPages::create()?;
+    let tenant = Tenant::new(&process, counters.then_some(&pages))?;
+    let memory = Memory::new(&process, number, pages.tally(), stop)?;
+    let work = Work::new(&tenant, &memory);
+    let findings =
+        || Ok::<_, anyhow::Error>(Findings { first_mismatch: memory.first_mismatch(), accesses: tenant.accesses()? });
+    reply(&Reply::Ready { pages_fd: pages.fd(), tracker_fd: tenant.tracker_fd() })?;
     while let Ok(command) = commands.recv() {
         match command {
-            Command::Go => match executor.run(&process.steps)? {
+            Command::Go => match run_list(&process.steps, &work)? {
                 Flow::Done | Flow::Stopped => reply(&Reply::Done)?,
-                Flow::Exit { code } => return exit(&mut executor, code),
+                // In the middle of things: memory mapped, GPUs registered. Verifying comes first, and is part of what is counted: after
+                // it all pages are in host memory, so that nothing of this process can be evicted any more.
+                Flow::Exit { code } => {
+                    work.verify_everything();
+                    reply(&Reply::Exiting { findings: findings()?, code })?;
+                    std::process::exit(code.into())
+                }
             },
-            Command::Figures => {
-                let counters = executor.machine().counters.read();
-                reply(&Reply::Figures { counters, checked: executor.checked().clone() })?;
+            Command::Figures { residency } => {
+                let residency = residency.then(|| tenant.residency(&process)).transpose()?;
+                reply(&Reply::Figures { findings: findings()?, residency })?;
             }
             Command::Finish => {
-                executor.verify_everything();
-                return reply(&Reply::Verified { checked: executor.checked().clone() });
+                work.verify_everything();
+                return reply(&Reply::Verified { findings: findings()? });
             }
             Command::Become { .. } | Command::Stop => bail!("an unexpected command"),
         }
     }
     bail!("the runner is gone")
-}
-
-/// End this process in the middle of things: memory mapped, GPU registered. Verifying comes first, and is part of what is counted: after
-/// it all pages are in host memory, so that nothing of this process can be evicted any more and its counters are final.
-fn exit(executor: &mut Executor<'_, Tenant>, code: u8) -> anyhow::Result<()> {
-    executor.verify_everything();
-    let counters = settled(&executor.machine().counters);
-    reply(&Reply::Exiting { counters, checked: executor.checked().clone(), code })?;
-    std::process::exit(code.into())
-}
-
-/// The counters once they have not changed for a while.
-fn settled(counters: &ToolsCounters) -> ProcessCounters {
-    let mut last = counters.read();
-    loop {
-        thread::sleep(QUIET);
-        let now = counters.read();
-        if now == last {
-            return now;
-        }
-        last = now;
-    }
-}
-
-/// This process, registered with the driver.
-struct Tenant {
-    // In the order in which they must be closed: the VA space before the GPU's channel, whose memory it uses.
-    memory: Vec<(u64, Managed)>,
-    _va_space: VaSpace,
-    counters: ToolsCounters,
-    space: Space,
-}
-
-impl Tenant {
-    fn new(process: &Process) -> anyhow::Result<Self> {
-        let gpu = Gpu::open()?;
-        let uuid = gpu.uuid;
-        let mut va_space = VaSpace::new(&uuid)?;
-        // Before anything can be counted.
-        let counters = ToolsCounters::attach(&va_space)?;
-        let space = gpu.into_space()?;
-        va_space.attach(&uuid, &space)?;
-        let mut address = MANAGED_BASE;
-        let mut memory = Vec::new();
-        for allocation in &process.allocations {
-            memory.push((address, Managed::map(&va_space, address, allocation.bytes)?));
-            address += allocation.bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
-        }
-        Ok(Self { memory, _va_space: va_space, counters, space })
-    }
-}
-
-#[expect(clippy::indexing_slicing, reason = "a validated scenario names only allocations that it has")]
-impl Machine for Tenant {
-    fn address(&self, allocation: usize) -> u64 {
-        self.memory[allocation].0
-    }
-
-    fn cpu_read(&self, allocation: usize, word: usize) -> u64 {
-        self.memory[allocation].1.read(word)
-    }
-
-    fn cpu_write(&mut self, allocation: usize, word: usize, value: u64) {
-        self.memory[allocation].1.write(word, value);
-    }
-
-    fn gpu_run(&mut self, kind: Kind, window: u32, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
-        self.space.run(kind, window, accesses)
-    }
 }

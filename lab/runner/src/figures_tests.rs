@@ -1,0 +1,123 @@
+use serde_json::json;
+
+use super::*;
+
+/// Every figure that uvmd has, each with a value of its own.
+fn all(offset: u64) -> Figures {
+    let mut figures = Figures::default();
+    for (value, field) in (offset..).zip(fields().filter(|field| !field.uvmd.is_empty())) {
+        figures.set(field, value);
+    }
+    figures.set(&DROPPED_EVENTS, 0);
+    figures
+}
+
+fn truth(figures: &Figures) -> Truth {
+    Truth { figures: figures.clone(), ..Truth::default() }
+}
+
+fn wrong(comparisons: &[Comparison]) -> Vec<&'static str> {
+    comparisons.iter().filter(|comparison| !comparison.holds).map(|comparison| comparison.field).collect()
+}
+
+#[test]
+fn equal_figures_hold() {
+    for scope in [Scope::Process, Scope::Gpu, Scope::Total] {
+        assert_eq!(wrong(&compare("x", scope, &truth(&all(1)), &all(1))), [""; 0]);
+    }
+}
+
+#[test]
+fn every_exact_figure_that_differs_is_found() {
+    let mut uvmd = all(2);
+    uvmd.set(&DROPPED_EVENTS, 1);
+    let expected: Vec<&str> =
+        fields().filter(|field| field.relation(Scope::Total) != Unknown).map(|field| field.name).collect();
+    assert!(expected.len() > 20);
+    assert_eq!(wrong(&compare("total", Scope::Total, &truth(&all(1)), &uvmd)), expected);
+}
+
+#[test]
+fn a_figure_that_is_missing_does_not_hold() {
+    let exact: Vec<&str> =
+        fields().filter(|field| field.relation(Scope::Process) == Exact).map(|field| field.name).collect();
+    assert_eq!(wrong(&compare("p", Scope::Process, &Truth::default(), &all(1))), exact);
+    let missing = wrong(&compare("p", Scope::Process, &truth(&all(1)), &Figures::default()));
+    assert!(missing.contains(&"dropped_events") && exact.iter().all(|name| missing.contains(name)));
+}
+
+#[test]
+fn a_figure_that_cannot_be_known_in_this_run_is_not_compared_and_the_report_says_why() {
+    let mut truth = truth(&all(1));
+    truth.waive(&CPU_FAULTS, "for a reason");
+    let mut uvmd = all(1);
+    uvmd.set(&CPU_FAULTS, 77);
+    assert_eq!(wrong(&compare("p", Scope::Process, &truth, &uvmd)), [""; 0]);
+    let json = serde_json::to_value(&truth).unwrap();
+    assert_eq!((&json["cpu_faults"], &json["not_known"]["cpu_faults"]), (&Value::Null, &json!("for a reason")));
+}
+
+#[test]
+fn what_has_no_truth_in_a_process_must_be_right_in_their_sum() {
+    let process = |instances| {
+        let mut figures = Figures::of_uvmd(&json!({
+            "evicted_bytes": 0, "evicted_bytes_caused": 0, "bytes_dtod": 0,
+            "bytes_by_cause": { "htod": { "fault": 0, "tree_prefetch": 0 }, "dtoh": { "fault": 0, "tree_prefetch": 0 },
+                "dtod": { "fault": 0, "tree_prefetch": 0 } },
+        }));
+        figures.set(&FAULT_INSTANCES, instances);
+        figures
+    };
+    let truth = truth(&process(12));
+    assert_eq!(wrong(&compare_sums(&truth, &[process(5), process(7)])), [""; 0]);
+    assert_eq!(wrong(&compare_sums(&truth, &[process(5), process(8)])), ["fault_instances"]);
+    assert_eq!(wrong(&compare_sums(&truth, &[process(12), Figures::default()])).len(), 5, "one is not known");
+}
+
+#[test]
+fn uvmds_figures_are_found_in_its_counts_and_what_is_not_there_is_not_known() {
+    let counts = json!({
+        "fault_entries": 3,
+        "bytes_by_cause": { "htod": { "fault": 4, "tree_prefetch": 5, "api": 100 }, "dtod": { "fault": 0, "tree_prefetch": 0 } },
+        "api_calls_by_kind": { "prefetch": 6 },
+    });
+    let figures = Figures::of_uvmd(&counts);
+    let found = [&FAULT_ENTRIES, &FAULT_BYTES_IN, &CALLS[0], &FAULT_BYTES_OUT, &CPU_FAULTS];
+    assert_eq!(found.map(|field| figures.get(field)), [Some(3), Some(9), Some(6), None, None]);
+}
+
+#[test]
+fn figures_are_what_was_added_and_one_that_went_back_is_named() {
+    let since = all(10).since(&all(4)).unwrap();
+    assert_eq!((since.get(&FAULT_ENTRIES), since.get(&DROPPED_EVENTS)), (Some(6), Some(0)));
+    assert!(all(4).since(&all(10)).is_err());
+}
+
+#[test]
+fn the_table_in_the_documentation_says_the_same() {
+    let document = include_str!("../../../docs/truth.md");
+    for field in fields() {
+        let name = field.name.split_once('.').map_or(field.name.to_owned(), |(name, _)| format!("{name}.KIND"));
+        for (scope, title) in [(Scope::Process, "process"), (Scope::Gpu, "GPU"), (Scope::Total, "total")] {
+            let start = format!("| `{name}` | {title} |");
+            let row = document.lines().find(|line| line.starts_with(&start));
+            let said = row.map(|row| row.split('|').nth(4).unwrap().trim());
+            // What nobody has is not in the table.
+            let expected = match field.relation(scope) {
+                Exact => Some("exact"),
+                Zero => Some("must be 0"),
+                Unknown => said.filter(|said| *said == "none"),
+            };
+            assert_eq!(said, expected, "{start}");
+        }
+    }
+}
+
+#[test]
+fn every_name_is_there_once() {
+    let mut names: Vec<&str> = fields().map(|field| field.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}

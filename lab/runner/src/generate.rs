@@ -1,0 +1,132 @@
+//! `lab-runner generate`: random scenarios of the whole language, made from a seed. What a random step looks like, each of
+//! [`crate::steps`] says itself.
+
+use std::fmt::Write;
+
+use crate::{dice::Dice, scenario::part::PAGE_BYTES, steps};
+
+/// What the scenario is to run on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) gpu_mem_mib: u64,
+    pub(crate) gpus: u32,
+}
+
+/// What a random step may use.
+pub(crate) struct Plan<'a> {
+    pub(crate) allocations: &'a [(String, u64)],
+    pub(crate) gpus: &'a [u32],
+    /// How deep in repeats and threads.
+    pub(crate) depth: usize,
+    /// Steps of a thread beside others.
+    pub(crate) in_thread: bool,
+}
+
+impl Plan<'_> {
+    /// One of the allocations, and its size.
+    pub(crate) fn allocation(&self, dice: &mut Dice) -> (&str, u64) {
+        self.allocations.get(dice.index(self.allocations.len())).map_or(("", 0), |(name, bytes)| (name, *bytes))
+    }
+
+    /// One of the GPUs.
+    pub(crate) fn gpu(&self, dice: &mut Dice) -> u32 {
+        self.gpus.get(dice.index(self.gpus.len())).copied().unwrap_or(0)
+    }
+
+    /// The CPU or one of the GPUs, as it is written.
+    pub(crate) fn place(&self, dice: &mut Dice) -> String {
+        if dice.chance(40) { "cpu".to_owned() } else { format!("gpu{}", self.gpu(dice)) }
+    }
+
+    /// An allocation and a part of it in whole pages, as options are written.
+    pub(crate) fn pages(&self, dice: &mut Dice) -> (&str, String) {
+        let (name, bytes) = self.allocation(dice);
+        if dice.chance(50) {
+            return (name, String::new());
+        }
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let first = dice.between(0, pages - 1);
+        let count = dice.between(1, pages - first);
+        (name, format!(", offset = {}, length = {}", first * PAGE_BYTES, count * PAGE_BYTES))
+    }
+}
+
+/// A scenario; any seed gives one that can be run.
+pub(crate) fn scenario(seed: u64, machine: Machine) -> String {
+    let mut dice = Dice::new(seed);
+    let Machine { gpu_mem_mib, gpus } = machine;
+    let mut text = format!(
+        "name = \"random-{seed}\"\ndescription = \"Made by lab-runner generate --seed {seed}.\"\ngpu_mem_mib = {gpu_mem_mib}\ngpus = {gpus}\n"
+    );
+    let processes = dice.between(1, 4);
+    // All memory together: from a part of a GPU's to some more than all of it.
+    let share_kib = gpu_mem_mib * 1024 * dice.between(1, 3) / 2 / processes;
+    for number in 1..=processes {
+        text += &process(&mut dice, number, machine, share_kib);
+    }
+    text
+}
+
+fn process(dice: &mut Dice, number: u64, machine: Machine, share_kib: u64) -> String {
+    let mut text = format!("\n[[process]]\nname = \"p{number}\"\n");
+    // Writing to a string does not fail.
+    let mut line = |line: String| {
+        let _ = writeln!(text, "{line}");
+    };
+    let all: Vec<u32> = (0..machine.gpus).collect();
+    let gpus = if dice.chance(50) { all } else { vec![all.get(dice.index(all.len())).copied().unwrap_or(0)] };
+    line(format!("gpus = {gpus:?}"));
+    if dice.chance(25) {
+        line(format!("start_after_ms = {}", dice.between(0, 500)));
+    }
+    if dice.chance(15) {
+        line(format!("kill_after_ms = {}", dice.between(50, 1500)));
+    }
+    let allocations: Vec<(String, u64)> = (1..=dice.between(1, 3))
+        .map(|at| {
+            let kib = dice.between(64, share_kib.max(128) / 2);
+            // Most end somewhere in a page.
+            let odd_bytes = if dice.chance(70) { 8 * dice.between(1, 511) } else { 0 };
+            (format!("m{at}"), kib * 1024 - odd_bytes)
+        })
+        .collect();
+    line("alloc = [".to_owned());
+    for (name, bytes) in &allocations {
+        line(format!("    {{ name = \"{name}\", bytes = {bytes} }},"));
+    }
+    line("]\nsteps = [".to_owned());
+    let plan = Plan { allocations: &allocations, gpus: &gpus, depth: 0, in_thread: false };
+    let count = dice.between(2, 7);
+    for step in steps::generate_list(dice, &plan, count) {
+        line(format!("    {step},"));
+    }
+    match dice.between(1, 100) {
+        1..=10 => line(format!("    {{ exit = {} }},", dice.between(0, 255))),
+        11..=16 => line("    { kill = true },".to_owned()),
+        _ => {}
+    }
+    line("]".to_owned());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::parse::parse;
+
+    #[test]
+    fn whatever_the_seed_the_scenario_can_be_run_and_the_whole_language_occurs() {
+        let mut all = String::new();
+        for seed in 0..500 {
+            let machine = Machine { gpu_mem_mib: 64, gpus: 1 + u32::try_from(seed % 2).unwrap() };
+            let text = scenario(seed, machine);
+            assert_eq!(text, scenario(seed, machine), "it depends on nothing but its seed");
+            let parsed = parse("random", &text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
+            assert!(parsed.managed_bytes() <= (6 * 64) << 20, "seed {seed} is too large");
+            all += &text;
+        }
+        for key in steps::keys().chain(["start_after_ms", "kill_after_ms", "order", "window", "access_rate", "gpu"]) {
+            assert!(all.split_whitespace().any(|word| word == key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `advise`: the application tells the driver how it will use memory, as `cudaMemAdvise` does.
+
+use serde::Deserialize;
+
+use super::{Flow, Step};
+use crate::{
+    dice::Dice,
+    generate::Plan,
+    scenario::{
+        Part, Place, Scope,
+        part::PAGE_BYTES,
+        table::{Fault, Table},
+    },
+    work::{Call, Work},
+};
+
+pub(super) const ADVISE: super::Kind = super::Kind { key: "advise", parse, weight: 12, generate };
+
+#[derive(Debug)]
+struct Advise {
+    part: Part,
+    advice: Call,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "must be \"cpu\", \"gpu0\", \"gpu1\", or false for none")]
+enum Location {
+    At(Place),
+    Nowhere(bool),
+}
+
+fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    let preferred = match table.take("preferred_location")? {
+        None => None,
+        Some(Location::At(place)) => Some(Call::SetPreferredLocation { to: scope.place(place)? }),
+        Some(Location::Nowhere(false)) => Some(Call::UnsetPreferredLocation),
+        Some(Location::Nowhere(true)) => return Err("preferred_location = true: where?".into()),
+    };
+    let mut accessed_by = |key: &str, call: fn(Place) -> Call| -> Result<Option<Call>, Fault> {
+        table.take(key)?.map(|by| Ok(call(scope.place(by)?))).transpose()
+    };
+    let given = [
+        preferred,
+        accessed_by("accessed_by", |by| Call::SetAccessedBy { by })?,
+        accessed_by("not_accessed_by", |by| Call::UnsetAccessedBy { by })?,
+        table
+            .take("read_duplication")?
+            .map(|on| if on { Call::EnableReadDuplication } else { Call::DisableReadDuplication }),
+    ];
+    let given: Vec<Call> = given.into_iter().flatten().collect();
+    let [advice] = given.as_slice() else {
+        let options = "preferred_location, accessed_by, not_accessed_by and read_duplication";
+        return Err(format!("advise needs one of {options}, not {}", given.len()).into());
+    };
+    Ok(Box::new(Advise { part: Part::take(table, "advise", scope, PAGE_BYTES)?, advice: *advice }))
+}
+
+impl Step for Advise {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        work.call(self.part, self.advice)?;
+        Ok(Flow::Done)
+    }
+}
+
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+    let (name, pages) = plan.pages(dice);
+    let advice = match dice.between(1, 7) {
+        1 | 2 => format!("preferred_location = \"{}\"", plan.place(dice)),
+        3 => "preferred_location = false".to_owned(),
+        4 => format!("accessed_by = \"{}\"", plan.place(dice)),
+        5 => format!("not_accessed_by = \"{}\"", plan.place(dice)),
+        _ => format!("read_duplication = {}", dice.chance(60)),
+    };
+    Some(format!("{{ advise = \"{name}\", {advice}{pages} }}"))
+}

@@ -1,0 +1,74 @@
+//! `device_alloc`, `device_free`: memory of a GPU that is not managed, as `cudaMalloc` takes it. Where none is free the driver evicts.
+
+use super::{Flow, Step, generate_list};
+use crate::{
+    dice::Dice,
+    generate::Plan,
+    scenario::{
+        Scope,
+        size::{Bytes, MIB},
+        table::{Fault, Table},
+    },
+    work::Work,
+};
+
+pub(super) const DEVICE_ALLOC: super::Kind = super::Kind { key: "device_alloc", parse: alloc, weight: 4, generate };
+pub(super) const DEVICE_FREE: super::Kind = super::Kind {
+    key: "device_free",
+    parse: free,
+    // Every allocation brings its own.
+    weight: 0,
+    generate: |_, _| None,
+};
+
+#[derive(Debug)]
+struct Alloc {
+    name: String,
+    gpu: u32,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Free {
+    name: String,
+}
+
+fn alloc(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    let size = table.take::<Bytes>("size")?.map(|size| size.0);
+    let mib = table.take::<u64>("mib")?.map(|mib| mib.saturating_mul(MIB));
+    let bytes = match (size, mib) {
+        (Some(bytes), None) | (None, Some(bytes)) if bytes > 0 => bytes,
+        _ => return Err("device_alloc needs one of size and mib, and more than 0".into()),
+    };
+    Ok(Box::new(Alloc { name: table.need("device_alloc")?, gpu: scope.gpu(table.take("gpu")?)?, bytes }))
+}
+
+fn free(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    Ok(Box::new(Free { name: table.need("device_free")? }))
+}
+
+impl Step for Alloc {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        work.machine.device_alloc(&self.name, self.gpu, self.bytes)?;
+        Ok(Flow::Done)
+    }
+}
+
+impl Step for Free {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        work.machine.device_free(&self.name)?;
+        Ok(Flow::Done)
+    }
+}
+
+/// Some memory, something done meanwhile, and its end. In threads and repeats there could be too much at once.
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+    if plan.depth > 0 || plan.in_thread {
+        return None;
+    }
+    let (mib, gpu) = (dice.between(1, 6), plan.gpu(dice));
+    let inside = Plan { depth: 1, ..*plan };
+    let meanwhile = generate_list(dice, &inside, 2).join(", ");
+    let comma = if meanwhile.is_empty() { "" } else { ", " };
+    Some(format!("{{ device_alloc = \"d\", mib = {mib}, gpu = {gpu} }}, {meanwhile}{comma}{{ device_free = \"d\" }}"))
+}

@@ -1,0 +1,67 @@
+//! `exit`, `kill`: the process ends here.
+
+use serde::Deserialize;
+
+use super::{Flow, Step};
+use crate::{
+    scenario::{
+        Scope,
+        table::{Fault, Table},
+    },
+    work::Work,
+};
+
+// Random processes get one at their end, if any.
+pub(super) const EXIT: super::Kind = super::Kind { key: "exit", parse: exit, weight: 0, generate: |_, _| None };
+pub(super) const KILL: super::Kind = super::Kind { key: "kill", parse: kill, weight: 0, generate: |_, _| None };
+
+#[derive(Debug)]
+struct Exit {
+    code: u8,
+}
+
+#[derive(Debug)]
+struct Kill;
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "must be true or an exit code from 0 to 255")]
+enum Code {
+    Flag(bool),
+    Code(u8),
+}
+
+fn exit(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    match table.need("exit")? {
+        Code::Flag(false) => Err("exit = false does nothing; leave it out".into()),
+        Code::Flag(true) => Ok(Box::new(Exit { code: 0 })),
+        Code::Code(code) => Ok(Box::new(Exit { code })),
+    }
+}
+
+fn kill(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    if !table.need::<bool>("kill")? {
+        return Err("kill = false does nothing; leave it out".into());
+    }
+    Ok(Box::new(Kill))
+}
+
+impl Step for Exit {
+    fn run(&self, _work: &Work<'_>) -> anyhow::Result<Flow> {
+        Ok(Flow::Exit { code: self.code })
+    }
+
+    fn ends_process(&self) -> bool {
+        true
+    }
+}
+
+impl Step for Kill {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        work.machine.kill()?;
+        Ok(Flow::Stopped)
+    }
+
+    fn ends_process(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,94 @@
+//! `parallel`: several lists of steps at once, each in a thread of its own.
+
+use std::thread;
+
+use anyhow::anyhow;
+
+use super::{Flow, Step, Use, access::Kind, generate_list, parse_list, run_list, uses_of};
+use crate::{
+    dice::Dice,
+    generate::Plan,
+    scenario::{
+        Scope,
+        table::{Fault, Table},
+    },
+    work::Work,
+};
+
+pub(super) const PARALLEL: super::Kind = super::Kind { key: "parallel", parse, weight: 8, generate };
+
+const MAX_THREADS: usize = 16;
+
+#[derive(Debug)]
+struct Parallel(Vec<Vec<Box<dyn Step>>>);
+
+fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    let lists = table.lists_of_tables("parallel")?;
+    if lists.len() < 2 || lists.len() > MAX_THREADS {
+        return Err(format!("parallel needs from 2 to {MAX_THREADS} lists of steps, one for each thread").into());
+    }
+    let mut threads = Vec::new();
+    for (at, list) in lists.into_iter().enumerate() {
+        let mut scope = scope.inside(&format!("{}{}", scope.prefix, at + 1));
+        scope.depth -= 1;
+        threads.push(parse_list(list, &scope)?);
+    }
+    let uses: Vec<Vec<Use>> = threads.iter().map(|steps| uses_of(steps)).collect();
+    for (at, one) in uses.iter().enumerate() {
+        for (distance, other) in uses.iter().skip(at + 1).enumerate() {
+            if let Some(allocation) = conflict(one, other) {
+                let name = scope.allocations.get(allocation).map_or("", |allocation| &allocation.name);
+                let (one, other) = (at + 1, at + distance + 2);
+                let reason =
+                    format!("threads {one} and {other} use the same part of {name:?}, and not only to read it");
+                return Err((reason + " or only for atomics: what it must hold could not be known").into());
+            }
+        }
+    }
+    Ok(Box::new(Parallel(threads)))
+}
+
+/// An allocation in which two threads get into each other's way: the order of their accesses would decide what is read. Reads do not
+/// disturb reads, and sums do not depend on their order.
+fn conflict(one: &[Use], other: &[Use]) -> Option<usize> {
+    let disturb = |a: &Use, b: &Use| a.part.overlaps(&b.part) && (a.kind != b.kind || a.kind == Kind::Write);
+    one.iter().find(|a| other.iter().any(|b| disturb(a, b))).map(|found| found.part.allocation)
+}
+
+impl Step for Parallel {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        let work = &work.shared();
+        let flows: anyhow::Result<Vec<Flow>> = thread::scope(|scope| {
+            let threads: Vec<_> = self.0.iter().map(|steps| scope.spawn(move || run_list(steps, work))).collect();
+            // All are waited for, also after one failed.
+            let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            results.into_iter().map(|result| result.map_err(|_| anyhow!("a thread panicked"))?).collect()
+        });
+        Ok(flows?.into_iter().find(|flow| *flow != Flow::Done).unwrap_or(Flow::Done))
+    }
+
+    fn uses(&self) -> Vec<Use> {
+        self.0.iter().flat_map(|steps| uses_of(steps)).collect()
+    }
+}
+
+/// Each thread with an allocation of its own, or all with atomics in one.
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+    if plan.depth > 1 || plan.in_thread {
+        return None;
+    }
+    let mut threads = Vec::new();
+    if plan.allocations.len() > 1 && dice.chance(70) {
+        for own in plan.allocations.chunks(1) {
+            let inside = Plan { allocations: own, depth: plan.depth + 1, in_thread: true, ..*plan };
+            threads.push(format!("[{}]", generate_list(dice, &inside, 3).join(", ")));
+        }
+    } else {
+        let (name, _) = plan.allocation(dice);
+        threads.push(format!("[{{ cpu_atomic = \"{name}\", stride = 65536 }}]"));
+        for _ in 0..dice.between(1, 3) {
+            threads.push(format!("[{{ gpu_atomic = \"{name}\", stride = 32768, gpu = {} }}]", plan.gpu(dice)));
+        }
+    }
+    Some(format!("{{ parallel = [{}] }}", threads.join(", ")))
+}

@@ -1,0 +1,38 @@
+//! `prefetch`: the application moves pages itself, as `cudaMemPrefetchAsync` does.
+
+use super::{Flow, Step};
+use crate::{
+    dice::Dice,
+    generate::Plan,
+    scenario::{
+        Part, Place, Scope,
+        part::PAGE_BYTES,
+        table::{Fault, Table},
+    },
+    work::{Call, Work},
+};
+
+pub(super) const PREFETCH: super::Kind = super::Kind { key: "prefetch", parse, weight: 10, generate };
+
+#[derive(Debug)]
+struct Prefetch {
+    part: Part,
+    to: Place,
+}
+
+fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    let to = scope.place(table.need("to")?)?;
+    Ok(Box::new(Prefetch { part: Part::take(table, "prefetch", scope, PAGE_BYTES)?, to }))
+}
+
+impl Step for Prefetch {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        work.call(self.part, Call::Migrate { to: self.to })?;
+        Ok(Flow::Done)
+    }
+}
+
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+    let (name, pages) = plan.pages(dice);
+    Some(format!("{{ prefetch = \"{name}\", to = \"{}\"{pages} }}", plan.place(dice)))
+}

@@ -1,0 +1,47 @@
+//! `sleep_ms`: nothing for a while.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Flow, Step};
+use crate::{
+    dice::Dice,
+    generate::Plan,
+    scenario::{
+        Scope,
+        table::{Fault, Table},
+    },
+    work::Work,
+};
+
+pub(super) const SLEEP: super::Kind = super::Kind { key: "sleep_ms", parse, weight: 3, generate };
+
+/// Between two looks at whether to stop.
+const NAP: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+struct Sleep(Duration);
+
+fn parse(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    Ok(Box::new(Sleep(Duration::from_millis(table.need("sleep_ms")?))))
+}
+
+impl Step for Sleep {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        let end = Instant::now() + self.0;
+        while !work.is_stopped() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Flow::Done);
+            }
+            thread::sleep(left.min(NAP));
+        }
+        Ok(Flow::Stopped)
+    }
+}
+
+fn generate(dice: &mut Dice, _plan: &Plan<'_>) -> Option<String> {
+    Some(format!("{{ sleep_ms = {} }}", dice.between(0, 30)))
+}

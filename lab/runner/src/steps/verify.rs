@@ -1,0 +1,39 @@
+//! `verify`: the CPU reads and compares every byte of an allocation.
+
+use super::{Flow, Step, Use, access};
+use crate::{
+    dice::Dice,
+    generate::Plan,
+    scenario::{
+        Part, Scope, WORD_BYTES,
+        table::{Fault, Table},
+    },
+    work::Work,
+};
+
+pub(super) const VERIFY: super::Kind = super::Kind { key: "verify", parse, weight: 4, generate };
+
+#[derive(Debug)]
+struct Verify(Part);
+
+fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    if let Some(option) = ["offset", "length"].into_iter().find(|option| table.has(option)) {
+        return Err(format!("verify takes no {option}").into());
+    }
+    Ok(Box::new(Verify(Part::take(table, "verify", scope, WORD_BYTES)?)))
+}
+
+impl Step for Verify {
+    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
+        work.verify(self.0.allocation);
+        Ok(Flow::Done)
+    }
+
+    fn uses(&self) -> Vec<Use> {
+        vec![Use { part: self.0, kind: access::Kind::Read }]
+    }
+}
+
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+    Some(format!("{{ verify = \"{}\" }}", plan.allocation(dice).0))
+}

@@ -1,0 +1,121 @@
+//! The calls of the driver that an application makes about its managed memory: cudaMemPrefetchAsync and cudaMemAdvise. Parameter blocks as
+//! in the driver's `uvm_ioctl.h`.
+
+use super::{
+    Request, Uuid,
+    uvm::{Status, VaSpace, call, uvm_requests},
+};
+
+/// How the driver names host memory.
+const CPU: Uuid = [0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73];
+const ANY_NUMA_NODE: i32 = -1;
+
+#[repr(C)]
+#[derive(Default)]
+struct Migrate {
+    base: u64,
+    length: u64,
+    destination: Uuid,
+    flags: u32,
+    semaphore_address: u64,
+    semaphore_payload: u32,
+    cpu_numa_node: i32,
+    user_space_start: u64,
+    user_space_length: u64,
+    status: u32,
+}
+
+/// As from 550 on; before, the status was where the node is now.
+#[repr(C)]
+#[derive(Default)]
+struct SetPreferredLocation {
+    base: u64,
+    length: u64,
+    location: Uuid,
+    cpu_numa_node: i32,
+    status: u32,
+}
+
+macro_rules! about_a_range {
+    ($($name:ident { $($field:ident: $type:ty),* })*) => {$(
+        #[repr(C)]
+        #[derive(Default)]
+        struct $name {
+            base: u64,
+            length: u64,
+            $($field: $type,)*
+            status: u32,
+        }
+    )*};
+}
+about_a_range! {
+    UnsetPreferredLocation {}
+    EnableReadDuplication {}
+    DisableReadDuplication {}
+    SetAccessedBy { processor: Uuid }
+    UnsetAccessedBy { processor: Uuid }
+}
+
+uvm_requests! {
+    Migrate, 51, "UVM_MIGRATE", 80;
+    UnsetPreferredLocation, 43, "UVM_UNSET_PREFERRED_LOCATION", 24;
+    EnableReadDuplication, 44, "UVM_ENABLE_READ_DUPLICATION", 24;
+    DisableReadDuplication, 45, "UVM_DISABLE_READ_DUPLICATION", 24;
+    SetAccessedBy, 46, "UVM_SET_ACCESSED_BY", 40;
+    UnsetAccessedBy, 47, "UVM_UNSET_ACCESSED_BY", 40;
+}
+
+const _: () = assert!(size_of::<SetPreferredLocation>() == 40);
+// SAFETY: repr(C) with the fields of the driver's struct of this name, and no pointers.
+unsafe impl Request for SetPreferredLocation {
+    const REQUEST: libc::Ioctl = 42;
+    const NAME: &str = "UVM_SET_PREFERRED_LOCATION";
+}
+impl Status for SetPreferredLocation {
+    fn status(&self) -> u32 {
+        match self.cpu_numa_node {
+            ANY_NUMA_NODE => self.status,
+            // Written by a driver that has its status there.
+            status => status.cast_unsigned(),
+        }
+    }
+}
+
+/// A processor as the driver names it; `None` is the CPU.
+fn uuid(processor: Option<&Uuid>) -> Uuid {
+    *processor.unwrap_or(&CPU)
+}
+
+/// Each about whole pages of managed memory, by address and length; a processor is a GPU, or `None`, the CPU.
+impl VaSpace {
+    /// Move pages; returns when they are there.
+    pub(crate) fn migrate(&self, base: u64, length: u64, to: Option<&Uuid>) -> anyhow::Result<()> {
+        let destination = uuid(to);
+        call(&self.file, Migrate { base, length, destination, cpu_numa_node: ANY_NUMA_NODE, ..Migrate::default() })
+    }
+
+    pub(crate) fn set_preferred_location(&self, base: u64, length: u64, to: Option<&Uuid>) -> anyhow::Result<()> {
+        let location = uuid(to);
+        call(&self.file, SetPreferredLocation { base, length, location, cpu_numa_node: ANY_NUMA_NODE, status: 0 })
+    }
+
+    pub(crate) fn unset_preferred_location(&self, base: u64, length: u64) -> anyhow::Result<()> {
+        call(&self.file, UnsetPreferredLocation { base, length, status: 0 })
+    }
+
+    pub(crate) fn set_accessed_by(&self, base: u64, length: u64, by: Option<&Uuid>) -> anyhow::Result<()> {
+        call(&self.file, SetAccessedBy { base, length, processor: uuid(by), status: 0 })
+    }
+
+    pub(crate) fn unset_accessed_by(&self, base: u64, length: u64, by: Option<&Uuid>) -> anyhow::Result<()> {
+        call(&self.file, UnsetAccessedBy { base, length, processor: uuid(by), status: 0 })
+    }
+
+    pub(crate) fn enable_read_duplication(&self, base: u64, length: u64) -> anyhow::Result<()> {
+        call(&self.file, EnableReadDuplication { base, length, status: 0 })
+    }
+
+    pub(crate) fn disable_read_duplication(&self, base: u64, length: u64) -> anyhow::Result<()> {
+        call(&self.file, DisableReadDuplication { base, length, status: 0 })
+    }
+}

@@ -1,0 +1,111 @@
+//! Memory of the runner's own: zeroed, and shared between processes so that it outlives the one that writes it.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    ptr::NonNull,
+    sync::atomic::AtomicU64,
+};
+
+use anyhow::Context;
+
+use crate::check::Tally;
+
+/// Words of 0, which cost memory only where they are touched: the kernel gives zeroed pages at the first touch.
+pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    let words: *mut [u64] = Box::into_raw(vec![0_u64; words].into_boxed_slice());
+    // SAFETY: AtomicU64 has the size and bit validity of u64, and on 64-bit machines its alignment; the box is given away whole.
+    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+}
+const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
+
+const PAGE_BYTES: usize = 4096;
+
+/// Two pages that a worker and the runner share: the one that the driver counts in, and the worker's tally.
+pub(crate) struct SharedPages {
+    file: File,
+    base: NonNull<AtomicU64>,
+}
+
+// SAFETY: what it points to are atomics, mapped until it is dropped.
+unsafe impl Send for SharedPages {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPages {}
+
+impl SharedPages {
+    pub(crate) fn create() -> anyhow::Result<Self> {
+        // SAFETY: reads a NUL-terminated name.
+        let fd = unsafe { libc::memfd_create(c"lab-runner".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error()).context("cannot make shared memory");
+        }
+        // SAFETY: a descriptor that was just made and that nobody else has.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(2 * PAGE_BYTES as u64).context("cannot size shared memory")?;
+        Self::map(file)
+    }
+
+    /// Map what another process created.
+    pub(crate) fn map(file: File) -> anyhow::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), 2 * PAGE_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).context("cannot map shared memory");
+        }
+        let base = NonNull::new(base.cast()).context("shared memory at address 0")?;
+        Ok(Self { file, base })
+    }
+
+    /// The descriptor's number in this process.
+    pub(crate) fn fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// The page that the driver counts in.
+    pub(crate) fn counters(&self) -> &[AtomicU64; PAGE_BYTES / 8] {
+        // SAFETY: the first page of the mapping, as long as `self`.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        const { assert!(size_of::<Tally>() <= PAGE_BYTES && align_of::<Tally>() <= PAGE_BYTES) };
+        // SAFETY: within the mapping, which has two pages.
+        let page = unsafe { self.base.byte_add(PAGE_BYTES) };
+        // SAFETY: the second page of the mapping, as long as `self`; a tally is atomics, for which every content is valid.
+        unsafe { page.cast().as_ref() }
+    }
+}
+
+impl Drop for SharedPages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn what_one_mapping_holds_the_other_shows_and_it_outlives_the_first() {
+        let one = SharedPages::create().unwrap();
+        let other = SharedPages::map(one.file.try_clone().unwrap()).unwrap();
+        one.counters()[9].store(7, Ordering::Relaxed);
+        one.tally().mismatches.store(3, Ordering::Relaxed);
+        drop(one);
+        assert_eq!(other.counters()[9].load(Ordering::Relaxed), 7);
+        assert_eq!(other.tally().checked().mismatches, 3);
+    }
+
+    #[test]
+    fn zeroed_words_are_zero() {
+        assert!(zeroed(1000).iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+}

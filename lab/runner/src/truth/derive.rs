@@ -1,0 +1,209 @@
+//! The truth of each scope, from what the driver and the hardware counted; and whether that agrees with itself.
+
+use super::Counted;
+use crate::{
+    figures::{
+        BYTES_DTOD, BYTES_DTOH, BYTES_HTOD, CALL_BYTES, CALLS, CPU_FAULTS, EVICTED_BYTES, EVICTED_BYTES_CAUSED,
+        FAULT_BYTES_IN, FAULT_BYTES_OUT, FAULT_ENTRIES, FAULT_INSTANCES, Field, LINK_BYTES_DTOD, LINK_BYTES_DTOH,
+        LINK_BYTES_HTOD, REMOTE_BYTES, Truth,
+    },
+    sys::{counters::ProcessCounters, swgpu::AccessCounters},
+    work::Call,
+};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// What is known of one process.
+pub(crate) struct ProcessFacts {
+    /// By the driver; `None` where it was not asked to count.
+    pub(crate) counters: Option<ProcessCounters>,
+    /// By the GPUs; `None` for a process that died before it could be asked.
+    pub(crate) accesses: Option<Vec<AccessCounters>>,
+    /// By the process itself; `None` for one that was killed from outside, perhaps between counting a call and making it.
+    pub(crate) calls: Option<[(u64, u64); Call::KINDS]>,
+}
+
+/// Bytes of accesses to memory elsewhere.
+#[derive(Clone, Copy, Default)]
+struct Remote {
+    htod: u64,
+    dtoh: u64,
+    dtod: u64,
+}
+
+impl Remote {
+    fn of<'a>(accesses: impl IntoIterator<Item = &'a AccessCounters>) -> Self {
+        let mut sum = Self::default();
+        for access in accesses {
+            sum.htod += access.remote_htod_millibytes;
+            sum.dtoh += access.remote_dtoh_millibytes;
+            sum.dtod += access.remote_from_peer_millibytes + access.remote_to_peer_millibytes;
+        }
+        let bytes = |millibytes: u64| (millibytes + 500) / 1000;
+        Self { htod: bytes(sum.htod), dtoh: bytes(sum.dtoh), dtod: bytes(sum.dtod) }
+    }
+
+    fn bytes(self) -> u64 {
+        self.htod + self.dtoh + self.dtod
+    }
+}
+
+const WITHOUT_COUNTERS: &str = "the driver was not asked to count";
+const KILLED: &str = "the process was killed before it could say";
+const OWN_CALLS: &str = "the application moved memory itself, which the driver does not tell from evictions";
+
+/// A process's truth: the driver's own counters of it, and its own of what it asked for.
+pub(crate) fn process_truth(facts: &ProcessFacts) -> Truth {
+    let mut truth = Truth::default();
+    match &facts.counters {
+        Some(counters) => {
+            truth.figures.set(&FAULT_ENTRIES, counters.fault_entries);
+            truth.figures.set(&CPU_FAULTS, counters.cpu_faults);
+            truth.figures.set(&BYTES_HTOD, counters.bytes_htod);
+            truth.figures.set(&BYTES_DTOH, counters.bytes_dtoh);
+        }
+        None => [&FAULT_ENTRIES, &CPU_FAULTS, &BYTES_HTOD, &BYTES_DTOH]
+            .into_iter()
+            .for_each(|field| truth.waive(field, WITHOUT_COUNTERS)),
+    }
+    if let Some(accesses) = &facts.accesses {
+        let remote = Remote::of(accesses);
+        truth.figures.set(&REMOTE_BYTES, remote.bytes());
+        truth.figures.set(&LINK_BYTES_HTOD, facts.counters.map(|counters| counters.bytes_htod + remote.htod));
+        truth.figures.set(&LINK_BYTES_DTOH, facts.counters.map(|counters| counters.bytes_dtoh + remote.dtoh));
+    }
+    set_calls(&mut truth, facts.calls);
+    truth
+}
+
+/// The truth of one GPU, by its number.
+pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFacts]) -> Truth {
+    let mut truth = Truth::default();
+    let Some(Counted { driver, .. }) = gpus.get(number) else { return truth };
+    let received = received(gpus, number);
+    let sent: u64 = (0..gpus.len()).filter(|other| *other != number).map(|other| self::received(gpus, other)).sum();
+    truth.figures.set(&FAULT_INSTANCES, driver.replayable_faults + driver.non_replayable_faults);
+    truth.figures.set(&BYTES_HTOD, (driver.pages_in * PAGE_BYTES).checked_sub(received));
+    truth.figures.set(&BYTES_DTOH, (driver.pages_out * PAGE_BYTES).checked_sub(sent));
+    truth.figures.set(&BYTES_DTOD, received);
+    truth.figures.set(&FAULT_BYTES_IN, driver.fault_pages_in * PAGE_BYTES);
+    // What left the GPU and was not asked for by a fault.
+    truth
+        .figures
+        .set(&EVICTED_BYTES, driver.pages_out.checked_sub(driver.fault_pages_out).map(|pages| pages * PAGE_BYTES));
+    if called(processes) {
+        truth.waive(&EVICTED_BYTES, OWN_CALLS);
+    }
+    truth
+}
+
+/// The truth over all processes and GPUs.
+pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth {
+    let mut truth = Truth::default();
+    let by_gpu: Vec<Truth> = (0..gpus.len()).map(|number| gpu_truth(gpus, number, processes)).collect();
+    let sum = |field: &Field| by_gpu.iter().map(|gpu| gpu.figures.get(field)).sum::<Option<u64>>();
+    for field in [&FAULT_INSTANCES, &BYTES_HTOD, &BYTES_DTOH, &BYTES_DTOD, &FAULT_BYTES_IN, &EVICTED_BYTES] {
+        truth.figures.set(field, sum(field));
+    }
+    truth.figures.set(&EVICTED_BYTES_CAUSED, truth.figures.get(&EVICTED_BYTES));
+    truth.figures.set(&FAULT_BYTES_OUT, gpus.iter().map(|gpu| gpu.driver.fault_pages_out * PAGE_BYTES).sum::<u64>());
+    if called(processes) {
+        truth.waive(&EVICTED_BYTES, OWN_CALLS);
+        truth.waive(&EVICTED_BYTES_CAUSED, OWN_CALLS);
+    }
+    let counters = processes.iter().map(|facts| facts.counters).collect::<Option<Vec<_>>>();
+    if let Some(counters) = counters {
+        truth.figures.set(&FAULT_ENTRIES, counters.iter().map(|each| each.fault_entries).sum::<u64>());
+        truth.figures.set(&CPU_FAULTS, counters.iter().map(|each| each.cpu_faults).sum::<u64>());
+    } else {
+        truth.waive(&FAULT_ENTRIES, WITHOUT_COUNTERS);
+        truth.waive(&CPU_FAULTS, WITHOUT_COUNTERS);
+    }
+    let remote = Remote::of(gpus.iter().map(|gpu| &gpu.hardware.access));
+    truth.figures.set(&REMOTE_BYTES, remote.bytes());
+    for (link, copied, remote) in [
+        (&LINK_BYTES_HTOD, &BYTES_HTOD, remote.htod),
+        (&LINK_BYTES_DTOH, &BYTES_DTOH, remote.dtoh),
+        (&LINK_BYTES_DTOD, &BYTES_DTOD, remote.dtod),
+    ] {
+        truth.figures.set(link, sum(copied).map(|bytes| bytes + remote));
+    }
+    let calls = processes.iter().map(|facts| facts.calls).collect::<Option<Vec<_>>>();
+    let add = |sums: [(u64, u64); Call::KINDS], calls: [(u64, u64); Call::KINDS]| {
+        let mut sums = sums;
+        sums.iter_mut().zip(calls).for_each(|(sum, call)| *sum = (sum.0 + call.0, sum.1 + call.1));
+        sums
+    };
+    set_calls(&mut truth, calls.map(|calls| calls.into_iter().fold([(0, 0); Call::KINDS], add)));
+    truth
+}
+
+/// Bytes that a GPU received from others. Each copy is counted at the GPU whose engine made it; there are two GPUs at most.
+fn received(gpus: &[Counted], number: usize) -> u64 {
+    let count = |(at, gpu): (usize, &Counted)| {
+        if at == number { gpu.hardware.copied_from_peer_bytes } else { gpu.hardware.copied_to_peer_bytes }
+    };
+    gpus.iter().enumerate().map(count).sum()
+}
+
+/// Whether an application moved memory itself; perhaps, where that is not known.
+fn called(processes: &[ProcessFacts]) -> bool {
+    processes.iter().any(|facts| facts.calls.is_none_or(|calls| calls.iter().any(|(calls, _)| *calls > 0)))
+}
+
+fn set_calls(truth: &mut Truth, calls: Option<[(u64, u64); Call::KINDS]>) {
+    for (at, (count, bytes)) in CALLS.iter().zip(&CALL_BYTES).enumerate() {
+        if let Some((calls, call_bytes)) = calls.and_then(|calls| calls.get(at).copied()) {
+            truth.figures.set(count, calls);
+            truth.figures.set(bytes, call_bytes);
+        } else {
+            truth.waive(count, KILLED);
+            truth.waive(bytes, KILLED);
+        }
+    }
+}
+
+/// What is wrong with the truth itself: every figure that has a second source is checked against it.
+pub(crate) fn inconsistencies(gpus: &[Counted], processes: &[ProcessFacts]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut must = |holds: bool, what: String| {
+        if !holds {
+            found.push(format!("the truth disagrees with itself: {what}"));
+        }
+    };
+    let truth = total_truth(gpus, processes).figures;
+    let (htod, dtoh) = (truth.get(&BYTES_HTOD).unwrap_or(0), truth.get(&BYTES_DTOH).unwrap_or(0));
+    let instances = truth.get(&FAULT_INSTANCES).unwrap_or(0);
+    if let Some(counters) = processes.iter().map(|facts| facts.counters).collect::<Option<Vec<ProcessCounters>>>() {
+        let sum = |figure: fn(&ProcessCounters) -> u64| counters.iter().map(figure).sum::<u64>();
+        let (entries, in_bytes, out_bytes) =
+            (sum(|each| each.fault_entries), sum(|each| each.bytes_htod), sum(|each| each.bytes_dtoh));
+        must(in_bytes == htod, format!("{htod} bytes to the GPUs, but the processes' sum is {in_bytes}"));
+        must(out_bytes == dtoh, format!("{dtoh} bytes from the GPUs, but the processes' sum is {out_bytes}"));
+        let least = instances.saturating_sub(gpus.iter().map(|gpu| gpu.driver.duplicates).sum());
+        must(
+            (least..=instances).contains(&entries),
+            format!("{entries} fault entries, but from {least} to {instances} instances"),
+        );
+    }
+    let hardware = |figure: fn(&Counted) -> u64| gpus.iter().map(figure).sum::<u64>();
+    let copied = hardware(|gpu| gpu.hardware.copied_htod_bytes);
+    must(copied == htod, format!("{htod} bytes to the GPUs, but their copy engines moved {copied}"));
+    let copied = hardware(|gpu| gpu.hardware.copied_dtoh_bytes);
+    must(copied == dtoh, format!("{dtoh} bytes from the GPUs, but their copy engines moved {copied}"));
+    let packets = hardware(|gpu| gpu.hardware.fault_packets);
+    must(packets >= instances, format!("{instances} faults, but the GPUs raised {packets}"));
+    let unknown = hardware(|gpu| gpu.hardware.unknown_methods);
+    if unknown > 0 {
+        found.push(format!("the software GPU met {unknown} methods it does not know"));
+    }
+    let errors = hardware(|gpu| gpu.hardware.errors);
+    if errors > 0 {
+        found.push(format!("the software GPU met {errors} errors"));
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "derive_tests.rs"]
+mod tests;

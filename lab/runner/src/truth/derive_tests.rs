@@ -1,0 +1,108 @@
+use super::*;
+use crate::{sys::swgpu::HardwareCounters, truth::procfs::GpuStats};
+
+const COUNTERS: ProcessCounters =
+    ProcessCounters { fault_entries: 10, cpu_faults: 2, bytes_htod: 65536, bytes_dtoh: 8192 };
+
+fn counted() -> Counted {
+    let driver = GpuStats {
+        replayable_faults: 30,
+        duplicates: 12,
+        pages_in: 32,
+        pages_out: 4,
+        fault_pages_in: 32,
+        fault_pages_out: 1,
+        ..GpuStats::default()
+    };
+    let access =
+        AccessCounters { remote_htod_millibytes: 64_000, remote_dtoh_millibytes: 499, ..AccessCounters::default() };
+    let hardware = HardwareCounters {
+        fault_packets: 33,
+        copied_htod_bytes: 131_072,
+        copied_dtoh_bytes: 16384,
+        access,
+        ..HardwareCounters::default()
+    };
+    Counted { driver, hardware }
+}
+
+fn process() -> ProcessFacts {
+    let access = AccessCounters { remote_htod_millibytes: 32_000, ..AccessCounters::default() };
+    ProcessFacts { counters: Some(COUNTERS), accesses: Some(vec![access]), calls: Some([(0, 0); Call::KINDS]) }
+}
+
+fn known(truth: &Truth, fields: &[&Field]) -> Vec<Option<u64>> {
+    fields.iter().map(|field| truth.figures.get(field)).collect()
+}
+
+#[test]
+fn the_total_is_what_the_driver_counted_for_all() {
+    let truth = total_truth(&[counted()], &[process(), process()]);
+    let fields =
+        [&FAULT_ENTRIES, &FAULT_INSTANCES, &CPU_FAULTS, &BYTES_HTOD, &BYTES_DTOH, &EVICTED_BYTES, &FAULT_BYTES_OUT];
+    assert_eq!(known(&truth, &fields), [20, 30, 4, 131_072, 16384, 3 * 4096, 4096].map(Some));
+    let links = [&REMOTE_BYTES, &LINK_BYTES_HTOD, &LINK_BYTES_DTOH, &LINK_BYTES_DTOD];
+    assert_eq!(known(&truth, &links), [64, 131_072 + 64, 16384, 0].map(Some));
+    assert!(truth.waived.is_empty());
+}
+
+#[test]
+fn copies_between_gpus_are_neither_to_nor_from_the_host() {
+    let (mut one, mut other) = (counted(), counted());
+    // One page went from the first to the second, by the first's engine, and two came back, by the first's too.
+    one.hardware.copied_to_peer_bytes = 4096;
+    one.hardware.copied_from_peer_bytes = 8192;
+    (one.driver.pages_in, one.driver.pages_out) = (32 + 2, 4 + 1);
+    (other.driver.pages_in, other.driver.pages_out) = (32 + 1, 4 + 2);
+    let gpus = [one, other];
+    let processes: Vec<ProcessFacts> = (0..4).map(|_| process()).collect();
+    let total = total_truth(&gpus, &processes);
+    assert_eq!(known(&total, &[&BYTES_HTOD, &BYTES_DTOH, &BYTES_DTOD]), [2 * 131_072, 2 * 16384, 12288].map(Some));
+    let second = gpu_truth(&gpus, 1, &processes);
+    assert_eq!(known(&second, &[&BYTES_HTOD, &BYTES_DTOH, &BYTES_DTOD]), [131_072, 16384, 4096].map(Some));
+    assert!(inconsistencies(&gpus, &processes).is_empty());
+}
+
+#[test]
+fn where_an_application_moved_memory_evictions_are_not_known() {
+    let mut mover = process();
+    mover.calls = Some([(1, 4096); Call::KINDS]);
+    let truth = total_truth(&[counted()], &[process(), mover]);
+    assert_eq!(known(&truth, &[&EVICTED_BYTES, &CALLS[0], &CALL_BYTES[0]]), [None, Some(1), Some(4096)]);
+    assert!(truth.waived.contains_key("evicted_bytes") && truth.waived.contains_key("evicted_bytes_caused"));
+}
+
+#[test]
+fn without_one_processs_counters_their_sums_are_unknown() {
+    let silent = ProcessFacts { counters: None, ..process() };
+    let truth = total_truth(&[counted()], &[process(), silent]);
+    assert_eq!(known(&truth, &[&FAULT_ENTRIES, &CPU_FAULTS, &FAULT_INSTANCES]), [None, None, Some(30)]);
+    assert!(truth.waived.contains_key("fault_entries"));
+}
+
+#[test]
+fn of_a_killed_process_the_driver_knows_more_than_it_could_say_itself() {
+    let killed = ProcessFacts { counters: Some(COUNTERS), accesses: None, calls: None };
+    let truth = process_truth(&killed);
+    assert_eq!(known(&truth, &[&FAULT_ENTRIES, &BYTES_DTOH, &REMOTE_BYTES]), [Some(10), Some(8192), None]);
+    assert!(truth.waived.contains_key("api_calls.prefetch"));
+}
+
+#[test]
+fn truth_from_two_sources_must_agree() {
+    let processes = [process(), process()];
+    assert_eq!(inconsistencies(&[counted()], &processes), [""; 0]);
+    let wrong = |change: fn(&mut Counted)| {
+        let mut counted = counted();
+        change(&mut counted);
+        inconsistencies(&[counted], &processes).join("\n")
+    };
+    assert!(wrong(|gpu| gpu.driver.pages_in = 31).contains("processes' sum is 131072"));
+    assert!(wrong(|gpu| gpu.driver.pages_out = 5).contains("processes' sum is 16384"));
+    assert!(wrong(|gpu| gpu.hardware.copied_htod_bytes = 4096).contains("copy engines moved 4096"));
+    assert!(wrong(|gpu| gpu.hardware.copied_dtoh_bytes = 4096).contains("copy engines moved 4096"));
+    assert!(wrong(|gpu| gpu.hardware.fault_packets = 29).contains("the GPUs raised 29"));
+    assert!(wrong(|gpu| gpu.driver.duplicates = 9).contains("20 fault entries, but from 21 to 30"));
+    assert!(wrong(|gpu| gpu.hardware.unknown_methods = 1).contains("methods it does not know"));
+    assert!(wrong(|gpu| gpu.hardware.errors = 2).contains("met 2 errors"));
+}

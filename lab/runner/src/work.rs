@@ -1,0 +1,223 @@
+//! What steps work with: a process's memory, the processors that access it, and what it must hold. Knows nothing of the driver, so
+//! that steps are tested without one. All threads of a process share it.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use crate::{
+    check::{Mismatch, Shadow, Tally, value},
+    scenario::{Part, Place, Process, WORD_BYTES},
+    steps::access::Kind,
+    sys::swgpu::GpuAccess,
+};
+
+/// Memory, the processors that access it, and the driver's calls about it.
+pub(crate) trait Machine: Sync {
+    /// The address of an allocation's first byte, for all processors.
+    fn address(&self, allocation: usize) -> u64;
+    /// Read a word by the CPU.
+    fn cpu_read(&self, allocation: usize, word: usize) -> u64;
+    /// Write a word by the CPU.
+    fn cpu_write(&self, allocation: usize, word: usize, value: u64);
+    /// Add to a word by the CPU, in one step for all processors; says what it held before.
+    fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64;
+    /// Let a GPU do these accesses; returns when they are done.
+    fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()>;
+    /// One of the application's own calls of the driver.
+    fn call(&self, call: Call, address: u64, bytes: u64) -> anyhow::Result<()>;
+    /// Take memory of a GPU that is not managed.
+    fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()>;
+    /// Give it back.
+    fn device_free(&self, name: &str) -> anyhow::Result<()>;
+    /// End the process as kill -9 does.
+    fn kill(&self) -> anyhow::Result<()>;
+}
+
+/// What a GPU does with a list of accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    /// The machine's GPU of that number.
+    pub(crate) gpu: u32,
+    pub(crate) kind: Kind,
+    pub(crate) window: u32,
+    pub(crate) access_millibytes: u64,
+}
+
+/// What an application can ask of the driver for a range of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Migrate { to: Place },
+    SetPreferredLocation { to: Place },
+    UnsetPreferredLocation,
+    SetAccessedBy { by: Place },
+    UnsetAccessedBy { by: Place },
+    EnableReadDuplication,
+    DisableReadDuplication,
+}
+
+/// Who read a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Cpu,
+    Gpu,
+}
+
+/// A process at work.
+pub(crate) struct Work<'a> {
+    pub(crate) machine: &'a dyn Machine,
+    memory: &'a Memory<'a>,
+    /// Other threads may add to the same words meanwhile.
+    is_shared: bool,
+}
+
+/// A process's memory as it must be.
+pub(crate) struct Memory<'a> {
+    process: &'a Process,
+    /// Counts the scenario's processes from 1.
+    number: u64,
+    shadows: Vec<Shadow>,
+    writes: AtomicU64,
+    tally: &'a Tally,
+    first_mismatch: Mutex<Option<Mismatch>>,
+    stop: &'a AtomicBool,
+}
+
+// === impl Call ===
+
+impl Call {
+    /// How many kinds there are, and uvmd's names of them.
+    pub(crate) const KINDS: usize = 7;
+
+    /// Which kind it is, from 0.
+    pub(crate) const fn kind(self) -> usize {
+        match self {
+            Self::Migrate { .. } => 0,
+            Self::SetPreferredLocation { .. } => 1,
+            Self::UnsetPreferredLocation => 2,
+            Self::SetAccessedBy { .. } => 3,
+            Self::UnsetAccessedBy { .. } => 4,
+            Self::EnableReadDuplication => 5,
+            Self::DisableReadDuplication => 6,
+        }
+    }
+}
+
+// === impl Memory ===
+
+impl<'a> Memory<'a> {
+    pub(crate) fn new(
+        process: &'a Process,
+        number: u64,
+        tally: &'a Tally,
+        stop: &'a AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let words = |bytes: u64| usize::try_from(bytes / WORD_BYTES);
+        let shadows: Result<_, _> =
+            process.allocations.iter().map(|allocation| words(allocation.bytes).map(Shadow::new)).collect();
+        let (writes, first_mismatch) = (AtomicU64::new(0), Mutex::new(None));
+        Ok(Self { process, number, shadows: shadows?, writes, tally, first_mismatch, stop })
+    }
+
+    pub(crate) fn first_mismatch(&self) -> Option<Mismatch> {
+        self.first_mismatch.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+// === impl Work ===
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(machine: &'a dyn Machine, memory: &'a Memory<'a>) -> Self {
+        Self { machine, memory, is_shared: false }
+    }
+
+    /// The same for each of several threads.
+    pub(crate) fn shared(&self) -> Self {
+        Self { is_shared: true, ..*self }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.memory.stop.load(Ordering::Relaxed)
+    }
+
+    /// The number of a pass that writes; each has its own.
+    pub(crate) fn next_write(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Read => 0,
+            Kind::Write | Kind::Atomic => self.memory.writes.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+
+    /// What pass number `write` puts into a word.
+    pub(crate) fn fresh(&self, allocation: usize, word: usize, write: u64) -> u64 {
+        value(self.memory.number, self.machine.address(allocation) + word as u64 * WORD_BYTES, write)
+    }
+
+    /// A word was written.
+    pub(crate) fn written(&self, allocation: usize, word: usize, value: u64) {
+        if let Some(shadow) = self.memory.shadows.get(allocation) {
+            shadow.written(word, value);
+        }
+    }
+
+    /// A word was added to, and held `before` until then. In between the additions of other threads only the sum can be known.
+    pub(crate) fn added(&self, allocation: usize, word: usize, addend: u64, before: u64, reader: Reader) {
+        if !self.is_shared {
+            self.compare(allocation, word, before, reader);
+        }
+        if let Some(shadow) = self.memory.shadows.get(allocation) {
+            shadow.added(word, addend);
+        }
+    }
+
+    /// A step read a word.
+    pub(crate) fn compare(&self, allocation: usize, word: usize, found: u64, reader: Reader) {
+        self.memory.tally.words_read.fetch_add(1, Ordering::Relaxed);
+        self.must_hold(allocation, word, found, reader);
+    }
+
+    /// Compare every byte of an allocation, by the CPU; says how many those are.
+    pub(crate) fn verify(&self, allocation: usize) -> u64 {
+        let words = self.memory.shadows.get(allocation).map_or(0, Shadow::words);
+        for word in 0..words {
+            self.must_hold(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
+        }
+        words as u64 * WORD_BYTES
+    }
+
+    /// Compare every byte of every allocation.
+    pub(crate) fn verify_everything(&self) {
+        let bytes = (0..self.memory.shadows.len()).map(|allocation| self.verify(allocation)).sum();
+        self.memory.tally.verified_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Ask the driver for something.
+    pub(crate) fn call(&self, part: Part, call: Call) -> anyhow::Result<()> {
+        let Part { allocation, offset_bytes, length_bytes } = part;
+        // Before, so that a process killed in the call has counted it.
+        self.memory.tally.called(call, length_bytes);
+        self.machine.call(call, self.machine.address(allocation) + offset_bytes, length_bytes)
+    }
+
+    fn must_hold(&self, allocation: usize, word: usize, found: u64, reader: Reader) {
+        let Memory { process, shadows, tally, first_mismatch, .. } = self.memory;
+        let expected = shadows.get(allocation).map_or(0, |shadow| shadow.expected(word));
+        if expected == found {
+            return;
+        }
+        tally.mismatches.fetch_add(1, Ordering::Relaxed);
+        let offset_bytes = word as u64 * WORD_BYTES;
+        first_mismatch.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| Mismatch {
+            allocation: process.allocations.get(allocation).map(|found| found.name.clone()).unwrap_or_default(),
+            offset_bytes,
+            address: format!("{:#x}", self.machine.address(allocation) + offset_bytes),
+            reader: match reader {
+                Reader::Cpu => "cpu".to_owned(),
+                Reader::Gpu => "gpu".to_owned(),
+            },
+            expected: format!("{expected:#x}"),
+            found: format!("{found:#x}"),
+        });
+    }
+}

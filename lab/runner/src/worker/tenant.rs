@@ -1,0 +1,174 @@
+//! This process, registered with the driver: the machine that its steps work with.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use anyhow::{Context, bail};
+
+use super::reply;
+use crate::{
+    protocol::Reply,
+    residency::Residency,
+    scenario::{Place, Process, part::PAGE_BYTES},
+    sys::{
+        counters::Tracker,
+        driver_major,
+        memory::SharedPages,
+        process,
+        residency::ResidencyQuery,
+        swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Space},
+        uvm::{Managed, VaSpace},
+    },
+    work::{Call, Kernel, Machine},
+};
+
+/// Where managed memory starts, in every process: far from everything else in it, so that runs can be compared address by address.
+const MANAGED_BASE: u64 = 0x200_0000_0000;
+/// The driver manages memory in blocks of this size; no two allocations share one.
+const BLOCK_BYTES: u64 = 2 << 20;
+
+/// A process of the driver's.
+pub(super) struct Tenant {
+    // In the order in which they must be closed: the VA space before the GPU's channel, whose memory it uses.
+    memory: Vec<(u64, Managed)>,
+    va_space: VaSpace,
+    tracker: Option<Tracker>,
+    device_memory: Mutex<BTreeMap<String, (u32, DeviceMemory)>>,
+    gpus: BTreeMap<u32, (Space, Gpu)>,
+}
+
+impl Tenant {
+    /// With the driver's counters in `counters`, if wanted.
+    pub(super) fn new(process: &Process, counters: Option<&SharedPages>) -> anyhow::Result<Self> {
+        let gpus = process.gpus.iter().map(|number| Gpu::open(*number)).collect::<anyhow::Result<Vec<Gpu>>>()?;
+        let mut va_space = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
+        // Before anything can be counted.
+        let tracker = counters.map(|pages| Tracker::attach(&va_space, pages)).transpose()?;
+        va_space.use_address_space()?;
+        for (at, one) in gpus.iter().enumerate() {
+            for other in gpus.iter().skip(at + 1).filter(|other| one.is_peer_of(other)) {
+                va_space.enable_peers(&one.uuid, &other.uuid)?;
+            }
+        }
+        let mut attached = BTreeMap::new();
+        for (number, gpu) in process.gpus.iter().zip(gpus) {
+            let space = gpu.space()?;
+            va_space.attach(&gpu.uuid, &space)?;
+            attached.insert(*number, (space, gpu));
+        }
+        let mut address = MANAGED_BASE;
+        let mut memory = Vec::new();
+        for allocation in &process.allocations {
+            memory.push((address, Managed::map(&va_space, address, allocation.bytes)?));
+            address += allocation.bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
+        }
+        Ok(Self { memory, va_space, tracker, device_memory: Mutex::default(), gpus: attached })
+    }
+
+    pub(super) fn tracker_fd(&self) -> Option<i32> {
+        self.tracker.as_ref().map(Tracker::fd)
+    }
+
+    /// What its accesses moved, by GPU.
+    pub(super) fn accesses(&self) -> anyhow::Result<Vec<AccessCounters>> {
+        self.gpus.values().map(|(space, _)| space.access_counters()).collect()
+    }
+
+    /// Where its pages are.
+    pub(super) fn residency(&self, process: &Process) -> anyhow::Result<Vec<Residency>> {
+        let mut query = ResidencyQuery::new(&self.va_space, driver_major()?);
+        let gpus = self.gpus.keys().last().map_or(0, |last| *last as usize + 1);
+        let mut all = Vec::new();
+        for (allocation, (base, _)) in process.allocations.iter().zip(&self.memory) {
+            let mut found =
+                Residency { allocation: allocation.name.clone(), gpu_bytes: vec![0; gpus], ..Residency::default() };
+            for page in 0..allocation.bytes.div_ceil(PAGE_BYTES) {
+                let places = query.processors(base + page * PAGE_BYTES)?;
+                if places.is_empty() {
+                    found.nowhere_bytes += PAGE_BYTES;
+                }
+                for place in places {
+                    let gpu = self.gpus.iter().find(|(_, (_, gpu))| gpu.uuid == place);
+                    let number = gpu.and_then(|(number, _)| usize::try_from(*number).ok());
+                    match number.and_then(|number| found.gpu_bytes.get_mut(number)) {
+                        Some(bytes) => *bytes += PAGE_BYTES,
+                        None => found.cpu_bytes += PAGE_BYTES,
+                    }
+                }
+            }
+            all.push(found);
+        }
+        Ok(all)
+    }
+
+    fn gpu(&self, number: u32) -> anyhow::Result<&(Space, Gpu)> {
+        self.gpus.get(&number).with_context(|| format!("the process has no GPU {number}"))
+    }
+
+    /// How the driver names a place; `None` is the CPU.
+    fn processor(&self, place: Place) -> anyhow::Result<Option<&[u8; 16]>> {
+        match place {
+            Place::Cpu => Ok(None),
+            Place::Gpu(number) => Ok(Some(&self.gpu(number)?.1.uuid)),
+        }
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "a validated scenario names only allocations that it has")]
+impl Machine for Tenant {
+    fn address(&self, allocation: usize) -> u64 {
+        self.memory[allocation].0
+    }
+
+    fn cpu_read(&self, allocation: usize, word: usize) -> u64 {
+        self.memory[allocation].1.read(word)
+    }
+
+    fn cpu_write(&self, allocation: usize, word: usize, value: u64) {
+        self.memory[allocation].1.write(word, value);
+    }
+
+    fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64 {
+        self.memory[allocation].1.add(word, addend)
+    }
+
+    fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
+        self.gpu(kernel.gpu)?.0.run(kernel, accesses)
+    }
+
+    fn call(&self, call: Call, base: u64, bytes: u64) -> anyhow::Result<()> {
+        let driver = &self.va_space;
+        match call {
+            Call::Migrate { to } => driver.migrate(base, bytes, self.processor(to)?),
+            Call::SetPreferredLocation { to } => driver.set_preferred_location(base, bytes, self.processor(to)?),
+            Call::UnsetPreferredLocation => driver.unset_preferred_location(base, bytes),
+            Call::SetAccessedBy { by } => driver.set_accessed_by(base, bytes, self.processor(by)?),
+            Call::UnsetAccessedBy { by } => driver.unset_accessed_by(base, bytes, self.processor(by)?),
+            Call::EnableReadDuplication => driver.enable_read_duplication(base, bytes),
+            Call::DisableReadDuplication => driver.disable_read_duplication(base, bytes),
+        }
+    }
+
+    fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()> {
+        let mut device_memory = self.device_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if device_memory.contains_key(name) {
+            bail!("device memory {name:?} is not freed yet");
+        }
+        let taken = self.gpu(gpu)?.1.alloc(bytes).with_context(|| format!("no device memory for {name:?}"))?;
+        device_memory.insert(name.to_owned(), (gpu, taken));
+        Ok(())
+    }
+
+    fn device_free(&self, name: &str) -> anyhow::Result<()> {
+        let taken = self.device_memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let (gpu, memory) = taken.with_context(|| format!("device memory {name:?} is not allocated"))?;
+        self.gpu(gpu)?.1.free(&memory)
+    }
+
+    fn kill(&self) -> anyhow::Result<()> {
+        reply(&Reply::Dying)?;
+        process::kill_self()
+    }
+}
