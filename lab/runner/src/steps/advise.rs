@@ -14,7 +14,8 @@ use crate::{
     work::{Call, Work},
 };
 
-pub(super) const ADVISE: super::Kind = super::Kind { key: "advise", parse, weight: 12, generate };
+pub(super) const ADVISE: super::Kind =
+    super::Kind { key: "advise", parse, weight: 12, generate: |dice, plan| Some(generate(dice, plan)) };
 
 #[derive(Debug)]
 struct Advise {
@@ -62,7 +63,7 @@ impl Step for Advise {
     }
 }
 
-fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> String {
     let (name, pages) = plan.pages(dice);
     let advice = match dice.between(1, 7) {
         1 | 2 => format!("preferred_location = \"{}\"", plan.place(dice)),
@@ -71,5 +72,5 @@ fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
         5 => format!("not_accessed_by = \"{}\"", plan.place(dice)),
         _ => format!("read_duplication = {}", dice.chance(60)),
     };
-    Some(format!("{{ advise = \"{name}\", {advice}{pages} }}"))
+    format!("{{ advise = \"{name}\", {advice}{pages} }}")
 }

@@ -12,7 +12,8 @@ use crate::{
     work::{Call, Work},
 };
 
-pub(super) const PREFETCH: super::Kind = super::Kind { key: "prefetch", parse, weight: 10, generate };
+pub(super) const PREFETCH: super::Kind =
+    super::Kind { key: "prefetch", parse, weight: 10, generate: |dice, plan| Some(generate(dice, plan)) };
 
 #[derive(Debug)]
 struct Prefetch {
@@ -32,7 +33,7 @@ impl Step for Prefetch {
     }
 }
 
-fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> String {
     let (name, pages) = plan.pages(dice);
-    Some(format!("{{ prefetch = \"{name}\", to = \"{}\"{pages} }}", plan.place(dice)))
+    format!("{{ prefetch = \"{name}\", to = \"{}\"{pages} }}", plan.place(dice))
 }

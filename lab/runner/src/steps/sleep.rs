@@ -8,7 +8,6 @@ use std::{
 use super::{Flow, Step};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
         Scope,
         table::{Fault, Table},
@@ -16,7 +15,8 @@ use crate::{
     work::Work,
 };
 
-pub(super) const SLEEP: super::Kind = super::Kind { key: "sleep_ms", parse, weight: 3, generate };
+pub(super) const SLEEP: super::Kind =
+    super::Kind { key: "sleep_ms", parse, weight: 3, generate: |dice, _plan| Some(generate(dice)) };
 
 /// Between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(50);
@@ -42,6 +42,6 @@ impl Step for Sleep {
     }
 }
 
-fn generate(dice: &mut Dice, _plan: &Plan<'_>) -> Option<String> {
-    Some(format!("{{ sleep_ms = {} }}", dice.between(0, 30)))
+fn generate(dice: &mut Dice) -> String {
+    format!("{{ sleep_ms = {} }}", dice.between(0, 30))
 }

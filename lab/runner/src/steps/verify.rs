@@ -11,7 +11,8 @@ use crate::{
     work::Work,
 };
 
-pub(super) const VERIFY: super::Kind = super::Kind { key: "verify", parse, weight: 4, generate };
+pub(super) const VERIFY: super::Kind =
+    super::Kind { key: "verify", parse, weight: 4, generate: |dice, plan| Some(generate(dice, plan)) };
 
 #[derive(Debug)]
 struct Verify(Part);
@@ -34,6 +35,6 @@ impl Step for Verify {
     }
 }
 
-fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
-    Some(format!("{{ verify = \"{}\" }}", plan.allocation(dice).0))
+fn generate(dice: &mut Dice, plan: &Plan<'_>) -> String {
+    format!("{{ verify = \"{}\" }}", plan.allocation(dice).0)
 }
