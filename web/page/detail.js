@@ -113,9 +113,12 @@ function identity(process) {
 
 function sums(process) {
   const { count, bytes } = format;
-  const calls = Object.entries(process.api_calls_by_kind).filter(([, calls]) => calls > 0);
-  const remote = Object.entries(process.remote_mapped_bytes_by_cause).filter(([, mapped]) => mapped > 0);
-  const named = ([name, value], show) => `${format.printable(name.replaceAll("_", " "))} ${show(value)}`;
+  // Those above 0, with their names.
+  const list = (byName, show) =>
+    Object.entries(byName)
+      .filter(([, value]) => value > 0)
+      .map(([name, value]) => `${format.printable(name.replaceAll("_", " "))} ${show(value)}`)
+      .join(", ");
   const rows = [
     ["Managed", format.optional(bytes)(process.managed_bytes)],
     ["Faults", `${count(process.fault_entries)} on GPUs (${count(process.fault_instances)} before merging), ${count(process.cpu_faults)} on CPUs`],
@@ -125,9 +128,11 @@ function sums(process) {
     ["Evicted", `${bytes(process.evicted_bytes)} of it, in ${count(process.evictions)} pieces`],
     ["Caused", `${bytes(process.evicted_bytes_caused)} of anybody's memory evicted for it, in ${count(process.evictions_caused)} pieces`],
     ["Thrashing", `${count(process.thrashing_pages)} pages found by the driver, ${count(process.throttles)} throttles of ${format.time(process.throttled_ns)} together`],
-    ["Remote", `${bytes(process.remote_mapped_bytes)} in ${count(process.remote_mappings)} mappings` + (remote.length ? `: ${remote.map((each) => named(each, bytes)).join(", ")}` : "")],
-    ["Calls", calls.length ? calls.map((each) => named(each, count)).join(", ") : "none"],
+    ["Remote", [`${bytes(process.remote_mapped_bytes)} in ${count(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": ")],
+    ["Its calls", list(process.api_calls_by_kind, count) || "none"],
+    ["Tools' calls", list(process.tool_calls_by_kind, count) || "none"],
   ];
+  if (process.dropped_events > 0) rows.push(["Not counted", `${count(process.dropped_events)} events: figures are lower bounds`]);
   element("sums").replaceChildren(
     ...rows.flatMap(([title, text]) => [["dt", title], ["dd", text]].map(([tag, content]) => Object.assign(document.createElement(tag), { textContent: content }))),
   );
