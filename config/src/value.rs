@@ -1,7 +1,10 @@
 //! Values of options: one text form each, in the file and on the command line, and one sentence about what is allowed.
 
-use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+mod bounded;
 
+use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr};
+
+pub use bounded::{EndedMax, Interval, Number, RecordRate, Retention, RingSize, SeriesMax, Time};
 use serde::{
     Deserializer, Serialize, Serializer,
     de::{Error, Unexpected, Visitor},
@@ -117,121 +120,6 @@ impl Value for AbsolutePath {
     }
 }
 
-/// A time that has its bounds in its type, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time<const MIN_MS: u64, const MAX_MS: u64>(pub Duration);
-
-/// Between two readings of the counters: neither a busy loop nor for ever.
-pub type Interval = Time<100, 3_600_000>;
-/// How long something is kept.
-pub type Retention = Time<0, 2_592_000_000>;
-
-impl<const MIN_MS: u64, const MAX_MS: u64> Time<MIN_MS, MAX_MS> {
-    fn parse(text: &str) -> Option<Self> {
-        let time = humantime::parse_duration(text).ok()?;
-        let bounds = Duration::from_millis(MIN_MS)..=Duration::from_millis(MAX_MS);
-        bounds.contains(&time).then_some(Self(time))
-    }
-}
-
-impl Value for Interval {
-    const ALLOWED: &'static str = "a time from 100ms to 1h, such as \"1s\"";
-
-    fn of_text(text: &str) -> Option<Self> {
-        Self::parse(text)
-    }
-}
-
-impl Value for Retention {
-    const ALLOWED: &'static str = "a time of at most 30 days, such as \"5m\"";
-
-    fn of_text(text: &str) -> Option<Self> {
-        Self::parse(text)
-    }
-}
-
-impl<const MIN_MS: u64, const MAX_MS: u64> Serialize for Time<MIN_MS, MAX_MS> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&humantime::format_duration(self.0))
-    }
-}
-
-/// A number that has its bounds in its type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Number<const MIN: u32, const MAX: u32>(pub u32);
-
-/// How many ended processes are kept.
-pub type EndedMax = Number<0, 100_000>;
-/// How many processes have series in the metrics.
-pub type SeriesMax = Number<1, 1000>;
-/// How many records a second.
-pub type RecordRate = Number<1, 1_000_000>;
-
-impl<const MIN: u32, const MAX: u32> Number<MIN, MAX> {
-    fn within(number: i64) -> Option<Self> {
-        let number = u32::try_from(number).ok()?;
-        (MIN..=MAX).contains(&number).then_some(Self(number))
-    }
-}
-
-impl Value for EndedMax {
-    const ALLOWED: &'static str = "a whole number from 0 to 100000";
-
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
-}
-
-impl Value for SeriesMax {
-    const ALLOWED: &'static str = "a whole number from 1 to 1000";
-
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
-}
-
-impl Value for RecordRate {
-    const ALLOWED: &'static str = "a whole number from 1 to 1000000";
-
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
-}
-
-/// The size of a ring buffer, which the kernel wants to be a power of two, and no less than a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingSize {
-    /// Bytes.
-    pub bytes: u32,
-}
-
-impl RingSize {
-    const MIN_BYTES: u32 = 64 << 10;
-    const MAX_BYTES: u32 = 256 << 20;
-    const UNITS: [(&'static str, u32); 2] = [("MiB", 1 << 20), ("KiB", 1 << 10)];
-}
-
-impl Value for RingSize {
-    const ALLOWED: &'static str = "a power of two from \"64 KiB\" to \"256 MiB\", such as \"4 MiB\"";
-
-    fn of_text(text: &str) -> Option<Self> {
-        let (number, unit_bytes) =
-            Self::UNITS.iter().find_map(|(unit, unit_bytes)| Some((text.strip_suffix(unit)?, unit_bytes)))?;
-        let bytes = number.trim_end().parse::<u32>().ok()?.checked_mul(*unit_bytes)?;
-        let is_allowed = bytes.is_power_of_two() && (Self::MIN_BYTES..=Self::MAX_BYTES).contains(&bytes);
-        is_allowed.then_some(Self { bytes })
-    }
-}
-
-impl Serialize for RingSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A power of two from 64 KiB on is a whole number of either unit.
-        let (unit, unit_bytes) =
-            Self::UNITS.into_iter().find(|(_, unit_bytes)| self.bytes >= *unit_bytes).unwrap_or(("B", 1));
-        serializer.collect_str(&format_args!("{} {unit}", self.bytes / unit_bytes))
-    }
-}
-
 /// How a line of the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -295,31 +183,15 @@ impl Serialize for LogFilter {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn texts<T: Value>(good: &[&str], bad: &[&str]) {
+    pub(crate) fn texts<T: Value>(good: &[&str], bad: &[&str]) {
         for text in good {
             assert!(T::of_text(text).is_some(), "{text:?}");
         }
         for text in bad {
             assert!(T::of_text(text).is_none(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn bounds_are_where_the_messages_say() {
-        texts::<Interval>(&["100ms", "1s", "1h"], &["99ms", "1h 1ms", "0s", "-1s", "soon", "1", ""]);
-        texts::<Retention>(&["0s", "5m", "30d"], &["30d 1s", "forever", ""]);
-        texts::<RingSize>(
-            &["64 KiB", "4MiB", "256 MiB"],
-            &["32 KiB", "512 MiB", "3 MiB", "4", "4 MB", "-4 MiB", "4194304 MiB", "MiB", ""],
-        );
-        for (number, is_allowed) in [(-1, false), (0, true), (100_000, true), (100_001, false), (i64::MAX, false)] {
-            assert_eq!(EndedMax::of_number(number).is_some(), is_allowed, "{number}");
-        }
-        for (number, is_allowed) in [(0, false), (1, true), (1_000_000, true), (1_000_001, false)] {
-            assert_eq!(RecordRate::of_number(number).is_some(), is_allowed, "{number}");
         }
     }
 

@@ -133,3 +133,23 @@ fn without_a_file_there_are_the_defaults() {
     let loaded = load(None, &[]).unwrap();
     assert!(loaded.file.is_some() || loaded.config == Config::default());
 }
+
+#[test]
+fn a_file_cut_or_damaged_anywhere_is_in_order_or_one_clear_message() {
+    let text = "listen = \"127.0.0.1:1\"\nlog = { filter = \"info\", file = '/é' }\n[collector]\nended_max = 0x10\n\"interval\" = \"\"\"1s\"\"\"\n\
+                [records] # 名前\nenabled = true\nring_size = \"4\\u0020MiB\"\n";
+    assert!(parse(text).is_ok());
+    let check = |text: &str| {
+        if let Err(mistake) = parse(text) {
+            let message = mistake.to_string();
+            assert_eq!(message.lines().count(), 1, "{message}");
+            assert!(mistake.line <= 1 + text.lines().count(), "{message}");
+        }
+    };
+    for (at, character) in text.char_indices() {
+        check(&text[..at]);
+        for other in ["", "\n", "\"", "[", "=", ".", "9", "\u{0}", "é"] {
+            check(&[&text[..at], other, &text[at + character.len_utf8()..]].concat());
+        }
+    }
+}
