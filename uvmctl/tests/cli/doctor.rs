@@ -13,13 +13,12 @@ const ENOUGH: u64 = 1 << 39 | 1 << 38 | 1 << 19;
 
 /// A node that lacks nothing, with uvmd at work.
 fn node() -> Machine {
-    let functions = abi::Probe::ALL.iter().map(|probe| probe.name().split(' ').next().unwrap());
-    let symbols: Vec<_> = functions.map(|name| format!("0000000000000000 t {name}\t[nvidia_uvm]\n")).collect();
+    let symbol = |probe: abi::Probe| format!("0000000000000000 t {}\t[nvidia_uvm]\n", probe.name());
     Machine::new()
         .with("proc/sys/kernel/osrelease", "6.12.0\n")
         .with("proc/sys/kernel/unprivileged_bpf_disabled", "2\n")
         .with("proc/sys/kernel/yama/ptrace_scope", "1\n")
-        .with("proc/kallsyms", symbols.concat())
+        .with("proc/kallsyms", sys::symbols::NEEDED.map(symbol).concat())
         .with("proc/driver/nvidia/gpus/0000:17:00.0/information", "")
         .with("proc/41/status", process("uvmd", ENOUGH))
         .with("sys/bus/event_source/devices/kprobe/type", "6\n")
@@ -120,26 +119,18 @@ fn each_thing_that_is_missing_alone_is_found() {
 
 #[test]
 fn what_only_limits_uvmd_is_a_warning() {
-    let cases: [(&str, String, &str); 5] = [
+    let cases: [(&str, String, &str); 4] = [
         ("proc/sys/net/core/bpf_jit_enable", "0\n".to_owned(), "BPF"),
         ("proc/sys/kernel/yama/ptrace_scope", "3\n".to_owned(), "ptrace"),
         ("proc/41/status", process("uvmd", 1 << 39 | 1 << 38), "ptrace"),
         ("sys/module/nvidia_uvm/parameters/uvm_enable_builtin_tests", "1\n".to_owned(), "parameters"),
-        ("proc/kallsyms", needed_functions(), "functions"),
     ];
     let url = well();
     for (file, text, name) in cases {
         let machine = node().with(file, text);
         assert_eq!(with_verdict(&url, &machine, "missing"), Vec::<String>::new(), "{file}");
-        let warnings = with_verdict(&url, &machine, "warning");
-        // With every function needed there may be no other.
-        assert!(warnings.contains(&name.to_owned()) || name == "functions", "{file}: {warnings:?}");
+        assert_eq!(with_verdict(&url, &machine, "warning"), [name, "version"], "{file}");
     }
-}
-
-fn needed_functions() -> String {
-    let needed = ["uvm_perf_event_notify", "uvm_va_space_mm_register", "uvm_va_space_destroy"];
-    needed.map(|name| format!("0 t {name}\t[nvidia_uvm]\n")).concat()
 }
 
 #[test]
