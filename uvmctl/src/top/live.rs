@@ -26,6 +26,10 @@ use crate::client::Client;
 
 /// Between frames, however many keys are pressed.
 const FRAME_LEAST: Duration = Duration::from_millis(40);
+/// Rates are there after this time, however long the interval is.
+const FIRST_RATES: Duration = Duration::from_millis(500);
+/// An answer usually takes less, and is drawn; if none comes, what is shown is drawn again with its age.
+const ANSWER_USUALLY: Duration = Duration::from_millis(500);
 /// A terminal that takes no output keeps the program from ending by itself for no longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -71,13 +75,12 @@ struct View {
 
 impl View {
     fn show(mut self, screen: &mut Screen, events: &Receiver<Event>) -> anyhow::Result<End> {
-        self.next_ask = Instant::now() + self.state.settings.interval;
+        // There are no rates before the second answer.
+        self.next_ask = Instant::now() + self.state.settings.interval.min(FIRST_RATES);
         loop {
             let drawn = Instant::now();
             screen.draw(|frame| view::draw(frame, &mut self.state, self.look, drawn))?;
-            // A frame each interval even if nothing comes: the age of what is shown is part of it.
-            let redraw = drawn + self.state.settings.interval;
-            let mut next = redraw;
+            let mut next = drawn + self.state.settings.interval + ANSWER_USUALLY;
             loop {
                 self.ask_if_due();
                 let due = if self.waiting || self.state.paused { next } else { next.min(self.next_ask) };

@@ -102,3 +102,31 @@ fn restore_on_panic() {
         }));
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{env, process::Command};
+
+    use super::*;
+
+    #[test]
+    #[ignore = "needs a terminal, which the test below gives it"]
+    #[should_panic(expected = "on purpose")]
+    fn panic_on_a_terminal() {
+        let _screen = Screen::take().unwrap();
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_is_reported_on_a_terminal_that_is_restored() {
+        let tests = env::current_exe().unwrap();
+        let this = "--exact --ignored --nocapture top::screen::tests::panic_on_a_terminal";
+        let command = format!("{} {this}; stty -a", tests.display());
+        let output =
+            Command::new("script").args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (before, after) = text.split_once("on purpose").unwrap();
+        assert!(before.contains("\u{1b}[?1049h") && before.contains("\u{1b}[?1049l"), "{text:?}");
+        assert!(after.contains("1 passed") && after.contains(" icanon") && !after.contains("-echo "), "{text:?}");
+    }
+}

@@ -23,16 +23,13 @@ struct Terminal {
 
 impl Terminal {
     /// Starts the view on a terminal of 80 by 24. When it has ended, its exit code and the terminal's modes are printed.
-    fn with_top(url: &str, arguments: &str) -> Self {
-        let top = format!("{} --url {url} top --interval 0.1 {arguments}", env!("CARGO_BIN_EXE_uvmctl"));
-        Self::with(&format!(
-            "stty rows 24 cols 80; {top} </dev/tty & pid=$!; echo pid=$pid.; wait $pid; echo rc=$?.; stty -a; echo end."
-        ))
-    }
-
-    fn with(command: &str) -> Self {
+    fn with_top(url: &str) -> Self {
+        let top = format!("{} --url {url} top --interval 0.1", env!("CARGO_BIN_EXE_uvmctl"));
+        let command = format!(
+            "stty rows 24 cols 80; echo tty=$(tty).; {top} </dev/tty & pid=$!; echo pid=$pid.; wait $pid; echo rc=$?.; stty -a; echo end."
+        );
         let mut script = Command::new("script")
-            .args(["-qefc", command, "/dev/null"])
+            .args(["-qefc", &command, "/dev/null"])
             .env("TERM", "xterm")
             .env("LC_ALL", "C.UTF-8")
             .env("SHELL", "/bin/sh")
@@ -75,10 +72,15 @@ impl Terminal {
         stdin.flush().unwrap();
     }
 
-    fn pid(&self) -> String {
-        let output = self.wait_for("pid=", 1);
-        let (_, rest) = output.split_once("pid=").unwrap();
+    /// What the shell printed after `name`.
+    fn said(&self, name: &str) -> String {
+        let output = self.wait_for(name, 1);
+        let (_, rest) = output.split_once(name).unwrap();
         rest.split('.').next().unwrap().to_owned()
+    }
+
+    fn pid(&self) -> String {
+        self.said("pid=")
     }
 
     fn signal(&self, signal: &str) {
@@ -128,7 +130,7 @@ fn assert_restored(output: &str) {
 fn it_shows_processes_and_quits_by_q_f10_and_ctrl_c() {
     let url = serve_snapshot(busy());
     for quit in ["q", "\u{1b}[21~", "\u{3}"] {
-        let mut terminal = Terminal::with_top(&url, "");
+        let mut terminal = Terminal::with_top(&url);
         let output = terminal.wait_for("41207", 1);
         assert!(output.contains("gpu-17") && output.contains("H200"), "{output:?}");
         terminal.press(quit);
@@ -140,7 +142,7 @@ fn it_shows_processes_and_quits_by_q_f10_and_ctrl_c() {
 fn signals_end_it_and_the_terminal_is_restored() {
     let url = serve_snapshot(busy());
     for (signal, code) in [("-TERM", 143), ("-HUP", 129), ("-INT", 130), ("-QUIT", 131)] {
-        let terminal = Terminal::with_top(&url, "");
+        let terminal = Terminal::with_top(&url);
         terminal.wait_for("41207", 1);
         terminal.signal(signal);
         terminal.assert_clean_end(code);
@@ -150,7 +152,7 @@ fn signals_end_it_and_the_terminal_is_restored() {
 #[test]
 fn suspended_it_gives_the_terminal_back_and_takes_it_again_when_it_goes_on() {
     let url = serve_snapshot(busy());
-    let mut terminal = Terminal::with_top(&url, "");
+    let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     terminal.press("\u{1a}");
     terminal.wait_for_state('T');
@@ -166,7 +168,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again_when_it_goes_on() {
 #[test]
 fn stopped_from_outside_it_draws_everything_again() {
     let url = serve_snapshot(busy());
-    let mut terminal = Terminal::with_top(&url, "");
+    let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     terminal.signal("-STOP");
     terminal.wait_for_state('T');
@@ -179,7 +181,7 @@ fn stopped_from_outside_it_draws_everything_again() {
 #[test]
 fn it_ends_with_its_terminal() {
     let url = serve_snapshot(busy());
-    let mut terminal = Terminal::with_top(&url, "");
+    let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     let process = format!("/proc/{}", terminal.pid());
     terminal.script.kill().unwrap();
@@ -193,12 +195,12 @@ fn it_ends_with_its_terminal() {
 #[test]
 fn it_follows_the_size_of_its_terminal() {
     let url = serve_snapshot(busy());
-    let top = format!("{} --url {url} top --interval 0.1", env!("CARGO_BIN_EXE_uvmctl"));
-    let resize = "sleep 1; stty rows 50 cols 200 </dev/tty";
-    let mut terminal =
-        Terminal::with(&format!("stty rows 24 cols 80; ({resize}) & {top}; echo rc=$?.; stty -a; echo end."));
+    let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     assert!(!terminal.output().contains("CGROUP"));
+    let device = terminal.said("tty=");
+    let resized = Command::new("stty").args(["-F", &device, "rows", "50", "cols", "200"]).status().unwrap();
+    assert!(resized.success());
     terminal.wait_for("CGROUP", 1);
     terminal.wait_for("\u{1b}[50;1H", 1);
     terminal.press("q");
@@ -208,7 +210,7 @@ fn it_follows_the_size_of_its_terminal() {
 #[test]
 fn keys_reach_what_they_are_for() {
     let url = serve_snapshot(busy());
-    let mut terminal = Terminal::with_top(&url, "");
+    let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     terminal.press("?");
     terminal.wait_for("select a process", 1);
@@ -226,7 +228,7 @@ fn keys_reach_what_they_are_for() {
 #[test]
 fn nothing_new_sends_next_to_nothing() {
     let url = serve_snapshot(busy());
-    let mut terminal = Terminal::with_top(&url, "");
+    let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     // Past what is shown of the start.
     thread::sleep(Duration::from_millis(500));
@@ -240,7 +242,7 @@ fn nothing_new_sends_next_to_nothing() {
 
 #[test]
 fn without_a_daemon_the_terminal_is_not_touched() {
-    let terminal = Terminal::with_top(&format!("http://{}", nothing()), "");
+    let terminal = Terminal::with_top(&format!("http://{}", nothing()));
     let output = terminal.wait_for("end.", 1);
     assert!(output.contains("rc=3.") && output.contains("connection refused"), "{output:?}");
     assert!(!output.contains(ENTERED), "{output:?}");
