@@ -29,6 +29,12 @@ pub(crate) fn run(command: &mut Command, deadline: Deadline, observer: &mut dyn 
     held.finish(result, deadline)
 }
 
+/// Who is the reason for an early end.
+enum Failure {
+    Workload(anyhow::Error),
+    Observer(anyhow::Error),
+}
+
 struct Held {
     child: Child,
     go: Option<ChildStdin>,
@@ -54,26 +60,35 @@ impl Held {
         Ok(Self { go: child.stdin.take(), child, lines, complaints })
     }
 
-    fn attend(&mut self, deadline: Deadline, observer: &mut dyn Observer) -> anyhow::Result<Report> {
+    fn attend(&mut self, deadline: Deadline, observer: &mut dyn Observer) -> Result<Report, Failure> {
         loop {
-            let line = match self.lines.recv_timeout(deadline.left()) {
-                Ok(line) => line,
-                Err(mpsc::RecvTimeoutError::Timeout) => bail!("the workload did not come to its end in time"),
-                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the workload ended early"),
-            };
-            match serde_json::from_str(&line).with_context(|| format!("the workload said {line:?}"))? {
-                Event::Begun(header) => observer.begun(&header)?,
-                Event::Ready { phase } => observer.ready(&phase)?,
-                Event::Done(report) => observer.done(&report)?,
+            let noted = match self.next(deadline).map_err(Failure::Workload)? {
+                Event::Begun(header) => observer.begun(&header),
+                Event::Ready { phase } => observer.ready(&phase),
+                Event::Done(report) => observer.done(&report),
                 Event::Ended(report) => return Ok(report),
-            }
-            let go = self.go.as_mut().context("the workload takes no input")?;
-            go.write_all(b"\n").and_then(|()| go.flush()).context("the workload does not listen")?;
+            };
+            noted.map_err(Failure::Observer)?;
+            self.go_on().map_err(Failure::Workload)?;
         }
     }
 
+    fn next(&self, deadline: Deadline) -> anyhow::Result<Event> {
+        let line = match self.lines.recv_timeout(deadline.left()) {
+            Ok(line) => line,
+            Err(mpsc::RecvTimeoutError::Timeout) => bail!("the workload did not come to its end in time"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the workload ended early"),
+        };
+        serde_json::from_str(&line).with_context(|| format!("the workload said {line:?}"))
+    }
+
+    fn go_on(&mut self) -> anyhow::Result<()> {
+        let go = self.go.as_mut().context("the workload takes no input")?;
+        go.write_all(b"\n").and_then(|()| go.flush()).context("the workload does not listen")
+    }
+
     /// Whatever it said of its own failure is the better reason.
-    fn finish(mut self, result: anyhow::Result<Report>, deadline: Deadline) -> anyhow::Result<Report> {
+    fn finish(mut self, result: Result<Report, Failure>, deadline: Deadline) -> anyhow::Result<Report> {
         // Without a word to go on, it ends by itself.
         drop(self.go.take());
         let status = loop {
@@ -94,8 +109,10 @@ impl Held {
                 Err(anyhow!("the workload failed after its end ({status}): {}", complaints.trim()))
             }
             (Ok(_), None) => Err(anyhow!("the workload does not end")),
-            (Err(error), _) if complaints.trim().is_empty() => Err(error),
-            (Err(error), _) => Err(error.context(complaints.trim().to_owned())),
+            // What it then says is that nobody let it go on.
+            (Err(Failure::Observer(error)), _) => Err(error),
+            (Err(Failure::Workload(error)), _) if complaints.trim().is_empty() => Err(error),
+            (Err(Failure::Workload(error)), _) => Err(error.context(complaints.trim().to_owned())),
         }
     }
 }
@@ -138,6 +155,24 @@ mod tests {
             &mut Seen::default(),
         );
         assert!(format!("{:#}", error.unwrap_err()).starts_with("uvm-workload: the data is wrong"));
+    }
+
+    #[test]
+    fn an_observer_that_gives_up_is_the_reason_and_not_what_the_workload_says_of_it() {
+        struct Gives;
+        impl Observer for Gives {
+            fn begun(&mut self, _header: &Header) -> anyhow::Result<()> {
+                bail!("no descriptor")
+            }
+            fn ready(&mut self, _phase: &str) -> anyhow::Result<()> {
+                Ok(())
+            }
+            fn done(&mut self, _report: &PhaseReport) -> anyhow::Result<()> {
+                Ok(())
+            }
+        }
+        let error = run(&mut testing::workload("echo nobody listens >&2"), after(20), &mut Gives).unwrap_err();
+        assert_eq!(format!("{error:#}"), "no descriptor");
     }
 
     #[test]

@@ -60,7 +60,7 @@ struct Options {
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mib: u64,
     /// When to be done, in seconds
-    #[arg(long, default_value_t = 450, value_parser = clap::value_parser!(u64).range(10..=3600))]
+    #[arg(long, default_value_t = 450, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
 }
 
