@@ -1,35 +1,5 @@
 //! Keys and values of the counts, and the reasons for which an event is not counted.
 
-/// Declares a fieldless enum that indexes a map: `ALL` in index order, and a name for people.
-macro_rules! indexed {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u32)]
-        pub enum $name { $($(#[$vdoc])* $variant,)+ }
-
-        impl $name {
-            /// Every variant; the position is the index in the map.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-            /// How many there are.
-            #[expect(clippy::cast_possible_truncation, reason = "a handful")]
-            pub const COUNT: u32 = Self::ALL.len() as u32;
-
-            /// The name in labels and messages.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-
-            /// The variant at an index of the map.
-            #[must_use]
-            pub fn from_index(index: u32) -> Option<Self> {
-                Self::ALL.get(usize::try_from(index).ok()?).copied()
-            }
-        }
-    };
-}
-
 indexed! {
     /// What a [`Tally`] counts. Says what `detail` in the key and `amount` in the value mean.
     Kind {
@@ -45,6 +15,91 @@ indexed! {
         CopyDtoh => "copy_dtoh",
         /// Copies from another GPU to the key's by cause; amount: bytes.
         CopyDtod => "copy_dtod",
+        /// Memory that became resident at the key's GPU with nothing to copy; amount: bytes.
+        Populated => "populated",
+        /// Pieces of this VA space's memory pushed out of the key's GPU.
+        Evicted => "evicted",
+        /// Pieces of anybody's memory pushed out of the key's GPU because this VA space, or its process, needed memory; amount: bytes copied out.
+        EvictionCaused => "eviction_caused",
+        /// Replays after a batch that held faults of this VA space.
+        Replay => "replay",
+        /// Pages that the driver found to be thrashing. The key's GPU is the first of those involved.
+        Thrashing => "thrashing",
+        /// Times that the key's GPU, or the host where it is 0, was held back from a thrashing page; amount: ns, where the end was seen.
+        Throttle => "throttle",
+        /// Mappings of the key's GPU, or of the host where it is 0, to memory elsewhere, by cause; amount: bytes.
+        MapRemote => "map_remote",
+        /// Calls of the VA space's own process, by [`ApiCall`]; amount: bytes named. Key's GPU is 0.
+        ApiCall => "api_call",
+        /// Calls of other processes about this VA space; likewise.
+        ToolCall => "tool_call",
+        /// Fault entries of this VA space in a batch, by [`bucket`]; amount: their sum.
+        BatchEntries => "batch_entries",
+        /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]; amount: their sum.
+        BatchNs => "batch_ns",
+        /// Replays of the key's GPU, whoever faulted. The VA space is one that it served then, or 0: it tells which GPU has the id.
+        GpuReplay => "gpu_replay",
+        /// Fault entries in a batch, whoever faulted, by [`bucket`]. VA space as above.
+        GpuBatchEntries => "gpu_batch_entries",
+        /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]. VA space as above.
+        GpuBatchNs => "gpu_batch_ns",
+        /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
+        HandlerNs => "handler_ns",
+    }
+}
+
+impl Kind {
+    /// Whether it is in [`names::DISTRIBUTIONS`](crate::names) and not in the counts.
+    #[must_use]
+    pub const fn is_of_distribution(self) -> bool {
+        matches!(self, Self::BatchEntries | Self::BatchNs | Self::GpuBatchEntries | Self::GpuBatchNs | Self::HandlerNs)
+    }
+
+    /// Whether it is about a GPU, whoever faulted, and not about the VA space that the key names.
+    #[must_use]
+    pub const fn is_of_gpu(self) -> bool {
+        matches!(self, Self::GpuReplay | Self::GpuBatchEntries | Self::GpuBatchNs | Self::HandlerNs)
+    }
+}
+
+/// Added to a copy's cause in the key's detail, where another process than the VA space's own asked for it.
+pub const ASKED_BY_TOOL: u16 = 0x100;
+
+/// Buckets of distributions for each power of two: values in one differ by less than an eighth.
+const BUCKETS_PER_OCTAVE_LOG2: u32 = 3;
+
+/// The bucket of a value. Small values have one each.
+#[must_use]
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "there are 496 buckets")]
+pub const fn bucket(value: u64) -> u16 {
+    if value < 1 << BUCKETS_PER_OCTAVE_LOG2 {
+        return value as u16;
+    }
+    let octave = value.ilog2();
+    let place = (value >> (octave - BUCKETS_PER_OCTAVE_LOG2)) & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1);
+    (((octave - BUCKETS_PER_OCTAVE_LOG2 + 1) << BUCKETS_PER_OCTAVE_LOG2) as u64 | place) as u16
+}
+
+indexed! {
+    /// What a process may ask of the driver about managed memory.
+    ApiCall {
+        /// To move it.
+        Migrate => "uvm_api_migrate",
+        /// Where it had best be.
+        SetPreferredLocation => "uvm_api_set_preferred_location",
+        /// Takes that back.
+        UnsetPreferredLocation => "uvm_api_unset_preferred_location",
+        /// Who is to have it mapped.
+        SetAccessedBy => "uvm_api_set_accessed_by",
+        /// Takes that back.
+        UnsetAccessedBy => "uvm_api_unset_accessed_by",
+        /// That there may be several copies to read.
+        EnableReadDuplication => "uvm_api_enable_read_duplication",
+        /// Takes that back.
+        DisableReadDuplication => "uvm_api_disable_read_duplication",
+        /// That its contents are not needed.
+        Discard => "uvm_api_discard",
     }
 }
 
@@ -101,6 +156,46 @@ indexed! {
         DestroyEntry => "uvm_va_space_destroy",
         /// A VA space is gone.
         DestroyReturn => "uvm_va_space_destroy (return)",
+        /// The fault handler begins.
+        Handler => "uvm_gpu_service_replayable_faults",
+        /// The fault handler ends.
+        HandlerReturn => "uvm_gpu_service_replayable_faults (return)",
+        /// A GPU is told to try again.
+        Replay => "uvm_tools_broadcast_replay",
+        /// A page thrashes.
+        Thrashing => "uvm_tools_record_thrashing",
+        /// A processor is held back.
+        ThrottleStart => "uvm_tools_record_throttling_start",
+        /// A processor is let go on.
+        ThrottleEnd => "uvm_tools_record_throttling_end",
+        /// A processor is given a mapping to memory elsewhere.
+        MapRemote => "uvm_tools_record_map_remote",
+        /// Memory is pushed out of a GPU.
+        Evict => "uvm_va_block_evict_chunks",
+        /// Memory is made resident.
+        Resident => "uvm_va_block_make_resident_copy",
+        /// Memory was made resident.
+        ResidentReturn => "uvm_va_block_make_resident_copy (return)",
+        /// A copy of memory is made resident.
+        Duplicate => "uvm_va_block_make_resident_read_duplicate",
+        /// A copy of memory was made resident.
+        DuplicateReturn => "uvm_va_block_make_resident_read_duplicate (return)",
+        /// See [`ApiCall`], as for all below.
+        Migrate => "uvm_api_migrate",
+        /// As above.
+        SetPreferredLocation => "uvm_api_set_preferred_location",
+        /// As above.
+        UnsetPreferredLocation => "uvm_api_unset_preferred_location",
+        /// As above.
+        SetAccessedBy => "uvm_api_set_accessed_by",
+        /// As above.
+        UnsetAccessedBy => "uvm_api_unset_accessed_by",
+        /// As above.
+        EnableReadDuplication => "uvm_api_enable_read_duplication",
+        /// As above.
+        DisableReadDuplication => "uvm_api_disable_read_duplication",
+        /// As above.
+        Discard => "uvm_api_discard",
     }
 }
 
@@ -136,11 +231,27 @@ pub struct Space {
     pub generation: u64,
     /// Events of this VA space for which the counts had no room.
     pub lost_events: u64,
+    /// What became of its block records.
+    pub records: RecordLosses,
+    /// The process that made it, in the initial pid namespace.
+    pub tgid: u32,
+    /// 0.
+    pub padding: u32,
+}
+
+/// Block records of a VA space that were not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RecordLosses {
+    /// Left out because too many came at once.
+    pub sampled_out: u64,
+    /// Lost because the ring was full.
+    pub dropped: u64,
 }
 
 const _: () = assert!(size_of::<CountKey>() == 16);
 const _: () = assert!(size_of::<Tally>() == 16);
-const _: () = assert!(size_of::<Space>() == 16);
+const _: () = assert!(size_of::<Space>() == 40);
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]
@@ -149,13 +260,32 @@ mod pod {
     unsafe impl aya::Pod for super::CountKey {}
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::Tally {}
-    // SAFETY: integers only, no padding.
+    // SAFETY: integers only; what is padding has a name.
     unsafe impl aya::Pod for super::Space {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bucket_holds_values_that_differ_by_less_than_an_eighth() {
+        assert_eq!([0, 1, 7, 8, 9, 15, 16, 17, 18].map(bucket), [0, 1, 7, 8, 9, 15, 16, 16, 17]);
+        let mut earlier = (0, 0);
+        for value in
+            (0..5000).chain((13..64).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + (1 << (bits - 3))]))
+        {
+            let (first, last) = earlier;
+            let this = bucket(value);
+            assert!(this >= last, "{value}");
+            if this == last {
+                assert!(value - first < (first / 8).max(1), "{first} {value}");
+            } else {
+                earlier = (value, this);
+            }
+        }
+        assert_eq!(bucket(u64::MAX), 495);
+    }
 
     #[test]
     fn the_position_in_all_is_the_index_in_the_map() {

@@ -31,8 +31,12 @@ pub struct Layout {
     pub fault_entry: u32,
     /// GPU fault: the page was served already in this batch, u8.
     pub fault_is_duplicate: u32,
+    /// GPU fault: number of its batch, u32.
+    pub fault_batch: u32,
     /// CPU fault: u8.
     pub fault_is_write: u32,
+    /// CPU fault: address, u64.
+    pub fault_cpu_address: u32,
     /// Migration: destination processor, u32.
     pub migration_dst: u32,
     /// Migration: source processor, u32.
@@ -64,8 +68,26 @@ pub struct Layout {
     /// Fault entry: faults merged into it, u16.
     pub entry_instances: u32,
 
+    /// Fault entry: the u8 that says whether it is replayable.
+    pub entry_replayable: u32,
+    /// Its bit there.
+    pub entry_replayable_bit: u32,
+
     /// Highest GPU processor id.
     pub gpu_max: u32,
+    /// Processor ids of one physical GPU: one each for its MIG instances.
+    pub gpu_ids: u32,
+    /// `uvm_gpu_t`: its processor id, u32.
+    pub gpu_id: u32,
+
+    /// `uvm_va_block_t`: pointer to its range, whose first field is the pointer to the VA space. Depends on the kernel's `mutex`.
+    pub block_range: u32,
+    /// `uvm_va_block_t`: first address, u64.
+    pub block_start: u32,
+    /// `uvm_va_block_t`: a pointer for each GPU to what the block has there, which begins with the mask of resident pages. 0 where it is not known.
+    pub block_gpus: u32,
+    /// Base-2 logarithm of the size of a page.
+    pub page_shift: u32,
 
     /// `task_struct.group_leader`.
     pub task_group_leader: u32,

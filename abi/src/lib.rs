@@ -3,15 +3,66 @@
 //! * [`layout`]: where the driver keeps what the probes read, one family of driver versions a table
 //! * [`count`]: keys and values of the counts, and the reasons for which an event is not counted
 //! * [`lifecycle`]: the record for each VA space made or destroyed
+//! * [`block`]: the record of what happened to one block of memory
 //!
 //! Both sides are built from this one text, so that a change to a record cannot reach only one of them.
 #![no_std]
 
+/// Declares a fieldless enum that indexes a map: `ALL` in index order, and a name for people.
+macro_rules! indexed {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum $name { $($(#[$vdoc])* $variant,)+ }
+
+        impl $name {
+            /// Every variant; the position is the index in the map.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+            /// How many there are.
+            #[expect(clippy::cast_possible_truncation, reason = "a handful")]
+            pub const COUNT: u32 = Self::ALL.len() as u32;
+
+            /// The name in labels and messages.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The variant at an index of the map.
+            #[must_use]
+            pub fn from_index(index: u32) -> Option<Self> {
+                Self::ALL.get(usize::try_from(index).ok()?).copied()
+            }
+        }
+    };
+}
+
+/// Lets a struct of integers be read from a ring.
+macro_rules! record {
+    ($name:ident) => {
+        impl $name {
+            /// Read a record from the ring; `None` where the length is wrong.
+            #[must_use]
+            #[expect(unsafe_code, reason = "the ring hands out bytes")]
+            pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                if bytes.len() != size_of::<Self>() {
+                    return None;
+                }
+                // SAFETY: the length was checked, an unaligned read needs no alignment, and any bytes are a valid record of integers.
+                Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+            }
+        }
+    };
+}
+
+pub mod block;
 pub mod count;
 pub mod layout;
 pub mod lifecycle;
 
-pub use count::{CountKey, Kind, LostReason, Probe, SelfTest, Tally};
+pub use block::{BlockRecord, RecordFate, RecordKind, RecordLimit};
+pub use count::{ApiCall, CountKey, Kind, LostReason, Probe, SelfTest, Tally};
 pub use layout::Layout;
 pub use lifecycle::{Lifecycle, LifecycleKind};
 
@@ -21,6 +72,8 @@ pub mod names {
     pub const LAYOUT: &str = "LAYOUT";
     /// Per-CPU hash from [`CountKey`](crate::CountKey) to [`Tally`](crate::Tally).
     pub const COUNTS: &str = "COUNTS";
+    /// The same for distributions, but one for all CPUs: many keys, and little is added to each.
+    pub const DISTRIBUTIONS: &str = "DISTRIBUTIONS";
     /// Hash from the address of a VA space to [`Space`](crate::count::Space).
     pub const SPACES: &str = "SPACES";
     /// Per-CPU array of lost events, by [`LostReason`](crate::LostReason).
@@ -31,4 +84,10 @@ pub mod names {
     pub const HITS: &str = "HITS";
     /// Ring of [`Lifecycle`](crate::Lifecycle) records.
     pub const LIFECYCLES: &str = "LIFECYCLES";
+    /// Ring of [`BlockRecord`](crate::BlockRecord)s.
+    pub const BLOCKS: &str = "BLOCKS";
+    /// Per-CPU array of block records, by [`RecordFate`](crate::RecordFate).
+    pub const RECORDS: &str = "RECORDS";
+    /// Global of type [`RecordLimit`](crate::RecordLimit).
+    pub const RECORD_LIMIT: &str = "RECORD_LIMIT";
 }

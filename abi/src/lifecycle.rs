@@ -1,5 +1,7 @@
 //! The record for each VA space made, found or destroyed.
 
+use crate::count::RecordLosses;
+
 /// What happened to a VA space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -18,10 +20,12 @@ pub enum LifecycleKind {
 pub struct Lifecycle {
     /// Of the VA space.
     pub generation: u64,
-    /// When the process started, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but `lost_events`.
+    /// When the process started, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but the losses.
     pub start_boottime_ns: u64,
     /// `Destroyed`: events of this VA space for which the counts had no room.
     pub lost_events: u64,
+    /// `Destroyed`: what became of its block records.
+    pub records: RecordLosses,
     /// A [`LifecycleKind`].
     pub kind: u32,
     /// Process id in the initial pid namespace.
@@ -34,7 +38,7 @@ pub struct Lifecycle {
     pub comm: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Lifecycle>() == 56);
+const _: () = assert!(size_of::<Lifecycle>() == 72);
 
 impl Lifecycle {
     /// The kind, unless this is not one of our records.
@@ -47,18 +51,9 @@ impl Lifecycle {
             _ => None,
         }
     }
-
-    /// Read a record from the ring; `None` where the length is wrong.
-    #[must_use]
-    #[expect(unsafe_code, reason = "the ring hands out bytes")]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != size_of::<Self>() {
-            return None;
-        }
-        // SAFETY: the length was checked, an unaligned read needs no alignment, and any bytes are a valid record of integers.
-        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
-    }
 }
+
+record!(Lifecycle);
 
 #[cfg(test)]
 mod tests {
@@ -66,12 +61,12 @@ mod tests {
 
     #[test]
     fn a_record_is_read_only_from_bytes_of_its_length() {
-        let mut bytes = [0; 57];
+        let mut bytes = [0; 73];
         bytes[0] = 9;
-        bytes[24] = 2;
-        let record = Lifecycle::from_bytes(&bytes[..56]);
+        bytes[40] = 2;
+        let record = Lifecycle::from_bytes(&bytes[..72]);
         assert_eq!(record, Some(Lifecycle { generation: 9, kind: 2, ..Lifecycle::default() }));
-        assert_eq!(Lifecycle::from_bytes(&bytes[..55]), None);
+        assert_eq!(Lifecycle::from_bytes(&bytes[..71]), None);
         assert_eq!(Lifecycle::from_bytes(&bytes), None);
     }
 

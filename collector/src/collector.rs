@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use abi::block::WINDOW_NS;
 use model::Snapshot;
 use sys::{Roots, families::TableError};
 use thiserror::Error;
@@ -15,6 +16,8 @@ use crate::watcher::Watcher;
 
 /// How often to look for the driver. A program that loads it makes its VA space some 100 ms later; one that is faster is found as well.
 const DRIVER_EVERY: Duration = Duration::from_millis(100);
+/// How often to take block records: the ring holds many more than come in that time.
+const BLOCKS_EVERY: Duration = Duration::from_millis(100);
 /// How often to look at the processes.
 const PROCESSES_EVERY: Duration = Duration::from_secs(1);
 /// Between two readings. The kernel skips probes on a CPU that reads maps, so nobody may have them read all the time.
@@ -33,6 +36,34 @@ pub struct Config {
     pub ended_max: usize,
     /// Where /proc and /sys are.
     pub roots: Roots,
+    /// Records of single blocks.
+    pub records: Records,
+}
+
+/// Records of single blocks of memory. Counts do not depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// How many each CPU may write in a second.
+    pub per_second_max: u32,
+    /// Size of the ring that they go through: a power of two, and a page at least.
+    pub ring_bytes: u32,
+}
+
+impl Records {
+    /// How many a CPU may write in a window of the probes.
+    pub(crate) const fn per_window(&self) -> u32 {
+        const WINDOWS_PER_SECOND: u32 = 10;
+        const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);
+        if self.enabled { self.per_second_max.div_ceil(WINDOWS_PER_SECOND) } else { 0 }
+    }
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self { enabled: true, per_second_max: 20_000, ring_bytes: 4 << 20 }
+    }
 }
 
 impl Default for Config {
@@ -42,6 +73,7 @@ impl Default for Config {
             ended_retention: Duration::from_mins(5),
             ended_max: 1024,
             roots: Roots::default(),
+            records: Records::default(),
         }
     }
 }
@@ -173,6 +205,7 @@ async fn run(
         ticks
     };
     let (mut driver, mut processes, mut read) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY), ticks(every));
+    let mut blocks = ticks(BLOCKS_EVERY);
     let mut next_reading = Instant::now();
     let mut waiting: Vec<Request> = Vec::new();
     loop {
@@ -185,6 +218,10 @@ async fn run(
             }
             _ = driver.tick() => {
                 watcher.look();
+                continue;
+            }
+            _ = blocks.tick() => {
+                watcher.take_blocks();
                 continue;
             }
             _ = processes.tick() => {

@@ -9,25 +9,54 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use abi::{CountKey, Kind, Tally};
+use abi::{BlockRecord, CountKey, Tally, count::RecordLosses};
+use blocks::BlockMap;
 use gpu_ids::GpuIds;
-use model::{Access, Blocks, Cause, Counters, GpuKey, Process, ProcessId};
+use model::{Blocks, Counters, GpuKey, Process, ProcessId};
+use tally::cause;
 
 use crate::{
     gpus::Links,
     identity::{Identity, Sighting},
 };
 
+mod blocks;
 mod gpu_ids;
+mod tally;
+
+/// How many blocks are kept of one process: 64 GiB of memory.
+const BLOCKS_MAX: usize = 32768;
+/// And of all together: some 30 MB.
+const ALL_BLOCKS_MAX: usize = 131_072;
 
 /// Of a VA space: given by the probes, never twice.
 pub(crate) type Generation = u64;
+/// What is counted under it belongs to a GPU, and no VA space was there to tell which.
+const NOBODYS: Generation = 0;
+
+/// What of a VA space could not be counted or written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    /// Events for which there was no room.
+    pub(crate) events: u64,
+    /// Block records.
+    pub(crate) records: RecordLosses,
+}
+
+const fn sum(one: RecordLosses, other: RecordLosses) -> RecordLosses {
+    RecordLosses {
+        sampled_out: one.sampled_out.saturating_add(other.sampled_out),
+        dropped: one.dropped.saturating_add(other.dropped),
+    }
+}
 
 /// Counters of GPUs, and of the host, which belongs to none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) host: Counters,
     pub(crate) gpus: BTreeMap<GpuKey, Counters>,
+    /// What the fault handlers of GPUs did, whoever faulted: batches, replays and runs, and nothing else.
+    handlers: BTreeMap<GpuKey, Counters>,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +67,8 @@ struct Space {
     gpu_ids: GpuIds,
     /// Its events for which there was no room.
     lost_events: u64,
+    /// Its block records that were not written.
+    records: RecordLosses,
     destroyed: bool,
 }
 
@@ -50,6 +81,10 @@ struct Entry {
     living: usize,
     ended: Option<SystemTime>,
     presence: Presence,
+    managed_bytes: Option<u64>,
+    blocks: BlockMap,
+    /// Block records of its destroyed VA spaces that were not written.
+    past_records: RecordLosses,
 }
 
 /// The last that /proc said for certain.
@@ -89,6 +124,9 @@ impl Ledger {
             living: 0,
             ended: None,
             presence: Presence::Unknown,
+            managed_bytes: None,
+            blocks: BlockMap::default(),
+            past_records: RecordLosses::default(),
         });
         entry.identify(identity);
         entry.living += 1;
@@ -99,9 +137,9 @@ impl Ledger {
     }
 
     /// A VA space is gone. Its counts are final at the next reading, which then ends in [`Self::close`].
-    pub(crate) fn destroyed(&mut self, generation: Generation, lost_events: u64, now: SystemTime) {
+    pub(crate) fn destroyed(&mut self, generation: Generation, losses: Losses, now: SystemTime) {
+        self.lost(generation, losses);
         let space = self.spaces.entry(generation).or_default();
-        space.lost_events = space.lost_events.max(lost_events);
         if std::mem::replace(&mut space.destroyed, true) {
             return;
         }
@@ -120,7 +158,8 @@ impl Ledger {
 
     /// VA spaces that are not gone, as far as was told.
     pub(crate) fn open(&self) -> Vec<Generation> {
-        self.spaces.iter().filter(|(_, space)| !space.destroyed).map(|(generation, _)| *generation).collect()
+        let open = self.spaces.iter().filter(|(generation, space)| !space.destroyed && **generation != NOBODYS);
+        open.map(|(generation, _)| *generation).collect()
     }
 
     /// What a VA space has counted so far under one key.
@@ -138,21 +177,54 @@ impl Ledger {
         }
     }
 
-    /// How many events of a VA space could not be counted so far.
-    pub(crate) fn lost(&mut self, generation: Generation, events: u64) {
+    /// What of a VA space could not be counted or written so far.
+    pub(crate) fn lost(&mut self, generation: Generation, losses: Losses) {
         let space = self.spaces.entry(generation).or_default();
-        space.lost_events = space.lost_events.max(events);
+        space.lost_events = space.lost_events.max(losses.events);
+        space.records.sampled_out = space.records.sampled_out.max(losses.records.sampled_out);
+        space.records.dropped = space.records.dropped.max(losses.records.dropped);
+    }
+
+    /// What happened to a block. That of a VA space whose process is not known is nowhere to be shown.
+    pub(crate) fn happened(&mut self, record: &BlockRecord) {
+        let process = self.spaces.get(&record.generation).and_then(|space| space.process);
+        if let Some(entry) = process.and_then(|process| self.processes.get_mut(&process)) {
+            entry.blocks.add(record, BLOCKS_MAX);
+        }
+    }
+
+    /// Keeps the number of all blocks in bounds: whoever has most of them makes room.
+    pub(crate) fn bound_blocks(&mut self) {
+        while self.processes.values().map(|entry| entry.blocks.len()).sum::<usize>() > ALL_BLOCKS_MAX
+            && let Some(entry) = self.processes.values_mut().max_by_key(|entry| entry.blocks.len())
+        {
+            entry.blocks.make_room();
+        }
+    }
+
+    /// How much managed memory a process has mapped.
+    pub(crate) fn manages(&mut self, process: ProcessId, bytes: u64) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.managed_bytes = Some(bytes);
+        }
     }
 
     /// Folds a VA space into its process.
     pub(crate) fn close(&mut self, generation: Generation) {
         let Some(mut space) = self.spaces.remove(&generation) else { return };
         space.gpu_ids.settle();
-        let past = match space.process.and_then(|process| self.processes.get_mut(&process)) {
-            Some(entry) => &mut entry.past,
-            None => &mut self.past,
-        };
-        past.add_space(&space);
+        let mut counts = Counts::default();
+        counts.add_space(&space);
+        self.past.add_handlers(&counts);
+        counts.handlers.clear();
+        match space.process.and_then(|process| self.processes.get_mut(&process)) {
+            Some(entry) => {
+                entry.past.add(&counts);
+                entry.past_records = sum(entry.past_records, space.records);
+                entry.blocks.settle(generation, |id| space.gpu_ids.key(id));
+            }
+            None => self.past.add(&counts),
+        }
     }
 
     /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
@@ -167,7 +239,7 @@ impl Ledger {
         let generations: Vec<_> = self.spaces.keys().copied().collect();
         for generation in generations {
             if let Some(now) = ended {
-                self.destroyed(generation, 0, now);
+                self.destroyed(generation, Losses::default(), now);
             }
             self.close(generation);
         }
@@ -218,8 +290,21 @@ impl Ledger {
         }
     }
 
-    /// Every process, with what it and its VA spaces counted, and the sums over all processes ever seen.
-    pub(crate) fn totals(&self, user: impl Fn(u32) -> Option<String>) -> (Vec<Process>, Counts) {
+    /// Every process, with what it and its VA spaces counted, and the sums over all processes ever seen. `at`: what time some ns since boot were.
+    pub(crate) fn totals(
+        &self,
+        user: impl Fn(u32) -> Option<String>,
+        at: impl Fn(u64) -> SystemTime,
+    ) -> (Vec<Process>, Counts) {
+        let key =
+            |generation, id| self.spaces.get(&generation).map_or(GpuKey::Unknown(id), |space| space.gpu_ids.key(id));
+        let mut records: BTreeMap<ProcessId, RecordLosses> = BTreeMap::new();
+        for space in self.spaces.values() {
+            if let Some(process) = space.process {
+                let losses = records.entry(process).or_default();
+                *losses = sum(*losses, space.records);
+            }
+        }
         let mut counts: BTreeMap<ProcessId, Counts> =
             self.processes.iter().map(|(process, entry)| (*process, entry.past.clone())).collect();
         let mut totals = self.past.clone();
@@ -233,9 +318,10 @@ impl Ledger {
             .into_iter()
             .filter_map(|(id, counts)| {
                 totals.add(&counts);
-                let Entry { identity, ended, .. } = self.processes.get(&id)?;
+                let Entry { identity, ended, managed_bytes, blocks, past_records, .. } = self.processes.get(&id)?;
                 let Identity { name, uid, cgroup, started } = identity.clone();
-                let Counts { host, gpus } = counts;
+                let Counts { host, gpus, .. } = counts;
+                let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
                 Some(Process {
                     id,
                     started,
@@ -246,11 +332,16 @@ impl Ledger {
                     ended: *ended,
                     host,
                     gpus,
-                    managed_bytes: None,
-                    blocks: Blocks::default(),
+                    managed_bytes: *managed_bytes,
+                    blocks: Blocks {
+                        sampled_out_records: records.sampled_out,
+                        dropped_records: records.dropped,
+                        ..blocks.published(key, &at)
+                    },
                 })
             })
             .collect();
+        totals.count_batches_once();
         (processes, totals)
     }
 }
@@ -269,6 +360,23 @@ impl Counts {
         for (gpu, counters) in &other.gpus {
             *self.gpus.entry(*gpu).or_default() += counters;
         }
+        self.add_handlers(other);
+    }
+
+    fn add_handlers(&mut self, other: &Self) {
+        for (gpu, counters) in &other.handlers {
+            *self.handlers.entry(*gpu).or_default() += counters;
+        }
+    }
+
+    /// In a sum over processes: a batch that held faults of several of them is one of the GPU's.
+    fn count_batches_once(&mut self) {
+        for counters in self.gpus.values_mut() {
+            (counters.batches, counters.replays) = Default::default();
+        }
+        for (gpu, handler) in std::mem::take(&mut self.handlers) {
+            *self.gpus.entry(gpu).or_default() += &handler;
+        }
     }
 
     fn add_space(&mut self, space: &Space) {
@@ -276,42 +384,6 @@ impl Counts {
         for (key, tally) in &space.tallies {
             self.add_tally(key, space.gpu_ids.key(key.gpu), *tally);
         }
-    }
-
-    fn add_tally(&mut self, key: &CountKey, gpu: GpuKey, Tally { events, amount }: Tally) {
-        let Some(kind) = Kind::from_index(key.kind.into()) else { return };
-        let counters = match kind {
-            Kind::CpuFault => &mut self.host,
-            _ => self.gpus.entry(gpu).or_default(),
-        };
-        let add = |counter: &mut u64, value: u64| *counter = counter.saturating_add(value);
-        match kind {
-            Kind::GpuFault | Kind::GpuFaultDuplicate => {
-                if let Some(access) = Access::ALL.get(usize::from(key.detail)) {
-                    add(&mut counters.fault_entries[*access], events);
-                    add(&mut counters.fault_instances[*access], amount);
-                }
-            }
-            Kind::CpuFault if key.detail == 0 => add(&mut counters.cpu_read_faults, events),
-            Kind::CpuFault => add(&mut counters.cpu_write_faults, events),
-            Kind::CopyHtod => add(&mut counters.bytes_htod[cause(key.detail)], amount),
-            Kind::CopyDtoh => add(&mut counters.bytes_dtoh[cause(key.detail)], amount),
-            Kind::CopyDtod => add(&mut counters.bytes_dtod[cause(key.detail)], amount),
-        }
-    }
-}
-
-/// The driver's `uvm_make_resident_cause_t`.
-const fn cause(number: u16) -> Cause {
-    match number {
-        // Replayable and non-replayable; faults of CPUs are among the former.
-        0 | 1 => Cause::Fault,
-        2 => Cause::AccessCounter,
-        3 => Cause::TreePrefetch,
-        4 => Cause::Eviction,
-        // Tools, migrate, range groups, hints.
-        5..=8 => Cause::Api,
-        _ => Cause::Other,
     }
 }
 

@@ -8,7 +8,7 @@
 //! * `preconditions`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
-//! * `identity`, `users` and `gpus`: who the processes and GPUs are; `aside`: look-ups that may take their time
+//! * `identity`, `users` and `gpus`: who the processes and GPUs are; `managed`: how much memory they have; `aside`: look-ups that may take their time
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
 //!
@@ -20,12 +20,13 @@ mod collector;
 mod gpus;
 mod identity;
 mod ledger;
+mod managed;
 mod preconditions;
 mod probes;
 mod users;
 mod watcher;
 
-pub use collector::{Collector, Config, Snapshots, StartError};
+pub use collector::{Collector, Config, Records, Snapshots, StartError};
 pub use sys::Roots;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.

@@ -1,32 +1,34 @@
 //! The probes, loaded and attached, and their maps.
+//!
+//! * `table`: which probe goes where, and what is lost without it
+//! * `figures`: how they do
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    time::Duration,
 };
 
-use abi::{CountKey, Layout, Lifecycle, LostReason, Probe, SelfTest, Tally, count::Space, names};
+use abi::{
+    BlockRecord, CountKey, Kind, Layout, Lifecycle, LostReason, Probe, RecordFate, RecordLimit, SelfTest, Tally,
+    count::Space, names,
+};
 use aya::{
     Btf, Ebpf, EbpfLoader, Endianness,
     maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf},
     programs::{Iter, KProbe, ProgramError},
 };
 
-use crate::preconditions::Refusal;
+pub(crate) use self::figures::{Figures, ProgramInfo};
+use self::table::{Need, PROBES, Row};
+use crate::{Records, preconditions::Refusal};
+
+mod figures;
+mod table;
 
 /// The programs, as scripts/build-ebpf built them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uvmd-probes"));
-
-/// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
-/// its end can be seen.
-const PROGRAMS: [(Probe, &str, &str); 4] = [
-    (Probe::Notify, "uvm_notify", "uvm_perf_event_notify"),
-    (Probe::DestroyReturn, "uvm_destroyed", "uvm_va_space_destroy"),
-    (Probe::DestroyEntry, "uvm_destroy", "uvm_va_space_destroy"),
-    (Probe::Register, "uvm_register", "uvm_va_space_mm_register"),
-];
 
 /// The iterator that finds the VA spaces which were there before the probes.
 const ADOPT: &str = "uvm_adopt";
@@ -41,6 +43,9 @@ const COUNTS_MIN: usize = 16384;
 /// More than the probes can have VA spaces for.
 const COUNTS_MAX: usize = 65536;
 
+/// How many keys of distributions there is room for: each takes some 80 bytes. A process uses about a hundred on each GPU.
+const DISTRIBUTIONS_MAX: u32 = 65536;
+
 /// How many entries the counts have room for on a machine with so many possible CPUs: each takes 16 bytes a CPU.
 #[must_use]
 pub(crate) fn counts_capacity(cpus: usize) -> u32 {
@@ -52,27 +57,36 @@ pub(crate) fn counts_capacity(cpus: usize) -> u32 {
 pub struct Probes {
     ebpf: Ebpf,
     counts: PerCpuHashMap<MapData, CountKey, Tally>,
+    distributions: HashMap<MapData, CountKey, Tally>,
     spaces: HashMap<MapData, u64, Space>,
     lifecycles: RingBuf<MapData>,
+    blocks: RingBuf<MapData>,
+    records: PerCpuArray<MapData, u64>,
     lost: PerCpuArray<MapData, u64>,
     self_tests: PerCpuArray<MapData, u64>,
     hits: PerCpuArray<MapData, u64>,
+    /// Of those that could not be attached: what is lost, and why.
+    missing: BTreeMap<Probe, String>,
 }
 
 impl Probes {
-    /// Loads the probes for a layout, with room for so many counts. They do nothing until attached.
+    /// Loads the probes for a layout, with room for so many counts, and for block records as chosen. They do nothing until attached.
     ///
     /// # Errors
     /// If the kernel rejects them.
-    pub(crate) fn load(layout: &Layout, counts_capacity: u32) -> Result<Self, Refusal> {
+    pub(crate) fn load(layout: &Layout, counts_capacity: u32, records: &Records) -> Result<Self, Refusal> {
+        let limit = RecordLimit { per_window: records.per_window() };
         let mut ebpf = EbpfLoader::new()
             // The probes need none of the kernel's types, and having them read costs 36 MB.
             .btf(None)
             .override_global(names::LAYOUT, layout, true)
+            .override_global(names::RECORD_LIMIT, &limit, true)
             .map_max_entries(names::COUNTS, counts_capacity)
+            .map_max_entries(names::DISTRIBUTIONS, counts_capacity.min(DISTRIBUTIONS_MAX))
+            .map_max_entries(names::BLOCKS, records.ring_bytes)
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;
-        for (_, program, _) in PROGRAMS {
+        for Row { program, .. } in PROBES {
             kprobe(&mut ebpf, program)?.load().map_err(|error| match error {
                 // The verifier answers with "permission denied" where it rejects a program: what it says is in its log.
                 ProgramError::LoadError { io_error, verifier_log } if !verifier_log.to_string().trim().is_empty() => {
@@ -84,26 +98,53 @@ impl Probes {
         Ok(Self {
             counts: take(&mut ebpf, names::COUNTS)?,
             spaces: take(&mut ebpf, names::SPACES)?,
+            distributions: take(&mut ebpf, names::DISTRIBUTIONS)?,
             lifecycles: take(&mut ebpf, names::LIFECYCLES)?,
+            blocks: take(&mut ebpf, names::BLOCKS)?,
+            records: take(&mut ebpf, names::RECORDS)?,
             lost: take(&mut ebpf, names::LOST)?,
             self_tests: take(&mut ebpf, names::SELF_TESTS)?,
             hits: take(&mut ebpf, names::HITS)?,
+            missing: BTreeMap::new(),
             ebpf,
         })
     }
 
-    /// Attaches all of them to the driver's functions.
-    pub(crate) fn attach(&mut self) -> Result<(), Refusal> {
-        for (_, program, function) in PROGRAMS {
-            kprobe(&mut self.ebpf, program)?.attach(function, 0).map_err(|error| match io_error(&error) {
-                Some(cause) if cause.kind() == io::ErrorKind::NotFound => Refusal::NoFunction(function),
-                Some(cause) => {
-                    not_permitted(cause).unwrap_or_else(|| Refusal::Attach { function, reason: chain(&error) })
+    /// Attaches them to the functions of a driver with this major version. Those that are not needed may be missing.
+    pub(crate) fn attach(&mut self, major: u32) -> Result<(), Refusal> {
+        for row in PROBES {
+            match (self.attach_one(row), row.need) {
+                (Ok(()), _) => {}
+                (Err(Refusal::NotPermitted), _) => return Err(Refusal::NotPermitted),
+                (Err(refusal), Need::Always) => return Err(refusal),
+                (Err(refusal), Need::Without { since, lost }) => {
+                    tracing::warn!("{}: {lost} not counted: {refusal}", row.probe.name());
+                    if major >= since {
+                        self.missing.insert(row.probe, format!("{lost} not counted: {refusal}"));
+                    }
                 }
-                None => Refusal::Attach { function, reason: chain(&error) },
-            })?;
+            }
         }
         Ok(())
+    }
+
+    /// Attaches one to the first of its functions that the driver has.
+    fn attach_one(&mut self, row: &Row) -> Result<(), Refusal> {
+        let mut refusal = Refusal::NoFunction(row.probe.name());
+        for function in row.functions {
+            let Err(error) = kprobe(&mut self.ebpf, row.program)?.attach(*function, 0) else { return Ok(()) };
+            match io_error(&error) {
+                Some(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+                Some(cause) if not_permitted(cause).is_some() => return Err(Refusal::NotPermitted),
+                _ => refusal = Refusal::Attach { function, reason: chain(&error) },
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Of the probes that could not be attached: what is lost, and why.
+    pub(crate) const fn missing(&self) -> &BTreeMap<Probe, String> {
+        &self.missing
     }
 
     /// Finds the VA spaces that were there before the probes were attached; there will be a lifecycle record for each.
@@ -145,6 +186,15 @@ impl Probes {
         records
     }
 
+    /// The block records since the last call.
+    pub fn blocks(&mut self, mut take: impl FnMut(BlockRecord)) {
+        while let Some(item) = self.blocks.next() {
+            if let Some(record) = BlockRecord::from_bytes(&item) {
+                take(record);
+            }
+        }
+    }
+
     /// Every count, summed over CPUs.
     ///
     /// # Errors
@@ -159,12 +209,24 @@ impl Probes {
         self.counts.iter().map(|entry| entry.map(|(key, tallies)| (key, sum(&tallies)))).collect()
     }
 
+    /// Every part of a distribution.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn distributions(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
+        self.distributions.iter().collect()
+    }
+
     /// Removes a count that is final and read.
     ///
     /// # Errors
     /// If the kernel does not let the map be changed.
     pub fn forget(&mut self, key: &CountKey) -> Result<(), MapError> {
-        self.counts.remove(key)
+        if Kind::from_index(key.kind.into()).is_some_and(Kind::is_of_distribution) {
+            self.distributions.remove(key)
+        } else {
+            self.counts.remove(key)
+        }
     }
 
     /// Living VA spaces.
@@ -173,6 +235,14 @@ impl Probes {
     /// If the kernel does not let the map be read.
     pub fn spaces(&self) -> Result<Vec<Space>, MapError> {
         self.spaces.iter().map(|entry| entry.map(|(_, space)| space)).collect()
+    }
+
+    /// What became of block records, by [`RecordFate`].
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn record_fates(&self) -> Result<Vec<u64>, MapError> {
+        read(&self.records, RecordFate::COUNT)
     }
 
     /// Events not counted, by [`LostReason`].
@@ -201,9 +271,9 @@ impl Probes {
 
     /// All that the probes and the kernel tell of how they do.
     pub(crate) fn figures(&self) -> Result<Figures, MapError> {
-        let mut programs = [ProgramInfo::default(); PROGRAMS.len()];
-        for (probe, name, _) in PROGRAMS {
-            if let (Some(program), Some(info)) = (programs.get_mut(probe as usize), self.program_info(name)) {
+        let mut programs = [ProgramInfo::default(); Probe::COUNT as usize];
+        for Row { probe, program: name, .. } in PROBES {
+            if let (Some(program), Some(info)) = (programs.get_mut(*probe as usize), self.program_info(name)) {
                 *program = info;
             }
         }
@@ -212,6 +282,7 @@ impl Probes {
             lost: self.lost()?,
             self_tests: self.self_tests()?,
             programs,
+            records: self.record_fates()?,
             missed_returns: 0,
         })
     }
@@ -222,66 +293,19 @@ impl Probes {
         Some(ProgramInfo::parse(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?))
     }
 
+    /// Each program, with the functions that it belongs on and whether at their return, for whoever attaches it in another way than
+    /// [`Self::attach`].
+    #[doc(hidden)]
+    pub fn programs() -> impl Iterator<Item = (&'static str, &'static [&'static str], bool)> {
+        PROBES.iter().map(|row| (row.program, row.functions, row.at_return()))
+    }
+
     /// The descriptor of a program, for whoever attaches it in another way than [`Self::attach`].
     #[doc(hidden)]
     #[must_use]
     pub fn program_fd(&self, name: &str) -> Option<&aya::programs::ProgramFd> {
         let program: &KProbe = self.ebpf.program(name)?.try_into().ok()?;
         program.fd().ok()
-    }
-}
-
-/// How the probes did since they were attached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
-    /// Runs, by [`Probe`].
-    pub(crate) hits: Vec<u64>,
-    /// By [`LostReason`].
-    pub(crate) lost: Vec<u64>,
-    /// Failed, by [`SelfTest`].
-    pub(crate) self_tests: Vec<u64>,
-    /// By [`Probe`].
-    pub(crate) programs: [ProgramInfo; PROGRAMS.len()],
-    /// Destructions of VA spaces that must have returned unseen.
-    pub(crate) missed_returns: u64,
-}
-
-impl Figures {
-    pub(crate) fn program(&self, probe: Probe) -> ProgramInfo {
-        self.programs.get(probe as usize).copied().unwrap_or_default()
-    }
-
-    /// Runs of probes that the kernel left out. A lower bound: kernels before 6.7 do not tell when another program was at work on that CPU, and
-    /// no kernel tells of kprobes that hit within a kprobe. What is seen of returns holds on all of them.
-    pub(crate) fn skipped(&self) -> u64 {
-        let returns = self.program(Probe::DestroyReturn).skipped;
-        let all: u64 = self.programs.iter().map(|program| program.skipped).sum();
-        all - returns + returns.max(self.missed_returns)
-    }
-
-    /// Destructions of VA spaces that have begun and not returned, as far as was seen.
-    pub(crate) fn in_destruction(&self) -> u64 {
-        let hits = |probe| self.hits.get(probe as usize).copied().unwrap_or_default();
-        hits(Probe::DestroyEntry).saturating_sub(hits(Probe::DestroyReturn))
-    }
-}
-
-/// What the kernel knows of a loaded program, from its descriptor's fdinfo.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProgramInfo {
-    /// Where the kernel measures it: sysctl `kernel.bpf_stats_enabled`.
-    pub(crate) run_time: Option<Duration>,
-    /// Runs that were left out because another program, or a map's reader, was at work on that CPU.
-    pub(crate) skipped: u64,
-}
-
-impl ProgramInfo {
-    fn parse(fdinfo: &str) -> Self {
-        let value = |key: &str| fdinfo.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
-        Self {
-            run_time: value("run_time_ns:").filter(|ns| *ns > 0).map(Duration::from_nanos),
-            skipped: value("recursion_misses:").unwrap_or_default(),
-        }
     }
 }
 
@@ -340,24 +364,6 @@ mod tests {
         assert_eq!(counts_capacity(128), 32768);
         assert_eq!(counts_capacity(512), 16384);
         assert_eq!(counts_capacity(0), 65536);
-    }
-
-    #[test]
-    fn run_times_are_known_only_where_the_kernel_measures_them() {
-        let fdinfo = "pos:\t0\nprog_type:\t2\nrun_time_ns:\t0\nrun_cnt:\t0\nrecursion_misses:\t3\n";
-        assert_eq!(ProgramInfo::parse(fdinfo), ProgramInfo { run_time: None, skipped: 3 });
-        let measured = fdinfo.replace("run_time_ns:\t0", "run_time_ns:\t1500");
-        assert_eq!(ProgramInfo::parse(&measured).run_time, Some(Duration::from_nanos(1500)));
-        assert_eq!(ProgramInfo::parse(""), ProgramInfo::default());
-    }
-
-    #[test]
-    fn returns_that_were_not_seen_are_skipped_runs_unless_the_kernel_says_so_itself() {
-        let mut figures = Figures { missed_returns: 3, ..Figures::default() };
-        figures.programs[Probe::Notify as usize].skipped = 10;
-        assert_eq!(figures.skipped(), 13);
-        figures.programs[Probe::DestroyReturn as usize].skipped = 4;
-        assert_eq!(figures.skipped(), 14);
     }
 
     #[test]

@@ -5,21 +5,26 @@ use std::fs;
 pub use sys::families::{Families, Family};
 use sys::{btf::Btf, families::KernelNumbers};
 
-use crate::probes::ITERATED;
 pub use crate::probes::Probes;
+use crate::{Records, probes::ITERATED};
 
 /// Loads the probes for a family on this machine, to be attached to functions of user programs. `device` stands for the driver's; its files
 /// all stand for VA spaces.
 ///
 /// # Errors
 /// A sentence, if they cannot be loaded.
-pub fn load(family: &Family, counts_capacity: u32, device: u32) -> Result<(Probes, abi::Layout), String> {
+pub fn load(
+    family: &Family,
+    counts_capacity: u32,
+    device: u32,
+    records: &Records,
+) -> Result<(Probes, abi::Layout), String> {
     let btf = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     let kernel = Btf::parse(&btf)
         .and_then(|btf| KernelNumbers::from_btf(&btf, procfs::page_size()))
         .map_err(|error| error.to_string())?;
     let layout = abi::Layout { in_user_memory: 1, uvm_device: device, ..family.layout(&kernel) };
-    let probes = Probes::load(&layout, counts_capacity).map_err(|error| error.to_string())?;
+    let probes = Probes::load(&layout, counts_capacity, records).map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }
 

@@ -5,15 +5,16 @@
 
 use std::{
     collections::HashSet,
-    future,
+    fs, future,
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use abi::{LifecycleKind, LostReason};
 use aya::maps::MapError;
-use model::{DriverInfo, RecordFigures, Snapshot, SourceState, SourceStatus};
+use model::{DriverInfo, Snapshot, SourceState, SourceStatus};
 use sys::{
+    Roots,
     driver::{self, Module},
     families::{Families, TableError},
     parameters,
@@ -24,7 +25,8 @@ use crate::{
     Config,
     gpus::{self, Gpus},
     identity::Processes,
-    ledger::Ledger,
+    ledger::{Ledger, Losses},
+    managed::ManagedMemory,
     preconditions::Refusal,
     probes::Figures,
     users::Users,
@@ -56,6 +58,7 @@ pub(crate) struct Watcher {
     gpus: Gpus,
     gpus_unreadable: Option<String>,
     users: Users,
+    managed: ManagedMemory,
     history: History,
     /// Whether it was said that the counts are nearly full.
     nearly_full: bool,
@@ -77,6 +80,7 @@ impl Watcher {
             gpus: Gpus::new(&config.roots),
             gpus_unreadable: None,
             users: Users::default(),
+            managed: ManagedMemory::new(&config.roots),
             history: History::default(),
             nearly_full: false,
             config,
@@ -116,7 +120,7 @@ impl Watcher {
     }
 
     fn attach(&mut self, module: Module, earlier: Option<Retry>) {
-        match Attached::new(&self.config.roots, &self.families, module.clone()) {
+        match Attached::new(&self.config, &self.families, module.clone()) {
             Ok(attached) => {
                 tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.family);
                 self.state = State::Counting(Box::new(attached));
@@ -180,7 +184,8 @@ impl Watcher {
                     self.ledger.registered(record.generation, process, identity);
                 }
                 Some(LifecycleKind::Destroyed) => {
-                    self.ledger.destroyed(record.generation, record.lost_events, SystemTime::now());
+                    let losses = Losses { events: record.lost_events, records: record.records };
+                    self.ledger.destroyed(record.generation, losses, SystemTime::now());
                 }
                 None => tracing::error!("a lifecycle record of unknown kind {}", record.kind),
             }
@@ -215,6 +220,7 @@ impl Watcher {
         // What is destroyed before the reading is final in it; what is made before or during it is known after it.
         self.take_lifecycles();
         let closing = self.ledger.closing();
+        self.take_blocks();
         if let Err(error) = self.try_read_counts(&closing) {
             unread(&error);
         }
@@ -239,7 +245,7 @@ impl Watcher {
                 let known: HashSet<_> = spaces.iter().map(|space| space.generation).collect();
                 for generation in attached.strays.look(open, &known, ring_full, now) {
                     tracing::warn!("the end of a VA space was not told: its process is taken for ended now");
-                    self.ledger.destroyed(generation, 0, SystemTime::now());
+                    self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
                 }
             }
             Err(error) => unread(&error),
@@ -250,12 +256,14 @@ impl Watcher {
         let State::Counting(attached) = &mut self.state else { return Ok(()) };
         let probes = &mut attached.probes;
         let counts = probes.counts()?;
-        if probes.lost()?.get(LostReason::CountsFull as usize).is_some_and(|events| *events > 0) {
-            for space in probes.spaces()? {
-                self.ledger.lost(space.generation, space.lost_events);
+        let distributions = probes.distributions()?;
+        for space in probes.spaces()? {
+            let losses = Losses { events: space.lost_events, records: space.records };
+            if losses != Losses::default() {
+                self.ledger.lost(space.generation, losses);
             }
         }
-        for (key, tally) in &counts {
+        for (key, tally) in counts.iter().chain(&distributions) {
             self.ledger.count(*key, *tally);
         }
         let nearly_full = counts.len() * 100 > attached.counts_capacity as usize * NEARLY_FULL;
@@ -268,7 +276,7 @@ impl Watcher {
         }
         self.nearly_full = nearly_full;
         // Closed only once its keys are gone: what is left would be taken for another VA space's.
-        for (key, _) in counts.iter().filter(|(key, _)| closing.contains(&key.generation)) {
+        for (key, _) in counts.iter().chain(&distributions).filter(|(key, _)| closing.contains(&key.generation)) {
             probes.forget(key)?;
         }
         for generation in closing {
@@ -277,11 +285,23 @@ impl Watcher {
         Ok(())
     }
 
+    /// Takes the block records that were written since the last time.
+    pub(crate) fn take_blocks(&mut self) {
+        // Whose they are is known before them.
+        self.take_lifecycles();
+        let State::Counting(attached) = &mut self.state else { return };
+        attached.probes.blocks(|record| self.ledger.happened(&record));
+        self.ledger.bound_blocks();
+    }
+
     /// Looks which processes are still there, and whether they have other names or cgroups by now.
     pub(crate) fn look_at_processes(&mut self) {
         let now = SystemTime::now();
         for process in self.ledger.present() {
             self.ledger.seen(process, self.processes.read(process), now);
+            if let Some(bytes) = self.managed.bytes(process) {
+                self.ledger.manages(process, bytes);
+            }
         }
     }
 
@@ -322,33 +342,48 @@ impl Watcher {
         };
         let (probes, dropped_events, not_adopted) = match &self.state {
             State::Counting(attached) => {
-                (self.history.probes(&attached.figures), self.history.lost(&attached.figures), attached.warning.clone())
+                let probes = self.history.probes(&attached.figures, attached.probes.missing());
+                (probes, self.history.lost(&attached.figures), attached.warning.clone())
             }
             _ => (Vec::new(), self.history.lost(&Figures::default()), None),
         };
+        let not_attached = probes.iter().filter_map(|probe| probe.missing.clone());
+        let block_records = match &self.state {
+            State::Counting(attached) => self.history.records(&attached.figures),
+            _ => self.history.records(&Figures::default()),
+        };
 
-        let (processes, mut totals) = self.ledger.totals(|uid| self.users.name(uid));
+        let (processes, mut totals) = self.ledger.totals(|uid| self.users.name(uid), boot_clock(&self.config.roots));
         // Those that belong to a process are among all that were dropped.
         totals.host.dropped_events = dropped_events.values().sum();
         let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), not_adopted];
-        let warnings = warnings.into_iter().flatten().collect();
+        let mut warnings: Vec<_> = warnings.into_iter().flatten().chain(not_attached).collect();
+        // Several probes may be missing for one reason.
+        warnings.dedup();
         Snapshot {
             taken: SystemTime::now(),
-            source: SourceStatus {
-                backend: "ebpf",
-                state,
-                warnings,
-                driver,
-                probes,
-                dropped_events,
-                block_records: RecordFigures::default(),
-            },
+            source: SourceStatus { backend: "ebpf", state, warnings, driver, probes, dropped_events, block_records },
             gpus: self.gpus.with(totals.gpus.keys().copied()),
             processes,
             gpu_totals: totals.gpus,
             host_totals: totals.host,
         }
     }
+}
+
+/// What time some ns since boot were, by the clock as it is set now.
+fn boot_clock(roots: &Roots) -> impl Fn(u64) -> SystemTime {
+    let (now, uptime) = (SystemTime::now(), uptime(roots));
+    move |boottime_ns| {
+        let age = uptime.and_then(|uptime| uptime.checked_sub(Duration::from_nanos(boottime_ns))).unwrap_or_default();
+        now.checked_sub(age).unwrap_or(now)
+    }
+}
+
+/// Since boot, suspended time included.
+fn uptime(roots: &Roots) -> Option<Duration> {
+    let text = fs::read_to_string(roots.proc.join("uptime")).ok()?;
+    Duration::try_from_secs_f64(text.split_whitespace().next()?.parse().ok()?).ok()
 }
 
 fn unread(error: &MapError) {

@@ -107,7 +107,7 @@ pub struct Records {
     /// Whether there are any.
     #[serde(deserialize_with = "of_file")]
     pub enabled: bool,
-    /// Records a second at most; beyond, they are sampled.
+    /// Records a second at most on each CPU; what comes beyond is left out.
     #[serde(deserialize_with = "of_file")]
     pub per_second_max: RecordRate,
     /// The ring that carries them out of the kernel.

@@ -9,10 +9,10 @@
 
 use core::ffi::c_void;
 
-use abi::{Lifecycle, LifecycleKind, LostReason, count::Space};
+use abi::{Lifecycle, LifecycleKind, LostReason};
 
 use crate::{
-    maps::{SPACES, Sequence, layout, lose, next_generation, tell},
+    maps::{NO_LOSSES, PROCESSES, SPACES, Sequence, layout, lose, next_generation, space, tell},
     memory::{self, Unreadable},
 };
 
@@ -72,19 +72,22 @@ fn va_space_of(file: u64) -> Result<Option<u64>, Unreadable> {
 #[inline(always)]
 fn adopt(va_space: u64, task: u64) {
     let generation = next_generation(Sequence::Adopted);
-    if SPACES.insert(va_space, Space { generation, lost_events: 0 }, BPF_NOEXIST).is_err() {
+    // A process without a name is still better than a VA space without a process.
+    let owner = Owner::of(task).unwrap_or_default();
+    if SPACES.insert(va_space, space(generation, owner.tgid), BPF_NOEXIST).is_err() {
         // Unless a probe has just come between.
         if SPACES.get_ptr(va_space).is_none() {
             lose(LostReason::SpacesFull);
         }
         return;
     }
-    // A process without a name is still better than a VA space without a process.
-    let owner = Owner::of(task).unwrap_or_default();
+    // A probe may have told of a later one meanwhile.
+    let _ = PROCESSES.insert(owner.tgid, generation, BPF_NOEXIST);
     tell(&Lifecycle {
         generation,
         start_boottime_ns: owner.start_boottime_ns,
         lost_events: 0,
+        records: NO_LOSSES,
         kind: LifecycleKind::Adopted as u32,
         tgid: owner.tgid,
         tid: owner.tgid,

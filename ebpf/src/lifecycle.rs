@@ -2,7 +2,7 @@
 //!
 //! Attaches to: kprobe `uvm_va_space_mm_register(uvm_va_space_t *)`, called once for each new VA space by the process that opens it;
 //! kprobe and kretprobe `uvm_va_space_destroy(uvm_va_space_t *)`.
-//! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space made or gone. User space is woken at once, so that it reads
+//! Produces: `SPACES`, `PROCESSES`, and a record in `LIFECYCLES` for each VA space made or gone. User space is woken at once, so that it reads
 //! what /proc has on a process before that process is gone.
 //! Cost: a microsecond or two for each VA space; nothing for faults.
 //!
@@ -17,7 +17,9 @@ use aya_ebpf::{
 };
 
 use crate::{
-    maps::{SPACES, Sequence, TEARDOWNS, Teardown, hit, layout, lose, next_generation, tell},
+    maps::{
+        NO_LOSSES, PROCESSES, SPACES, Sequence, TEARDOWNS, Teardown, hit, layout, lose, next_generation, space, tell,
+    },
     memory::{self, Unreadable},
 };
 
@@ -34,17 +36,21 @@ fn uvm_register(ctx: ProbeContext) -> u32 {
     }
 
     let generation = next_generation(Sequence::Registered);
-    if SPACES.insert(va_space, Space { generation, lost_events: 0 }, 0).is_err() {
+    let ids = bpf_get_current_pid_tgid();
+    let tgid = (ids >> 32) as u32;
+    if SPACES.insert(va_space, space(generation, tgid), 0).is_err() {
         lose(LostReason::SpacesFull);
         return 0;
     }
-    let ids = bpf_get_current_pid_tgid();
+    // As many as VA spaces at most: there is room.
+    let _ = PROCESSES.insert(tgid, generation, 0);
     tell(&Lifecycle {
         generation,
         start_boottime_ns: process_start().unwrap_or(0),
         lost_events: 0,
+        records: NO_LOSSES,
         kind: LifecycleKind::Registered as u32,
-        tgid: (ids >> 32) as u32,
+        tgid,
         tid: ids as u32,
         uid: bpf_get_current_uid_gid() as u32,
         comm: bpf_get_current_comm().unwrap_or_default(),
@@ -101,18 +107,31 @@ fn living(va_space: u64) -> Option<u64> {
 fn gone(va_space: u64, generation: u64) {
     let Some(space) = SPACES.get_ptr(va_space) else { return };
     // SAFETY: a value of the map, preallocated as said above.
-    let Space { generation: found, lost_events } = unsafe { *space };
+    let Space { generation: found, lost_events, records, tgid, .. } = unsafe { *space };
     if found != generation {
         return;
     }
     // If another CPU makes a VA space at this address within these few instructions, it is the new one that is removed. Then its events
     // are unknown until user space looks for VA spaces again, which those events make it do.
     let _ = SPACES.remove(va_space);
-    tell(&Lifecycle { generation, lost_events, kind: LifecycleKind::Destroyed as u32, ..NOBODY });
+    // SAFETY: as above.
+    if PROCESSES.get_ptr(tgid).is_some_and(|latest| unsafe { *latest } == generation) {
+        let _ = PROCESSES.remove(tgid);
+    }
+    tell(&Lifecycle { generation, lost_events, records, kind: LifecycleKind::Destroyed as u32, ..NOBODY });
 }
 
-const NOBODY: Lifecycle =
-    Lifecycle { generation: 0, start_boottime_ns: 0, lost_events: 0, kind: 0, tgid: 0, tid: 0, uid: 0, comm: [0; 16] };
+const NOBODY: Lifecycle = Lifecycle {
+    generation: 0,
+    start_boottime_ns: 0,
+    lost_events: 0,
+    records: NO_LOSSES,
+    kind: 0,
+    tgid: 0,
+    tid: 0,
+    uid: 0,
+    comm: [0; 16],
+};
 
 /// When the current process started, ns since boot. With the pid it names the process, as field 22 of /proc/PID/stat does.
 #[inline(always)]

@@ -1,6 +1,12 @@
 //! The probes on nvidia-uvm.
 //!
 //! * [`notify`]: faults and migrations, counted in the kernel
+//! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
+//! * [`residency`]: memory that becomes resident with nothing to copy
+//! * [`eviction`]: whose memory is pushed out, and for whom
+//! * [`thrashing`] and [`remote`]: what the driver does about memory that several processors want
+//! * [`calls`]: what processes ask of the driver
+//! * [`blocks`]: records of where it happened
 //! * [`lifecycle`]: which process a VA space belongs to, and when it is gone
 //! * [`adopt`]: which VA spaces were there before the probes
 //!
@@ -10,10 +16,18 @@
 #![feature(asm_experimental_arch)]
 
 mod adopt;
+mod batch;
+mod blocks;
+mod calls;
+mod counting;
+mod eviction;
 mod lifecycle;
 mod maps;
 mod memory;
 mod notify;
+mod remote;
+mod residency;
+mod thrashing;
 
 /// GPL-compatible, as the tracing helpers demand.
 #[unsafe(link_section = "license")]

@@ -1,6 +1,9 @@
 //! What the probes share with user space. Names are those of `abi::names`.
 
-use abi::{CountKey, Layout, Lifecycle, LostReason, Probe, SelfTest, Tally, count::Space};
+use abi::{
+    CountKey, Layout, Lifecycle, LostReason, Probe, RecordLimit, SelfTest, Tally,
+    count::{RecordLosses, Space},
+};
 use aya_ebpf::{
     helpers::generated,
     macros::map,
@@ -22,14 +25,35 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Living VA spaces by address. 16 bytes each; a node has one a CUDA process, and few have a thousand.
+/// As [`LAYOUT`].
+#[unsafe(no_mangle)]
+pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0 };
+
+/// Living VA spaces by address. 40 bytes each; a node has one a CUDA process, and few have a thousand.
 #[map]
 pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
+
+/// Of a VA space that is new.
+pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0 };
+
+/// A VA space that is new.
+#[inline(always)]
+pub const fn space(generation: u64, tgid: u32) -> Space {
+    Space { generation, lost_events: 0, records: NO_LOSSES, tgid, padding: 0 }
+}
 
 /// Counts of living VA spaces; user space removes those of a generation that is gone. The loader sets the capacity by the number of
 /// CPUs: each entry holds 16 bytes for each of them, allocated up front, because nothing may be allocated in a probe.
 #[map]
 pub static COUNTS: PerCpuHashMap<CountKey, Tally> = PerCpuHashMap::with_max_entries(4096, 0);
+
+/// Distributions of living VA spaces, as above. One for all CPUs: they have many keys, and get one value a batch.
+#[map]
+pub static DISTRIBUTIONS: HashMap<CountKey, Tally> = HashMap::with_max_entries(65536, 0);
+
+/// Process to its latest VA space.
+#[map]
+pub static PROCESSES: HashMap<u32, u64> = HashMap::with_max_entries(4096, 0);
 
 /// A VA space that is being destroyed.
 #[derive(Clone, Copy)]
@@ -43,7 +67,7 @@ pub struct Teardown {
 #[map]
 pub static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(1024, 0);
 
-/// VA spaces made and destroyed: 4,600 records between two readings of user space, which is woken by each.
+/// VA spaces made and destroyed: 3,200 records between two readings of user space, which is woken by each.
 #[map]
 pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 

@@ -1,6 +1,9 @@
 //! Reading the memory of the driver and of the kernel.
 
-use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
+use aya_ebpf::{
+    helpers::{bpf_probe_read_kernel, generated},
+    programs::ProbeContext,
+};
 
 use crate::maps::layout;
 
@@ -52,16 +55,34 @@ impl<const WORDS: usize> Copied<WORDS> {
     }
 }
 
-/// Adds one to a value that other CPUs change too.
+/// An argument beyond the sixth, counting from 0, of the function that is just being entered.
+#[inline(always)]
+#[cfg(bpf_target_arch = "x86_64")]
+pub fn late_argument<T: Copy>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
+    // SAFETY: the kernel hands over the registers.
+    let stack = unsafe { (*ctx.regs).rsp };
+    // The address to return to, then the seventh and those after it, in 8 bytes each.
+    driver(stack.wrapping_add(8 + (n - 6) * 8))
+}
+
+/// An argument beyond the sixth, counting from 0, of the function that is just being entered.
+#[inline(always)]
+#[cfg(bpf_target_arch = "aarch64")]
+pub fn late_argument<T: Copy + TryFrom<u64>>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
+    let value = ctx.arg::<u64>(n as usize).ok_or(Unreadable)?;
+    T::try_from(value).map_err(|_| Unreadable)
+}
+
+/// Adds to a value that other CPUs change too.
 ///
 /// # Safety
 /// The pointer must be one into a map's value that the verifier accepts, 8-byte aligned.
 #[inline(always)]
-pub unsafe fn add_one_atomically(value: *mut u64) {
+pub unsafe fn add_atomically(value: *mut u64, added: u64) {
     // Core has no read-modify-write on this target: the oldest kernels know this one instruction only.
     // SAFETY: one atomic addition to the value pointed to.
     unsafe {
-        core::arch::asm!("lock *(u64 *)({value} + 0) += {one}", value = in(reg) value, one = in(reg) 1u64, options(nostack));
+        core::arch::asm!("lock *(u64 *)({value} + 0) += {added}", value = in(reg) value, added = in(reg) added, options(nostack));
     }
 }
 

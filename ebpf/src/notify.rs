@@ -2,21 +2,30 @@
 //!
 //! Attaches to: kprobe `uvm_perf_event_notify(uvm_perf_va_space_events_t *, uvm_perf_event_t, uvm_perf_event_data_t *)`, which the
 //! driver calls for each GPU fault entry, each CPU fault on managed memory and each contiguous copy, whether or not anyone listens.
-//! Produces: `COUNTS`, and where an event cannot be counted, `LOST` and `SELF_TESTS`.
-//! Cost: at most three reads of kernel memory and two hash look-ups an event, no locks; other events of the driver end after one comparison.
+//! Produces: `COUNTS`, and where an event cannot be counted, `LOST` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
+//! and block records.
+//! Cost: at most three reads of kernel memory and two hash look-ups an event, three for a copy to a GPU; no locks. Other events of the driver
+//! end after one comparison.
 //!
 //! An event belongs to the owner of its VA space. The current process is no help: GPU faults are served by a kernel thread, and
 //! an eviction runs in whatever process needed the memory.
 
 use abi::{
-    CountKey, Kind, LostReason, Probe, SelfTest, Tally,
+    Kind, LostReason, Probe, RecordKind, SelfTest, Tally,
+    count::ASKED_BY_TOOL,
     layout::{EVENT_DATA_MAX, FAULT_ENTRY_MAX},
 };
 use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 
 use crate::{
-    maps::{COUNTS, SPACES, fail, hit, layout, lose},
+    batch,
+    blocks::{self, Happening},
+    calls::is_own,
+    counting::{Known, Lost},
+    eviction,
+    maps::{fail, hit, layout, lose},
     memory::{self, Copied, Unreadable},
+    residency,
 };
 
 /// Granularity of fault addresses and migrations on every machine; some have larger pages.
@@ -25,10 +34,12 @@ const PAGE_BYTES: u64 = 4096;
 const ACCESS_TYPE_MAX: u32 = 4;
 /// `UVM_MAKE_RESIDENT_CAUSE_API_HINT`, the last.
 const CAUSE_MAX: u32 = 8;
+/// `UVM_MAKE_RESIDENT_CAUSE_EVICTION`
+const CAUSE_EVICTION: u32 = 4;
+/// `UVM_MAKE_RESIDENT_CAUSE_API_TOOLS`: it and the higher ones were asked for by a process, on its own thread.
+const CAUSE_API: u32 = 5;
 /// `UVM_ID_CPU`.
 const CPU: u32 = 0;
-
-const BPF_NOEXIST: u64 = 1;
 
 #[kprobe]
 fn uvm_notify(ctx: ProbeContext) -> u32 {
@@ -53,12 +64,29 @@ impl From<Unreadable> for NotCounted {
     }
 }
 
+impl From<Lost> for NotCounted {
+    #[inline(always)]
+    fn from(Lost(reason): Lost) -> Self {
+        Self::Lost(reason)
+    }
+}
+
 /// What an event adds to, but for whose it is.
 struct Counted {
     gpu: u32,
     kind: Kind,
     detail: u32,
     amount: u64,
+    address: u64,
+    beside: Beside,
+}
+
+/// What is told beside the count.
+#[derive(Clone, Copy)]
+enum Beside {
+    /// The batch of this number has an entry more.
+    Batch(u32),
+    Block(RecordKind),
 }
 
 type EventData = Copied<{ EVENT_DATA_MAX / 8 }>;
@@ -74,9 +102,9 @@ fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
     let events = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = memory::driver::<u64>(events.wrapping_add(u64::from(layout!(events_va_space))))?;
     let data = EventData::from(ctx.arg::<u64>(2).ok_or(Unreadable)?, layout!(event_size))?;
-    let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data)? };
+    let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data, va_space)? };
     match counted {
-        Some(counted) => add(va_space, &counted),
+        Some(counted) => Ok(add(va_space, &counted)?),
         None => Ok(()),
     }
 }
@@ -93,7 +121,14 @@ fn fault(data: &EventData, va_space: u64) -> Result<Counted, NotCounted> {
 fn cpu_fault(data: &EventData) -> Result<Counted, NotCounted> {
     let is_write = u32::from(data.field::<u8>(layout!(fault_is_write))?);
     check(is_write <= 1, SelfTest::Flag)?;
-    Ok(Counted { gpu: CPU, kind: Kind::CpuFault, detail: is_write, amount: 0 })
+    Ok(Counted {
+        gpu: CPU,
+        kind: Kind::CpuFault,
+        detail: is_write,
+        amount: 0,
+        address: data.field(layout!(fault_cpu_address))?,
+        beside: Beside::Block(RecordKind::CpuFault),
+    })
 }
 
 #[inline(always)]
@@ -104,7 +139,8 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
 
     let entry = FaultEntry::from(data.field(layout!(fault_entry))?, layout!(entry_size))?;
     check(entry.field::<u64>(layout!(entry_va_space))? == va_space, SelfTest::VaSpace)?;
-    check(entry.field::<u64>(layout!(entry_address))? % PAGE_BYTES == 0, SelfTest::FaultAddress)?;
+    let address = entry.field::<u64>(layout!(entry_address))?;
+    check(address % PAGE_BYTES == 0, SelfTest::FaultAddress)?;
     let access_word = entry.field::<u32>(layout!(entry_access))?;
     let access = (access_word >> (layout!(entry_access_shift) & 31)) & !(u32::MAX << (layout!(entry_access_bits) & 31));
     check(access <= ACCESS_TYPE_MAX, SelfTest::AccessType)?;
@@ -113,13 +149,26 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
     let instances = entry.field::<u16>(layout!(entry_instances))?;
     check(instances >= 1, SelfTest::Instances)?;
 
-    let kind = if is_duplicate == 0 { Kind::GpuFault } else { Kind::GpuFaultDuplicate };
-    Ok(Counted { gpu, kind, detail: access, amount: u64::from(instances) })
+    let flags = entry.field::<u8>(layout!(entry_replayable))?;
+    let is_replayable = (flags >> (layout!(entry_replayable_bit) & 7)) & 1 == 1;
+    Ok(Counted {
+        gpu,
+        kind: if is_duplicate == 0 { Kind::GpuFault } else { Kind::GpuFaultDuplicate },
+        detail: access,
+        amount: u64::from(instances),
+        address,
+        // Others are served one by one.
+        beside: if is_replayable {
+            Beside::Batch(data.field(layout!(fault_batch))?)
+        } else {
+            Beside::Block(RecordKind::GpuFaults)
+        },
+    })
 }
 
 /// `None` for a copy between nodes of the host's memory, which crosses no bus to a GPU.
 #[inline(always)]
-fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
+fn migration(data: &EventData, va_space: u64) -> Result<Option<Counted>, NotCounted> {
     let dst = data.field::<u32>(layout!(migration_dst))?;
     let src = data.field::<u32>(layout!(migration_src))?;
     check(dst <= layout!(gpu_max) && src <= layout!(gpu_max), SelfTest::Processor)?;
@@ -131,43 +180,41 @@ fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
     check(cause <= CAUSE_MAX, SelfTest::MigrationCause)?;
 
     // Copies from one GPU to another belong to the one that receives.
-    let (gpu, kind) = match (src, dst) {
+    let (gpu, kind, record) = match (src, dst) {
         (CPU, CPU) => return Ok(None),
-        (CPU, gpu) => (gpu, Kind::CopyHtod),
-        (gpu, CPU) => (gpu, Kind::CopyDtoh),
-        (_, gpu) => (gpu, Kind::CopyDtod),
+        (CPU, gpu) => (gpu, Kind::CopyHtod, RecordKind::CopyHtod),
+        (gpu, CPU) => (gpu, Kind::CopyDtoh, RecordKind::CopyDtoh),
+        (_, gpu) => (gpu, Kind::CopyDtod, RecordKind::CopyDtod),
     };
     check(src != dst, SelfTest::MigrationProcessors)?;
-    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes }))
+    if dst != CPU {
+        residency::copied(va_space, dst, bytes);
+    }
+    if cause == CAUSE_EVICTION {
+        eviction::caused(src, 0, bytes);
+    }
+    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, beside: Beside::Block(record) }))
+}
+
+#[inline(always)]
+fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
+    let Counted { gpu, kind, detail, amount, address, beside } = *counted;
+    let space = Known::at(va_space)?;
+    let is_copy = !matches!(kind, Kind::GpuFault | Kind::GpuFaultDuplicate | Kind::CpuFault);
+    let is_of_tool = is_copy && detail >= CAUSE_API && !is_own(&space);
+    let detail = if is_of_tool { detail | u32::from(ASKED_BY_TOOL) } else { detail };
+    let result = space.add(gpu, kind, detail, Tally { events: 1, amount });
+    match beside {
+        Beside::Batch(batch) => batch::fault(&space, va_space, &batch::Entry { gpu, batch, address }),
+        Beside::Block(kind) => {
+            let (cause, bytes) = if is_copy { (detail, amount) } else { (0, 0) };
+            blocks::record(&space, &Happening { address, gpu, kind, cause, events: 1, bytes });
+        }
+    }
+    result
 }
 
 #[inline(always)]
 const fn check(holds: bool, test: SelfTest) -> Result<(), NotCounted> {
     if holds { Ok(()) } else { Err(NotCounted::Contradicts(test)) }
-}
-
-#[inline(always)]
-fn add(va_space: u64, counted: &Counted) -> Result<(), NotCounted> {
-    let space = SPACES.get_ptr_mut(va_space).ok_or(NotCounted::Lost(LostReason::UnknownVaSpace))?;
-    // SAFETY: a value of the map. The driver frees a VA space only after its last event, so the entry is not another one's meanwhile.
-    let generation = unsafe { (*space).generation };
-    let key = CountKey { generation, gpu: counted.gpu, kind: counted.kind as u16, detail: counted.detail as u16 };
-
-    let tally = COUNTS.get_ptr_mut(key).or_else(|| {
-        // The key's first event, unless another CPU's has just come between; where there is no room, the key stays missing.
-        let _ = COUNTS.insert(key, Tally { events: 0, amount: 0 }, BPF_NOEXIST);
-        COUNTS.get_ptr_mut(key)
-    });
-    let Some(tally) = tally else {
-        // SAFETY: a field of a value of the map.
-        let lost_events = unsafe { &raw mut (*space).lost_events };
-        // SAFETY: 8-byte aligned, and only ever changed atomically.
-        unsafe { memory::add_one_atomically(lost_events) };
-        return Err(NotCounted::Lost(LostReason::CountsFull));
-    };
-    // SAFETY: this CPU's own value, and probes do not interrupt each other on one CPU.
-    let tally = unsafe { &mut *tally };
-    tally.events += 1;
-    tally.amount += counted.amount;
-    Ok(())
 }

@@ -209,7 +209,7 @@ mod tests {
     fn what_is_not_there_is_named() {
         let file = small_kernel();
         let btf = Btf::parse(&file).unwrap();
-        assert_eq!(btf.size_of("mutex"), Err(BtfError::NoStruct("mutex")));
+        assert_eq!(btf.size_of("spinlock"), Err(BtfError::NoStruct("spinlock")));
         assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
         // Not a prefix of a longer name.
         assert_eq!(btf.size_of("task"), Err(BtfError::NoStruct("task")));

@@ -51,11 +51,11 @@ impl Machine {
     }
 }
 
-/// A kernel with `rw_semaphore` of 40 bytes, `task_struct` with an anonymous struct around two of its members, and plain structs.
+/// A kernel with `rw_semaphore` of 40 bytes and `mutex` of 32, `task_struct` with an anonymous struct around two of its members, and plain structs.
 #[must_use]
 pub fn small_kernel() -> Vec<u8> {
     let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\
-        tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0";
+        tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0mutex\0owner\0";
     let name = |text: &str| {
         let with_end = [text.as_bytes(), b"\0"].concat();
         let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
@@ -92,6 +92,8 @@ pub fn small_kernel() -> Vec<u8> {
         1,
         80 * 8,
     ]);
+    // struct mutex { int owner; } of 32 bytes
+    types.extend([name("mutex"), 4 << 24 | 1, 32, name("owner"), 1, 0]);
     for (structure, members) in
         [("cred", &["uid"][..]), ("file", &["f_inode", "private_data"]), ("inode", &["i_rdev", "i_mode"])]
     {

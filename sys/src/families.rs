@@ -16,6 +16,9 @@ const GPU_MAX_TO_545: u32 = 32;
 /// And here from 550 on, where a GPU has eight ids for its MIG instances: `UVM_ID_MAX_PROCESSORS - 1`.
 const GPU_MAX_FROM_550: u32 = 256;
 
+/// So many.
+const GPU_IDS_FROM_550: u32 = 8;
+
 /// The six families are compiled in, so that only a mistake of ours can make reading them fail.
 #[derive(Debug, Error)]
 pub enum TableError {
@@ -50,6 +53,7 @@ pub struct Family {
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNumbers {
     rw_semaphore_size: u32,
+    mutex_size: u32,
     task_group_leader: u32,
     task_start_boottime: u32,
     task_tgid: u32,
@@ -134,6 +138,10 @@ impl Family {
         Layout {
             events_va_space: kernel.rw_semaphore_size + self.event_count * list_head_size,
             migration_max_bytes: kernel.block_max_bytes(),
+            // A reference count of 8 bytes with its padding, the lock, the range, and the first address.
+            block_range: 8 + kernel.mutex_size,
+            block_start: 8 + kernel.mutex_size + 8,
+            page_shift: kernel.page_size.trailing_zeros(),
             task_group_leader: kernel.task_group_leader,
             task_start_boottime: kernel.task_start_boottime,
             task_tgid: kernel.task_tgid,
@@ -146,6 +154,12 @@ impl Family {
             inode_mode: kernel.inode_mode,
             ..self.layout
         }
+    }
+
+    /// The first of its major versions.
+    #[must_use]
+    pub const fn first_major(&self) -> u32 {
+        *self.majors.start()
     }
 
     /// Whether procfs names GPUs by eight ids each while events use one each.
@@ -163,6 +177,7 @@ impl KernelNumbers {
     pub fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
         Ok(Self {
             rw_semaphore_size: btf.size_of("rw_semaphore")?,
+            mutex_size: btf.size_of("mutex")?,
             task_group_leader: btf.offset_of("task_struct", "group_leader")?,
             task_start_boottime: btf.offset_of("task_struct", "start_boottime")?,
             task_tgid: btf.offset_of("task_struct", "tgid")?,
@@ -204,6 +219,7 @@ impl Values<'_> {
             .and_then(|text| text.split_once(':'))
             .and_then(|(bit, width)| Some((bit.parse::<u32>().ok()?, width.parse::<u32>().ok()?)))
             .ok_or_else(|| self.wrong(access_bits))?;
+        let replayable_bit = self.number("fbe.is_replayable(bit)")?;
         let layout = Layout {
             event_fault: self.number("enum.UVM_PERF_EVENT_FAULT")?,
             event_migration: self.number("enum.UVM_PERF_EVENT_MIGRATION")?,
@@ -211,6 +227,8 @@ impl Values<'_> {
             fault_processor: self.number("fault.proc_id")?,
             fault_entry: self.number("fault.gpu.buffer_entry")?,
             fault_is_duplicate: self.number("fault.gpu.is_duplicate")?,
+            fault_batch: self.number("fault.gpu.batch_id")?,
+            fault_cpu_address: self.number("fault.cpu.fault_va")?,
             fault_is_write: self.number("fault.cpu.is_write")?,
             migration_dst: self.number("mig.dst")?,
             migration_src: self.number("mig.src")?,
@@ -225,6 +243,10 @@ impl Values<'_> {
             entry_va_space: self.number("fbe.va_space")?,
             entry_access_mask: self.number("fbe.access_type_mask")?,
             entry_instances: self.number("fbe.num_instances")?,
+            entry_replayable: replayable_bit / 8,
+            entry_replayable_bit: replayable_bit % 8,
+            gpu_id: self.number("gpu.id")?,
+            gpu_ids: if *majors.start() < 550 { 1 } else { GPU_IDS_FROM_550 },
             gpu_max: if *majors.start() < 550 { GPU_MAX_TO_545 } else { GPU_MAX_FROM_550 },
             ..Layout::default()
         };
@@ -310,7 +332,9 @@ mod tests {
                 (layout.fault_processor, 4),
                 (layout.fault_entry, 8),
                 (layout.fault_is_duplicate, 1),
+                (layout.fault_batch, 4),
                 (layout.fault_is_write, 1),
+                (layout.fault_cpu_address, 8),
                 (layout.migration_dst, 4),
                 (layout.migration_src, 4),
                 (layout.migration_address, 8),
@@ -325,6 +349,7 @@ mod tests {
                 (layout.entry_va_space, 8),
                 (layout.entry_access_mask, 4),
                 (layout.entry_instances, 2),
+                (layout.entry_replayable, 1),
             ] {
                 assert!(field % size == 0 && field + size <= layout.entry_size, "{family} {field}");
             }

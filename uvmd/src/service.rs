@@ -37,7 +37,7 @@ pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result
 }
 
 async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
-    let Config { listen, hostname, log: _, collector, metrics, records: _ } = config;
+    let Config { listen, hostname, log: _, collector, metrics, records } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let node = Node {
         version: env!("CARGO_PKG_VERSION"),
@@ -50,6 +50,11 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         ended_retention: collector.ended_retention.0,
         ended_max: collector.ended_max.0 as usize,
         roots: Roots::default(),
+        records: collector::Records {
+            enabled: records.enabled,
+            per_second_max: records.per_second_max.0,
+            ring_bytes: records.ring_size.bytes,
+        },
     };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = bind(listen).await?;

@@ -1,4 +1,5 @@
-use model::GpuUuid;
+use abi::{Kind, RecordKind};
+use model::{Access, Cause, GpuUuid};
 
 use super::*;
 
@@ -20,16 +21,20 @@ fn named(name: &str) -> Identity {
     Identity { name: name.to_owned(), uid: 1000, cgroup: None, started: None }
 }
 
+fn lost(events: u64) -> Losses {
+    Losses { events, ..Losses::default() }
+}
+
 fn count(ledger: &mut Ledger, generation: Generation, gpu: u32, kind: Kind, detail: u16, events: u64, amount: u64) {
     ledger.count(CountKey { generation, gpu, kind: kind as u16, detail }, Tally { events, amount });
 }
 
 fn processes(ledger: &Ledger) -> Vec<Process> {
-    ledger.totals(|_| None).0
+    ledger.totals(|_| None, |_| SystemTime::UNIX_EPOCH).0
 }
 
 fn totals(ledger: &Ledger) -> Counts {
-    ledger.totals(|_| None).1
+    ledger.totals(|_| None, |_| SystemTime::UNIX_EPOCH).1
 }
 
 /// A process with a VA space that has seen so many CPU faults.
@@ -107,9 +112,9 @@ fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     assert_eq!(processes(&ledger)[0].ended, None);
-    ledger.destroyed(2, 0, at(20));
+    ledger.destroyed(2, Losses::default(), at(20));
     assert_eq!(ledger.closing().len(), 2);
     // The last reading, and what follows it.
     count(&mut ledger, 2, 0, Kind::CpuFault, 0, 6, 0);
@@ -124,7 +129,7 @@ fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
 fn a_process_that_opens_the_driver_again_has_not_ended() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     ledger.close(1);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
     let [process] = &processes(&ledger)[..] else { panic!() };
@@ -135,7 +140,7 @@ fn a_process_that_opens_the_driver_again_has_not_ended() {
 fn a_pid_that_is_used_again_is_another_process() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     let successor = ProcessId { start_ticks: 99, ..PROCESS };
     with_cpu_faults(&mut ledger, successor, 2, 4);
     let faults: Vec<_> = processes(&ledger).iter().map(|process| (process.id, process.host.cpu_faults())).collect();
@@ -147,7 +152,7 @@ fn sums_never_go_back_when_a_process_is_forgotten() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
-    ledger.destroyed(1, 2, at(10));
+    ledger.destroyed(1, lost(2), at(10));
     ledger.close(1);
     let before = totals(&ledger);
     assert_eq!(
@@ -168,7 +173,7 @@ fn of_too_many_ended_processes_the_oldest_are_forgotten() {
     for number in 0..5 {
         let process = ProcessId { pid: 100 - number, start_ticks: 1 };
         with_cpu_faults(&mut ledger, process, number.into(), 1);
-        ledger.destroyed(number.into(), 0, at(10 + u64::from(number)));
+        ledger.destroyed(number.into(), Losses::default(), at(10 + u64::from(number)));
         ledger.close(number.into());
     }
     with_cpu_faults(&mut ledger, OTHER, 9, 1);
@@ -191,7 +196,7 @@ fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands(
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 8, 0);
     assert_eq!(processes(&ledger), []);
     assert_eq!(totals(&ledger).host.cpu_faults(), 8);
-    ledger.destroyed(1, 0, at(1000));
+    ledger.destroyed(1, Losses::default(), at(1000));
     ledger.close(1);
     assert_eq!(totals(&ledger).host.cpu_faults(), 8);
 }
@@ -219,9 +224,9 @@ fn counts_that_come_before_the_record_of_their_va_space_find_their_process() {
 fn events_that_were_lost_for_want_of_room_show_at_their_process() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
-    ledger.lost(1, 2);
+    ledger.lost(1, lost(2));
     assert_eq!(processes(&ledger)[0].total().dropped_events, 2);
-    ledger.destroyed(1, 5, at(10));
+    ledger.destroyed(1, lost(5), at(10));
     ledger.close(1);
     assert_eq!(processes(&ledger)[0].total().dropped_events, 5);
 }
@@ -262,7 +267,7 @@ fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
     ledger.registered(1, PROCESS, named("first"));
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
     shown(&mut ledger, CARD);
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     // The last reading may come after the id has changed hands.
     shown(&mut ledger, OTHER_CARD);
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 2, 8192);
@@ -281,7 +286,7 @@ fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
 fn a_short_life_is_not_counted_on_a_gpu_that_took_the_id_after_it() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("short"));
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     shown(&mut ledger, OTHER_CARD);
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
     ledger.close(1);
@@ -305,7 +310,7 @@ fn several_va_spaces_on_one_gpu_sum_up_though_it_had_another_id_for_each() {
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
     shown(&mut ledger, CARD);
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     ledger.close(1);
     ledger.registered(2, PROCESS, named("app"));
     count(&mut ledger, 2, 2, Kind::CopyHtod, 0, 1, 8192);
@@ -326,7 +331,7 @@ fn a_process_that_cannot_be_looked_at_has_not_ended() {
 fn a_process_that_lives_on_without_a_va_space_is_kept_until_it_is_gone() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
-    ledger.destroyed(1, 0, at(10));
+    ledger.destroyed(1, Losses::default(), at(10));
     ledger.close(1);
     ledger.seen(PROCESS, Sighting::Here(named("app")), at(11));
     // Not being able to look once does not unsay it.
@@ -335,7 +340,7 @@ fn a_process_that_lives_on_without_a_va_space_is_kept_until_it_is_gone() {
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
     assert_eq!(processes(&ledger)[0].host.cpu_faults(), 7);
 
-    ledger.destroyed(2, 0, at(2000));
+    ledger.destroyed(2, Losses::default(), at(2000));
     ledger.close(2);
     ledger.seen(PROCESS, Sighting::Gone, at(2001));
     ledger.forget(at(2000) + RETENTION);
@@ -357,7 +362,7 @@ fn counts_that_turn_out_to_be_wrong_are_dropped_and_earlier_ones_kept() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
-    ledger.destroyed(1, 0, SystemTime::UNIX_EPOCH);
+    ledger.destroyed(1, Losses::default(), SystemTime::UNIX_EPOCH);
     ledger.close(1);
     ledger.registered(2, PROCESS, named("app"));
     count(&mut ledger, 2, 0, Kind::CpuFault, 0, 1000, 0);
@@ -366,4 +371,107 @@ fn counts_that_turn_out_to_be_wrong_are_dropped_and_earlier_ones_kept() {
     assert_eq!(processes(&ledger)[0].host.cpu_read_faults, 5);
     ledger.close_all(None);
     assert_eq!(processes(&ledger)[0].host.cpu_read_faults, 5);
+}
+
+#[test]
+fn a_batch_of_two_processes_is_one_of_each_and_one_of_the_gpu() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    ledger.registered(2, OTHER, named("other"));
+    for generation in [1, 2] {
+        count(&mut ledger, generation, 1, Kind::BatchEntries, 10, 1, 10);
+        count(&mut ledger, generation, 1, Kind::Replay, 0, 1, 0);
+    }
+    // What the GPU did is kept under one of those that it served.
+    count(&mut ledger, 2, 1, Kind::GpuBatchEntries, 20, 1, 20);
+    count(&mut ledger, 2, 1, Kind::GpuReplay, 0, 3, 0);
+    count(&mut ledger, 2, 1, Kind::HandlerNs, 30, 1, 5000);
+    let expect = |ledger: &Ledger| {
+        for process in processes(ledger) {
+            let total = process.total();
+            assert_eq!((total.batches.entries.count(), total.batches.entries.sum(), total.replays), (1, 10, 1));
+            assert_eq!(total.handler_ns.count(), 0);
+        }
+        let gpu: Counters = totals(ledger).gpus.values().sum();
+        assert_eq!((gpu.batches.entries.count(), gpu.batches.entries.sum(), gpu.replays), (1, 20, 3));
+        assert_eq!(gpu.handler_ns.sum(), 5000);
+    };
+    expect(&ledger);
+    ledger.destroyed(2, Losses::default(), at(10));
+    ledger.close(2);
+    expect(&ledger);
+}
+
+#[test]
+fn what_no_va_space_was_there_for_is_the_gpus_and_never_ends() {
+    let mut ledger = ledger();
+    count(&mut ledger, NOBODYS, 1, Kind::GpuReplay, 0, 2, 0);
+    assert_eq!(ledger.open(), [0; 0]);
+    let gpu: Counters = totals(&ledger).gpus.values().sum();
+    assert_eq!(gpu.replays, 2);
+}
+
+#[test]
+fn what_a_tool_asked_for_and_what_the_application_did_are_two_things() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 0, Kind::ApiCall, 0, 2, 8192);
+    count(&mut ledger, 1, 0, Kind::ToolCall, 0, 1, 4096);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 6, 2, 8192);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 6 | abi::count::ASKED_BY_TOOL, 1, 4096);
+    let total = processes(&ledger)[0].total();
+    assert_eq!((total.api_calls.total(), total.api_bytes.total()), (2, 8192));
+    assert_eq!((total.tool_calls.total(), total.tool_bytes.total()), (1, 4096));
+    assert_eq!((total.bytes_htod[Cause::Api], total.bytes_htod[Cause::Tool]), (8192, 4096));
+}
+
+#[test]
+fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    let record = BlockRecord {
+        generation: 1,
+        address: 6 << 20,
+        events: 4,
+        gpu: 1,
+        kind: RecordKind::GpuFaults as u16,
+        ..BlockRecord::default()
+    };
+    ledger.happened(&record);
+    ledger.happened(&BlockRecord { generation: 9, ..record });
+    let records = |sampled_out, dropped| Losses { records: RecordLosses { sampled_out, dropped }, events: 0 };
+    ledger.lost(1, records(5, 0));
+    ledger.destroyed(1, records(7, 2), at(10));
+    ledger.close(1);
+    ledger.registered(2, PROCESS, named("app"));
+    ledger.lost(2, records(1, 1));
+    let process = &processes(&ledger)[0];
+    assert_eq!(process.total().dropped_events, 0);
+    let Blocks { busiest, sampled_out_records, dropped_records, .. } = &process.blocks;
+    assert_eq!((busiest.len(), busiest[0].fault_entries), (1, 4));
+    assert_eq!((*sampled_out_records, *dropped_records), (8, 3));
+}
+
+#[test]
+fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
+    let mut ledger = ledger();
+    let mut process = |generation: u64, blocks: u64| {
+        ledger.registered(
+            generation,
+            ProcessId { pid: u32::try_from(generation).unwrap(), start_ticks: 1 },
+            named("app"),
+        );
+        for block in 0..blocks {
+            let record = BlockRecord { generation, address: block << 21, events: 1, ..BlockRecord::default() };
+            ledger.happened(&record);
+        }
+    };
+    for generation in 1..=4 {
+        process(generation, 32_000);
+    }
+    process(5, 8000);
+    ledger.bound_blocks();
+    let known: Vec<_> = processes(&ledger).iter().map(|process| process.blocks.known).collect();
+    assert!(known.iter().sum::<u64>() <= ALL_BLOCKS_MAX as u64, "{known:?}");
+    assert_eq!(known[4], 8000);
 }

@@ -9,7 +9,6 @@ use std::{
 use abi::{Layout, LostReason};
 use model::DriverInfo;
 use sys::{
-    Roots,
     btf::Btf,
     driver::{self, Module},
     families::{Families, Family, KernelNumbers, va_space_file_type},
@@ -19,6 +18,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{strays::Strays, unread};
 use crate::{
+    Config,
     preconditions::Refusal,
     probes::{Figures, ITERATED, Probes, counts_capacity},
 };
@@ -60,7 +60,8 @@ struct Adoption {
 
 impl Attached {
     /// Attaches the probes to the driver, and finds the VA spaces that are there already.
-    pub(super) fn new(roots: &Roots, families: &Families, module: Module) -> Result<Self, Refusal> {
+    pub(super) fn new(config: &Config, families: &Families, module: Module) -> Result<Self, Refusal> {
+        let roots = &config.roots;
         let version = module.version.clone().ok_or(Refusal::NoVersion)?;
         let family = families
             .of(&version)
@@ -79,8 +80,8 @@ impl Attached {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
         let counts_capacity = counts_capacity(cpus);
-        let mut probes = Probes::load(&layout, counts_capacity)?;
-        probes.attach()?;
+        let mut probes = Probes::load(&layout, counts_capacity, &config.records)?;
+        probes.attach(family.first_major())?;
         let lifecycles = probes
             .lifecycles_fd()
             .and_then(watched)

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use abi::{LostReason, Probe};
-use model::ProbeStatus;
+use abi::{LostReason, Probe, RecordFate};
+use model::{ProbeStatus, RecordFigures};
 
 use crate::probes::Figures;
 
@@ -14,6 +14,7 @@ pub(super) const SKIPPED: &str = "skipped";
 #[derive(Debug, Default)]
 pub(super) struct History {
     lost: BTreeMap<&'static str, u64>,
+    records: RecordFigures,
     probes: BTreeMap<&'static str, ProbeStatus>,
 }
 
@@ -21,8 +22,9 @@ impl History {
     /// An attachment is over.
     pub(super) fn add(&mut self, figures: &Figures) {
         self.lost = self.lost(figures);
+        self.records = self.records(figures);
         for probe in Probe::ALL {
-            self.probes.insert(probe.name(), self.probe(*probe, figures));
+            self.probes.insert(probe.name(), self.probe(*probe, figures, None));
         }
     }
 
@@ -37,12 +39,23 @@ impl History {
         sums
     }
 
-    /// How the probes did so far.
-    pub(super) fn probes(&self, figures: &Figures) -> Vec<ProbeStatus> {
-        Probe::ALL.iter().map(|probe| self.probe(*probe, figures)).collect()
+    /// What became of block records so far.
+    pub(super) fn records(&self, figures: &Figures) -> RecordFigures {
+        let now = |fate| figures.records.get(fate as usize).copied().unwrap_or_default();
+        let RecordFigures { written, sampled_out, dropped } = self.records;
+        RecordFigures {
+            written: written.saturating_add(now(RecordFate::Written)),
+            sampled_out: sampled_out.saturating_add(now(RecordFate::SampledOut)),
+            dropped: dropped.saturating_add(now(RecordFate::Dropped)),
+        }
     }
 
-    fn probe(&self, probe: Probe, figures: &Figures) -> ProbeStatus {
+    /// How the probes did so far. `missing`: those that are not attached now, and why.
+    pub(super) fn probes(&self, figures: &Figures, missing: &BTreeMap<Probe, String>) -> Vec<ProbeStatus> {
+        Probe::ALL.iter().map(|probe| self.probe(*probe, figures, missing.get(probe))).collect()
+    }
+
+    fn probe(&self, probe: Probe, figures: &Figures, missing: Option<&String>) -> ProbeStatus {
         let earlier = self.probes.get(probe.name());
         let run_times = [earlier.and_then(|earlier| earlier.run_time), figures.program(probe).run_time];
         ProbeStatus {
@@ -50,7 +63,7 @@ impl History {
             hits: earlier.map_or(0, |earlier| earlier.hits)
                 + figures.hits.get(probe as usize).copied().unwrap_or_default(),
             run_time: run_times.into_iter().flatten().reduce(Duration::saturating_add),
-            missing: None,
+            missing: missing.cloned(),
         }
     }
 }
@@ -61,7 +74,7 @@ mod tests {
     use crate::probes::ProgramInfo;
 
     fn figures(hits: u64, unreadable: u64, run_time: Option<Duration>) -> Figures {
-        let mut figures = Figures { hits: vec![hits; 4], lost: vec![0; 6], ..Figures::default() };
+        let mut figures = Figures { hits: vec![hits; Probe::ALL.len()], lost: vec![0; 6], ..Figures::default() };
         figures.lost[LostReason::Unreadable as usize] = unreadable;
         figures.programs[Probe::Notify as usize] = ProgramInfo { run_time, skipped: 1 };
         figures
@@ -72,7 +85,7 @@ mod tests {
         let mut history = History::default();
         history.add(&figures(10, 2, Some(Duration::from_secs(1))));
         let second = figures(5, 1, Some(Duration::from_secs(2)));
-        let [notify, ..] = &history.probes(&second)[..] else { panic!() };
+        let [notify, ..] = &history.probes(&second, &BTreeMap::new())[..] else { panic!() };
         assert_eq!((notify.hits, notify.run_time), (15, Some(Duration::from_secs(3))));
         let lost = history.lost(&second);
         assert_eq!((lost["unreadable"], lost["skipped"], lost["ring_full"]), (3, 2, 0));
@@ -82,7 +95,7 @@ mod tests {
     fn run_times_stay_where_the_kernel_no_longer_measures_them() {
         let mut history = History::default();
         history.add(&figures(10, 0, Some(Duration::from_secs(1))));
-        assert_eq!(history.probes(&figures(1, 0, None))[0].run_time, Some(Duration::from_secs(1)));
-        assert_eq!(History::default().probes(&figures(1, 0, None))[0].run_time, None);
+        assert_eq!(history.probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, Some(Duration::from_secs(1)));
+        assert_eq!(History::default().probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, None);
     }
 }

@@ -105,8 +105,8 @@ async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
     let machine = with_driver("550.163.01\n");
     // A folder in its place: there, but not to be read.
     machine.write("sys/kernel/btf/vmlinux.types/file", "");
-    std::fs::remove_file(machine.roots.sys.join("kernel/btf/vmlinux")).unwrap();
-    std::fs::rename(machine.roots.sys.join("kernel/btf/vmlinux.types"), machine.roots.sys.join("kernel/btf/vmlinux"))
+    fs::remove_file(machine.roots.sys.join("kernel/btf/vmlinux")).unwrap();
+    fs::rename(machine.roots.sys.join("kernel/btf/vmlinux.types"), machine.roots.sys.join("kernel/btf/vmlinux"))
         .unwrap();
     let mut watcher = Watcher::new(config(&machine)).unwrap();
     let reason = |watcher: &Watcher| match watcher.snapshot().source.state {
@@ -175,10 +175,10 @@ async fn readings_are_at_least_50_ms_apart_however_often_someone_asks() {
 fn many_va_spaces_that_are_gone_are_read_at_once_and_not_at_the_next_interval() {
     let mut watcher = Watcher::new(config(&Machine::new())).unwrap();
     for generation in 1..64 {
-        watcher.ledger.destroyed(generation, 0, SystemTime::now());
+        watcher.ledger.destroyed(generation, Losses::default(), SystemTime::now());
     }
     assert!(!watcher.is_urgent());
-    watcher.ledger.destroyed(64, 0, SystemTime::now());
+    watcher.ledger.destroyed(64, Losses::default(), SystemTime::now());
     assert!(watcher.is_urgent());
 }
 

@@ -7,8 +7,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use abi::{CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally};
-use collector::testing::{Families, Probes, load};
+use abi::{BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally};
+use collector::{
+    Records,
+    testing::{Families, Probes, load},
+};
 
 use crate::{
     driver,
@@ -37,7 +40,7 @@ pub struct Bench {
     probes: Probes,
     layout: Layout,
     /// Keep the probes attached.
-    events: Vec<OwnedFd>,
+    events: Vec<(&'static str, OwnedFd)>,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -45,6 +48,11 @@ impl Bench {
     /// Attaches the probes for a family of the table, with room for so many counts. Without root there is no bench: the test says so, or fails
     /// where `UVMD_TEST_REQUIRE_ROOT` is 1.
     pub fn with_capacity(family: &str, counts_capacity: u32) -> Option<Self> {
+        Self::with(family, counts_capacity, Records::default())
+    }
+
+    /// The same with block records as chosen.
+    pub fn with(family: &str, counts_capacity: u32, records: Records) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
             skip("loading probes needs root");
@@ -53,19 +61,17 @@ impl Bench {
         let family = Family::named(family);
         let families = Families::known().expect("the table is right");
         let chosen = families.of(&family.version()).expect("each representative is supported");
-        let (probes, layout) = match load(chosen, counts_capacity, DEVICE) {
+        let (probes, layout) = match load(chosen, counts_capacity, DEVICE, &records) {
             Ok(loaded) => loaded,
             Err(reason) => panic!("the probes do not load: {reason}"),
         };
-        let attach = |program, function, at_return| attach(&probes, program, function, at_return);
-        let events: io::Result<Vec<_>> = [
-            attach("uvm_destroyed", "uvm_va_space_destroy", true),
-            attach("uvm_destroy", "uvm_va_space_destroy", false),
-            attach("uvm_register", "uvm_va_space_mm_register", false),
-            attach("uvm_notify", "uvm_perf_event_notify", false),
-        ]
-        .into_iter()
-        .collect();
+        let events: io::Result<Vec<_>> = Probes::programs()
+            .filter_map(|(program, functions, at_return)| {
+                // The stand-in driver has no more of it than the tests need.
+                let function = functions.iter().find(|function| driver::address(function).is_some())?;
+                Some(attach(&probes, program, function, at_return).map(|event| (program, event)))
+            })
+            .collect();
         match events {
             Ok(events) => Some(Self { family, probes, layout, events, _one: one }),
             Err(error) => {
@@ -77,10 +83,11 @@ impl Bench {
 
     /// Runs something while nobody sees destructions return.
     pub fn without_returns(&mut self, meanwhile: impl FnOnce()) {
-        drop(self.events.remove(0));
+        let program = "uvm_destroyed";
+        self.events.retain(|(attached, _)| *attached != program);
         meanwhile();
-        let again = attach(&self.probes, "uvm_destroyed", "uvm_va_space_destroy", true);
-        self.events.insert(0, again.expect("it could be attached before"));
+        let again = attach(&self.probes, program, "uvm_va_space_destroy", true);
+        self.events.push((program, again.expect("it could be attached before")));
     }
 
     /// The same with plenty of room.
@@ -114,16 +121,18 @@ impl Bench {
         let family = &self.family;
         let entry = family
             .image("fbe.size")
-            .with("fbe.fault_address", 0x7f00_0020_1000u64.to_ne_bytes())
+            .with("fbe.fault_address", fault.address.to_ne_bytes())
             .with("fbe.va_space", space.address.to_ne_bytes())
             .with_bits("fbe.fault_access_type(bit:n)", fault.access)
             .with("fbe.access_type_mask", (1u32 << fault.access | 1).to_ne_bytes())
-            .with("fbe.num_instances", fault.instances.to_ne_bytes());
+            .with("fbe.num_instances", fault.instances.to_ne_bytes())
+            .with_flag("fbe.is_replayable(bit)", fault.is_replayable);
         let entry = change(entry);
         let data = family
             .image("evd.size")
             .with("fault.proc_id", fault.gpu.to_ne_bytes())
             .with("fault.gpu.buffer_entry", entry.address().to_ne_bytes())
+            .with("fault.gpu.batch_id", fault.batch.to_ne_bytes())
             .with("fault.gpu.is_duplicate", [fault.is_duplicate]);
         self.notify(space, "FAULT", &data);
     }
@@ -160,7 +169,15 @@ impl Bench {
 
     /// What was counted for a VA space: by GPU, kind and detail.
     pub fn counts(&self, generation: u64) -> HashMap<(u32, Kind, u16), (u64, u64)> {
-        let counts = self.probes.counts().expect("the counts can be read");
+        Self::of(self.probes.counts().expect("the counts can be read"), generation)
+    }
+
+    /// The parts of a VA space's distributions: by GPU, kind and bucket.
+    pub fn distributions(&self, generation: u64) -> HashMap<(u32, Kind, u16), (u64, u64)> {
+        Self::of(self.probes.distributions().expect("the distributions can be read"), generation)
+    }
+
+    fn of(counts: Vec<(CountKey, Tally)>, generation: u64) -> HashMap<(u32, Kind, u16), (u64, u64)> {
         counts
             .into_iter()
             .filter(|(key, _)| key.generation == generation)
@@ -185,6 +202,41 @@ impl Bench {
     pub fn failed(&self) -> Vec<(SelfTest, u64)> {
         let failed = self.probes.self_tests().expect("the failures can be read");
         SelfTest::ALL.iter().copied().zip(failed).filter(|(_, events)| *events > 0).collect()
+    }
+
+    /// The block records that were written since the last call.
+    pub fn blocks(&mut self) -> Vec<BlockRecord> {
+        let mut records = Vec::new();
+        self.probes.blocks(|record| records.push(record));
+        records
+    }
+
+    /// Block records by what became of them.
+    pub fn fates(&self) -> [u64; 3] {
+        self.probes.record_fates().expect("they can be read").try_into().expect("three")
+    }
+
+    /// A GPU of the driver's.
+    pub fn gpu(&self, id: u32) -> Image {
+        self.family.image("gpu.id").with("gpu.id", id.to_ne_bytes())
+    }
+
+    /// A block of a VA space, and the range that it belongs to.
+    pub fn block(&self, space: &Space, start: u64) -> Block {
+        let range = vec![space.address];
+        let at = |offset: u32| usize::try_from(offset / 8).expect("small");
+        let mut words = vec![0; at(self.layout.block_start) + 1];
+        words[at(self.layout.block_range)] = range.as_ptr() as u64;
+        words[at(self.layout.block_start)] = start;
+        Block { words, _range: range }
+    }
+
+    /// An open file of the device that stands for a VA space.
+    pub fn file(&self, space: &Space) -> Vec<u64> {
+        let at = usize::try_from(self.layout.file_private_data / 8).expect("small");
+        let mut words = vec![0; at + 1];
+        words[at] = space.address | u64::from(self.layout.va_space_file_type);
+        words
     }
 
     /// The probes themselves.
@@ -218,6 +270,20 @@ pub struct Space {
     pub events: Vec<u64>,
 }
 
+/// A VA block of the stand-in driver.
+#[derive(Clone, Debug)]
+pub struct Block {
+    words: Vec<u64>,
+    _range: Vec<u64>,
+}
+
+impl Block {
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.words.as_ptr() as u64
+    }
+}
+
 /// A fault of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuFault {
@@ -229,11 +295,25 @@ pub struct GpuFault {
     pub instances: u16,
     /// 1 if the page was served already.
     pub is_duplicate: u8,
+    /// The page.
+    pub address: u64,
+    /// Number of its batch.
+    pub batch: u32,
+    /// Whether the GPU tries again after it.
+    pub is_replayable: bool,
 }
 
 impl Default for GpuFault {
     fn default() -> Self {
-        Self { gpu: 1, access: 1, instances: 1, is_duplicate: 0 }
+        Self {
+            gpu: 1,
+            access: 1,
+            instances: 1,
+            is_duplicate: 0,
+            address: 0x7f00_0020_1000,
+            batch: 1,
+            is_replayable: true,
+        }
     }
 }
 

@@ -1,40 +1,97 @@
 //! Functions that stand for the driver's. They do nothing but be there to be probed.
 #![expect(unsafe_code, reason = "functions in assembly")]
 
-// Each begins with a five-byte NOP, which the kernel can probe without a trap of its own.
-std::arch::global_asm!(
-    ".pushsection .text",
-    ".globl fake_event_notify",
-    ".type fake_event_notify, @function",
-    "fake_event_notify:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    "ret",
-    ".globl fake_mm_register",
-    ".type fake_mm_register, @function",
-    "fake_mm_register:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    "ret",
-    ".globl fake_destroy",
-    ".type fake_destroy, @function",
-    "fake_destroy:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    // What the driver still serves while it destroys: call the second argument with the third.
-    "sub rsp, 8",
-    "mov rdi, rdx",
-    "call rsi",
-    "add rsp, 8",
-    "ret",
-    ".popsection",
-);
+/// Each begins with a five-byte NOP, which the kernel can probe without a trap of its own.
+macro_rules! functions {
+    ($($symbol:literal: $body:literal,)+) => {
+        std::arch::global_asm!(
+            ".pushsection .text",
+            $(
+                concat!(".globl ", $symbol),
+                concat!(".type ", $symbol, ", @function"),
+                concat!($symbol, ":"),
+                ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+                $body,
+            )+
+            ".popsection",
+        );
+    };
+}
+
+// Those that do something while they run call their last argument but one with their last.
+functions! {
+    "fake_event_notify": "ret",
+    "fake_mm_register": "ret",
+    "fake_replay": "ret",
+    "fake_thrashing": "ret",
+    "fake_throttle": "ret",
+    "fake_throttled": "ret",
+    "fake_map_remote": "ret",
+    "fake_evict": "ret",
+    "fake_migrate": "ret",
+    "fake_set_preferred_location": "ret",
+    "fake_discard": "ret",
+    "fake_destroy": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
+    "fake_handler": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
+    // The ninth and the tenth argument, and the eleventh is what it returns.
+    "fake_resident": "sub rsp, 8\n mov rdi, [rsp + 40]\n call [rsp + 32]\n mov eax, [rsp + 48]\n add rsp, 8\n ret",
+    "fake_duplicate": "sub rsp, 8\n mov rdi, [rsp + 40]\n call [rsp + 32]\n mov eax, [rsp + 48]\n add rsp, 8\n ret",
+}
 
 /// Something to do, behind a thin pointer.
 type Meanwhile<'a> = Option<Box<dyn FnOnce() + 'a>>;
+
+type Call = extern "C" fn(&mut Meanwhile<'_>);
+/// The arguments of making a block resident, then what to do meanwhile, and what to return.
+type Resident = unsafe extern "C" fn(u64, u64, u64, u32, u32, u64, u64, u64, Call, &mut Meanwhile<'_>, u64) -> u32;
 
 #[expect(improper_ctypes, reason = "what is called hands the pointer on, to Rust again")]
 unsafe extern "C" {
     fn fake_event_notify(events: u64, event: u32, data: u64);
     fn fake_mm_register(va_space: u64);
-    fn fake_destroy(va_space: u64, call: extern "C" fn(&mut Meanwhile<'_>), argument: &mut Meanwhile<'_>);
+    fn fake_destroy(va_space: u64, call: Call, argument: &mut Meanwhile<'_>);
+    fn fake_handler(gpu: u64, call: Call, argument: &mut Meanwhile<'_>);
+    fn fake_replay(gpu: u64, push: u64, batch: u32, client: u32);
+    fn fake_thrashing(va_space: u64, address: u64, bytes: u64, processors: u64);
+    fn fake_throttle(va_space: u64, address: u64, processor: u32);
+    fn fake_throttled(va_space: u64, address: u64, processor: u32);
+    fn fake_map_remote(block: u64, push: u64, processor: u32, residency: u32, address: u64, bytes: u64, cause: u32);
+    fn fake_evict(block: u64, gpu: u64, chunk: u64, tracker: u64);
+    fn fake_migrate(parameters: u64, file: u64);
+    fn fake_set_preferred_location(parameters: u64, file: u64);
+    fn fake_discard(parameters: u64, file: u64);
+    fn fake_resident(
+        block: u64,
+        retry: u64,
+        context: u64,
+        destination: u32,
+        region: u32,
+        mask: u64,
+        prefetch: u64,
+        cause: u64,
+        call: Call,
+        argument: &mut Meanwhile<'_>,
+        status: u64,
+    ) -> u32;
+    fn fake_duplicate(
+        block: u64,
+        retry: u64,
+        context: u64,
+        destination: u32,
+        region: u32,
+        mask: u64,
+        prefetch: u64,
+        cause: u64,
+        call: Call,
+        argument: &mut Meanwhile<'_>,
+        status: u64,
+    ) -> u32;
+}
+
+extern "C" fn call(meanwhile: &mut Meanwhile<'_>) {
+    if let Some(meanwhile) = meanwhile.take() {
+        meanwhile();
+    }
 }
 
 /// `uvm_perf_event_notify(events, event, data)`, with pointers as numbers: they are only ever looked at by the kernel, which checks them.
@@ -51,14 +108,108 @@ pub fn mm_register(va_space: u64) {
 
 /// `uvm_va_space_destroy(va_space)`, with something that happens before it returns.
 pub fn destroy(va_space: u64, meanwhile: impl FnOnce()) {
-    extern "C" fn call(meanwhile: &mut Meanwhile<'_>) {
-        if let Some(meanwhile) = meanwhile.take() {
-            meanwhile();
-        }
-    }
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
     // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
     unsafe { fake_destroy(va_space, call, &mut meanwhile) }
+}
+
+/// `uvm_gpu_service_replayable_faults(gpu)`, with something that happens before it returns.
+pub fn service_faults(meanwhile: impl FnOnce()) {
+    let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
+    // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
+    unsafe { fake_handler(0, call, &mut meanwhile) }
+}
+
+/// `uvm_tools_broadcast_replay(gpu, push, batch, client)`
+pub fn broadcast_replay(gpu: u64, batch: u32) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_replay(gpu, 0, batch, 0) }
+}
+
+/// `uvm_tools_record_thrashing(va_space, address, bytes, processors)`
+pub fn record_thrashing(va_space: u64, address: u64, bytes: u64, processors: u64) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_thrashing(va_space, address, bytes, processors) }
+}
+
+/// `uvm_tools_record_throttling_start(va_space, address, processor)`
+pub fn record_throttling_start(va_space: u64, address: u64, processor: u32) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_throttle(va_space, address, processor) }
+}
+
+/// `uvm_tools_record_throttling_end(va_space, address, processor)`
+pub fn record_throttling_end(va_space: u64, address: u64, processor: u32) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_throttled(va_space, address, processor) }
+}
+
+/// `uvm_tools_record_map_remote(block, push, processor, residency, address, bytes, cause)`
+pub fn record_map_remote(block: u64, processor: u32, bytes: u64, cause: u32) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_map_remote(block, 0, processor, 0, 0x7f00_0020_0000, bytes, cause) }
+}
+
+/// `uvm_va_block_evict_chunks(block, gpu, chunk, tracker)`
+pub fn evict_chunks(block: u64, gpu: u64) {
+    // SAFETY: the function touches nothing.
+    unsafe { fake_evict(block, gpu, 0, 0) }
+}
+
+/// A call of a process.
+#[derive(Clone, Copy, Debug)]
+pub enum Asked {
+    /// `uvm_api_migrate(parameters, file)`
+    Migrate,
+    /// `uvm_api_set_preferred_location(parameters, file)`
+    SetPreferredLocation,
+    /// `uvm_api_discard(parameters, file)`
+    Discard,
+}
+
+/// A call of this process.
+pub fn ask(asked: Asked, parameters: u64, file: u64) {
+    let function = match asked {
+        Asked::Migrate => fake_migrate,
+        Asked::SetPreferredLocation => fake_set_preferred_location,
+        Asked::Discard => fake_discard,
+    };
+    // SAFETY: the functions touch nothing.
+    unsafe { function(parameters, file) }
+}
+
+/// The arguments of `uvm_va_block_make_resident_copy` and `_read_duplicate` that matter.
+#[derive(Clone, Copy, Debug)]
+pub struct MakeResident {
+    /// Address of the block.
+    pub block: u64,
+    /// Processor id.
+    pub destination: u32,
+    /// First page.
+    pub first: u16,
+    /// Behind the last page.
+    pub outer: u16,
+    /// Address of the mask of pages; 0 for all of the region.
+    pub mask: u64,
+    /// `uvm_make_resident_cause_t`
+    pub cause: u32,
+    /// Whether it is to be a copy beside others.
+    pub is_duplicate: bool,
+    /// `NV_STATUS` that it returns.
+    pub status: u32,
+}
+
+/// Makes a block resident, with something that happens before it returns.
+pub fn make_resident(asked: &MakeResident, meanwhile: impl FnOnce()) {
+    let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
+    let function: Resident = if asked.is_duplicate { fake_duplicate } else { fake_resident };
+    let region = u32::from(asked.first) | u32::from(asked.outer) << 16;
+    let MakeResident { block, destination, mask, cause, status, .. } = *asked;
+    // SAFETY: the functions call `call` with `meanwhile` once, and touch nothing else.
+    let returned = unsafe {
+        function(block, 0, 0, destination, region, mask, 0, cause.into(), call, &mut meanwhile, status.into())
+    };
+    assert_eq!(returned, status);
 }
 
 /// Address of each function by the driver's name for it.
@@ -67,6 +218,18 @@ pub fn address(function: &str) -> Option<u64> {
         "uvm_perf_event_notify" => fake_event_notify as *const (),
         "uvm_va_space_mm_register" => fake_mm_register as *const (),
         "uvm_va_space_destroy" => fake_destroy as *const (),
+        "uvm_gpu_service_replayable_faults" => fake_handler as *const (),
+        "uvm_tools_broadcast_replay" => fake_replay as *const (),
+        "uvm_tools_record_thrashing" => fake_thrashing as *const (),
+        "uvm_tools_record_throttling_start" => fake_throttle as *const (),
+        "uvm_tools_record_throttling_end" => fake_throttled as *const (),
+        "uvm_tools_record_map_remote" => fake_map_remote as *const (),
+        "uvm_va_block_evict_chunks" => fake_evict as *const (),
+        "uvm_va_block_make_resident_copy" => fake_resident as *const (),
+        "uvm_va_block_make_resident_read_duplicate" => fake_duplicate as *const (),
+        "uvm_api_migrate" => fake_migrate as *const (),
+        "uvm_api_set_preferred_location" => fake_set_preferred_location as *const (),
+        "uvm_api_discard" => fake_discard as *const (),
         _ => return None,
     };
     Some(function as u64)

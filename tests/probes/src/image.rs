@@ -77,6 +77,13 @@ impl Image {
         self
     }
 
+    /// Writes one bit.
+    #[must_use]
+    pub fn with_flag(self, field: &str, value: bool) -> Self {
+        let bit = self.family.number(field);
+        self.at(bit / 8, [u8::from(value) << (bit % 8)])
+    }
+
     /// Writes a bit field whose entry in the table is `bit:width`, leaving its neighbours all ones so that a wrong width shows.
     #[must_use]
     pub fn with_bits(mut self, field: &str, value: u32) -> Self {

@@ -93,7 +93,7 @@ fn a_return_that_was_missed_ends_nothing_later() {
     // Who makes sums may find out: it began and is not known to have ended.
     let spaces: Vec<_> = bench.probes().spaces().unwrap().iter().map(|space| space.generation).collect();
     assert_eq!(spaces, [first.generation]);
-    assert_eq!(bench.probes().hits().unwrap(), [0, 1, 2, 1]);
+    assert_eq!(bench.probes().hits().unwrap()[..4], [0, 1, 2, 1]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn every_run_of_a_probe_is_counted() {
     bench.cpu_fault(&space, 0);
     driver::destroy(SPACE, || {});
     // In the order of abi::Probe: notify, register, destroy and its return.
-    assert_eq!(bench.probes().hits().unwrap(), [2, 1, 1, 1]);
+    assert_eq!(bench.probes().hits().unwrap()[..4], [2, 1, 1, 1]);
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! The record of what happened to one VA block of 2 MiB.
+//!
+//! Records tell where; how much is told by the counts alone, which lack nothing when records are left out.
+
+/// A VA block's address is a multiple of this.
+pub const BLOCK_BYTES: u64 = 2 << 20;
+/// Over this long, in ns, the number of records of one CPU is limited.
+pub const WINDOW_NS: u64 = 100_000_000;
+
+indexed! {
+    /// What happened.
+    RecordKind {
+        /// Fault entries of a GPU, one after the other in a batch.
+        GpuFaults => "gpu_faults",
+        /// A fault of a CPU.
+        CpuFault => "cpu_fault",
+        /// A copy from the host to the GPU.
+        CopyHtod => "copy_htod",
+        /// A copy from the GPU to the host.
+        CopyDtoh => "copy_dtoh",
+        /// A copy from another GPU to the GPU.
+        CopyDtod => "copy_dtod",
+        /// It became resident at the GPU with nothing to copy.
+        Populated => "populated",
+        /// It was pushed out of the GPU.
+        Evicted => "evicted",
+    }
+}
+
+/// One record of the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BlockRecord {
+    /// When, ns since boot, suspended time included.
+    pub boottime_ns: u64,
+    /// Of the VA space.
+    pub generation: u64,
+    /// First address of the block.
+    pub address: u64,
+    /// Bytes copied or populated.
+    pub bytes: u64,
+    /// How often it happened.
+    pub events: u32,
+    /// The driver's processor id; 0 for the host.
+    pub gpu: u32,
+    /// A [`RecordKind`].
+    pub kind: u16,
+    /// A copy's cause, in the driver's numbering; with [`ASKED_BY_TOOL`](crate::count::ASKED_BY_TOOL).
+    pub cause: u16,
+    /// 0.
+    pub padding: u32,
+}
+
+const _: () = assert!(size_of::<BlockRecord>() == 48);
+
+record!(BlockRecord);
+
+indexed! {
+    /// What became of a record.
+    RecordFate {
+        /// It is in the ring.
+        Written => "written",
+        /// It was left out, because this CPU had written enough in this window.
+        SampledOut => "sampled_out",
+        /// The ring was full.
+        Dropped => "dropped",
+    }
+}
+
+/// How many records the probes may write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RecordLimit {
+    /// Each CPU in each [`WINDOW_NS`]; 0 for none at all.
+    pub per_window: u32,
+}
+
+#[cfg(feature = "user")]
+#[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]
+mod pod {
+    // SAFETY: one integer.
+    unsafe impl aya::Pod for super::RecordLimit {}
+}

@@ -1,0 +1,130 @@
+//! What a tally means: which counter it adds to.
+
+use abi::{CountKey, Kind, Tally, count::ASKED_BY_TOOL};
+use model::{Access, ApiCall, Cause, Counters, Distribution, GpuKey, RemoteCause};
+
+use super::Counts;
+
+impl Counts {
+    /// Adds a tally of a VA space, whose GPU with the key's id this is.
+    pub(super) fn add_tally(&mut self, key: &CountKey, gpu: GpuKey, tally: Tally) {
+        let Some(kind) = Kind::from_index(key.kind.into()) else { return };
+        let counters = match (kind, key.gpu) {
+            (kind, _) if kind.is_of_gpu() => self.handlers.entry(gpu).or_default(),
+            // Processor 0 is the host.
+            (_, 0) => &mut self.host,
+            (..) => self.gpus.entry(gpu).or_default(),
+        };
+        add(counters, kind, key.detail, tally);
+    }
+}
+
+fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
+    let Tally { events, amount } = tally;
+    let add = |counter: &mut u64, value: u64| *counter = counter.saturating_add(value);
+    match kind {
+        Kind::GpuFault | Kind::GpuFaultDuplicate => {
+            if let Some(access) = Access::ALL.get(usize::from(detail)) {
+                add(&mut counters.fault_entries[*access], events);
+                add(&mut counters.fault_instances[*access], amount);
+            }
+        }
+        Kind::CpuFault if detail == 0 => add(&mut counters.cpu_read_faults, events),
+        Kind::CpuFault => add(&mut counters.cpu_write_faults, events),
+        Kind::CopyHtod => add(&mut counters.bytes_htod[cause(detail)], amount),
+        Kind::CopyDtoh => add(&mut counters.bytes_dtoh[cause(detail)], amount),
+        Kind::CopyDtod => add(&mut counters.bytes_dtod[cause(detail)], amount),
+        Kind::Populated => add(&mut counters.populated_bytes, amount),
+        Kind::Evicted => add(&mut counters.evictions, events),
+        Kind::EvictionCaused => {
+            add(&mut counters.evictions_caused, events);
+            add(&mut counters.evicted_bytes_caused, amount);
+        }
+        Kind::Replay | Kind::GpuReplay => add(&mut counters.replays, events),
+        Kind::Thrashing => add(&mut counters.thrashing_pages, events),
+        Kind::Throttle => {
+            add(&mut counters.throttles, events);
+            add(&mut counters.throttled_ns, amount);
+        }
+        Kind::MapRemote => {
+            let cause = remote_cause(detail);
+            add(&mut counters.remote_mappings[cause], events);
+            add(&mut counters.remote_mapped_bytes[cause], amount);
+        }
+        Kind::ApiCall => {
+            if let Some(call) = ApiCall::ALL.get(usize::from(detail)) {
+                add(&mut counters.api_calls[*call], events);
+                add(&mut counters.api_bytes[*call], amount);
+            }
+        }
+        Kind::ToolCall => {
+            if let Some(call) = ApiCall::ALL.get(usize::from(detail)) {
+                add(&mut counters.tool_calls[*call], events);
+                add(&mut counters.tool_bytes[*call], amount);
+            }
+        }
+        Kind::BatchEntries | Kind::GpuBatchEntries => observe(&mut counters.batches.entries, tally),
+        Kind::BatchNs | Kind::GpuBatchNs => observe(&mut counters.batches.service_ns, tally),
+        Kind::HandlerNs => observe(&mut counters.handler_ns, tally),
+    }
+}
+
+/// The values of a bucket: their mean is one of them, or between two of them.
+fn observe(distribution: &mut Distribution, Tally { events, amount }: Tally) {
+    distribution.record(amount / events.max(1), events, amount);
+}
+
+/// The driver's `uvm_make_resident_cause_t`, and who asked.
+pub(super) const fn cause(number: u16) -> Cause {
+    match number & !ASKED_BY_TOOL {
+        // Replayable and non-replayable; faults of CPUs are among the former.
+        0 | 1 => Cause::Fault,
+        2 => Cause::AccessCounter,
+        3 => Cause::TreePrefetch,
+        4 => Cause::Eviction,
+        // Tools, migrate, range groups, hints.
+        5..=8 if number & ASKED_BY_TOOL != 0 => Cause::Tool,
+        5..=8 => Cause::Api,
+        _ => Cause::Other,
+    }
+}
+
+/// The driver's `UvmEventMapRemoteCause`.
+const fn remote_cause(number: u16) -> RemoteCause {
+    match number {
+        1 => RemoteCause::Coherence,
+        2 => RemoteCause::Thrashing,
+        3 => RemoteCause::Policy,
+        4 => RemoteCause::OutOfMemory,
+        5 => RemoteCause::Eviction,
+        _ => RemoteCause::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_probes_calls_are_those_of_the_model_in_one_order() {
+        let probes = abi::ApiCall::ALL.iter().map(|call| call.name().trim_start_matches("uvm_api_"));
+        // The driver's name says less than the API's.
+        let model = ApiCall::ALL.map(|call| if call == ApiCall::Prefetch { "migrate" } else { call.name() });
+        assert_eq!(probes.collect::<Vec<_>>(), model);
+    }
+
+    #[test]
+    fn what_a_tool_asked_for_is_not_the_applications() {
+        assert_eq!([5, 6, 8].map(cause), [Cause::Api; 3]);
+        assert_eq!([5, 6, 8].map(|number| cause(number | ASKED_BY_TOOL)), [Cause::Tool; 3]);
+    }
+
+    #[test]
+    fn a_bucket_is_as_many_values_of_their_mean() {
+        let mut counters = Counters::default();
+        add(&mut counters, Kind::BatchEntries, 20, Tally { events: 3, amount: 75 });
+        let entries = &counters.batches.entries;
+        assert_eq!((entries.count(), entries.sum(), entries.quantile(1.0)), (3, 75, 25));
+        assert_eq!(counters.batches.service_ns.count(), 0);
+    }
+}

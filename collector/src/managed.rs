@@ -1,0 +1,136 @@
+//! How much managed memory processes have mapped.
+//!
+//! To read it the kernel holds the process's memory map, and a process may have very many mappings: it is read aside, seldom, one process at a
+//! time, and given up where it is too much.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use model::ProcessId;
+use procfs::process::Process;
+use sys::Roots;
+
+use crate::aside::{Aside, Pace};
+
+const PACE: Pace = Pace {
+    retry_min: Duration::from_secs(10),
+    retry_max: Duration::from_mins(5),
+    answer_max: Duration::from_secs(10),
+    running_max: 1,
+};
+/// Of a process with more mappings than this holds, some 600,000, it is not known.
+const MAPS_MAX_BYTES: u64 = 64 << 20;
+const DEVICE: &str = "/dev/nvidia-uvm";
+
+/// What was read so far.
+#[derive(Debug)]
+pub(crate) struct ManagedMemory(Aside<ProcessId, u64>);
+
+impl ManagedMemory {
+    pub(crate) fn new(roots: &Roots) -> Self {
+        let proc = roots.proc.clone();
+        Self(Aside::new(PACE, move |process| read(&proc, *process)))
+    }
+
+    /// What is known by now of a process that is there: some seconds old.
+    pub(crate) fn bytes(&self, process: ProcessId) -> Option<u64> {
+        self.0.get(&process, Instant::now())
+    }
+}
+
+/// `None` where it is gone, or another process has its pid by now, or it cannot be read.
+fn read(proc: &Path, id: ProcessId) -> Option<u64> {
+    let folder = proc.join(id.pid.to_string());
+    let bytes = mapped(File::open(folder.join("maps")).ok()?).ok()?;
+    let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
+    (id.start_ticks == 0 || stat.starttime == id.start_ticks).then_some(bytes)
+}
+
+/// Bytes mapped of the driver's device, by a file such as /proc/PID/maps.
+fn mapped(maps: impl Read) -> io::Result<u64> {
+    let mut lines = BufReader::new(maps.take(MAPS_MAX_BYTES));
+    let (mut line, mut bytes) = (Vec::new(), 0_u64);
+    let mut read = 0;
+    loop {
+        line.clear();
+        let length = lines.read_until(b'\n', &mut line)?;
+        read += length as u64;
+        if length == 0 {
+            break;
+        }
+        bytes = bytes.saturating_add(size_if_managed(&String::from_utf8_lossy(&line)).unwrap_or_default());
+    }
+    if read >= MAPS_MAX_BYTES { Err(io::Error::other("too many mappings")) } else { Ok(bytes) }
+}
+
+/// `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm`
+fn size_if_managed(line: &str) -> Option<u64> {
+    let mut fields = line.split_whitespace();
+    let (begin, end) = fields.next()?.split_once('-')?;
+    if fields.nth(4)? != DEVICE {
+        return None;
+    }
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    number(end)?.checked_sub(number(begin)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_the_device_are_summed_and_no_others() {
+        let maps = "55d0c0000000-55d0c0001000 r--p 00000000 08:01 42   /usr/bin/python3\n\
+            7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm\n\
+            7f0000400000-7f0000500000 rw-s 00000000 00:06 124      /dev/nvidia0\n\
+            7f0000600000-7f0000601000 rw-s 7f0000600000 00:06 123  /dev/nvidia-uvm\n\
+            7f0000700000-7f0000701000 rw-s 00000000 00:06 125      /dev/nvidia-uvm-tools\n\
+            7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0        [stack]\n";
+        assert_eq!(mapped(maps.as_bytes()).unwrap(), (4 << 20) + 4096);
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_or_cut_short_counts_what_can_be_read() {
+        let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
+            9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
+        assert_eq!(mapped(maps.as_bytes()).unwrap(), 4096);
+    }
+
+    #[test]
+    fn of_endless_mappings_nothing_is_known() {
+        assert!(mapped(io::repeat(b'\n')).is_err());
+        assert!(mapped(io::repeat(b'x')).is_err());
+    }
+
+    #[test]
+    fn of_a_process_that_is_gone_or_another_nothing_is_known() {
+        let stat = Process::myself().unwrap().stat().unwrap();
+        let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
+        let proc = Path::new("/proc");
+        assert_eq!(read(proc, own), Some(0));
+        assert_eq!(read(proc, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
+        assert_eq!(read(proc, ProcessId { pid: u32::MAX, ..own }), None);
+    }
+
+    /// A file that fails while it is read, as that of a process that exits does.
+    struct Exits(&'static [u8]);
+
+    impl Read for Exits {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(io::Error::from_raw_os_error(3)); // ESRCH
+            }
+            self.0.read(buffer)
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_exits_while_it_is_read_nothing_is_known() {
+        let maps = Exits(b"7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n7f00");
+        assert_eq!(mapped(maps).unwrap_err().raw_os_error(), Some(3));
+    }
+}

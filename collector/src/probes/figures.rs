@@ -1,0 +1,84 @@
+//! How the probes do.
+
+use std::time::Duration;
+
+use abi::Probe;
+
+/// How the probes did since they were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Runs, by [`Probe`].
+    pub(crate) hits: Vec<u64>,
+    /// By [`LostReason`].
+    pub(crate) lost: Vec<u64>,
+    /// Failed, by [`SelfTest`].
+    pub(crate) self_tests: Vec<u64>,
+    /// By [`Probe`].
+    pub(crate) programs: [ProgramInfo; Probe::COUNT as usize],
+    /// What became of block records, by [`RecordFate`](abi::RecordFate).
+    pub(crate) records: Vec<u64>,
+    /// Destructions of VA spaces that must have returned unseen.
+    pub(crate) missed_returns: u64,
+}
+
+impl Figures {
+    pub(crate) fn program(&self, probe: Probe) -> ProgramInfo {
+        self.programs.get(probe as usize).copied().unwrap_or_default()
+    }
+
+    /// Runs of probes that the kernel left out. A lower bound: kernels before 6.7 do not tell when another program was at work on that CPU, and
+    /// no kernel tells of kprobes that hit within a kprobe. What is seen of returns holds on all of them.
+    pub(crate) fn skipped(&self) -> u64 {
+        let returns = self.program(Probe::DestroyReturn).skipped;
+        let all: u64 = self.programs.iter().map(|program| program.skipped).sum();
+        all - returns + returns.max(self.missed_returns)
+    }
+
+    /// Destructions of VA spaces that have begun and not returned, as far as was seen.
+    pub(crate) fn in_destruction(&self) -> u64 {
+        let hits = |probe| self.hits.get(probe as usize).copied().unwrap_or_default();
+        hits(Probe::DestroyEntry).saturating_sub(hits(Probe::DestroyReturn))
+    }
+}
+
+/// What the kernel knows of a loaded program, from its descriptor's fdinfo.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProgramInfo {
+    /// Where the kernel measures it: sysctl `kernel.bpf_stats_enabled`.
+    pub(crate) run_time: Option<Duration>,
+    /// Runs that were left out because another program, or a map's reader, was at work on that CPU.
+    pub(crate) skipped: u64,
+}
+
+impl ProgramInfo {
+    pub(super) fn parse(fdinfo: &str) -> Self {
+        let value = |key: &str| fdinfo.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+        Self {
+            run_time: value("run_time_ns:").filter(|ns| *ns > 0).map(Duration::from_nanos),
+            skipped: value("recursion_misses:").unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_times_are_known_only_where_the_kernel_measures_them() {
+        let fdinfo = "pos:\t0\nprog_type:\t2\nrun_time_ns:\t0\nrun_cnt:\t0\nrecursion_misses:\t3\n";
+        assert_eq!(ProgramInfo::parse(fdinfo), ProgramInfo { run_time: None, skipped: 3 });
+        let measured = fdinfo.replace("run_time_ns:\t0", "run_time_ns:\t1500");
+        assert_eq!(ProgramInfo::parse(&measured).run_time, Some(Duration::from_nanos(1500)));
+        assert_eq!(ProgramInfo::parse(""), ProgramInfo::default());
+    }
+
+    #[test]
+    fn returns_that_were_not_seen_are_skipped_runs_unless_the_kernel_says_so_itself() {
+        let mut figures = Figures { missed_returns: 3, ..Figures::default() };
+        figures.programs[Probe::Notify as usize].skipped = 10;
+        assert_eq!(figures.skipped(), 13);
+        figures.programs[Probe::DestroyReturn as usize].skipped = 4;
+        assert_eq!(figures.skipped(), 14);
+    }
+}

@@ -1,0 +1,114 @@
+//! Which probe goes where, and what is lost without it. A new one is a program of the probes' crate and a row here.
+
+use abi::Probe;
+
+/// One probe.
+pub(super) struct Row {
+    pub(super) probe: Probe,
+    /// Its name in the object.
+    pub(super) program: &'static str,
+    /// The driver's function, and other names that it has or had; the first that is there is taken.
+    pub(super) functions: &'static [&'static str],
+    pub(super) need: Need,
+}
+
+/// Whether a driver that lacks the function is refused.
+#[derive(Clone, Copy)]
+pub(super) enum Need {
+    Always,
+    /// From this major version on, earlier ones having nothing to count there; what is lost, with its verb.
+    Without {
+        since: u32,
+        lost: &'static str,
+    },
+}
+
+impl Row {
+    /// Whether it is about the function's return.
+    pub(super) fn at_return(&self) -> bool {
+        self.probe.name().ends_with("(return)")
+    }
+}
+
+const fn row(probe: Probe, program: &'static str, functions: &'static [&'static str], need: Need) -> Row {
+    Row { probe, program, functions, need }
+}
+
+const fn without(lost: &'static str) -> Need {
+    Need::Without { since: 0, lost }
+}
+
+const HANDLER: &[&str] = &["uvm_gpu_service_replayable_faults", "uvm_parent_gpu_service_replayable_faults"];
+const HANDLER_LOST: Need = without("runs of the fault handler, and on whose behalf it evicts, are");
+const THROTTLES_LOST: Need = without("throttles are");
+const POPULATED_LOST: Need = without("memory populated with nothing to copy is");
+const DUPLICATED_LOST: Need = without("memory populated with nothing to copy, where copies to read are allowed, is");
+const CALLS_LOST: Need = without("calls of the application of this kind are");
+
+/// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
+/// its end can be seen. So the last is the one that makes them known, and all else stands ready by then.
+pub(super) const PROBES: &[Row] = &[
+    row(Probe::HandlerReturn, "uvm_handled", HANDLER, HANDLER_LOST),
+    row(Probe::Handler, "uvm_handler", HANDLER, HANDLER_LOST),
+    row(Probe::Replay, "uvm_replay", &["uvm_tools_broadcast_replay"], without("replays are")),
+    row(Probe::Thrashing, "uvm_thrashing", &["uvm_tools_record_thrashing"], without("thrashing pages are")),
+    row(Probe::ThrottleEnd, "uvm_throttled", &["uvm_tools_record_throttling_end"], THROTTLES_LOST),
+    row(Probe::ThrottleStart, "uvm_throttle", &["uvm_tools_record_throttling_start"], THROTTLES_LOST),
+    row(Probe::MapRemote, "uvm_map_remote", &["uvm_tools_record_map_remote"], without("remote mappings are")),
+    row(
+        Probe::Evict,
+        "uvm_evict",
+        &["uvm_va_block_evict_chunks"],
+        without("evictions, but for the bytes that they copy, are"),
+    ),
+    row(Probe::ResidentReturn, "uvm_resident_done", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
+    row(Probe::Resident, "uvm_resident", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
+    row(Probe::DuplicateReturn, "uvm_duplicate_done", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
+    row(Probe::Duplicate, "uvm_duplicate", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
+    row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], CALLS_LOST),
+    row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], CALLS_LOST),
+    row(
+        Probe::UnsetPreferredLocation,
+        "uvm_unset_preferred_location",
+        &["uvm_api_unset_preferred_location"],
+        CALLS_LOST,
+    ),
+    row(Probe::SetAccessedBy, "uvm_set_accessed_by", &["uvm_api_set_accessed_by"], CALLS_LOST),
+    row(Probe::UnsetAccessedBy, "uvm_unset_accessed_by", &["uvm_api_unset_accessed_by"], CALLS_LOST),
+    row(Probe::EnableReadDuplication, "uvm_enable_read_duplication", &["uvm_api_enable_read_duplication"], CALLS_LOST),
+    row(
+        Probe::DisableReadDuplication,
+        "uvm_disable_read_duplication",
+        &["uvm_api_disable_read_duplication"],
+        CALLS_LOST,
+    ),
+    row(
+        Probe::Discard,
+        "uvm_discard",
+        &["uvm_api_discard"],
+        Need::Without { since: 580, lost: "calls of the application to discard memory are" },
+    ),
+    row(Probe::Notify, "uvm_notify", &["uvm_perf_event_notify"], Need::Always),
+    row(Probe::DestroyReturn, "uvm_destroyed", &["uvm_va_space_destroy"], Need::Always),
+    row(Probe::DestroyEntry, "uvm_destroy", &["uvm_va_space_destroy"], Need::Always),
+    row(Probe::Register, "uvm_register", &["uvm_va_space_mm_register"], Need::Always),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_probe_has_one_row() {
+        let mut probes: Vec<_> = PROBES.iter().map(|row| row.probe).collect();
+        probes.sort_unstable();
+        assert_eq!(probes, Probe::ALL);
+    }
+
+    #[test]
+    fn a_probe_is_named_after_the_first_of_its_functions() {
+        for row in PROBES {
+            assert_eq!(Some(&row.probe.name().trim_end_matches(" (return)")), row.functions.first());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Records of what happened to single blocks of memory.
+//!
+//! Produces: `BLOCKS`, and in `RECORDS` and the VA space's entry what became of each record.
+//! Cost: about 0.1 µs a record. Nobody is woken: user space comes by in time.
+//!
+//! Counts do not depend on them. Each CPU may write only so many in a tenth of a second; then they are left out, which is counted.
+
+use abi::{
+    BlockRecord, RecordFate, RecordKind,
+    block::{BLOCK_BYTES, WINDOW_NS},
+};
+use aya_ebpf::{
+    helpers::generated::bpf_ktime_get_boot_ns,
+    macros::map,
+    maps::{PerCpuArray, RingBuf},
+};
+
+use crate::{
+    counting::Known,
+    maps::{RECORD_LIMIT, increment},
+    memory,
+};
+
+/// The loader sets its size.
+#[map]
+static BLOCKS: RingBuf = RingBuf::with_byte_size(1024 * 1024, 0);
+
+#[map]
+static RECORDS: PerCpuArray<u64> = PerCpuArray::with_max_entries(RecordFate::COUNT, 0);
+
+/// What one CPU has written lately.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Window {
+    began_ns: u64,
+    records: u64,
+}
+
+#[map]
+static WINDOWS: PerCpuArray<Window> = PerCpuArray::with_max_entries(1, 0);
+
+const BPF_RB_NO_WAKEUP: u64 = 1;
+
+/// What there is to say of a block.
+#[derive(Clone, Copy)]
+pub struct Happening {
+    /// Any address in it.
+    pub address: u64,
+    /// The GPU.
+    pub gpu: u32,
+    /// What happened.
+    pub kind: RecordKind,
+    /// Why, of a copy.
+    pub cause: u32,
+    /// How often.
+    pub events: u64,
+    /// Bytes copied or populated.
+    pub bytes: u64,
+}
+
+/// Whether records are wanted at all.
+#[inline(always)]
+pub fn are_wanted() -> bool {
+    limit() > 0
+}
+
+#[inline(always)]
+fn limit() -> u64 {
+    let limit = &raw const RECORD_LIMIT.per_window;
+    // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader fills it in.
+    u64::from(unsafe { limit.read_volatile() })
+}
+
+/// Writes a record, or counts that it was not written.
+#[inline(always)]
+pub fn record(space: &Known, happening: &Happening) {
+    if are_wanted() {
+        write_or_count(space, happening);
+    }
+}
+
+/// Not inlined: the stack has 512 bytes for all.
+#[inline(never)]
+fn write_or_count(space: &Known, happening: &Happening) -> u32 {
+    // SAFETY: a helper without arguments.
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    let fate = if may_write(now) { write(now, space.generation, happening) } else { RecordFate::SampledOut };
+    increment(&RECORDS, fate as u32);
+    let losses = match fate {
+        RecordFate::Written => return 0,
+        // SAFETY: a field of a value of the map.
+        RecordFate::SampledOut => unsafe { &raw mut (*space.value).records.sampled_out },
+        // SAFETY: as above.
+        RecordFate::Dropped => unsafe { &raw mut (*space.value).records.dropped },
+    };
+    // SAFETY: 8-byte aligned, and only ever changed atomically.
+    unsafe { memory::add_atomically(losses, 1) };
+    1
+}
+
+#[inline(always)]
+fn may_write(now: u64) -> bool {
+    let Some(window) = WINDOWS.get_ptr_mut(0) else { return false };
+    // SAFETY: this CPU's own value, and probes do not interrupt each other on one CPU.
+    let window = unsafe { &mut *window };
+    if now.wrapping_sub(window.began_ns) >= WINDOW_NS {
+        *window = Window { began_ns: now, records: 0 };
+    }
+    if window.records >= limit() {
+        return false;
+    }
+    window.records += 1;
+    true
+}
+
+#[inline(always)]
+fn write(boottime_ns: u64, generation: u64, happening: &Happening) -> RecordFate {
+    let record = BlockRecord {
+        boottime_ns,
+        generation,
+        address: happening.address & !(BLOCK_BYTES - 1),
+        bytes: happening.bytes,
+        events: happening.events as u32,
+        gpu: happening.gpu,
+        kind: happening.kind as u16,
+        cause: happening.cause as u16,
+        padding: 0,
+    };
+    match BLOCKS.output::<BlockRecord>(&record, BPF_RB_NO_WAKEUP) {
+        Ok(()) => RecordFate::Written,
+        Err(_) => RecordFate::Dropped,
+    }
+}

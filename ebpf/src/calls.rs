@@ -1,0 +1,57 @@
+//! What processes ask of the driver about managed memory: prefetches and advice.
+//!
+//! Attaches to: kprobes `uvm_api_migrate` and the like, `(PARAMS *, struct file *)`, with the range's base and length first in the parameters.
+//! Produces: calls in `COUNTS`, those of the process whose memory it is and those of others apart: a tool acts through a descriptor of the
+//! process's, so the VA space is the file's and not the caller's.
+
+use abi::{ApiCall, Kind, Probe, Tally};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::kprobe, programs::ProbeContext};
+
+use crate::{
+    counting::{self, Known, Lost},
+    maps::{hit, layout},
+    memory::{self, Unreadable},
+};
+
+/// The driver keeps what a file stands for in the lowest bits of its pointer.
+const TYPE_BITS: u64 = 7;
+
+/// One program for each call.
+macro_rules! calls {
+    ($($program:ident: $call:ident,)+) => { $(
+        #[kprobe]
+        fn $program(ctx: ProbeContext) -> u32 {
+            hit(Probe::$call);
+            counting::note(call(&ctx, ApiCall::$call));
+            0
+        }
+    )+ };
+}
+
+calls! {
+    uvm_migrate: Migrate,
+    uvm_set_preferred_location: SetPreferredLocation,
+    uvm_unset_preferred_location: UnsetPreferredLocation,
+    uvm_set_accessed_by: SetAccessedBy,
+    uvm_unset_accessed_by: UnsetAccessedBy,
+    uvm_enable_read_duplication: EnableReadDuplication,
+    uvm_disable_read_duplication: DisableReadDuplication,
+    uvm_discard: Discard,
+}
+
+#[inline(always)]
+fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Lost> {
+    let parameters = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let file = ctx.arg::<u64>(1).ok_or(Unreadable)?;
+    let data = memory::driver::<u64>(file.wrapping_add(u64::from(layout!(file_private_data))))?;
+    let amount = memory::driver::<u64>(parameters.wrapping_add(8))?;
+    let space = Known::at(data & !TYPE_BITS)?;
+    let kind = if is_own(&space) { Kind::ApiCall } else { Kind::ToolCall };
+    space.add(0, kind, call as u32, Tally { events: 1, amount })
+}
+
+/// Whether the current process is the one whose VA space it is.
+#[inline(always)]
+pub fn is_own(space: &Known) -> bool {
+    (bpf_get_current_pid_tgid() >> 32) as u32 == space.tgid()
+}

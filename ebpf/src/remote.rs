@@ -1,0 +1,35 @@
+//! Mappings to memory that stays on another processor.
+//!
+//! Attaches to: kprobe `uvm_tools_record_map_remote(uvm_va_block_t *, uvm_push_t *, u32 processor, u32 residency, u64 address, size_t bytes,
+//! UvmEventMapRemoteCause)`. The driver calls it only while a tool, such as a profiler, has a queue or counters on the VA space: without one nothing
+//! is counted here, and no other function of the driver tells.
+//! Produces: remote mappings in `COUNTS`.
+
+use abi::{Kind, Probe, Tally};
+use aya_ebpf::{macros::kprobe, programs::ProbeContext};
+
+use crate::{
+    counting::{self, Known, Lost},
+    eviction::va_space_of,
+    maps::hit,
+    memory::{self, Unreadable},
+};
+
+/// `UvmEventMapRemoteCauseEviction` is 5; what is beyond is counted as one.
+const CAUSE_MAX: u32 = 6;
+
+#[kprobe]
+fn uvm_map_remote(ctx: ProbeContext) -> u32 {
+    hit(Probe::MapRemote);
+    counting::note(map_remote(&ctx));
+    0
+}
+
+#[inline(always)]
+fn map_remote(ctx: &ProbeContext) -> Result<(), Lost> {
+    let Some(va_space) = va_space_of(ctx.arg(0).ok_or(Unreadable)?)? else { return Ok(()) };
+    let processor = ctx.arg::<u32>(2).ok_or(Unreadable)?;
+    let amount = ctx.arg::<u64>(5).ok_or(Unreadable)?;
+    let cause = memory::late_argument::<u32>(ctx, 6)?;
+    Known::at(va_space)?.add(processor, Kind::MapRemote, cause.min(CAUSE_MAX), Tally { events: 1, amount })
+}

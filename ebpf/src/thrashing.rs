@@ -1,0 +1,112 @@
+//! What the driver does about pages that go back and forth. It sees only those that do by faults, not by evictions.
+//!
+//! Attaches to: kprobes `uvm_tools_record_thrashing(uvm_va_space_t *, u64 address, size_t bytes, const uvm_processor_mask_t *)`, and
+//! `uvm_tools_record_throttling_start` and `_end(uvm_va_space_t *, u64 address, u32 processor)`, which the driver calls whether or not anyone listens.
+//! Produces: thrashing pages and throttles in `COUNTS`.
+
+use abi::{Kind, LostReason, Probe, Tally};
+use aya_ebpf::{
+    helpers::bpf_ktime_get_ns,
+    macros::{kprobe, map},
+    maps::LruHashMap,
+    programs::ProbeContext,
+};
+
+use crate::{
+    counting::{self, Known, Lost},
+    maps::{hit, layout},
+    memory::{self, Unreadable},
+};
+
+/// A page from which a processor is held back.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Throttled {
+    va_space: u64,
+    address: u64,
+    processor: u64,
+}
+
+/// Since when. The driver does not always say when it ends: those seen longest ago make room.
+#[map]
+static THROTTLED: LruHashMap<Throttled, u64> = LruHashMap::with_max_entries(16384, 0);
+
+/// Words of the largest mask of processors: 257 bits.
+const MASK_WORDS: u32 = 5;
+
+#[kprobe]
+fn uvm_thrashing(ctx: ProbeContext) -> u32 {
+    hit(Probe::Thrashing);
+    counting::note(thrashing(&ctx));
+    0
+}
+
+#[inline(always)]
+fn thrashing(ctx: &ProbeContext) -> Result<(), Lost> {
+    let space = Known::at(ctx.arg::<u64>(0).ok_or(Unreadable)?)?;
+    let bytes = ctx.arg::<u64>(2).ok_or(Unreadable)?;
+    let gpu = first_gpu(ctx.arg::<u64>(3).ok_or(Unreadable)?)?;
+    space.add(gpu, Kind::Thrashing, 0, Tally { events: bytes >> (layout!(page_shift) & 63), amount: 0 })
+}
+
+/// The lowest processor in a mask that is a GPU; 0 if there is none.
+#[inline(always)]
+fn first_gpu(mask: u64) -> Result<u32, Unreadable> {
+    // Up to 545 a mask is one word.
+    let words = if layout!(gpu_ids) == 1 { 1 } else { MASK_WORDS };
+    for at in 0..MASK_WORDS {
+        if at >= words {
+            break;
+        }
+        let word = memory::driver::<u64>(mask.wrapping_add(u64::from(at) * 8))?;
+        // Bit 0 of the first is the CPU.
+        let word = if at == 0 { word & !1 } else { word };
+        if word != 0 {
+            return Ok(at * 64 + word.trailing_zeros());
+        }
+    }
+    Ok(0)
+}
+
+#[kprobe]
+fn uvm_throttle(ctx: ProbeContext) -> u32 {
+    hit(Probe::ThrottleStart);
+    counting::note(throttle(&ctx));
+    0
+}
+
+#[inline(always)]
+fn throttle(ctx: &ProbeContext) -> Result<(), Lost> {
+    let throttled = throttled(ctx)?;
+    let space = Known::at(throttled.va_space)?;
+    // SAFETY: a helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    THROTTLED.insert(throttled, now, 0).map_err(|_| Lost(LostReason::CountsFull))?;
+    space.add(throttled.processor as u32, Kind::Throttle, 0, Tally { events: 1, amount: 0 })
+}
+
+#[kprobe]
+fn uvm_throttled(ctx: ProbeContext) -> u32 {
+    hit(Probe::ThrottleEnd);
+    counting::note(unthrottle(&ctx));
+    0
+}
+
+#[inline(always)]
+fn unthrottle(ctx: &ProbeContext) -> Result<(), Lost> {
+    let throttled = throttled(ctx)?;
+    let Some(since) = THROTTLED.get_ptr(throttled) else { return Ok(()) };
+    // SAFETY: a value of the map, read at once.
+    let since = unsafe { *since };
+    let _ = THROTTLED.remove(throttled);
+    let space = Known::at(throttled.va_space)?;
+    // SAFETY: a helper without arguments.
+    let amount = unsafe { bpf_ktime_get_ns() }.wrapping_sub(since);
+    space.add(throttled.processor as u32, Kind::Throttle, 0, Tally { events: 0, amount })
+}
+
+#[inline(always)]
+fn throttled(ctx: &ProbeContext) -> Result<Throttled, Unreadable> {
+    let processor = u64::from(ctx.arg::<u32>(2).ok_or(Unreadable)?);
+    Ok(Throttled { va_space: ctx.arg(0).ok_or(Unreadable)?, address: ctx.arg(1).ok_or(Unreadable)?, processor })
+}
