@@ -105,7 +105,7 @@ impl Look {
     }
 
     pub(crate) const fn dtoh(self) -> Style {
-        self.coloured(Style::new(), Color::Blue)
+        self.coloured(Style::new(), Color::Magenta)
     }
 }
 

@@ -142,9 +142,9 @@ fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'stati
     let label = format!("{} {name}", label(gpu));
     let parts = [
         counted("faults", |counts| counts.fault_entries, text::count, 5),
+        counted("evicted", |counts| counts.evicted_bytes, text::bytes, 8),
         counted("batches", |counts| counts.batches, text::count, 5),
         format!("p99 {p99:>6}"),
-        counted("evicted", |counts| counts.evicted_bytes, text::bytes, 8),
         counted("replays", |counts| counts.replays, text::count, 5),
         counted("thrashing", |counts| counts.thrashing_pages, text::count, 5),
         counted("remote", |counts| counts.remote_mapped_bytes, text::bytes, 8),
