@@ -6,8 +6,10 @@
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison
 //! * [`run`](mod@run), [`repeat`], [`generate`]: the commands ([`dice`]: random numbers)
+//! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`sys`]: the driver; all unsafe code
 
+mod builtin;
 mod cgroup;
 mod check;
 mod dice;
@@ -38,6 +40,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use crate::scenario::{Scenario, size::human};
 
@@ -98,6 +101,14 @@ enum Task {
         #[arg(long, value_name = "N", default_value_t = 1)]
         gpus: u32,
     },
+    /// Run NVIDIA's own tests, which are in the driver (its module parameter `uvm_enable_builtin_tests=1`).
+    ///
+    /// Exits with 0 if all pass that can run.
+    Builtin {
+        /// Where to write the report, as JSON.
+        #[arg(long, value_name = "FILE")]
+        report: Option<PathBuf>,
+    },
     /// One process of a scenario; started by the others.
     #[command(name = member::WORKER, hide = true)]
     Worker,
@@ -135,6 +146,7 @@ fn main() -> ExitCode {
             print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));
             Ok(ExitCode::SUCCESS)
         }
+        Task::Builtin { report } => run_builtin(report.as_deref()),
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
     };
@@ -179,9 +191,19 @@ fn run(
 ) -> anyhow::Result<ExitCode> {
     let report = run::run(&load(file)?, uvmd, options)?;
     eprint!("{report}");
-    if let Some(path) = report_file {
-        let json = serde_json::to_string_pretty(&report)? + "\n";
-        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    write_report(&report, report_file)?;
     Ok(ExitCode::from(report.verdict.exit_code()))
+}
+
+fn run_builtin(report_file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let report = builtin::run()?;
+    eprint!("{report}");
+    write_report(&report, report_file)?;
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write_report(report: &impl Serialize, file: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = file else { return Ok(()) };
+    let json = serde_json::to_string_pretty(report)? + "\n";
+    fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: Options
     Ok(report)
 }
 
-fn line_of(path: &str) -> anyhow::Result<String> {
+pub(crate) fn line_of(path: &str) -> anyhow::Result<String> {
     Ok(fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?.trim().to_owned())
 }
 
@@ -105,7 +105,7 @@ fn pass(
     }
     pass.verified = pass.processes.iter().all(|process| process.verified);
     drop(team);
-    pass.problems.extend(kmsg::complaints()?.into_iter().map(|line| format!("kernel: {line}")));
+    pass.problems.extend(kmsg::Log::whole()?.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
     let verdict = pass.judge(uvmd, counters);
     Ok((observer, verdict, pass))
 }

@@ -72,6 +72,13 @@ struct EnablePeerAccess {
     status: u32,
 }
 
+#[repr(C)]
+#[derive(Default)]
+struct CreateRangeGroup {
+    id: u64,
+    status: u32,
+}
+
 /// The numbers are not encoded with _IOC; sizes are checked against the driver's below.
 macro_rules! uvm_requests {
     ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
@@ -92,6 +99,7 @@ pub(super) use uvm_requests;
 uvm_requests! {
     Initialize, 0x3000_0001, "UVM_INITIALIZE", 16;
     MmInitialize, 75, "UVM_MM_INITIALIZE", 8;
+    CreateRangeGroup, 23, "UVM_CREATE_RANGE_GROUP", 16;
     RegisterGpu, 37, "UVM_REGISTER_GPU", 40;
     RegisterGpuVaSpace, 25, "UVM_REGISTER_GPU_VASPACE", 32;
     RegisterChannel, 27, "UVM_REGISTER_CHANNEL", 56;
@@ -103,10 +111,15 @@ pub(super) trait Status {
     fn status(&self) -> u32;
 }
 
-pub(super) fn call<R: Request + Status>(file: &File, mut request: R) -> anyhow::Result<()> {
+pub(super) fn call<R: Request + Status>(file: &File, request: R) -> anyhow::Result<()> {
+    answer(file, request).map(drop)
+}
+
+/// The request as the driver gives it back.
+fn answer<R: Request + Status>(file: &File, mut request: R) -> anyhow::Result<R> {
     ask(file, &mut request).with_context(|| format!("{} failed", R::NAME))?;
     match request.status() {
-        NV_OK => Ok(()),
+        NV_OK => Ok(request),
         status => bail!("{} failed: the driver says {status:#x} (nvstatuscodes.h)", R::NAME),
     }
 }
@@ -126,6 +139,11 @@ impl VaSpace {
             call(&file, RegisterGpu { uuid: *uuid, rm_control_fd: -1, ..RegisterGpu::default() })?;
         }
         Ok(Self { file, mm: None })
+    }
+
+    /// Make an empty range group, and return its id.
+    pub(crate) fn create_range_group(&self) -> anyhow::Result<u64> {
+        Ok(answer(&self.file, CreateRangeGroup::default())?.id)
     }
 
     /// Let GPUs access this process's managed memory.
@@ -181,10 +199,17 @@ impl Managed {
         Ok(Self { base, words: length / size_of::<u64>() })
     }
 
+    /// Give the memory and its addresses back.
+    pub(crate) fn unmap(self) -> anyhow::Result<()> {
+        // SAFETY: the mapping is this one's alone, and nothing reads or writes through it once this is gone.
+        let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot unmap managed memory") }
+    }
+
     /// Panics beyond the end. GPUs change it while their kernels run, and the driver moves it; both in whole words.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.words, "word {at} of {} words", self.words);
-        // SAFETY: `at` is within the mapping, which lasts as long as the process.
+        // SAFETY: `at` is within the mapping, which lasts as long as this, as the reference does.
         let word = unsafe { self.base.add(at) };
         // SAFETY: aligned, mapped, and accessed by this process through atomics only.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }

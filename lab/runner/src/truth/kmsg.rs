@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read},
+    io::{self, Read, Seek, SeekFrom},
     os::unix::fs::OpenOptionsExt,
 };
 
@@ -26,24 +26,37 @@ const KERNEL_COMPLAINS: [&str; 9] = [
     "self-detected stall",
 ];
 
-/// The complaints in the kernel's log since the machine started, oldest first.
-pub(crate) fn complaints() -> anyhow::Result<Vec<String>> {
-    let mut log = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open("/dev/kmsg")
-        .context("cannot open the kernel's log, /dev/kmsg")?;
-    let mut found = Vec::new();
-    // One read is one record, of at most this size.
-    let mut record = [0; 8192];
-    loop {
-        match next(&mut log, &mut record) {
-            Ok(None) => return Ok(found),
-            Ok(Some(record)) => found.extend(complaint(message(&record)).map(str::to_owned)),
-            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {
-                found.push("the kernel's log lost messages before they could be read".to_owned());
+/// The kernel's log, from some moment on.
+pub(crate) struct Log(File);
+
+impl Log {
+    /// From the machine's start on.
+    pub(crate) fn whole() -> anyhow::Result<Self> {
+        let log = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
+        Ok(Self(log.context("cannot open the kernel's log, /dev/kmsg")?))
+    }
+
+    /// What is said from now on.
+    pub(crate) fn from_now() -> anyhow::Result<Self> {
+        let Self(mut log) = Self::whole()?;
+        log.seek(SeekFrom::End(0)).context("cannot go to the end of the kernel's log")?;
+        Ok(Self(log))
+    }
+
+    /// The complaints up to now that were not given before, oldest first.
+    pub(crate) fn complaints(&mut self) -> anyhow::Result<Vec<String>> {
+        let mut found = Vec::new();
+        // One read is one record, of at most this size.
+        let mut record = [0; 8192];
+        loop {
+            match next(&mut self.0, &mut record) {
+                Ok(None) => return Ok(found),
+                Ok(Some(record)) => found.extend(complaint(message(&record)).map(str::to_owned)),
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {
+                    found.push("the kernel's log lost messages before they could be read".to_owned());
+                }
+                Err(error) => return Err(error).context("cannot read the kernel's log"),
             }
-            Err(error) => return Err(error).context("cannot read the kernel's log"),
         }
     }
 }

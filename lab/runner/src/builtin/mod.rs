@@ -1,0 +1,155 @@
+//! `lab-runner builtin`: NVIDIA's own tests, which are in the driver. They prove that the software GPU is what the driver takes it for.
+
+mod parameters;
+mod tests;
+
+use std::fmt;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use self::{
+    parameters::{Item, Setting, lay_out},
+    tests::{TESTS, Test},
+};
+use crate::{
+    sys::{
+        swgpu::Gpu,
+        uvm::{Managed, VaSpace},
+    },
+    truth::kmsg::Log,
+};
+
+/// Where the tests find managed memory: two blocks, far from all else in this process.
+const MANAGED_AT: u64 = 0x10_0000_0000;
+const MANAGED_BYTES: u64 = 4 << 20;
+/// The first word of each block.
+const BLOCK_WORDS: [usize; 2] = [0, (2 << 20) / size_of::<u64>()];
+
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Passed,
+    Failed(String),
+    /// It cannot run here, for this reason.
+    Left(String),
+}
+
+#[derive(Serialize)]
+struct Row {
+    test: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    part: &'static str,
+    outcome: Outcome,
+}
+
+/// What came of all of them.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    arch: String,
+    driver: String,
+    kernel: String,
+    verdict: &'static str,
+    passed: usize,
+    failed: usize,
+    left: usize,
+    tests: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn passed(&self) -> bool {
+        self.failed == 0
+    }
+}
+
+/// Run every test that can run, one after the other, each on a driver that has just taken the GPU into use.
+pub(crate) fn run() -> anyhow::Result<Report> {
+    let gpu = Gpu::open()?;
+    let driver = crate::run::line_of("/sys/module/nvidia_uvm/version")?;
+    let driver_major = driver.split('.').next().and_then(|major| major.parse().ok());
+    let driver_major = driver_major.with_context(|| format!("the driver's version is {driver}"))?;
+    let mut rows = Vec::new();
+    for test in TESTS {
+        // Said before it runs: a test that hangs in the driver is then the last one named.
+        eprint!("{:<30}{:<20}", test.name, test.part);
+        let outcome = match test.cannot {
+            Some(why) => Outcome::Left(why.to_owned()),
+            None => run_test(test, &gpu, driver_major)?,
+        };
+        eprintln!("{outcome}");
+        rows.push(Row { test: test.name, part: test.part, outcome });
+    }
+    let count = |wanted: fn(&Outcome) -> bool| rows.iter().filter(|row| wanted(&row.outcome)).count();
+    let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
+    Ok(Report {
+        arch: gpu.arch.clone(),
+        driver,
+        kernel: crate::run::line_of("/proc/sys/kernel/osrelease")?,
+        verdict: if failed == 0 { "pass" } else { "fail" },
+        passed: count(|outcome| *outcome == Outcome::Passed),
+        failed,
+        left: count(|outcome| matches!(outcome, Outcome::Left(_))),
+        tests: rows,
+    })
+}
+
+fn run_test(test: &Test, gpu: &Gpu, driver_major: u32) -> anyhow::Result<Outcome> {
+    let mut log = Log::from_now()?;
+    let before = gpu.counters()?;
+    let (answer, status) = {
+        let va_space = VaSpace::new([&gpu.uuid])?;
+        let managed = Managed::map(&va_space, MANAGED_AT, MANAGED_BYTES)?;
+        if test.items.iter().any(|item| matches!(item, Item::Managed)) {
+            // The driver knows of a block from its first touch on.
+            for word in BLOCK_WORDS {
+                managed.write(word, 1);
+            }
+        }
+        let mut range_groups = [0; 4];
+        for group in &mut range_groups {
+            *group = va_space.create_range_group()?;
+        }
+        let setting = Setting { driver_major, gpu: gpu.uuid, managed: MANAGED_AT, range_groups };
+        let mut laid = lay_out(test.items, &setting);
+        let answer = va_space.run_test(test.number, &mut laid.parameters);
+        managed.unmap()?;
+        (answer, laid.status())
+    };
+    // The GPU was let go of: what the driver says of that belongs to the test, too.
+    let after = gpu.counters()?;
+    let mut problems = Vec::new();
+    match answer {
+        Err(error) => problems.push(format!("the driver refused the request: {error}")),
+        Ok(()) if status != 0 => problems.push(format!("status {status:#x} (nvstatuscodes.h)")),
+        Ok(()) => {}
+    }
+    let errors = after.errors - before.errors;
+    if errors != test.channel_errors {
+        problems.push(format!("{errors} errors of channels, where the test makes {}", test.channel_errors));
+    }
+    let methods = after.unknown_methods - before.unknown_methods;
+    if methods != 0 {
+        problems.push(format!("{methods} methods that the software GPU does not know"));
+    }
+    let is_meant = |line: &String| test.complains.iter().any(|part| line.contains(part));
+    problems.extend(log.complaints()?.into_iter().filter(|line| !is_meant(line)));
+    Ok(if problems.is_empty() { Outcome::Passed } else { Outcome::Failed(problems.join("; ")) })
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed(why) => write!(f, "FAILED: {why}"),
+            Self::Left(why) => write!(f, "left out: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { arch, driver, kernel, passed, failed, left, .. } = self;
+        writeln!(f, "{arch}, driver {driver}, Linux {kernel}: {passed} passed, {failed} failed, {left} left out")
+    }
+}
