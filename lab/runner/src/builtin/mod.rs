@@ -65,7 +65,7 @@ impl Report {
 
 /// Run every test that can run, one after the other, each on a driver that has just taken the GPU into use.
 pub(crate) fn run() -> anyhow::Result<Report> {
-    let gpu = Gpu::open()?;
+    let gpu = Gpu::open(0)?;
     let driver = crate::run::line_of("/sys/module/nvidia_uvm/version")?;
     let driver_major = driver.split('.').next().and_then(|major| major.parse().ok());
     let driver_major = driver_major.with_context(|| format!("the driver's version is {driver}"))?;
