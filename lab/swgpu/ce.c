@@ -122,6 +122,8 @@ static enum verdict copy(struct host_channel *channel, struct transfer_end to, s
             tables_after_write(channel->gpu, target.memory, step);
         if (whole_pages && target.aperture == APERTURE_SYSMEM && source.aperture == APERTURE_VIDMEM)
             ledger_copied_out(channel->gpu, source.address, step);
+        if (whole_pages)
+            log_copy(channel->gpu, &target, &source, step);
         count_copy(channel->gpu, whole_pages, target.aperture, source.aperture, step);
         to.address += step;
         from.address += step;

@@ -19,6 +19,7 @@ struct client {
     struct list_head spaces;      /* struct client_space, in dev.c */
     struct list_head allocations; /* struct allocation, in allocation.c */
     u32 last_allocation;          /* the newest one's handle */
+    struct log *log;              /* NULL until it asks for one; then as long as the file */
 };
 
 /* NULL if it has no such channel. The channel lives as long as the file, which the caller of the ioctl holds. */

@@ -59,6 +59,8 @@ static int swgpu_release(struct inode *inode, struct file *file)
     list_for_each_entry_safe(owned, next, &client->spaces, node)
         destroy_space(owned);
     client_free_all(client);
+    if (client->log)
+        log_close(client->log);
     handle_destroy(client->handle);
     kfree(client);
     return 0;
@@ -182,6 +184,41 @@ static long ioctl_channel_counters(struct client *client, void __user *argument)
     return copy_to_user(argument, &counters, sizeof(counters)) ? -EFAULT : 0;
 }
 
+static long ioctl_log(struct client *client, void __user *argument)
+{
+    struct swgpu_log request;
+    struct swgpu *gpu;
+    struct log *log;
+    long status = -EBUSY;
+
+    if (copy_from_user(&request, argument, sizeof(request)))
+        return -EFAULT;
+    gpu = swgpu_at(request.gpu);
+    if (!gpu)
+        return -ENODEV;
+    if (request.capacity < SWGPU_LOG_CAPACITY_MIN || request.capacity > SWGPU_LOG_CAPACITY_MAX || request.reserved)
+        return -EINVAL;
+    mutex_lock(&client->lock);
+    if (!client->log) {
+        log = log_open(gpu, request.channel, request.capacity);
+        status = PTR_ERR_OR_ZERO(log);
+        if (!status)
+            smp_store_release(&client->log, log);
+    }
+    mutex_unlock(&client->lock);
+    return status;
+}
+
+static ssize_t swgpu_read(struct file *file, char __user *buffer, size_t bytes, loff_t *offset)
+{
+    struct client *client = file->private_data;
+    struct log *log = smp_load_acquire(&client->log);
+
+    if (!log || bytes < sizeof(struct swgpu_log_record))
+        return -EINVAL;
+    return log_read(log, buffer, bytes);
+}
+
 static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
     struct client *client = file->private_data;
@@ -205,7 +242,7 @@ static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long a
     case SWGPU_IOC_LEDGER:
         return ledger_read(user);
     case SWGPU_IOC_LOG:
-        return -EOPNOTSUPP;
+        return ioctl_log(client, user);
     default:
         return -ENOTTY;
     }
@@ -215,6 +252,7 @@ static const struct file_operations file_operations = {
     .owner = THIS_MODULE,
     .open = swgpu_open,
     .release = swgpu_release,
+    .read = swgpu_read,
     .unlocked_ioctl = swgpu_ioctl,
 };
 

@@ -190,6 +190,8 @@ static void map_page(struct swgpu *gpu, u64 address, const struct gpu_space *spa
     if (has_departures(frame) &&
         (is_departed(frame, page->space, page->va >> BLOCK_SHIFT) || !block_is_known(gpu, address, space->id, block)))
         take(gpu, address, SWGPU_TAKER_SPACE, space->pid);
+    if (!page->mapped || page->space != space->id || page->va != va)
+        log_mapping(gpu, address, SWGPU_PAGE_BYTES, space->pid, va);
     *page = (struct page_user){ .va = va, .space = space->id, .pid = space->pid, .mapped = true };
 }
 

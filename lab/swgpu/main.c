@@ -79,6 +79,7 @@ static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
     gpu->uuid.uuid[NV_UUID_LEN - 1] = gpu->index;
     mutex_init(&gpu->lock);
     tables_init(&gpu->tables);
+    logs_init(&gpu->logs);
     INIT_LIST_HEAD(&gpu->host_channels);
     INIT_LIST_HEAD(&gpu->user_channels);
     gpu->faults.capacity = fault_buffer_packets;

@@ -144,6 +144,7 @@ static void perform(struct user_channel *channel, enum access_type type, struct 
 
     count_access(&channel->counters, type, target->aperture, millibytes);
     count_access(&channel->gpu->counters.access, type, target->aperture, millibytes);
+    log_access(channel, type, access->va, target);
 
     switch (type) {
     case ACCESS_READ:

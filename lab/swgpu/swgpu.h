@@ -4,7 +4,8 @@
  *
  * Locking. swgpu.lock covers a card's channels, address spaces, fault unit and counters; its engine thread takes it for
  * one slice of work at a time. The frames of memory have a lock of their own (pma.h), because the driver allocates
- * while it holds locks that the engine never sees. So has the ledger of frames (ledger.h), and handles (space.h). The
+ * while it holds locks that the engine never sees. So have
+ * the ledger (ledger.h), the logs (log.h) and handles (space.h). The
  * driver is never called with swgpu.lock held.
  */
 #ifndef SWGPU_H
@@ -25,6 +26,7 @@
 #include "arch.h"
 #include "fault.h"
 #include "ledger.h"
+#include "log.h"
 #include "pma.h"
 #include "swgpu_ioctl.h"
 #include "tables.h"
@@ -47,6 +49,7 @@ struct swgpu {
     u64 vidmem_bytes;
     struct pma pma;
     struct ledger ledger;
+    struct logs logs;
 
     struct mutex lock;
     struct list_head host_channels; /* struct host_channel: the driver's own */

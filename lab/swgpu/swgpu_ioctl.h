@@ -149,21 +149,24 @@ struct swgpu_ledger {
 };
 #define SWGPU_LEDGER_ROWS_MAX 1024u
 
-/* The log of a GPU: accesses page by page, copies of whole pages, and the mappings that say which page is where. On
- * from this call until the file is closed, one per file; read() gives whole records, oldest first, and 0 bytes while
- * there are none. It never waits. */
+/* The log of a GPU: accesses page by page, copies of whole pages by its copy engines, and the mappings that say which
+ * page is where. On from this call until the file is closed, one per file (EBUSY); read() gives whole records, oldest
+ * first, and 0 bytes while there are none. It never waits. */
 struct swgpu_log {
     __u32 gpu;     /* in */
     __u32 channel; /* in: log the accesses of this one (of any file) alone; 0 for all. Copies and mappings always are */
-    __u32 capacity; /* in: records that it keeps until they are read, 1 to SWGPU_LOG_CAPACITY_MAX */
+    __u32 capacity; /* in: records that it keeps until they are read, SWGPU_LOG_CAPACITY_MIN to _MAX */
     __u32 reserved; /* in: 0 */
 };
-#define SWGPU_LOG_CAPACITY_MAX (1u << 20)
+#define SWGPU_LOG_CAPACITY_MIN 2u
+#define SWGPU_LOG_CAPACITY_MAX (1u << 18)
 
-#define SWGPU_LOG_ACCESS 0 /* consecutive equal ones are one record */
-#define SWGPU_LOG_COPY 1   /* one record for each page; the address is that of the page in this GPU's memory */
-#define SWGPU_LOG_MAP 2    /* a page-table entry that makes a page of this GPU's memory valid */
-#define SWGPU_LOG_LOST 3   /* `weight` records are missing here: nobody read in time */
+/* Events that follow each other in this log are one record where they are equal accesses, or copies or mappings of one
+ * page after the other. */
+#define SWGPU_LOG_ACCESS 0
+#define SWGPU_LOG_COPY 1
+#define SWGPU_LOG_MAP 2  /* page-table entries that make pages of this GPU's memory valid */
+#define SWGPU_LOG_LOST 3 /* `weight` events are missing here, copies and mappings by the page: nobody read in time */
 
 #define SWGPU_LOCAL 0 /* this GPU's memory */
 #define SWGPU_HOST 1
@@ -172,10 +175,10 @@ struct swgpu_log {
 
 struct swgpu_log_record {
     __u64 sequence; /* of the first event that the record stands for; one order for all GPUs */
-    __u64 weight;   /* accesses, bytes of a copy or of a mapped page, lost records */
-    __u64 va;       /* of the page; in a copy, where it was last mapped (with pid 0: nowhere) */
-    __u64 physical; /* of the page in the memory it is in; in a copy or a mapping, in this GPU's memory */
-    __u32 pid;      /* of the channel or the address space */
+    __u64 weight;   /* accesses; bytes of a copy or a mapping; lost events */
+    __u64 va; /* of the (first) page; in a copy out of this GPU's memory, where it was last mapped; in one into it 0 */
+    __u64 physical; /* of the (first) page: where it is; in a copy, its end in this GPU's memory */
+    __u32 pid;      /* whose the va is; 0 for none */
     __u8 event;     /* SWGPU_LOG_* */
     __u8 type;      /* access: SWGPU_READ, ... */
     __u8 from;      /* access: where the page is; copy: from where. SWGPU_LOCAL, ... */
