@@ -22,7 +22,7 @@ use crate::{
     moving::Mover,
     outside,
     results::{Results, Verdict},
-    timing::{self, Condition},
+    timing::{self, Condition, Unmeasured},
 };
 
 /// How long one workload may take, its process's start included.
@@ -218,8 +218,8 @@ impl Plan {
         let command = |workload: &str| self.command(workload, mib, 1);
         match timing::measure(&conditions, &command, uvmd, self.deadline.step(timing::TIME)) {
             Ok(times) => results.times = times,
-            Err(error) if self.deadline.is_over() => results.add("times", Verdict::NotChecked, format!("{error:#}")),
-            Err(error) => results.add("times", Verdict::Differs, format!("{error:#}")),
+            Err(error @ Unmeasured::NoTime(_)) => results.add("times", Verdict::NotChecked, error.to_string()),
+            Err(error @ Unmeasured::Failed(_)) => results.add("times", Verdict::Differs, error.to_string()),
         }
     }
 }

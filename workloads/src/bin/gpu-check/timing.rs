@@ -3,7 +3,9 @@
 
 use std::{process::Command, time::Duration};
 
+use anyhow::ensure;
 use serde::Serialize;
+use thiserror::Error;
 use workloads::report::{Header, PhaseReport, Report};
 
 use crate::{daemon::Launch, deadline::Deadline, held, outside::Outside};
@@ -32,7 +34,22 @@ pub(crate) struct Times {
     pub(crate) cpu_ms: Vec<f64>,
 }
 
+/// Why there are no times.
+#[derive(Debug, Error)]
+pub(crate) enum Unmeasured {
+    #[error("there was time for {0} of at least {ROUNDS_MIN} rounds")]
+    NoTime(usize),
+    #[error("{0:#}")]
+    Failed(anyhow::Error),
+}
+
 impl Times {
+    fn add(&mut self, report: &Report) {
+        let (gpu_ms, cpu_ms) = elapsed(report);
+        self.gpu_ms.push(gpu_ms);
+        self.cpu_ms.push(cpu_ms);
+    }
+
     pub(crate) fn median_gpu_ms(&self) -> Option<f64> {
         median(&self.gpu_ms)
     }
@@ -61,21 +78,24 @@ pub(crate) fn measure(
     command: &dyn Fn(&str) -> Command,
     uvmd: Option<&Launch>,
     deadline: Deadline,
-) -> anyhow::Result<Vec<Times>> {
+) -> Result<Vec<Times>, Unmeasured> {
     let mut times: Vec<Times> =
         conditions.iter().map(|&condition| Times { condition, gpu_ms: Vec::new(), cpu_ms: Vec::new() }).collect();
-    let rounds = (0..ROUNDS).take_while(|_| !deadline.is_over());
-    for _ in rounds {
+    'rounds: for _ in 0..ROUNDS {
         for times in &mut times {
-            let report = once(times.condition, command, uvmd, deadline)?;
-            let (gpu_ms, cpu_ms) = elapsed(&report);
-            times.gpu_ms.push(gpu_ms);
-            times.cpu_ms.push(cpu_ms);
+            if deadline.is_over() {
+                break 'rounds;
+            }
+            match once(times.condition, command, uvmd, deadline) {
+                Ok(report) => times.add(&report),
+                // Cut off in the middle: what was measured before still stands.
+                Err(_) if deadline.is_over() => break 'rounds,
+                Err(error) => return Err(Unmeasured::Failed(error)),
+            }
         }
     }
     let fewest = times.iter().map(|times| times.gpu_ms.len()).min().unwrap_or(0);
-    anyhow::ensure!(fewest >= ROUNDS_MIN, "there was time for {fewest} of at least {ROUNDS_MIN} rounds");
-    Ok(times)
+    if fewest >= ROUNDS_MIN { Ok(times) } else { Err(Unmeasured::NoTime(fewest)) }
 }
 
 fn once(
@@ -86,7 +106,11 @@ fn once(
 ) -> anyhow::Result<Report> {
     let workload = if condition == Condition::Prefetched { "prefetch" } else { "cpu-write-gpu-read" };
     let daemon = match (condition, uvmd) {
-        (Condition::Uvmd, Some(launch)) => Some(launch.start(deadline)?.0),
+        (Condition::Uvmd, Some(launch)) => {
+            let (daemon, status) = launch.start(deadline)?;
+            ensure!(status.state == "counting", "uvmd counted before, and now is {}", status.state);
+            Some(daemon)
+        }
         _ => None,
     };
     // Held in every condition, so that the same is measured; the rests are not part of the times.
@@ -163,6 +187,25 @@ mod tests {
         let deadline = Deadline::after(Duration::ZERO);
         let error = measure(&[Condition::Bare], &|_| testing::workload("exit 0"), None, deadline).unwrap_err();
         assert_eq!(error.to_string(), "there was time for 0 of at least 3 rounds");
+    }
+
+    #[test]
+    fn what_was_measured_before_time_was_up_stands() {
+        let runs = std::cell::Cell::new(0);
+        let command = |_: &str| {
+            runs.set(runs.get() + 1);
+            if runs.get() <= ROUNDS_MIN { testing::workload("exit 0") } else { testing::script("exec sleep 60") }
+        };
+        let deadline = Deadline::after(Duration::from_secs(5));
+        let times = measure(&[Condition::Bare], &command, None, deadline).unwrap();
+        assert_eq!(times[0].gpu_ms.len(), ROUNDS_MIN);
+    }
+
+    #[test]
+    fn a_workload_that_fails_is_not_taken_for_a_lack_of_time() {
+        let deadline = Deadline::after(Duration::from_mins(1));
+        let error = measure(&[Condition::Bare], &|_| testing::script("exit 1"), None, deadline).unwrap_err();
+        assert!(matches!(error, Unmeasured::Failed(_)), "{error}");
     }
 
     #[test]
