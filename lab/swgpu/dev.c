@@ -43,7 +43,7 @@ static void destroy_space(struct client_space *owned)
 {
     if (owned->channel) {
         handle_destroy(owned->channel->handle);
-        user_channel_set_state(owned->channel, CHANNEL_STOPPED);
+        user_channel_stop(owned->channel);
         user_channel_put(owned->channel);
     }
     handle_destroy(owned->space_handle);

@@ -51,11 +51,24 @@ static void finish(struct user_channel *channel, int status)
     complete(&program->finished);
 }
 
-void user_channel_set_state(struct user_channel *channel, enum user_channel_state state)
+bool user_channel_bind(struct user_channel *channel)
+{
+    bool bound = false;
+
+    mutex_lock(&channel->gpu->lock);
+    if (channel->state == CHANNEL_UNBOUND) {
+        channel->state = CHANNEL_BOUND;
+        bound = true;
+    }
+    mutex_unlock(&channel->gpu->lock);
+    return bound;
+}
+
+void user_channel_stop(struct user_channel *channel)
 {
     mutex_lock(&channel->gpu->lock);
     if (channel->state != CHANNEL_FAULTED)
-        channel->state = state;
+        channel->state = CHANNEL_STOPPED;
     if (channel->running)
         finish(channel, -ECANCELED);
     mutex_unlock(&channel->gpu->lock);

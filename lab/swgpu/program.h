@@ -55,8 +55,10 @@ struct program {
 /* A new channel holds one reference on itself and one on its space. Takes the lock itself, as the two after it do. */
 struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space);
 void user_channel_put(struct user_channel *channel);
+/* False if it has been bound, stopped or has faulted before: a channel has one life. */
+bool user_channel_bind(struct user_channel *channel);
 /* Ends what runs. A faulted channel stays one. */
-void user_channel_set_state(struct user_channel *channel, enum user_channel_state state);
+void user_channel_stop(struct user_channel *channel);
 
 /* The address by which fault packets name the channel: no memory, only a number that is nobody else's. */
 static inline u64 user_channel_instance(const struct user_channel *channel)

@@ -97,14 +97,13 @@ EXPORT_SYMBOL(nvUvmInterfaceRetainChannel);
 NV_STATUS nvUvmInterfaceBindChannelResources(void *retainedChannel,
                                              UvmGpuChannelResourceBindParams *channelResourceBindParams)
 {
-    user_channel_set_state(retainedChannel, CHANNEL_BOUND);
-    return NV_OK;
+    return user_channel_bind(retainedChannel) ? NV_OK : NV_ERR_INVALID_STATE;
 }
 EXPORT_SYMBOL(nvUvmInterfaceBindChannelResources);
 
 void nvUvmInterfaceStopChannel(void *retainedChannel, NvBool bImmediate)
 {
-    user_channel_set_state(retainedChannel, CHANNEL_STOPPED);
+    user_channel_stop(retainedChannel);
 }
 EXPORT_SYMBOL(nvUvmInterfaceStopChannel);
 
