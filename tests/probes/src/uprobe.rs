@@ -85,3 +85,25 @@ fn file_offset(address: u64) -> io::Result<(String, u64)> {
     });
     found.ok_or_else(|| io::Error::other("the function is in no mapped file"))
 }
+
+/// Runs something in a process of its own, which must not need any of this one's locks: it may only call what does nothing.
+///
+/// # Errors
+/// If there is no process to be had, or it does not end well.
+pub fn in_another_process(act: impl FnOnce()) -> io::Result<()> {
+    // SAFETY: the child calls `act`, whose callers promise what is said above, and ends.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            act();
+            // SAFETY: ends this process without running anything of the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the status outlives the call.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            if waited == child && status == 0 { Ok(()) } else { Err(io::Error::other(format!("status {status}"))) }
+        }
+    }
+}

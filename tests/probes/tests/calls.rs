@@ -1,0 +1,55 @@
+//! What processes ask for is the file's VA space's, and a tool's is not the application's own.
+
+use abi::{ApiCall, Kind, count::ASKED_BY_TOOL};
+use probes_test::{
+    bench::{Bench, Migration},
+    driver::{self, Asked},
+    image,
+    uprobe::in_another_process,
+};
+
+const FAMILY: &str = "L2_550_555";
+const SPACE: u64 = 0xffff_8881_2345_6780;
+const PARAMETERS: [u64; 4] = [0x7f00_0020_0000, 3 << 20, 0, 0];
+
+#[test]
+fn calls_of_the_process_itself_are_counted_by_kind_with_the_bytes_they_name() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (space, record) = bench.register(SPACE);
+        let file = bench.file(&space);
+        for asked in [Asked::Migrate, Asked::Migrate, Asked::SetPreferredLocation, Asked::Discard] {
+            driver::ask(asked, PARAMETERS.as_ptr() as u64, file.as_ptr() as u64);
+        }
+        let expected = [
+            ((0, Kind::ApiCall, ApiCall::Migrate as u16), (2, 6 << 20)),
+            ((0, Kind::ApiCall, ApiCall::SetPreferredLocation as u16), (1, 3 << 20)),
+            ((0, Kind::ApiCall, ApiCall::Discard as u16), (1, 3 << 20)),
+        ];
+        assert_eq!(bench.counts(record.generation), expected.into(), "{family}");
+    }
+}
+
+#[test]
+fn what_another_process_asks_for_is_told_apart_and_so_is_what_it_moves() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    let file = bench.file(&space);
+    // On the stack, which the other process has from the start; a constant's page it would have to be given first.
+    let parameters = std::hint::black_box(PARAMETERS);
+    in_another_process(|| {
+        driver::ask(Asked::Migrate, parameters.as_ptr() as u64, file.as_ptr() as u64);
+        bench.migration(&space, &Migration { cause: 6, ..Migration::default() });
+        // What the driver does by itself may happen in any process.
+        bench.migration(&space, &Migration { cause: 0, ..Migration::default() });
+    })
+    .unwrap();
+    bench.migration(&space, &Migration { cause: 6, ..Migration::default() });
+    let expected = [
+        ((0, Kind::ToolCall, ApiCall::Migrate as u16), (1, 3 << 20)),
+        ((1, Kind::CopyHtod, 6 | ASKED_BY_TOOL), (1, 65536)),
+        ((1, Kind::CopyHtod, 0), (1, 65536)),
+        ((1, Kind::CopyHtod, 6), (1, 65536)),
+    ];
+    assert_eq!(bench.counts(record.generation), expected.into());
+}

@@ -1,0 +1,166 @@
+//! What the driver does with memory beside faults and copies: evictions, first touches, thrashing, remote mappings.
+
+use abi::{Kind, RecordKind};
+use probes_test::{
+    bench::{Bench, GpuFault, Migration},
+    driver::{self, MakeResident},
+    image,
+};
+
+const FAMILY: &str = "L2_550_555";
+const SPACE: u64 = 0xffff_8881_2345_6780;
+const START: u64 = 0x7f00_0020_0000;
+
+#[test]
+fn an_eviction_is_the_victims_and_that_of_whom_the_handler_serves() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (victim, victims) = bench.register(SPACE);
+        let (aggressor, aggressors) = bench.register(SPACE + 4096);
+        let (block, gpu) = (bench.block(&victim, START), bench.gpu(1));
+        driver::service_faults(|| {
+            bench.gpu_fault(&aggressor, &GpuFault::default(), |entry| entry);
+            driver::evict_chunks(block.address(), gpu.address());
+            let copy = Migration { from: 1, to: 0, bytes: 65536, cause: 4, ..Migration::default() };
+            bench.migration(&victim, &copy);
+        });
+        let counts = bench.counts(victims.generation);
+        assert_eq!(counts[&(1, Kind::Evicted, 0)], (1, 0), "{family}");
+        assert_eq!(counts.get(&(1, Kind::EvictionCaused, 0)), None, "{family}");
+        assert_eq!(bench.counts(aggressors.generation)[&(1, Kind::EvictionCaused, 0)], (1, 65536), "{family}");
+        let kinds: Vec<_> = bench.blocks().iter().map(|record| (u32::from(record.kind), record.address)).collect();
+        assert!(kinds.contains(&(RecordKind::Evicted as u32, START)), "{family} {kinds:?}");
+        assert_eq!(bench.lost(), [], "{family}");
+    }
+}
+
+#[test]
+fn an_eviction_outside_the_handler_is_caused_by_the_current_process() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, earlier) = bench.register(SPACE + 4096);
+    let (victim, record) = bench.register(SPACE);
+    let (block, gpu) = (bench.block(&victim, START), bench.gpu(9));
+    driver::evict_chunks(block.address(), gpu.address());
+    // Its latest VA space stands for it.
+    assert_eq!(bench.counts(record.generation)[&(9, Kind::EvictionCaused, 0)], (1, 0));
+    assert_eq!(bench.counts(earlier.generation), [].into());
+}
+
+#[test]
+fn a_block_of_ordinary_memory_or_a_dead_one_is_nobodys() {
+    let Some(bench) = Bench::new(FAMILY) else { return };
+    let block = bench.block(&bench.space(SPACE), START);
+    let dead = [0_u64; 16];
+    driver::evict_chunks(dead.as_ptr() as u64, bench.gpu(1).address());
+    assert_eq!(bench.lost(), []);
+    driver::evict_chunks(block.address(), bench.gpu(1).address());
+    assert_eq!(bench.lost(), [(abi::LostReason::UnknownVaSpace, 1)]);
+}
+
+const ALL_PAGES: MakeResident =
+    MakeResident { block: 0, destination: 1, first: 0, outer: 512, mask: 0, cause: 0, is_duplicate: false, status: 0 };
+
+#[test]
+fn what_becomes_resident_less_what_is_copied_is_populated() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (space, record) = bench.register(SPACE);
+        let block = bench.block(&space, START);
+        let mask = [0xff_u64, u64::MAX, 0, 0, 0, 0, 0, 1 << 63];
+        for is_duplicate in [false, true] {
+            let asked = MakeResident {
+                block: block.address(),
+                first: 4,
+                mask: mask.as_ptr() as u64,
+                is_duplicate,
+                ..ALL_PAGES
+            };
+            // 4 of the first word's pages, 64, and the last one: 69.
+            driver::make_resident(&asked, || {
+                bench.migration(&space, &Migration { bytes: 9 * 4096, ..Migration::default() });
+            });
+        }
+        assert_eq!(bench.counts(record.generation)[&(1, Kind::Populated, 0)], (2, 2 * 60 * 4096), "{family}");
+        let populated: Vec<_> =
+            bench.blocks().into_iter().filter(|record| record.kind == RecordKind::Populated as u16).collect();
+        assert_eq!(
+            populated.iter().map(|record| (record.address, record.bytes)).collect::<Vec<_>>(),
+            [(START, 60 * 4096); 2]
+        );
+    }
+}
+
+#[test]
+fn what_is_pushed_out_meanwhile_is_no_part_of_it() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    let (block, other) = (bench.block(&space, START), bench.block(&space, START + (2 << 20)));
+    driver::make_resident(&MakeResident { block: block.address(), ..ALL_PAGES }, || {
+        let out = MakeResident { block: other.address(), destination: 0, cause: 4, ..ALL_PAGES };
+        driver::make_resident(&out, || {
+            bench.migration(&space, &Migration { from: 1, to: 0, bytes: 2 << 20, cause: 4, ..Migration::default() });
+        });
+    });
+    assert_eq!(bench.counts(record.generation)[&(1, Kind::Populated, 0)], (1, 2 << 20));
+}
+
+#[test]
+fn nothing_is_populated_where_all_is_copied_where_it_failed_or_at_the_host() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    let at = bench.block(&space, START);
+    let block = MakeResident { block: at.address(), ..ALL_PAGES };
+    driver::make_resident(&block, || {
+        bench.migration(&space, &Migration { bytes: 2 << 20, ..Migration::default() });
+    });
+    driver::make_resident(&MakeResident { status: 0x66, ..block }, || {});
+    driver::make_resident(&MakeResident { destination: 0, ..block }, || {});
+    // A call may name memory that is there already, which cannot be told from here.
+    driver::make_resident(&MakeResident { cause: 6, ..block }, || {});
+    assert_eq!(bench.counts(record.generation).get(&(1, Kind::Populated, 0)), None);
+}
+
+#[test]
+fn thrashing_is_counted_at_the_first_gpu_involved() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, record) = bench.register(SPACE);
+    let near = [0b11_u64, 0, 0, 0, 0];
+    let far = [1_u64, 0, 1 << 1, 0, 0];
+    driver::record_thrashing(SPACE, START, 4096, near.as_ptr() as u64);
+    driver::record_thrashing(SPACE, START, 4096, near.as_ptr() as u64);
+    driver::record_thrashing(SPACE, START, 4096, far.as_ptr() as u64);
+    let counts = bench.counts(record.generation);
+    assert_eq!(counts, [((1, Kind::Thrashing, 0), (2, 0)), ((129, Kind::Thrashing, 0), (1, 0))].into());
+}
+
+#[test]
+fn a_throttle_lasts_until_its_end_is_seen() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, record) = bench.register(SPACE);
+    driver::record_throttling_start(SPACE, START, 1);
+    driver::record_throttling_start(SPACE, START, 0);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    driver::record_throttling_end(SPACE, START, 1);
+    // One whose begin was not seen.
+    driver::record_throttling_end(SPACE, START + 4096, 1);
+    let counts = bench.counts(record.generation);
+    let (throttles, ns) = counts[&(1, Kind::Throttle, 0)];
+    assert!(throttles == 1 && (20_000_000..5_000_000_000).contains(&ns), "{throttles} {ns}");
+    assert_eq!(counts[&(0, Kind::Throttle, 0)], (1, 0));
+}
+
+#[test]
+fn remote_mappings_are_counted_by_cause_which_comes_over_the_stack() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    let block = bench.block(&space, START);
+    driver::record_map_remote(block.address(), 1, 65536, 2);
+    driver::record_map_remote(block.address(), 0, 4096, 5);
+    driver::record_map_remote(block.address(), 1, 4096, 0xffff_ffff);
+    let expected = [
+        ((1, Kind::MapRemote, 2), (1, 65536)),
+        ((0, Kind::MapRemote, 5), (1, 4096)),
+        ((1, Kind::MapRemote, 6), (1, 4096)),
+    ];
+    assert_eq!(bench.counts(record.generation), expected.into());
+}

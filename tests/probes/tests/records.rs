@@ -1,0 +1,75 @@
+//! Block records: what is written, what is left out, what is lost; and that counts do not depend on it.
+
+use abi::{Kind, RecordKind};
+use collector::Records;
+use probes_test::bench::{Bench, Migration};
+
+const FAMILY: &str = "L2_550_555";
+const SPACE: u64 = 0xffff_8881_2345_6780;
+
+#[test]
+fn a_copy_is_recorded_with_its_block_and_cause() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    let address = 0x7f00_0020_0000 + 65536;
+    bench.migration(&space, &Migration { from: 1, to: 0, address, bytes: 8192, cause: 4 });
+    bench.cpu_fault(&space, 1);
+    let [copy, fault] = bench.blocks()[..] else { panic!() };
+    assert_eq!(
+        (copy.generation, copy.address, copy.bytes, copy.events),
+        (record.generation, 0x7f00_0020_0000, 8192, 1)
+    );
+    assert_eq!((copy.kind, copy.cause, copy.gpu), (RecordKind::CopyDtoh as u16, 4, 1));
+    assert_eq!((fault.kind, fault.gpu, fault.address), (RecordKind::CpuFault as u16, 0, 0x7f00_0020_0000));
+    assert!(fault.boottime_ns >= copy.boottime_ns && copy.boottime_ns > 0);
+    assert_eq!(bench.fates(), [2, 0, 0]);
+}
+
+#[test]
+fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
+    let few = Records { per_second_max: 100, ..Records::default() };
+    let Some(mut bench) = Bench::with(FAMILY, 1024, few) else { return };
+    let (space, record) = bench.register(SPACE);
+    for _ in 0..1000 {
+        bench.cpu_fault(&space, 0);
+    }
+    let [written, sampled_out, dropped] = bench.fates();
+    assert_eq!((written + sampled_out, dropped), (1000, 0));
+    assert!(written >= 10 && sampled_out > 0, "{written}");
+    assert_eq!(bench.blocks().len() as u64, written);
+    assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (1000, 0));
+    assert_eq!(bench.lost(), []);
+    let losses = bench.probes().spaces().unwrap()[0].records;
+    assert_eq!((losses.sampled_out, losses.dropped), (sampled_out, 0));
+}
+
+#[test]
+fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() {
+    let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
+    let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
+    let (space, record) = bench.register(SPACE);
+    for _ in 0..1000 {
+        bench.cpu_fault(&space, 0);
+    }
+    let [written, sampled_out, dropped] = bench.fates();
+    assert_eq!((written + dropped, sampled_out), (1000, 0));
+    assert!((50..100).contains(&written), "{written}");
+    assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (1000, 0));
+    assert_eq!(bench.lost(), []);
+    // The VA space's end tells too, and there is room again.
+    assert_eq!(bench.blocks().len() as u64, written);
+    bench.cpu_fault(&space, 0);
+    assert_eq!(bench.blocks().len(), 1);
+    probes_test::driver::destroy(SPACE, || {});
+    assert_eq!(bench.probes().lifecycles()[0].records.dropped, dropped);
+}
+
+#[test]
+fn without_records_there_are_none_and_nothing_is_lost() {
+    let none = Records { enabled: false, ..Records::default() };
+    let Some(mut bench) = Bench::with(FAMILY, 1024, none) else { return };
+    let (space, record) = bench.register(SPACE);
+    bench.cpu_fault(&space, 0);
+    assert_eq!((bench.blocks().len(), bench.fates()), (0, [0, 0, 0]));
+    assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (1, 0));
+}
