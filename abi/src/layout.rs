@@ -84,7 +84,8 @@ pub struct Layout {
     pub block_range: u32,
     /// `uvm_va_block_t`: first address, u64.
     pub block_start: u32,
-    /// `uvm_va_block_t`: a pointer for each GPU to what the block has there, which begins with the mask of resident pages. 0 where it is not known.
+    /// `uvm_va_block_t`: a pointer for each GPU to what the block has there, which begins with the mask of resident pages. 0 where it is not
+    /// known: then nothing may be attached that needs it.
     pub block_gpus: u32,
     /// Base-2 logarithm of the size of a page.
     pub page_shift: u32,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sys::{btf::BtfError, families::TableError};
+use sys::{btf::BtfError, driver_types::Disagreement, families::TableError};
 use thiserror::Error;
 
 /// Why a driver that is there is not counted on.
@@ -23,6 +23,10 @@ pub(crate) enum Refusal {
     KernelTypes(#[from] BtfError),
     #[error("/sys/kernel/btf/vmlinux cannot be read: {0}")]
     KernelTypesUnreadable(#[source] io::Error),
+    #[error(
+        "driver {version} is not as {family} should be: {disagreement}; it may have been changed, or uvmd's table is wrong: figures would be too"
+    )]
+    DriverTypes { version: String, family: String, disagreement: Disagreement },
     #[error(
         "the kernel does not let uvmd load and attach probes: run it as root, or with the capabilities CAP_BPF and CAP_PERFMON, \
          and let its container make the calls bpf and perf_event_open"
@@ -50,6 +54,7 @@ impl Refusal {
             | Self::UnknownVersion { .. }
             | Self::Table(_)
             | Self::KernelTypes(_)
+            | Self::DriverTypes { .. }
             | Self::NoFunction(_)
             | Self::SelfTest { .. } => false,
         }

@@ -21,7 +21,7 @@ use aya::{
 };
 
 pub(crate) use self::figures::{Figures, ProgramInfo};
-use self::table::{Need, PROBES, Row};
+use self::table::{NO_RESIDENCY, Need, PROBES, Row};
 use crate::{Records, preconditions::Refusal};
 
 mod figures;
@@ -111,8 +111,12 @@ impl Probes {
     }
 
     /// Attaches them to the functions of a driver with this major version. Those that are not needed may be missing.
-    pub(crate) fn attach(&mut self, major: u32) -> Result<(), Refusal> {
+    pub(crate) fn attach(&mut self, major: u32, residency_is_known: bool) -> Result<(), Refusal> {
         for row in PROBES {
+            if row.is_of_residency() && !residency_is_known {
+                self.missing.insert(row.probe, NO_RESIDENCY.to_owned());
+                continue;
+            }
             match (self.attach_one(row), row.need) {
                 (Ok(()), _) => {}
                 (Err(Refusal::NotPermitted), _) => return Err(Refusal::NotPermitted),

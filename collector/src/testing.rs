@@ -23,7 +23,9 @@ pub fn load(
     let kernel = Btf::parse(&btf)
         .and_then(|btf| KernelNumbers::from_btf(&btf, procfs::page_size()))
         .map_err(|error| error.to_string())?;
-    let layout = abi::Layout { in_user_memory: 1, uvm_device: device, ..family.layout(&kernel) };
+    let layout = family.layout(&kernel);
+    // Where a block's residency is does not matter to the probes, as long as they are told.
+    let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus: layout.block_start + 16, ..layout };
     let probes = Probes::load(&layout, counts_capacity, records).map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }

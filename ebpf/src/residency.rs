@@ -5,9 +5,8 @@
 //! Produces: populated bytes in `COUNTS`, and block records.
 //! Cost: a microsecond or two for each block that is made resident at a GPU.
 //!
-//! The pages asked for, less those that are there already, less those that are copied between entry and return. Which are there already is known
-//! where the kernel shows the driver's types (`block_gpus`). Elsewhere only what faults ask for is counted: the driver asks for few pages there that
-//! it has already, while a call of the application may name any.
+//! The pages asked for, less those that are there already, less those that are copied between entry and return. Which are there already must be
+//! known, as the driver asks for whole regions that it has in part.
 
 use abi::{Kind, LostReason, Probe, RecordKind, Tally};
 use aya_ebpf::{
@@ -45,8 +44,6 @@ static MOVES: HashMap<u64, Move> = HashMap::with_max_entries(4096, 0);
 
 /// Words of a mask of pages: 512 bits, or 32 where pages are of 64 KiB.
 const MASK_WORDS: u32 = 8;
-/// `UVM_MAKE_RESIDENT_CAUSE_ACCESS_COUNTER`: it and the lower ones are of faults and the like.
-const CAUSE_OF_ACCESS_MAX: u32 = 2;
 
 #[kprobe]
 fn uvm_resident(ctx: ProbeContext) -> u32 {
@@ -103,9 +100,6 @@ fn entered(ctx: &ProbeContext) -> Result<(), Lost> {
     if gpu > layout!(gpu_max) {
         return Err(Lost(LostReason::Unreadable));
     }
-    if layout!(block_gpus) == 0 && memory::late_argument::<u32>(ctx, 7)? > CAUSE_OF_ACCESS_MAX {
-        return Ok(());
-    }
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
     let address = memory::driver(block.wrapping_add(u64::from(layout!(block_start))))?;
@@ -125,10 +119,9 @@ fn entered(ctx: &ProbeContext) -> Result<(), Lost> {
 #[inline(always)]
 fn missing(block: u64, gpu: u32, region: u32, mask: u64) -> Result<u64, Unreadable> {
     let (first, outer) = (region & 0xffff, region >> 16);
-    let resident = match layout!(block_gpus) {
-        0 => 0,
-        gpus => memory::driver::<u64>(block.wrapping_add(u64::from(gpus) + u64::from(gpu - 1) * 8))?,
-    };
+    // What the block has at the GPU begins with the mask of resident pages; 0 if it has nothing there yet.
+    let at_gpu = block.wrapping_add(u64::from(layout!(block_gpus)) + u64::from(gpu - 1) * 8);
+    let resident = memory::driver::<u64>(at_gpu)?;
     let mut pages = 0;
     for at in 0..MASK_WORDS {
         if at * 64 >= outer {

@@ -1,4 +1,4 @@
-//! Sizes and offsets of the kernel's own structures, from `/sys/kernel/btf/vmlinux`.
+//! Sizes and offsets of the kernel's own structures, from `/sys/kernel/btf/vmlinux`, and of a module's, from the file beside it.
 //!
 //! Only what is asked for is looked at; a general BTF library would hold the whole kernel's types in memory, some 36 MB. The format is in the
 //! kernel's Documentation/bpf/btf.rst. Nothing in the input is trusted: every read is checked.
@@ -27,15 +27,28 @@ const KIND_FORWARD: u32 = 7;
 const KIND_FUNCTION: u32 = 12;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_TYPEDEF: u32 = 8;
 /// Anonymous structs inside anonymous structs: the kernel has a few levels, a malicious file has a cycle.
 const NESTING_MAX: u32 = 8;
+/// Names for names, and qualifiers, before what they stand for.
+const ALIASES_MAX: u32 = 16;
 
-/// The types of one kernel.
+/// The types of one kernel, or of a module.
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// Where each type begins in `types`; ids count from 1.
+    /// Where each type begins in `types`; ids count from 1, those of a module from behind the kernel's.
     begins: Vec<u32>,
+    /// Of a module: the kernel's, whose types and strings it uses too.
+    kernel: Option<&'a Self>,
+}
+
+/// A type, and whose it is.
+#[derive(Clone, Copy)]
+struct Type<'b> {
+    of: &'b Btf<'b>,
+    begin: u32,
+    header: Header,
 }
 
 /// The part that all kinds of type have.
@@ -55,6 +68,18 @@ impl<'a> Btf<'a> {
     /// # Errors
     /// If it is damaged.
     pub fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
+        Self::parse_on(None, file)
+    }
+
+    /// Reads a module's file of BTF. It must have been built for just this kernel.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn parse_module(kernel: &'a Self, file: &'a [u8]) -> Result<Self, BtfError> {
+        Self::parse_on(Some(kernel), file)
+    }
+
+    fn parse_on(kernel: Option<&'a Self>, file: &'a [u8]) -> Result<Self, BtfError> {
         let sections = || {
             if u16::from_ne_bytes(*file.first_chunk()?) != MAGIC {
                 return None;
@@ -68,7 +93,7 @@ impl<'a> Btf<'a> {
             Some((section(8)?, section(16)?))
         };
         let (types, strings) = sections().ok_or(BtfError::Malformed)?;
-        let mut btf = Self { types, strings, begins: Vec::new() };
+        let mut btf = Self { types, strings, begins: Vec::new(), kernel };
         let mut at = 0;
         while usize::try_from(at).is_ok_and(|at| at < types.len()) {
             btf.begins.push(at);
@@ -82,7 +107,7 @@ impl<'a> Btf<'a> {
     /// # Errors
     /// If there is no such struct.
     pub fn size_of(&self, name: &'static str) -> Result<u32, BtfError> {
-        self.find(name).map(|(_, header)| header.size).ok_or(BtfError::NoStruct(name))
+        self.find(name).map(|found| found.header.size).ok_or(BtfError::NoStruct(name))
     }
 
     /// Offset of a struct's member in bytes, members of anonymous structs inside it included.
@@ -90,8 +115,8 @@ impl<'a> Btf<'a> {
     /// # Errors
     /// If there is no such struct or member.
     pub fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
-        let (begin, header) = self.find(name).ok_or(BtfError::NoStruct(name))?;
-        self.member(begin, header, member, NESTING_MAX).ok_or(BtfError::NoMember(name, member))
+        let found = self.find(name).ok_or(BtfError::NoStruct(name))?;
+        found.member(member, NESTING_MAX).map(|(bit, _)| bit / 8).ok_or(BtfError::NoMember(name, member))
     }
 
     /// The same types with all but one function replaced by declarations without a name, for a library that wants to look up that function's
@@ -118,28 +143,58 @@ impl<'a> Btf<'a> {
         Ok(file)
     }
 
-    fn find(&self, name: &str) -> Option<(u32, Header)> {
-        self.begins
-            .iter()
-            .filter_map(|begin| Some((*begin, self.header(*begin)?)))
-            .find(|(_, header)| header.kind == KIND_STRUCT && header.members > 0 && self.is_named(header.name, name))
+    /// Size of a struct or union of a module, by its own name or a typedef's, in bytes.
+    #[must_use]
+    pub fn size_of_type(&self, name: &str) -> Option<u32> {
+        self.named(name).map(|found| found.header.size)
     }
 
-    fn member(&self, begin: u32, header: Header, wanted: &str, nesting: u32) -> Option<u32> {
-        (0..header.members).find_map(|index| {
-            let at = begin.checked_add(12)?.checked_add(index.checked_mul(12)?)?;
-            let (name, type_id, bits) = (self.u32(at)?, self.u32(at + 4)?, self.u32(at + 8)?);
-            let offset = if header.has_bit_fields { bits & 0x00ff_ffff } else { bits } / 8;
-            if self.is_named(name, wanted) {
-                return Some(offset);
+    /// Where a field lies in a struct or union of a module, in bits. `path`: names of members, one in another, separated by dots; those of
+    /// anonymous ones are left out.
+    #[must_use]
+    pub fn bit_of(&self, name: &str, path: &str) -> Option<u32> {
+        let mut within = self.named(name)?;
+        let mut bit = 0_u32;
+        let mut members = path.split('.').peekable();
+        while let Some(member) = members.next() {
+            let (offset, type_id) = within.member(member, NESTING_MAX)?;
+            bit = bit.checked_add(offset)?;
+            if members.peek().is_some() {
+                within = self.type_of(type_id)?.target()?;
             }
-            if name != 0 || nesting == 0 {
-                return None;
+        }
+        Some(bit)
+    }
+
+    /// A struct or union of these types, not of the kernel's below them.
+    fn named(&self, name: &str) -> Option<Type<'_>> {
+        let candidates =
+            self.begins.iter().filter_map(|begin| Some(Type { of: self, begin: *begin, header: self.header(*begin)? }));
+        candidates
+            .filter(|found| matches!(found.header.kind, KIND_STRUCT | KIND_UNION | KIND_TYPEDEF))
+            .filter(|found| self.is_named(found.header.name, name))
+            .find_map(Type::target)
+    }
+
+    fn type_of(&self, id: u32) -> Option<Type<'_>> {
+        let before = self.kernel.map_or(0, |kernel| kernel.begins.len());
+        let index = usize::try_from(id).ok()?.checked_sub(1)?;
+        match index.checked_sub(before) {
+            Some(index) => {
+                let begin = *self.begins.get(index)?;
+                Some(Type { of: self, begin, header: self.header(begin)? })
             }
-            let inner = *self.begins.get(usize::try_from(type_id).ok()?.checked_sub(1)?)?;
-            let inner_header = self.header(inner).filter(|inner| matches!(inner.kind, KIND_STRUCT | KIND_UNION))?;
-            offset.checked_add(self.member(inner, inner_header, wanted, nesting - 1)?)
-        })
+            None => self.kernel?.type_of(id),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<Type<'_>> {
+        self.begins
+            .iter()
+            .filter_map(|begin| Some(Type { of: self, begin: *begin, header: self.header(*begin)? }))
+            .find(|Type { header, .. }| {
+                header.kind == KIND_STRUCT && header.members > 0 && self.is_named(header.name, name)
+            })
     }
 
     fn header(&self, begin: u32) -> Option<Header> {
@@ -177,8 +232,51 @@ impl<'a> Btf<'a> {
     }
 
     fn is_named(&self, offset: u32, wanted: &str) -> bool {
-        let rest = usize::try_from(offset).ok().and_then(|offset| self.strings.get(offset..));
+        let before = self.kernel.map_or(0, |kernel| kernel.strings.len());
+        let Ok(offset) = usize::try_from(offset) else { return false };
+        let Some(offset) = offset.checked_sub(before) else {
+            return self
+                .kernel
+                .is_some_and(|kernel| u32::try_from(offset).is_ok_and(|offset| kernel.is_named(offset, wanted)));
+        };
+        let rest = self.strings.get(offset..);
         rest.and_then(|rest| rest.strip_prefix(wanted.as_bytes())).is_some_and(|rest| rest.first() == Some(&0))
+    }
+}
+
+impl Type<'_> {
+    /// The struct or union behind typedefs and qualifiers.
+    fn target(self) -> Option<Self> {
+        let mut found = self;
+        for _ in 0..ALIASES_MAX {
+            match found.header.kind {
+                KIND_STRUCT | KIND_UNION => return Some(found),
+                // Typedefs and qualifiers have a type where others have a size.
+                KIND_TYPEDEF..=11 | 18 => found = found.of.type_of(found.header.size)?,
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Where a member lies, in bits, and its type. Members of anonymous structs and unions inside are found too.
+    fn member(self, wanted: &str, nesting: u32) -> Option<(u32, u32)> {
+        let Self { of, begin, header } = self;
+        (0..header.members).find_map(|index| {
+            let at = begin.checked_add(12)?.checked_add(index.checked_mul(12)?)?;
+            let (name, type_id, bits) = (of.u32(at)?, of.u32(at + 4)?, of.u32(at + 8)?);
+            let offset = if header.has_bit_fields { bits & 0x00ff_ffff } else { bits };
+            if of.is_named(name, wanted) {
+                return Some((offset, type_id));
+            }
+            if name != 0 || nesting == 0 {
+                return None;
+            }
+            let inner = of.type_of(type_id)?;
+            let (inner_offset, found) =
+                matches!(inner.header.kind, KIND_STRUCT | KIND_UNION).then(|| inner.member(wanted, nesting - 1))??;
+            Some((offset.checked_add(inner_offset)?, found))
+        })
     }
 }
 

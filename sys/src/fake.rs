@@ -1,5 +1,11 @@
 //! A machine made of files.
-#![expect(clippy::missing_panics_doc, clippy::new_without_default, clippy::unwrap_used, reason = "only tests use it")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::new_without_default,
+    clippy::unwrap_used,
+    reason = "only tests use it"
+)]
 
 use std::{fs, path::Path};
 
@@ -103,6 +109,58 @@ pub fn small_kernel() -> Vec<u8> {
             types.extend([name(member), 1, at * 8 * 8]);
         }
     }
+    file_of(&types, strings)
+}
+
+/// Types of a driver such as 550, for [`small_kernel`]: where its `uvm_gpu_t` has the id, and by how much its locks are larger than the kernel's.
+#[must_use]
+pub fn small_driver(gpu_id: u32, lock_extra: u32) -> Vec<u8> {
+    let strings = b"\0uvm_gpu_t\0id\0uvm_perf_va_space_events_t\0va_space\0uvm_va_block_t\0va_range\0start\0gpus\0\
+        uvm_perf_event_data_t\0fault\0gpu\0batch_id\0uvm_fault_buffer_entry_t\0is_replayable\0";
+    let kernel = small_kernel();
+    let kernel_strings = u32::from_ne_bytes(kernel[20..24].try_into().unwrap());
+    let name = |text: &str| {
+        let with_end = [b"\0", text.as_bytes(), b"\0"].concat();
+        let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
+        kernel_strings + u32::try_from(at).unwrap() + 1
+    };
+    // The kernel has eight types, int being the first: these are 9 and so on.
+    let int = 1;
+    let structure = |members: &[(&str, u32, u32)]| {
+        let count = u32::try_from(members.len()).unwrap();
+        let mut words = vec![0, 4 << 24 | count, 0];
+        words.extend(members.iter().flat_map(|(member, of, byte)| [name(member), *of, byte * 8]));
+        words
+    };
+    let alias = |text: &str, of: u32| vec![name(text), 8 << 24, of];
+    let mut event = structure(&[("fault", 17, 0)]);
+    event[2] = 56 + 8;
+    let mut entry = structure(&[("is_replayable", int, 0)]);
+    // A bit field of one bit: 56 bytes and 3 bits.
+    (entry[1], entry[2], entry[5]) = (1 << 31 | entry[1], 88, 1 << 24 | (56 * 8 + 3));
+    let types = [
+        structure(&[("id", int, gpu_id)]),
+        alias("uvm_gpu_t", 9),
+        structure(&[("va_space", int, 184 + lock_extra)]),
+        alias("uvm_perf_va_space_events_t", 11),
+        structure(&[
+            ("va_range", int, 40 + lock_extra),
+            ("start", int, 48 + lock_extra),
+            ("gpus", int, 472 + lock_extra),
+        ]),
+        alias("uvm_va_block_t", 13),
+        event,
+        alias("uvm_perf_event_data_t", 15),
+        // fault: an anonymous struct around gpu, of which batch_id is one.
+        structure(&[("gpu", 18, 24)]),
+        structure(&[("batch_id", int, 8)]),
+        entry,
+        alias("uvm_fault_buffer_entry_t", 19),
+    ];
+    file_of(&types.concat(), strings)
+}
+
+fn file_of(types: &[u32], strings: &[u8]) -> Vec<u8> {
     let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
     let mut file = MAGIC.to_ne_bytes().to_vec();

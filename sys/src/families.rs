@@ -47,6 +47,10 @@ pub struct Family {
     layout: Layout,
     /// `UVM_PERF_EVENT_COUNT`: the events structure has that many list heads before the pointer to the VA space.
     event_count: u32,
+    /// The version that the table was made from.
+    representative: String,
+    /// In that version: from a block's pointer to its range to those to what it has at each GPU.
+    gpus_after_range: Option<u32>,
 }
 
 /// What depends on the kernel and not on the driver.
@@ -75,12 +79,13 @@ impl Families {
     pub fn known() -> Result<Self, TableError> {
         #[derive(Deserialize)]
         struct Entry {
+            representative: String,
             values: BTreeMap<String, serde_json::Value>,
         }
         let table: BTreeMap<String, Entry> = serde_json::from_str(FAMILIES_JSON)?;
         let mut families = table
             .into_iter()
-            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family())
+            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family(entry.representative))
             .collect::<Result<Vec<_>, _>>()?;
         families.sort_by_key(|family| *family.majors.start());
         Ok(Self(families))
@@ -156,6 +161,17 @@ impl Family {
         }
     }
 
+    /// The layout with where a block's residency is, for a version of which that is known: the rest of a block differs within a family.
+    #[must_use]
+    pub fn with_residency(&self, version: &str, layout: Layout) -> Layout {
+        match self.gpus_after_range {
+            Some(distance) if layout.block_gpus == 0 && version.trim() == self.representative => {
+                Layout { block_gpus: layout.block_range + distance, ..layout }
+            }
+            _ => layout,
+        }
+    }
+
     /// The first of its major versions.
     #[must_use]
     pub const fn first_major(&self) -> u32 {
@@ -208,7 +224,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn family(&self) -> Result<Family, TableError> {
+    fn family(&self, representative: String) -> Result<Family, TableError> {
         let majors = self.majors().ok_or_else(|| self.wrong("its name"))?;
         // "357:4": the field begins at bit 357 of the structure and has 4 bits.
         let access_bits = "fbe.fault_access_type(bit:n)";
@@ -250,7 +266,9 @@ impl Values<'_> {
             gpu_max: if *majors.start() < 550 { GPU_MAX_TO_545 } else { GPU_MAX_FROM_550 },
             ..Layout::default()
         };
-        Ok(Family { majors, layout, event_count: self.number("enum.UVM_PERF_EVENT_COUNT")? })
+        let event_count = self.number("enum.UVM_PERF_EVENT_COUNT")?;
+        let gpus_after_range = self.number("block.gpus-range").ok();
+        Ok(Family { majors, layout, event_count, representative, gpus_after_range })
     }
 
     /// `L1_530_545` is 530 to 545, `L3_560` is 560.
@@ -362,6 +380,16 @@ mod tests {
         // 40 bytes of rw_semaphore, as on common distributions' kernels: 184 was seen on 550.163.01.
         assert_eq!(layout_of("550.163.01").events_va_space, 184);
         assert_eq!(layout_of("525.147.05").events_va_space, 168);
+    }
+
+    #[test]
+    fn where_a_blocks_residency_is_is_known_of_the_versions_that_were_looked_at() {
+        let families = Families::known().unwrap();
+        let gpus = |version: &str| families.of(version).unwrap().with_residency(version, layout_of(version)).block_gpus;
+        assert_eq!(["535.261.03", "550.163.01", "550.40.07", "580.142"].map(gpus), [376, 472, 0, 0]);
+        // Of another lock, the driver's own types told.
+        let told = Layout { block_gpus: 500, ..layout_of("550.163.01") };
+        assert_eq!(families.of("550.163.01").unwrap().with_residency("550.163.01", told).block_gpus, 500);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 pub mod btf;
 pub mod capabilities;
 pub mod driver;
+pub mod driver_types;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod families;

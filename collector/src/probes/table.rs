@@ -28,6 +28,11 @@ impl Row {
     pub(super) fn at_return(&self) -> bool {
         self.probe.name().ends_with("(return)")
     }
+
+    /// Whether it needs to know which pages of a block are where.
+    pub(super) const fn is_of_residency(&self) -> bool {
+        matches!(self.probe, Probe::Resident | Probe::ResidentReturn | Probe::Duplicate | Probe::DuplicateReturn)
+    }
 }
 
 const fn row(probe: Probe, program: &'static str, functions: &'static [&'static str], need: Need) -> Row {
@@ -37,6 +42,10 @@ const fn row(probe: Probe, program: &'static str, functions: &'static [&'static 
 const fn without(lost: &'static str) -> Need {
     Need::Without { since: 0, lost }
 }
+
+/// Why those are not attached.
+pub(super) const NO_RESIDENCY: &str = "memory populated with nothing to copy is not counted: where this version of the driver keeps residency is not \
+    known, and the kernel does not show the driver's types in /sys/kernel/btf/nvidia_uvm";
 
 const HANDLER: &[&str] = &["uvm_gpu_service_replayable_faults", "uvm_parent_gpu_service_replayable_faults"];
 const HANDLER_LOST: Need = without("runs of the fault handler, and on whose behalf it evicts, are");

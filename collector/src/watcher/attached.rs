@@ -9,8 +9,10 @@ use std::{
 use abi::{Layout, LostReason};
 use model::DriverInfo;
 use sys::{
+    Roots,
     btf::Btf,
     driver::{self, Module},
+    driver_types::{self, Disagreement},
     families::{Families, Family, KernelNumbers, va_space_file_type},
     parameters,
 };
@@ -67,21 +69,27 @@ impl Attached {
             .of(&version)
             .cloned()
             .ok_or_else(|| Refusal::UnknownVersion { version: version.clone(), supported: families.to_string() })?;
-        let (kernel, iterated) = {
+        let (layout, iterated) = {
             let file = fs::read(roots.sys.join("kernel/btf/vmlinux")).map_err(Refusal::KernelTypesUnreadable)?;
             let btf = Btf::parse(&file)?;
-            (KernelNumbers::from_btf(&btf, procfs::page_size())?, btf.only_function(ITERATED))
+            let layout = family.layout(&KernelNumbers::from_btf(&btf, procfs::page_size())?);
+            let layout = agreed(roots, &btf, &layout).map_err(|disagreement| Refusal::DriverTypes {
+                version: version.clone(),
+                family: family.to_string(),
+                disagreement,
+            })?;
+            (family.with_residency(&version, layout), btf.only_function(ITERATED))
         };
         let device = driver::uvm_device(roots);
         let layout = Layout {
             uvm_device: device.unwrap_or_default(),
             va_space_file_type: va_space_file_type(&version),
-            ..family.layout(&kernel)
+            ..layout
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
         let counts_capacity = counts_capacity(cpus);
         let mut probes = Probes::load(&layout, counts_capacity, &config.records)?;
-        probes.attach(family.first_major())?;
+        probes.attach(family.first_major(), layout.block_gpus != 0)?;
         let lifecycles = probes
             .lifecycles_fd()
             .and_then(watched)
@@ -162,6 +170,18 @@ impl Attached {
                 tracing::debug!("cannot wait for lifecycle records: {error}");
                 future::pending::<()>().await;
             }
+        }
+    }
+}
+
+/// A layout that agrees with the driver's own types, where the kernel shows them.
+fn agreed(roots: &Roots, kernel: &Btf<'_>, layout: &Layout) -> Result<Layout, Disagreement> {
+    let Ok(file) = fs::read(roots.sys.join("kernel/btf/nvidia_uvm")) else { return Ok(*layout) };
+    match Btf::parse_module(kernel, &file) {
+        Ok(types) => driver_types::agreed(layout, &types),
+        Err(error) => {
+            tracing::warn!("the driver's types in /sys/kernel/btf/nvidia_uvm cannot be used: {error}");
+            Ok(*layout)
         }
     }
 }

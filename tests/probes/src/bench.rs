@@ -223,12 +223,19 @@ impl Bench {
 
     /// A block of a VA space, and the range that it belongs to.
     pub fn block(&self, space: &Space, start: u64) -> Block {
-        let range = vec![space.address];
+        self.block_with(space, start, [0; 8])
+    }
+
+    /// The same with pages that are at GPU 1 already.
+    pub fn block_with(&self, space: &Space, start: u64, resident: [u64; 8]) -> Block {
+        let (range, resident) = (vec![space.address], resident.to_vec());
         let at = |offset: u32| usize::try_from(offset / 8).expect("small");
-        let mut words = vec![0; at(self.layout.block_start) + 1];
+        let gpus = usize::try_from(self.layout.gpu_max).expect("small");
+        let mut words = vec![0; at(self.layout.block_gpus) + gpus];
+        words[at(self.layout.block_gpus)] = resident.as_ptr() as u64;
         words[at(self.layout.block_range)] = range.as_ptr() as u64;
         words[at(self.layout.block_start)] = start;
-        Block { words, _range: range }
+        Block { words, _range: range, _resident: resident }
     }
 
     /// An open file of the device that stands for a VA space.
@@ -275,6 +282,7 @@ pub struct Space {
 pub struct Block {
     words: Vec<u64>,
     _range: Vec<u64>,
+    _resident: Vec<u64>,
 }
 
 impl Block {
