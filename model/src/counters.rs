@@ -253,7 +253,7 @@ pub struct Counters {
     pub bytes_dtoh: PerVariant<7>,
     /// Bytes received from another GPU, by cause.
     pub bytes_dtod: PerVariant<7>,
-    /// Bytes that became resident at the GPU with nothing to copy: first touches, and pages that were there already as duplicates.
+    /// Bytes that became resident at the GPU with nothing to copy: first touches. Counted where it is known how this driver keeps residency.
     pub populated_bytes: u64,
     /// Pieces of memory, of at most 2 MiB, that were pushed out of the GPU because memory was needed; with nothing to copy too.
     pub evictions: u64,
@@ -273,7 +273,7 @@ pub struct Counters {
     pub throttles: u64,
     /// How long, together, where the end was seen.
     pub throttled_ns: u64,
-    /// Mappings to memory that stays on another processor, by cause.
+    /// Mappings to memory that stays on another processor, by cause. The driver tells of them only while a tool is attached to the process.
     pub remote_mappings: PerVariant<6>,
     /// Bytes so mapped, by cause; what is mapped again counts again.
     pub remote_mapped_bytes: PerVariant<6>,

@@ -87,7 +87,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_replays_total",
         labels: ONE_GPU,
-        help: "Times that the driver told the GPU to try again what had faulted, after a batch.",
+        help: "Times that the driver told the GPU to try again what had faulted, after a batch; those when a process leaves the GPU have none.",
         samples: Samples::Counter(|figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)])),
     },
     Definition {
@@ -148,7 +148,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_remote_mappings_total",
         labels: &[&GPU, &PROCESSOR_UUID, &HOSTNAME, &REMOTE_CAUSE],
-        help: "Mappings that the driver gave the processor to memory that stays on another.",
+        help: "Mappings that the driver gave the processor to memory that stays on another, while a tool such as a profiler was attached to the \
+               process: otherwise the driver does not tell.",
         samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| {
                 row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
