@@ -72,7 +72,7 @@ pub(crate) const FAULT_BYTES_OUT: Field = field(
 );
 pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Unknown, Exact, Exact]);
 pub(crate) const EVICTED_BYTES_CAUSED: Field =
-    field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Unknown, Unknown, Unknown]);
+    field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Unknown, Unknown, Exact]);
 pub(crate) const REMOTE_BYTES: Field = field("remote_bytes", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_HTOD: Field = field("link_bytes_htod", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_DTOH: Field = field("link_bytes_dtoh", &[], [Unknown, Unknown, Unknown]);

@@ -5,7 +5,7 @@
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison
-//! * [`run`](mod@run), [`repeat`], [`generate`]: the commands ([`dice`]: random numbers)
+//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak): the commands ([`dice`]: random numbers)
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`sys`]: the driver; all unsafe code
 
@@ -23,6 +23,7 @@ mod residency;
 mod run;
 mod scenario;
 mod shared;
+mod soak;
 mod steps;
 mod sys;
 mod team;
@@ -109,6 +110,21 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
     },
+    /// Run random scenarios one after the other, with random kills (-9) of their processes, of uvmd, which is started here, and of the
+    /// runner itself. Exits with 0 only if all data was right, uvmd exact and its memory flat, and nothing was left behind.
+    Soak {
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// The first scenario's.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Where to write the report, as JSON.
+        #[arg(long, value_name = "FILE")]
+        report: Option<PathBuf>,
+        /// Words for uvmd's command line.
+        #[arg(last = true)]
+        uvmd: Vec<String>,
+    },
     /// One process of a scenario; started by the others.
     #[command(name = member::WORKER, hide = true)]
     Worker,
@@ -147,6 +163,9 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Task::Builtin { report } => run_builtin(report.as_deref()),
+        Task::Soak { minutes, seed, report, uvmd } => {
+            soak(&soak::Options { duration: Duration::from_mins(minutes), seed, uvmd }, report.as_deref())
+        }
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
     };
@@ -200,6 +219,13 @@ fn run_builtin(report_file: Option<&Path>) -> anyhow::Result<ExitCode> {
     eprint!("{report}");
     write_report(&report, report_file)?;
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn soak(options: &soak::Options, report_file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let summary = soak::soak(options)?;
+    eprint!("{summary}");
+    write_report(&summary, report_file)?;
+    Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn write_report(report: &impl Serialize, file: Option<&Path>) -> anyhow::Result<()> {

@@ -70,6 +70,23 @@ pub(crate) struct GpuReport {
     pub(crate) truth: Truth,
     pub(crate) uvmd: Figures,
     pub(crate) hardware: HardwareCounters,
+    /// Who got whose frame, by the software GPU's ledger.
+    pub(crate) frames: Vec<FrameReport>,
+}
+
+/// Frames of a GPU that went from one process to another, or to itself for other memory.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FrameReport {
+    /// A process's name.
+    pub(crate) victim: String,
+    /// A process's name, or `driver`, which puts page tables there.
+    pub(crate) taker: String,
+    /// For memory that is not managed.
+    pub(crate) unmanaged: bool,
+    /// Times that a frame, or a part of one, changed hands.
+    pub(crate) frames: u64,
+    /// The victim's pages in them, copied out before.
+    pub(crate) copied_out_bytes: u64,
 }
 
 /// The whole machine.

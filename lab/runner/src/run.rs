@@ -11,9 +11,12 @@ use crate::{
     figures::Figures,
     member::{End, Member},
     protocol::Command,
-    report::{GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
+    report::{FrameReport, GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
     scenario::{Scenario, size::MIB},
-    sys::swgpu::Gpu,
+    sys::{
+        ledger::{Ledger, Taken, Taker},
+        swgpu::Gpu,
+    },
     team::Team,
     truth::{
         Counted, Observer,
@@ -81,6 +84,9 @@ fn pass(
     team.order(&Command::Figures { residency: counters }, deadline)?;
     let quiet_since = SystemTime::now();
     let mut pass = figures(&observer, &seen, team.members());
+    for (gpu, ledger) in pass.gpus.iter_mut().zip(observer.ledgers()?) {
+        gpu.frames = frames(&ledger, team.members());
+    }
     let uvmd = match (client, before) {
         (None, _) | (_, None) => Uvmd::Unwanted,
         (_, Some(Err(error))) => pass.without_uvmd(&error),
@@ -129,6 +135,7 @@ fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
         truth: gpu_truth(seen, number, &facts),
         uvmd: Figures::default(),
         hardware: counted.hardware,
+        frames: Vec::new(),
     };
     let gpus = observer.gpus.iter().zip(seen).enumerate().map(gpu).collect();
     Pass {
@@ -140,6 +147,25 @@ fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
         uvmd_absent: None,
         problems: inconsistencies(seen, &facts),
     }
+}
+
+/// The ledger with the processes' names.
+fn frames(ledger: &Ledger, members: &[Member]) -> Vec<FrameReport> {
+    let name = |pid: u32| {
+        let member = members.iter().find(|member| member.id.is_some_and(|id| id.pid == pid));
+        member.map_or_else(|| format!("process {pid}"), |member| member.name.clone())
+    };
+    let report = |((victim, taker), taken): (&(u32, Taker), &Taken)| FrameReport {
+        victim: name(*victim),
+        taker: match taker {
+            Taker::Managed { pid } | Taker::Unmanaged { pid } => name(*pid),
+            Taker::Driver => "driver".to_owned(),
+        },
+        unmanaged: matches!(taker, Taker::Unmanaged { .. }),
+        frames: taken.frames,
+        copied_out_bytes: taken.copied_out_bytes,
+    };
+    ledger.iter().map(report).collect()
 }
 
 fn facts(member: &Member) -> ProcessFacts {

@@ -3,7 +3,7 @@
 //! * [`uvm`]: /dev/nvidia-uvm: a VA space, managed memory; [`api`]: the application's calls about it; [`residency`]: where its pages are
 //! * [`counters`]: /dev/nvidia-uvm-tools: the driver's own counters of one process
 //! * [`builtin`]: the driver's own tests
-//! * [`swgpu`]: /dev/swgpu: the software GPU
+//! * [`swgpu`], [`ledger`]: /dev/swgpu: the software GPU, and who got whose frame
 //! * [`memory`]: memory that outlives a process
 //! * [`process`]: names, signals, descriptors
 #![expect(unsafe_code, reason = "ioctl and mmap of the driver; every other module of the runner is safe code")]
@@ -11,6 +11,7 @@
 pub(crate) mod api;
 pub(crate) mod builtin;
 pub(crate) mod counters;
+pub(crate) mod ledger;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod residency;

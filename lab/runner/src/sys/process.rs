@@ -32,6 +32,18 @@ pub(crate) fn kill_self() -> anyhow::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot kill this process") }
 }
 
+/// Whether any process of a process group lives.
+pub(crate) fn group_lives(group: u32) -> anyhow::Result<bool> {
+    let group = libc::pid_t::try_from(group).context("no process group")?;
+    // SAFETY: takes numbers, touches no memory; signal 0 is not sent.
+    let result = unsafe { libc::kill(-group, 0) };
+    match io::Error::last_os_error() {
+        _ if result == 0 => Ok(true),
+        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+        error => Err(error).context("cannot look for a process group"),
+    }
+}
+
 /// A duplicate of another process's descriptor.
 pub(crate) fn duplicate(pid: u32, fd: i32) -> anyhow::Result<File> {
     let about = || format!("cannot duplicate descriptor {fd} of process {pid}");

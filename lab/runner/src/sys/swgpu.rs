@@ -15,7 +15,7 @@ use crate::{steps::access::Kind, work::Kernel};
 
 /// `_IOWR('G', number, T)`.
 #[expect(clippy::cast_possible_truncation, reason = "a parameter block is far smaller than the 14 bits of its size")]
-const fn iowr<T>(number: u32) -> libc::Ioctl {
+pub(super) const fn iowr<T>(number: u32) -> libc::Ioctl {
     (3 << 30 | (size_of::<T>() as u32) << 16 | (b'G' as u32) << 8 | number) as libc::Ioctl
 }
 
@@ -159,13 +159,14 @@ impl HardwareCounters {
 macro_rules! swgpu_requests {
     ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
         const _: () = assert!(size_of::<$params>() == $size);
-        // SAFETY: repr(C) with the fields of the header's struct; the only pointer is in Run, and is to memory that outlives the call.
+        // SAFETY: repr(C) with the fields of the header's struct; a pointer in it is to memory that outlives the call.
         unsafe impl Request for $params {
-            const REQUEST: libc::Ioctl = iowr::<$params>($number);
+            const REQUEST: libc::Ioctl = crate::sys::swgpu::iowr::<$params>($number);
             const NAME: &str = $name;
         }
     )*};
 }
+pub(super) use swgpu_requests;
 swgpu_requests! {
     Info, 1, "SWGPU_IOC_INFO", 56;
     RawSpace, 2, "SWGPU_IOC_SPACE", 16;
@@ -189,8 +190,6 @@ pub(crate) struct Gpu {
     pub(crate) arch: String,
     /// How many GPUs there are.
     pub(crate) count: u32,
-    /// The GPUs whose memory it reaches directly: a bit for each.
-    peer_mask: u32,
 }
 
 impl Gpu {
@@ -199,15 +198,18 @@ impl Gpu {
         let file = open("/dev/swgpu")?;
         let mut info = Info { gpu: number, ..Info::default() };
         ask(&file, &mut info).with_context(|| format!("{} of GPU {number} failed", Info::NAME))?;
-        let Info { gpu: _, gpu_count: count, memory_bytes, uuid, arch, peer_mask, reserved: _ } = info;
+        let Info { gpu: _, gpu_count: count, memory_bytes, uuid, arch, peer_mask: _, reserved: _ } = info;
         let arch: Vec<u8> = arch.into_iter().take_while(|byte| *byte != 0).collect();
         let arch = String::from_utf8_lossy(&arch).into_owned();
-        Ok(Self { file, number, uuid, memory_bytes, arch, count, peer_mask })
+        Ok(Self { file, number, uuid, memory_bytes, arch, count })
     }
 
-    /// Whether it reaches another GPU's memory directly.
-    pub(crate) fn is_peer_of(&self, other: &Self) -> bool {
-        self.peer_mask & 1 << other.number != 0
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     pub(crate) fn counters(&self) -> anyhow::Result<HardwareCounters> {

@@ -67,13 +67,6 @@ struct RegisterChannel {
 
 #[repr(C)]
 #[derive(Default)]
-struct EnablePeerAccess {
-    uuids: [Uuid; 2],
-    status: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
 struct CreateRangeGroup {
     id: u64,
     status: u32,
@@ -103,7 +96,6 @@ uvm_requests! {
     RegisterGpu, 37, "UVM_REGISTER_GPU", 40;
     RegisterGpuVaSpace, 25, "UVM_REGISTER_GPU_VASPACE", 32;
     RegisterChannel, 27, "UVM_REGISTER_CHANNEL", 56;
-    EnablePeerAccess, 29, "UVM_ENABLE_PEER_ACCESS", 36;
 }
 
 /// A parameter block with the driver's own result in it: the ioctl itself succeeds whenever the block could be copied.
@@ -165,11 +157,6 @@ impl VaSpace {
         let swgpu::SpaceHandles { client, va_space, channel } = space.handles();
         call(&self.file, RegisterGpuVaSpace { uuid, rm_control_fd, client, va_space, status: NV_OK })?;
         call(&self.file, RegisterChannel { uuid, rm_control_fd, client, channel, ..RegisterChannel::default() })
-    }
-
-    /// Let two GPUs access each other's memory, as CUDA does for those connected by `NVLink`.
-    pub(crate) fn enable_peers(&self, one: &Uuid, other: &Uuid) -> anyhow::Result<()> {
-        call(&self.file, EnablePeerAccess { uuids: [*one, *other], status: NV_OK })
     }
 }
 

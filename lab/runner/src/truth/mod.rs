@@ -18,6 +18,7 @@ use anyhow::Context;
 use self::procfs::GpuStats;
 use crate::sys::{
     Uuid,
+    ledger::{self, Ledger},
     swgpu::{Gpu, HardwareCounters},
     uvm::VaSpace,
 };
@@ -31,6 +32,7 @@ pub(crate) struct Observer {
     pub(crate) gpus: Vec<Gpu>,
     _holder: VaSpace,
     before: Vec<Counted>,
+    ledgers_before: Vec<Ledger>,
 }
 
 /// What was counted on one GPU.
@@ -50,7 +52,8 @@ impl Observer {
         let gpus: Vec<Gpu> = [first].into_iter().chain(others).collect();
         let holder = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
         let before = count(&gpus)?;
-        Ok(Self { gpus, _holder: holder, before })
+        let ledgers_before = ledgers(&gpus)?;
+        Ok(Self { gpus, _holder: holder, before, ledgers_before })
     }
 
     /// What happened on each GPU, once nothing happens any more.
@@ -61,6 +64,16 @@ impl Observer {
         };
         Ok(count(&self.gpus)?.into_iter().zip(&self.before).map(since).collect())
     }
+
+    /// Who got whose frame, for each GPU.
+    pub(crate) fn ledgers(&self) -> anyhow::Result<Vec<Ledger>> {
+        let now = ledgers(&self.gpus)?;
+        Ok(now.iter().zip(&self.ledgers_before).map(|(now, before)| ledger::since(now, before)).collect())
+    }
+}
+
+fn ledgers(gpus: &[Gpu]) -> anyhow::Result<Vec<Ledger>> {
+    gpus.iter().map(Gpu::ledger).collect()
 }
 
 fn count(gpus: &[Gpu]) -> anyhow::Result<Vec<Counted>> {

@@ -47,11 +47,6 @@ impl Tenant {
         // Before anything can be counted.
         let tracker = counters.map(|pages| Tracker::attach(&va_space, pages)).transpose()?;
         va_space.use_address_space()?;
-        for (at, one) in gpus.iter().enumerate() {
-            for other in gpus.iter().skip(at + 1).filter(|other| one.is_peer_of(other)) {
-                va_space.enable_peers(&one.uuid, &other.uuid)?;
-            }
-        }
         let mut attached = BTreeMap::new();
         for (number, gpu) in process.gpus.iter().zip(gpus) {
             let space = gpu.space()?;

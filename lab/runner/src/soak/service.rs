@@ -1,0 +1,100 @@
+//! uvmd as a service: one life after the other.
+
+use std::{
+    fs::{self, OpenOptions},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+
+use super::no_kprobes;
+use crate::uvmd::Client;
+
+/// Where the guest's first process looks for it.
+const LOG: &str = "/run/uvmd.log";
+/// Asked to end, it does; killed, its probes go with it.
+const END: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A running uvmd.
+pub(super) struct Service {
+    options: Vec<String>,
+    child: Child,
+    /// Counts its lives from 1.
+    pub(super) life: u64,
+}
+
+impl Service {
+    /// Start it, and wait until it counts.
+    pub(super) fn start(options: &[String]) -> anyhow::Result<Self> {
+        Ok(Self { options: options.to_vec(), child: spawn(options)?, life: 1 })
+    }
+
+    /// Kill it (-9), and see that the kernel keeps nothing of it.
+    pub(super) fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait().context("cannot wait for uvmd")? {
+            bail!("uvmd had ended by itself with {status}");
+        }
+        self.child.kill().context("cannot kill uvmd")?;
+        self.child.wait().context("cannot wait for uvmd")?;
+        without_kprobes()
+    }
+
+    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
+        self.child = spawn(&self.options)?;
+        self.life += 1;
+        Ok(())
+    }
+
+    /// Resident memory.
+    pub(super) fn rss_kib(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(&path).context("uvmd is gone")?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("uvmd has no memory any more")?;
+        line.trim().trim_end_matches(" kB").parse().with_context(|| format!("{path} says {line:?}"))
+    }
+
+    /// Ask it to end, and see that it does well.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        let pid = self.child.id();
+        let asked = Command::new("kill").args(["-TERM", &pid.to_string()]).status().context("cannot run kill")?;
+        if !asked.success() {
+            bail!("uvmd was gone before it was asked to end");
+        }
+        let deadline = Instant::now() + END;
+        let status = loop {
+            match self.child.try_wait().context("cannot wait for uvmd")? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => bail!("uvmd does not end"),
+                None => thread::sleep(POLL),
+            }
+        };
+        if !status.success() {
+            bail!("uvmd ended with {status}");
+        }
+        without_kprobes()
+    }
+}
+
+fn spawn(options: &[String]) -> anyhow::Result<Child> {
+    let log = OpenOptions::new().create(true).append(true).open(LOG).with_context(|| format!("cannot open {LOG}"))?;
+    let mut command = Command::new("uvmd");
+    command.args(options).stdout(log.try_clone().context("cannot duplicate a descriptor")?).stderr(log);
+    let child = command.spawn().context("cannot start uvmd")?;
+    Client::new("http://127.0.0.1:9477").ask_when_counting()?;
+    Ok(child)
+}
+
+/// The kernel takes the probes of a dead process away in its own time.
+fn without_kprobes() -> anyhow::Result<()> {
+    let deadline = Instant::now() + END;
+    loop {
+        match no_kprobes() {
+            Err(_) if Instant::now() < deadline => thread::sleep(POLL),
+            result => return result,
+        }
+    }
+}

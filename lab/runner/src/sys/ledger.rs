@@ -1,0 +1,118 @@
+//! The software GPU's frame ledger: whose pages left a frame, and who took it then. As in `lab/swgpu/swgpu_ioctl.h`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+
+use super::{Request, ask, swgpu::Gpu};
+
+/// Pairs that the ledger holds, at most.
+const ROWS: usize = 1024;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Row {
+    victim_pid: u32,
+    taker_pid: u32,
+    taker: u32,
+    reserved: u32,
+    frames: u64,
+    copied_out_bytes: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RawLedger {
+    gpu: u32,
+    capacity: u32,
+    rows: u64,
+    count: u32,
+    left_out: u32,
+    lost_bytes: u64,
+}
+
+const _: () = assert!(size_of::<Row>() == 32);
+super::swgpu::swgpu_requests! {
+    RawLedger, 8, "SWGPU_IOC_LEDGER", 32;
+}
+
+/// Who took a frame: a process, or the driver for page tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Taker {
+    /// For managed memory.
+    Managed {
+        pid: u32,
+    },
+    /// For memory that is not managed.
+    Unmanaged {
+        pid: u32,
+    },
+    Driver,
+}
+
+/// What changed hands between a process and a taker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Times that a frame, or a part of one, did.
+    pub(crate) frames: u64,
+    /// The victim's pages in them that were copied out.
+    pub(crate) copied_out_bytes: u64,
+}
+
+/// By the victim's process id and the taker, since the software GPU was loaded.
+pub(crate) type Ledger = BTreeMap<(u32, Taker), Taken>;
+
+impl Gpu {
+    pub(crate) fn ledger(&self) -> anyhow::Result<Ledger> {
+        let mut rows = vec![Row::default(); ROWS];
+        let address = rows.as_mut_ptr().expose_provenance() as u64;
+        let mut request =
+            RawLedger { gpu: self.number(), capacity: u32::try_from(ROWS)?, rows: address, ..RawLedger::default() };
+        ask(self.file(), &mut request).with_context(|| format!("{} failed", RawLedger::NAME))?;
+        if request.left_out > 0 {
+            bail!("the frame ledger has {} pairs more than it can have", request.left_out);
+        }
+        let rows = rows.iter().take(request.count as usize);
+        rows.map(|row| Ok(((row.victim_pid, row.taker()?), row.taken()))).collect()
+    }
+}
+
+impl Row {
+    fn taker(&self) -> anyhow::Result<Taker> {
+        match self.taker {
+            0 => Ok(Taker::Managed { pid: self.taker_pid }),
+            1 => Ok(Taker::Driver),
+            2 => Ok(Taker::Unmanaged { pid: self.taker_pid }),
+            other => bail!("the frame ledger knows a taker of kind {other}"),
+        }
+    }
+
+    fn taken(&self) -> Taken {
+        Taken { frames: self.frames, copied_out_bytes: self.copied_out_bytes }
+    }
+}
+
+/// What was added since an earlier look.
+pub(crate) fn since(now: &Ledger, before: &Ledger) -> Ledger {
+    let since = |(pair, now): (&(u32, Taker), &Taken)| {
+        let before = before.get(pair).copied().unwrap_or_default();
+        let frames = now.frames.saturating_sub(before.frames);
+        let copied_out_bytes = now.copied_out_bytes.saturating_sub(before.copied_out_bytes);
+        (frames > 0 || copied_out_bytes > 0).then_some((*pair, Taken { frames, copied_out_bytes }))
+    };
+    now.iter().filter_map(since).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_added_counts() {
+        let taken = |frames| Taken { frames, copied_out_bytes: frames * 2 };
+        let pair = |taker| (7, Taker::Managed { pid: taker });
+        let before = Ledger::from([(pair(1), taken(5)), (pair(2), taken(3))]);
+        let now = Ledger::from([(pair(1), taken(5)), (pair(2), taken(4)), (pair(3), taken(2))]);
+        assert_eq!(since(&now, &before), Ledger::from([(pair(2), taken(1)), (pair(3), taken(2))]));
+    }
+}
