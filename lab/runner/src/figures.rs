@@ -73,6 +73,7 @@ pub(crate) const FAULT_BYTES_OUT: Field = field(
 pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Unknown, Exact, Exact]);
 pub(crate) const EVICTED_BYTES_CAUSED: Field =
     field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Unknown, Unknown, Exact]);
+pub(crate) const THRASHING_PAGES: Field = field("thrashing_pages", &["/thrashing_pages"], [Unknown, Unknown, Exact]);
 pub(crate) const REMOTE_BYTES: Field = field("remote_bytes", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_HTOD: Field = field("link_bytes_htod", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_DTOH: Field = field("link_bytes_dtoh", &[], [Unknown, Unknown, Unknown]);
@@ -93,7 +94,7 @@ calls! {
     "disable_read_duplication"
 }
 
-static FIELDS: [&Field; 15] = [
+static FIELDS: [&Field; 16] = [
     &FAULT_ENTRIES,
     &FAULT_INSTANCES,
     &CPU_FAULTS,
@@ -104,6 +105,7 @@ static FIELDS: [&Field; 15] = [
     &FAULT_BYTES_OUT,
     &EVICTED_BYTES,
     &EVICTED_BYTES_CAUSED,
+    &THRASHING_PAGES,
     &REMOTE_BYTES,
     &LINK_BYTES_HTOD,
     &LINK_BYTES_DTOH,

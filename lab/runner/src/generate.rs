@@ -60,7 +60,7 @@ pub(crate) fn scenario(seed: u64, machine: Machine) -> String {
     );
     let processes = dice.between(1, 4);
     // All memory together: from a part of a GPU's to some more than all of it.
-    let share_kib = gpu_mem_mib * 1024 * dice.between(1, 3) / 2 / processes;
+    let share_kib = gpu_mem_mib * 1024 * dice.between(1, 5) / 2 / processes;
     for number in 1..=processes {
         text += &process(&mut dice, number, machine, share_kib);
     }
@@ -84,7 +84,7 @@ fn process(dice: &mut Dice, number: u64, machine: Machine, share_kib: u64) -> St
     }
     let allocations: Vec<(String, u64)> = (1..=dice.between(1, 3))
         .map(|at| {
-            let kib = dice.between(64, share_kib.max(128) / 2);
+            let kib = dice.between(64.max(share_kib / 8), share_kib.max(128) / 2);
             // Most end somewhere in a page.
             let odd_bytes = if dice.chance(70) { 8 * dice.between(1, 511) } else { 0 };
             (format!("m{at}"), kib * 1024 - odd_bytes)

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    figures::Figures,
+    figures::{Figures, THRASHING_PAGES},
     member::{End, Member},
     protocol::Command,
     report::{FrameReport, GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
@@ -84,6 +84,7 @@ fn pass(
     team.order(&Command::Figures { residency: counters }, deadline)?;
     let quiet_since = SystemTime::now();
     let mut pass = figures(&observer, &seen, team.members());
+    pass.total.truth.figures.set(&THRASHING_PAGES, observer.thrashing_pages()?);
     for (gpu, ledger) in pass.gpus.iter_mut().zip(observer.ledgers()?) {
         gpu.frames = frames(&ledger, team.members());
     }

@@ -27,7 +27,7 @@ use crate::{
     generate::{self, Machine},
     scenario::size::MIB,
     sys::{process, swgpu::Gpu},
-    truth::kmsg,
+    truth::kmsg::Log,
 };
 
 /// What a soak is to be.
@@ -67,6 +67,7 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
         gpu_mem_mib: gpus.iter().map(|gpu| gpu.memory_bytes / MIB).min().unwrap_or(0),
         gpus: u32::try_from(gpus.len())?,
     };
+    let mut log = Log::whole()?;
     let mut dice = Dice::new(options.seed);
     let mut service = Service::start(&options.uvmd)?;
     let mut summary = Summary::new(options.seed);
@@ -81,7 +82,7 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
             _ => Fate::Whole,
         };
         let hit_after = Duration::from_millis(dice.between(0, HIT_MS));
-        let result = round(seed, machine, fate, hit_after, &mut service, &mut summary).and_then(|()| check(&gpus));
+        let result = round(seed, machine, fate, hit_after, &mut service, &mut summary).and_then(|()| check(&gpus, &mut log));
         if let Err(error) = result {
             summary.failures.push(Failure { seed, fate: format!("{fate:?}"), reason: format!("{error:#}") });
         }
@@ -147,7 +148,7 @@ fn report() -> anyhow::Result<Value> {
 }
 
 /// What must hold after every round: nobody has memory of a GPU, and nothing complained.
-fn check(gpus: &[Gpu]) -> anyhow::Result<()> {
+fn check(gpus: &[Gpu], log: &mut Log) -> anyhow::Result<()> {
     let deadline = Instant::now() + RELEASE;
     for gpu in gpus {
         while gpu.counters()?.free_bytes < gpu.memory_bytes {
@@ -161,7 +162,7 @@ fn check(gpus: &[Gpu]) -> anyhow::Result<()> {
             thread::sleep(POLL);
         }
     }
-    match kmsg::complaints()?.first() {
+    match log.complaints()?.first() {
         Some(complaint) => bail!("kernel: {complaint}"),
         None => Ok(()),
     }

@@ -33,6 +33,7 @@ pub(crate) struct Observer {
     _holder: VaSpace,
     before: Vec<Counted>,
     ledgers_before: Vec<Ledger>,
+    thrashing_before: u64,
 }
 
 /// What was counted on one GPU.
@@ -53,7 +54,8 @@ impl Observer {
         let holder = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
         let before = count(&gpus)?;
         let ledgers_before = ledgers(&gpus)?;
-        Ok(Self { gpus, _holder: holder, before, ledgers_before })
+        let thrashing_before = thrashing_pages(&gpus)?;
+        Ok(Self { gpus, _holder: holder, before, ledgers_before, thrashing_before })
     }
 
     /// What happened on each GPU, once nothing happens any more.
@@ -65,11 +67,20 @@ impl Observer {
         Ok(count(&self.gpus)?.into_iter().zip(&self.before).map(since).collect())
     }
 
+    /// Pages that the driver found to be thrashing.
+    pub(crate) fn thrashing_pages(&self) -> anyhow::Result<u64> {
+        Ok(thrashing_pages(&self.gpus)? - self.thrashing_before)
+    }
+
     /// Who got whose frame, for each GPU.
     pub(crate) fn ledgers(&self) -> anyhow::Result<Vec<Ledger>> {
         let now = ledgers(&self.gpus)?;
         Ok(now.iter().zip(&self.ledgers_before).map(|(now, before)| ledger::since(now, before)).collect())
     }
+}
+
+fn thrashing_pages(gpus: &[Gpu]) -> anyhow::Result<u64> {
+    procfs::thrashing_pages(&gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<Uuid>>())
 }
 
 fn ledgers(gpus: &[Gpu]) -> anyhow::Result<Vec<Ledger>> {

@@ -14,6 +14,7 @@ use anyhow::Context;
 use crate::sys::Uuid;
 
 const GPUS: &str = "/proc/driver/nvidia-uvm/gpus";
+const CPU_THRASHING: &str = "/proc/driver/nvidia-uvm/cpu/thrashing_stats";
 
 /// From `fault_stats` and `info`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +88,17 @@ pub(crate) fn read(uuid: &Uuid) -> anyhow::Result<GpuStats> {
     // 0: the GPU itself, not an instance of it.
     let info = read_file(&gpu.join("0/info"))?;
     GpuStats::parse(&fault_stats, &info).with_context(|| format!("{}: {missing}", gpu.display()))
+}
+
+/// Pages found to be thrashing since the driver was loaded, by the processors whose access showed it: all GPUs and the CPU. Those of a GPU
+/// are forgotten with its other statistics.
+pub(crate) fn thrashing_pages(gpus: &[Uuid]) -> anyhow::Result<u64> {
+    let folders = gpus.iter().map(|uuid| Ok(directory(Path::new(GPUS), uuid)?.join("0/thrashing_stats")));
+    let files = folders.chain([Ok(PathBuf::from(CPU_THRASHING))]).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    let pages = |file: &PathBuf| {
+        field_of(&read_file(file)?, "", "thrashing").with_context(|| format!("{}: no thrashing", file.display()))
+    };
+    files.iter().map(pages).sum()
 }
 
 /// Once more while the driver is too busy to answer.
