@@ -82,7 +82,8 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
             _ => Fate::Whole,
         };
         let hit_after = Duration::from_millis(dice.between(0, HIT_MS));
-        let result = round(seed, machine, fate, hit_after, &mut service, &mut summary).and_then(|()| check(&gpus, &mut log));
+        let result =
+            round(seed, machine, fate, hit_after, &mut service, &mut summary).and_then(|()| check(&gpus, &mut log));
         if let Err(error) = result {
             summary.failures.push(Failure { seed, fate: format!("{fate:?}"), reason: format!("{error:#}") });
         }
