@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::{
     sync::Notify,
-    task::{AbortHandle, JoinSet},
+    task::{self, AbortHandle, JoinSet},
     time::{self, Duration, Instant},
 };
 
@@ -61,8 +61,14 @@ impl Connections {
         while self.tasks.len() >= self.limit {
             match self.longest_idle() {
                 Some((since, place)) if since.elapsed() >= MOMENT => {
-                    place.task.abort();
-                    self.tasks.join_next().await;
+                    // Where uvmd itself was held up, a request may lie unread. So before anyone is closed, there is a turn in which the kernel
+                    // says who can read, and one in which they do.
+                    task::yield_now().await;
+                    task::yield_now().await;
+                    if place.activity.idle_since() == Some(since) {
+                        place.task.abort();
+                        self.tasks.join_next().await;
+                    }
                 }
                 Some((since, _)) => tokio::select! {
                     _ = self.tasks.join_next() => {}
@@ -108,5 +114,37 @@ impl Drop for Answering {
         let Self(activity) = self;
         activity.set(Some(Instant::now()));
         activity.answered.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use tokio::{io::AsyncReadExt, net::UnixStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_lay_unread_while_all_was_held_up_is_answered() {
+        let mut connections = Connections::new(1);
+        let (client, mut server) = UnixStream::pair().unwrap();
+        client.writable().await.unwrap();
+        assert_eq!(client.try_write(b"?").unwrap(), 1);
+        let is_read = Arc::new(AtomicBool::new(false));
+        let has_read = Arc::clone(&is_read);
+        let serve = async move |activity: Activity| {
+            server.read_u8().await.unwrap();
+            let _answering = activity.answering();
+            has_read.store(true, Ordering::Relaxed);
+        };
+        connections.add(serve).await;
+        // As a machine under load holds up every task at once.
+        thread::sleep(2 * MOMENT);
+        connections.add(async |_| ()).await;
+        assert!(is_read.load(Ordering::Relaxed));
     }
 }
