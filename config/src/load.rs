@@ -25,7 +25,7 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}: {}", file.display(), reason(source))]
+    #[error("cannot read the configuration {}: {}", file.display(), sys::reason(source))]
     Unreadable {
         /// Which file.
         file: PathBuf,
@@ -81,17 +81,30 @@ impl FromStr for Setting {
 
     /// The value as in the file; quotes around text may be left out.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-        let quoted = Value::String(value.to_owned());
-        let document = [format!("{key}={value}"), format!("{key}={quoted}")].into_iter().find(|text| is_toml(text));
-        let document = document.ok_or("expected KEY=VALUE, with a key as in the file, such as log.format")?;
-        parse(&document).map_err(|mistake| mistake.message)?;
-        document.parse().map(Self).map_err(|error: toml::de::Error| error.message().to_owned())
+        let expected = "expected KEY=VALUE, with a key as in the file, such as log.format";
+        let (key, value) = text.split_once('=').ok_or(expected)?;
+        if !is_key(key) || value.contains('\n') {
+            return Err(expected.to_owned());
+        }
+        let setting = |value: &str| {
+            let line = format!("{key}={value}");
+            parse(&line).and_then(|_| line.parse::<Table>().map_err(|error| mistake(&line, &error)))
+        };
+        // What is no value of the option as it stands may be text that looks like another: a name of digits, an address in brackets.
+        let quoted = || setting(&Value::String(value.to_owned()).to_string());
+        let mistake = match setting(value) {
+            Ok(table) => return Ok(Self(table)),
+            Err(mistake) => mistake,
+        };
+        // Where neither is allowed, text is only meant where it is no other value.
+        quoted().map(Self).map_err(|as_text| if mistake.key.is_some() { mistake.message } else { as_text.message })
     }
 }
 
-fn is_toml(line: &str) -> bool {
-    !line.contains(['\n', '#', '[']) && DeTable::parse(line).is_ok()
+/// As every key of the file is: words and points.
+fn is_key(key: &str) -> bool {
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    key.split('.').all(is_word)
 }
 
 /// Reads `file`, or [`DEFAULT_FILE`] if none is named and that is there, and lets the settings override it.
@@ -101,7 +114,8 @@ fn is_toml(line: &str) -> bool {
 pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigError> {
     let default = Path::new(DEFAULT_FILE);
     let text = match (file, read(file.unwrap_or(default))) {
-        (None, Err(error)) if error.kind() == io::ErrorKind::NotFound => None,
+        // A link that leads nowhere is a mistake, and not a file that nobody wrote.
+        (None, Err(error)) if error.kind() == io::ErrorKind::NotFound && !default.is_symlink() => None,
         (_, read) => Some((file.unwrap_or(default), read)),
     };
     let Some((file, text)) = text else {
@@ -172,18 +186,12 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
 
 fn read(file: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
+    File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => io::Error::other("it is not text in UTF-8"),
+        _ => error,
+    })?;
     if text.len() as u64 > FILE_MAX_BYTES {
         return Err(io::Error::other(format!("it is longer than {FILE_MAX_BYTES} bytes")));
     }
     Ok(text)
-}
-
-/// The error without Rust's "(os error N)".
-fn reason(error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::InvalidData {
-        return "it is not text in UTF-8".to_owned();
-    }
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }

@@ -168,9 +168,12 @@ impl Value for LogFilter {
         "off, error, warn, info, debug or trace; or by part as well, as in \"info,collector=debug\"";
 
     fn of_text(text: &str) -> Option<Self> {
-        // A lone word that is no level would be taken for a part, and a mistyped level would silence everything.
+        // A lone word that is no level would be taken for a part, and a mistyped level would silence everything; none at all would be "error".
         let is_level = |word: &str| !word.is_empty() && LevelFilter::from_str(word).is_ok();
-        let is_clear = |directive: &str| directive.contains('=') || is_level(directive);
+        let is_clear = |directive: &str| match directive.split_once('=') {
+            Some((part, level)) => !part.is_empty() && is_level(level),
+            None => is_level(directive),
+        };
         let targets = text.parse().ok().filter(|_| text.split(',').all(is_clear))?;
         Some(Self { text: text.to_owned(), targets })
     }
@@ -201,6 +204,6 @@ pub(crate) mod tests {
         texts::<Hostname>(&["gpu-17", "node.example"], &["", "a b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);
         texts::<LogFormat>(&["text", "json"], &["JSON", "yaml", ""]);
-        texts::<LogFilter>(&["off", "warn", "info,collector=debug", "INFO"], &["inof", "uvmd=shouting", "info,", ""]);
+        texts::<LogFilter>(&["off", "warn", "info,collector=debug", "INFO"], &["inof", "uvmd=shouting", "uvmd=", "=info", "info,", ""]);
     }
 }

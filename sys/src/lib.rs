@@ -34,5 +34,8 @@ pub use roots::Roots;
 #[must_use]
 pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    match error.raw_os_error() {
+        Some(_) => text.split(" (os error").next().unwrap_or(&text).to_lowercase(),
+        None => text,
+    }
 }

@@ -95,7 +95,7 @@ impl Client {
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
                 return self.foreign("not text".to_owned());
             }
-            ureq::Error::Io(error) => text::reason(&error),
+            ureq::Error::Io(error) => sys::reason(&error),
             ureq::Error::HostNotFound => "there is no such host".to_owned(),
             ureq::Error::ConnectionFailed => "no connection".to_owned(),
             ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),

@@ -1,6 +1,6 @@
 //! Text and numbers as a terminal should show them.
 
-use std::{borrow::Cow, io, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -101,12 +101,6 @@ pub(crate) fn shortened(text: &str, width: usize, ellipsis: char) -> String {
 pub(crate) fn shortened_at_the_start(text: &str, width: usize, ellipsis: char) -> String {
     let backwards = |text: &str| text.chars().rev().collect::<String>();
     backwards(&shortened(&backwards(text), width, ellipsis))
-}
-
-/// A system error without Rust's "(os error N)".
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 #[cfg(test)]
