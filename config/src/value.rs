@@ -204,6 +204,9 @@ pub(crate) mod tests {
         texts::<Hostname>(&["gpu-17", "node.example"], &["", "a b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);
         texts::<LogFormat>(&["text", "json"], &["JSON", "yaml", ""]);
-        texts::<LogFilter>(&["off", "warn", "info,collector=debug", "INFO"], &["inof", "uvmd=shouting", "uvmd=", "=info", "info,", ""]);
+        texts::<LogFilter>(
+            &["off", "warn", "info,collector=debug", "INFO"],
+            &["inof", "uvmd=shouting", "uvmd=", "=info", "info,", ""],
+        );
     }
 }

@@ -122,7 +122,9 @@ fn text_needs_no_quotes_in_a_setting_whatever_it_looks_like() {
     for text in ["listen=[::1]:1", "listen=\"[::1]:1\""] {
         assert_eq!(set(text).listen, "[::1]:1".parse().unwrap(), "{text}");
     }
-    for (text, name) in [("hostname=17", "17"), ("hostname=true", "true"), ("hostname=a#b", "a#b"), ("hostname=\"", "\"")] {
+    for (text, name) in
+        [("hostname=17", "17"), ("hostname=true", "true"), ("hostname=a#b", "a#b"), ("hostname=\"", "\"")]
+    {
         assert_eq!(set(text).hostname.unwrap().0, name, "{text}");
     }
 }
@@ -135,7 +137,9 @@ fn a_setting_that_is_not_allowed_says_what_is() {
     assert_eq!(error("log.format"), "expected KEY=VALUE, with a key as in the file, such as log.format");
     assert!(error("hostname=a b").starts_with("invalid value: string \"a b\", expected a name"));
     assert!(error("collector.ended_max=-1").starts_with("invalid value: integer `-1`, expected a whole number"));
-    for bad in ["=1", "[log]\nformat=\"json\"", "log.format=\"json\"\nlog.filter=\"off\"", "a b=1", "#=1", "log.=1", "[log]=1"] {
+    for bad in
+        ["=1", "[log]\nformat=\"json\"", "log.format=\"json\"\nlog.filter=\"off\"", "a b=1", "#=1", "log.=1", "[log]=1"]
+    {
         assert!(error(bad).starts_with("expected KEY=VALUE"), "{bad}");
     }
 }

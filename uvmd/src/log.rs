@@ -1,12 +1,18 @@
 //! The service's own log: to standard error, or to a file.
 //!
-//! To log never fails and, to a file, never waits: a line that cannot be written is counted and left out.
+//! To log never fails and never waits: a line that cannot be written is counted and left out.
+//!
+//! * `aside`: the thread that writes
+//! * `file`: the file
 
+mod aside;
 mod file;
 
 use std::{
     env,
+    fs::File,
     io::{self, IsTerminal, Write},
+    os::fd::AsFd,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,8 +20,9 @@ use std::{
     },
 };
 
+use aside::{Destination, Message};
 use config::{Log, value::LogFormat};
-use file::{LogFile, Message};
+use file::LogFile;
 use tracing_subscriber::{
     Layer, Registry,
     fmt::{self, MakeWriter},
@@ -25,8 +32,8 @@ use tracing_subscriber::{
 
 /// The log, for as long as it is written.
 pub(crate) struct Logging {
-    dropped: Dropped,
-    file: Option<SyncSender<Message>>,
+    lines: Lines,
+    is_file: bool,
 }
 
 /// Lines that could not be written.
@@ -37,34 +44,66 @@ impl Dropped {
     fn count_one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Logging {
     /// Everything that is logged from now on is written.
     pub(crate) fn start(log: &Log) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
-        let path = log.file.as_ref().map(|path| path.0.as_path());
-        let file = path.map(|path| LogFile::open(path)?.write_aside(dropped.clone())).transpose()?;
-        let lines = Lines { file: file.clone(), dropped: dropped.clone() };
-        let layer = fmt::layer().with_writer(lines).log_internal_errors(false);
+        let queue = match &log.file {
+            Some(path) => aside::write_to(LogFile::open(&path.0)?, dropped.clone())?,
+            None => aside::write_to(StandardError::new(), dropped.clone())?,
+        };
+        let is_file = log.file.is_some();
+        let lines = Lines { queue, dropped };
+        let layer = fmt::layer().with_writer(lines.clone()).log_internal_errors(false);
         let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-            LogFormat::Text => Box::new(layer.with_ansi(file.is_none() && colour())),
+            LogFormat::Text => Box::new(layer.with_ansi(!is_file && colour())),
             LogFormat::Json => Box::new(layer.json().flatten_event(true)),
         };
         tracing_subscriber::registry().with(layer.with_filter(log.filter.targets())).init();
-        Ok(Self { dropped, file })
+        Ok(Self { lines, is_file })
     }
 
     pub(crate) const fn dropped(&self) -> &Dropped {
-        &self.dropped
+        &self.lines.dropped
+    }
+
+    /// Why the service ends, for whoever looks into the file. On standard error it is said anyway, whatever is logged.
+    pub(crate) fn failed(&self, error: &anyhow::Error) {
+        if self.is_file {
+            tracing::error!("{error:#}");
+        }
     }
 }
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            file::flush(file);
-        }
+        aside::flush(&self.lines.queue);
+    }
+}
+
+/// What was standard error when this was made, without the lock that a write that is stuck would hold.
+struct StandardError(Option<File>);
+
+impl StandardError {
+    fn new() -> Self {
+        // It may be closed.
+        Self(io::stderr().as_fd().try_clone_to_owned().ok().map(File::from))
+    }
+}
+
+impl Destination for StandardError {
+    fn name(&self) -> String {
+        "standard error".to_owned()
+    }
+
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?.write_all(line)
     }
 }
 
@@ -78,11 +117,10 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "uvmd: {text}");
 }
 
-/// Where the lines of the log go.
+/// The way into the log.
 #[derive(Clone)]
 struct Lines {
-    /// `None`: standard error.
-    file: Option<SyncSender<Message>>,
+    queue: SyncSender<Message>,
     dropped: Dropped,
 }
 
@@ -97,11 +135,7 @@ impl<'a> MakeWriter<'a> for Lines {
 impl Write for &Lines {
     /// A whole line at a time: the layer makes them so.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let is_taken = match &self.file {
-            Some(file) => file.try_send(Message::Line(line.to_vec())).is_ok(),
-            None => io::stderr().write_all(line).is_ok(),
-        };
-        if !is_taken {
+        if self.queue.try_send(Message::Line(line.to_vec())).is_err() {
             self.dropped.count_one();
         }
         Ok(line.len())
@@ -120,12 +154,12 @@ mod tests {
 
     #[test]
     fn a_line_that_finds_no_room_is_counted_and_nobody_waits_for_it() {
-        let (file, stuck) = mpsc::sync_channel(1);
-        let lines = Lines { file: Some(file), dropped: Dropped::default() };
+        let (queue, stuck) = mpsc::sync_channel(1);
+        let lines = Lines { queue, dropped: Dropped::default() };
         for text in ["one\n", "two\n", "three\n"] {
             lines.make_writer().write_all(text.as_bytes()).unwrap();
         }
-        assert_eq!(lines.dropped.0.load(Ordering::Relaxed), 2);
+        assert_eq!(lines.dropped.get(), 2);
         assert!(matches!(stuck.recv(), Ok(Message::Line(line)) if line == b"one\n"));
     }
 }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 fn run(loaded: Loaded) -> anyhow::Result<()> {
     let log = Logging::start(&loaded.config.log)?;
-    service::run(loaded, log.dropped())
+    service::run(loaded, log.dropped()).inspect_err(|error| log.failed(error))
 }
 
 /// As TOML, so that it can be used as a file.

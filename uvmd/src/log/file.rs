@@ -1,34 +1,19 @@
-//! A log file: appended to on a thread of its own, so that a slow or broken disk holds nobody else up.
+//! A log file, whose name may come to stand for another file at any time: whoever rotates logs renames or removes it.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver, SyncSender, TrySendError},
-    thread,
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use sys::reason;
 
-use super::{Dropped, say};
+use super::aside::Destination;
 
-/// Lines that wait to be written. A disk that is slower than this for long is as good as full.
-const QUEUE_LINES: usize = 1024;
-/// Time for the last lines when the service ends.
-const LAST_LINES: Duration = Duration::from_secs(1);
 /// Process names and users are in the log, and not everyone's business.
 const MODE: u32 = 0o640;
-
-/// To the thread that writes.
-pub(super) enum Message {
-    /// To be written, with its end.
-    Line(Vec<u8>),
-    /// To be answered when everything before it was written.
-    Flush(SyncSender<()>),
-}
 
 /// See the module's documentation.
 pub(super) struct LogFile {
@@ -42,66 +27,26 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Fails where the name is a mistake; a disk that is full may have room later.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let context = || format!("cannot write the log to {}", path.display());
-        // To open a FIFO would wait for its reader.
-        if fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.file_type().is_char_device()) {
-            return Err(anyhow!("it is not a regular file")).with_context(context);
-        }
-        let file = match append(path) {
+        let file = match open(path) {
             Ok(file) => Some(file),
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => None,
-            Err(error) => return Err(anyhow!(reason(&error))).with_context(context),
+            Err(error) => return Err(anyhow!("cannot write the log to {}: {}", path.display(), reason(&error))),
         };
         Ok(Self { path: path.to_owned(), file, is_cut: false })
     }
+}
 
-    /// Writes what it is sent until the end of the process.
-    pub(super) fn write_aside(self, dropped: Dropped) -> anyhow::Result<SyncSender<Message>> {
-        let (sender, receiver) = mpsc::sync_channel(QUEUE_LINES);
-        let write = move || self.write_all(&receiver, &dropped);
-        thread::Builder::new().name("uvmd-log".to_owned()).spawn(write).context("cannot start the log's thread")?;
-        Ok(sender)
-    }
-
-    fn write_all(mut self, messages: &Receiver<Message>, dropped: &Dropped) {
-        // Lines lost since it was last written to.
-        let mut lost = 0_u64;
-        for message in messages {
-            let line = match message {
-                Message::Line(line) => line,
-                Message::Flush(done) => {
-                    // Whoever asked may not wait any more.
-                    let _ = done.try_send(());
-                    continue;
-                }
-            };
-            match self.append(&line) {
-                Ok(()) if lost > 0 => {
-                    tracing::warn!("{lost} lines of the log are missing before this one: they could not be written");
-                    lost = 0;
-                }
-                Ok(()) => {}
-                Err(error) => {
-                    dropped.count_one();
-                    if lost == 0 {
-                        let (path, reason) = (self.path.display(), reason(&error));
-                        say(&format!(
-                            "cannot write the log to {path}: {reason}; lines are dropped and counted until it can be"
-                        ));
-                    }
-                    lost += 1;
-                }
-            }
-        }
+impl Destination for LogFile {
+    fn name(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        // Whoever rotates logs may have renamed or removed the file.
         let file = if let Some(file) = self.file.take().filter(|file| is_named(file, &self.path)) {
             file
         } else {
             self.is_cut = false;
-            append(&self.path)?
+            open(&self.path)?
         };
         let file = self.file.insert(file);
         if self.is_cut {
@@ -126,58 +71,40 @@ impl LogFile {
 
 /// Whether the open file is the one that has this name.
 fn is_named(file: &File, path: &Path) -> bool {
-    let (Ok(open), Ok(named)) = (file.metadata(), fs::metadata(path)) else { return false };
+    let (Ok(open), Ok(named)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// Waits until all that was logged is written, but not for a disk that is stuck.
-pub(super) fn flush(log: &SyncSender<Message>) {
-    let deadline = Instant::now() + LAST_LINES;
-    let (done, is_done) = mpsc::sync_channel(1);
-    while let Err(TrySendError::Full(_)) = log.try_send(Message::Flush(done.clone())) {
-        if Instant::now() >= deadline {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    // The deadline, or everything is written.
-    let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(MODE).open(path)
+/// Opens it each time as if for the first: uvmd may be root, and who may write in the folder may put something else in its place.
+fn open(path: &Path) -> io::Result<File> {
+    // Not where a symbolic link leads; without waiting for the reader of a FIFO; a terminal does not become ours.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let refused = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("it is a symbolic link; name the file itself"),
+        // A FIFO that nobody reads, or a socket.
+        Some(libc::ENXIO) => io::Error::other("it is not a regular file"),
+        _ => error,
+    };
+    let file =
+        OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags).open(path).map_err(refused)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() || kind.is_char_device() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::{os::unix::fs::symlink, process::Command};
 
     use super::*;
-
-    fn line(text: &str) -> Message {
-        Message::Line(text.as_bytes().to_vec())
-    }
-
-    #[test]
-    fn what_a_full_disk_does_not_take_is_counted() {
-        let dropped = Dropped::default();
-        let log = LogFile::open(Path::new("/dev/full")).unwrap().write_aside(dropped.clone()).unwrap();
-        for text in ["one\n", "two\n", "three\n"] {
-            log.send(line(text)).unwrap();
-        }
-        flush(&log);
-        assert_eq!(dropped.0.load(Ordering::Relaxed), 3);
-    }
 
     #[test]
     fn a_file_that_is_there_is_appended_to_and_one_that_is_removed_is_made_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("uvmd.log");
         fs::write(&path, "earlier\n").unwrap();
-        let log = LogFile::open(&path).unwrap().write_aside(Dropped::default()).unwrap();
-        let written = |text: &str| {
-            log.send(line(text)).unwrap();
-            flush(&log);
+        let mut log = LogFile::open(&path).unwrap();
+        let mut written = |text: &str| {
+            log.append(text.as_bytes()).unwrap();
             fs::read_to_string(&path).unwrap()
         };
         assert_eq!(written("one\n"), "earlier\none\n");
@@ -187,12 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_stuck_holds_nobody_up_at_the_end() {
-        // Nobody takes from the queue.
-        let (log, _stuck) = mpsc::sync_channel(1);
-        log.send(line("one\n")).unwrap();
-        let start = Instant::now();
-        flush(&log);
-        assert!(start.elapsed() < 2 * LAST_LINES);
+    fn what_somebody_puts_in_its_place_is_neither_followed_nor_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("uvmd.log"), folder.path().join("other"));
+        fs::write(&other, "of somebody else\n").unwrap();
+        let mut log = LogFile::open(&path).unwrap();
+
+        fs::remove_file(&path).unwrap();
+        symlink(&other, &path).unwrap();
+        assert_eq!(log.append(b"one\n").unwrap_err().to_string(), "it is a symbolic link; name the file itself");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody else\n");
+
+        fs::remove_file(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert_eq!(log.append(b"two\n").unwrap_err().to_string(), "it is not a regular file");
+        // With a reader it could be opened.
+        let _reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert_eq!(log.append(b"three\n").unwrap_err().to_string(), "it is not a regular file");
+
+        fs::remove_file(&path).unwrap();
+        log.append(b"four\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
     }
 }

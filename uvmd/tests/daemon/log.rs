@@ -3,7 +3,8 @@
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -12,9 +13,11 @@ use std::{
 
 use crate::support::{Daemon, UVMD, privileged, run, uvmd};
 
-/// With the log on standard error it tells its port; with a file it must be told one.
+/// With the log on standard error it tells its port; with a file it must be told one. On an address of this process's own, so that no other test takes it.
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    let [_, second, third, fourth] = (std::process::id() & 0x00ff_ffff).to_be_bytes();
+    let own = Ipv4Addr::new(127, second, third, fourth);
+    TcpListener::bind((own, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 fn logging_to(file: &Path, address: &str) -> Command {
@@ -24,8 +27,8 @@ fn logging_to(file: &Path, address: &str) -> Command {
     command
 }
 
-fn within_10_s(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+fn within_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         thread::sleep(Duration::from_millis(20));
@@ -56,7 +59,7 @@ fn the_log_goes_to_the_file_and_follows_its_name() {
     let address = free_address();
     let daemon = Daemon::spawn_silent(logging_to(&path, &address), &address);
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    within_10_s("the log has its beginning", || read(&path).contains("serves on http://"));
+    within_20_s("the log has its beginning", || read(&path).contains("serves on http://"));
 
     let old = folder.path().join("uvmd.log.1");
     fs::rename(&path, &old).unwrap();
@@ -87,7 +90,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
     let daemon = Daemon::spawn_silent(command, &address);
     let seen = |name: &str| PathBuf::from(format!("/proc/{}/root{disk}/{name}", daemon.pid()));
 
-    within_10_s("the disk fills up", || {
+    within_20_s("the disk fills up", || {
         cause_lines(&daemon);
         dropped(&daemon) > 5
     });
@@ -98,7 +101,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
 
     fs::remove_file(seen("ballast")).unwrap();
     let text = || fs::read_to_string(seen("uvmd.log")).unwrap();
-    within_10_s("the log goes on when there is room", || {
+    within_20_s("the log goes on when there is room", || {
         cause_lines(&daemon);
         text().contains("lines of the log are missing")
     });
@@ -122,9 +125,43 @@ fn a_standard_error_that_is_full_is_no_reason_to_end() {
     let mut command = uvmd();
     command.args(["--listen", &address]).stderr(File::options().write(true).open("/dev/full").unwrap());
     let daemon = Daemon::spawn_silent(command, &address);
-    assert!(dropped(&daemon) > 0);
+    within_20_s("what could not be written is counted", || dropped(&daemon) > 0);
     daemon.signal("TERM");
     assert_eq!(daemon.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_nothing_up() {
+    if !privileged() {
+        return;
+    }
+    let address = free_address();
+    let mut command = uvmd();
+    command.args(["--listen", &address, "--log", "trace"]).stderr(Stdio::piped());
+    let daemon = Daemon::spawn_silent(command, &address);
+    // More than a pipe and the queue before it take.
+    within_20_s("lines are left out", || {
+        cause_lines(&daemon);
+        dropped(&daemon) > 0
+    });
+    assert_eq!(daemon.get("/livez").0, 200);
+    daemon.signal("TERM");
+    // It waits for the end before it reads anything.
+    assert_eq!(daemon.wait().0.code(), Some(0));
+}
+
+#[test]
+fn the_file_tells_why_uvmd_ended() {
+    if !privileged() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("uvmd.log");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = run(logging_to(&path, &taken.local_addr().unwrap().to_string()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(fs::read_to_string(&path).unwrap().contains("address already in use"));
+    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
 }
 
 #[test]
@@ -132,8 +169,11 @@ fn a_log_file_that_cannot_be_is_a_clear_message() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let link = folder.path().join("link");
+    symlink("/dev/null", &link).unwrap();
     for (path, reason) in [
-        (folder.path().to_owned(), "it is not a regular file"),
+        (folder.path().to_owned(), "is a directory"),
+        (link, "it is a symbolic link; name the file itself"),
         (fifo, "it is not a regular file"),
         (folder.path().join("none/uvmd.log"), "no such file or directory"),
     ] {

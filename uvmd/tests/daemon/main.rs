@@ -6,4 +6,3 @@ mod errors;
 mod log;
 mod running;
 mod support;
-mod uvmctl;

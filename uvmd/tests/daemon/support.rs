@@ -42,16 +42,10 @@ impl Daemon {
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut log = String::new();
-        let address = loop {
-            let mut line = String::new();
-            assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before it served:\n{log}");
-            log += &line;
-            if let Some((_, address)) = line.trim_end().split_once("serves on http://") {
-                // In JSON a quote follows.
-                break address.split('"').next().unwrap().to_owned();
-            }
-        };
+        let line = read_until(&mut stderr, "serves on http://");
+        let (_, address) = line.trim_end().split_once("serves on http://").unwrap();
+        // In JSON a quote follows.
+        let address = address.split('"').next().unwrap().to_owned();
         Self { child, stderr: Some(stderr), address }
     }
 
@@ -66,6 +60,11 @@ impl Daemon {
         }
         let stderr = child.stderr.take().map(BufReader::new);
         Self { child, stderr, address: address.to_owned() }
+    }
+
+    /// Waits until it logs this.
+    pub(crate) fn read_until(&mut self, text: &str) {
+        read_until(self.stderr.as_mut().unwrap(), text);
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -133,6 +132,19 @@ impl PublicCopy {
         command.arg(self.0.path().join("uvmd")).args(["--config", "/dev/null", "--listen", "127.0.0.1:0"]);
         command.env("NO_COLOR", "1");
         command
+    }
+}
+
+/// The first line that has this text.
+fn read_until(stderr: &mut impl BufRead, text: &str) -> String {
+    let mut log = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended without {text:?}:\n{log}");
+        if line.contains(text) {
+            return line;
+        }
+        log += &line;
     }
 }
 
