@@ -28,7 +28,7 @@ grep -q 'nvidia.uvm' /tmp/status || fail "it does not say that nvidia-uvm is mis
 faults=0 bytes=0 hits=0
 for round in 1 2; do
   insmod /lib/modules/nvidia.ko arch=hopper memory_mib=64 || fail "nvidia.ko"
-  insmod /lib/modules/nvidia-uvm.ko uvm_enable_debug_procfs=1 || fail "nvidia-uvm.ko"
+  insmod /lib/modules/nvidia-uvm.ko uvm_enable_debug_procfs=1 uvm_enable_builtin_tests=1 || fail "nvidia-uvm.ko"
   major=$(awk '$2 == "nvidia-uvm" { print $1 }' /proc/devices)
   rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools
   mknod /dev/nvidia-uvm c "$major" 0
