@@ -5,7 +5,8 @@ mod stand_in;
 
 use std::{
     fs,
-    process::{Command, Output},
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -129,4 +130,24 @@ fn a_gpu_that_hangs_does_not_hold_the_check_up() {
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(status, 1, "{stdout}");
     assert!(stdout.contains("there was no time left"), "{stdout}");
+}
+
+#[test]
+fn a_check_that_is_asked_to_end_ends_what_it_started_and_still_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let mut command = on_stand_in(GPU_CHECK);
+    command.env("STAND_IN_HANGS", "1").arg("--out").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // Known by this where it is inherited.
+    let mut check = command.env("STARTED_BY", folder.path()).spawn().unwrap();
+    let mut lines = BufReader::new(check.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("==> moving")));
+    assert!(Command::new("kill").args(["-TERM", &check.id().to_string()]).status().unwrap().success());
+    assert_eq!(check.wait().unwrap().code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
+    assert!(fs::read_to_string(folder.path().join("report.md")).unwrap().contains("ended by a signal"));
+    let mark = folder.path().to_str().unwrap();
+    let environments =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("environ")).ok());
+    assert_eq!(environments.filter(|text| String::from_utf8_lossy(text).contains(mark)).count(), 0);
 }

@@ -1,11 +1,37 @@
-//! Nothing waits for longer than this program may run.
+//! Nothing waits for longer than this program may run, nor once it is asked to end.
 
 use std::{
     io::{self, Read},
-    process::{Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// How often it is looked whether a program has ended.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long a killed program may take to go. One that waits inside a driver that hangs never goes, and is left behind.
+const DEATH_TIME: Duration = Duration::from_secs(3);
+
+static ASKED_TO_END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// From now on a signal to end makes every deadline be over, so that what was started is ended first, and told.
+pub(crate) fn heed_signals() -> io::Result<()> {
+    [SIGHUP, SIGINT, SIGTERM]
+        .into_iter()
+        .try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&ASKED_TO_END)).map(drop))
+}
+
+/// Whether a signal came.
+pub(crate) fn is_asked_to_end() -> bool {
+    ASKED_TO_END.load(Ordering::SeqCst)
+}
 
 /// When all must be over.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +43,7 @@ impl Deadline {
     }
 
     pub(crate) fn left(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
+        if is_asked_to_end() { Duration::ZERO } else { self.0.saturating_duration_since(Instant::now()) }
     }
 
     /// An earlier one: for a step that may take so long.
@@ -40,30 +66,58 @@ pub(crate) struct Ended {
 /// Run a program to its end, or kill it at the deadline.
 pub(crate) fn run(command: &mut Command, deadline: Deadline) -> io::Result<Ended> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let stdout = collect(child.stdout.take());
-    let stderr = collect(child.stderr.take());
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if deadline.is_over() {
-            child.kill()?;
-            child.wait()?;
-            break None;
-        }
-        thread::sleep(Duration::from_millis(5));
-    };
-    Ok(Ended { status, stdout: stdout.join().unwrap_or_default(), stderr: stderr.join().unwrap_or_default() })
+    let stdout = Collected::start(child.stdout.take());
+    let stderr = Collected::start(child.stderr.take());
+    let status = wait_or_kill(&mut child, deadline)?;
+    Ok(Ended { status, stdout: stdout.take(), stderr: stderr.take() })
 }
 
-/// Read a pipe to its end, so that nobody who writes to it waits.
-pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What came before an error is what there is.
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+/// Wait for a program's end; none if it did not end in time and was killed.
+pub(crate) fn wait_or_kill(child: &mut Child, deadline: Deadline) -> io::Result<Option<ExitStatus>> {
+    let status = wait(child, || deadline.is_over())?;
+    if status.is_none() {
+        kill(child);
+    }
+    Ok(status)
+}
+
+/// Kill a program, if it still runs.
+pub(crate) fn kill(child: &mut Child) {
+    let _ = child.kill();
+    let begun = Instant::now();
+    let _ = wait(child, || begun.elapsed() >= DEATH_TIME);
+}
+
+fn wait(child: &mut Child, is_over: impl Fn() -> bool) -> io::Result<Option<ExitStatus>> {
+    loop {
+        match child.try_wait()? {
+            None if is_over() => return Ok(None),
+            None => thread::sleep(PAUSE),
+            ended => return Ok(ended),
+        }
+    }
+}
+
+/// What comes from a pipe, read as it comes, so that nobody who writes to it waits.
+pub(crate) struct Collected(mpsc::Receiver<Vec<u8>>);
+
+impl Collected {
+    pub(crate) fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What came before an error is what there is.
+            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+            let _ = sender.send(bytes);
+        });
+        Self(receiver)
+    }
+
+    /// All of it, after the end of who wrote it; nothing if somebody else still holds the pipe.
+    pub(crate) fn take(self) -> String {
+        let bytes = self.0.recv_timeout(DEATH_TIME).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
-    })
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +139,15 @@ mod tests {
         let ended = run(Command::new("sleep").arg("60"), Deadline::after(Duration::from_millis(50))).unwrap();
         assert!(ended.status.is_none());
         assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_pipe_that_a_killed_programs_child_still_holds_is_not_waited_for() {
+        let begun = Instant::now();
+        let command = &mut Command::new("sh");
+        let ended = run(command.args(["-c", "sleep 30 & wait"]), Deadline::after(Duration::from_millis(50))).unwrap();
+        assert!(ended.status.is_none());
+        assert!(begun.elapsed() < Duration::from_secs(25));
     }
 
     #[test]

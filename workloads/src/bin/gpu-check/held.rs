@@ -5,12 +5,16 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow, bail};
 use workloads::report::{Event, Header, PhaseReport, Report};
 
-use crate::deadline::{Deadline, collect};
+use crate::deadline::{self, Collected, Deadline};
+
+/// A deadline may come to be over while a line is waited for.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What whoever takes figures does at each rest.
 pub(crate) trait Observer {
@@ -39,7 +43,7 @@ struct Held {
     child: Child,
     go: Option<ChildStdin>,
     lines: mpsc::Receiver<String>,
-    complaints: Option<thread::JoinHandle<String>>,
+    complaints: Option<Collected>,
 }
 
 impl Held {
@@ -56,7 +60,7 @@ impl Held {
                 }
             }
         });
-        let complaints = Some(collect(child.stderr.take()));
+        let complaints = Some(Collected::start(child.stderr.take()));
         Ok(Self { go: child.stdin.take(), child, lines, complaints })
     }
 
@@ -74,10 +78,13 @@ impl Held {
     }
 
     fn next(&self, deadline: Deadline) -> anyhow::Result<Event> {
-        let line = match self.lines.recv_timeout(deadline.left()) {
-            Ok(line) => line,
-            Err(mpsc::RecvTimeoutError::Timeout) => bail!("the workload did not come to its end in time"),
-            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the workload ended early"),
+        let line = loop {
+            match self.lines.recv_timeout(deadline.left().min(PAUSE)) {
+                Ok(line) => break line,
+                Err(mpsc::RecvTimeoutError::Timeout) if !deadline.is_over() => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => bail!("the workload did not come to its end in time"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the workload ended early"),
+            }
         };
         serde_json::from_str(&line).with_context(|| format!("the workload said {line:?}"))
     }
@@ -91,18 +98,8 @@ impl Held {
     fn finish(mut self, result: Result<Report, Failure>, deadline: Deadline) -> anyhow::Result<Report> {
         // Without a word to go on, it ends by itself.
         drop(self.go.take());
-        let status = loop {
-            match self.child.try_wait()? {
-                Some(status) => break Some(status),
-                None if deadline.is_over() => break None,
-                None => thread::sleep(std::time::Duration::from_millis(5)),
-            }
-        };
-        if status.is_none() {
-            self.child.kill()?;
-            self.child.wait()?;
-        }
-        let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let status = deadline::wait_or_kill(&mut self.child, deadline)?;
+        let complaints = self.complaints.take().map(Collected::take).unwrap_or_default();
         match (result, status) {
             (Ok(report), Some(status)) if status.success() => Ok(report),
             (Ok(_), Some(status)) => {
@@ -120,15 +117,12 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // Already ended, but for a way out that nobody thought of.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        deadline::kill(&mut self.child);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::testing::{self, Seen};
 

@@ -37,7 +37,11 @@ use std::{
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 
-use crate::{deadline::Deadline, results::Results, steps::Plan};
+use crate::{
+    deadline::Deadline,
+    results::{Results, Verdict},
+    steps::Plan,
+};
 
 /// Checks uvmd on this machine's GPU, in under 8 minutes; never asks for more memory than uvm-workload's guard allows.
 ///
@@ -115,7 +119,11 @@ fn check(options: &Options) -> anyhow::Result<u8> {
         times: Vec::new(),
         facts: Vec::new(),
     };
+    deadline::heed_signals().context("cannot handle signals")?;
     plan.carry_out(&mut results);
+    if deadline::is_asked_to_end() {
+        results.add("all of it", Verdict::Differs, "ended by a signal before it was done");
+    }
     write(&out.join("report.json"), &(serde_json::to_string_pretty(&results)? + "\n"))?;
     write(&out.join("report.md"), &markdown::page(&results)?)?;
     print!("{}", markdown::summary(&results)?);
