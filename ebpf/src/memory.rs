@@ -2,6 +2,7 @@
 
 use aya_ebpf::{
     helpers::{bpf_probe_read_kernel, generated},
+    maps::PerCpuArray,
     programs::ProbeContext,
 };
 
@@ -26,26 +27,31 @@ pub fn kernel<T: Copy>(address: u64) -> Result<T, Unreadable> {
     unsafe { bpf_probe_read_kernel(address as *const T) }.map_err(|_| Unreadable)
 }
 
-/// A copy of one of the driver's structures, of at most `8 * WORDS` bytes.
-pub struct Copied<const WORDS: usize>([u64; WORDS]);
+/// Room for a copy of one of the driver's structures, one for each CPU: probes do not interrupt each other there. Not on the stack, of which kernels
+/// before 6.8 give away 32 bytes with every call, and there are 512 for all.
+pub type Room<const WORDS: usize> = PerCpuArray<[u64; WORDS]>;
+
+/// A copy of one of the driver's structures, of at most `8 * WORDS` bytes; valid until the next one into the same room.
+pub struct Copied<const WORDS: usize>(&'static [u64; WORDS]);
 
 impl<const WORDS: usize> Copied<WORDS> {
     /// Copies `size` bytes from an address.
     #[inline(always)]
-    pub fn from(address: u64, size: u32) -> Result<Self, Unreadable> {
-        if size as usize > size_of::<Self>() {
+    pub fn from(room: &Room<WORDS>, address: u64, size: u32) -> Result<Self, Unreadable> {
+        if size as usize > size_of::<[u64; WORDS]>() {
             return Err(Unreadable);
         }
-        let mut words = [0; WORDS];
-        copy(words.as_mut_ptr().cast(), size, address)?;
-        Ok(Self(words))
+        let words = room.get_ptr_mut(0).ok_or(Unreadable)?;
+        copy(words.cast(), size, address)?;
+        // SAFETY: this CPU's value of the map, which lives as long as the program.
+        Ok(Self(unsafe { &*words }))
     }
 
     /// The field at an offset. The checks are done by the verifier, which knows offsets from the layout as constants.
     #[inline(always)]
     pub fn field<T: Copy>(&self, offset: u32) -> Result<T, Unreadable> {
         let offset = offset as usize;
-        if !offset.is_multiple_of(align_of::<T>()) || offset + size_of::<T>() > size_of::<Self>() {
+        if !offset.is_multiple_of(align_of::<T>()) || offset + size_of::<T>() > size_of::<[u64; WORDS]>() {
             return Err(Unreadable);
         }
         // SAFETY: inside the structure, as just checked.

@@ -15,7 +15,10 @@ use abi::{
     count::ASKED_BY_TOOL,
     layout::{EVENT_DATA_MAX, FAULT_ENTRY_MAX},
 };
-use aya_ebpf::{macros::kprobe, programs::ProbeContext};
+use aya_ebpf::{
+    macros::{kprobe, map},
+    programs::ProbeContext,
+};
 
 use crate::{
     batch,
@@ -24,7 +27,7 @@ use crate::{
     counting::{Known, Lost},
     eviction,
     maps::{fail, hit, layout, lose},
-    memory::{self, Copied, Unreadable},
+    memory::{self, Copied, Room, Unreadable},
     residency,
 };
 
@@ -89,8 +92,14 @@ enum Beside {
     Block(RecordKind),
 }
 
-type EventData = Copied<{ EVENT_DATA_MAX / 8 }>;
-type FaultEntry = Copied<{ FAULT_ENTRY_MAX / 8 }>;
+const EVENT_WORDS: usize = EVENT_DATA_MAX / 8;
+const ENTRY_WORDS: usize = FAULT_ENTRY_MAX / 8;
+type EventData = Copied<EVENT_WORDS>;
+
+#[map]
+static EVENT: Room<EVENT_WORDS> = Room::with_max_entries(1, 0);
+#[map]
+static ENTRY: Room<ENTRY_WORDS> = Room::with_max_entries(1, 0);
 
 #[inline(always)]
 fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
@@ -101,7 +110,7 @@ fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
     }
     let events = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = memory::driver::<u64>(events.wrapping_add(u64::from(layout!(events_va_space))))?;
-    let data = EventData::from(ctx.arg::<u64>(2).ok_or(Unreadable)?, layout!(event_size))?;
+    let data = EventData::from(&EVENT, ctx.arg::<u64>(2).ok_or(Unreadable)?, layout!(event_size))?;
     let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data, va_space)? };
     match counted {
         Some(counted) => Ok(add(va_space, &counted)?),
@@ -137,7 +146,7 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
     let is_duplicate = data.field::<u8>(layout!(fault_is_duplicate))?;
     check(is_duplicate <= 1, SelfTest::Flag)?;
 
-    let entry = FaultEntry::from(data.field(layout!(fault_entry))?, layout!(entry_size))?;
+    let entry = Copied::from(&ENTRY, data.field(layout!(fault_entry))?, layout!(entry_size))?;
     check(entry.field::<u64>(layout!(entry_va_space))? == va_space, SelfTest::VaSpace)?;
     let address = entry.field::<u64>(layout!(entry_address))?;
     check(address % PAGE_BYTES == 0, SelfTest::FaultAddress)?;
