@@ -5,7 +5,7 @@
 //! Inside, from the driver to the snapshot:
 //! * `collector`: the thread that does it, and when it does what
 //! * `watcher`: the work itself, step by step
-//! * `preconditions`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
+//! * `refusal`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
 //! * `identity`, `users` and `gpus`: who the processes and GPUs are; `managed`: how much memory they have; `aside`: look-ups that may take their time
@@ -21,8 +21,8 @@ mod gpus;
 mod identity;
 mod ledger;
 mod managed;
-mod preconditions;
 mod probes;
+mod refusal;
 mod users;
 mod watcher;
 

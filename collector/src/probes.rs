@@ -22,7 +22,7 @@ use aya::{
 
 pub(crate) use self::figures::{Figures, ProgramInfo};
 use self::table::{NO_RESIDENCY, Need, PROBES, Row};
-use crate::{Records, preconditions::Refusal};
+use crate::{Records, refusal::Refusal};
 
 mod figures;
 mod table;

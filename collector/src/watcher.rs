@@ -27,8 +27,8 @@ use crate::{
     identity::Processes,
     ledger::{Ledger, Losses},
     managed::ManagedMemory,
-    preconditions::Refusal,
     probes::Figures,
+    refusal::Refusal,
     users::Users,
 };
 

@@ -1,22 +1,22 @@
 //! The driver families: which layout belongs to which driver version.
 
+mod kernel_numbers;
+
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use abi::{
     Layout,
     layout::{EVENT_DATA_MAX, FAMILIES_JSON, FAULT_ENTRY_MAX},
 };
+pub use kernel_numbers::KernelNumbers;
 use serde::Deserialize;
 use thiserror::Error;
-
-use crate::btf::{Btf, BtfError};
 
 /// The driver's GPU ids end here up to 545: `UVM_PARENT_ID_MAX_GPUS`.
 const GPU_MAX_TO_545: u32 = 32;
 /// And here from 550 on, where a GPU has eight ids for its MIG instances: `UVM_ID_MAX_PROCESSORS - 1`.
 const GPU_MAX_FROM_550: u32 = 256;
-
-/// So many.
+/// So many ids, one after the other, for each GPU.
 const GPU_IDS_FROM_550: u32 = 8;
 
 /// The six families are compiled in, so that only a mistake of ours can make reading them fail.
@@ -51,24 +51,6 @@ pub struct Family {
     representative: String,
     /// In that version: from a block's pointer to its range to those to what it has at each GPU.
     gpus_after_range: Option<u32>,
-}
-
-/// What depends on the kernel and not on the driver.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelNumbers {
-    rw_semaphore_size: u32,
-    mutex_size: u32,
-    task_group_leader: u32,
-    task_start_boottime: u32,
-    task_tgid: u32,
-    task_comm: u32,
-    task_credentials: u32,
-    credentials_uid: u32,
-    file_inode: u32,
-    file_private_data: u32,
-    inode_device: u32,
-    inode_mode: u32,
-    page_size: u64,
 }
 
 impl Families {
@@ -185,38 +167,6 @@ impl Family {
     }
 }
 
-impl KernelNumbers {
-    /// From the kernel's own types, and the size of its pages.
-    ///
-    /// # Errors
-    /// Names the first type that is not as expected.
-    pub fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
-        Ok(Self {
-            rw_semaphore_size: btf.size_of("rw_semaphore")?,
-            mutex_size: btf.size_of("mutex")?,
-            task_group_leader: btf.offset_of("task_struct", "group_leader")?,
-            task_start_boottime: btf.offset_of("task_struct", "start_boottime")?,
-            task_tgid: btf.offset_of("task_struct", "tgid")?,
-            task_comm: btf.offset_of("task_struct", "comm")?,
-            task_credentials: btf.offset_of("task_struct", "real_cred")?,
-            credentials_uid: btf.offset_of("cred", "uid")?,
-            file_inode: btf.offset_of("file", "f_inode")?,
-            file_private_data: btf.offset_of("file", "private_data")?,
-            inode_device: btf.offset_of("inode", "i_rdev")?,
-            inode_mode: btf.offset_of("inode", "i_mode")?,
-            page_size,
-        })
-    }
-
-    /// 2 MiB blocks; where pages are larger than 4 KiB, ordinary memory is copied by 512 of them.
-    const fn block_max_bytes(&self) -> u32 {
-        match self.page_size {
-            0x1_0000 => 512 * 0x1_0000,
-            _ => 2 << 20,
-        }
-    }
-}
-
 /// One family's entry of the table.
 struct Values<'a> {
     family: &'a str,
@@ -297,7 +247,7 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::small_kernel;
+    use crate::{btf::Btf, fake::small_kernel};
 
     fn layout_of(version: &str) -> Layout {
         let file = small_kernel();

@@ -16,7 +16,7 @@ const OLDEST: Version = Version { major: 5, minor: 10 };
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// Its version cannot be read.
-    #[error("cannot read the kernel's version from /proc/{RELEASE}: {0}")]
+    #[error("cannot read the kernel's version from /proc/{RELEASE}: {}", crate::reason(.0))]
     Unreadable(#[source] io::Error),
     /// What is there is no version.
     #[error("/proc/{RELEASE} names no version of Linux: {0:?}")]

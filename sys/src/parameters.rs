@@ -12,7 +12,7 @@ use crate::roots::{Roots, line};
 pub struct Parameter {
     /// As in `/sys/module/nvidia_uvm/parameters`.
     pub name: &'static str,
-    /// `None` where versions differ.
+    /// `None` where versions or builds differ.
     pub default: Option<&'static str>,
 }
 
@@ -23,7 +23,8 @@ const fn parameter(name: &'static str, default: &'static str) -> Parameter {
 /// Those that matter.
 pub const PARAMETERS: [Parameter; 30] = [
     parameter("uvm_ats_mode", "1"),
-    parameter("uvm_disable_hmm", "N"),
+    // Y where the driver was built without it.
+    Parameter { name: "uvm_disable_hmm", default: None },
     parameter("uvm_enable_builtin_tests", "0"),
     parameter("uvm_enable_debug_procfs", "0"),
     parameter("uvm_enable_va_space_mm", "1"),

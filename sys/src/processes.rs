@@ -14,7 +14,7 @@ pub struct Running {
     pub pid: u32,
     /// What it is allowed to do.
     pub capabilities: Capabilities,
-    /// Bytes of memory that it may lock; `None` without limit, or where it may not be known.
+    /// Bytes of memory that it may lock, `u64::MAX` without limit; `None` where it may not be known.
     pub locked_memory_max_bytes: Option<u64>,
 }
 
@@ -31,10 +31,10 @@ pub fn named(roots: &Roots, name: &str) -> ProcResult<Vec<Running>> {
         Some(Running {
             pid: u32::try_from(status.pid).ok()?,
             capabilities: Capabilities::from_bits(status.capeff),
-            locked_memory_max_bytes: match limit {
-                Some(LimitValue::Value(bytes)) => Some(bytes),
-                Some(LimitValue::Unlimited) | None => None,
-            },
+            locked_memory_max_bytes: limit.map(|limit| match limit {
+                LimitValue::Value(bytes) => bytes,
+                LimitValue::Unlimited => u64::MAX,
+            }),
         })
     };
     Ok(all_processes_with_root(&roots.proc)?.filter_map(running).collect())

@@ -115,6 +115,18 @@ mod tests {
     }
 
     #[test]
+    fn the_doctor_looks_for_the_functions_that_are_needed_here() {
+        let is_needed = |row: &&Row| matches!(row.need, Need::Always) && !row.at_return();
+        let mut here: Vec<_> = PROBES.iter().filter(is_needed).map(|row| row.probe).collect();
+        let mut there = sys::symbols::NEEDED.to_vec();
+        here.sort_unstable();
+        there.sort_unstable();
+        assert_eq!(here, there);
+        // One that is needed has one name alone, the one that is looked for.
+        assert!(PROBES.iter().filter(is_needed).all(|row| row.functions == [row.probe.name()]));
+    }
+
+    #[test]
     fn a_probe_is_named_after_the_first_of_its_functions() {
         for row in PROBES {
             assert_eq!(Some(&row.probe.name().trim_end_matches(" (return)")), row.functions.first());

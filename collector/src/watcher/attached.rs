@@ -21,8 +21,8 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::{strays::Strays, unread};
 use crate::{
     Config,
-    preconditions::Refusal,
     probes::{Figures, ITERATED, Probes, counts_capacity},
+    refusal::Refusal,
 };
 
 /// A VA space may take long to be destroyed, but hardly longer than this.

@@ -3,7 +3,7 @@
 use abi::{LostReason, Probe, SelfTest};
 use sys::families::Family;
 
-use crate::{preconditions::Refusal, probes::Figures};
+use crate::{probes::Figures, refusal::Refusal};
 
 /// While so few events were seen, one that contradicts the layout is enough: a wrong layout shows at once.
 const STRICT_EVENTS: u64 = 100_000;

@@ -106,6 +106,9 @@ fn parameters(roots: &Roots) -> Check {
     const NAME: &str = "parameters";
     const TESTS: &str = "uvm_enable_builtin_tests";
     let values = parameters::read(roots);
+    if values.is_empty() {
+        return Check::unknown(NAME, "the driver shows none that are known", "look at `modinfo nvidia-uvm`");
+    }
     let chosen = parameters::chosen(&values);
     let shown: Vec<_> = chosen
         .iter()

@@ -7,7 +7,7 @@ use sys::{
     btf::Btf,
     capabilities::{Capabilities, Capability},
     families::KernelNumbers,
-    kernel::{self, Kernel},
+    kernel::{self, Kernel, KernelError},
     preconditions::Missing,
     processes::{self, Running},
     reason,
@@ -24,17 +24,15 @@ pub(super) fn checks(roots: &Roots, lacking: &[Missing]) -> Vec<Check> {
     let whose = Whose::find(roots);
     let version = match &kernel {
         Ok(kernel) => Check::ok("kernel", format!("Linux {}", text::printable(&kernel.release))),
-        Err(error) => Check::missing_as_told("kernel", &error.to_string()),
+        Err(error @ KernelError::TooOld(_)) => Check::missing_as_told("kernel", &error.to_string()),
+        Err(error) => {
+            Check::missing("kernel", text::printable(&error.to_string()), "name the place of /proc with --proc")
+        }
     };
     vec![
         version,
         bpf(roots),
-        Check::precondition(
-            "kprobes",
-            lacking,
-            &[Missing::Kprobes, Missing::KprobesOn],
-            "can be attached by perf_event_open, without tracefs",
-        ),
+        kprobes(roots, lacking),
         Check::precondition("lockdown", lacking, &[Missing::Unlocked], "the kernel lets probes read its memory"),
         kernel_types(roots, lacking),
         rights(&whose),
@@ -55,9 +53,24 @@ fn bpf(roots: &Roots) -> Check {
             "probes are interpreted, which makes each several times slower",
             "run `sysctl net.core.bpf_jit_enable=1`",
         ),
-        // Only root may read it.
+        // Not there in a container's network namespace.
         _ => Check::ok(NAME, "the kernel has the system call"),
     }
+}
+
+fn kprobes(roots: &Roots, lacking: &[Missing]) -> Check {
+    const NAME: &str = "kprobes";
+    // Debugfs is for root's eyes.
+    let switch = fs::metadata(roots.sys.join("kernel/debug/kprobes/enabled"));
+    if switch.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) && !lacking.contains(&Missing::Kprobes) {
+        return Check::unknown(
+            NAME,
+            "the kernel has them; whether they are switched on may not be seen",
+            "run this as root",
+        );
+    }
+    let finding = "can be attached by perf_event_open, without tracefs";
+    Check::precondition(NAME, lacking, &[Missing::Kprobes, Missing::KprobesOn], finding)
 }
 
 fn kernel_types(roots: &Roots, lacking: &[Missing]) -> Check {
@@ -89,7 +102,10 @@ enum Whose {
 
 impl Whose {
     fn find(roots: &Roots) -> Self {
-        match processes::named(roots, DAEMON).ok().and_then(|found| found.first().copied()) {
+        let found = processes::named(roots, DAEMON).unwrap_or_default();
+        // Any program may have that name, but uvmd does not run without these rights.
+        let has_rights = |running: &&Running| running.capabilities.may_probe().is_ok();
+        match found.iter().find(has_rights).or(found.first()).copied() {
             Some(running) => Self::Daemon(running),
             None => Self::Asking(Capabilities::of_this_process().ok()),
         }
@@ -129,6 +145,7 @@ fn locked_memory(kernel: Option<&Kernel>, whose: &Whose) -> Check {
     }
     let may_exceed = whose.capabilities().is_some_and(|capabilities| capabilities.has(Capability::SysResource));
     match whose {
+        Whose::Daemon(Running { locked_memory_max_bytes: Some(u64::MAX), .. }) => Check::ok(NAME, "uvmd has no limit"),
         Whose::Daemon(Running { locked_memory_max_bytes: Some(bytes), .. }) if !may_exceed => Check::warning(
             NAME,
             format!("uvmd may lock {}, and the probes' maps count against it before Linux 5.11", text::bytes(*bytes)),

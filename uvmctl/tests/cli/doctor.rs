@@ -142,9 +142,42 @@ fn what_may_not_be_seen_is_unknown_and_no_failure() {
         // Not readable as a file, whoever asks.
         fs::create_dir(&path).unwrap();
     }
+    // Nor can anyone look below a file.
+    machine.write("sys/kernel/debug", "");
+    machine.remove("sys/module/nvidia_uvm/parameters");
     let (checks, ok) = verdicts(&well(), &machine);
     assert!(ok, "{checks:?}");
-    assert_eq!(with_verdict(&well(), &machine, "unknown"), ["kernel types", "ptrace", "functions"]);
+    let unknown = ["kprobes", "kernel types", "ptrace", "functions", "parameters"];
+    assert_eq!(with_verdict(&well(), &machine, "unknown"), unknown);
+}
+
+#[test]
+fn another_program_of_that_name_is_not_taken_for_uvmd() {
+    let machine = node().with("proc/40/status", process("uvmd", 0)).with("proc/42/status", process("uvmd", 0));
+    assert!(verdicts(&well(), &machine).1);
+}
+
+#[test]
+fn before_5_11_the_limit_of_locked_memory_matters() {
+    let limits = |max: &str| {
+        let line = |line: &str| {
+            let is_it = line.starts_with("Max locked memory");
+            let own = || format!("Max locked memory         {max:<20} {max:<20} bytes     \n");
+            if is_it { own() } else { format!("{line}\n") }
+        };
+        fs::read_to_string("/proc/self/limits").unwrap().lines().map(line).collect::<String>()
+    };
+    let machine = node().with("proc/sys/kernel/osrelease", "5.10.0\n");
+    let url = well();
+    let verdict = || {
+        let (checks, _) = verdicts(&url, &machine);
+        checks.into_iter().find(|(name, _)| name == "locked memory").unwrap().1
+    };
+    assert_eq!(verdict(), "unknown");
+    for (max, expected) in [("65536", "warning"), ("unlimited", "ok")] {
+        machine.write("proc/41/limits", limits(max));
+        assert_eq!(verdict(), expected, "{max}");
+    }
 }
 
 #[test]

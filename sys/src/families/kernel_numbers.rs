@@ -1,0 +1,53 @@
+//! The part of a layout that is the kernel's, whatever the driver.
+
+use crate::btf::{Btf, BtfError};
+
+/// What depends on the kernel and not on the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelNumbers {
+    pub(super) rw_semaphore_size: u32,
+    pub(super) mutex_size: u32,
+    pub(super) task_group_leader: u32,
+    pub(super) task_start_boottime: u32,
+    pub(super) task_tgid: u32,
+    pub(super) task_comm: u32,
+    pub(super) task_credentials: u32,
+    pub(super) credentials_uid: u32,
+    pub(super) file_inode: u32,
+    pub(super) file_private_data: u32,
+    pub(super) inode_device: u32,
+    pub(super) inode_mode: u32,
+    pub(super) page_size: u64,
+}
+
+impl KernelNumbers {
+    /// From the kernel's own types, and the size of its pages.
+    ///
+    /// # Errors
+    /// Names the first type that is not as expected.
+    pub fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
+        Ok(Self {
+            rw_semaphore_size: btf.size_of("rw_semaphore")?,
+            mutex_size: btf.size_of("mutex")?,
+            task_group_leader: btf.offset_of("task_struct", "group_leader")?,
+            task_start_boottime: btf.offset_of("task_struct", "start_boottime")?,
+            task_tgid: btf.offset_of("task_struct", "tgid")?,
+            task_comm: btf.offset_of("task_struct", "comm")?,
+            task_credentials: btf.offset_of("task_struct", "real_cred")?,
+            credentials_uid: btf.offset_of("cred", "uid")?,
+            file_inode: btf.offset_of("file", "f_inode")?,
+            file_private_data: btf.offset_of("file", "private_data")?,
+            inode_device: btf.offset_of("inode", "i_rdev")?,
+            inode_mode: btf.offset_of("inode", "i_mode")?,
+            page_size,
+        })
+    }
+
+    /// 2 MiB blocks; where pages are larger than 4 KiB, ordinary memory is copied by 512 of them.
+    pub(super) const fn block_max_bytes(&self) -> u32 {
+        match self.page_size {
+            0x1_0000 => 512 * 0x1_0000,
+            _ => 2 << 20,
+        }
+    }
+}
