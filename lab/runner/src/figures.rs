@@ -14,6 +14,8 @@ pub(crate) struct Field {
     process: Relation,
     gpu: Relation,
     total: Relation,
+    /// Several processes may have the same of it: their sum is more than the total.
+    shared: bool,
 }
 
 /// How uvmd's figure relates to the truth.
@@ -22,13 +24,17 @@ pub(crate) struct Field {
 pub(crate) enum Relation {
     /// Equal.
     Exact,
+    /// uvmd's is not more than the truth's.
+    AtMost,
+    /// uvmd's is not less than the truth's.
+    AtLeast,
     /// One of the two does not have it in this scope.
     Unknown,
     /// There is no truth for it, but it must be 0.
     Zero,
 }
 
-use Relation::{Exact, Unknown, Zero};
+use Relation::{AtLeast, AtMost, Exact, Unknown, Zero};
 
 /// What figures are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub(crate) enum Scope {
 }
 
 const fn field(name: &'static str, uvmd: &'static [&'static str], [process, gpu, total]: [Relation; 3]) -> Field {
-    Field { name, uvmd, process, gpu, total }
+    Field { name, uvmd, process, gpu, total, shared: false }
 }
 
 pub(crate) const FAULT_ENTRIES: Field = field("fault_entries", &["/fault_entries"], [Exact, Unknown, Exact]);
@@ -70,9 +76,16 @@ pub(crate) const FAULT_BYTES_OUT: Field = field(
     ],
     [Unknown, Unknown, Exact],
 );
-pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Unknown, Exact, Exact]);
+pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Exact, Exact, Exact]);
 pub(crate) const EVICTED_BYTES_CAUSED: Field =
-    field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Unknown, Unknown, Exact]);
+    field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Exact, Unknown, Exact]);
+/// Those with something to copy are what is known.
+pub(crate) const EVICTIONS: Field = field("evictions", &["/evictions"], [AtLeast, AtLeast, AtLeast]);
+pub(crate) const POPULATED_BYTES: Field = field("populated_bytes", &["/populated_bytes"], [Exact, Exact, Exact]);
+/// A batch may hold faults of several processes.
+pub(crate) const REPLAYS: Field = Field { shared: true, ..field("replays", &["/replays"], [Unknown, Exact, Exact]) };
+/// The driver counts every fault of a processor that it holds back already.
+pub(crate) const THROTTLES: Field = field("throttles", &["/throttles"], [Unknown, AtMost, AtMost]);
 pub(crate) const THRASHING_PAGES: Field = field("thrashing_pages", &["/thrashing_pages"], [Unknown, Unknown, Exact]);
 pub(crate) const REMOTE_BYTES: Field = field("remote_bytes", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_HTOD: Field = field("link_bytes_htod", &[], [Unknown, Unknown, Unknown]);
@@ -94,7 +107,7 @@ calls! {
     "disable_read_duplication"
 }
 
-static FIELDS: [&Field; 16] = [
+static FIELDS: [&Field; 20] = [
     &FAULT_ENTRIES,
     &FAULT_INSTANCES,
     &CPU_FAULTS,
@@ -105,7 +118,11 @@ static FIELDS: [&Field; 16] = [
     &FAULT_BYTES_OUT,
     &EVICTED_BYTES,
     &EVICTED_BYTES_CAUSED,
+    &EVICTIONS,
+    &POPULATED_BYTES,
+    &REPLAYS,
     &THRASHING_PAGES,
+    &THROTTLES,
     &REMOTE_BYTES,
     &LINK_BYTES_HTOD,
     &LINK_BYTES_DTOH,
@@ -130,6 +147,9 @@ pub(crate) struct Truth {
     /// Why a figure that has a truth in other runs has none in this one, by its name.
     #[serde(rename = "not_known", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) waived: BTreeMap<&'static str, &'static str>,
+    /// Why a figure that is exact in other runs is a bound in this one, and which.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) bounds: BTreeMap<&'static str, (Relation, &'static str)>,
 }
 
 /// One figure, compared.
@@ -154,6 +174,22 @@ impl Field {
             Scope::Process => self.process,
             Scope::Gpu => self.gpu,
             Scope::Total => self.total,
+        }
+    }
+}
+
+// === impl Relation ===
+
+impl Relation {
+    /// A figure that should be there and is not does not hold.
+    fn holds(self, truth: Option<u64>, uvmd: Option<u64>) -> bool {
+        match (self, truth.zip(uvmd)) {
+            (Unknown, _) => true,
+            (Zero, _) => uvmd == Some(0),
+            (Exact | AtMost | AtLeast, None) => false,
+            (Exact, Some((truth, uvmd))) => uvmd == truth,
+            (AtMost, Some((truth, uvmd))) => uvmd <= truth,
+            (AtLeast, Some((truth, uvmd))) => uvmd >= truth,
         }
     }
 }
@@ -215,39 +251,51 @@ impl Truth {
         self.waived.insert(field.name, reason);
     }
 
+    /// A figure is no more than a bound in this run.
+    pub(crate) fn loosen(&mut self, field: &Field, relation: Relation, reason: &'static str) {
+        self.bounds.insert(field.name, (relation, reason));
+    }
+
     fn relation(&self, field: &Field, scope: Scope) -> Relation {
         match field.relation(scope) {
-            Exact if self.waived.contains_key(field.name) => Unknown,
+            Zero => Zero,
+            _ if self.waived.contains_key(field.name) => Unknown,
+            Exact => self.bounds.get(field.name).map_or(Exact, |(relation, _)| *relation),
             relation => relation,
         }
     }
 }
 
-/// Compare each figure of a scope. A figure that should be there and is not does not hold.
+/// Compare each figure of a scope.
 pub(crate) fn compare(name: &str, scope: Scope, truth: &Truth, uvmd: &Figures) -> Vec<Comparison> {
     let compare = |field: &'static Field| {
-        let (relation, truth, uvmd) = (truth.relation(field, scope), truth.figures.get(field), uvmd.get(field));
-        let holds = match relation {
-            Exact => truth.is_some() && truth == uvmd,
-            Zero => uvmd == Some(0),
-            Unknown => true,
-        };
-        Comparison { scope: name.to_owned(), field: field.name, relation, truth, uvmd, holds }
+        let relation = truth.relation(field, scope);
+        comparison(name, field, relation, truth.figures.get(field), uvmd.get(field))
     };
     fields().map(compare).collect()
 }
 
-/// Compare the processes' sum of each figure that has no truth in a process, but has one in total.
-pub(crate) fn compare_sums(truth: &Truth, uvmd: &[Figures]) -> Vec<Comparison> {
+/// Compare the processes' sum of each figure that is exact in total, and has no exact truth in one of them.
+pub(crate) fn compare_sums(truth: &Truth, processes: &[(&Truth, &Figures)]) -> Vec<Comparison> {
+    let inexact = |field: &Field| processes.iter().any(|(truth, _)| truth.relation(field, Scope::Process) != Exact);
     let only_in_total =
-        |field: &&Field| field.relation(Scope::Process) == Unknown && truth.relation(field, Scope::Total) == Exact;
+        |field: &&Field| !field.shared && truth.relation(field, Scope::Total) == Exact && inexact(field);
     let compare = |field: &'static Field| {
-        let truth = truth.figures.get(field);
-        let uvmd = uvmd.iter().map(|figures| figures.get(field)).sum::<Option<u64>>();
-        let holds = truth.is_some() && truth == uvmd;
-        Comparison { scope: "all processes".to_owned(), field: field.name, relation: Exact, truth, uvmd, holds }
+        let uvmd = processes.iter().map(|(_, uvmd)| uvmd.get(field)).sum::<Option<u64>>();
+        comparison("all processes", field, Exact, truth.figures.get(field), uvmd)
     };
     fields().filter(only_in_total).map(compare).collect()
+}
+
+fn comparison(
+    scope: &str,
+    field: &'static Field,
+    relation: Relation,
+    truth: Option<u64>,
+    uvmd: Option<u64>,
+) -> Comparison {
+    let holds = relation.holds(truth, uvmd);
+    Comparison { scope: scope.to_owned(), field: field.name, relation, truth, uvmd, holds }
 }
 
 #[cfg(test)]

@@ -31,16 +31,18 @@ fn equal_figures_hold() {
 fn every_exact_figure_that_differs_is_found() {
     let mut uvmd = all(2);
     uvmd.set(&DROPPED_EVENTS, 1);
-    let expected: Vec<&str> =
-        fields().filter(|field| field.relation(Scope::Total) != Unknown).map(|field| field.name).collect();
+    let expected: Vec<&str> = fields()
+        .filter(|field| !matches!(field.relation(Scope::Total), Unknown | AtLeast))
+        .map(|field| field.name)
+        .collect();
     assert!(expected.len() > 20);
     assert_eq!(wrong(&compare("total", Scope::Total, &truth(&all(1)), &uvmd)), expected);
 }
 
 #[test]
 fn a_figure_that_is_missing_does_not_hold() {
-    let exact: Vec<&str> =
-        fields().filter(|field| field.relation(Scope::Process) == Exact).map(|field| field.name).collect();
+    let has_truth = |field: &&Field| !matches!(field.relation(Scope::Process), Unknown | Zero);
+    let exact: Vec<&str> = fields().filter(has_truth).map(|field| field.name).collect();
     assert_eq!(wrong(&compare("p", Scope::Process, &Truth::default(), &all(1))), exact);
     let missing = wrong(&compare("p", Scope::Process, &truth(&all(1)), &Figures::default()));
     assert!(missing.contains(&"dropped_events") && exact.iter().all(|name| missing.contains(name)));
@@ -58,20 +60,48 @@ fn a_figure_that_cannot_be_known_in_this_run_is_not_compared_and_the_report_says
 }
 
 #[test]
-fn what_has_no_truth_in_a_process_must_be_right_in_their_sum() {
+fn a_bound_holds_on_its_side() {
+    let holds = |relation: Relation| [4, 5, 6].map(|uvmd| relation.holds(Some(5), Some(uvmd)));
+    assert_eq!(holds(AtMost), [true, true, false]);
+    assert_eq!(holds(AtLeast), [false, true, true]);
+    assert_eq!(holds(Exact), [false, true, false]);
+    assert!(!AtMost.holds(None, Some(1)) && !AtLeast.holds(Some(1), None));
+}
+
+#[test]
+fn an_exact_figure_can_be_a_bound_in_one_run_and_the_report_says_why() {
+    let mut truth = truth(&all(1));
+    truth.loosen(&REPLAYS, AtMost, "for a reason");
+    let mut uvmd = all(1);
+    uvmd.set(&REPLAYS, 0);
+    assert_eq!(wrong(&compare("total", Scope::Total, &truth, &uvmd)), [""; 0]);
+    uvmd.set(&REPLAYS, 1000);
+    assert_eq!(wrong(&compare("total", Scope::Total, &truth, &uvmd)), ["replays"]);
+    assert_eq!(serde_json::to_value(&truth).unwrap()["bounds"]["replays"], json!(["at_most", "for a reason"]));
+}
+
+#[test]
+fn what_is_not_exact_in_a_process_must_be_right_in_their_sum() {
+    let nothing = Figures::of_uvmd(&json!({
+        "evicted_bytes": 0, "evicted_bytes_caused": 0, "bytes_dtod": 0, "thrashing_pages": 0, "replays": 9,
+        "bytes_by_cause": { "htod": { "fault": 0, "tree_prefetch": 0 }, "dtoh": { "fault": 0, "tree_prefetch": 0 },
+            "dtod": { "fault": 0, "tree_prefetch": 0 } },
+    }));
     let process = |instances| {
-        let mut figures = Figures::of_uvmd(&json!({
-            "evicted_bytes": 0, "evicted_bytes_caused": 0, "bytes_dtod": 0, "thrashing_pages": 0,
-            "bytes_by_cause": { "htod": { "fault": 0, "tree_prefetch": 0 }, "dtoh": { "fault": 0, "tree_prefetch": 0 },
-                "dtod": { "fault": 0, "tree_prefetch": 0 } },
-        }));
+        let mut figures = nothing.clone();
         figures.set(&FAULT_INSTANCES, instances);
         figures
     };
-    let truth = truth(&process(12));
-    assert_eq!(wrong(&compare_sums(&truth, &[process(5), process(7)])), [""; 0]);
-    assert_eq!(wrong(&compare_sums(&truth, &[process(5), process(8)])), ["fault_instances"]);
-    assert_eq!(wrong(&compare_sums(&truth, &[process(12), Figures::default()])).len(), 7, "one is not known");
+    let mut doubtful = Truth::default();
+    doubtful.waive(&EVICTED_BYTES, "for a reason");
+    let sums = |first: Figures, second: Figures| {
+        let of_processes = [(&Truth::default(), &first), (&doubtful, &second)];
+        let sums = compare_sums(&truth(&process(12)), &of_processes);
+        (sums.iter().any(|sum| sum.field == "evicted_bytes"), wrong(&sums))
+    };
+    assert_eq!(sums(process(5), process(7)), (true, vec![]), "the two shared replays");
+    assert_eq!(sums(process(5), process(8)).1, ["fault_instances"]);
+    assert_eq!(sums(process(12), Figures::default()).1.len(), 6, "one is not known");
 }
 
 #[test]
@@ -105,6 +135,8 @@ fn the_table_in_the_documentation_says_the_same() {
             // What nobody has is not in the table.
             let expected = match field.relation(scope) {
                 Exact => Some("exact"),
+                AtMost => Some("at most"),
+                AtLeast => Some("at least"),
                 Zero => Some("must be 0"),
                 Unknown => said.filter(|said| *said == "none"),
             };

@@ -141,8 +141,8 @@ impl Pass {
             .iter()
             .filter(|process| with_processes && process.pid.is_some())
             .flat_map(|process| compare(&process.name, Scope::Process, &process.truth, &process.uvmd));
-        let sums: Vec<Figures> = self.processes.iter().map(|process| process.uvmd.clone()).collect();
-        let sums = if with_processes { compare_sums(&self.total.truth, &sums) } else { Vec::new() };
+        let each: Vec<_> = self.processes.iter().map(|process| (&process.truth, &process.uvmd)).collect();
+        let sums = if with_processes { compare_sums(&self.total.truth, &each) } else { Vec::new() };
         // Of one GPU there is no more to say than of all.
         let gpus = self.gpus.iter().filter(|_| self.gpus.len() > 1);
         let gpus = gpus.flat_map(|gpu| compare(&format!("gpu{}", gpu.gpu), Scope::Gpu, &gpu.truth, &gpu.uvmd));
@@ -180,6 +180,8 @@ impl fmt::Display for Pass {
             last = scope;
             let ok = match (holds, relation, uvmd) {
                 (true, Relation::Unknown, _) | (true, _, None) => "",
+                (true, Relation::AtMost, _) => " ok >=",
+                (true, Relation::AtLeast, _) => " ok <=",
                 (true, ..) => " ok",
                 (false, ..) => " WRONG",
             };

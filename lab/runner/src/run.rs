@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    figures::{Figures, THRASHING_PAGES},
+    figures::{Figures, THRASHING_PAGES, THROTTLES},
     member::{End, Member},
     protocol::Command,
     report::{FrameReport, GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
@@ -21,7 +21,8 @@ use crate::{
     truth::{
         Counted, Observer,
         derive::{ProcessFacts, gpu_truth, inconsistencies, process_truth, total_truth},
-        kmsg, procfs,
+        kmsg,
+        procfs::{self, Thrashing},
     },
     uvmd::{Answer, Client},
 };
@@ -84,10 +85,10 @@ fn pass(
     team.order(&Command::Figures { residency: counters }, deadline)?;
     let quiet_since = SystemTime::now();
     let mut pass = figures(&observer, &seen, team.members());
-    pass.total.truth.figures.set(&THRASHING_PAGES, observer.thrashing_pages()?);
-    for (gpu, ledger) in pass.gpus.iter_mut().zip(observer.ledgers()?) {
-        gpu.frames = frames(&ledger, team.members());
-    }
+    let thrashing: Vec<Thrashing> = seen.iter().map(|gpu| gpu.thrashing).chain([observer.cpu_thrashing()?]).collect();
+    let total = &mut pass.total.truth.figures;
+    total.set(&THRASHING_PAGES, thrashing.iter().map(|each| each.pages).sum::<u64>());
+    total.set(&THROTTLES, thrashing.iter().map(|each| each.throttles).sum::<u64>());
     let uvmd = match (client, before) {
         (None, _) | (_, None) => Uvmd::Unwanted,
         (_, Some(Err(error))) => pass.without_uvmd(&error),
@@ -120,11 +121,11 @@ fn pass(
 /// The truth, without a check of memory yet: that comes with the end.
 fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
     let facts: Vec<ProcessFacts> = members.iter().map(facts).collect();
-    let process = |(member, facts): (&Member, &ProcessFacts)| ProcessReport {
+    let process = |(member, of_it): (&Member, &ProcessFacts)| ProcessReport {
         name: member.name.clone(),
         pid: member.id.map(|id| id.pid),
         end: member.end,
-        truth: process_truth(facts),
+        truth: process_truth(seen, &facts, of_it),
         uvmd: Figures::default(),
         verified: false,
         checked: member.checked(),
@@ -136,7 +137,7 @@ fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
         truth: gpu_truth(seen, number, &facts),
         uvmd: Figures::default(),
         hardware: counted.hardware,
-        frames: Vec::new(),
+        frames: frames(&counted.ledger, members),
     };
     let gpus = observer.gpus.iter().zip(seen).enumerate().map(gpu).collect();
     Pass {
@@ -172,6 +173,9 @@ fn frames(ledger: &Ledger, members: &[Member]) -> Vec<FrameReport> {
 fn facts(member: &Member) -> ProcessFacts {
     let killed = member.end.is_some_and(End::is_killed);
     ProcessFacts {
+        pid: member.id.map(|id| id.pid),
+        ended: member.end.is_some(),
+        residency: member.residency.clone(),
         counters: member.counters(),
         accesses: (!killed).then(|| member.findings.accesses.clone()),
         calls: (member.end != Some(End::Killed)).then(|| member.calls()),

@@ -1,12 +1,13 @@
 //! The truth of each scope, from what the driver and the hardware counted; and whether that agrees with itself.
 
-use super::Counted;
+use super::{Counted, evictions::Evictions, population::resident_bytes};
 use crate::{
     figures::{
         BYTES_DTOD, BYTES_DTOH, BYTES_HTOD, CALL_BYTES, CALLS, CPU_FAULTS, EVICTED_BYTES, EVICTED_BYTES_CAUSED,
         FAULT_BYTES_IN, FAULT_BYTES_OUT, FAULT_ENTRIES, FAULT_INSTANCES, Field, LINK_BYTES_DTOD, LINK_BYTES_DTOH,
-        LINK_BYTES_HTOD, REMOTE_BYTES, Truth,
+        LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THROTTLES, Truth,
     },
+    residency::Residency,
     sys::{counters::ProcessCounters, swgpu::AccessCounters},
     work::Call,
 };
@@ -15,12 +16,25 @@ const PAGE_BYTES: u64 = 4096;
 
 /// What is known of one process.
 pub(crate) struct ProcessFacts {
+    /// None: it was never started.
+    pub(crate) pid: Option<u32>,
+    /// It was gone when the figures were taken.
+    pub(crate) ended: bool,
+    /// Where its memory was then, by the driver; `None` where it was not asked.
+    pub(crate) residency: Option<Vec<Residency>>,
     /// By the driver; `None` where it was not asked to count.
     pub(crate) counters: Option<ProcessCounters>,
     /// By the GPUs; `None` for a process that died before it could be asked.
     pub(crate) accesses: Option<Vec<AccessCounters>>,
     /// By the process itself; `None` for one that was killed from outside, perhaps between counting a call and making it.
     pub(crate) calls: Option<[(u64, u64); Call::KINDS]>,
+}
+
+impl ProcessFacts {
+    /// Whether it had pages in several places, or may have had.
+    pub(super) fn duplicated(&self) -> bool {
+        self.calls.is_none_or(|calls| calls.get(Call::EnableReadDuplication.kind()).is_none_or(|(calls, _)| *calls > 0))
+    }
 }
 
 /// Bytes of accesses to memory elsewhere.
@@ -52,8 +66,10 @@ const WITHOUT_COUNTERS: &str = "the driver was not asked to count";
 const KILLED: &str = "the process was killed before it could say";
 const OWN_CALLS: &str = "the application moved memory itself, which the driver does not tell from evictions";
 
-/// A process's truth: the driver's own counters of it, and its own of what it asked for.
-pub(crate) fn process_truth(facts: &ProcessFacts) -> Truth {
+const TEARDOWN: &str = "a process ended, and the driver counts the replays of its end";
+
+/// A process's truth: the driver's own counters of it, the GPUs' ledgers, and its own of what it asked for.
+pub(crate) fn process_truth(gpus: &[Counted], processes: &[ProcessFacts], facts: &ProcessFacts) -> Truth {
     let mut truth = Truth::default();
     match &facts.counters {
         Some(counters) => {
@@ -72,14 +88,42 @@ pub(crate) fn process_truth(facts: &ProcessFacts) -> Truth {
         truth.figures.set(&LINK_BYTES_HTOD, facts.counters.map(|counters| counters.bytes_htod + remote.htod));
         truth.figures.set(&LINK_BYTES_DTOH, facts.counters.map(|counters| counters.bytes_dtoh + remote.dtoh));
     }
+    match (resident_bytes(facts, None), facts.counters) {
+        (Ok(bytes), Some(counters)) => {
+            truth.figures.set(&POPULATED_BYTES, (bytes + counters.bytes_dtoh).checked_sub(counters.bytes_htod));
+        }
+        (Ok(_), None) => truth.waive(&POPULATED_BYTES, WITHOUT_COUNTERS),
+        (Err(reason), _) => truth.waive(&POPULATED_BYTES, reason),
+    }
+    if let Some(pid) = facts.pid {
+        evictions(gpus, processes).tell_process(&mut truth, pid);
+    }
     set_calls(&mut truth, facts.calls);
     truth
+}
+
+/// Of the GPUs, by their ledgers.
+fn evictions<'a>(gpus: &'a [Counted], processes: &[ProcessFacts]) -> Evictions<'a> {
+    let evicted = gpus.iter().map(evicted_bytes).sum();
+    Evictions::new(gpus, evicted, called(processes).then_some(OWN_CALLS))
+}
+
+/// What left a GPU and was not asked for by a fault.
+fn evicted_bytes(gpu: &Counted) -> Option<u64> {
+    gpu.driver.pages_out.checked_sub(gpu.driver.fault_pages_out).map(|pages| pages * PAGE_BYTES)
+}
+
+fn set_replays(truth: &mut Truth, replays: u64, processes: &[ProcessFacts]) {
+    truth.figures.set(&REPLAYS, replays);
+    if processes.iter().any(|facts| facts.ended) {
+        truth.loosen(&REPLAYS, Relation::AtMost, TEARDOWN);
+    }
 }
 
 /// The truth of one GPU, by its number.
 pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFacts]) -> Truth {
     let mut truth = Truth::default();
-    let Some(Counted { driver, .. }) = gpus.get(number) else { return truth };
+    let Some(gpu @ Counted { driver, thrashing, .. }) = gpus.get(number) else { return truth };
     let received = received(gpus, number);
     let sent: u64 = (0..gpus.len()).filter(|other| *other != number).map(|other| self::received(gpus, other)).sum();
     truth.figures.set(&FAULT_INSTANCES, driver.replayable_faults + driver.non_replayable_faults);
@@ -87,10 +131,17 @@ pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFac
     truth.figures.set(&BYTES_DTOH, (driver.pages_out * PAGE_BYTES).checked_sub(sent));
     truth.figures.set(&BYTES_DTOD, received);
     truth.figures.set(&FAULT_BYTES_IN, driver.fault_pages_in * PAGE_BYTES);
-    // What left the GPU and was not asked for by a fault.
-    truth
-        .figures
-        .set(&EVICTED_BYTES, driver.pages_out.checked_sub(driver.fault_pages_out).map(|pages| pages * PAGE_BYTES));
+    truth.figures.set(&EVICTED_BYTES, evicted_bytes(gpu));
+    truth.figures.set(&THROTTLES, thrashing.throttles);
+    set_replays(&mut truth, driver.replays, processes);
+    match processes.iter().map(|facts| resident_bytes(facts, Some(number))).sum::<Result<u64, _>>() {
+        Ok(bytes) => {
+            let (arrived, left) = (driver.pages_in * PAGE_BYTES, driver.pages_out * PAGE_BYTES);
+            truth.figures.set(&POPULATED_BYTES, (bytes + left).checked_sub(arrived));
+        }
+        Err(reason) => truth.waive(&POPULATED_BYTES, reason),
+    }
+    evictions(std::slice::from_ref(gpu), processes).tell_all(&mut truth);
     if called(processes) {
         truth.waive(&EVICTED_BYTES, OWN_CALLS);
     }
@@ -102,11 +153,20 @@ pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth
     let mut truth = Truth::default();
     let by_gpu: Vec<Truth> = (0..gpus.len()).map(|number| gpu_truth(gpus, number, processes)).collect();
     let sum = |field: &Field| by_gpu.iter().map(|gpu| gpu.figures.get(field)).sum::<Option<u64>>();
-    for field in [&FAULT_INSTANCES, &BYTES_HTOD, &BYTES_DTOH, &BYTES_DTOD, &FAULT_BYTES_IN, &EVICTED_BYTES] {
+    for field in
+        [&FAULT_INSTANCES, &BYTES_HTOD, &BYTES_DTOH, &BYTES_DTOD, &FAULT_BYTES_IN, &EVICTED_BYTES, &POPULATED_BYTES]
+    {
         truth.figures.set(field, sum(field));
     }
     truth.figures.set(&EVICTED_BYTES_CAUSED, truth.figures.get(&EVICTED_BYTES));
     truth.figures.set(&FAULT_BYTES_OUT, gpus.iter().map(|gpu| gpu.driver.fault_pages_out * PAGE_BYTES).sum::<u64>());
+    for (field, reason) in
+        by_gpu.iter().flat_map(|gpu| &gpu.waived).filter(|(field, _)| **field == POPULATED_BYTES.name)
+    {
+        truth.waived.insert(field, reason);
+    }
+    evictions(gpus, processes).tell_all(&mut truth);
+    set_replays(&mut truth, gpus.iter().map(|gpu| gpu.driver.replays).sum(), processes);
     if called(processes) {
         truth.waive(&EVICTED_BYTES, OWN_CALLS);
         truth.waive(&EVICTED_BYTES_CAUSED, OWN_CALLS);

@@ -1,5 +1,12 @@
 use super::*;
-use crate::{sys::swgpu::HardwareCounters, truth::procfs::GpuStats};
+use crate::{
+    figures::EVICTIONS,
+    sys::{
+        ledger::{Ledger, Taken, Taker},
+        swgpu::HardwareCounters,
+    },
+    truth::procfs::{GpuStats, Thrashing},
+};
 
 const COUNTERS: ProcessCounters =
     ProcessCounters { fault_entries: 10, cpu_faults: 2, bytes_htod: 65536, bytes_dtoh: 8192 };
@@ -8,6 +15,7 @@ fn counted() -> Counted {
     let driver = GpuStats {
         replayable_faults: 30,
         duplicates: 12,
+        replays: 9,
         pages_in: 32,
         pages_out: 4,
         fault_pages_in: 32,
@@ -23,12 +31,20 @@ fn counted() -> Counted {
         access,
         ..HardwareCounters::default()
     };
-    Counted { driver, hardware }
+    Counted { driver, hardware, thrashing: Thrashing { pages: 2, throttles: 5 }, ledger: Ledger::new() }
 }
 
 fn process() -> ProcessFacts {
     let access = AccessCounters { remote_htod_millibytes: 32_000, ..AccessCounters::default() };
-    ProcessFacts { counters: Some(COUNTERS), accesses: Some(vec![access]), calls: Some([(0, 0); Call::KINDS]) }
+    let residency = Residency { gpu_bytes: vec![98_304, 0], cpu_bytes: 4096, ..Residency::default() };
+    ProcessFacts {
+        pid: Some(7),
+        ended: false,
+        residency: Some(vec![residency]),
+        counters: Some(COUNTERS),
+        accesses: Some(vec![access]),
+        calls: Some([(0, 0); Call::KINDS]),
+    }
 }
 
 fn known(truth: &Truth, fields: &[&Field]) -> Vec<Option<u64>> {
@@ -43,7 +59,66 @@ fn the_total_is_what_the_driver_counted_for_all() {
     assert_eq!(known(&truth, &fields), [20, 30, 4, 131_072, 16384, 3 * 4096, 4096].map(Some));
     let links = [&REMOTE_BYTES, &LINK_BYTES_HTOD, &LINK_BYTES_DTOH, &LINK_BYTES_DTOD];
     assert_eq!(known(&truth, &links), [64, 131_072 + 64, 16384, 0].map(Some));
-    assert!(truth.waived.is_empty());
+    let others = [&REPLAYS, &POPULATED_BYTES];
+    assert_eq!(known(&truth, &others), [9, 2 * 98_304 + 16384 - 131_072].map(Some));
+    assert!(truth.bounds.is_empty());
+    assert_eq!(truth.waived.keys().collect::<Vec<_>>(), [&"evictions"], "a fault took a page back");
+}
+
+/// Process 7 lost 3 pages to itself and 2 to process 8, and nothing left the GPU otherwise.
+fn evicting() -> Counted {
+    let mut gpu = counted();
+    (gpu.driver.pages_out, gpu.driver.fault_pages_out) = (5, 0);
+    let taken = |frames, pages: u64| Taken { frames, copied_out_bytes: pages * 4096 };
+    gpu.ledger =
+        Ledger::from([((7, Taker::Managed { pid: 7 }), taken(1, 3)), ((7, Taker::Unmanaged { pid: 8 }), taken(2, 2))]);
+    gpu
+}
+
+#[test]
+fn where_only_evictions_took_memory_from_a_gpu_the_ledger_says_whose_and_for_whom() {
+    let processes = [process(), ProcessFacts { pid: Some(8), ..process() }];
+    let fields = [&EVICTED_BYTES, &EVICTED_BYTES_CAUSED, &EVICTIONS];
+    let of = |gpu: &Counted, at: usize| process_truth(std::slice::from_ref(gpu), &processes, &processes[at]);
+    assert_eq!(known(&of(&evicting(), 0), &fields), [5 * 4096, 3 * 4096, 3].map(Some));
+    assert_eq!(known(&of(&evicting(), 1), &fields), [0, 2 * 4096, 0].map(Some));
+    assert_eq!(known(&total_truth(&[evicting()], &processes), &fields), [5 * 4096, 5 * 4096, 3].map(Some));
+    let mut incomplete = evicting();
+    incomplete.driver.pages_out = 6;
+    let mut taken_back = evicting();
+    taken_back.driver.fault_pages_out = 1;
+    for gpu in [incomplete, taken_back] {
+        let truth = of(&gpu, 0);
+        assert_eq!(known(&truth, &fields), [None; 3]);
+        assert!(fields.iter().all(|field| truth.waived.contains_key(field.name)));
+    }
+}
+
+#[test]
+fn what_the_driver_took_for_page_tables_is_nobodys() {
+    let mut gpu = evicting();
+    let pages = gpu.ledger.remove(&(7, Taker::Managed { pid: 7 })).unwrap();
+    gpu.ledger.insert((7, Taker::Driver), pages);
+    let truth = process_truth(&[gpu], &[process()], &process());
+    assert_eq!(known(&truth, &[&EVICTED_BYTES, &EVICTED_BYTES_CAUSED]), [Some(5 * 4096), None]);
+}
+
+#[test]
+fn after_the_end_of_a_process_replays_are_a_bound_and_where_memory_was_is_not_known() {
+    let ended = ProcessFacts { ended: true, residency: None, ..process() };
+    let truth = total_truth(&[counted()], &[process(), ended]);
+    assert_eq!(truth.bounds.get("replays").map(|(relation, _)| *relation), Some(Relation::AtMost));
+    assert!(truth.waived.contains_key("populated_bytes"));
+}
+
+#[test]
+fn what_became_resident_without_a_copy_is_what_is_there_and_not_accounted_for_by_copies() {
+    let truth = process_truth(&[counted()], &[process()], &process());
+    assert_eq!(known(&truth, &[&POPULATED_BYTES]), [Some(98_304 + 8192 - 65536)]);
+    let mut duplicating = process();
+    duplicating.calls = Some([(1, 4096); Call::KINDS]);
+    let truth = process_truth(&[counted()], &[], &duplicating);
+    assert!(truth.waived.contains_key("populated_bytes"));
 }
 
 #[test]
@@ -82,8 +157,8 @@ fn without_one_processs_counters_their_sums_are_unknown() {
 
 #[test]
 fn of_a_killed_process_the_driver_knows_more_than_it_could_say_itself() {
-    let killed = ProcessFacts { counters: Some(COUNTERS), accesses: None, calls: None };
-    let truth = process_truth(&killed);
+    let killed = ProcessFacts { accesses: None, calls: None, ..process() };
+    let truth = process_truth(&[counted()], &[], &killed);
     assert_eq!(known(&truth, &[&FAULT_ENTRIES, &BYTES_DTOH, &REMOTE_BYTES]), [Some(10), Some(8192), None]);
     assert!(truth.waived.contains_key("api_calls.prefetch"));
 }

@@ -1,11 +1,13 @@
 //! What is true of a run, from code that is not uvmd: docs/truth.md says for each figure which source is taken and why.
 //!
 //! * [`procfs`]: the driver's statistics of a GPU
-//! * [`derive`]: the truth of each scope, from what was counted
+//! * [`derive`]: the truth of each scope, from what was counted; [`evictions`], [`population`]: what takes more than a look to know
 //! * [`kmsg`]: the kernel's log, which must hold no complaint
 
 pub(crate) mod derive;
+mod evictions;
 pub(crate) mod kmsg;
+mod population;
 pub(crate) mod procfs;
 
 use std::{
@@ -15,7 +17,7 @@ use std::{
 
 use anyhow::Context;
 
-use self::procfs::GpuStats;
+use self::procfs::{GpuStats, Thrashing};
 use crate::sys::{
     Uuid,
     ledger::{self, Ledger},
@@ -32,15 +34,17 @@ pub(crate) struct Observer {
     pub(crate) gpus: Vec<Gpu>,
     _holder: VaSpace,
     before: Vec<Counted>,
-    ledgers_before: Vec<Ledger>,
-    thrashing_before: u64,
+    cpu_before: Thrashing,
 }
 
 /// What was counted on one GPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Counted {
     pub(crate) driver: GpuStats,
+    pub(crate) thrashing: Thrashing,
     pub(crate) hardware: HardwareCounters,
+    /// Who got whose frame.
+    pub(crate) ledger: Ledger,
 }
 
 // === impl Observer ===
@@ -53,44 +57,33 @@ impl Observer {
         let gpus: Vec<Gpu> = [first].into_iter().chain(others).collect();
         let holder = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
         let before = count(&gpus)?;
-        let ledgers_before = ledgers(&gpus)?;
-        let thrashing_before = thrashing_pages(&gpus)?;
-        Ok(Self { gpus, _holder: holder, before, ledgers_before, thrashing_before })
+        Ok(Self { gpus, _holder: holder, before, cpu_before: Thrashing::of_cpu()? })
     }
 
     /// What happened on each GPU, once nothing happens any more.
     pub(crate) fn observe(&self) -> anyhow::Result<Vec<Counted>> {
         let since = |(now, before): (Counted, &Counted)| Counted {
             driver: now.driver.since(&before.driver),
+            thrashing: now.thrashing.since(&before.thrashing),
             hardware: now.hardware.since(&before.hardware),
+            ledger: ledger::since(&now.ledger, &before.ledger),
         };
         Ok(count(&self.gpus)?.into_iter().zip(&self.before).map(since).collect())
     }
 
-    /// Pages that the driver found to be thrashing.
-    pub(crate) fn thrashing_pages(&self) -> anyhow::Result<u64> {
-        Ok(thrashing_pages(&self.gpus)? - self.thrashing_before)
+    /// What the driver did about thrashing at the CPU.
+    pub(crate) fn cpu_thrashing(&self) -> anyhow::Result<Thrashing> {
+        Ok(Thrashing::of_cpu()?.since(&self.cpu_before))
     }
-
-    /// Who got whose frame, for each GPU.
-    pub(crate) fn ledgers(&self) -> anyhow::Result<Vec<Ledger>> {
-        let now = ledgers(&self.gpus)?;
-        Ok(now.iter().zip(&self.ledgers_before).map(|(now, before)| ledger::since(now, before)).collect())
-    }
-}
-
-fn thrashing_pages(gpus: &[Gpu]) -> anyhow::Result<u64> {
-    procfs::thrashing_pages(&gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<Uuid>>())
-}
-
-fn ledgers(gpus: &[Gpu]) -> anyhow::Result<Vec<Ledger>> {
-    gpus.iter().map(Gpu::ledger).collect()
 }
 
 fn count(gpus: &[Gpu]) -> anyhow::Result<Vec<Counted>> {
     let uuids: Vec<Uuid> = gpus.iter().map(|gpu| gpu.uuid).collect();
     let drivers = quiet(&uuids)?;
-    let counted = |(driver, gpu): (GpuStats, &Gpu)| Ok(Counted { driver, hardware: gpu.counters()? });
+    let counted = |(driver, gpu): (GpuStats, &Gpu)| {
+        let (thrashing, hardware) = (Thrashing::of_gpu(&gpu.uuid)?, gpu.counters()?);
+        Ok(Counted { driver, thrashing, hardware, ledger: gpu.ledger()? })
+    };
     drivers.into_iter().zip(gpus).map(counted).collect()
 }
 

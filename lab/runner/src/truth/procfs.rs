@@ -24,6 +24,8 @@ pub(crate) struct GpuStats {
     /// Of those, the ones that were not needed: more of a page in a batch, or raised again.
     pub(crate) duplicates: u64,
     pub(crate) non_replayable_faults: u64,
+    /// Replays, those of a teardown included and those of a cancel not.
+    pub(crate) replays: u64,
     /// Pages copied to and from this GPU because of replayable faults, of CPUs too.
     pub(crate) fault_pages_in: u64,
     pub(crate) fault_pages_out: u64,
@@ -45,6 +47,7 @@ impl GpuStats {
             replayable_faults: stats("", "replayable_faults")?,
             duplicates: stats("", "duplicates")?,
             non_replayable_faults: stats("", "non_replayable_faults")?,
+            replays: stats("replays:", "start")?,
             fault_pages_in: stats("migrations:", "num_pages_in")?,
             fault_pages_out: stats("migrations:", "num_pages_out")?,
             pages_in: info("migrated_pages_in")?,
@@ -60,6 +63,7 @@ impl GpuStats {
             replayable_faults: self.replayable_faults - before.replayable_faults,
             duplicates: self.duplicates - before.duplicates,
             non_replayable_faults: self.non_replayable_faults - before.non_replayable_faults,
+            replays: self.replays - before.replays,
             fault_pages_in: self.fault_pages_in - before.fault_pages_in,
             fault_pages_out: self.fault_pages_out - before.fault_pages_out,
             pages_in: self.pages_in - before.pages_in,
@@ -90,15 +94,36 @@ pub(crate) fn read(uuid: &Uuid) -> anyhow::Result<GpuStats> {
     GpuStats::parse(&fault_stats, &info).with_context(|| format!("{}: {missing}", gpu.display()))
 }
 
-/// Pages found to be thrashing since the driver was loaded, by the processors whose access showed it: all GPUs and the CPU. Those of a GPU
-/// are forgotten with its other statistics.
-pub(crate) fn thrashing_pages(gpus: &[Uuid]) -> anyhow::Result<u64> {
-    let folders = gpus.iter().map(|uuid| Ok(directory(Path::new(GPUS), uuid)?.join("0/thrashing_stats")));
-    let files = folders.chain([Ok(PathBuf::from(CPU_THRASHING))]).collect::<anyhow::Result<Vec<PathBuf>>>()?;
-    let pages = |file: &PathBuf| {
-        field_of(&read_file(file)?, "", "thrashing").with_context(|| format!("{}: no thrashing", file.display()))
-    };
-    files.iter().map(pages).sum()
+/// What the driver did about pages that go back and forth, at the processor whose access showed it. That of a GPU is forgotten with its
+/// other statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Thrashing {
+    /// Pages found to be thrashing.
+    pub(crate) pages: u64,
+    /// Times that a fault was put off.
+    pub(crate) throttles: u64,
+}
+
+impl Thrashing {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let field = |name| field_of(text, "", name).with_context(|| format!("thrashing_stats: no {name}"));
+        Ok(Self { pages: field("thrashing")?, throttles: field("throttle")? })
+    }
+
+    /// Of a GPU.
+    pub(crate) fn of_gpu(uuid: &Uuid) -> anyhow::Result<Self> {
+        Self::parse(&read_file(&directory(Path::new(GPUS), uuid)?.join("0/thrashing_stats"))?)
+    }
+
+    /// Of the CPU.
+    pub(crate) fn of_cpu() -> anyhow::Result<Self> {
+        Self::parse(&read_file(Path::new(CPU_THRASHING))?)
+    }
+
+    /// What was counted since an earlier look.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self { pages: self.pages - before.pages, throttles: self.throttles - before.throttles }
+    }
 }
 
 /// Once more while the driver is too busy to answer.
@@ -180,6 +205,7 @@ migrated_pages_out                     1024 (4 MB)
             replayable_faults: 1234,
             duplicates: 34,
             non_replayable_faults: 0,
+            replays: 17,
             fault_pages_in: 4096,
             fault_pages_out: 512,
             pages_in: 4097,
@@ -207,6 +233,13 @@ migrated_pages_out                     1024 (4 MB)
             let error = GpuStats::parse(broken, INFO).unwrap_err();
             assert_eq!(error.to_string(), "fault_stats: no replayable_faults", "{broken:?}");
         }
+    }
+
+    #[test]
+    fn thrashing_is_read_by_its_name() {
+        let text = "thrashing     64\nthrottle      7\npin_local     2\npin_remote    1\n";
+        assert_eq!(Thrashing::parse(text).unwrap(), Thrashing { pages: 64, throttles: 7 });
+        assert_eq!(Thrashing::parse("thrashing 1\n").unwrap_err().to_string(), "thrashing_stats: no throttle");
     }
 
     #[test]
