@@ -22,7 +22,7 @@ fn screen(state: &mut State, look: Look, width: u16, height: u16) -> String {
         let after_wide = |at: usize| at > 0 && row[at - 1].symbol().width() > 1;
         (0..row.len()).filter(|at| !after_wide(*at)).map(|at| row[at].symbol()).collect::<String>()
     };
-    let lines: Vec<_> = buffer.content.chunks(width.into()).map(|row| line(row).trim_end().to_owned()).collect();
+    let lines: Vec<_> = buffer.content.chunks(width.max(1).into()).map(|row| line(row).trim_end().to_owned()).collect();
     lines.join("\n") + "\n"
 }
 
@@ -130,7 +130,7 @@ fn no_size_is_too_small_and_no_line_too_long() {
     let mut state = busy();
     state.fit(80, 10);
     state.apply(Action::Detail);
-    for (width, height) in [(1, 1), (2, 5), (20, 3), (39, 11), (79, 8), (500, 2), (3, 200)] {
+    for (width, height) in [(0, 0), (0, 24), (80, 0), (1, 1), (2, 5), (20, 3), (39, 11), (79, 8), (500, 2), (3, 200)] {
         screen(&mut state, Look::UNICODE, width, height);
     }
 }
