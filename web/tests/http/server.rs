@@ -105,7 +105,7 @@ async fn who_holds_every_connection_with_half_a_request_keeps_nobody_waiting() {
     client.write_all(REQUEST).await.unwrap();
     let start = Instant::now();
     assert!(answer(&mut client).await.starts_with("HTTP/1.1 200 OK"));
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LONG / 10, "{:?}", start.elapsed());
 }
 
 #[tokio::test]
