@@ -65,7 +65,8 @@ impl Daemon {
         let address = free_address()?;
         let log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(binary)
-            .args(["--listen", &address])
+            // The defaults: the node's own configuration may send the log elsewhere, or leave out what is checked.
+            .args(["--config", "/dev/null", "--listen", &address])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log_file)
