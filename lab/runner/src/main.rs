@@ -4,11 +4,12 @@
 //! * [`scenario`], [`steps`]: the language (docs/scenarios.md)
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
-//! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison
+//! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak): the commands ([`dice`]: random numbers)
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`sys`]: the driver; all unsafe code
 
+mod access_log;
 mod builtin;
 mod cgroup;
 mod check;
@@ -84,6 +85,9 @@ enum Task {
         /// Do not run the scenario once more without the driver's counters.
         #[arg(long)]
         once: bool,
+        /// Where to write what the GPUs accessed, copied and mapped, as CSV.
+        #[arg(long, value_name = "FILE")]
+        access_log: Option<PathBuf>,
     },
     /// Repeat a scenario until SIGINT or SIGTERM, a line of progress a round; then verify its data.
     Loop {
@@ -152,10 +156,10 @@ fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
     let result = match Options::parse().command {
         Task::Check { file, print } => check(&file, print),
-        Task::Run { file, report, uvmd, no_uvmd, timeout, once } => {
+        Task::Run { file, report, uvmd, no_uvmd, timeout, once, access_log } => {
             let client = (!no_uvmd).then(|| uvmd::Client::new(&uvmd));
-            let options = run::Options { timeout: Duration::from_secs(timeout), without_counters: !once };
-            run(&file, report.as_deref(), client.as_ref(), options)
+            let options = run::Options { timeout: Duration::from_secs(timeout), without_counters: !once, access_log };
+            run(&file, report.as_deref(), client.as_ref(), &options)
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
@@ -206,7 +210,7 @@ fn run(
     file: &Path,
     report_file: Option<&Path>,
     uvmd: Option<&uvmd::Client>,
-    options: run::Options,
+    options: &run::Options,
 ) -> anyhow::Result<ExitCode> {
     let report = run::run(&load(file)?, uvmd, options)?;
     eprint!("{report}");

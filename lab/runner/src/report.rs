@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use serde::Serialize;
 
 use crate::{
+    access_log,
     check::Checked,
     figures::{Comparison, Figures, Relation, Scope, Truth, compare, compare_sums},
     member::End,
@@ -42,6 +43,9 @@ pub(crate) struct Pass {
     pub(crate) comparison: Vec<Comparison>,
     /// Why there are no figures of uvmd though they were asked for.
     pub(crate) uvmd_absent: Option<String>,
+    /// Of the log that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) access_log: Option<access_log::Summary>,
     /// Why the pass does not count, if it does not.
     pub(crate) problems: Vec<String>,
 }
@@ -191,6 +195,9 @@ impl fmt::Display for Pass {
         }
         if let Some(reason) = &self.uvmd_absent {
             writeln!(f, "uvmd: {reason}")?;
+        }
+        if let Some(summary) = &self.access_log {
+            writeln!(f, "{summary}")?;
         }
         for problem in &self.problems {
             writeln!(f, "problem: {problem}")?;

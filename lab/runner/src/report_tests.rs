@@ -39,6 +39,7 @@ fn pass() -> Pass {
         total: TotalReport { truth, uvmd },
         comparison: Vec::new(),
         uvmd_absent: None,
+        access_log: None,
         problems: Vec::new(),
     }
 }

@@ -2,12 +2,14 @@
 
 use std::{
     fs,
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context, bail};
 
 use crate::{
+    access_log::Recorder,
     figures::{Figures, THRASHING_PAGES, THROTTLES},
     member::{End, Member},
     protocol::Command,
@@ -28,17 +30,19 @@ use crate::{
 };
 
 /// How a run is to be done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// Give up when a pass is not done by then.
     pub(crate) timeout: Duration,
     /// Run the scenario once more without the driver's counters.
     pub(crate) without_counters: bool,
+    /// Where to write what the GPUs did when the scenario ran first.
+    pub(crate) access_log: Option<PathBuf>,
 }
 
 /// Run a scenario. Fails only where there is nothing to report.
-pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: Options) -> anyhow::Result<Report> {
-    let (observer, verdict, pass) = pass(scenario, client, true, options.timeout)?;
+pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Options) -> anyhow::Result<Report> {
+    let (observer, verdict, pass) = pass(scenario, client, true, options.access_log.as_deref(), options.timeout)?;
     let first = observer.gpus.first().context("no GPU")?;
     let mut report = Report {
         scenario: scenario.name.clone(),
@@ -53,7 +57,7 @@ pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: Options
     drop(observer);
     // A run that failed is not done again: what it left behind would be asked about.
     if options.without_counters && verdict != Verdict::Fail {
-        let (_, verdict, pass) = self::pass(scenario, client, false, options.timeout)?;
+        let (_, verdict, pass) = self::pass(scenario, client, false, None, options.timeout)?;
         report.verdict = report.verdict.max(verdict);
         report.without_counters = Some(pass);
     }
@@ -69,6 +73,7 @@ fn pass(
     scenario: &Scenario,
     client: Option<&Client>,
     counters: bool,
+    access_log: Option<&Path>,
     timeout: Duration,
 ) -> anyhow::Result<(Observer, Verdict, Pass)> {
     let deadline = Instant::now() + timeout;
@@ -77,6 +82,8 @@ fn pass(
         bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
     }
     let before = client.map(Client::ask_when_counting);
+    let recorder =
+        access_log.map(|path| Ok::<_, anyhow::Error>((Recorder::start(&observer.gpus)?, path))).transpose()?;
     let mut team = Team::start(scenario, counters, deadline)?;
     team.go(deadline)?;
 
@@ -85,6 +92,9 @@ fn pass(
     team.order(&Command::Figures { residency: counters }, deadline)?;
     let quiet_since = SystemTime::now();
     let mut pass = figures(&observer, &seen, team.members());
+    if let Some((recorder, path)) = recorder {
+        pass.access_log = Some(recorder.write(path, |pid| name_of(pid, team.members()))?);
+    }
     let thrashing: Vec<Thrashing> = seen.iter().map(|gpu| gpu.thrashing).chain([observer.cpu_thrashing()?]).collect();
     let total = &mut pass.total.truth.figures;
     total.set(&THRASHING_PAGES, thrashing.iter().map(|each| each.pages).sum::<u64>());
@@ -147,20 +157,23 @@ fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
         total: TotalReport { truth: total_truth(seen, &facts), uvmd: Figures::default() },
         comparison: Vec::new(),
         uvmd_absent: None,
+        access_log: None,
         problems: inconsistencies(seen, &facts),
     }
 }
 
+/// What the scenario calls a process.
+fn name_of(pid: u32, members: &[Member]) -> String {
+    let member = members.iter().find(|member| member.id.is_some_and(|id| id.pid == pid));
+    member.map_or_else(|| format!("process {pid}"), |member| member.name.clone())
+}
+
 /// The ledger with the processes' names.
 fn frames(ledger: &Ledger, members: &[Member]) -> Vec<FrameReport> {
-    let name = |pid: u32| {
-        let member = members.iter().find(|member| member.id.is_some_and(|id| id.pid == pid));
-        member.map_or_else(|| format!("process {pid}"), |member| member.name.clone())
-    };
     let report = |((victim, taker), taken): (&(u32, Taker), &Taken)| FrameReport {
-        victim: name(*victim),
+        victim: name_of(*victim, members),
         taker: match taker {
-            Taker::Managed { pid } | Taker::Unmanaged { pid } => name(*pid),
+            Taker::Managed { pid } | Taker::Unmanaged { pid } => name_of(*pid, members),
             Taker::Driver => "driver".to_owned(),
         },
         unmanaged: matches!(taker, Taker::Unmanaged { .. }),

@@ -3,11 +3,12 @@
 //! * [`uvm`]: /dev/nvidia-uvm: a VA space, managed memory; [`api`]: the application's calls about it; [`residency`]: where its pages are
 //! * [`counters`]: /dev/nvidia-uvm-tools: the driver's own counters of one process
 //! * [`builtin`]: the driver's own tests
-//! * [`swgpu`], [`ledger`]: /dev/swgpu: the software GPU, and who got whose frame
+//! * [`swgpu`], [`ledger`], [`access_log`]: /dev/swgpu: the software GPU, who got whose frame, and what it did
 //! * [`memory`]: memory that outlives a process
 //! * [`process`]: names, signals, descriptors
 #![expect(unsafe_code, reason = "ioctl and mmap of the driver; every other module of the runner is safe code")]
 
+pub(crate) mod access_log;
 pub(crate) mod api;
 pub(crate) mod builtin;
 pub(crate) mod counters;

@@ -1,0 +1,259 @@
+//! `--access-log`: what the GPUs did, as CSV (docs/truth.md, "The access log").
+
+use std::{
+    fmt::{self, Write as _},
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+
+use crate::{
+    report::digits,
+    sys::{
+        access_log::{AccessLog, Record},
+        swgpu::Gpu,
+    },
+};
+
+/// The first line.
+const HEADER: &str = "sequence,gpu,event,process,address,physical,kind,from,to,weight";
+const POLL: Duration = Duration::from_millis(10);
+/// What is kept in memory until the end, of the guest's memory: 192 MiB. What comes then is lost, and said to be.
+const RECORDS_MAX: usize = 4 << 20;
+
+/// A record and the GPU that it is of.
+type Entry = (usize, Record);
+
+/// Takes the logs of all GPUs from now on.
+pub(crate) struct Recorder {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<anyhow::Result<Vec<Entry>>>,
+}
+
+/// What a log holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) records: u64,
+    /// Accesses, and pages copied or mapped, that are missing because they came too fast or were too many.
+    pub(crate) lost_events: u64,
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    pub(crate) fn start(gpus: &[Gpu]) -> anyhow::Result<Self> {
+        let logs = gpus.iter().map(AccessLog::open).collect::<anyhow::Result<Vec<AccessLog>>>()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || record(logs, &stopped));
+        Ok(Self { stop, thread })
+    }
+
+    /// Stop, and write what was recorded. `name`: of a process.
+    pub(crate) fn write(self, path: &Path, name: impl Fn(u32) -> String) -> anyhow::Result<Summary> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut entries = self.thread.join().map_err(|_| anyhow!("the access log's thread panicked"))??;
+        entries.sort_by_key(|(_, record)| record.sequence);
+        let cannot_write = || format!("cannot write {}", path.display());
+        let file = File::create(path).with_context(cannot_write)?;
+        write(&mut BufWriter::new(file), &entries, name).with_context(cannot_write)
+    }
+}
+
+fn record(mut logs: Vec<AccessLog>, stopped: &AtomicBool) -> anyhow::Result<Vec<Entry>> {
+    let (mut entries, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        // Before the last look, which so sees all that came until now.
+        let last = stopped.load(Ordering::Relaxed);
+        for (gpu, log) in logs.iter_mut().enumerate() {
+            log.read(&mut batch)?;
+            for record in batch.drain(..) {
+                keep(&mut entries, (gpu, record));
+            }
+        }
+        if last {
+            return Ok(entries);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// What there is no room for is counted in the last place.
+fn keep(entries: &mut Vec<Entry>, (gpu, record): Entry) {
+    if entries.len() < RECORDS_MAX - 1 {
+        entries.push((gpu, record));
+        return;
+    }
+    if entries.len() < RECORDS_MAX {
+        entries.push((gpu, Record { sequence: record.sequence, event: Event::LOST, ..Record::default() }));
+    }
+    if let Some((_, last)) = entries.last_mut() {
+        last.weight += Event::of(&record).map_or(1, |event| event.count(&record));
+    }
+}
+
+/// What a record tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Access,
+    Copy,
+    Map,
+    Lost,
+}
+
+impl Event {
+    const LOST: u8 = 3;
+
+    fn of(record: &Record) -> Option<Self> {
+        [Self::Access, Self::Copy, Self::Map, Self::Lost].get(usize::from(record.event)).copied()
+    }
+
+    /// How many events the record stands for.
+    const fn count(self, record: &Record) -> u64 {
+        match self {
+            Self::Access | Self::Lost => record.weight,
+            Self::Copy | Self::Map => record.weight / 4096,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Copy => "copy",
+            Self::Map => "map",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+// === the text ===
+
+fn write(out: &mut impl Write, entries: &[Entry], name: impl Fn(u32) -> String) -> io::Result<Summary> {
+    let mut summary = Summary::default();
+    writeln!(out, "{HEADER}")?;
+    for (gpu, record) in entries {
+        let line = line(*gpu, record, &name)
+            .ok_or_else(|| io::Error::other(format!("the software GPU's log has an unknown record: {record:?}")))?;
+        writeln!(out, "{line}")?;
+        summary.records += 1;
+        if record.event == Event::LOST {
+            summary.lost_events += record.weight;
+        }
+    }
+    out.flush()?;
+    Ok(summary)
+}
+
+/// A cell that does not apply is empty.
+fn line(gpu: usize, record: &Record, name: impl Fn(u32) -> String) -> Option<String> {
+    let &Record { sequence, weight, va, physical, pid, kind, from, to, .. } = record;
+    let event = Event::of(record)?;
+    let place = |place: u8| ["local", "host", "peer", "none"].get(usize::from(place)).copied();
+    let (kind, from, to) = match event {
+        Event::Access => (*["read", "write", "atomic"].get(usize::from(kind))?, place(from)?, ""),
+        Event::Copy => ("", place(from)?, place(to)?),
+        Event::Map | Event::Lost => ("", "", ""),
+    };
+    let mut line = format!("{sequence},{gpu},{},", event.name());
+    // Writing to a string does not fail.
+    let _ = match (event, pid) {
+        (Event::Lost, _) => write!(line, ",,"),
+        (_, 0) => write!(line, ",,{physical:#x}"),
+        (_, pid) => write!(line, "{},{va:#x},{physical:#x}", quoted(&name(pid))),
+    };
+    let _ = write!(line, ",{kind},{from},{to},{weight}");
+    Some(line)
+}
+
+/// As RFC 4180 has it.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "access log: {} records", digits(self.records))?;
+        if self.lost_events > 0 {
+            write!(f, "; {} events are LOST", digits(self.lost_events))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCESS: Record = Record {
+        sequence: 1,
+        weight: 4,
+        va: 0x200_0000_1000,
+        physical: 0x3000,
+        pid: 7,
+        event: 0,
+        kind: 1,
+        from: 0,
+        to: 0,
+    };
+
+    fn text(records: &[Record]) -> (String, Summary) {
+        let entries: Vec<Entry> = records.iter().map(|record| (0, *record)).collect();
+        let mut out = Vec::new();
+        let name = |pid: u32| if pid == 7 { "tenant".to_owned() } else { "a,\"b\"".to_owned() };
+        let summary = write(&mut out, &entries, name).unwrap();
+        (String::from_utf8(out).unwrap(), summary)
+    }
+
+    #[test]
+    fn each_record_is_a_line_as_the_documentation_shows() {
+        let records = [
+            ACCESS,
+            Record { sequence: 5, kind: 0, from: 1, pid: 8, ..ACCESS },
+            Record { sequence: 6, event: 1, weight: 8192, kind: 0, from: 0, to: 1, ..ACCESS },
+            Record { sequence: 8, event: 1, weight: 4096, kind: 0, from: 1, to: 0, va: 0, pid: 0, ..ACCESS },
+            Record { sequence: 9, event: 2, weight: 4096, kind: 0, ..ACCESS },
+            Record { sequence: 10, event: 3, weight: 12, ..Record::default() },
+        ];
+        let (text, summary) = text(&records);
+        let expected = [
+            HEADER,
+            "1,0,access,tenant,0x20000001000,0x3000,write,local,,4",
+            "5,0,access,\"a,\"\"b\"\"\",0x20000001000,0x3000,read,host,,4",
+            "6,0,copy,tenant,0x20000001000,0x3000,,local,host,8192",
+            "8,0,copy,,,0x3000,,host,local,4096",
+            "9,0,map,tenant,0x20000001000,0x3000,,,,4096",
+            "10,0,lost,,,,,,,12",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+        assert_eq!(summary, Summary { records: 6, lost_events: 12 });
+        assert_eq!(summary.to_string(), "access log: 6 records; 12 events are LOST");
+        let document = include_str!("../../../docs/truth.md");
+        assert!([expected[0], expected[1], expected[3], expected[4]].iter().all(|line| document.contains(line)));
+    }
+
+    #[test]
+    fn a_record_that_nobody_knows_is_an_error() {
+        for record in [Record { event: 4, ..ACCESS }, Record { kind: 3, ..ACCESS }, Record { from: 4, ..ACCESS }] {
+            assert!(write(&mut Vec::new(), &[(0, record)], |_| String::new()).is_err(), "{record:?}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let mut entries = vec![(0, ACCESS); RECORDS_MAX - 1];
+        keep(&mut entries, (1, Record { sequence: 20, ..ACCESS }));
+        keep(&mut entries, (1, Record { sequence: 24, event: 1, weight: 8192, ..ACCESS }));
+        assert_eq!(entries.len(), RECORDS_MAX);
+        let expected = Record { sequence: 20, weight: 6, event: Event::LOST, ..Record::default() };
+        assert_eq!(entries.last(), Some(&(1, expected)));
+    }
+}

@@ -1,0 +1,106 @@
+//! The software GPU's log of accesses, copies and mappings. As in `lab/swgpu/swgpu_ioctl.h`.
+
+use std::{fs::File, io::Read};
+
+use anyhow::{Context, bail};
+
+use super::{Request, ask, open, swgpu::Gpu};
+
+/// Records that a GPU keeps until they are read: as many as it can.
+const CAPACITY: u32 = 1 << 18;
+/// Records taken by one read.
+const READ_RECORDS: usize = 4096;
+
+#[repr(C)]
+struct RawLog {
+    gpu: u32,
+    channel: u32,
+    capacity: u32,
+    reserved: u32,
+}
+
+super::swgpu::swgpu_requests! {
+    RawLog, 9, "SWGPU_IOC_LOG", 16;
+}
+
+/// What happened, once or several times in a row. `swgpu_ioctl.h` says what each field is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) sequence: u64,
+    pub(crate) weight: u64,
+    pub(crate) va: u64,
+    pub(crate) physical: u64,
+    /// 0 for none.
+    pub(crate) pid: u32,
+    pub(crate) event: u8,
+    pub(crate) kind: u8,
+    pub(crate) from: u8,
+    pub(crate) to: u8,
+}
+
+impl Record {
+    pub(crate) const BYTES: usize = 40;
+
+    fn parse(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let [a, b, c, d, event, kind, from, to] = *bytes.last_chunk()?;
+        let pid = u32::from_ne_bytes([a, b, c, d]);
+        Some(Self {
+            sequence: word(0)?,
+            weight: word(8)?,
+            va: word(16)?,
+            physical: word(24)?,
+            pid,
+            event,
+            kind,
+            from,
+            to,
+        })
+    }
+}
+
+/// On until it is dropped.
+pub(crate) struct AccessLog(File);
+
+impl AccessLog {
+    /// Of everything that a GPU does from now on.
+    pub(crate) fn open(gpu: &Gpu) -> anyhow::Result<Self> {
+        let file = open("/dev/swgpu")?;
+        let mut request = RawLog { gpu: gpu.number(), channel: 0, capacity: CAPACITY, reserved: 0 };
+        ask(&file, &mut request).with_context(|| format!("{} failed", RawLog::NAME))?;
+        Ok(Self(file))
+    }
+
+    /// What has come since the last time. Never waits.
+    pub(crate) fn read(&mut self, records: &mut Vec<Record>) -> anyhow::Result<()> {
+        let mut buffer = vec![0; READ_RECORDS * Record::BYTES];
+        loop {
+            let count = self.0.read(&mut buffer).context("cannot read the software GPU's log")?;
+            if count == 0 {
+                return Ok(());
+            }
+            let (whole, rest) = buffer.get(..count).unwrap_or_default().as_chunks();
+            if !rest.is_empty() {
+                bail!("the software GPU's log gave a part of a record");
+            }
+            records.extend(whole.iter().filter_map(Record::parse));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_laid_out_as_in_the_header() {
+        let mut bytes = [0; Record::BYTES];
+        for (at, word) in [1u64, 2, 3, 4].into_iter().enumerate() {
+            bytes[at * 8..][..8].copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes[32..36].copy_from_slice(&7u32.to_ne_bytes());
+        bytes[36..].copy_from_slice(&[1, 2, 3, 0]);
+        let expected = Record { sequence: 1, weight: 2, va: 3, physical: 4, pid: 7, event: 1, kind: 2, from: 3, to: 0 };
+        assert_eq!(Record::parse(&bytes), Some(expected));
+    }
+}
