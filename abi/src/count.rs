@@ -81,6 +81,19 @@ pub const fn bucket(value: u64) -> u16 {
     (((octave - BUCKETS_PER_OCTAVE_LOG2 + 1) << BUCKETS_PER_OCTAVE_LOG2) as u64 | place) as u16
 }
 
+/// The smallest value of a bucket.
+#[must_use]
+#[inline]
+pub const fn first_of_bucket(bucket: u16) -> u64 {
+    let (octave, place) = (bucket >> BUCKETS_PER_OCTAVE_LOG2, bucket & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1));
+    match octave {
+        0 => place as u64,
+        // Beyond the last bucket there are no values.
+        62.. => u64::MAX,
+        _ => (1 << BUCKETS_PER_OCTAVE_LOG2 | place as u64) << (octave - 1),
+    }
+}
+
 indexed! {
     /// What a process may ask of the driver about managed memory.
     ApiCall {
@@ -285,6 +298,16 @@ mod tests {
             }
         }
         assert_eq!(bucket(u64::MAX), 495);
+    }
+
+    #[test]
+    fn the_first_of_a_bucket_is_in_it_and_the_value_before_in_the_one_before() {
+        assert_eq!([0, 7, 16, 17, 495].map(first_of_bucket), [0, 7, 16, 18, 15 << 60]);
+        for number in 1..=495 {
+            let first = first_of_bucket(number);
+            assert_eq!((bucket(first), bucket(first - 1)), (number, number - 1));
+        }
+        assert_eq!([496, u16::MAX].map(first_of_bucket), [u64::MAX; 2]);
     }
 
     #[test]

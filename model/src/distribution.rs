@@ -55,7 +55,7 @@ impl Distribution {
         self.sum
     }
 
-    /// A value that the share `quantile`, from 0 to 1, of all values does not exceed; 0 if there are none.
+    /// A value that the share `quantile`, from 0 to 1, of all values does not exceed, as far as its digits tell; 0 if there are none.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> u64 {
         self.histogram.as_ref().map_or(0, |histogram| histogram.value_at_quantile(quantile))

@@ -1,6 +1,9 @@
 //! What a tally means: which counter it adds to.
 
-use abi::{CountKey, Kind, Tally, count::ASKED_BY_TOOL};
+use abi::{
+    CountKey, Kind, Tally,
+    count::{ASKED_BY_TOOL, first_of_bucket},
+};
 use model::{Access, ApiCall, Cause, Counters, Distribution, GpuKey, RemoteCause};
 
 use super::Counts;
@@ -63,15 +66,15 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
                 add(&mut counters.tool_bytes[*call], amount);
             }
         }
-        Kind::BatchEntries | Kind::GpuBatchEntries => observe(&mut counters.batches.entries, tally),
-        Kind::BatchNs | Kind::GpuBatchNs => observe(&mut counters.batches.service_ns, tally),
-        Kind::HandlerNs => observe(&mut counters.handler_ns, tally),
+        Kind::BatchEntries | Kind::GpuBatchEntries => observe(&mut counters.batches.entries, detail, tally),
+        Kind::BatchNs | Kind::GpuBatchNs => observe(&mut counters.batches.service_ns, detail, tally),
+        Kind::HandlerNs => observe(&mut counters.handler_ns, detail, tally),
     }
 }
 
-/// The values of a bucket: their mean is one of them, or between two of them.
-fn observe(distribution: &mut Distribution, Tally { events, amount }: Tally) {
-    distribution.record(amount / events.max(1), events, amount);
+/// The values of a bucket, all as its first: their mean moves as more come, and numbers of values up to a bound would go back.
+fn observe(distribution: &mut Distribution, bucket: u16, Tally { events, amount }: Tally) {
+    distribution.record(first_of_bucket(bucket), events, amount);
 }
 
 /// The driver's `uvm_make_resident_cause_t`, and who asked.
@@ -103,6 +106,8 @@ const fn remote_cause(number: u16) -> RemoteCause {
 
 #[cfg(test)]
 mod tests {
+    use abi::count::bucket;
+
     use super::*;
 
     #[test]
@@ -120,11 +125,23 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_as_many_values_of_their_mean() {
+    fn a_bucket_is_as_many_of_its_first_value_with_their_exact_sum() {
         let mut counters = Counters::default();
-        add(&mut counters, Kind::BatchEntries, 20, Tally { events: 3, amount: 75 });
+        add(&mut counters, Kind::BatchEntries, bucket(25), Tally { events: 3, amount: 75 });
         let entries = &counters.batches.entries;
-        assert_eq!((entries.count(), entries.sum(), entries.quantile(1.0)), (3, 75, 25));
+        assert_eq!((entries.count(), entries.sum(), entries.quantile(1.0)), (3, 75, 24));
         assert_eq!(counters.batches.service_ns.count(), 0);
+    }
+
+    #[test]
+    fn numbers_of_values_up_to_a_bound_do_not_go_back_as_more_come() {
+        let up_to_32 = |values: &[u64]| {
+            let mut counters = Counters::default();
+            let tally = Tally { events: values.len() as u64, amount: values.iter().sum() };
+            add(&mut counters, Kind::BatchEntries, bucket(32), tally);
+            counters.batches.entries.at_most(32)
+        };
+        // All of one bucket, whose mean goes from 32 to 34.
+        assert_eq!([up_to_32(&[32]), up_to_32(&[32, 35]), up_to_32(&[32, 35, 35, 35])], [1, 2, 4]);
     }
 }
