@@ -6,7 +6,7 @@
 
 use abi::{Kind, LostReason, Probe, Tally};
 use aya_ebpf::{
-    helpers::bpf_ktime_get_ns,
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::{kprobe, map},
     maps::LruHashMap,
     programs::ProbeContext,
@@ -25,6 +25,8 @@ struct Throttled {
     va_space: u64,
     address: u64,
     processor: u64,
+    /// Threads of CPUs, which all have one id, sleep each for itself; 0 for a GPU.
+    thread: u64,
 }
 
 /// Since when. The driver does not always say when it ends: those seen longest ago make room.
@@ -108,5 +110,6 @@ fn unthrottle(ctx: &ProbeContext) -> Result<(), Lost> {
 #[inline(always)]
 fn throttled(ctx: &ProbeContext) -> Result<Throttled, Unreadable> {
     let processor = u64::from(ctx.arg::<u32>(2).ok_or(Unreadable)?);
-    Ok(Throttled { va_space: ctx.arg(0).ok_or(Unreadable)?, address: ctx.arg(1).ok_or(Unreadable)?, processor })
+    let thread = if processor == 0 { bpf_get_current_pid_tgid() } else { 0 };
+    Ok(Throttled { va_space: ctx.arg(0).ok_or(Unreadable)?, address: ctx.arg(1).ok_or(Unreadable)?, processor, thread })
 }

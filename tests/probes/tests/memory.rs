@@ -151,6 +151,23 @@ fn a_throttle_lasts_until_its_end_is_seen() {
 }
 
 #[test]
+fn threads_that_are_held_back_from_one_page_at_one_time_each_add_their_time() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (_, record) = bench.register(SPACE);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                driver::record_throttling_start(SPACE, START, 0);
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                driver::record_throttling_end(SPACE, START, 0);
+            });
+        }
+    });
+    let (throttles, ns) = bench.counts(record.generation)[&(0, Kind::Throttle, 0)];
+    assert!(throttles == 2 && (400_000_000..60_000_000_000).contains(&ns), "{throttles} {ns}");
+}
+
+#[test]
 fn remote_mappings_are_counted_by_cause_which_comes_over_the_stack() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
