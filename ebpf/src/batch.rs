@@ -73,7 +73,7 @@ pub struct Handler {
     began_ns: u64,
     /// The VA space that is being served.
     pub generation: u64,
-    /// 0 before the first replay.
+    /// 0 before the first fault entry or replay.
     gpu: u64,
 }
 
@@ -177,7 +177,9 @@ pub fn fault(space: &Known, va_space: u64, entry: &Entry) {
         state.run = Run { generation: space.generation, va_space, entries: 0, gpu };
         if let Some(handler) = handler() {
             // SAFETY: a value of the map, of this thread alone.
-            unsafe { (*handler).generation = space.generation };
+            let handler = unsafe { &mut *handler };
+            handler.generation = space.generation;
+            handler.gpu = gpu;
         }
     }
     state.run.entries += 1;

@@ -103,6 +103,15 @@ fn without_a_handler_a_batch_is_over_when_the_next_one_comes() {
 }
 
 #[test]
+fn a_batch_without_a_replay_is_over_when_the_handler_returns() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    driver::service_faults(|| faults(&bench, &space, 1, [0, 4096]));
+    assert_eq!(values(&bench, record.generation, 1, Kind::BatchEntries), [(2, (1, 2))].into());
+    assert_eq!(values(&bench, record.generation, 1, Kind::HandlerNs).len(), 1);
+}
+
+#[test]
 fn a_fault_that_is_not_replayable_is_in_no_batch_and_clearing_its_channel_is_no_replay() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
