@@ -43,8 +43,9 @@ const COUNTS_MIN: usize = 16384;
 /// More than the probes can have VA spaces for.
 const COUNTS_MAX: usize = 65536;
 
-/// How many keys of distributions there is room for: each takes some 80 bytes. A process uses about a hundred on each GPU.
-const DISTRIBUTIONS_MAX: u32 = 65536;
+/// How many keys of distributions there is room for, whatever the number of CPUs: each takes some 80 bytes. A process uses one to three hundred
+/// on each GPU.
+pub(crate) const DISTRIBUTIONS_CAPACITY: u32 = 65536;
 
 /// How many entries the counts have room for on a machine with so many possible CPUs: each takes 16 bytes a CPU.
 #[must_use]
@@ -82,7 +83,7 @@ impl Probes {
             .override_global(names::LAYOUT, layout, true)
             .override_global(names::RECORD_LIMIT, &limit, true)
             .map_max_entries(names::COUNTS, counts_capacity)
-            .map_max_entries(names::DISTRIBUTIONS, counts_capacity.min(DISTRIBUTIONS_MAX))
+            .map_max_entries(names::DISTRIBUTIONS, DISTRIBUTIONS_CAPACITY)
             .map_max_entries(names::BLOCKS, records.ring_bytes)
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;

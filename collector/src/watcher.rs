@@ -27,7 +27,7 @@ use crate::{
     identity::Processes,
     ledger::{Ledger, Losses},
     managed::ManagedMemory,
-    probes::Figures,
+    probes::{DISTRIBUTIONS_CAPACITY, Figures},
     refusal::Refusal,
     users::Users,
 };
@@ -45,7 +45,7 @@ use verdict::verdict;
 
 /// VA spaces that are gone and not yet read for the last time: with so many, the reading does not wait, or the counts fill up.
 const BACKLOG_MAX: usize = 64;
-/// The counts are nearly full when this part of them is taken, in percent.
+/// The counts, or the distributions, are nearly full when this part of them is taken, in percent.
 const NEARLY_FULL: usize = 80;
 
 /// See the module's documentation.
@@ -60,7 +60,7 @@ pub(crate) struct Watcher {
     users: Users,
     managed: ManagedMemory,
     history: History,
-    /// Whether it was said that the counts are nearly full.
+    /// Whether it was said that there is hardly any room left.
     nearly_full: bool,
 }
 
@@ -266,15 +266,15 @@ impl Watcher {
         for (key, tally) in counts.iter().chain(&distributions) {
             self.ledger.count(*key, *tally);
         }
-        let nearly_full = counts.len() * 100 > attached.counts_capacity as usize * NEARLY_FULL;
-        if nearly_full && !std::mem::replace(&mut self.nearly_full, nearly_full) {
-            tracing::warn!(
-                "{} of {} counts are in use: what finds no room is lost as counts_full",
-                counts.len(),
-                attached.counts_capacity
-            );
+        let maps = [
+            ("counts", counts.len(), attached.counts_capacity),
+            ("parts of distributions", distributions.len(), DISTRIBUTIONS_CAPACITY),
+        ];
+        let nearly_full = maps.into_iter().find(|(_, used, capacity)| used * 100 > *capacity as usize * NEARLY_FULL);
+        if let (Some((what, used, capacity)), false) = (nearly_full, self.nearly_full) {
+            tracing::warn!("{used} of {capacity} {what} are in use: what finds no room is lost as counts_full");
         }
-        self.nearly_full = nearly_full;
+        self.nearly_full = nearly_full.is_some();
         // Closed only once its keys are gone: what is left would be taken for another VA space's.
         for (key, _) in counts.iter().chain(&distributions).filter(|(key, _)| closing.contains(&key.generation)) {
             probes.forget(key)?;
