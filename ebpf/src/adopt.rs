@@ -1,7 +1,8 @@
 //! VA spaces that were made before the probes were attached.
 //!
 //! An iterator over every open file of every process, run by the loader once the probes are attached. A file of the driver's that stands for
-//! a VA space points to it; whoever holds the file is taken for its owner, the first one if there are several.
+//! a VA space points to it; whoever holds the file is taken for its owner, the first one if there are several. Never the loader itself, which
+//! may hold another's for a moment to move its memory.
 //! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space that the probes did not know yet.
 //! Cost: one comparison or two for each open file on the machine, once.
 //!
@@ -10,10 +11,11 @@
 use core::ffi::c_void;
 
 use abi::{Lifecycle, LifecycleKind, LostReason};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 
 use crate::{
-    maps::{NO_LOSSES, PROCESSES, SPACES, Sequence, layout, lose, next_generation, space, tell},
-    memory::{self, Unreadable},
+    maps::{BPF_NOEXIST, NO_LOSSES, PROCESSES, SPACES, Sequence, layout, lose, next_generation, space, tell},
+    memory::{self, FILE_TYPE_BITS, Unreadable},
 };
 
 /// The kernel's `struct bpf_iter__task_file`. The pointers are null once, after the last file.
@@ -28,10 +30,6 @@ struct TaskFile {
 /// `S_IFMT` and `S_IFCHR`.
 const FILE_TYPE: u16 = 0o170_000;
 const CHARACTER_DEVICE: u16 = 0o020_000;
-/// The driver keeps what a file stands for in the lowest bits of its pointer.
-const TYPE_BITS: u64 = 7;
-
-const BPF_NOEXIST: u64 = 1;
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task_file")]
@@ -65,15 +63,18 @@ fn va_space_of(file: u64) -> Result<Option<u64>, Unreadable> {
         return Ok(None);
     }
     let data = memory::kernel::<u64>(file + u64::from(layout!(file_private_data)))?;
-    let va_space = data & !TYPE_BITS;
-    Ok((va_space != 0 && data & TYPE_BITS == u64::from(layout!(va_space_file_type))).then_some(va_space))
+    let va_space = data & !FILE_TYPE_BITS;
+    Ok((va_space != 0 && data & FILE_TYPE_BITS == u64::from(layout!(va_space_file_type))).then_some(va_space))
 }
 
 #[inline(always)]
 fn adopt(va_space: u64, task: u64) {
-    let generation = next_generation(Sequence::Adopted);
     // A process without a name is still better than a VA space without a process.
     let owner = Owner::of(task).unwrap_or_default();
+    if owner.tgid == (bpf_get_current_pid_tgid() >> 32) as u32 {
+        return;
+    }
+    let generation = next_generation(Sequence::Adopted);
     if SPACES.insert(va_space, space(generation, owner.tgid), BPF_NOEXIST).is_err() {
         // Unless a probe has just come between.
         if SPACES.get_ptr(va_space).is_none() {

@@ -10,11 +10,11 @@ use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::kprobe, programs::Prob
 use crate::{
     counting::{self, Known, Lost},
     maps::{hit, layout},
-    memory::{self, Unreadable},
+    memory::{self, FILE_TYPE_BITS, Unreadable},
 };
 
-/// The driver keeps what a file stands for in the lowest bits of its pointer.
-const TYPE_BITS: u64 = 7;
+/// Longer than this no process's memory is. The driver refuses such a call; a few of them added up would have the bytes go back to 0.
+const LENGTH_MAX: u64 = 1 << 47;
 
 /// One program for each call.
 macro_rules! calls {
@@ -44,8 +44,9 @@ fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Lost> {
     let parameters = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let file = ctx.arg::<u64>(1).ok_or(Unreadable)?;
     let data = memory::driver::<u64>(file.wrapping_add(u64::from(layout!(file_private_data))))?;
-    let amount = memory::driver::<u64>(parameters.wrapping_add(8))?;
-    let space = Known::at(data & !TYPE_BITS)?;
+    let length = memory::driver::<u64>(parameters.wrapping_add(8))?;
+    let amount = if length > LENGTH_MAX { 0 } else { length };
+    let space = Known::at(data & !FILE_TYPE_BITS)?;
     let kind = if is_own(&space) { Kind::ApiCall } else { Kind::ToolCall };
     space.add(0, kind, call as u32, Tally { events: 1, amount })
 }

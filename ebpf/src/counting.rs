@@ -6,11 +6,9 @@ use abi::{
 };
 
 use crate::{
-    maps::{COUNTS, DISTRIBUTIONS, SPACES, lose},
+    maps::{BPF_NOEXIST, COUNTS, DISTRIBUTIONS, SPACES, lose},
     memory::{self, Unreadable},
 };
-
-const BPF_NOEXIST: u64 = 1;
 
 /// Why something is not counted. Where the VA space is known, it has been told.
 pub struct Lost(pub LostReason);

@@ -2,7 +2,8 @@
 //!
 //! Attaches to: kprobe `uvm_va_block_evict_chunks(uvm_va_block_t *, uvm_gpu_t *, uvm_gpu_chunk_t *, uvm_tracker_t *)`, called for each VA block
 //! with memory in a 2 MiB piece that is pushed out, with something to copy or not.
-//! Produces: evictions in `COUNTS`, of the VA space that loses memory and of the one for which it does, and block records.
+//! Produces: evictions in `COUNTS`, of the VA space that loses memory and of the one for which it does, and block records. Of managed memory
+//! only: of what HMM has at a GPU, the bytes copied out are counted, as any copies, but not the evictions.
 //! Cost: less than a microsecond for each.
 
 use abi::{CountKey, Kind, LostReason, Probe, RecordKind, Tally};
@@ -38,7 +39,7 @@ fn evict(ctx: &ProbeContext) -> Result<(), Lost> {
     Ok(())
 }
 
-/// The VA space of a block of managed memory; `None` for one that is dead, or of ordinary memory, which is not pushed out in pieces.
+/// The VA space of a block of managed memory; `None` for one that is dead, or of ordinary memory (HMM), which keeps its VA space elsewhere.
 #[inline(always)]
 pub fn va_space_of(block: u64) -> Result<Option<u64>, Unreadable> {
     match memory::driver::<u64>(block.wrapping_add(u64::from(layout!(block_range))))? {

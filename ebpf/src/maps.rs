@@ -33,6 +33,9 @@ pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0 };
 #[map]
 pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
 
+/// Has an insertion fail where the key is there already.
+pub const BPF_NOEXIST: u64 = 1;
+
 /// Of a VA space that is new.
 pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0 };
 

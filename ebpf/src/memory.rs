@@ -8,6 +8,9 @@ use aya_ebpf::{
 
 use crate::maps::layout;
 
+/// The driver keeps what one of its files stands for in the lowest bits of the file's pointer.
+pub const FILE_TYPE_BITS: u64 = 7;
+
 /// The driver's memory could not be read, or the layout is not one that can be read with.
 pub struct Unreadable;
 
@@ -74,9 +77,9 @@ pub fn late_argument<T: Copy>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadabl
 /// An argument beyond the sixth, counting from 0, of the function that is just being entered.
 #[inline(always)]
 #[cfg(bpf_target_arch = "aarch64")]
-pub fn late_argument<T: Copy + TryFrom<u64>>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
-    let value = ctx.arg::<u64>(n as usize).ok_or(Unreadable)?;
-    T::try_from(value).map_err(|_| Unreadable)
+pub fn late_argument<T: aya_ebpf::Argument>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
+    // Of a register, no more than the argument's size is defined.
+    ctx.arg(n as usize).ok_or(Unreadable)
 }
 
 /// Adds to a value that other CPUs change too.

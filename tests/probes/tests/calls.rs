@@ -31,6 +31,18 @@ fn calls_of_the_process_itself_are_counted_by_kind_with_the_bytes_they_name() {
 }
 
 #[test]
+fn a_length_that_no_memory_has_names_no_bytes() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, record) = bench.register(SPACE);
+    let file = bench.file(&space);
+    for length in [1 << 47, (1 << 47) + 1, u64::MAX] {
+        driver::ask(Asked::Migrate, [0, length].as_ptr() as u64, file.as_ptr() as u64);
+    }
+    let expected = [((0, Kind::ApiCall, ApiCall::Migrate as u16), (3, 1 << 47))];
+    assert_eq!(bench.counts(record.generation), expected.into());
+}
+
+#[test]
 fn what_another_process_asks_for_is_told_apart_and_so_is_what_it_moves() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);

@@ -127,33 +127,39 @@ fn every_run_of_a_probe_is_counted() {
 }
 
 #[test]
-fn a_va_space_that_was_there_before_the_probes_is_found_by_the_file_that_stands_for_it() {
+fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never_the_loaders() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
-    let own = procfs::process::Process::myself().unwrap();
+    let files = [(); 2].map(|()| std::fs::File::open("/dev/ptmx").unwrap());
+    let [one, other] = &files;
+    // The first file twice, which is one VA space. This process holds them as well, as one does that moves another's memory.
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .stdin(one.try_clone().unwrap())
+        .stdout(one.try_clone().unwrap())
+        .stderr(other.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let owner = procfs::process::Process::new(i32::try_from(child.id()).unwrap()).unwrap();
     let found = |bench: &mut Bench| {
         collector::testing::adopt(bench.probes()).unwrap();
         let mut records = bench.probes().lifecycles();
         // Terminals of others stand for VA spaces just as well.
-        records.retain(|record| i32::try_from(record.tgid) == Ok(own.pid()));
+        records.retain(|record| [owner.pid().cast_unsigned(), std::process::id()].contains(&record.tgid));
         records
     };
-    assert_eq!(found(&mut bench), []);
-
-    let file = std::fs::File::open("/dev/ptmx").unwrap();
-    // The same open file once more, which is the same VA space.
-    let _again = file.try_clone().unwrap();
-    let other = std::fs::File::open("/dev/ptmx").unwrap();
     let records = found(&mut bench);
     let [first, second] = &records[..] else { panic!("{records:?}") };
+    assert_eq!([first.tgid, second.tgid], [child.id(); 2]);
     assert_eq!((first.kind(), second.kind()), (Some(LifecycleKind::Adopted), Some(LifecycleKind::Adopted)));
     assert_ne!(first.generation, second.generation);
 
-    let stat = own.stat().unwrap();
-    assert_eq!(first.uid, own.status().unwrap().ruid);
+    let stat = owner.stat().unwrap();
+    assert_eq!(first.uid, owner.status().unwrap().ruid);
     assert_eq!(first.start_boottime_ns / (1_000_000_000 / procfs::ticks_per_second()), stat.starttime);
     assert_eq!(String::from_utf8_lossy(&first.comm).trim_end_matches('\0'), stat.comm);
 
     // What is known already is not found again.
-    drop(other);
     assert_eq!(found(&mut bench), []);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
