@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use crate::{
     access_log::Recorder,
     figures::{Figures, THRASHING_PAGES, THROTTLES},
-    member::{End, Member},
+    member::{End, Member, State},
     protocol::Command,
     report::{FrameReport, GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
     scenario::{Scenario, size::MIB},
@@ -187,7 +187,7 @@ fn facts(member: &Member) -> ProcessFacts {
     let killed = member.end.is_some_and(End::is_killed);
     ProcessFacts {
         pid: member.id.map(|id| id.pid),
-        ended: member.end.is_some(),
+        ended: member.end.is_some() || member.state == State::Ended,
         residency: member.residency.clone(),
         counters: member.counters(),
         accesses: (!killed).then(|| member.findings.accesses.clone()),
