@@ -66,6 +66,8 @@ pub struct Probes {
     lost: PerCpuArray<MapData, u64>,
     self_tests: PerCpuArray<MapData, u64>,
     hits: PerCpuArray<MapData, u64>,
+    /// Those that the kernel did not take, and why.
+    rejected: BTreeMap<Probe, Refusal>,
     /// Of those that could not be attached: what is lost, and why.
     missing: BTreeMap<Probe, String>,
 }
@@ -74,7 +76,7 @@ impl Probes {
     /// Loads the probes for a layout, with room for so many counts, and for block records as chosen. They do nothing until attached.
     ///
     /// # Errors
-    /// If the kernel rejects them.
+    /// If the kernel rejects one that is needed. Others it may reject: they count as missing when the rest is attached.
     pub(crate) fn load(layout: &Layout, counts_capacity: u32, records: &Records) -> Result<Self, Refusal> {
         let limit = RecordLimit { per_window: records.per_window() };
         let mut ebpf = EbpfLoader::new()
@@ -87,14 +89,14 @@ impl Probes {
             .map_max_entries(names::BLOCKS, records.ring_bytes)
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;
-        for Row { program, .. } in PROBES {
-            kprobe(&mut ebpf, program)?.load().map_err(|error| match error {
-                // The verifier answers with "permission denied" where it rejects a program: what it says is in its log.
-                ProgramError::LoadError { io_error, verifier_log } if !verifier_log.to_string().trim().is_empty() => {
-                    Refusal::Load(format!("{io_error}: {}", tail(&verifier_log.to_string())))
-                }
-                other => not_loaded(&other),
-            })?;
+        let mut rejected = BTreeMap::new();
+        for row in PROBES {
+            // One that old kernels find too large, say, must not cost what the others count.
+            match (load_one(&mut ebpf, row.program), row.need) {
+                (Ok(()), _) => {}
+                (Err(refusal), Need::Always) | (Err(refusal @ Refusal::NotPermitted), _) => return Err(refusal),
+                (Err(refusal), Need::Without { .. }) => drop(rejected.insert(row.probe, refusal)),
+            }
         }
         Ok(Self {
             counts: take(&mut ebpf, names::COUNTS)?,
@@ -106,6 +108,7 @@ impl Probes {
             lost: take(&mut ebpf, names::LOST)?,
             self_tests: take(&mut ebpf, names::SELF_TESTS)?,
             hits: take(&mut ebpf, names::HITS)?,
+            rejected,
             missing: BTreeMap::new(),
             ebpf,
         })
@@ -135,6 +138,9 @@ impl Probes {
 
     /// Attaches one to the first of its functions that the driver has.
     fn attach_one(&mut self, row: &Row) -> Result<(), Refusal> {
+        if let Some(refusal) = self.rejected.remove(&row.probe) {
+            return Err(refusal);
+        }
         let mut refusal = Refusal::NoFunction(row.probe.name());
         for function in row.functions {
             let Err(error) = kprobe(&mut self.ebpf, row.program)?.attach(*function, 0) else { return Ok(()) };
@@ -326,6 +332,16 @@ fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) 
 
 fn read(array: &PerCpuArray<MapData, u64>, length: u32) -> Result<Vec<u64>, MapError> {
     (0..length).map(|index| Ok(array.get(&index, 0)?.iter().sum())).collect()
+}
+
+fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), Refusal> {
+    kprobe(ebpf, program)?.load().map_err(|error| match error {
+        // The verifier answers with "permission denied" where it rejects a program: what it says is in its log.
+        ProgramError::LoadError { io_error, verifier_log } if !verifier_log.to_string().trim().is_empty() => {
+            Refusal::Load(format!("{io_error}: {}", tail(&verifier_log.to_string())))
+        }
+        other => not_loaded(&other),
+    })
 }
 
 fn not_loaded<E: Error + 'static>(error: &E) -> Refusal {
