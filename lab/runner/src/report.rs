@@ -175,9 +175,12 @@ impl Pass {
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = "";
+        // Where uvmd said nothing at all, nothing that it said is wrong.
+        let is_silent = self.total.uvmd.is_empty();
         for Comparison { scope, field, relation, truth, uvmd, holds } in &self.comparison {
+            let holds = *holds || is_silent;
             let nothing = truth.unwrap_or(0) == 0 && uvmd.unwrap_or(0) == 0;
-            if *holds && (nothing || *relation == Relation::Zero) {
+            if holds && (nothing || *relation == Relation::Zero) {
                 continue;
             }
             let name = if scope == last { "" } else { scope };
