@@ -24,8 +24,17 @@ indexed! {
         Populated => "populated",
         /// It was pushed out of the GPU.
         Evicted => "evicted",
+        /// What of it is resident at the GPU changed: see `resident_pages`.
+        Residency => "residency",
+        /// Its memory was given back: nothing of it is anywhere.
+        Gone => "gone",
     }
 }
+
+/// In `resident_pages`: not known.
+pub const RESIDENT_UNKNOWN: u16 = u16::MAX;
+/// Parts of a block that `slots` tells apart: of 64 KiB, the least that the driver moves to a GPU.
+pub const SLOTS: u32 = 32;
 
 /// One record of the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,17 +47,21 @@ pub struct BlockRecord {
     /// First address of the block.
     pub address: u64,
     /// Bytes copied or populated.
-    pub bytes: u64,
+    pub bytes: u32,
     /// How often it happened.
     pub events: u32,
     /// The driver's processor id; 0 for the host.
     pub gpu: u32,
+    /// Faults: which of its [`SLOTS`] they were in, a bit each, the lowest address lowest.
+    pub slots: u32,
     /// A [`RecordKind`].
     pub kind: u16,
     /// A copy's cause, in the driver's numbering; with [`ASKED_BY_TOOL`](crate::count::ASKED_BY_TOOL).
     pub cause: u16,
+    /// Residency: pages of it that are resident at the GPU from now on, in the kernel's page size, or [`RESIDENT_UNKNOWN`].
+    pub resident_pages: u16,
     /// 0.
-    pub padding: u32,
+    pub padding: u16,
 }
 
 const _: () = assert!(size_of::<BlockRecord>() == 48);

@@ -226,6 +226,36 @@ pub struct CountKey {
     pub detail: u16,
 }
 
+indexed! {
+    /// What memory was needed for when something was pushed out.
+    EvictionCause {
+        /// A GPU fault was served.
+        Fault => "fault",
+        /// The evictor's own call, such as a prefetch.
+        Api => "api",
+        /// Another process's call about the evictor's memory.
+        Tool => "tool",
+        /// An allocation that is not managed.
+        DeviceAllocation => "device_allocation",
+        /// Something else.
+        Other => "other",
+    }
+}
+
+/// Who pushed whose memory out of a GPU. The value is a [`Tally`]: pieces of at most 2 MiB, and bytes copied out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct EvictionKey {
+    /// Generation of the VA space that lost memory.
+    pub victim: u64,
+    /// Generation of the VA space that it was needed for; 0 for nobody that is known.
+    pub evictor: u64,
+    /// The driver's processor id.
+    pub gpu: u32,
+    /// An [`EvictionCause`].
+    pub cause: u32,
+}
+
 /// One CPU's share of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -263,6 +293,7 @@ pub struct RecordLosses {
 }
 
 const _: () = assert!(size_of::<CountKey>() == 16);
+const _: () = assert!(size_of::<EvictionKey>() == 24);
 const _: () = assert!(size_of::<Tally>() == 16);
 const _: () = assert!(size_of::<Space>() == 40);
 
@@ -271,6 +302,8 @@ const _: () = assert!(size_of::<Space>() == 40);
 mod pod {
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::CountKey {}
+    // SAFETY: integers only, no padding.
+    unsafe impl aya::Pod for super::EvictionKey {}
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::Tally {}
     // SAFETY: integers only; what is padding has a name.

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use abi::block::WINDOW_NS;
-use model::Snapshot;
+use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot};
 use sys::{Roots, families::TableError};
 use thiserror::Error;
 use tokio::{
@@ -108,7 +108,15 @@ pub struct Snapshots {
     requests: mpsc::Sender<Request>,
 }
 
-type Request = oneshot::Sender<Arc<Snapshot>>;
+type Answer<T> = oneshot::Sender<T>;
+
+/// What may be asked of the collector.
+#[derive(Debug)]
+enum Request {
+    Snapshot(Answer<Arc<Snapshot>>),
+    Heat(HeatRequest, Answer<Option<HeatMap>>),
+    History(HistoryRequest, Answer<Option<History>>),
+}
 
 impl Collector {
     /// Starts. A driver that is there already is probed when this is ready, which may take a second. Given up before, it ends by itself.
@@ -187,8 +195,22 @@ impl Snapshots {
 
     /// A snapshot whose counts are no older than this call. `None` once the collector has stopped.
     pub async fn fresh(&self) -> Option<Arc<Snapshot>> {
-        let (request, answer) = oneshot::channel();
-        self.requests.send(request).await.ok()?;
+        self.ask(Request::Snapshot).await
+    }
+
+    /// The memory of a process in cells; `Some(None)` if the process is not known. `None` once the collector has stopped.
+    pub async fn heat(&self, request: HeatRequest) -> Option<Option<HeatMap>> {
+        self.ask(|answer| Request::Heat(request, answer)).await
+    }
+
+    /// What was counted lately; `Some(None)` if nothing is known of it. `None` once the collector has stopped.
+    pub async fn history(&self, request: HistoryRequest) -> Option<Option<History>> {
+        self.ask(|answer| Request::History(request, answer)).await
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Option<T> {
+        let (sender, answer) = oneshot::channel();
+        self.requests.send(request(sender)).await.ok()?;
         answer.await.ok()
     }
 }
@@ -207,7 +229,7 @@ async fn run(
     let (mut driver, mut processes, mut read) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY), ticks(every));
     let mut blocks = ticks(BLOCKS_EVERY);
     let mut next_reading = Instant::now();
-    let mut waiting: Vec<Request> = Vec::new();
+    let mut waiting: Vec<Answer<Arc<Snapshot>>> = Vec::new();
     loop {
         tokio::select! {
             () = watcher.lifecycles_ready() => {
@@ -231,7 +253,12 @@ async fn run(
             _ = read.tick() => {}
             // Without a sender left nobody can ask; the latest snapshot still has readers.
             Some(request) = requests.recv() => {
-                waiting.push(request);
+                // Whoever asked may have gone.
+                match request {
+                    Request::Snapshot(answer) => waiting.push(answer),
+                    Request::Heat(request, answer) => drop(answer.send(watcher.heat(&request))),
+                    Request::History(request, answer) => drop(answer.send(watcher.lately(&request))),
+                }
                 continue;
             }
             () = sleep_until(next_reading), if !waiting.is_empty() => watcher.look(),

@@ -60,7 +60,8 @@ impl Gpus {
     pub(crate) fn with(&self, counted: impl Iterator<Item = GpuKey>) -> BTreeMap<GpuKey, Gpu> {
         let now = Instant::now();
         let seen = self.seen.iter().map(|(uuid, ids)| {
-            let gpu = Gpu { id: ids.last, first_id: Some(ids.first), name: self.names.get(uuid, now) };
+            let gpu =
+                Gpu { id: ids.last, first_id: Some(ids.first), name: self.names.get(uuid, now), ..Gpu::default() };
             (GpuKey::Known(*uuid), gpu)
         });
         let mut gpus: BTreeMap<_, _> = seen.collect();
@@ -70,7 +71,7 @@ impl Gpus {
                 GpuKey::Known(_) => None,
                 GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
             };
-            gpus.entry(key).or_insert(Gpu { id, first_id: id, name: None });
+            gpus.entry(key).or_insert(Gpu { id, first_id: id, name: None, ..Gpu::default() });
         }
         gpus
     }
@@ -182,7 +183,10 @@ mod tests {
         let mut gpus = Gpus::new(&Machine::new().roots);
         gpus.seen(&[(1, CARD)].into());
         gpus.seen(&Links::new());
-        assert_eq!(list(&gpus), [(GpuKey::Known(CARD), Gpu { id: Some(1), first_id: Some(1), name: None })].into());
+        assert_eq!(
+            list(&gpus),
+            [(GpuKey::Known(CARD), Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() })].into()
+        );
     }
 
     #[test]
@@ -200,7 +204,10 @@ mod tests {
     #[test]
     fn a_gpu_that_was_counted_on_but_never_shown_is_listed_without_a_uuid() {
         let gpus = Gpus::new(&Machine::new().roots).with([GpuKey::Unknown(1)].into_iter());
-        assert_eq!(gpus, [(GpuKey::Unknown(1), Gpu { id: Some(1), first_id: Some(1), name: None })].into());
+        assert_eq!(
+            gpus,
+            [(GpuKey::Unknown(1), Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() })].into()
+        );
     }
 
     #[test]

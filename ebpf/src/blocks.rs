@@ -7,7 +7,7 @@
 
 use abi::{
     BlockRecord, RecordFate, RecordKind,
-    block::{BLOCK_BYTES, WINDOW_NS},
+    block::{BLOCK_BYTES, RESIDENT_UNKNOWN, WINDOW_NS},
 };
 use aya_ebpf::{
     helpers::generated::bpf_ktime_get_boot_ns,
@@ -119,11 +119,13 @@ fn write(boottime_ns: u64, generation: u64, happening: &Happening) -> RecordFate
         boottime_ns,
         generation,
         address: happening.address & !(BLOCK_BYTES - 1),
-        bytes: happening.bytes,
+        bytes: happening.bytes as u32,
         events: happening.events as u32,
         gpu: happening.gpu,
+        slots: 0,
         kind: happening.kind as u16,
         cause: happening.cause as u16,
+        resident_pages: RESIDENT_UNKNOWN,
         padding: 0,
     };
     match BLOCKS.output::<BlockRecord>(&record, BPF_RB_NO_WAKEUP) {

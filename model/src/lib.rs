@@ -2,9 +2,14 @@
 //!
 //! * [`counters`]: what is counted, per process and GPU
 //! * [`distribution`]: how a quantity was distributed
-//! * [`block`]: where in a process's memory it happened
+//! * [`block`], [`range`], [`heat`]: where in a process's memory it happened
+//! * [`residency`]: how much of it is in GPU memory
+//! * [`eviction`]: who pushed whose memory out
+//! * [`owner`]: whom a process works for
 //! * [`dropped`]: why something was not counted
 //! * [`snapshot`]: everything known at one moment, as the collector publishes it
+//! * [`history`]: what was counted lately, second by second
+//! * [`verdict`]: what is wrong, and what that rests on
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
 
 pub mod api;
@@ -12,13 +17,27 @@ pub mod block;
 pub mod counters;
 pub mod distribution;
 pub mod dropped;
+pub mod eviction;
+pub mod heat;
+pub mod history;
+pub mod owner;
+pub mod range;
+pub mod residency;
 pub mod snapshot;
+pub mod verdict;
 
 pub use block::{Block, Blocks};
 pub use counters::{Access, ApiCall, Batches, Cause, Counters, Direction, RemoteCause};
 pub use distribution::Distribution;
 pub use dropped::DropReason;
+pub use eviction::{EvictionCause, EvictionPair, Party};
+pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
+pub use history::{History, HistoryOf, HistoryRequest, Sample};
+pub use owner::{Owner, OwnerKey, OwnerTotals};
+pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
+pub use residency::Residency;
 pub use snapshot::{
-    DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
+    DriverInfo, Gpu, GpuKey, GpuSource, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
     SourceStatus,
 };
+pub use verdict::{Verdict, VerdictKind, Verdicts};

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{Blocks, Counters};
+use crate::{Blocks, Counters, EvictionPair, Owner, OwnerKey, OwnerTotals, Ranges, Residency, Reuse};
 
 /// A GPU's UUID, without the driver's prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,8 +57,28 @@ impl GpuKey {
     }
 }
 
+/// Who told what is known of a GPU beyond its UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuSource {
+    /// NVIDIA's management library.
+    Nvml,
+    /// The driver's files below /proc.
+    Procfs,
+}
+
+impl GpuSource {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvml => "nvml",
+            Self::Procfs => "procfs",
+        }
+    }
+}
+
 /// A GPU as nvidia-uvm knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
     /// The driver's processor id that it had last; `None` once another GPU has that id.
     pub id: Option<u32>,
@@ -66,6 +86,16 @@ pub struct Gpu {
     pub first_id: Option<u32>,
     /// The product's name, where the driver tells it.
     pub name: Option<String>,
+    /// NVML's index, by which nvidia-smi and DCGM name it.
+    pub index: Option<u32>,
+    /// Its address on the PCI bus, as in `0000:17:00.0`.
+    pub pci_address: Option<String>,
+    /// All of its memory.
+    pub memory_bytes: Option<u64>,
+    /// What of it is taken, by managed memory and everything else.
+    pub memory_used_bytes: Option<u64>,
+    /// Who told.
+    pub source: Option<GpuSource>,
 }
 
 /// Names one process for as long as the machine is up: pids are reused, start times are not.
@@ -78,7 +108,7 @@ pub struct ProcessId {
 }
 
 /// One process that uses managed memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Process {
     /// Which process.
     pub id: ProcessId,
@@ -102,9 +132,42 @@ pub struct Process {
     pub managed_bytes: Option<u64>,
     /// Where it happened.
     pub blocks: Blocks,
+    /// Its command line, arguments separated by spaces; `None` if it could not be read.
+    pub command_line: Option<String>,
+    /// Whom it works for.
+    pub owner: Owner,
+    /// Where its managed memory is, and how it is used.
+    pub ranges: Ranges,
+    /// How much of it is in each GPU's memory.
+    pub residency: BTreeMap<GpuKey, Residency>,
+    /// What of its traffic brought back what was there before.
+    pub reuse: BTreeMap<GpuKey, Reuse>,
 }
 
 impl Process {
+    /// A process of which nothing else is known.
+    #[must_use]
+    pub fn new(id: ProcessId, name: impl Into<String>) -> Self {
+        Self {
+            id,
+            started: None,
+            name: name.into(),
+            uid: 0,
+            user: None,
+            cgroup: None,
+            ended: None,
+            host: Counters::ZERO,
+            gpus: BTreeMap::new(),
+            managed_bytes: None,
+            blocks: Blocks::default(),
+            command_line: None,
+            owner: Owner::default(),
+            ranges: Ranges::default(),
+            residency: BTreeMap::new(),
+            reuse: BTreeMap::new(),
+        }
+    }
+
     /// Everything counted for this process.
     #[must_use]
     pub fn total(&self) -> Counters {
@@ -187,7 +250,7 @@ pub struct SourceStatus {
 }
 
 /// Everything known at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// When it was taken.
     pub taken: SystemTime,
@@ -202,6 +265,10 @@ pub struct Snapshot {
     pub gpu_totals: BTreeMap<GpuKey, Counters>,
     /// CPU faults of all processes ever seen, and events that no process is known for.
     pub host_totals: Counters,
+    /// Sums by owner, which outlive its processes. Their number is bounded; what finds no room is in [`OwnerKey::Other`].
+    pub owners: BTreeMap<OwnerKey, OwnerTotals>,
+    /// Who pushed whose memory out.
+    pub evictions: Vec<EvictionPair>,
 }
 
 impl Snapshot {
@@ -215,6 +282,8 @@ impl Snapshot {
             processes: Vec::new(),
             gpu_totals: BTreeMap::new(),
             host_totals: Counters::ZERO,
+            owners: BTreeMap::new(),
+            evictions: Vec::new(),
         }
     }
 

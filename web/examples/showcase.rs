@@ -73,10 +73,14 @@ fn snapshot(state: &str, seconds: f64) -> Snapshot {
             gpus: BTreeMap::from([(key(gpu), counters)]),
             managed_bytes: Some(u64::from(at + 1) << 33),
             blocks: blocks(faults, key(gpu), now, rate > 10_000.0),
+            ..Process::new(ProcessId { pid: 0, start_ticks: 0 }, name)
         });
     }
     for id in 1..=2 {
-        snapshot.gpus.insert(key(id), Gpu { id: Some(id), first_id: Some(id), name: Some("NVIDIA H200".to_owned()) });
+        snapshot.gpus.insert(
+            key(id),
+            Gpu { id: Some(id), first_id: Some(id), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() },
+        );
     }
     snapshot
 }

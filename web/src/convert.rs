@@ -75,6 +75,7 @@ pub(crate) fn detail(snapshot: &Snapshot, each: &model::Process, blocks_max: usi
         blocks_forgotten: *forgotten,
         block_records_sampled_out: *sampled_out_records,
         block_records_dropped: *dropped_records,
+        command_line: each.command_line.clone(),
     }
 }
 
@@ -90,16 +91,55 @@ fn process(snapshot: &Snapshot, process: &model::Process, total: &Counters) -> a
         state: if process.ended.is_some() { "ended" } else { "running" }.to_owned(),
         ended: process.ended.map(time),
         managed_bytes: process.managed_bytes,
+        owner: owner(&process.owner),
+        resident: residency(sum(process.residency.values().copied())),
+        reuse: reuse(sum(process.reuse.values())),
+        verdicts: Vec::new(),
+        victim_of: None,
         counts: counts(total),
         gpus: gpus::shown(&process.gpus)
             .iter()
             .map(|(key, counters)| api::ProcessGpu {
                 gpu: gpus::id(snapshot, *key),
                 uuid: gpus::uuid(*key),
+                resident: residency(process.residency.get(key).copied().unwrap_or_default()),
+                reuse: reuse(process.reuse.get(key).copied().unwrap_or_default()),
                 counts: counts(counters),
             })
             .collect(),
     }
+}
+
+fn sum<T: Default + std::ops::AddAssign<U>, U>(all: impl Iterator<Item = U>) -> T {
+    all.fold(T::default(), |mut sum, each| {
+        sum += each;
+        sum
+    })
+}
+
+fn owner(owner: &model::Owner) -> api::Owner {
+    let model::Owner { container, pod, job, unit } = owner;
+    let key = owner.key();
+    api::Owner {
+        kind: key.kind().to_owned(),
+        id: key.id().to_owned(),
+        container: container.as_ref().map(|container| container.id.clone()),
+        container_runtime: container.as_ref().and_then(|container| container.runtime).map(str::to_owned),
+        pod_uid: pod.as_ref().map(|pod| pod.uid.clone()),
+        slurm_job: job.as_ref().map(|job| job.id.clone()),
+        slurm_step: job.as_ref().and_then(|job| job.step.clone()),
+        unit: unit.clone(),
+    }
+}
+
+const fn residency(of: model::Residency) -> api::Residency {
+    let model::Residency { bytes, min_bytes, max_bytes } = of;
+    api::Residency { bytes, min_bytes, max_bytes }
+}
+
+const fn reuse(of: model::Reuse) -> api::Reuse {
+    let model::Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations } = of;
+    api::Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations }
 }
 
 fn counts(counters: &Counters) -> api::Counts {

@@ -53,14 +53,15 @@ impl BlockMap {
         match kind {
             RecordKind::GpuFaults => add(&mut seen.fault_entries, record.events.into()),
             RecordKind::CpuFault => add(&mut seen.cpu_faults, record.events.into()),
-            RecordKind::CopyHtod => add(&mut seen.bytes_htod, record.bytes),
-            RecordKind::CopyDtoh => add(&mut seen.bytes_dtoh, record.bytes),
-            RecordKind::CopyDtod => add(&mut seen.bytes_dtod, record.bytes),
-            RecordKind::Populated => add(&mut seen.populated_bytes, record.bytes),
+            RecordKind::CopyHtod => add(&mut seen.bytes_htod, record.bytes.into()),
+            RecordKind::CopyDtoh => add(&mut seen.bytes_dtoh, record.bytes.into()),
+            RecordKind::CopyDtod => add(&mut seen.bytes_dtod, record.bytes.into()),
+            RecordKind::Populated => add(&mut seen.populated_bytes, record.bytes.into()),
             RecordKind::Evicted => add(&mut seen.evictions, record.events.into()),
+            RecordKind::Residency | RecordKind::Gone => {}
         }
         if matches!(kind, RecordKind::CopyDtoh | RecordKind::CopyDtod) && is_eviction {
-            add(&mut seen.evicted_bytes, record.bytes);
+            add(&mut seen.evicted_bytes, record.bytes.into());
         }
         if record.gpu != 0 {
             seen.gpu = Some(Gpu::Of(record.generation, record.gpu));
@@ -164,7 +165,7 @@ mod tests {
 
     const BLOCK: u64 = abi::block::BLOCK_BYTES;
 
-    fn record(kind: RecordKind, block: u64, events: u32, bytes: u64) -> BlockRecord {
+    fn record(kind: RecordKind, block: u64, events: u32, bytes: u32) -> BlockRecord {
         BlockRecord {
             boottime_ns: block,
             generation: 7,

@@ -71,7 +71,12 @@ pub(super) fn process(pid: u32, name: &str, faults: u64) -> Process {
         state: "running".to_owned(),
         managed_bytes: Some(64 << 30),
         counts: counts(faults),
-        gpus: vec![ProcessGpu { gpu: Some(1), uuid: Some(GPU_UUID.to_owned()), counts: counts(faults) }],
+        gpus: vec![ProcessGpu {
+            gpu: Some(1),
+            uuid: Some(GPU_UUID.to_owned()),
+            counts: counts(faults),
+            ..ProcessGpu::default()
+        }],
         ..Process::default()
     }
 }

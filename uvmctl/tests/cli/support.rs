@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::{
-    Access, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
+    Access, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
     Snapshot, SourceState, SourceStatus,
 };
 use web::{
@@ -121,7 +121,9 @@ pub(crate) fn busy() -> Snapshot {
         run_time: Some(Duration::from_millis(8)),
         missing: None,
     }];
-    snapshot.gpus.insert(GPU, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()) });
+    snapshot
+        .gpus
+        .insert(GPU, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() });
     let mut counters = Counters::default();
     counters.fault_entries[Access::Read] = 18_400;
     counters.fault_instances[Access::Read] = 36_800;
@@ -153,6 +155,6 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, counters:
         host: Counters { cpu_read_faults: 7, ..Counters::default() },
         gpus: BTreeMap::from([(GPU, counters)]),
         managed_bytes: Some(64 << 20),
-        blocks: Blocks::default(),
+        ..Process::new(ProcessId { pid, start_ticks: 1 }, name)
     }
 }

@@ -107,7 +107,10 @@ async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_co
     let mut snapshot = busy();
     let first = *snapshot.gpus.keys().next().unwrap();
     snapshot.gpus.get_mut(&first).unwrap().id = None;
-    snapshot.gpus.insert(GpuKey::Known(GpuUuid([0xab; 16])), Gpu { id: Some(1), first_id: Some(1), name: None });
+    snapshot.gpus.insert(
+        GpuKey::Known(GpuUuid([0xab; 16])),
+        Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() },
+    );
     let router = router(snapshot);
     let status = get(&router, "/api/v1/status").await.json();
     let gpus: Vec<_> = status["gpus"].as_array().unwrap().iter().map(|gpu| (&gpu["gpu"], &gpu["uuid"])).collect();

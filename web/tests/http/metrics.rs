@@ -151,7 +151,10 @@ async fn a_gpu_whose_number_another_has_by_now_keeps_its_counts_under_its_uuid()
     let mut snapshot = busy();
     let first = *snapshot.gpus.keys().next().unwrap();
     snapshot.gpus.get_mut(&first).unwrap().id = None;
-    snapshot.gpus.insert(GpuKey::Known(GpuUuid([0xab; 16])), Gpu { id: Some(1), first_id: Some(1), name: None });
+    snapshot.gpus.insert(
+        GpuKey::Known(GpuUuid([0xab; 16])),
+        Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() },
+    );
     let samples = scrape(snapshot).await;
     assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{GPU1},access="write"}}"#)], "900", "the series is the same");
     let other = r#"gpu="1",UUID="GPU-abababab-abab-abab-abab-abababababab",hostname="gpu-17""#;

@@ -12,8 +12,8 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use model::{
-    Access, Block, Blocks, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId,
-    RecordFigures, Snapshot, SourceState, SourceStatus,
+    Access, Block, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
+    Snapshot, SourceState, SourceStatus,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -126,8 +126,10 @@ pub(crate) fn busy() -> Snapshot {
     snapshot.source.dropped_events.insert("map_full", 5);
     let uuid = GpuUuid([0x9a, 0x31, 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     let (known, unknown) = (GpuKey::Known(uuid), GpuKey::Unknown(2));
-    snapshot.gpus.insert(known, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()) });
-    snapshot.gpus.insert(unknown, Gpu { id: Some(2), first_id: Some(2), name: None });
+    snapshot
+        .gpus
+        .insert(known, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() });
+    snapshot.gpus.insert(unknown, Gpu { id: Some(2), first_id: Some(2), name: None, ..Gpu::default() });
 
     let mut light = Counters::default();
     light.fault_entries[Access::Read] = 10;
@@ -168,7 +170,7 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTr
         host: Counters::default(),
         gpus,
         managed_bytes: Some(64 << 20),
-        blocks: Blocks::default(),
+        ..Process::new(ProcessId { pid, start_ticks: 0 }, name)
     }
 }
 

@@ -1,0 +1,135 @@
+//! Who a process works for: its container, pod, batch job or service.
+
+use std::{collections::BTreeMap, fmt, time::SystemTime};
+
+use crate::{Counters, GpuKey, Reuse};
+
+/// What a process's cgroup says of whom it belongs to. Empty where it says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The container it runs in.
+    pub container: Option<Container>,
+    /// The Kubernetes pod of that container.
+    pub pod: Option<Pod>,
+    /// The batch job it is part of.
+    pub job: Option<Job>,
+    /// The innermost systemd service or scope.
+    pub unit: Option<String>,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Container {
+    /// Who runs it: `containerd`, `cri-o`, `docker`, `podman`; `None` where the path does not tell.
+    pub runtime: Option<&'static str>,
+    /// Its id, as that runtime gives it: 64 hexadecimal digits.
+    pub id: String,
+}
+
+/// A Kubernetes pod. The cgroup names it by its UID alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pod {
+    /// Its UID, with dashes.
+    pub uid: String,
+}
+
+/// A Slurm job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Job {
+    /// The job's id.
+    pub id: String,
+    /// The step within it, such as `0` or `batch`.
+    pub step: Option<String>,
+}
+
+/// What sums are kept by, beyond the life of processes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OwnerKey {
+    /// A pod, by UID.
+    Pod(String),
+    /// A Slurm job, by id.
+    Job(String),
+    /// A container that is in no pod, by id.
+    Container(String),
+    /// A systemd unit.
+    Unit(String),
+    /// All whose series found no room, and processes with no owner that is known.
+    Other,
+}
+
+impl OwnerKey {
+    /// The name of its kind in labels and JSON.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Pod(_) => "pod",
+            Self::Job(_) => "job",
+            Self::Container(_) => "container",
+            Self::Unit(_) => "unit",
+            Self::Other => "other",
+        }
+    }
+
+    /// Which of its kind; empty for [`Self::Other`].
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Pod(id) | Self::Job(id) | Self::Container(id) | Self::Unit(id) => id,
+            Self::Other => "",
+        }
+    }
+}
+
+impl fmt::Display for OwnerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other => f.write_str("other"),
+            key => write!(f, "{} {}", key.kind(), key.id()),
+        }
+    }
+}
+
+impl Owner {
+    /// What its sums are kept by: the outermost that an operator would name.
+    #[must_use]
+    pub fn key(&self) -> OwnerKey {
+        let Self { container, pod, job, unit } = self;
+        pod.as_ref()
+            .map(|pod| OwnerKey::Pod(pod.uid.clone()))
+            .or_else(|| job.as_ref().map(|job| OwnerKey::Job(job.id.clone())))
+            .or_else(|| container.as_ref().map(|container| OwnerKey::Container(container.id.clone())))
+            .or_else(|| unit.clone().map(OwnerKey::Unit))
+            .unwrap_or(OwnerKey::Other)
+    }
+}
+
+/// Sums over all processes of an owner, those that have ended among them. They only grow for as long as the owner is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerTotals {
+    /// CPU faults.
+    pub host: Counters,
+    /// By GPU.
+    pub gpus: BTreeMap<GpuKey, Counters>,
+    /// What of the traffic was fetched again, by GPU.
+    pub reuse: BTreeMap<GpuKey, Reuse>,
+    /// Its processes that live.
+    pub processes: u64,
+    /// When anything was last counted for it.
+    pub last_active: SystemTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_kept_by_the_outermost_owner_that_is_known() {
+        let container = Some(Container { runtime: None, id: "c0ffee".to_owned() });
+        let unit = Some("cri-containerd-c0ffee.scope".to_owned());
+        let pod = Some(Pod { uid: "1234".to_owned() });
+        let owner = Owner { container, pod, job: None, unit };
+        assert_eq!(owner.key(), OwnerKey::Pod("1234".to_owned()));
+        assert_eq!(Owner { pod: None, ..owner.clone() }.key(), OwnerKey::Container("c0ffee".to_owned()));
+        assert_eq!(Owner::default().key(), OwnerKey::Other);
+    }
+}

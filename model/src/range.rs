@@ -1,0 +1,134 @@
+//! The ranges of a process's managed memory: one for each mapping, which is one for each allocation.
+
+use std::ops::AddAssign;
+
+use crate::Residency;
+
+/// Traffic that brings back what was there before. From block records: a lower bound where records were left out.
+///
+/// It is kept by 2 MiB block: bytes that come back are compared with the bytes that left that block, not page by page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reuse {
+    /// Bytes copied to a GPU, as the records tell: what the shares below are shares of.
+    pub fetched_bytes: u64,
+    /// Of those, bytes of blocks that had lost as much by eviction since they were fetched before.
+    pub refetched_bytes: u64,
+    /// Of those, bytes of blocks that had given as much to a CPU that faulted.
+    pub returned_bytes: u64,
+    /// Times that a block changed sides between a CPU that faulted and a GPU.
+    pub alternations: u64,
+}
+
+impl AddAssign<&Self> for Reuse {
+    fn add_assign(&mut self, other: &Self) {
+        let Self { fetched_bytes, refetched_bytes, returned_bytes, alternations } = other;
+        for (mine, theirs) in [
+            (&mut self.fetched_bytes, fetched_bytes),
+            (&mut self.refetched_bytes, refetched_bytes),
+            (&mut self.returned_bytes, returned_bytes),
+            (&mut self.alternations, alternations),
+        ] {
+            *mine = mine.saturating_add(*theirs);
+        }
+    }
+}
+
+/// What was counted for a range, from block records. All counts only grow while the range exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeCounts {
+    /// GPU fault entries.
+    pub fault_entries: u64,
+    /// CPU faults.
+    pub cpu_faults: u64,
+    /// Bytes copied from the host to a GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from a GPU to the host.
+    pub bytes_dtoh: u64,
+    /// Bytes copied from one GPU to another.
+    pub bytes_dtod: u64,
+    /// Bytes that became resident at a GPU with nothing to copy.
+    pub populated_bytes: u64,
+    /// Bytes pushed out because memory was needed; they are in the copied bytes too.
+    pub evicted_bytes: u64,
+    /// Times that a block, or a part of it, was pushed out.
+    pub evictions: u64,
+    /// What came back.
+    pub reuse: Reuse,
+}
+
+/// In which order a range is faulted on, as far as faults show. Accesses that hit raise none and are not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PatternKind {
+    /// Upwards or downwards, without gaps.
+    Sequential,
+    /// With a constant distance, in bytes; negative downwards.
+    Strided {
+        /// From one place to the next.
+        stride_bytes: i64,
+    },
+    /// The same order again and again, from one end to the other.
+    Cyclic,
+    /// No order.
+    Random,
+    /// No order, and a small part of the range has most of it.
+    HotSet,
+    /// Not enough was seen, or no pattern fits.
+    Unknown,
+}
+
+impl PatternKind {
+    /// The name in JSON and on screens.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Strided { .. } => "strided",
+            Self::Cyclic => "cyclic",
+            Self::Random => "random",
+            Self::HotSet => "hot_set",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A pattern with how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pattern {
+    /// Which.
+    pub kind: PatternKind,
+    /// The share of what was seen lately that fits it, from 0 to 1; 0 where it is unknown.
+    pub confidence: f64,
+    /// How many steps, from one faulted place to the next, that rests on.
+    pub steps: u64,
+}
+
+impl Pattern {
+    /// Nothing seen.
+    pub const UNKNOWN: Self = Self { kind: PatternKind::Unknown, confidence: 0.0, steps: 0 };
+}
+
+/// A range of managed memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Range {
+    /// First address.
+    pub begin: u64,
+    /// The address behind the last.
+    pub end: u64,
+    /// Whether it is mapped still, as /proc said last. Where /proc was not read, ranges are those that blocks showed.
+    pub mapped: bool,
+    /// What was counted in it.
+    pub counts: RangeCounts,
+    /// What of it is in GPU memory, all GPUs together.
+    pub residency: Residency,
+    /// How it is accessed.
+    pub pattern: Pattern,
+}
+
+/// The ranges of one process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ranges {
+    /// The busiest, busiest first.
+    pub busiest: Vec<Range>,
+    /// How many there are.
+    pub known: u64,
+}

@@ -1,0 +1,33 @@
+//! How much of a process's managed memory is in GPU memory.
+
+use std::ops::AddAssign;
+
+/// Bytes resident at a GPU, with the bounds within which the true number lies.
+///
+/// The driver does not tell; it follows from what the probes see of each block. What they did not see, as before uvmd counted or where records were
+/// left out, widens the bounds until the block is seen again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// The best estimate.
+    pub bytes: u64,
+    /// No less than this.
+    pub min_bytes: u64,
+    /// No more than this.
+    pub max_bytes: u64,
+}
+
+impl Residency {
+    /// A number that is known.
+    #[must_use]
+    pub const fn exactly(bytes: u64) -> Self {
+        Self { bytes, min_bytes: bytes, max_bytes: bytes }
+    }
+}
+
+impl AddAssign for Residency {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.min_bytes = self.min_bytes.saturating_add(other.min_bytes);
+        self.max_bytes = self.max_bytes.saturating_add(other.max_bytes);
+    }
+}

@@ -1,0 +1,162 @@
+//! What is wrong with a process's use of managed memory, since when, and what that rests on.
+
+use std::time::{Duration, SystemTime};
+
+use crate::{GpuKey, Pattern, ProcessId};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VerdictKind {
+    /// What is evicted is fetched again: more memory is in use than there is room for.
+    CapacityThrash,
+    /// Memory goes back and forth between a CPU and a GPU that both use it.
+    PingPong,
+    /// The driver holds processors back from pages, or pins pages, because they go back and forth.
+    DriverThrottling,
+    /// More than the card holds is walked through once: evictions, but hardly anything is fetched again.
+    Streaming,
+    /// Faults come from memory that is touched for the first time.
+    FirstTouchStorm,
+}
+
+impl VerdictKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] =
+        [Self::CapacityThrash, Self::PingPong, Self::DriverThrottling, Self::Streaming, Self::FirstTouchStorm];
+
+    /// The name in labels and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CapacityThrash => "capacity_thrash",
+            Self::PingPong => "ping_pong",
+            Self::DriverThrottling => "driver_throttling",
+            Self::Streaming => "streaming",
+            Self::FirstTouchStorm => "first_touch_storm",
+        }
+    }
+
+    /// Whether it is thrashing: work is done again that was done before.
+    #[must_use]
+    pub const fn is_thrashing(self) -> bool {
+        matches!(self, Self::CapacityThrash | Self::PingPong | Self::DriverThrottling)
+    }
+}
+
+/// What was counted between two moments: the inputs of a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// GPU fault entries.
+    pub fault_entries: u64,
+    /// CPU faults.
+    pub cpu_faults: u64,
+    /// Bytes copied from the host to the GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from the GPU to the host.
+    pub bytes_dtoh: u64,
+    /// Bytes pushed out of the GPU because memory was needed.
+    pub evicted_bytes: u64,
+    /// Bytes that became resident with nothing to copy.
+    pub populated_bytes: u64,
+    /// As in [`crate::Reuse`].
+    pub fetched_bytes: u64,
+    /// As in [`crate::Reuse`].
+    pub refetched_bytes: u64,
+    /// As in [`crate::Reuse`].
+    pub returned_bytes: u64,
+    /// As in [`crate::Reuse`].
+    pub alternations: u64,
+    /// Times that the driver held a processor back.
+    pub throttles: u64,
+    /// How long, together.
+    pub throttled_ns: u64,
+    /// Pages that the driver found to be thrashing.
+    pub thrashing_pages: u64,
+    /// Bytes that the driver mapped remotely because of that. 0 unless a tool is attached.
+    pub pinned_bytes: u64,
+    /// Block records that were left out or lost: what rests on records is a lower bound then.
+    pub lost_records: u64,
+}
+
+/// A condition that was checked, so that a person can check it too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What was compared, in words: "share of the fetched bytes that had been evicted".
+    pub what: &'static str,
+    /// A short name for programs: `refetch_ratio`.
+    pub name: &'static str,
+    /// What it was.
+    pub value: f64,
+    /// What it was compared with.
+    pub threshold: f64,
+    /// Whether it is as the verdict needs it.
+    pub holds: bool,
+}
+
+/// A range that the verdict is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Involved {
+    /// First address.
+    pub begin: u64,
+    /// The address behind the last.
+    pub end: u64,
+    /// How it is accessed.
+    pub pattern: Pattern,
+    /// What part of the traffic that the verdict is about is its, from 0 to 1.
+    pub share: f64,
+    /// What part of the bytes fetched into it in the window came back, from 0 to 1.
+    pub refetch_ratio: f64,
+}
+
+/// A verdict on one process at one GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Which process.
+    pub process: ProcessId,
+    /// Where.
+    pub gpu: GpuKey,
+    /// What.
+    pub kind: VerdictKind,
+    /// The beginning of the first window that showed it.
+    pub since: SystemTime,
+    /// When it was certain enough to be told.
+    pub confirmed: SystemTime,
+    /// The end of the last window that showed it, if it is over.
+    pub ended: Option<SystemTime>,
+    /// The busiest ranges involved, busiest first.
+    pub ranges: Vec<Involved>,
+    /// The last window that showed it.
+    pub window: Duration,
+    /// What was counted in that window.
+    pub inputs: Inputs,
+    /// What was counted since the verdict's beginning.
+    pub total: Inputs,
+    /// What was checked in that window.
+    pub checks: Vec<Check>,
+}
+
+/// A process that lost memory to another one in the last window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// Whose memory was pushed out.
+    pub victim: ProcessId,
+    /// For whom.
+    pub evictor: ProcessId,
+    /// Where.
+    pub gpu: GpuKey,
+    /// Bytes pushed out in the window.
+    pub bytes: u64,
+    /// The window.
+    pub window: Duration,
+}
+
+/// All verdicts at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdicts {
+    /// Those in force, the one with most traffic first.
+    pub active: Vec<Verdict>,
+    /// Those that are over, the latest first; the oldest are forgotten.
+    pub ended: Vec<Verdict>,
+    /// Who loses memory to whom, most bytes first.
+    pub victims: Vec<Victim>,
+}
