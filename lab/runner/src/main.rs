@@ -7,12 +7,14 @@
 //! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak): the commands ([`dice`]: random numbers)
 //! * [`builtin`]: NVIDIA's own tests of the driver
+//! * [`console`]: what is wrong with a guest that has ended
 //! * [`sys`]: the driver; all unsafe code
 
 mod access_log;
 mod builtin;
 mod cgroup;
 mod check;
+mod console;
 mod dice;
 mod figures;
 mod generate;
@@ -44,7 +46,10 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::scenario::{Scenario, size::human};
+use crate::{
+    scenario::{Scenario, size::human},
+    truth::complaints::Judgement,
+};
 
 /// Runs a scenario on the lab's GPU and compares uvmd with the truth.
 #[derive(Parser)]
@@ -129,6 +134,15 @@ enum Task {
         #[arg(last = true)]
         uvmd: Vec<String>,
     },
+    /// Print what a guest's console complains of, once the guest has ended. Exits with 0 if that is nothing.
+    Complaints {
+        /// What the guest said on its console.
+        console: PathBuf,
+        /// The report, if it was a soak: the driver may then have lost what it always loses when a process is killed at a bad moment
+        /// (docs/lab.md).
+        #[arg(long, value_name = "REPORT")]
+        soak: Option<PathBuf>,
+    },
     /// One process of a scenario; started by the others.
     #[command(name = member::WORKER, hide = true)]
     Worker,
@@ -151,6 +165,8 @@ enum Print {
 
 /// For the kernel, the initrd in memory, uvmd and the runner.
 const SYSTEM_MEM_MIB: u64 = 1536;
+/// What comes after these rarely says more.
+const COMPLAINTS_SHOWN: usize = 20;
 
 fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
@@ -170,6 +186,7 @@ fn main() -> ExitCode {
         Task::Soak { minutes, seed, report, uvmd } => {
             soak(&soak::Options { duration: Duration::from_mins(minutes), seed, uvmd }, report.as_deref())
         }
+        Task::Complaints { console, soak } => complaints(&console::Options { console, soak }),
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
     };
@@ -230,6 +247,23 @@ fn soak(options: &soak::Options, report_file: Option<&Path>) -> anyhow::Result<E
     eprint!("{summary}");
     write_report(&summary, report_file)?;
     Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn complaints(options: &console::Options) -> anyhow::Result<ExitCode> {
+    let Judgement { complaints, excused_leak_bytes } = console::complaints(options)?;
+    for complaint in complaints.iter().take(COMPLAINTS_SHOWN) {
+        eprintln!("{complaint}");
+    }
+    if let Some(more) = complaints.len().checked_sub(COMPLAINTS_SHOWN).filter(|more| *more > 0) {
+        eprintln!("and {more} more");
+    }
+    if excused_leak_bytes > 0 {
+        let bytes = report::digits(excused_leak_bytes);
+        eprintln!(
+            "the driver lost {bytes} bytes to processes killed while they registered a GPU, as it does (docs/lab.md)"
+        );
+    }
+    Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn write_report(report: &impl Serialize, file: Option<&Path>) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ use self::{
 use crate::{
     dice::Dice,
     generate::{self, Machine},
-    scenario::size::MIB,
+    scenario::{parse, size::MIB},
     sys::{process, swgpu::Gpu},
     truth::kmsg::Log,
 };
@@ -110,7 +110,9 @@ fn round(
     service: &mut Service,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
-    fs::write(SCENARIO, generate::scenario(seed, machine)).context("cannot write the scenario")?;
+    let scenario = generate::scenario(seed, machine);
+    let processes = parse::parse(SCENARIO, &scenario)?.processes.len() as u64;
+    fs::write(SCENARIO, scenario).context("cannot write the scenario")?;
     // Of a run that does not write one, there is none.
     let _ = fs::remove_file(REPORT);
     let mut runner = Runner::start(fate != Fate::KillUvmd)?;
@@ -132,7 +134,10 @@ fn round(
     match fate {
         Fate::Whole => summary.whole += 1,
         Fate::KillUvmd => summary.uvmd_killed += 1,
-        Fate::KillRunner => summary.runner_killed += 1,
+        Fate::KillRunner => {
+            summary.runner_killed += 1;
+            summary.killed_at_any_time += 1 + processes;
+        }
     }
     if let Some(status) = status {
         summary.add(&report()?);

@@ -77,6 +77,33 @@ fn a_worker_without_a_lab_reports_its_failure() {
 }
 
 #[test]
+fn a_console_with_a_complaint_fails_and_names_it_and_a_soak_may_lose_a_gpu_for_each_process_it_killed() {
+    let folder = std::env::temp_dir().join(format!("lab-runner-console-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).unwrap();
+        folder.join(name).to_str().unwrap().to_owned()
+    };
+    let console = file(
+        "console",
+        "[    1.0] nvidia-uvm: Loaded the UVM driver, major device number 240.\r\n\
+        [    9.0] nvidia-uvm: Memory leak of 73224 bytes detected.\r\n\
+        [    9.1] nvidia-uvm:     Leaked 73224 bytes from uvm_gpu.c:1001:alloc_parent_gpu (0xff)\r\n",
+    );
+    let none_killed = file("none", "{\"killed_at_any_time\": 0}");
+    for arguments in [vec!["complaints", &console], vec!["complaints", &console, "--soak", &none_killed]] {
+        let output = runner(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text(&output.stderr).lines().next(), Some("nvidia-uvm: Memory leak of 73224 bytes detected."));
+    }
+    let one_killed = file("one", "{\"killed_at_any_time\": 1}");
+    let output = runner(&["complaints", &console, "--soak", &one_killed]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).starts_with("the driver lost 73,224 bytes to processes killed"), "{output:?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_wrong_option_is_a_usage_error() {
     assert_eq!(runner(&["run", "--nonsense"]).status.code(), Some(2));
     assert_eq!(runner(&["run", "x.toml", "--uvmd", "http://localhost", "--no-uvmd"]).status.code(), Some(2));

@@ -20,6 +20,8 @@ pub(crate) struct Summary {
     pub(super) uvmd_killed: u64,
     /// Scenarios whose runner was killed.
     pub(super) runner_killed: u64,
+    /// Their runners and processes: so many may have been killed while they registered a GPU.
+    pub(super) killed_at_any_time: u64,
     processes: u64,
     processes_killed: u64,
     words_read: u64,

@@ -2,8 +2,9 @@
 //!
 //! * [`procfs`]: the driver's statistics of a GPU
 //! * [`derive`]: the truth of each scope, from what was counted; [`evictions`], [`population`]: what takes more than a look to know
-//! * [`kmsg`]: the kernel's log, which must hold no complaint
+//! * [`kmsg`]: the kernel's log, which must hold no complaint; [`complaints`]: what is one
 
+pub(crate) mod complaints;
 pub(crate) mod derive;
 mod evictions;
 pub(crate) mod kmsg;
