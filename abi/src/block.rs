@@ -33,8 +33,20 @@ indexed! {
 
 /// In `resident_pages`: not known.
 pub const RESIDENT_UNKNOWN: u16 = u16::MAX;
-/// Parts of a block that `slots` tells apart: of 64 KiB, the least that the driver moves to a GPU.
+/// Parts of a block that `slots` tells apart.
 pub const SLOTS: u32 = 32;
+/// Bytes of each: the least that the driver moves to a GPU, as a rule.
+pub const SLOT_BYTES: u64 = BLOCK_BYTES / SLOTS as u64;
+
+/// The slots in which so many bytes from an address are, of its block. At least the address's own.
+#[must_use]
+#[inline]
+pub const fn slots(address: u64, bytes: u64) -> u32 {
+    let first = address % BLOCK_BYTES / SLOT_BYTES;
+    let last = (address % BLOCK_BYTES + bytes.saturating_sub(1)) / SLOT_BYTES;
+    let upto = if last >= SLOTS as u64 - 1 { u32::MAX } else { (2 << last) - 1 };
+    upto & (u32::MAX << first)
+}
 
 /// One record of the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +64,7 @@ pub struct BlockRecord {
     pub events: u32,
     /// The driver's processor id; 0 for the host.
     pub gpu: u32,
-    /// Faults: which of its [`SLOTS`] they were in, a bit each, the lowest address lowest.
+    /// Faults and copies: which of its [`SLOTS`] they were in, a bit each, the lowest address lowest. 0 where it is not known.
     pub slots: u32,
     /// A [`RecordKind`].
     pub kind: u16,
@@ -60,8 +72,9 @@ pub struct BlockRecord {
     pub cause: u16,
     /// Residency: pages of it that are resident at the GPU from now on, in the kernel's page size, or [`RESIDENT_UNKNOWN`].
     pub resident_pages: u16,
-    /// 0.
-    pub padding: u16,
+    /// Residency and Gone: the page of the block at which the piece of it begins that this is about. 0 but where memory was allocated, or
+    /// advice was given, for less than whole blocks: the driver keeps each such piece for itself.
+    pub first_page: u16,
 }
 
 const _: () = assert!(size_of::<BlockRecord>() == 48);
@@ -93,4 +106,21 @@ pub struct RecordLimit {
 mod pod {
     // SAFETY: one integer.
     unsafe impl aya::Pod for super::RecordLimit {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_in_the_slots_that_they_touch() {
+        let base = 0x7f00_0020_0000;
+        assert_eq!(slots(base, 0), 1);
+        assert_eq!(slots(base + 4096, 4096), 1);
+        assert_eq!(slots(base + 60 * 1024, 8192), 0b11);
+        assert_eq!(slots(base + 31 * SLOT_BYTES, SLOT_BYTES), 1 << 31);
+        assert_eq!(slots(base, BLOCK_BYTES), u32::MAX);
+        // What goes beyond the block is not of it.
+        assert_eq!(slots(base + 31 * SLOT_BYTES, BLOCK_BYTES), 1 << 31);
+    }
 }

@@ -10,7 +10,10 @@
 //! A GPU has one handler thread, and its faults come sorted by VA space. So a batch is a few runs of entries, one for each VA space. It is
 //! over when the handler returns, or when a fault of the next one comes.
 
-use abi::{CountKey, Kind, LostReason, Probe, RecordKind, Tally, block::BLOCK_BYTES};
+use abi::{
+    CountKey, Kind, LostReason, Probe, RecordKind, Tally,
+    block::{BLOCK_BYTES, slots},
+};
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::{kprobe, kretprobe, map},
@@ -52,6 +55,8 @@ struct Batch {
     /// Entries of one block one after the other, of which there is no record yet.
     block: u64,
     block_entries: u64,
+    /// In which of its slots they are.
+    block_slots: u64,
     id: u32,
     /// 1 from the first fault entry until it is over.
     open: u32,
@@ -191,6 +196,7 @@ pub fn fault(space: &Known, va_space: u64, entry: &Entry) {
             state.block = block;
         }
         state.block_entries += 1;
+        state.block_slots |= u64::from(slots(entry.address, 0));
     }
 }
 
@@ -217,11 +223,18 @@ fn tell_block(state: &mut Batch, space: &Known) {
             cause: 0,
             events: state.block_entries,
             bytes: 0,
+            slots: state.block_slots as u32,
         };
         blocks::record(space, &happening);
     }
+    forget_block(state);
+}
+
+#[inline(always)]
+fn forget_block(state: &mut Batch) {
     state.block = 0;
     state.block_entries = 0;
+    state.block_slots = 0;
 }
 
 /// The run under way is complete. Not inlined: once for each VA space in a batch.
@@ -242,8 +255,7 @@ fn complete_run(state: &mut Batch) {
     {
         tell_block(state, &space);
     }
-    state.block = 0;
-    state.block_entries = 0;
+    forget_block(state);
     let run = state.run;
     match state.earlier.get_mut(state.complete as usize) {
         Some(place) => {

@@ -56,6 +56,8 @@ pub struct Happening {
     pub events: u64,
     /// Bytes copied or populated.
     pub bytes: u64,
+    /// In which of its slots, where that is known.
+    pub slots: u32,
 }
 
 /// Whether records are wanted at all.
@@ -122,11 +124,11 @@ fn write(boottime_ns: u64, generation: u64, happening: &Happening) -> RecordFate
         bytes: happening.bytes as u32,
         events: happening.events as u32,
         gpu: happening.gpu,
-        slots: 0,
+        slots: happening.slots,
         kind: happening.kind as u16,
         cause: happening.cause as u16,
         resident_pages: RESIDENT_UNKNOWN,
-        padding: 0,
+        first_page: 0,
     };
     match BLOCKS.output::<BlockRecord>(&record, BPF_RB_NO_WAKEUP) {
         Ok(()) => RecordFate::Written,

@@ -12,6 +12,7 @@
 
 use abi::{
     Kind, LostReason, Probe, RecordKind, SelfTest, Tally,
+    block::slots,
     count::ASKED_BY_TOOL,
     layout::{EVENT_DATA_MAX, FAULT_ENTRY_MAX},
 };
@@ -217,7 +218,8 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
         Beside::Batch(batch) => batch::fault(&space, va_space, &batch::Entry { gpu, batch, address }),
         Beside::Block(kind) => {
             let (cause, bytes) = if is_copy { (detail, amount) } else { (0, 0) };
-            blocks::record(&space, &Happening { address, gpu, kind, cause, events: 1, bytes });
+            let slots = slots(address, bytes);
+            blocks::record(&space, &Happening { address, gpu, kind, cause, events: 1, bytes, slots });
         }
     }
     result

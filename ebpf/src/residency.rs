@@ -167,6 +167,7 @@ fn returned(status: u32) -> Result<(), Lost> {
     let space = Known::at(done.va_space)?;
     space.add(gpu, Kind::Populated, 0, Tally { events: 1, amount: bytes })?;
     let Move { address, .. } = done;
-    blocks::record(&space, &Happening { address, gpu, kind: RecordKind::Populated, cause: 0, events: 1, bytes });
+    let happening = Happening { address, gpu, kind: RecordKind::Populated, cause: 0, events: 1, bytes, slots: 0 };
+    blocks::record(&space, &happening);
     Ok(())
 }

@@ -123,11 +123,11 @@ fn a_fault_that_is_not_replayable_is_in_no_batch_and_clearing_its_channel_is_no_
 }
 
 #[test]
-fn faults_on_one_block_one_after_the_other_are_one_record() {
+fn faults_on_one_block_one_after_the_other_are_one_record_with_the_slots_they_were_in() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::service_faults(|| {
-        faults(&bench, &space, 1, (0..10).map(|page| BLOCK + page * 4096));
+        faults(&bench, &space, 1, (0..10).map(|page| BLOCK + page * 8192));
         faults(&bench, &space, 1, [5 * BLOCK]);
         driver::broadcast_replay(bench.gpu(1).address(), 1);
         faults(&bench, &space, 2, [5 * BLOCK]);
@@ -137,8 +137,8 @@ fn faults_on_one_block_one_after_the_other_are_one_record() {
         .iter()
         .map(|block| {
             assert_eq!((block.generation, block.kind, block.gpu), (record.generation, RecordKind::GpuFaults as u16, 1));
-            (block.address, block.events)
+            (block.address, block.events, block.slots)
         })
         .collect();
-    assert_eq!(records, [(BLOCK, 10), (5 * BLOCK, 1), (5 * BLOCK, 1)]);
+    assert_eq!(records, [(BLOCK, 10, 0b11), (5 * BLOCK, 1, 1), (5 * BLOCK, 1, 1)]);
 }

@@ -19,8 +19,9 @@ fn a_copy_is_recorded_with_its_block_and_cause() {
         (copy.generation, copy.address, copy.bytes, copy.events),
         (record.generation, 0x7f00_0020_0000, 8192, 1)
     );
-    assert_eq!((copy.kind, copy.cause, copy.gpu), (RecordKind::CopyDtoh as u16, 4, 1));
-    assert_eq!((fault.kind, fault.gpu, fault.address), (RecordKind::CpuFault as u16, 0, 0x7f00_0020_0000));
+    assert_eq!((copy.kind, copy.cause, copy.gpu, copy.slots), (RecordKind::CopyDtoh as u16, 4, 1, 0b10));
+    assert_eq!((fault.kind, fault.gpu), (RecordKind::CpuFault as u16, 0));
+    assert_eq!((fault.address, fault.slots), (0x7f00_0020_0000, 1));
     assert!(fault.boottime_ns >= copy.boottime_ns && copy.boottime_ns > 0);
     assert_eq!(bench.fates(), [2, 0, 0]);
 }
