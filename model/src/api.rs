@@ -448,8 +448,11 @@ pub struct VerdictInputs {
     pub bytes_htod: u64,
     /// Bytes copied from GPU to host.
     pub bytes_dtoh: u64,
-    /// Bytes pushed out because memory was needed.
+    /// Bytes of it pushed out because memory was needed, for itself or for others.
     pub evicted_bytes: u64,
+    /// Bytes pushed out because memory was needed for it: anybody's, its own among them.
+    #[serde(default)]
+    pub evicted_bytes_caused: u64,
     /// Bytes that became resident with nothing to copy.
     pub populated_bytes: u64,
     /// Bytes copied to the GPU, as the block records tell.

@@ -54,8 +54,10 @@ pub struct Inputs {
     pub bytes_htod: u64,
     /// Bytes copied from the GPU to the host.
     pub bytes_dtoh: u64,
-    /// Bytes pushed out of the GPU because memory was needed.
+    /// Bytes of it pushed out of the GPU because memory was needed, for itself or for others.
     pub evicted_bytes: u64,
+    /// Bytes pushed out of the GPU because memory was needed for it: anybody's, its own among them.
+    pub evicted_bytes_caused: u64,
     /// Bytes that became resident with nothing to copy.
     pub populated_bytes: u64,
     /// As in [`crate::Reuse`].
