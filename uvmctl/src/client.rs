@@ -1,9 +1,20 @@
 //! Asks the daemon.
 
-use std::{fmt, io, str::FromStr, time::Duration};
+mod place;
+mod token;
+mod unix;
 
+use std::{io, path::PathBuf, time::Duration};
+
+use clap::Args;
+pub(crate) use place::{BaseUrl, Place};
 use serde::{Deserialize, de::DeserializeOwned};
-use ureq::{Agent, http::Uri};
+use token::TokenFile;
+use ureq::{
+    Agent,
+    http::{StatusCode, header},
+    unversioned::resolver::DefaultResolver,
+};
 
 use crate::text;
 
@@ -11,37 +22,34 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Thousands of processes are a few MiB.
 const LONGEST_ANSWER_BYTES: u64 = 64 << 20;
 
-/// Where a daemon serves: `http://HOST[:PORT]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BaseUrl(String);
+/// Where to ask, and as whom.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+pub(crate) struct Options {
+    /// Where uvmd serves over TCP [default: the socket, if it may be opened, else http://127.0.0.1:9477]
+    #[arg(long, global = true, value_name = "URL", env = "UVMD_URL")]
+    url: Option<BaseUrl>,
 
-impl FromStr for BaseUrl {
-    type Err = String;
+    /// The Unix socket on which uvmd serves; wins over a URL
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || "expected http://HOST[:PORT]".to_owned();
-        let uri = Uri::from_str(text).map_err(|_| expected())?;
-        let authority = uri.authority().ok_or_else(expected)?;
-        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
-        if uri.scheme_str() == Some("http") && bare { Ok(Self(format!("http://{authority}"))) } else { Err(expected()) }
-    }
-}
-
-impl fmt::Display for BaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    /// A file with the token that gives read authority over TCP
+    #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot reach uvmd at {url}: {reason}. Is it running there? Name another place with --url or UVMD_URL")]
-    Unreachable { url: BaseUrl, reason: String },
-    #[error("uvmd at {url} cannot answer: {detail}")]
-    Refused { url: BaseUrl, detail: String },
-    #[error("{url} does not answer as uvmd does: {reason}")]
-    Foreign { url: BaseUrl, reason: String },
+    #[error("cannot reach uvmd at {place}: {reason}. Is it running there? Name another place with --url or UVMD_URL")]
+    Unreachable { place: Place, reason: String },
+    #[error("uvmd at {place} cannot answer: {detail}")]
+    Refused { place: Place, detail: String },
+    #[error("uvmd at {place} does not tell everybody ({detail}): {remedy}")]
+    NoAuthority { place: Place, detail: String, remedy: String },
+    #[error("{place} does not answer as uvmd does: {reason}")]
+    Foreign { place: Place, reason: String },
 }
 
 /// An answer, and the text it was read from.
@@ -58,11 +66,16 @@ struct Problem {
 
 pub(crate) struct Client {
     agent: Agent,
-    url: BaseUrl,
+    place: Place,
+    token: Option<TokenFile>,
 }
 
 impl Client {
-    pub(crate) fn new(url: BaseUrl) -> Self {
+    /// Chooses where to ask. Fails only if there is a token file that holds no token.
+    pub(crate) fn new(options: Options) -> anyhow::Result<Self> {
+        let Options { url, socket, token_file } = options;
+        let place = Place::choose(url, socket);
+        let token = token_file.map(TokenFile::read).transpose()?;
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
@@ -70,23 +83,60 @@ impl Client {
             // The daemon is on this node, or at the end of a tunnel: never behind the proxy that the environment names for the Internet.
             .proxy(None)
             .build();
-        Self { agent: config.into(), url }
+        let agent = match &place {
+            Place::Socket(path) => Agent::with_parts(config, unix::Connector::to(path), DefaultResolver::default()),
+            Place::Url { .. } => config.into(),
+        };
+        Ok(Self { agent, place, token })
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Error> {
-        let mut response = self.agent.get(format!("{}{path}", self.url)).call().map_err(|error| self.failed(error))?;
+        let mut request = self.agent.get(format!("{}{path}", self.place.base()));
+        // A socket's peer is known by its credentials.
+        if let (Some(token), Place::Url { .. }) = (&self.token, &self.place) {
+            request = request.header(header::AUTHORIZATION, token.bearer());
+        }
+        let mut response = request.call().map_err(|error| self.failed(error))?;
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER_BYTES).read_to_string();
         let json = body.map_err(|error| self.failed(error))?;
         if !response.status().is_success() {
-            let url = self.url.clone();
-            return Err(match serde_json::from_str(&json) {
-                Ok(Problem { detail }) => Error::Refused { url, detail: text::printable(&detail).into_owned() },
-                Err(_) => self.foreign(format!("status {}", response.status())),
-            });
+            return Err(self.refused(response.status(), &json));
         }
         match serde_json::from_str(&json) {
             Ok(body) => Ok(Answer { body, json }),
             Err(error) => Err(self.foreign(unexpected(&error))),
+        }
+    }
+
+    /// How to be told what not everybody is told.
+    pub(crate) fn remedy(&self) -> String {
+        match (&self.place, &self.token) {
+            (Place::Socket(path), _) => {
+                format!("{} tells it to root and to the group that uvmd's configuration names", path.display())
+            }
+            (Place::Url { .. }, Some(token)) => format!("the token in {} is not uvmd's", token.path().display()),
+            (Place::Url { shut_socket: Some(path), .. }, None) => format!(
+                "{} may not be opened by you: run this as root or as a member of its group, or name uvmd's token with --token-file",
+                path.display()
+            ),
+            (Place::Url { .. }, None) => {
+                "name uvmd's token with --token-file or UVMD_TOKEN_FILE, or ask on the node itself with --socket"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn refused(&self, status: StatusCode, json: &str) -> Error {
+        let place = self.place.clone();
+        let Ok(Problem { detail }) = serde_json::from_str(json) else {
+            return self.foreign(format!("status {status}"));
+        };
+        let detail = text::printable(&detail).into_owned();
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Error::NoAuthority { place, detail, remedy: self.remedy() }
+            }
+            _ => Error::Refused { place, detail },
         }
     }
 
@@ -101,11 +151,11 @@ impl Client {
             ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
             other => return self.foreign(text::printable(&other.to_string()).into_owned()),
         };
-        Error::Unreachable { url: self.url.clone(), reason }
+        Error::Unreachable { place: self.place.clone(), reason }
     }
 
     fn foreign(&self, reason: String) -> Error {
-        Error::Foreign { url: self.url.clone(), reason }
+        Error::Foreign { place: self.place.clone(), reason }
     }
 }
 
@@ -117,28 +167,4 @@ fn unexpected(error: &serde_json::Error) -> String {
         return format!("{reason}; if it is uvmd, it is older than this uvmctl: restart it after an upgrade");
     }
     reason
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_is_a_scheme_a_host_and_perhaps_a_port() {
-        for good in ["http://127.0.0.1:9477", "http://gpu-17/", "http://[::1]:1"] {
-            assert_eq!(good.parse::<BaseUrl>().unwrap().to_string(), good.trim_end_matches('/'));
-        }
-        for bad in [
-            "",
-            "127.0.0.1:9477",
-            "https://gpu-17",
-            "http://",
-            "http://gpu-17/x",
-            "http://gpu-17?x",
-            "ftp://gpu-17",
-            "a b",
-        ] {
-            assert!(bad.parse::<BaseUrl>().is_err(), "{bad}");
-        }
-    }
 }

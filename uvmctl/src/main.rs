@@ -1,4 +1,4 @@
-//! The command line of uvmd. It asks the daemon over HTTP and prints what it says; only `doctor` looks at the node itself.
+//! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints what it says; only `doctor` looks at the node itself.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
 
@@ -20,7 +20,7 @@ use std::{
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use client::{BaseUrl, Client};
+use client::Client;
 
 const FAILED: u8 = 1;
 const UNREACHABLE: u8 = 3;
@@ -29,9 +29,8 @@ const UNREACHABLE: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(version, after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable. NO_COLOR is obeyed.")]
 struct Options {
-    /// Where uvmd serves
-    #[arg(long, global = true, value_name = "URL", env = "UVMD_URL", default_value = "http://127.0.0.1:9477")]
-    url: BaseUrl,
+    #[command(flatten)]
+    client: client::Options,
 
     #[command(subcommand)]
     command: Command,
@@ -72,16 +71,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Options { url, command } = Options::parse();
-    let client = Client::new(url);
-    let result = match command {
-        Command::Doctor(options) => doctor::run(&client, options),
-        Command::Ps(options) => done(ps::run(&client, options)),
-        Command::Show(options) => done(show::run(&client, options)),
-        Command::Status(options) => done(status::run(&client, options)),
-        Command::Completions { shell } => done(completions(shell)),
-        Command::Top(options) => done(top::run(client, options)),
-    };
+    let Options { client, command } = Options::parse();
+    let result = Client::new(client).and_then(|client| run(client, command));
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -93,15 +84,23 @@ fn main() -> ExitCode {
     }
 }
 
+fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Doctor(options) => return doctor::run(&client, options),
+        Command::Ps(options) => ps::run(&client, options),
+        Command::Show(options) => show::run(&client, options),
+        Command::Status(options) => status::run(&client, options),
+        Command::Completions { shell } => completions(shell),
+        Command::Top(options) => top::run(client, options),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn completions(shell: Shell) -> anyhow::Result<()> {
     // Written at once: the generator itself panics where nobody reads any more.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Options::command(), "uvmctl", &mut text);
     Ok(io::stdout().write_all(&text)?)
-}
-
-fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
-    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// Whoever reads the output has enough, as in `uvmctl ps | head -1`.

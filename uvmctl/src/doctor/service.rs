@@ -18,9 +18,9 @@ pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
     let mut checks = vec![configuration(file)];
     match client.get::<Status>("/api/v1/status") {
         Ok(answer) => checks.extend(of_daemon(&answer.body)),
-        Err(Error::Unreachable { url, reason }) => checks.push(Check::missing(
+        Err(Error::Unreachable { place, reason }) => checks.push(Check::missing(
             "uvmd",
-            format!("cannot be reached at {url}: {reason}"),
+            format!("cannot be reached at {place}: {reason}"),
             "start it, or name the place where it serves with --url or UVMD_URL",
         )),
         Err(error) => checks.push(Check::missing("uvmd", error.to_string(), "look at its log")),

@@ -1,6 +1,7 @@
 //! The real command line against the real API with made-up figures, and against what is neither.
 #![cfg(test)]
 
+mod authority;
 mod daemons;
 mod doctor;
 mod listings;

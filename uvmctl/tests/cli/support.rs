@@ -4,8 +4,10 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::{SocketAddr, TcpListener},
+    os::unix::net::UnixListener,
+    path::Path,
     process::{Command, Output},
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, SystemTime},
 };
@@ -23,6 +25,7 @@ pub(crate) fn uvmctl(url: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvmctl"));
     command
         .env("UVMD_URL", url)
+        .env_remove("UVMD_TOKEN_FILE")
         .env_remove("NO_COLOR")
         .env("http_proxy", "http://192.0.2.1:1")
         .env("ALL_PROXY", "http://192.0.2.1:1");
@@ -75,6 +78,58 @@ pub(crate) fn serve_bytes(answer: &'static [u8]) -> String {
         }
     });
     format!("http://{address}")
+}
+
+/// Answers each request with the body that its path has here, and one that it has none for as a daemon does that knows no such thing. Keeps the requests.
+#[derive(Clone, Default)]
+pub(crate) struct Canned {
+    bodies: Vec<(String, String)>,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Canned {
+    /// The first path that a request begins with counts.
+    pub(crate) fn with(mut self, path: &str, body: &impl serde::Serialize) -> Self {
+        self.bodies.push((path.to_owned(), serde_json::to_string(body).unwrap()));
+        self
+    }
+
+    /// The requests so far, each with its headers.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// Serves over TCP, and returns the URL.
+    pub(crate) fn serve(&self) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let canned = self.clone();
+        thread::spawn(move || listener.incoming().for_each(|stream| canned.answer(stream.unwrap())));
+        url
+    }
+
+    /// Serves on a Unix socket.
+    pub(crate) fn serve_on(&self, socket: &Path) {
+        let listener = UnixListener::bind(socket).unwrap();
+        let canned = self.clone();
+        thread::spawn(move || listener.incoming().for_each(|stream| canned.answer(stream.unwrap())));
+    }
+
+    fn answer(&self, mut stream: impl Read + Write) {
+        let mut request = vec![0; 8192];
+        let Ok(length @ 1..) = stream.read(&mut request) else { return };
+        let request = String::from_utf8_lossy(&request[..length]).into_owned();
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let body = self.bodies.iter().find(|(known, _)| path.starts_with(known.as_str()));
+        let (status, body) = match body {
+            Some((_, body)) => ("200 OK", body.as_str()),
+            None => ("404 Not Found", r#"{"status":404,"detail":"there is no such thing here"}"#),
+        };
+        self.requests.lock().unwrap().push(request);
+        // The client may hang up at any time.
+        let _ =
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    }
 }
 
 /// An address where nothing listens.

@@ -1,5 +1,5 @@
 use crate::{
-    client::{BaseUrl, Error},
+    client::{Error, Place},
     top::testing::{counts, detail, ended, process, sample, settings, state, time},
 };
 
@@ -24,8 +24,8 @@ fn apply(state: &mut State, actions: &[Action]) {
 }
 
 fn unreachable() -> Answer {
-    let url: BaseUrl = "http://127.0.0.1:9477".parse().unwrap();
-    Answer::Sample(Err(Error::Unreachable { url, reason: "connection refused".to_owned() }))
+    let place = Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
+    Answer::Sample(Err(Error::Unreachable { place, reason: "connection refused".to_owned() }))
 }
 
 fn rate(state: &State, pid: u32) -> Option<f64> {

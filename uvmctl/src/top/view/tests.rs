@@ -4,7 +4,7 @@ use ratatui_core::{backend::TestBackend, buffer::Cell, terminal::Terminal};
 
 use super::*;
 use crate::{
-    client::Error,
+    client::{Error, Place},
     top::{
         fetch::Answer,
         keys::Action,
@@ -94,8 +94,8 @@ fn what_is_wrong_is_said_first() {
     lossy.status.dropped_events = 12;
     lossy.status.dropped_events_by_reason = BTreeMap::from([("map_full".to_owned(), 12), ("no_process".to_owned(), 0)]);
     let mut state = state(lossy);
-    let url = "http://127.0.0.1:9477".parse().unwrap();
-    let error = Error::Unreachable { url, reason: "connection refused".to_owned() };
+    let place = Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
+    let error = Error::Unreachable { place, reason: "connection refused".to_owned() };
     state.take(Answer::Sample(Err(error)), Instant::now() + Duration::from_secs(1));
     assert_screen("80x24-silence", &screen(&mut state, Look::PLAIN, 80, 24));
 }

@@ -1,0 +1,92 @@
+//! HTTP over a Unix socket, which ureq leaves to its users.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ureq::{
+    Error,
+    unversioned::transport::{self, Buffers, ConnectionDetails, LazyBuffers, NextTimeout, Transport},
+};
+
+/// Connects to one socket, whatever host a request names.
+#[derive(Debug)]
+pub(crate) struct Connector(PathBuf);
+
+impl Connector {
+    pub(crate) fn to(socket: &Path) -> Self {
+        Self(socket.to_owned())
+    }
+}
+
+impl transport::Connector for Connector {
+    type Out = UnixTransport;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<UnixTransport>, Error> {
+        let stream = UnixStream::connect(&self.0)?;
+        let config = details.config;
+        let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
+        Ok(Some(UnixTransport { stream, buffers }))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct UnixTransport {
+    stream: UnixStream,
+    buffers: LazyBuffers,
+}
+
+impl Transport for UnixTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        self.stream.set_write_timeout(left(timeout.for_write())?)?;
+        let output = self.buffers.output().get(..amount).unwrap_or_default();
+        self.stream.write_all(output).map_err(|error| in_time(error, timeout))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        self.stream.set_read_timeout(left(timeout.for_read())?)?;
+        let room = self.buffers.input_append_buf();
+        let amount = loop {
+            match self.stream.read(room) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result.map_err(|error| in_time(error, timeout))?,
+            }
+        };
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    /// Nothing may have come that was not asked for, an end least of all.
+    fn is_open(&mut self) -> bool {
+        let nothing = |stream: &mut UnixStream| {
+            stream.set_nonblocking(true)?;
+            let result = stream.read(&mut [0]);
+            stream.set_nonblocking(false)?;
+            result
+        };
+        matches!(nothing(&mut self.stream), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// How long a call may take; `None` for as long as it likes.
+fn left(timeout: NextTimeout) -> Result<Option<Duration>, Error> {
+    if timeout.after.is_zero() {
+        return Err(Error::Timeout(timeout.reason));
+    }
+    Ok(timeout.not_zero().map(|left| *left))
+}
+
+/// A socket says that it would block where it was given a timeout.
+fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Timeout(timeout.reason),
+        _ => Error::Io(error),
+    }
+}

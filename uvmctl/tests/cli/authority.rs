@@ -1,0 +1,78 @@
+//! Where it asks and as whom, and what it says to those who may not know.
+
+use std::fs;
+
+use model::api::Status;
+
+use crate::support::{Canned, run, serve_bytes, stderr, stdout, uvmctl};
+
+fn status() -> Canned {
+    Canned::default().with("/api/v1/status", &Status { hostname: "gpu-17".to_owned(), ..Status::default() })
+}
+
+#[test]
+fn a_socket_is_asked_as_a_url_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("uvmd.sock");
+    let daemon = status();
+    daemon.serve_on(&socket);
+    // It wins over the URL of the environment.
+    let output = run("http://192.0.2.1:1", &["status", "--socket", socket.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("on gpu-17"));
+    // A name that stands for this machine: the daemon answers no other on it.
+    assert!(daemon.requests()[0].to_lowercase().contains("host: 127.0.0.1\r\n"), "{:?}", daemon.requests());
+}
+
+#[test]
+fn a_socket_where_nobody_listens_is_exit_code_3_and_named() {
+    let output = run("http://192.0.2.1:1", &["status", "--socket", "/nonexistent/uvmd.sock"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("cannot reach uvmd at /nonexistent/uvmd.sock: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_token_goes_with_every_request_over_tcp_and_never_over_a_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    fs::write(&token, "s3cret\n").unwrap();
+    let daemon = status();
+    let by_option = uvmctl(&daemon.serve()).args(["status", "--token-file", token.to_str().unwrap()]).output().unwrap();
+    let by_environment = uvmctl(&daemon.serve()).arg("status").env("UVMD_TOKEN_FILE", &token).output().unwrap();
+    assert_eq!((by_option.status.code(), by_environment.status.code()), (Some(0), Some(0)));
+    for request in daemon.requests() {
+        assert!(request.to_lowercase().contains("authorization: bearer s3cret\r\n"), "{request}");
+    }
+    let socket = directory.path().join("uvmd.sock");
+    let daemon = status();
+    daemon.serve_on(&socket);
+    let output = uvmctl("http://192.0.2.1:1")
+        .args(["status", "--socket", socket.to_str().unwrap()])
+        .env("UVMD_TOKEN_FILE", &token)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!daemon.requests()[0].to_lowercase().contains("authorization"), "{:?}", daemon.requests());
+}
+
+#[test]
+fn a_token_file_without_a_token_is_exit_code_1_and_named() {
+    let output = run("http://192.0.2.1:1", &["status", "--token-file", "/nonexistent/token"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the token file /nonexistent/token"), "{}", stderr(&output));
+}
+
+#[test]
+fn who_may_not_know_is_told_how_to() {
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: 46\r\n\r\n{{\"status\":403,\"detail\":\"needs read authority\"}} "
+        );
+        let output = run(&serve_bytes(answer.leak().as_bytes()), &["show", "1"]);
+        let message = stderr(&output);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
+        for part in ["needs read authority", "--token-file", "--socket"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
