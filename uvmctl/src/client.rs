@@ -26,7 +26,7 @@ const LONGEST_ANSWER_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// Where uvmd serves over TCP [default: the socket, if it may be opened, else http://127.0.0.1:9477]
+    /// Where uvmd serves over TCP [default: the socket if it may be opened, else port 9477 of 127.0.0.1]
     #[arg(long, global = true, value_name = "URL", env = "UVMD_URL")]
     url: Option<BaseUrl>,
 

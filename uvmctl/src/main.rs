@@ -5,6 +5,7 @@
 mod client;
 mod doctor;
 mod ps;
+mod rates;
 mod show;
 mod status;
 mod summary;
@@ -12,6 +13,7 @@ mod table;
 mod terminal;
 mod text;
 mod top;
+mod words;
 
 use std::{
     io::{self, Write},
@@ -40,11 +42,14 @@ struct Options {
 enum Command {
     /// List the processes that use managed memory, busiest first
     ///
-    /// Figures are sums since uvmd counts. A narrow terminal shows fewer columns than there are (see --wide); --json has everything.
+    /// Counters are shown as rates, measured over a second; --totals shows sums since uvmd counts, at once. A narrow terminal shows fewer columns than
+    /// there are (see --wide); --json has everything.
     ///
-    /// MANAGED is managed memory mapped; INSTANCES are FAULTS before the driver merged equal ones; H2D and D2H are bytes copied from host to GPU
-    /// and back; EVICTED is memory of the process that was pushed out of GPUs, CAUSED is anybody's memory pushed out because this process
-    /// needed room; THRASH counts pages that the driver found to be thrashing; REMOTE is memory that it mapped where it stays.
+    /// OWNER is the pod, job, container, unit or user that it works for; MANAGED is managed memory mapped, and RESIDENT an estimate of what of it is in
+    /// GPU memory; INSTANCES are FAULTS before the driver merged equal ones; H2D and D2H are bytes copied from host to GPU and back; EVICTED is memory of
+    /// the process that was pushed out of GPUs, CAUSED is anybody's memory pushed out because this process needed room; THRASH counts pages that the
+    /// driver found to be thrashing; REMOTE is memory that it mapped where it stays; VERDICT is what is wrong and for how long, or who pushes its memory
+    /// out (see uvmctl explain).
     Ps(ps::Options),
     /// Show one process: what it did, its fault batches, and the busiest 2 MiB blocks of its memory
     ///

@@ -1,20 +1,27 @@
 //! `uvmctl ps`.
 
-use std::io::{self, Write};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    thread,
+    time::Duration,
+};
 
 use clap::Args;
-use model::api::{Process, Processes, Status};
+use model::api::{Counts, Process, Processes, Status};
 
 use crate::{
-    client::Client,
+    client::{Answer, Client, Error},
+    rates::{self, Before, Moment},
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
-    text,
+    text, words,
 };
 
 #[derive(Clone, Copy, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Options {
-    /// Print the daemon's answer as JSON
+    /// Print the daemon's answer as JSON, with sums
     #[arg(long)]
     json: bool,
 
@@ -25,10 +32,44 @@ pub(crate) struct Options {
     /// Show every column, however narrow the terminal is
     #[arg(long, short)]
     wide: bool,
+
+    /// Show sums since uvmd counts instead of rates
+    #[arg(long, short)]
+    totals: bool,
+
+    /// Seconds to measure rates over
+    #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = rates::interval, conflicts_with = "totals")]
+    interval: Duration,
 }
 
-/// The name is what a reader looks for, so it is shortened only when the least telling column is gone.
-const CONCESSIONS: [Concession; 12] = [
+/// One of the counters: its title as a sum and as a rate.
+struct Counter {
+    total: &'static str,
+    rate: &'static str,
+    value: fn(&Counts) -> u64,
+    shown: rates::Shown,
+}
+
+const fn counter(total: &'static str, rate: &'static str, value: fn(&Counts) -> u64, shown: rates::Shown) -> Counter {
+    Counter { total, rate, value, shown }
+}
+
+const COUNTERS: [Counter; 11] = [
+    counter("FAULTS", "FAULTS/s", |counts| counts.fault_entries, text::count),
+    counter("H2D", "H2D/s", |counts| counts.bytes_htod, text::bytes),
+    counter("D2H", "D2H/s", |counts| counts.bytes_dtoh, text::bytes),
+    counter("EVICTED", "EVICTED/s", |counts| counts.evicted_bytes, text::bytes),
+    counter("CAUSED", "CAUSED/s", |counts| counts.evicted_bytes_caused, text::bytes),
+    counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count),
+    counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count),
+    counter("CPU-FLT", "CPU-FLT/s", |counts| counts.cpu_faults, text::count),
+    counter("EVICTIONS", "EVICTIONS/s", |counts| counts.evictions, text::count),
+    counter("THRASH", "THRASH/s", |counts| counts.thrashing_pages, text::count),
+    counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes),
+];
+
+/// The name and the verdict are what a reader looks for: the name is shortened only when the least telling columns are gone, the verdict never.
+const CONCESSIONS: [Concession; 15] = [
     Concession::Drop("INSTANCES"),
     Concession::Drop("EVICTIONS"),
     Concession::Drop("BATCHES"),
@@ -36,33 +77,64 @@ const CONCESSIONS: [Concession; 12] = [
     Concession::Drop("THRASH"),
     Concession::Drop("CPU-FLT"),
     Concession::Drop("CAUSED"),
+    Concession::Shorten("OWNER", 12),
     Concession::Shorten("PROCESS", 12),
-    Concession::Shorten("USER", 6),
-    Concession::Drop("USER"),
+    Concession::Drop("GPU"),
+    Concession::Drop("D2H"),
     Concession::Drop("MANAGED"),
+    Concession::Drop("OWNER"),
     Concession::Drop("FAULTS"),
+    Concession::Drop("RESIDENT"),
 ];
 
+/// Processes, and what each counted some time ago if rates are wanted.
+struct Listing {
+    processes: Processes,
+    before: Option<Vec<Before>>,
+}
+
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { json, all, wide } = options;
-    let path = if all { "/api/v1/processes" } else { "/api/v1/processes?state=running" };
-    let answer = client.get::<Processes>(path)?;
+    let Options { json, all, wide, totals, interval } = options;
+    let look = || client.get::<Processes>(if all { "/api/v1/processes" } else { "/api/v1/processes?state=running" });
+    let answer = look()?;
     if json {
         return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
     }
-    let Processes { processes, .. } = answer.body;
-    if processes.is_empty() {
+    if answer.body.processes.is_empty() {
         let status = client.get::<Status>("/api/v1/status")?.body;
         terminal::note(&nothing(&status));
         return Ok(());
     }
+    let listing =
+        if totals { Listing { processes: answer.body, before: None } } else { measure(&answer.body, look, interval)? };
     let width = if wide { None } else { terminal::width() };
-    let table = table(&processes, all).fit(width, &CONCESSIONS);
+    let table = table(&listing, all).fit(width, &CONCESSIONS);
     io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
-    if processes.iter().any(|process| process.counts.dropped_events > 0) {
+    if listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0) {
         terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
     }
     Ok(())
+}
+
+/// Looks again after a while. A process that was not there before counted from nothing.
+fn measure(
+    first: &Processes,
+    look: impl Fn() -> Result<Answer<Processes>, Error>,
+    interval: Duration,
+) -> Result<Listing, Error> {
+    thread::sleep(interval);
+    let processes = look()?.body;
+    let moment = |of: &Processes| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_since: None };
+    let seconds = moment(&processes).seconds_since(moment(first));
+    let known: HashMap<_, _> =
+        first.processes.iter().map(|process| ((process.pid, process.start_ticks), &process.counts)).collect();
+    let nothing = Counts::default();
+    let before = |process: &Process| {
+        let earlier = known.get(&(process.pid, process.start_ticks)).copied().unwrap_or(&nothing);
+        seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default()
+    };
+    let before = processes.processes.iter().map(before).collect();
+    Ok(Listing { processes, before: Some(before) })
 }
 
 /// Why the list is empty.
@@ -74,35 +146,39 @@ fn nothing(status: &Status) -> String {
     format!("uvmd is not counting ({}): {}", text::printable(&status.state), reasons.join("; "))
 }
 
-fn table(processes: &[Process], with_state: bool) -> Table {
+fn table(listing: &Listing, with_state: bool) -> Table {
+    let Listing { processes: Processes { time, processes }, before } = listing;
     let cells = |cell: fn(&Process) -> String| processes.iter().map(cell);
+    let unknown = || "-".to_owned();
     let mut columns = vec![
         Column::number("PID", cells(|process| process.pid.to_string())),
         Column::text("PROCESS", cells(|process| text::printable(&process.name).into_owned())),
-        Column::text("USER", cells(user)),
+        Column::text("OWNER", cells(words::owner)),
         Column::text("GPU", cells(gpus)),
         Column::number("MANAGED", cells(|process| process.managed_bytes.map_or_else(|| "-".to_owned(), text::bytes))),
-        Column::number("FAULTS", cells(|process| text::count(process.counts.fault_entries))),
-        Column::number("INSTANCES", cells(|process| text::count(process.counts.fault_instances))),
-        Column::number("BATCHES", cells(|process| text::count(process.counts.batches))),
-        Column::number("CPU-FLT", cells(|process| text::count(process.counts.cpu_faults))),
-        Column::number("H2D", cells(|process| text::bytes(process.counts.bytes_htod))),
-        Column::number("D2H", cells(|process| text::bytes(process.counts.bytes_dtoh))),
-        Column::number("EVICTED", cells(|process| text::bytes(process.counts.evicted_bytes))),
-        Column::number("EVICTIONS", cells(|process| text::count(process.counts.evictions))),
-        Column::number("CAUSED", cells(|process| text::bytes(process.counts.evicted_bytes_caused))),
-        Column::number("THRASH", cells(|process| text::count(process.counts.thrashing_pages))),
-        Column::number("REMOTE", cells(|process| text::bytes(process.counts.remote_mapped_bytes))),
+        Column::number("RESIDENT", cells(|process| text::bytes(process.resident.bytes))),
     ];
+    columns.extend(COUNTERS.iter().map(|Counter { total, rate, value, shown }| match before {
+        None => Column::number(total, processes.iter().map(|process| shown(value(&process.counts)))),
+        Some(before) => {
+            let rates = processes.iter().zip(before).map(|(process, before)| before.rate(&process.counts, value));
+            Column::number(rate, rates.map(|rate| rates::per_second(rate, *shown)))
+        }
+    }));
+    let verdict = |process: &Process| words::verdict_with_age(process, time).unwrap_or_else(unknown);
+    columns.push(Column::text("VERDICT", processes.iter().map(verdict)));
     if with_state {
         columns.push(Column::text("STATE", cells(|process| text::printable(&process.state).into_owned())));
     }
-    let style = |process: &Process| if process.state == "ended" { Style::Faded } else { Style::Plain };
     Table::new(columns, processes.iter().map(style).collect())
 }
 
-pub(crate) fn user(process: &Process) -> String {
-    process.user.as_deref().map_or_else(|| process.uid.to_string(), |user| text::printable(user).into_owned())
+fn style(process: &Process) -> Style {
+    match (process.state.as_str(), process.verdicts.is_empty()) {
+        ("ended", _) => Style::Faded,
+        (_, false) => Style::Warning,
+        _ => Style::Plain,
+    }
 }
 
 fn gpus(process: &Process) -> String {

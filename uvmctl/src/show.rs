@@ -10,10 +10,10 @@ use model::api::{Block, Process, ProcessDetail, ProcessGpu};
 
 use crate::{
     client::Client,
-    ps, summary,
+    summary,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
-    text,
+    text, words,
 };
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -56,7 +56,7 @@ fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Resul
         |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
     line("Process", &format!("{} {}", process.pid, text::printable(&process.name)))?;
     line("State", &state(process, colour))?;
-    line("User", &ps::user(process))?;
+    line("User", &words::user(process))?;
     if let Some(cgroup) = &process.cgroup {
         line("Cgroup", &text::printable(cgroup))?;
     }

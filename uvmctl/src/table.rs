@@ -20,7 +20,7 @@ pub(crate) struct Column {
 /// What a table gives up, in this order, where the terminal is too narrow for all of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Concession {
-    /// Leave this column out.
+    /// Leave this column out. A rate goes by the name of its counter, without "/s".
     Drop(&'static str),
     /// Shorten this column to no less than so many characters.
     Shorten(&'static str, usize),
@@ -49,6 +49,10 @@ impl Column {
         Self { title, right, cells, width }
     }
 
+    fn counter(&self) -> &str {
+        self.title.strip_suffix("/s").unwrap_or(self.title)
+    }
+
     fn aligned(&self, text: &str) -> String {
         let text = text::shortened(text, self.width, '…');
         let padding = " ".repeat(self.width.saturating_sub(text.width()));
@@ -69,7 +73,7 @@ impl Table {
             let excess = self.width().saturating_sub(limit);
             match concession {
                 _ if excess == 0 => break,
-                Concession::Drop(title) => self.columns.retain(|column| column.title != *title),
+                Concession::Drop(title) => self.columns.retain(|column| column.counter() != *title),
                 Concession::Shorten(title, least) => {
                     for column in self.columns.iter_mut().filter(|column| column.title == *title) {
                         column.width = column.width.min(column.width.saturating_sub(excess).max(*least));

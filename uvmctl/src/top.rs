@@ -6,7 +6,6 @@ mod fetch;
 mod keys;
 mod live;
 mod look;
-mod rates;
 mod samples;
 mod screen;
 mod state;
@@ -24,12 +23,12 @@ use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use columns::{COLUMNS, Column, Figures};
 use state::{Settings, State};
 
-use crate::client::Client;
+use crate::{client::Client, rates};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// Seconds from one look to the next
-    #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = rates::interval)]
     interval: Duration,
 
     /// Print one plain frame and end; rates need a second look, one interval after the first
@@ -70,15 +69,6 @@ pub(crate) fn run(client: Client, options: Options) -> anyhow::Result<()> {
         Some(frames) => batch::run(&client, state, Some(frames)),
         None if live => live::run(client, state),
         None => batch::run(&client, state, None),
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
-    if (0.1..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("expected 0.1 to 3600 seconds".to_owned())
     }
 }
 

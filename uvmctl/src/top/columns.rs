@@ -5,8 +5,11 @@ use std::cmp::Ordering;
 use model::api::{Counts, Process};
 use unicode_width::UnicodeWidthStr;
 
-use super::{look::Look, rates::Before};
-use crate::text;
+use super::look::Look;
+use crate::{
+    rates::{self, Before},
+    text,
+};
 
 /// One process, and how its counts grew.
 #[derive(Clone, Debug)]
@@ -149,7 +152,7 @@ impl Column {
     fn text(&self, row: &Row, figures: Figures, look: Look) -> String {
         let figure = |counter: Counter, shown: fn(u64) -> String| match figures {
             Figures::Totals => shown(counter(&row.process.counts)),
-            Figures::Rates => rate(row.rate(counter), shown),
+            Figures::Rates => rates::per_second(row.rate(counter), shown),
         };
         match self.value {
             Value::Text(value) | Value::Path(value) => look.text(&value(&row.process)),
@@ -180,17 +183,6 @@ impl Column {
             Value::Number(value) => value(&a.process).cmp(&value(&b.process)),
             _ => figure(b).unwrap_or(-1.0).total_cmp(&figure(a).unwrap_or(-1.0)),
         }
-    }
-}
-
-/// A rate; a dash while it is not known.
-pub(crate) fn rate(per_second: Option<f64>, shown: fn(u64) -> String) -> String {
-    match per_second {
-        None => unknown(),
-        // Whatever is not nothing shows.
-        Some(rate) if rate > 0.0 && rate < 0.5 => "<1".to_owned(),
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
-        Some(rate) => shown(rate.round() as u64),
     }
 }
 
@@ -258,11 +250,5 @@ mod tests {
             let line = format!("| {title} | `{name}` | {meaning} |");
             assert!(document.contains(&line), "docs/top.md lacks: {line}");
         }
-    }
-
-    #[test]
-    fn a_rate_that_is_not_nothing_shows() {
-        let shown = |value| rate(value, text::count);
-        assert_eq!([None, Some(0.0), Some(0.2), Some(0.6), Some(1234.0)].map(shown), ["-", "0", "<1", "1", "1.2k"]);
     }
 }

@@ -7,8 +7,8 @@ use model::api::{Counts, Gpu, Process, Status};
 use super::{
     columns::{Counter, Row},
     fetch::Sample,
-    rates::{Before, History, Moment},
 };
+use crate::rates::{Before, History, Moment};
 
 /// Names a process: pids are reused, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

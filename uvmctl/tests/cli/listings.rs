@@ -5,26 +5,58 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::{Counters, RecordFigures, SourceState};
+use model::{
+    Counters, RecordFigures, SourceState,
+    api::{Counts, Process, Processes, VerdictSummary, VictimOf},
+};
 
-use crate::support::{busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
+use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
 
 #[test]
 fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
-    let output = run(&serve_snapshot(busy()), &["ps"]);
+    let output = run(&serve_snapshot(busy()), &["ps", "--totals"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "  \
-  PID  PROCESS          USER   GPU   MANAGED  FAULTS  INSTANCES  BATCHES  CPU-FLT       H2D      D2H  EVICTED  EVICTIONS   CAUSED  THRASH  REMOTE
-41207  python train.py  alice  1    64.0 MiB   18.4k      36.8k      310        7  12.3 MiB  5.0 GiB  5.0 GiB       2.6k  4.0 KiB       3     0 B
-  512  idle             alice  1    64.0 MiB       0          0        0        7       0 B      0 B      0 B          0      0 B       0     0 B
+  PID  PROCESS          OWNER       GPU   MANAGED  RESIDENT  FAULTS       H2D      D2H  EVICTED   CAUSED  INSTANCES  BATCHES  CPU-FLT  EVICTIONS  THRASH  REMOTE  VERDICT
+41207  python train.py  user alice  1    64.0 MiB       0 B   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  4.0 KiB      36.8k      310        7       2.6k       3     0 B  -
+  512  idle             user alice  1    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B          0        0        7          0       0     0 B  -
 ";
     assert_eq!(stdout(&output), expected);
     assert_eq!(stderr(&output), "");
 }
 
+/// What a listing says at this second: 1.0 GiB copied and 100 faults a second, and something wrong since second 10.
+fn listing(second: u64) -> Processes {
+    let counts = Counts { fault_entries: second * 100, bytes_htod: second << 30, ..Counts::default() };
+    let wrong = VerdictSummary { kind: "capacity_thrash".to_owned(), since: time(10), gpu_uuid: None };
+    let process =
+        |pid: u32, counts: &Counts| Process { pid, name: "p".to_owned(), counts: counts.clone(), ..Process::default() };
+    let thrasher = Process { verdicts: vec![wrong], ..process(41_207, &counts) };
+    let evictor = VictimOf { pid: 41_207, bytes_per_second: 1 << 30, inferred: true, ..VictimOf::default() };
+    let victim = Process { victim_of: Some(evictor), ..process(40_981, &Counts::default()) };
+    Processes { time: time(second), processes: vec![thrasher, victim, process(1, &Counts::default())] }
+}
+
+fn time(second: u64) -> String {
+    format!("2026-11-21T14:{:02}:{:02}.000Z", second / 60, second % 60)
+}
+
+#[test]
+fn ps_shows_rates_and_who_is_thrashing_since_when_at_whose_cost() {
+    // The daemon's clock tells how long it took, whatever ours says.
+    let daemon = Canned::default().once("/api/v1/processes", &listing(260)).with("/api/v1/processes", &listing(262));
+    let text = stdout(&run(&daemon.serve(), &["ps", "--interval", "0.1"]));
+    let columns = ["PID", "FAULTS/s", "H2D/s", "VERDICT"].map(|title| text.find(title).unwrap());
+    assert!(columns.is_sorted(), "{text}");
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[1].contains("41207  p") && lines[1].contains("  100  1.0 GiB  "), "{text}");
+    assert!(lines[1].ends_with("  capacity thrash 00:04:12"), "{text}");
+    assert!(lines[2].ends_with("  victim of 41207") && lines[3].ends_with("  -"), "{text}");
+}
+
 #[test]
 fn ps_all_lists_ended_processes_too() {
-    let text = stdout(&run(&serve_snapshot(busy()), &["ps", "--all"]));
+    let text = stdout(&run(&serve_snapshot(busy()), &["ps", "--all", "--totals"]));
     let states: Vec<_> = text.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
     assert_eq!(states, ["STATE", "running", "running", "ended"]);
 }
@@ -33,7 +65,7 @@ fn ps_all_lists_ended_processes_too() {
 fn json_is_the_daemons_own_answer() {
     let url = serve_snapshot(busy());
     let pids = |arguments: &[&str]| {
-        let body: model::api::Processes = serde_json::from_str(&stdout(&run(&url, arguments))).unwrap();
+        let body: Processes = serde_json::from_str(&stdout(&run(&url, arguments))).unwrap();
         body.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
     };
     assert_eq!(pids(&["ps", "--json"]), [41_207, 512]);
@@ -109,7 +141,7 @@ fn dropped_events_are_not_kept_secret() {
     lossy.source.dropped_events.insert("map_full", 12);
     lossy.processes[0].host.dropped_events = 12;
     let url = serve_snapshot(lossy);
-    assert!(stderr(&run(&url, &["ps"])).contains("lower bounds"));
+    assert!(stderr(&run(&url, &["ps", "--totals"])).contains("lower bounds"));
     assert!(stdout(&run(&url, &["status"])).contains("Dropped  12 events (map_full 12): figures are lower bounds"));
 }
 
@@ -121,7 +153,7 @@ fn names_cannot_command_the_terminal() {
         process(2, "名前", None, Counters::default()),
     ];
     let url = serve_snapshot(hostile);
-    for arguments in [["ps", "--all"], ["ps", "--json"]] {
+    for arguments in [["ps", "--totals"], ["ps", "--json"]] {
         let text = stdout(&run(&url, &arguments));
         let unsafe_characters: Vec<_> = text
             .chars()
@@ -130,15 +162,19 @@ fn names_cannot_command_the_terminal() {
         assert_eq!(unsafe_characters, [], "{text:?}");
         assert!(text.contains("owned") && text.contains("名前"), "{text}");
     }
-    assert_eq!(stdout(&run(&url, &["ps"])).lines().count(), 3);
+    assert_eq!(stdout(&run(&url, &["ps", "--totals"])).lines().count(), 3);
 }
 
 #[test]
 fn a_reader_that_has_enough_is_not_an_error() {
     let mut many = counting();
     many.processes = (1..2_000).map(|pid| process(pid, "many", None, Counters::default())).collect();
-    let mut child =
-        uvmctl(&serve_snapshot(many)).args(["ps"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = uvmctl(&serve_snapshot(many))
+        .args(["ps", "--totals"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -162,17 +198,17 @@ fn on_a_terminal(columns: u32, url: &str, environment: &str, arguments: &str) ->
 #[test]
 fn on_a_terminal_a_listing_fits_and_has_colour() {
     let url = serve_snapshot(busy());
-    let text = on_a_terminal(80, &url, "", "ps --all");
+    let text = on_a_terminal(80, &url, "", "ps --all --totals");
     assert!(text.contains("\u{1b}[1m  PID  PROCESS"), "{text}");
     assert!(text.contains("\u{1b}[2m    9  nbody"), "{text}");
-    let plain = on_a_terminal(80, &url, "NO_COLOR=1", "ps --all");
+    let plain = on_a_terminal(80, &url, "NO_COLOR=1", "ps --all --totals");
     assert!(!plain.contains('\u{1b}'), "{plain}");
-    assert!(plain.contains("EVICTED  STATE") && !plain.contains("INSTANCES"), "{plain}");
-    assert!(plain.contains("MANAGED"), "{plain}");
+    assert!(plain.contains("VERDICT  STATE") && !plain.contains("INSTANCES"), "{plain}");
+    assert!(plain.contains("EVICTED"), "{plain}");
     for line in plain.lines() {
         assert!(line.trim_end().chars().count() <= 80, "{line}");
     }
-    for (columns, arguments) in [(200, "ps"), (80, "ps --wide")] {
+    for (columns, arguments) in [(200, "ps --totals"), (80, "ps --totals --wide")] {
         assert!(on_a_terminal(columns, &url, "NO_COLOR=1", arguments).contains("INSTANCES"), "{arguments}");
     }
 }

@@ -84,6 +84,7 @@ pub(crate) fn serve_bytes(answer: &'static [u8]) -> String {
 #[derive(Clone, Default)]
 pub(crate) struct Canned {
     bodies: Vec<(String, String)>,
+    once: Arc<Mutex<Vec<(String, String)>>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -91,6 +92,12 @@ impl Canned {
     /// The first path that a request begins with counts.
     pub(crate) fn with(mut self, path: &str, body: &impl serde::Serialize) -> Self {
         self.bodies.push((path.to_owned(), serde_json::to_string(body).unwrap()));
+        self
+    }
+
+    /// The same, for one request.
+    pub(crate) fn once(self, path: &str, body: &impl serde::Serialize) -> Self {
+        self.once.lock().unwrap().push((path.to_owned(), serde_json::to_string(body).unwrap()));
         self
     }
 
@@ -120,10 +127,12 @@ impl Canned {
         let Ok(length @ 1..) = stream.read(&mut request) else { return };
         let request = String::from_utf8_lossy(&request[..length]).into_owned();
         let path = request.split(' ').nth(1).unwrap_or_default();
-        let body = self.bodies.iter().find(|(known, _)| path.starts_with(known.as_str()));
-        let (status, body) = match body {
-            Some((_, body)) => ("200 OK", body.as_str()),
-            None => ("404 Not Found", r#"{"status":404,"detail":"there is no such thing here"}"#),
+        let is_asked = |(known, _): &(String, String)| path.starts_with(known.as_str());
+        let mut once = self.once.lock().unwrap();
+        let once = once.iter().position(is_asked).map(|at| once.remove(at));
+        let (status, body) = match once.or_else(|| self.bodies.iter().find(|known| is_asked(known)).cloned()) {
+            Some((_, body)) => ("200 OK", body),
+            None => ("404 Not Found", r#"{"status":404,"detail":"there is no such thing here"}"#.to_owned()),
         };
         self.requests.lock().unwrap().push(request);
         // The client may hang up at any time.

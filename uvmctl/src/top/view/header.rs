@@ -10,9 +10,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{parts_that_fit, wrapped};
 use crate::{
-    text,
+    rates, text,
     top::{
-        columns::{self, Counter, Figures},
+        columns::{Counter, Figures},
         look::Look,
         samples::GpuRow,
         state::State,
@@ -121,7 +121,7 @@ fn gpus(state: &State, look: Look, width: usize, room: usize) -> Vec<Line<'stati
 
 fn per_second(rate: Option<f64>, shown: fn(u64) -> String) -> String {
     let per_second = if rate.is_some() { "/s" } else { "" };
-    columns::rate(rate, shown) + per_second
+    rates::per_second(rate, shown) + per_second
 }
 
 fn label(gpu: &GpuRow) -> String {
@@ -169,7 +169,7 @@ fn bars(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> 
 /// Everything in one line, where there are many.
 fn short(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
     let label = label(gpu);
-    let faults = format!("  {:>5} flt/s", columns::rate(gpu.rate(|counts| counts.fault_entries), text::count));
+    let faults = format!("  {:>5} flt/s", rates::per_second(gpu.rate(|counts| counts.fault_entries), text::count));
     let spare = width.saturating_sub(label.width() + faults.width() + 2 * (6 + 12) + 1);
     let spark_width = (spare / 3).min(SPARKLINE_MOST);
     let mut spans = vec![Span::styled(label, look.strong())];

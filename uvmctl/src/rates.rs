@@ -1,6 +1,6 @@
 //! Rates: how counts grew from one answer to the next, by the daemon's own clock.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use model::api::Counts;
 
@@ -31,6 +31,20 @@ impl Before {
     }
 }
 
+/// What a counter can be shown as: a count, bytes.
+pub(crate) type Shown = fn(u64) -> String;
+
+/// A rate; a dash while it is not known.
+pub(crate) fn per_second(rate: Option<f64>, shown: Shown) -> String {
+    match rate {
+        None => "-".to_owned(),
+        // Whatever is not nothing shows.
+        Some(rate) if rate > 0.0 && rate < 0.5 => "<1".to_owned(),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+        Some(rate) => shown(rate.round() as u64),
+    }
+}
+
 /// From when to when two answers measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
@@ -46,6 +60,16 @@ impl Moment {
         }
         let seconds = self.taken?.duration_since(earlier.taken?).ok()?.as_secs_f64();
         (seconds > 0.0).then_some(seconds)
+    }
+}
+
+/// Parses how many seconds to measure over.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected 0.1 to 3600 seconds".to_owned())
     }
 }
 
@@ -89,8 +113,6 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn counts(fault_entries: u64, bytes_htod: u64) -> Counts {
@@ -111,6 +133,12 @@ mod tests {
         let before = Before::new(&counts(100, 4096), 4.0, &now);
         assert_eq!(before.rate(&now, |counts| counts.fault_entries), Some(50.0));
         assert_eq!(before.rate(&now, |counts| counts.bytes_htod), Some(0.0));
+    }
+
+    #[test]
+    fn a_rate_that_is_not_nothing_shows() {
+        let shown = |value| per_second(value, crate::text::count);
+        assert_eq!([None, Some(0.0), Some(0.2), Some(0.6), Some(1234.0)].map(shown), ["-", "0", "<1", "1", "1.2k"]);
     }
 
     #[test]
