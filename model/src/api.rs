@@ -600,7 +600,7 @@ pub struct HeatCell {
     pub idle_seconds: Option<f64>,
 }
 
-/// Body of `GET /api/v1/history`, `?pid=` (with `start_ticks=`) or `?gpu_uuid=`, `?seconds=` back and `?samples=` at most.
+/// Body of `GET /api/v1/processes/{pid}/history` and `GET /api/v1/gpus/{uuid}/history`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// When the first interval began.
@@ -706,4 +706,45 @@ pub struct GpuDetail {
     pub reuse: Reuse,
     /// `nvml` or `procfs`; null where nothing was told.
     pub source: Option<String>,
+}
+
+/// Body of `GET /api/v1/owners`: sums over all processes of each owner, those that have ended among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owners {
+    /// When this was taken: rates are the difference of two answers over the time between them.
+    pub time: String,
+    /// Busiest first.
+    pub owners: Vec<OwnerTotals>,
+}
+
+/// One owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerTotals {
+    /// As in [`Owner::kind`].
+    pub kind: String,
+    /// As in [`Owner::id`].
+    pub id: String,
+    /// Its processes that live.
+    pub processes: u64,
+    /// When anything was last counted for it.
+    pub last_active: String,
+    /// What of its traffic came back.
+    pub reuse: Reuse,
+    /// Sums over all GPUs, and CPU faults.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// The same by GPU.
+    pub gpus: Vec<OwnerGpu>,
+}
+
+/// One owner on one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerGpu {
+    /// The GPU's UUID; null if it is not known.
+    pub uuid: Option<String>,
+    /// What of the traffic here came back.
+    pub reuse: Reuse,
+    /// What was counted here.
+    #[serde(flatten)]
+    pub counts: Counts,
 }

@@ -50,7 +50,7 @@ pub struct HeatRange {
 }
 
 /// The memory of one process in cells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatMap {
     /// In the order of addresses.
     pub ranges: Vec<HeatRange>,

@@ -31,3 +31,9 @@ impl AddAssign for Residency {
         self.max_bytes = self.max_bytes.saturating_add(other.max_bytes);
     }
 }
+
+impl AddAssign<&Self> for Residency {
+    fn add_assign(&mut self, other: &Self) {
+        *self += *other;
+    }
+}

@@ -7,7 +7,7 @@ use collector::Collector;
 use config::{Config, Loaded};
 use sys::{Roots, capabilities::Capabilities, kernel, reason};
 use tokio::{net::TcpListener, runtime, sync::oneshot, time};
-use web::{Node, Snapshots, server, server::Limits};
+use web::{Ask, Judged, Node, Snapshots, Sources, server, server::Limits};
 
 use crate::{
     log::Dropped,
@@ -67,12 +67,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     };
 
     let (stop_server, stopped) = oneshot::channel::<()>();
-    let snapshots = collector.snapshots();
-    let take = move || {
-        let snapshots = snapshots.clone();
-        async move { snapshots.fresh().await }
-    };
-    let router = web::router(node, address, Snapshots::new(take));
+    let router = web::router(node, address, sources(&collector.snapshots()));
     let mut server = tokio::spawn(server::serve(listener, router, Limits::default(), async {
         // An error means that the sender is gone, which is a stop too.
         let _ = stopped.await;
@@ -108,6 +103,26 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the web service asks the collector.
+fn sources(collector: &collector::Snapshots) -> Sources {
+    let [taken, heat, lately] = std::array::from_fn(|_| collector.clone());
+    Sources {
+        snapshots: Snapshots::new(move || {
+            let taken = taken.clone();
+            async move { taken.fresh().await }
+        }),
+        heat: Ask::new(move |request| {
+            let heat = heat.clone();
+            async move { heat.heat(request).await }
+        }),
+        lately: Ask::new(move |request| {
+            let lately = lately.clone();
+            async move { lately.history(request).await }
+        }),
+        judged: Judged::new(Arc::default),
+    }
 }
 
 async fn bind(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {

@@ -1,83 +1,84 @@
-//! `/api/v1`: the JSON form of a snapshot.
+//! `/api/v1`: what is known, as JSON.
+
+mod history;
+mod memory;
+mod node;
+mod parameters;
+mod processes;
+mod verdicts;
 
 use std::sync::Arc;
 
 use axum::{
-    Json,
-    extract::{Path, State, rejection::PathRejection},
-    http::{StatusCode, Uri},
+    extract::{FromRef, FromRequestParts, Path, rejection::PathRejection},
+    http::{StatusCode, Uri, request::Parts},
 };
-use model::api::{ProcessDetail, Processes, Status};
-use serde::Deserialize;
+pub(crate) use history::{of_gpu, of_process};
+pub(crate) use memory::{heat_map, ranges};
+use model::{Process, Snapshot, Verdicts};
+pub(crate) use node::{evictions, gpus, owners, status};
+pub(crate) use processes::{process, processes};
+pub(crate) use verdicts::{verdicts, verdicts_of_process};
 
 use crate::{
-    Node, convert,
-    problem::{self, NoParameters, Parameters, Problem},
-    source::Fresh,
+    convert::View,
+    problem::{self, Problem},
+    source::{Fresh, Judged, Snapshots},
 };
 
-pub(crate) async fn status(
-    _: Parameters<NoParameters>,
-    State(node): State<Arc<Node>>,
-    Fresh(snapshot): Fresh,
-) -> Json<Status> {
-    Json(convert::status(&node, &snapshot))
+/// Extracts what most answers are made of.
+pub(crate) struct Known {
+    snapshot: Arc<Snapshot>,
+    verdicts: Arc<Verdicts>,
 }
 
-/// Which processes to list.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ProcessFilter {
-    state: Option<ProcessState>,
+impl Known {
+    fn view(&self) -> View<'_> {
+        View { snapshot: &self.snapshot, verdicts: &self.verdicts }
+    }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ProcessState {
-    Running,
-    Ended,
+impl<S> FromRequestParts<S> for Known
+where
+    S: Send + Sync,
+    Snapshots: FromRef<S>,
+    Judged: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Fresh(snapshot) = Fresh::from_request_parts(parts, state).await?;
+        Ok(Self { snapshot, verdicts: Judged::from_ref(state).now() })
+    }
 }
 
-pub(crate) async fn processes(
-    Parameters(filter): Parameters<ProcessFilter>,
-    Fresh(snapshot): Fresh,
-) -> Json<Processes> {
-    let wanted = |process: &model::Process| match filter.state {
-        None => true,
-        Some(ProcessState::Running) => process.ended.is_none(),
-        Some(ProcessState::Ended) => process.ended.is_some(),
-    };
-    Json(convert::processes(&snapshot, wanted))
+/// Extracts the pid in a path. Where there is something else, there is no such path.
+pub(crate) struct Pid(u32);
+
+impl<S: Send + Sync> FromRequestParts<S> for Pid {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let pid: Result<Path<u32>, PathRejection> = Path::from_request_parts(parts, state).await;
+        match pid {
+            Ok(Path(pid)) => Ok(Self(pid)),
+            Err(_) => Err(problem::not_found(Uri::clone(&parts.uri)).await),
+        }
+    }
 }
 
-/// How many blocks are shown of a process unless the request says.
-const BLOCKS: usize = 64;
-
-/// Which process, where a pid was used again, and how much of it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ProcessChoice {
-    start_ticks: Option<u64>,
-    blocks: Option<usize>,
-}
-
-/// One process. Of those that had this pid the living one, else the one that ended last, unless the request says which.
-pub(crate) async fn process(
-    pid: Result<Path<u32>, PathRejection>,
-    Parameters(ProcessChoice { start_ticks, blocks }): Parameters<ProcessChoice>,
-    Fresh(snapshot): Fresh,
-    uri: Uri,
-) -> Result<Json<ProcessDetail>, Problem> {
-    let Ok(Path(pid)) = pid else { return Err(problem::not_found(uri).await) };
+/// Of the processes that had this pid the living one, else the one that ended last, unless the request says which.
+fn choose(snapshot: &Snapshot, Pid(pid): Pid, start_ticks: Option<u64>) -> Result<&Process, Problem> {
     let named = snapshot.processes.iter().filter(|process| process.id.pid == pid);
     let wanted = named.filter(|process| start_ticks.is_none_or(|ticks| process.id.start_ticks == ticks));
     let latest = wanted.max_by_key(|process| (process.ended.is_none(), process.ended, process.id.start_ticks));
-    let process = latest.ok_or_else(|| {
+    latest.ok_or_else(|| {
         let which = start_ticks.map(|ticks| format!(" with start_ticks {ticks}")).unwrap_or_default();
-        let detail = format!(
-            "no process {pid}{which} is known to use managed memory, nor to have used it lately; /api/v1/processes lists those that are"
-        );
-        Problem::new(StatusCode::NOT_FOUND, detail)
-    })?;
-    Ok(Json(convert::detail(&snapshot, process, blocks.unwrap_or(BLOCKS))))
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!(
+                "no process {pid}{which} is known to use managed memory, nor to have used it lately; /api/v1/processes lists those that are"
+            ),
+        )
+    })
 }

@@ -3,8 +3,17 @@
 //! * `GET /` -- a page that shows the node live, and its parts under `/page/`
 //! * `GET /api/v1/status` -- the source, its probes, the GPUs, events dropped, and sums over everything
 //! * `GET /api/v1/processes` -- what each process did; `?state=running` or `?state=ended` narrows it
-//! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory; `?blocks=N` of them, `?start_ticks=T` of those
-//!   that had this pid
+//! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory; `?blocks=N` of them. Here and below,
+//!   `?start_ticks=T` chooses among those that had this pid
+//! * `GET /api/v1/processes/{pid}/ranges` -- its ranges of managed memory, and how each is used
+//! * `GET /api/v1/processes/{pid}/heatmap` -- its memory in cells; `?cells=N` of each range, `?begin=0x..&end=0x..` of one part
+//! * `GET /api/v1/processes/{pid}/history` -- what was counted lately; `?seconds=S` back, in `?samples=N`
+//! * `GET /api/v1/processes/{pid}/verdict` -- what is wrong with it, and what was
+//! * `GET /api/v1/verdicts` -- the same of all processes
+//! * `GET /api/v1/evictions` -- who pushed whose memory out
+//! * `GET /api/v1/owners` -- sums by pod, job, container and unit, which outlive processes
+//! * `GET /api/v1/gpus` -- the GPUs with their memory
+//! * `GET /api/v1/gpus/{uuid}/history` -- as of a process
 //! * `GET /metrics` -- Prometheus text format
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
@@ -33,7 +42,7 @@ use std::{
 
 use axum::{Router, extract::FromRef, middleware, routing::get};
 use metrics::Listed;
-pub use source::Snapshots;
+pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
 
 /// What a reader is told about the service itself, and how.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +61,7 @@ pub struct Node {
 #[derive(Clone)]
 struct App {
     node: Arc<Node>,
-    snapshots: Snapshots,
+    sources: Sources,
     listed: Arc<Mutex<Listed>>,
 }
 
@@ -70,18 +79,45 @@ impl FromRef<App> for Arc<Node> {
 
 impl FromRef<App> for Snapshots {
     fn from_ref(app: &App) -> Self {
-        app.snapshots.clone()
+        app.sources.snapshots.clone()
+    }
+}
+
+impl FromRef<App> for Heat {
+    fn from_ref(app: &App) -> Self {
+        app.sources.heat.clone()
+    }
+}
+
+impl FromRef<App> for Lately {
+    fn from_ref(app: &App) -> Self {
+        app.sources.lately.clone()
+    }
+}
+
+impl FromRef<App> for Judged {
+    fn from_ref(app: &App) -> Self {
+        app.sources.judged.clone()
     }
 }
 
 /// All endpoints. `listen` is the address they are served on: on loopback, only requests addressed to this machine by a loopback
 /// name are answered, so that no web site can reach the service through a visitor's browser (DNS rebinding).
-pub fn router(node: Node, listen: SocketAddr, snapshots: Snapshots) -> Router {
+pub fn router(node: Node, listen: SocketAddr, sources: impl Into<Sources>) -> Router {
     Router::new()
         .merge(page::routes())
         .route("/api/v1/status", get(api::status))
         .route("/api/v1/processes", get(api::processes))
         .route("/api/v1/processes/{pid}", get(api::process))
+        .route("/api/v1/processes/{pid}/ranges", get(api::ranges))
+        .route("/api/v1/processes/{pid}/heatmap", get(api::heat_map))
+        .route("/api/v1/processes/{pid}/history", get(api::of_process))
+        .route("/api/v1/processes/{pid}/verdict", get(api::verdicts_of_process))
+        .route("/api/v1/verdicts", get(api::verdicts))
+        .route("/api/v1/evictions", get(api::evictions))
+        .route("/api/v1/owners", get(api::owners))
+        .route("/api/v1/gpus", get(api::gpus))
+        .route("/api/v1/gpus/{uuid}/history", get(api::of_gpu))
         .route("/metrics", get(metrics::scrape))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
@@ -89,5 +125,5 @@ pub fn router(node: Node, listen: SocketAddr, snapshots: Snapshots) -> Router {
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(middleware::from_fn_with_state(guard::HostRule::for_listener(listen), guard::check_host))
         .layer(middleware::map_response(guard::set_headers))
-        .with_state(App { node: Arc::new(node), snapshots, listed: Arc::default() })
+        .with_state(App { node: Arc::new(node), sources: sources.into(), listed: Arc::default() })
 }

@@ -1,4 +1,4 @@
-//! Where snapshots come from: any asynchronous function that returns one.
+//! Where answers come from: any asynchronous functions, one for each kind of question.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -6,18 +6,80 @@ use axum::{
     extract::{FromRef, FromRequestParts},
     http::{StatusCode, request::Parts},
 };
-use model::Snapshot;
+use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot, Verdicts};
 
 use crate::problem::Problem;
 
-/// How long a request waits for its snapshot. Reading every counter takes milliseconds.
+/// How long a request waits for its answer. Reading every counter takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-type Future = Pin<Box<dyn std::future::Future<Output = Option<Arc<Snapshot>>> + Send>>;
+type Future<A> = Pin<Box<dyn std::future::Future<Output = Option<A>> + Send>>;
 
-/// Takes a snapshot for each request, with counts no older than the moment of asking. `None` means that the collector is gone.
+/// Answers questions of one kind. No answer at all means that the collector is gone.
+pub struct Ask<Q, A>(Arc<dyn Fn(Q) -> Future<A> + Send + Sync>);
+
+/// Answers with the memory of a process in cells; `None` if the process is not known.
+pub type Heat = Ask<HeatRequest, Option<HeatMap>>;
+/// Answers with what was counted lately; `None` if nothing is known of it.
+pub type Lately = Ask<HistoryRequest, Option<History>>;
+
+/// Takes a snapshot for each request, with counts no older than the moment of asking.
+#[derive(Clone, Debug)]
+pub struct Snapshots(Ask<(), Arc<Snapshot>>);
+
+/// Tells the verdicts as they are now.
 #[derive(Clone)]
-pub struct Snapshots(Arc<dyn Fn() -> Future + Send + Sync>);
+pub struct Judged(Arc<dyn Fn() -> Arc<Verdicts> + Send + Sync>);
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// Everything known at one moment.
+    pub snapshots: Snapshots,
+    /// Where in a process's memory it happens.
+    pub heat: Heat,
+    /// What was counted lately.
+    pub lately: Lately,
+    /// What is wrong.
+    pub judged: Judged,
+}
+
+// === impl Ask ===
+
+impl<Q, A> Ask<Q, A> {
+    /// Answers by `answer`.
+    pub fn new<F>(answer: impl Fn(Q) -> F + Send + Sync + 'static) -> Self
+    where
+        F: std::future::Future<Output = Option<A>> + Send + 'static,
+    {
+        Self(Arc::new(move |question| Box::pin(answer(question))))
+    }
+
+    /// Asks, and does not wait for ever.
+    pub(crate) async fn ask(&self, question: Q) -> Result<A, Problem> {
+        let Self(answer) = self;
+        let unavailable = |detail: String| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        match tokio::time::timeout(PATIENCE, answer(question)).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(unavailable("the collector has stopped".to_owned())),
+            Err(_) => Err(unavailable(format!("the collector did not answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+}
+
+impl<Q, A> Clone for Ask<Q, A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<Q, A> fmt::Debug for Ask<Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask")
+    }
+}
+
+// === impl Snapshots ===
 
 impl Snapshots {
     /// Snapshots taken by `take`.
@@ -25,13 +87,41 @@ impl Snapshots {
     where
         F: std::future::Future<Output = Option<Arc<Snapshot>>> + Send + 'static,
     {
-        Self(Arc::new(move || Box::pin(take())))
+        Self(Ask::new(move |()| take()))
     }
 }
 
-impl fmt::Debug for Snapshots {
+// === impl Judged ===
+
+impl Judged {
+    /// Verdicts that `verdicts` tells.
+    pub fn new(verdicts: impl Fn() -> Arc<Verdicts> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(verdicts))
+    }
+
+    pub(crate) fn now(&self) -> Arc<Verdicts> {
+        let Self(verdicts) = self;
+        verdicts()
+    }
+}
+
+impl fmt::Debug for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Snapshots")
+        f.write_str("Judged")
+    }
+}
+
+// === impl Sources ===
+
+impl From<Snapshots> for Sources {
+    /// Of snapshots alone: nothing is known of the rest, and nothing is wrong.
+    fn from(snapshots: Snapshots) -> Self {
+        Self {
+            snapshots,
+            heat: Ask::new(|_| std::future::ready(Some(None))),
+            lately: Ask::new(|_| std::future::ready(Some(None))),
+            judged: Judged::new(Arc::default),
+        }
     }
 }
 
@@ -46,12 +136,7 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Snapshots(take) = Snapshots::from_ref(state);
-        let unavailable = |detail: String| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
-        match tokio::time::timeout(PATIENCE, take()).await {
-            Ok(Some(snapshot)) => Ok(Self(snapshot)),
-            Ok(None) => Err(unavailable("the collector has stopped".to_owned())),
-            Err(_) => Err(unavailable(format!("the collector did not answer within {} s", PATIENCE.as_secs()))),
-        }
+        let Snapshots(snapshots) = Snapshots::from_ref(state);
+        snapshots.ask(()).await.map(Self)
     }
 }

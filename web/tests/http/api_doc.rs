@@ -2,47 +2,74 @@
 
 use model::{
     DropReason,
-    api::{ProcessDetail, Processes, Status},
+    api::{Evictions, Gpus, HeatMap, History, Owners, ProcessDetail, Processes, Ranges, Status, Verdicts},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-fn assert_is<T: Serialize + DeserializeOwned>(example: &str) {
-    let written: Value = serde_json::from_str(example).unwrap();
-    let read: T = serde_json::from_str(example).unwrap();
-    assert_eq!(serde_json::to_value(read).unwrap(), written);
+const DOCUMENT: &str = include_str!("../../../docs/api.md");
+
+/// The first JSON example below this heading.
+fn example(heading: &str) -> Value {
+    let (_, section) = DOCUMENT.split_once(&format!("\n## {heading}\n")).unwrap();
+    let (_, example) = section.split_once("```json\n").unwrap();
+    serde_json::from_str(example.split("\n```").next().unwrap()).unwrap_or_else(|error| panic!("{heading}: {error}"))
 }
 
-/// The example of one process shows only what the list has not.
-fn with_the_fields_of_the_list(detail: &str, processes: &str) -> String {
-    let detail: serde_json::Map<_, _> = serde_json::from_str(detail).unwrap();
-    let processes: Value = serde_json::from_str(processes).unwrap();
-    let mut process = processes["processes"][0].as_object().unwrap().clone();
-    let listed = process.len();
-    process.extend(detail.clone());
-    assert_eq!(process.len(), listed + detail.len(), "the example repeats a field of the list");
-    serde_json::to_string(&process).unwrap()
+fn assert_is<T: Serialize + DeserializeOwned>(written: &Value) {
+    let read: T = serde_json::from_value(written.clone()).unwrap();
+    assert_eq!(&serde_json::to_value(read).unwrap(), written);
 }
 
-/// The JSON examples in the order of the document.
-fn examples() -> [&'static str; 4] {
-    let document = include_str!("../../../docs/api.md");
-    let examples = document.split("```json\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
-    examples.collect::<Vec<_>>().try_into().unwrap()
+/// Puts the fields of `more` into `object`, none of which it has yet.
+fn extend(object: &mut Value, more: &Value) {
+    let (object, more) = (object.as_object_mut().unwrap(), more.as_object().unwrap());
+    let fields = object.len();
+    object.extend(more.clone());
+    assert_eq!(object.len(), fields + more.len(), "the example repeats a field");
+}
+
+/// The example with the counts that it leaves out, at these places.
+fn with_counts(heading: &str, places: &[&str]) -> Value {
+    let counts = &example("`GET /api/v1/status`")["total"];
+    let mut example = example(heading);
+    for place in places {
+        extend(example.pointer_mut(place).unwrap(), counts);
+    }
+    example
+}
+
+fn processes() -> Value {
+    with_counts("`GET /api/v1/processes`", &["/processes/0", "/processes/0/gpus/0"])
 }
 
 #[test]
 fn the_examples_are_of_the_types_that_are_served() {
-    let [processes, detail, status, problem] = examples();
-    assert_is::<Processes>(processes);
-    assert_is::<ProcessDetail>(&with_the_fields_of_the_list(detail, processes));
-    assert_is::<Status>(status);
-    assert_is::<Value>(problem);
+    assert_is::<Processes>(&processes());
+    // It shows only what the list has not.
+    let mut detail = example("`GET /api/v1/processes/{pid}`");
+    extend(&mut detail, &processes()["processes"][0]);
+    assert_is::<ProcessDetail>(&detail);
+    assert_is::<Ranges>(&example("`GET /api/v1/processes/{pid}/ranges`"));
+    assert_is::<HeatMap>(&example("`GET /api/v1/processes/{pid}/heatmap`"));
+    assert_is::<History>(&example("`GET /api/v1/processes/{pid}/history`"));
+    assert_is::<Verdicts>(&example("`GET /api/v1/verdicts`"));
+    assert_is::<Evictions>(&example("`GET /api/v1/evictions`"));
+    assert_is::<Owners>(&with_counts("`GET /api/v1/owners`", &["/owners/0", "/owners/0/gpus/0"]));
+    assert_is::<Gpus>(&with_counts("`GET /api/v1/gpus`", &["/gpus/0"]));
+    assert_is::<Status>(&example("`GET /api/v1/status`"));
+    assert!(example("Errors")["type"].is_string());
 }
 
 #[test]
 fn the_example_of_a_status_has_every_reason_for_a_drop() {
-    let [_, _, status, _] = examples();
-    let Status { dropped_events_by_reason, .. } = serde_json::from_str(status).unwrap();
+    let Status { dropped_events_by_reason, .. } = serde_json::from_value(example("`GET /api/v1/status`")).unwrap();
     assert_eq!(dropped_events_by_reason, DropReason::ALL.map(|reason| (reason.name().to_owned(), 0)).into());
+}
+
+#[test]
+fn the_document_tells_every_kind_of_verdict() {
+    for kind in model::VerdictKind::ALL {
+        assert!(DOCUMENT.contains(&format!("\n| `{}` |", kind.name())), "{kind:?}");
+    }
 }

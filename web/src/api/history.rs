@@ -1,0 +1,84 @@
+//! What was counted lately.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::StatusCode,
+};
+use model::{HistoryOf, HistoryRequest, api::History};
+use serde::Deserialize;
+
+use super::{Pid, choose, parameters::UpTo};
+use crate::{
+    convert,
+    problem::{Parameters, Problem},
+    source::{Fresh, Lately},
+};
+
+/// How far back, and how finely, unless the request says.
+const SECONDS: u32 = 300;
+const SAMPLES: u32 = 300;
+/// As long as anything is kept.
+const SECONDS_MAX: u32 = 86_400;
+/// A day of the coarsest samples that are kept.
+const SAMPLES_MAX: u32 = 8640;
+
+/// Of a process.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OfProcess {
+    start_ticks: Option<u64>,
+    seconds: Option<UpTo<SECONDS_MAX>>,
+    samples: Option<UpTo<SAMPLES_MAX>>,
+}
+
+/// Of a GPU.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OfGpu {
+    seconds: Option<UpTo<SECONDS_MAX>>,
+    samples: Option<UpTo<SAMPLES_MAX>>,
+}
+
+pub(crate) async fn of_process(
+    pid: Pid,
+    Parameters(OfProcess { start_ticks, seconds, samples }): Parameters<OfProcess>,
+    State(lately): State<Lately>,
+    Fresh(snapshot): Fresh,
+) -> Result<Json<History>, Problem> {
+    let id = choose(&snapshot, pid, start_ticks)?.id;
+    answer(&lately, HistoryOf::Process(id), seconds, samples).await
+}
+
+pub(crate) async fn of_gpu(
+    Path(uuid): Path<String>,
+    Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
+    State(lately): State<Lately>,
+    Fresh(snapshot): Fresh,
+) -> Result<Json<History>, Problem> {
+    let keys = snapshot.gpus.keys().chain(snapshot.gpu_totals.keys());
+    let named = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(&uuid)));
+    let key = named.copied().next().ok_or_else(|| {
+        let detail = format!("no GPU {uuid} has been seen; /api/v1/gpus lists those that were");
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    })?;
+    answer(&lately, HistoryOf::Gpu(key), seconds, samples).await
+}
+
+async fn answer(
+    lately: &Lately,
+    of: HistoryOf,
+    seconds: Option<UpTo<SECONDS_MAX>>,
+    samples: Option<UpTo<SAMPLES_MAX>>,
+) -> Result<Json<History>, Problem> {
+    let request = HistoryRequest {
+        of,
+        back: Duration::from_secs(seconds.map_or(SECONDS, |UpTo(seconds)| seconds).into()),
+        samples_max: samples.map_or(SAMPLES, |UpTo(samples)| samples) as usize,
+    };
+    let history = lately.ask(request).await?;
+    let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is known of its last seconds".to_owned());
+    history.as_ref().map(convert::history).map(Json).ok_or_else(nothing)
+}

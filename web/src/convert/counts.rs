@@ -1,0 +1,82 @@
+//! Counts, and what is told of them.
+
+use std::collections::BTreeMap;
+
+use model::{Access, ApiCall, Cause, Counters, Direction, Distribution, RemoteCause, api, counters::PerVariant};
+
+/// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.
+pub(crate) fn busyness(counters: &Counters) -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let bytes: u64 = Direction::ALL.iter().map(|direction| counters.bytes(*direction).total()).sum();
+    counters.fault_entries.total().saturating_add(counters.cpu_faults()).saturating_add(bytes / PAGE_BYTES)
+}
+
+pub(super) fn counts(counters: &Counters) -> api::Counts {
+    let by_access =
+        |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
+    let by_cause = |bytes: &PerVariant<7>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
+    let by_remote_cause =
+        |counts: &PerVariant<6>| RemoteCause::ALL.map(|cause| (cause.name().to_owned(), counts[cause])).into();
+    let by_call = |counts: &PerVariant<8>| ApiCall::ALL.map(|call| (call.name().to_owned(), counts[call])).into();
+    api::Counts {
+        fault_entries: counters.fault_entries.total(),
+        fault_instances: counters.fault_instances.total(),
+        cpu_faults: counters.cpu_faults(),
+        bytes_htod: counters.bytes_htod.total(),
+        bytes_dtoh: counters.bytes_dtoh.total(),
+        bytes_dtod: counters.bytes_dtod.total(),
+        evicted_bytes: counters.evicted_bytes(),
+        populated_bytes: counters.populated_bytes,
+        evictions: counters.evictions,
+        evictions_caused: counters.evictions_caused,
+        evicted_bytes_caused: counters.evicted_bytes_caused,
+        batches: counters.batches.entries.count(),
+        batch_entries: distribution(&counters.batches.entries),
+        batch_service_ns: distribution(&counters.batches.service_ns),
+        replays: counters.replays,
+        handler_ns: distribution(&counters.handler_ns),
+        thrashing_pages: counters.thrashing_pages,
+        throttles: counters.throttles,
+        throttled_ns: counters.throttled_ns,
+        remote_mappings: counters.remote_mappings.total(),
+        remote_mapped_bytes: counters.remote_mapped_bytes.total(),
+        api_calls: counters.api_calls.total(),
+        dropped_events: counters.dropped_events,
+        fault_entries_by_access: by_access(&counters.fault_entries),
+        fault_instances_by_access: by_access(&counters.fault_instances),
+        cpu_faults_by_access: BTreeMap::from([
+            (Access::Read.name().to_owned(), counters.cpu_read_faults),
+            (Access::Write.name().to_owned(), counters.cpu_write_faults),
+        ]),
+        bytes_by_cause: Direction::ALL
+            .map(|direction| (direction.name().to_owned(), by_cause(counters.bytes(direction))))
+            .into(),
+        remote_mappings_by_cause: by_remote_cause(&counters.remote_mappings),
+        remote_mapped_bytes_by_cause: by_remote_cause(&counters.remote_mapped_bytes),
+        api_calls_by_kind: by_call(&counters.api_calls),
+        api_bytes_by_kind: by_call(&counters.api_bytes),
+        tool_calls_by_kind: by_call(&counters.tool_calls),
+        tool_bytes_by_kind: by_call(&counters.tool_bytes),
+    }
+}
+
+fn distribution(of: &Distribution) -> api::Distribution {
+    api::Distribution {
+        count: of.count(),
+        sum: of.sum(),
+        p50: of.quantile(0.5),
+        p90: of.quantile(0.9),
+        p99: of.quantile(0.99),
+        max: of.quantile(1.0),
+    }
+}
+
+pub(super) const fn residency(of: model::Residency) -> api::Residency {
+    let model::Residency { bytes, min_bytes, max_bytes } = of;
+    api::Residency { bytes, min_bytes, max_bytes }
+}
+
+pub(super) const fn reuse(of: model::Reuse) -> api::Reuse {
+    let model::Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations } = of;
+    api::Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations }
+}

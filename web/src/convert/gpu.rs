@@ -1,0 +1,35 @@
+//! GPUs, with their memory.
+
+use model::{GpuKey, GpuSource, Snapshot, api};
+
+use super::{
+    counts::{residency, reuse},
+    status::gpu,
+    time,
+};
+use crate::gpus::{self, GpuTotal};
+
+/// By index, then UUID.
+pub(crate) fn gpus(snapshot: &Snapshot) -> api::Gpus {
+    let mut totals = gpus::totals(snapshot);
+    let index = |key: &GpuKey| snapshot.gpus.get(key).and_then(|gpu| gpu.index);
+    totals.sort_by_key(|each| (index(&each.key).is_none(), index(&each.key), each.key));
+    api::Gpus { time: time(snapshot.taken), gpus: totals.iter().map(|each| detail(snapshot, each)).collect() }
+}
+
+fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
+    let card = snapshot.gpus.get(&each.key);
+    let memory = gpus::memory(snapshot, each.key);
+    api::GpuDetail {
+        gpu: gpu(each),
+        index: card.and_then(|card| card.index),
+        pci_address: card.and_then(|card| card.pci_address.clone()),
+        memory_bytes: card.and_then(|card| card.memory_bytes),
+        memory_used_bytes: card.and_then(|card| card.memory_used_bytes),
+        managed_bytes: memory.managed_bytes,
+        resident: residency(memory.resident),
+        oversubscription_ratio: memory.oversubscription_ratio,
+        reuse: reuse(gpus::reuse(snapshot, each.key)),
+        source: card.and_then(|card| card.source).map(GpuSource::name).map(str::to_owned),
+    }
+}

@@ -1,0 +1,27 @@
+//! What was counted lately.
+
+use model::{History, Sample, api};
+
+use super::time;
+
+pub(crate) fn history(history: &History) -> api::History {
+    api::History {
+        begin: time(history.begin),
+        interval_seconds: history.interval.as_secs_f64(),
+        samples: history.samples.iter().map(|sample| sample.map(self::sample)).collect(),
+    }
+}
+
+const fn sample(sample: Sample) -> api::HistorySample {
+    let Sample { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes, resident_bytes } =
+        sample;
+    api::HistorySample {
+        fault_entries,
+        cpu_faults,
+        bytes_htod,
+        bytes_dtoh,
+        evicted_bytes,
+        refetched_bytes,
+        resident_bytes,
+    }
+}

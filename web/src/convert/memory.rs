@@ -1,0 +1,109 @@
+//! Where in a process's memory it happens.
+
+use std::time::SystemTime;
+
+use model::{PatternKind, Process, Snapshot, api};
+
+use super::{
+    address,
+    counts::{residency, reuse},
+    time,
+};
+
+/// What no answer about memory can tell, as faults are all that is seen.
+const LIMITS: [&str; 3] = [
+    "Accesses to memory that is resident or mapped raise no fault: how often they happen, and in which order, is not known.",
+    "Counts and patterns are those of 2 MiB blocks since uvmd counts, from block records; what was left out or lost of them is in none.",
+    "Bytes that come back are compared by block and not by page: a block that loses one half and fetches the other counts as fetched again.",
+];
+
+pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
+    let model::Blocks { forgotten, sampled_out_records, dropped_records, .. } = &process.blocks;
+    api::Ranges {
+        time: time(snapshot.taken),
+        ranges: process.ranges.busiest.iter().map(range).collect(),
+        ranges_known: process.ranges.known,
+        blocks_forgotten: *forgotten,
+        records_lost: sampled_out_records.saturating_add(*dropped_records),
+        limits: LIMITS.map(str::to_owned).into(),
+    }
+}
+
+fn range(range: &model::Range) -> api::Range {
+    let counts = &range.counts;
+    api::Range {
+        begin: address(range.begin),
+        end: address(range.end),
+        bytes: range.end.saturating_sub(range.begin),
+        mapped: range.mapped,
+        resident: residency(range.residency),
+        pattern: pattern(range.pattern),
+        fault_entries: counts.fault_entries,
+        cpu_faults: counts.cpu_faults,
+        bytes_htod: counts.bytes_htod,
+        bytes_dtoh: counts.bytes_dtoh,
+        bytes_dtod: counts.bytes_dtod,
+        populated_bytes: counts.populated_bytes,
+        evicted_bytes: counts.evicted_bytes,
+        evictions: counts.evictions,
+        reuse: reuse(counts.reuse),
+    }
+}
+
+pub(super) fn pattern(pattern: model::Pattern) -> api::Pattern {
+    let stride_bytes = match pattern.kind {
+        PatternKind::Strided { stride_bytes } => Some(stride_bytes),
+        PatternKind::Sequential
+        | PatternKind::Cyclic
+        | PatternKind::Random
+        | PatternKind::HotSet
+        | PatternKind::Unknown => None,
+    };
+    api::Pattern {
+        kind: pattern.kind.name().to_owned(),
+        stride_bytes,
+        confidence: pattern.confidence,
+        steps: pattern.steps,
+    }
+}
+
+pub(crate) fn heat_map(taken: SystemTime, map: &model::HeatMap) -> api::HeatMap {
+    api::HeatMap {
+        time: time(taken),
+        ranges: map.ranges.iter().map(heat_range).collect(),
+        ranges_left_out: map.ranges_left_out,
+    }
+}
+
+fn heat_range(range: &model::HeatRange) -> api::HeatRange {
+    api::HeatRange {
+        begin: address(range.begin),
+        end: address(range.end),
+        cell_bytes: range.cell_bytes,
+        cells: range.cells.iter().map(heat_cell).collect(),
+    }
+}
+
+fn heat_cell(cell: &model::HeatCell) -> api::HeatCell {
+    const NANOSECONDS: f64 = 1e9;
+    let model::HeatCell {
+        fault_entries,
+        cpu_faults,
+        fetched_bytes,
+        returned_to_host_bytes,
+        evicted_bytes,
+        refetched_bytes,
+        resident,
+        idle_ns,
+    } = *cell;
+    api::HeatCell {
+        fault_entries,
+        cpu_faults,
+        fetched_bytes,
+        returned_to_host_bytes,
+        evicted_bytes,
+        refetched_bytes,
+        resident: residency(resident),
+        idle_seconds: idle_ns.map(|idle| idle as f64 / NANOSECONDS),
+    }
+}

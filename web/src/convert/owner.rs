@@ -1,0 +1,60 @@
+//! Whom processes work for, and their sums.
+
+use std::cmp::Reverse;
+
+use model::{Counters, OwnerKey, OwnerTotals, Snapshot, api};
+
+use super::{
+    counts::{busyness, counts, reuse},
+    sum, time,
+};
+use crate::gpus;
+
+pub(super) fn owner(owner: &model::Owner) -> api::Owner {
+    let model::Owner { container, pod, job, unit } = owner;
+    let key = owner.key();
+    api::Owner {
+        kind: key.kind().to_owned(),
+        id: key.id().to_owned(),
+        container: container.as_ref().map(|container| container.id.clone()),
+        container_runtime: container.as_ref().and_then(|container| container.runtime).map(str::to_owned),
+        pod_uid: pod.as_ref().map(|pod| pod.uid.clone()),
+        slurm_job: job.as_ref().map(|job| job.id.clone()),
+        slurm_step: job.as_ref().and_then(|job| job.step.clone()),
+        unit: unit.clone(),
+    }
+}
+
+/// Those whose processes moved or faulted most memory first.
+pub(crate) fn owners(snapshot: &Snapshot) -> api::Owners {
+    let mut owners: Vec<_> = snapshot
+        .owners
+        .iter()
+        .map(|(key, totals)| (key, totals, totals.gpus.values().chain([&totals.host]).sum::<Counters>()))
+        .collect();
+    owners.sort_by_key(|(key, _, total)| (Reverse(busyness(total)), *key));
+    api::Owners {
+        time: time(snapshot.taken),
+        owners: owners.iter().map(|(key, totals, total)| owner_totals(key, totals, total)).collect(),
+    }
+}
+
+fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters) -> api::OwnerTotals {
+    let reuses = gpus::shown(&totals.reuse);
+    api::OwnerTotals {
+        kind: key.kind().to_owned(),
+        id: key.id().to_owned(),
+        processes: totals.processes,
+        last_active: time(totals.last_active),
+        reuse: reuse(sum(totals.reuse.values())),
+        counts: counts(total),
+        gpus: gpus::shown(&totals.gpus)
+            .iter()
+            .map(|(key, counters)| api::OwnerGpu {
+                uuid: gpus::uuid(*key),
+                reuse: reuse(reuses.get(key).copied().unwrap_or_default()),
+                counts: counts(counters),
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,56 @@
+//! The service and its source.
+
+use std::sync::atomic::Ordering;
+
+use model::{Snapshot, SourceState, api};
+
+use super::{counts::counts, time};
+use crate::{
+    Node,
+    gpus::{self, GpuTotal},
+};
+
+pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
+    let source = &snapshot.source;
+    let (state, reasons, counting_since) = match &source.state {
+        SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
+        SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
+        SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
+    };
+    let reasons = reasons.into_iter().chain(source.warnings.iter().cloned()).collect();
+    api::Status {
+        version: node.version.to_owned(),
+        hostname: node.hostname.clone(),
+        time: time(snapshot.taken),
+        backend: source.backend.to_owned(),
+        state: state.to_owned(),
+        reasons,
+        counting_since,
+        driver: source.driver.as_ref().map(|driver| driver.version.clone()),
+        layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
+        driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),
+        gpus: gpus::totals(snapshot).iter().map(gpu).collect(),
+        probes: source.probes.iter().map(probe).collect(),
+        dropped_events: snapshot.dropped_events(),
+        dropped_events_by_reason: source
+            .dropped_events
+            .iter()
+            .map(|(reason, count)| ((*reason).to_owned(), *count))
+            .collect(),
+        block_records: source.block_records.written,
+        block_records_sampled_out: source.block_records.sampled_out,
+        block_records_dropped: source.block_records.dropped,
+        log_lines_dropped: node.log_lines_dropped.load(Ordering::Relaxed),
+        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum()),
+    }
+}
+
+pub(super) fn gpu(each: &GpuTotal<'_>) -> api::Gpu {
+    let name = each.name.map(str::to_owned);
+    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total) }
+}
+
+fn probe(probe: &model::ProbeStatus) -> api::Probe {
+    let run_time_ns = probe.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    api::Probe { name: probe.name.clone(), hits: probe.hits, run_time_ns, missing: probe.missing.clone() }
+}
