@@ -29,7 +29,13 @@ type Find<K, V> = Arc<dyn Fn(&K) -> Option<V> + Send + Sync>;
 pub(crate) struct Aside<K, V> {
     find: Find<K, V>,
     pace: Pace,
-    answers: Arc<Mutex<HashMap<K, Answer<V>>>>,
+    known: Arc<Mutex<Known<K, V>>>,
+}
+
+struct Known<K, V> {
+    answers: HashMap<K, Answer<V>>,
+    /// Look-ups that run.
+    running: usize,
 }
 
 struct Answer<V> {
@@ -53,13 +59,14 @@ where
     V: Clone + Send + 'static,
 {
     pub(crate) fn new(pace: Pace, find: impl Fn(&K) -> Option<V> + Send + Sync + 'static) -> Self {
-        Self { find: Arc::new(find), pace, answers: Arc::default() }
+        let known = Known { answers: HashMap::new(), running: 0 };
+        Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)) }
     }
 
     /// What is known by now. Begins to look it up where that is due.
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
-        let mut answers = lock(&self.answers);
-        let running = answers.values().filter(|answer| answer.due == Due::Running).count();
+        let mut known = lock(&self.known);
+        let Known { answers, running } = &mut *known;
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
             due: Due::At(now),
@@ -67,12 +74,11 @@ where
             asked: now,
         });
         answer.asked = now;
-        let is_due = matches!(answer.due, Due::At(at) if at <= now);
-        if is_due && running < self.pace.running_max && self.start(key.clone(), now) {
-            answer.due = Due::Running;
-        }
         let value = answer.value.clone();
-        if is_due {
+        let is_due = matches!(answer.due, Due::At(at) if at <= now);
+        if is_due && *running < self.pace.running_max && self.start(key.clone(), now) {
+            answer.due = Due::Running;
+            *running += 1;
             let is_wanted = |answer: &Answer<V>| now.saturating_duration_since(answer.asked) < self.pace.answer_max;
             answers.retain(|_, answer| answer.due == Due::Running || is_wanted(answer));
         }
@@ -81,10 +87,12 @@ where
 
     /// Whether there was a thread to be had; if not, the next question tries again.
     fn start(&self, key: K, now: Instant) -> bool {
-        let (find, pace, answers) = (Arc::clone(&self.find), self.pace, Arc::clone(&self.answers));
+        let (find, pace, known) = (Arc::clone(&self.find), self.pace, Arc::clone(&self.known));
         let started = thread::Builder::new().name("look-up".to_owned()).spawn(move || {
             let found = find(&key);
-            if let Some(answer) = lock(&answers).get_mut(&key) {
+            let mut known = lock(&known);
+            known.running = known.running.saturating_sub(1);
+            if let Some(answer) = known.answers.get_mut(&key) {
                 answer.finish(found, pace, now);
             }
         });
@@ -161,7 +169,7 @@ mod tests {
         fn answer(&self, found: Option<&'static str>) {
             let (key, answer) = self.asked.recv_timeout(Duration::from_secs(10)).expect("a look-up");
             answer.send(found).unwrap();
-            while lock(&self.aside.answers)[&key].due == Due::Running {
+            while lock(&self.aside.known).answers[&key].due == Due::Running {
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -215,7 +223,7 @@ mod tests {
         service.get(3, Duration::ZERO);
         assert!(service.is_asked().is_none());
         drop(running);
-        while lock(&service.aside.answers).values().any(|answer| answer.due == Due::Running) {
+        while lock(&service.aside.known).running > 0 {
             thread::sleep(Duration::from_millis(1));
         }
         service.get(3, Duration::ZERO);
@@ -228,6 +236,6 @@ mod tests {
         service.get(7, Duration::ZERO);
         service.answer(Some("alice"));
         service.get(8, HOUR);
-        assert!(!lock(&service.aside.answers).contains_key(&7));
+        assert!(!lock(&service.aside.known).answers.contains_key(&7));
     }
 }

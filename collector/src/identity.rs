@@ -2,17 +2,23 @@
 
 use std::{
     fs,
+    io::Read,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use abi::Lifecycle;
-use model::ProcessId;
-use procfs::{ProcError, ProcResult, process::Process};
+use model::{Owner, ProcessId};
+use procfs::{ProcError, ProcResult, ProcessCGroups, prelude::FromRead, process::Process};
 use sys::Roots;
+
+use crate::owner;
 
 /// The initial pid namespace, as /proc/self/ns/pid names it (`PROC_PID_INIT_INO` of the kernel).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// A path is at most 4 KiB, and of the lines there is one a hierarchy.
+const CGROUPS_MAX_BYTES: u64 = 256 << 10;
 
 /// What is shown of a process beside its counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +26,14 @@ pub(crate) struct Identity {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) cgroup: Option<PathBuf>,
+    pub(crate) owner: Owner,
     /// By the clock as it was when the process was first seen; `None` when it is looked at later.
     pub(crate) started: Option<SystemTime>,
 }
 
 /// What /proc says of a process now.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and taken apart at once")]
 pub(crate) enum Sighting {
     Here(Identity),
     /// It has ended, or another process has its pid.
@@ -75,7 +83,7 @@ impl Processes {
         let identity = match self.read(id) {
             Sighting::Here(identity) => Identity { started, ..identity },
             Sighting::Gone | Sighting::Unknown => {
-                Identity { name: comm(&record.comm), uid: record.uid, cgroup: None, started }
+                Identity { name: comm(&record.comm), uid: record.uid, cgroup: None, owner: Owner::default(), started }
             }
         };
         (id, identity)
@@ -111,7 +119,8 @@ impl Processes {
             return Ok(None);
         }
         let uid = process.status()?.ruid;
-        Ok(Some(Identity { name: stat.comm, uid, cgroup: cgroup(&process), started: None }))
+        let (cgroup, owner) = cgroup(&process).unwrap_or_default();
+        Ok(Some(Identity { name: stat.comm, uid, cgroup, owner, started: None }))
     }
 
     fn start_ticks(&self, pid: u32) -> Option<u64> {
@@ -123,12 +132,16 @@ impl Processes {
     }
 }
 
-/// The memory controller's path of version 1 where that is in use, or else the unified hierarchy's.
-fn cgroup(process: &Process) -> Option<PathBuf> {
-    let groups = process.cgroups().ok()?.0;
-    let unified = groups.iter().find(|group| group.hierarchy == 0);
-    let memory = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "memory"));
-    memory.or(unified).map(|group| PathBuf::from(&group.pathname))
+/// The memory controller's path of version 1 where that is in use, or else the unified hierarchy's; and what the paths of all hierarchies say.
+fn cgroup(process: &Process) -> ProcResult<(Option<PathBuf>, Owner)> {
+    let mut text = Vec::new();
+    process.open_relative("cgroup")?.take(CGROUPS_MAX_BYTES).read_to_end(&mut text)?;
+    // A cgroup's name need not be UTF-8; one that is not hides no other.
+    let mut groups = ProcessCGroups::from_read(String::from_utf8_lossy(&text).as_bytes())?.0;
+    groups.sort_by_key(|group| (!group.controllers.iter().any(|controller| controller == "memory"), group.hierarchy));
+    let owner = owner::of_paths(groups.iter().map(|group| group.pathname.as_str()));
+    let first = groups.first().filter(|group| group.hierarchy == 0 || group.controllers.iter().any(|c| c == "memory"));
+    Ok((first.map(|group| PathBuf::from(&group.pathname)), owner))
 }
 
 /// The time that a number of ticks since boot was, by the clock as it is set now.
@@ -155,8 +168,10 @@ fn comm(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use model::OwnerKey;
     use sys::fake::Machine;
+
+    use super::*;
 
     const BOOT_SECONDS: u64 = 1_700_000_000;
 
@@ -212,6 +227,7 @@ mod tests {
             name: "my app".to_owned(),
             uid: 1000,
             cgroup: Some("/kubepods/pod1".into()),
+            owner: Owner::default(),
             started: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(BOOT_SECONDS) + since_boot),
         };
         assert_eq!(identity, expected);
@@ -286,6 +302,24 @@ mod tests {
             .with("proc/42/cgroup", "5:cpu,cpuacct:/other\n4:memory:/docker/abc\n0::/system.slice/containerd\n");
         let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
         assert_eq!(identity.cgroup, Some("/docker/abc".into()));
+    }
+
+    #[test]
+    fn whom_it_works_for_is_told_by_the_most_telling_of_its_cgroups() {
+        let job = "/slurm/uid_1000/job_7/step_0/task_0";
+        let machine = machine().with("proc/42/cgroup", format!("9:devices:{job}\n4:memory:/\n0::/user.slice\n"));
+        let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
+        assert_eq!(identity.cgroup, Some("/".into()));
+        assert_eq!(identity.owner.key(), OwnerKey::Job("7".to_owned()));
+    }
+
+    #[test]
+    fn a_cgroup_whose_name_is_not_utf_8_hides_no_other() {
+        let machine = machine();
+        fs::write(machine.roots.proc.join("42/cgroup"), b"0::/system.slice/app.service/a\xffb\n").unwrap();
+        let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
+        assert_eq!(identity.cgroup, Some("/system.slice/app.service/a\u{fffd}b".into()));
+        assert_eq!(identity.owner.key(), OwnerKey::Unit("app.service".to_owned()));
     }
 
     #[test]

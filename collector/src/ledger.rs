@@ -12,7 +12,7 @@ use std::{
 use abi::{BlockRecord, CountKey, Tally, count::RecordLosses};
 use blocks::BlockMap;
 use gpu_ids::GpuIds;
-use model::{Blocks, Counters, GpuKey, Owner, Process, ProcessId, Ranges};
+use model::{Blocks, Counters, GpuKey, Process, ProcessId, Ranges};
 use tally::cause;
 
 use crate::{
@@ -82,6 +82,7 @@ struct Entry {
     ended: Option<SystemTime>,
     presence: Presence,
     managed_bytes: Option<u64>,
+    command_line: Option<String>,
     blocks: BlockMap,
     /// Block records of its destroyed VA spaces that were not written.
     past_records: RecordLosses,
@@ -125,6 +126,7 @@ impl Ledger {
             ended: None,
             presence: Presence::Unknown,
             managed_bytes: None,
+            command_line: None,
             blocks: BlockMap::default(),
             past_records: RecordLosses::default(),
         });
@@ -206,6 +208,18 @@ impl Ledger {
     pub(crate) fn manages(&mut self, process: ProcessId, bytes: u64) {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.managed_bytes = Some(bytes);
+        }
+    }
+
+    /// The name that a process has.
+    pub(crate) fn name(&self, process: ProcessId) -> Option<&str> {
+        self.processes.get(&process).map(|entry| entry.identity.name.as_str())
+    }
+
+    /// What a process was run with.
+    pub(crate) fn runs(&mut self, process: ProcessId, command_line: String) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.command_line = Some(command_line);
         }
     }
 
@@ -318,8 +332,9 @@ impl Ledger {
             .into_iter()
             .filter_map(|(id, counts)| {
                 totals.add(&counts);
-                let Entry { identity, ended, managed_bytes, blocks, past_records, .. } = self.processes.get(&id)?;
-                let Identity { name, uid, cgroup, started } = identity.clone();
+                let Entry { identity, ended, managed_bytes, command_line, blocks, past_records, .. } =
+                    self.processes.get(&id)?;
+                let Identity { name, uid, cgroup, owner, started } = identity.clone();
                 let Counts { host, gpus, .. } = counts;
                 let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
                 Some(Process {
@@ -338,8 +353,8 @@ impl Ledger {
                         dropped_records: records.dropped,
                         ..blocks.published(key, &at)
                     },
-                    command_line: None,
-                    owner: Owner::default(),
+                    command_line: command_line.clone(),
+                    owner,
                     ranges: Ranges::default(),
                     residency: BTreeMap::new(),
                     reuse: BTreeMap::new(),

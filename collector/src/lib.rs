@@ -8,7 +8,8 @@
 //! * `refusal`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
-//! * `identity`, `users` and `gpus`: who the processes and GPUs are; `managed`: how much memory they have; `aside`: look-ups that may take their time
+//! * `identity`, `owner`, `users`, `command_line` and `gpus`: who the processes and GPUs are; `managed`: how much memory they have; `aside`: look-ups
+//!   that may take their time
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
 //!
@@ -17,10 +18,12 @@
 
 mod aside;
 mod collector;
+mod command_line;
 mod gpus;
 mod identity;
 mod ledger;
 mod managed;
+mod owner;
 mod probes;
 mod refusal;
 mod users;

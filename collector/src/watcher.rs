@@ -23,6 +23,7 @@ use sys::{
 
 use crate::{
     Config,
+    command_line::CommandLines,
     gpus::{self, Gpus},
     identity::Processes,
     ledger::{Ledger, Losses},
@@ -59,6 +60,7 @@ pub(crate) struct Watcher {
     gpus_unreadable: Option<String>,
     users: Users,
     managed: ManagedMemory,
+    command_lines: CommandLines,
     history: History,
     /// Whether it was said that there is hardly any room left.
     nearly_full: bool,
@@ -81,6 +83,7 @@ impl Watcher {
             gpus_unreadable: None,
             users: Users::default(),
             managed: ManagedMemory::new(&config.roots),
+            command_lines: CommandLines::new(&config.roots),
             history: History::default(),
             nearly_full: false,
             config,
@@ -181,6 +184,8 @@ impl Watcher {
                     let (process, identity) = self.processes.of_record(&record);
                     tracing::debug!(pid = process.pid, name = identity.name, ?kind, "a process opened the driver");
                     self.users.want(identity.uid);
+                    // Read at once: it may be gone soon.
+                    self.command_lines.get(process, &identity.name);
                     self.ledger.registered(record.generation, process, identity);
                 }
                 Some(LifecycleKind::Destroyed) => {
@@ -299,6 +304,10 @@ impl Watcher {
         let now = SystemTime::now();
         for process in self.ledger.present() {
             self.ledger.seen(process, self.processes.read(process), now);
+            let name = self.ledger.name(process);
+            if let Some(line) = name.and_then(|name| self.command_lines.get(process, name)) {
+                self.ledger.runs(process, line);
+            }
             if let Some(bytes) = self.managed.bytes(process) {
                 self.ledger.manages(process, bytes);
             }

@@ -33,7 +33,7 @@ pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
-pub use owner::{Owner, OwnerKey, OwnerTotals};
+pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
 pub use snapshot::{

@@ -13,7 +13,7 @@ pub struct Owner {
     pub pod: Option<Pod>,
     /// The batch job it is part of.
     pub job: Option<Job>,
-    /// The innermost systemd service or scope.
+    /// The systemd service or scope; a user's own after its manager's name, as in `user@1000.service/train.service`.
     pub unit: Option<String>,
 }
 
@@ -29,14 +29,14 @@ pub struct Container {
 /// A Kubernetes pod. The cgroup names it by its UID alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pod {
-    /// Its UID, with dashes.
+    /// Its UID, with dashes; a static pod's is a hash without.
     pub uid: String,
 }
 
 /// A Slurm job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Job {
-    /// The job's id.
+    /// The job's id: a number, or from Slurm 26.05 on its SLUID.
     pub id: String,
     /// The step within it, such as `0` or `batch`.
     pub step: Option<String>,

@@ -1,5 +1,5 @@
 use abi::{Kind, RecordKind};
-use model::{Access, Cause, GpuUuid};
+use model::{Access, Cause, GpuUuid, Owner};
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn named(name: &str) -> Identity {
-    Identity { name: name.to_owned(), uid: 1000, cgroup: None, started: None }
+    Identity { name: name.to_owned(), uid: 1000, cgroup: None, owner: Owner::default(), started: None }
 }
 
 fn lost(events: u64) -> Losses {

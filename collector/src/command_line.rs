@@ -1,0 +1,121 @@
+//! The command lines of processes.
+//!
+//! To read one the kernel takes the process's memory map, which the process may hold for long: they are read aside.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use model::ProcessId;
+use procfs::process::Process;
+use sys::Roots;
+
+use crate::aside::{Aside, Pace};
+
+/// A process may change its command line as it goes on, but that is seldom worth a look.
+const PACE: Pace = Pace {
+    retry_min: Duration::from_secs(1),
+    retry_max: Duration::from_mins(5),
+    answer_max: Duration::from_mins(10),
+    running_max: 4,
+};
+/// Of a longer one the beginning is shown.
+const MAX_BYTES: usize = 4096;
+const CUT: char = '…';
+
+/// Command lines read so far.
+#[derive(Debug)]
+pub(crate) struct CommandLines(Aside<(ProcessId, String), String>);
+
+impl CommandLines {
+    pub(crate) fn new(roots: &Roots) -> Self {
+        let proc = roots.proc.clone();
+        Self(Aside::new(PACE, move |(process, _): &(ProcessId, String)| read(&proc, *process)))
+    }
+
+    /// What is known by now of a process that has this name: with another one it likely runs another program.
+    pub(crate) fn get(&self, process: ProcessId, name: &str) -> Option<String> {
+        self.0.get(&(process, name.to_owned()), Instant::now())
+    }
+}
+
+/// `None` where it is gone, or another process has its pid by now, or it has none.
+fn read(proc: &Path, id: ProcessId) -> Option<String> {
+    let folder = proc.join(id.pid.to_string());
+    let mut bytes = Vec::new();
+    // One more than is shown, to know whether it is all.
+    File::open(folder.join("cmdline")).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)).ok()?;
+    let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
+    (id.start_ticks == 0 || stat.starttime == id.start_ticks).then(|| shown(&bytes)).flatten()
+}
+
+/// Arguments, each of which ends with a zero byte, with spaces between them. A process can write anything there.
+fn shown(arguments: &[u8]) -> Option<String> {
+    let arguments = arguments.strip_suffix(b"\0").unwrap_or(arguments);
+    let mut line = String::new();
+    for c in String::from_utf8_lossy(arguments).chars() {
+        let c = match c {
+            '\0' => ' ',
+            c if c.is_control() || reorders(c) => char::REPLACEMENT_CHARACTER,
+            c => c,
+        };
+        if line.len() + c.len_utf8() > MAX_BYTES - CUT.len_utf8() {
+            line.push(CUT);
+            break;
+        }
+        line.push(c);
+    }
+    (!line.trim().is_empty()).then_some(line)
+}
+
+/// Makes what follows look other than it is: breaks the line, or turns its direction.
+const fn reorders(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_spaces_between_them() {
+        assert_eq!(shown(b"python3\0train.py\0--lr\x000.1\0").as_deref(), Some("python3 train.py --lr 0.1"));
+        assert_eq!(shown(b"worker: epoch 3").as_deref(), Some("worker: epoch 3"));
+    }
+
+    #[test]
+    fn who_has_none_has_none() {
+        for nothing in [&b""[..], b"\0", b"\0\0\0", b" \0"] {
+            assert_eq!(shown(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_text_or_would_play_with_a_terminal_is_replaced() {
+        assert_eq!(shown(b"a\x1b[31mb\nc\xffd\0").unwrap(), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d");
+        assert_eq!(shown("a\u{202e}b\u{85}c\u{2028}d".as_bytes()).unwrap(), "a\u{fffd}b\u{fffd}c\u{fffd}d");
+    }
+
+    #[test]
+    fn of_a_long_one_the_beginning_is_shown() {
+        let exactly = vec![b'x'; MAX_BYTES - CUT.len_utf8()];
+        assert_eq!(shown(&exactly).unwrap().len(), exactly.len());
+        for long in [vec![b'x'; MAX_BYTES + 1], vec![0xff; MAX_BYTES + 1]] {
+            let line = shown(&long).unwrap();
+            assert!(line.len() <= MAX_BYTES && line.ends_with(CUT), "{}", line.len());
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_is_gone_or_another_nothing_is_known() {
+        let stat = Process::myself().unwrap().stat().unwrap();
+        let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
+        let proc = Path::new("/proc");
+        assert!(read(proc, own).unwrap().contains("collector"));
+        assert_eq!(read(proc, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
+        assert_eq!(read(proc, ProcessId { pid: u32::MAX, ..own }), None);
+    }
+}
