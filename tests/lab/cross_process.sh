@@ -1,23 +1,9 @@
 #!/bin/sh
 # another process's memory is moved from outside and counted exactly, and its death is no hindrance
 set -u
-fail() {
-  echo "FAILED: $*"
-  cat /tmp/loop /tmp/told /tmp/ps 2>/dev/null
-  exit 1
-}
-# within SECONDS WHAT COMMAND...
-within() {
-  seconds=$1 what=$2
-  shift 2
-  i=0
-  until "$@"; do
-    i=$((i + 1))
-    [ $i -lt $((seconds * 5)) ] || fail "$what"
-    sleep 0.2
-  done
-}
-counting() { uvmctl status --json 2>/dev/null | grep -q '"state": *"counting"'; }
+# shellcheck source=lab/vm/expect
+. /lab/expect
+evidence='/tmp/loop /tmp/told /tmp/ps'
 # field NAME: the number that gpu-check told last.
 field() { sed -n "s/.*\"$1\": *\([a-z0-9]*\).*/\1/p" /tmp/told; }
 # The pid of the process that uvmd knows by that name, with all of its memory mapped.
@@ -49,7 +35,7 @@ move() {
   [ "$(field fault_entries)" = 0 ] || fail "a move is not a fault"
 }
 
-within 20 "uvmd does not count" counting
+state_becomes counting
 start_target
 # Up to 560 the driver calls it UVM-GPU-...
 gpu=$(echo /proc/driver/nvidia-uvm/gpus/*GPU-*)

@@ -2,17 +2,9 @@
 # uvmd waits for the driver, attaches when it appears, counts exactly, survives its removal and attaches again; no sum goes back meanwhile
 # set: LAB_DRIVER=no
 set -u
-fail() { echo "FAILED: $*"; cat /tmp/run 2>/dev/null; exit 1; }
-# state_becomes STATE: within 20 s
-state_becomes() {
-  i=0
-  until uvmctl status --json 2>/dev/null | tee /tmp/status | grep -q "\"state\": *\"$1\""; do
-    i=$((i + 1))
-    [ $i -lt 100 ] || { cat /tmp/status; fail "the state did not become $1"; }
-    sleep 0.2
-  done
-  echo "state: $1"
-}
+# shellcheck source=lab/vm/expect
+. /lab/expect
+evidence='/tmp/run /tmp/status'
 # The sum of a series of /metrics.
 metric() { wget -q -O - http://127.0.0.1:9477/metrics | awk -v name="$1" 'index($1, name) == 1 { sum += $2 } END { printf "%d\n", sum }'; }
 

@@ -2,22 +2,9 @@
 # a process that was at work before uvmd started is found, counted from then on, and seen to end
 # set: LAB_UVMD=no
 set -u
-fail() {
-  echo "FAILED: $*"
-  cat /tmp/loop /run/uvmd-test.log /tmp/status /tmp/ps 2>/dev/null
-  exit 1
-}
-# within SECONDS WHAT COMMAND...
-within() {
-  seconds=$1 what=$2
-  shift 2
-  i=0
-  until "$@"; do
-    i=$((i + 1))
-    [ $i -lt $((seconds * 5)) ] || fail "$what"
-    sleep 0.2
-  done
-}
+# shellcheck source=lab/vm/expect
+. /lab/expect
+evidence="/tmp/loop $UVMD_LOG /tmp/status /tmp/ps"
 # The one process's sum of a figure, or nothing.
 figure() { uvmctl ps --all --json >/tmp/ps 2>/dev/null && sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" /tmp/ps | awk '{ sum += $1 } END { if (NR) print sum }'; }
 has_grown_beyond() { now=$(figure "$1") && [ -n "$now" ] && [ "$now" -gt "$2" ]; }
@@ -35,9 +22,8 @@ lab-runner loop /tmp/work.toml >/tmp/loop 2>&1 &
 runner=$!
 within 20 "the work does not begin" rounds 2
 
-uvmd >/run/uvmd-test.log 2>&1 &
-uvmd=$!
-within 20 "it does not count" sh -c 'uvmctl status --json 2>/dev/null | grep -q "\"state\": *\"counting\""'
+start uvmd
+state_becomes counting
 within 10 "no process is listed" has_grown_beyond fault_entries 0
 grep -q '"name": *"early-bird"' /tmp/ps || fail "the process is not the one at work"
 faults=$(figure fault_entries)
@@ -54,9 +40,7 @@ wait $runner || fail "the work did not end well"
 is_ended() { uvmctl ps --all --json >/tmp/ps && grep -q '"state": *"ended"' /tmp/ps && ! grep -q '"state": *"running"' /tmp/ps; }
 within 10 "its end is not shown" is_ended
 uvmctl ps --all
-grep VmRSS /proc/$uvmd/status
-kill -TERM $uvmd
-wait $uvmd || fail "uvmd did not stop cleanly"
-! grep -q panicked /run/uvmd-test.log || fail "a panic"
+grep VmRSS "/proc/$uvmd/status"
+stop_uvmd
 [ "$(wc -l </sys/kernel/debug/kprobes/list)" = 0 ] || fail "probes are left"
 echo "ok: $before events were nobody's while uvmd attached"

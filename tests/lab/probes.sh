@@ -1,11 +1,9 @@
 #!/bin/sh
 # every probe that this driver has is attached, and what they count of one process agrees with what the truth has no row for
 set -u
-fail() {
-  echo "FAILED: $*"
-  cat /tmp/run /tmp/status /tmp/ps 2>/dev/null
-  exit 1
-}
+# shellcheck source=lab/vm/expect
+. /lab/expect
+evidence='/tmp/run /tmp/status /tmp/ps'
 # The first figure of this name in what uvmd says of the process.
 figure() { sed -n "s/.*\"name\":\"work\"//; s/.*\"$1\":\([0-9]*\).*/\1/p" /tmp/one; }
 cat >/tmp/work.toml <<'SCENARIO'
@@ -15,12 +13,7 @@ name = "work"
 alloc = [{ name = "a", mib = 96 }]
 steps = [{ gpu_write = "a" }, { cpu_read = "a", length = "4 MiB" }, { gpu_read = "a" }, { verify = "a" }]
 SCENARIO
-i=0
-until uvmctl status --json 2>/dev/null | tee /tmp/status | grep -q '"state": *"counting"'; do
-  i=$((i + 1))
-  [ $i -lt 100 ] || fail "it does not count"
-  sleep 0.2
-done
+state_becomes counting
 grep -q '"missing": *"' /tmp/status && fail "a probe is missing"
 lab-runner run /tmp/work.toml >/tmp/run 2>&1 || fail "the figures are not exact"
 sleep 1
