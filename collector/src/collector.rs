@@ -38,6 +38,24 @@ pub struct Config {
     pub roots: Roots,
     /// Records of single blocks.
     pub records: Records,
+    /// How many blocks are kept.
+    pub blocks: BlockLimits,
+}
+
+/// How many blocks of 2 MiB are kept. Those not seen for longest are forgotten where there are more. Each takes 96 bytes, and ten at most to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// Of one process.
+    pub of_process: usize,
+    /// Of all processes together.
+    pub of_all: usize,
+}
+
+impl Default for BlockLimits {
+    /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here.
+    fn default() -> Self {
+        Self { of_process: 524_288, of_all: 1_048_576 }
+    }
 }
 
 /// Records of single blocks of memory. Counts do not depend on them.
@@ -74,6 +92,7 @@ impl Default for Config {
             ended_max: 1024,
             roots: Roots::default(),
             records: Records::default(),
+            blocks: BlockLimits::default(),
         }
     }
 }

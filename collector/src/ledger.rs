@@ -11,23 +11,21 @@ use std::{
 
 use abi::{BlockRecord, CountKey, Tally, count::RecordLosses};
 use blocks::BlockMap;
+pub(crate) use counts::Counts;
 use gpu_ids::GpuIds;
-use model::{Blocks, Counters, GpuKey, Process, ProcessId, Ranges};
+use model::{Blocks, GpuKey, Process, ProcessId, Ranges};
 use tally::cause;
 
 use crate::{
+    BlockLimits,
     gpus::Links,
     identity::{Identity, Sighting},
 };
 
 mod blocks;
+mod counts;
 mod gpu_ids;
 mod tally;
-
-/// How many blocks are kept of one process: 64 GiB of memory.
-const BLOCKS_MAX: usize = 32768;
-/// And of all together: some 30 MB.
-const ALL_BLOCKS_MAX: usize = 131_072;
 
 /// Of a VA space: given by the probes, never twice.
 pub(crate) type Generation = u64;
@@ -48,15 +46,6 @@ const fn sum(one: RecordLosses, other: RecordLosses) -> RecordLosses {
         sampled_out: one.sampled_out.saturating_add(other.sampled_out),
         dropped: one.dropped.saturating_add(other.dropped),
     }
-}
-
-/// Counters of GPUs, and of the host, which belongs to none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) host: Counters,
-    pub(crate) gpus: BTreeMap<GpuKey, Counters>,
-    /// What the fault handlers of GPUs did, whoever faulted: batches, replays and runs, and nothing else.
-    handlers: BTreeMap<GpuKey, Counters>,
 }
 
 #[derive(Debug, Default)]
@@ -104,15 +93,25 @@ pub(crate) struct Ledger {
     processes: BTreeMap<ProcessId, Entry>,
     /// What forgotten processes had, and VA spaces that no process is known for.
     past: Counts,
-    retention: Duration,
-    ended_max: usize,
+    limits: Limits,
+}
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Processes, for so long after their end.
+    pub(crate) retention: Duration,
+    /// Ended processes, at most.
+    pub(crate) ended_max: usize,
+    /// Blocks.
+    pub(crate) blocks: BlockLimits,
 }
 
 impl Ledger {
-    /// Keeps processes for `retention` after their end, and at most `ended_max` ended ones; those that are still there and only gave up
-    /// their VA spaces beyond that, as they may come again and their counts must not go back.
-    pub(crate) fn new(retention: Duration, ended_max: usize) -> Self {
-        Self { spaces: HashMap::new(), processes: BTreeMap::new(), past: Counts::default(), retention, ended_max }
+    /// Processes that are still there and only gave up their VA spaces are kept beyond the limits, as they may come again and their counts must not
+    /// go back.
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { spaces: HashMap::new(), processes: BTreeMap::new(), past: Counts::default(), limits }
     }
 
     /// A process made a VA space.
@@ -191,16 +190,21 @@ impl Ledger {
     pub(crate) fn happened(&mut self, record: &BlockRecord) {
         let process = self.spaces.get(&record.generation).and_then(|space| space.process);
         if let Some(entry) = process.and_then(|process| self.processes.get_mut(&process)) {
-            entry.blocks.add(record, BLOCKS_MAX);
+            entry.blocks.add(record, self.limits.blocks.of_process);
         }
     }
 
-    /// Keeps the number of all blocks in bounds: whoever has most of them makes room.
+    /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.
     pub(crate) fn bound_blocks(&mut self) {
-        while self.processes.values().map(|entry| entry.blocks.len()).sum::<usize>() > ALL_BLOCKS_MAX
-            && let Some(entry) = self.processes.values_mut().max_by_key(|entry| entry.blocks.len())
-        {
-            entry.blocks.make_room();
+        let max = self.limits.blocks.of_all;
+        let blocks: Vec<_> = self.processes.values().map(|entry| entry.blocks.len()).collect();
+        if blocks.iter().sum::<usize>() <= max {
+            return;
+        }
+        // More room than is needed now, so that it is not made often.
+        let share = share(blocks, max - max / 8);
+        for entry in self.processes.values_mut() {
+            entry.blocks.forget(entry.blocks.len().saturating_sub(share));
         }
     }
 
@@ -289,10 +293,10 @@ impl Ledger {
         let forgettable = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Here);
         let mut ended: Vec<_> = forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
         ended.sort_unstable();
-        let too_many = ended.len().saturating_sub(self.ended_max);
+        let too_many = ended.len().saturating_sub(self.limits.ended_max);
         for (at, (when, process)) in ended.into_iter().enumerate() {
             // A clock set back makes a process stay longer, not forever: the number is bounded.
-            let is_old = now.duration_since(when).is_ok_and(|age| age >= self.retention);
+            let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
             if (is_old || at < too_many)
                 && let Some(entry) = self.processes.remove(&process)
             {
@@ -357,7 +361,7 @@ impl Ledger {
                     owner,
                     ranges: Ranges::default(),
                     residency: BTreeMap::new(),
-                    reuse: BTreeMap::new(),
+                    reuse: blocks.reuse(key),
                 })
             })
             .collect();
@@ -366,44 +370,26 @@ impl Ledger {
     }
 }
 
+/// How many of `max` things each may have at most, who have so many now: those who have few keep them all.
+fn share(mut have: Vec<usize>, max: usize) -> usize {
+    have.sort_unstable();
+    let (mut left, mut others) = (max, have.len());
+    for had in have {
+        let share = left / others;
+        if had > share {
+            return share;
+        }
+        left -= had;
+        others -= 1;
+    }
+    usize::MAX
+}
+
 impl Entry {
     /// Keeps the start as it was told first: when the clock is set, it does not move.
     fn identify(&mut self, identity: Identity) {
         let started = self.identity.started.or(identity.started);
         self.identity = Identity { started, ..identity };
-    }
-}
-
-impl Counts {
-    fn add(&mut self, other: &Self) {
-        self.host += &other.host;
-        for (gpu, counters) in &other.gpus {
-            *self.gpus.entry(*gpu).or_default() += counters;
-        }
-        self.add_handlers(other);
-    }
-
-    fn add_handlers(&mut self, other: &Self) {
-        for (gpu, counters) in &other.handlers {
-            *self.handlers.entry(*gpu).or_default() += counters;
-        }
-    }
-
-    /// In a sum over processes: a batch that held faults of several of them is one of the GPU's.
-    fn count_batches_once(&mut self) {
-        for counters in self.gpus.values_mut() {
-            (counters.batches, counters.replays) = Default::default();
-        }
-        for (gpu, handler) in std::mem::take(&mut self.handlers) {
-            *self.gpus.entry(gpu).or_default() += &handler;
-        }
-    }
-
-    fn add_space(&mut self, space: &Space) {
-        self.host.dropped_events = self.host.dropped_events.saturating_add(space.lost_events);
-        for (key, tally) in &space.tallies {
-            self.add_tally(key, space.gpu_ids.key(key.gpu), *tally);
-        }
     }
 }
 

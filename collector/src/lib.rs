@@ -29,7 +29,7 @@ mod refusal;
 mod users;
 mod watcher;
 
-pub use collector::{Collector, Config, Records, Snapshots, StartError};
+pub use collector::{BlockLimits, Collector, Config, Records, Snapshots, StartError};
 pub use sys::Roots;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.

@@ -1,12 +1,23 @@
-//! The probes without the driver, for tests on a kernel that has no kprobes.
+//! Parts by themselves: the probes without the driver, for tests on a kernel that has no kprobes; and what is kept, without probes.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+
+use abi::BlockRecord;
+use model::{Owner, Process, ProcessId};
 
 pub use sys::families::{Families, Family};
 use sys::{btf::Btf, families::KernelNumbers};
 
 pub use crate::probes::Probes;
-use crate::{Records, probes::ITERATED};
+use crate::{
+    BlockLimits, Records,
+    identity::Identity,
+    ledger::{Ledger, Limits},
+    probes::ITERATED,
+};
 
 /// Loads the probes for a family on this machine, to be attached to functions of user programs. `device` stands for the driver's; its files
 /// all stand for VA spaces.
@@ -38,4 +49,37 @@ pub fn adopt(probes: &mut Probes) -> Result<(), String> {
     let file = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     let types = Btf::parse(&file).and_then(|btf| btf.only_function(ITERATED)).map_err(|error| error.to_string())?;
     probes.adopt(&types)
+}
+
+/// What is kept of processes, fed by hand.
+#[derive(Debug)]
+pub struct Kept(Ledger);
+
+impl Kept {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(blocks: BlockLimits) -> Self {
+        Self(Ledger::new(Limits { retention: Duration::from_mins(5), ended_max: 1024, blocks }))
+    }
+
+    /// A process made a VA space.
+    pub fn process(&mut self, pid: u32, generation: u64) {
+        let identity =
+            Identity { name: "app".to_owned(), uid: 0, cgroup: None, owner: Owner::default(), started: None };
+        self.0.registered(generation, ProcessId { pid, start_ticks: 1 }, identity);
+    }
+
+    /// Takes block records, and keeps what there is to keep.
+    pub fn records(&mut self, records: impl IntoIterator<Item = BlockRecord>) {
+        for record in records {
+            self.0.happened(&record);
+        }
+        self.0.bound_blocks();
+    }
+
+    /// What a snapshot tells.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        self.0.totals(|_| None, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).0
+    }
 }

@@ -26,7 +26,7 @@ use crate::{
     command_line::CommandLines,
     gpus::{self, Gpus},
     identity::Processes,
-    ledger::{Ledger, Losses},
+    ledger::{Ledger, Limits, Losses},
     managed::ManagedMemory,
     probes::{DISTRIBUTIONS_CAPACITY, Figures},
     refusal::Refusal,
@@ -77,7 +77,11 @@ impl Watcher {
         let mut watcher = Self {
             families: Families::known()?,
             state: State::Waiting(Vec::new()),
-            ledger: Ledger::new(config.ended_retention, config.ended_max),
+            ledger: Ledger::new(Limits {
+                retention: config.ended_retention,
+                ended_max: config.ended_max,
+                blocks: config.blocks,
+            }),
             processes: Processes::new(&config.roots),
             gpus: Gpus::new(&config.roots),
             gpus_unreadable: None,

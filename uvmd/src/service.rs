@@ -55,6 +55,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
             per_second_max: records.per_second_max.0,
             ring_bytes: records.ring_size.bytes,
         },
+        blocks: collector::BlockLimits::default(),
     };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = bind(listen).await?;

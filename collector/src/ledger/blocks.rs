@@ -1,108 +1,79 @@
 //! Where in one process's memory it happened, from block records.
 
-use std::{cmp::Reverse, collections::HashMap, time::SystemTime};
+use std::{collections::BTreeMap, time::SystemTime};
 
-use abi::{BlockRecord, RecordKind, count::ASKED_BY_TOOL};
-use model::{Block, GpuKey};
+use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
+use model::{Block, GpuKey, Reuse};
 
-use super::{Generation, cause};
+use self::{
+    busiest::Busiest,
+    gpus::Gpus,
+    seen::{GpuIndex, Seen},
+    table::Table,
+};
+use super::Generation;
 
-/// How many blocks are published.
-const PUBLISHED_MAX: usize = 64;
-/// The part of a map that makes room at once, so that looking for the oldest is rare.
-const ROOM: usize = 8;
+mod busiest;
+mod gpus;
+mod seen;
+mod table;
 
 /// The blocks of one process.
 #[derive(Debug, Default)]
 pub(super) struct BlockMap {
-    blocks: HashMap<u64, Seen>,
+    table: Table,
+    gpus: Gpus,
+    busiest: Busiest,
     /// How many had to make room.
     forgotten: u64,
-}
-
-/// What was seen of a block.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    gpu: Option<Gpu>,
-    fault_entries: u64,
-    cpu_faults: u64,
-    bytes_htod: u64,
-    bytes_dtoh: u64,
-    bytes_dtod: u64,
-    populated_bytes: u64,
-    evicted_bytes: u64,
-    evictions: u64,
-    last_boottime_ns: u64,
-}
-
-/// Which GPU it was.
-#[derive(Clone, Copy, Debug)]
-enum Gpu {
-    /// The one that a living VA space knows by this id.
-    Of(Generation, u32),
-    Known(GpuKey),
 }
 
 impl BlockMap {
     /// Takes a record into account; with more than `max` blocks, those not seen for longest are forgotten.
     pub(super) fn add(&mut self, record: &BlockRecord, max: usize) {
         let Some(kind) = RecordKind::from_index(record.kind.into()) else { return };
-        let seen = self.blocks.entry(record.address).or_default();
-        let add = |counter: &mut u64, value: u64| *counter = counter.saturating_add(value);
-        let is_eviction = cause(record.cause & !ASKED_BY_TOOL) == model::Cause::Eviction;
-        match kind {
-            RecordKind::GpuFaults => add(&mut seen.fault_entries, record.events.into()),
-            RecordKind::CpuFault => add(&mut seen.cpu_faults, record.events.into()),
-            RecordKind::CopyHtod => add(&mut seen.bytes_htod, record.bytes.into()),
-            RecordKind::CopyDtoh => add(&mut seen.bytes_dtoh, record.bytes.into()),
-            RecordKind::CopyDtod => add(&mut seen.bytes_dtod, record.bytes.into()),
-            RecordKind::Populated => add(&mut seen.populated_bytes, record.bytes.into()),
-            RecordKind::Evicted => add(&mut seen.evictions, record.events.into()),
-            RecordKind::Residency | RecordKind::Gone => {}
+        let gpu = match record.gpu {
+            0 => GpuIndex::NONE,
+            id => self.gpus.index(record.generation, id),
+        };
+        let Some((seen, is_new)) = self.table.entry(record.address / BLOCK_BYTES, max) else { return };
+        let reuse = seen.add(kind, record);
+        if gpu != GpuIndex::NONE {
+            seen.gpu = gpu;
         }
-        if matches!(kind, RecordKind::CopyDtoh | RecordKind::CopyDtod) && is_eviction {
-            add(&mut seen.evicted_bytes, record.bytes.into());
+        // What a CPU's fault ends is its GPU's.
+        self.gpus.reused(seen.gpu, &reuse);
+        if self.busiest.consider(seen) {
+            self.busiest.thin(&mut self.table);
         }
-        if record.gpu != 0 {
-            seen.gpu = Some(Gpu::Of(record.generation, record.gpu));
-        }
-        seen.last_boottime_ns = seen.last_boottime_ns.max(record.boottime_ns);
-        if self.blocks.len() > max {
-            self.make_room();
+        if is_new && self.table.len() > max {
+            self.forget(self.table.room());
         }
     }
 
-    /// Forgets the part of the blocks that were not seen for longest.
-    pub(super) fn make_room(&mut self) {
-        let mut times: Vec<_> = self.blocks.values().map(|seen| seen.last_boottime_ns).collect();
-        let too_many = (times.len() / ROOM).max(1).min(times.len());
-        let Some(last) = too_many.checked_sub(1) else { return };
-        let (_, oldest, _) = times.select_nth_unstable(last);
-        let oldest = *oldest;
-        let mut left = too_many;
-        self.blocks.retain(|_, seen| {
-            // Of several seen at one time, no more go than need to.
-            let goes = left > 0 && seen.last_boottime_ns <= oldest;
-            left -= usize::from(goes);
-            !goes
-        });
-        self.forgotten = self.forgotten.saturating_add(too_many as u64);
+    /// Forgets so many blocks, those that were not seen for longest.
+    pub(super) fn forget(&mut self, too_many: usize) {
+        let forgotten = &mut self.forgotten;
+        self.table.forget(too_many, |_| *forgotten = forgotten.saturating_add(1));
+        self.busiest.restart(&mut self.table);
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.blocks.len()
+    pub(super) const fn len(&self) -> usize {
+        self.table.len()
     }
 
     /// A VA space is gone: which GPUs it meant is final.
     pub(super) fn settle(&mut self, generation: Generation, key: impl Fn(u32) -> GpuKey) {
-        for seen in self.blocks.values_mut() {
-            if let Some(Gpu::Of(of, id)) = seen.gpu
-                && of == generation
-            {
-                seen.gpu = Some(Gpu::Known(key(id)));
-            }
+        let moves = self.gpus.settle(generation, key);
+        for seen in self.table.iter_mut() {
+            seen.gpu = moves.of(seen.gpu);
         }
+    }
+
+    /// What came back to each GPU.
+    pub(super) fn reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Reuse> {
+        self.gpus.reuse(key)
     }
 
     /// The busiest, and the numbers.
@@ -111,49 +82,29 @@ impl BlockMap {
         key: impl Fn(Generation, u32) -> GpuKey,
         at: impl Fn(u64) -> SystemTime,
     ) -> model::Blocks {
-        let mut order: Vec<_> =
-            self.blocks.iter().map(|(address, seen)| (Reverse(seen.activity()), *address, seen)).collect();
-        let by_activity = |entry: &(Reverse<u64>, u64, &Seen)| (entry.0, entry.1);
-        if order.len() > PUBLISHED_MAX {
-            order.select_nth_unstable_by_key(PUBLISHED_MAX, by_activity);
-            order.truncate(PUBLISHED_MAX);
-        }
-        order.sort_unstable_by_key(by_activity);
-        let busiest = order
-            .into_iter()
-            .map(|(_, address, seen)| Block {
-                address,
-                gpu: seen.gpu.map(|gpu| match gpu {
-                    Gpu::Of(generation, id) => key(generation, id),
-                    Gpu::Known(key) => key,
-                }),
-                fault_entries: seen.fault_entries,
-                cpu_faults: seen.cpu_faults,
-                bytes_htod: seen.bytes_htod,
-                bytes_dtoh: seen.bytes_dtoh,
-                bytes_dtod: seen.bytes_dtod,
-                populated_bytes: seen.populated_bytes,
-                evicted_bytes: seen.evicted_bytes,
-                evictions: seen.evictions,
-                last_seen: at(seen.last_boottime_ns),
-            })
-            .collect();
+        let busiest = self.busiest.published(&self.table);
         model::Blocks {
-            busiest,
-            known: self.blocks.len() as u64,
+            busiest: busiest.map(|seen| block(seen, self.gpus.key(seen.gpu, &key), &at)).collect(),
+            known: self.table.len() as u64,
             forgotten: self.forgotten,
             ..model::Blocks::default()
         }
     }
 }
 
-impl Seen {
-    /// Pages faulted on, copied or populated.
-    fn activity(&self) -> u64 {
-        const PAGE_BYTES: u64 = 4096;
-        let bytes = [self.bytes_htod, self.bytes_dtoh, self.bytes_dtod, self.populated_bytes];
-        let pages = bytes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) / PAGE_BYTES;
-        pages.saturating_add(self.fault_entries).saturating_add(self.cpu_faults).saturating_add(self.evictions)
+fn block(seen: &Seen, gpu: Option<GpuKey>, at: impl Fn(u64) -> SystemTime) -> Block {
+    Block {
+        address: seen.number * BLOCK_BYTES,
+        gpu,
+        fault_entries: seen.fault_entries.into(),
+        cpu_faults: seen.cpu_faults.into(),
+        bytes_htod: seen.htod_bytes(),
+        bytes_dtoh: seen.dtoh_bytes(),
+        bytes_dtod: seen.dtod.bytes(),
+        populated_bytes: seen.populated.bytes(),
+        evicted_bytes: seen.dtoh_eviction.bytes(),
+        evictions: seen.evictions.into(),
+        last_seen: at(seen.last_ns),
     }
 }
 
@@ -163,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    const BLOCK: u64 = abi::block::BLOCK_BYTES;
+    const BLOCK: u64 = BLOCK_BYTES;
 
     fn record(kind: RecordKind, block: u64, events: u32, bytes: u32) -> BlockRecord {
         BlockRecord {
@@ -233,7 +184,6 @@ mod tests {
             map.add(&BlockRecord { boottime_ns: 5, ..record(RecordKind::GpuFaults, block, 1, 0) }, 8);
         }
         assert_eq!((published(&map).known, published(&map).forgotten), (8, 1));
-        BlockMap::default().make_room();
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use abi::{Kind, RecordKind};
-use model::{Access, Cause, GpuUuid, Owner};
+use model::{Access, Cause, Counters, GpuUuid, Owner};
 
 use super::*;
 
@@ -8,9 +8,10 @@ const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
 const CARD: GpuUuid = GpuUuid([3; 16]);
 const OTHER_CARD: GpuUuid = GpuUuid([5; 16]);
 const RETENTION: Duration = Duration::from_mins(5);
+const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000 };
 
 fn ledger() -> Ledger {
-    Ledger::new(RETENTION, 3)
+    Ledger::new(Limits { retention: RETENTION, ended_max: 3, blocks: BLOCKS })
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -455,23 +456,54 @@ fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
 #[test]
 fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
     let mut ledger = ledger();
-    let mut process = |generation: u64, blocks: u64| {
-        ledger.registered(
-            generation,
-            ProcessId { pid: u32::try_from(generation).unwrap(), start_ticks: 1 },
-            named("app"),
-        );
+    for (generation, blocks) in [(1, 900), (2, 1500), (3, 1000), (4, 200)] {
+        let id = ProcessId { pid: u32::try_from(generation).unwrap(), start_ticks: 1 };
+        ledger.registered(generation, id, named("app"));
         for block in 0..blocks {
             let record = BlockRecord { generation, address: block << 21, events: 1, ..BlockRecord::default() };
             ledger.happened(&record);
         }
-    };
-    for generation in 1..=4 {
-        process(generation, 32_000);
     }
-    process(5, 8000);
     ledger.bound_blocks();
-    let known: Vec<_> = processes(&ledger).iter().map(|process| process.blocks.known).collect();
-    assert!(known.iter().sum::<u64>() <= ALL_BLOCKS_MAX as u64, "{known:?}");
-    assert_eq!(known[4], 8000);
+    let blocks: Vec<_> =
+        processes(&ledger).iter().map(|process| (process.blocks.known, process.blocks.forgotten)).collect();
+    // 2625 are left: of 200 and 808 each.
+    assert_eq!(blocks, [(808, 92), (808, 692), (808, 192), (200, 0)]);
+}
+
+#[test]
+fn who_has_less_than_a_share_leaves_the_rest_to_the_others() {
+    assert_eq!(share(vec![10, 1, 10], 15), 7);
+    assert_eq!(share(vec![4, 4, 4], 2), 0);
+    assert_eq!(share(vec![1, 2, 3], 100), usize::MAX);
+    assert_eq!(share(Vec::new(), 0), usize::MAX);
+}
+
+#[test]
+fn what_comes_back_is_summed_up_for_each_gpu_and_outlives_the_blocks() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    let mut copy = |kind: RecordKind, block: u64, cause| {
+        let record = BlockRecord {
+            boottime_ns: block,
+            generation: 1,
+            address: block << 21,
+            bytes: 65536,
+            events: 1,
+            gpu: 1,
+            kind: kind as u16,
+            cause,
+            ..BlockRecord::default()
+        };
+        ledger.happened(&record);
+    };
+    for block in 0..5000 {
+        copy(RecordKind::CopyHtod, block, 0);
+        copy(RecordKind::CopyDtoh, block, 4);
+        copy(RecordKind::CopyHtod, block, 0);
+    }
+    let process = &processes(&ledger)[0];
+    assert!(process.blocks.forgotten >= 4000);
+    let reuse = &process.reuse[&GpuKey::Pending(1)];
+    assert_eq!((reuse.fetched_bytes, reuse.refetched_bytes), (10_000 * 65536, 5000 * 65536));
 }

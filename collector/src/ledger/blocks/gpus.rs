@@ -1,0 +1,141 @@
+//! The GPUs of one process: those that its VA spaces name by an id, and those that are known. Blocks name them by two bytes.
+
+use std::collections::BTreeMap;
+
+use model::{GpuKey, Reuse};
+
+use super::{super::Generation, seen::GpuIndex};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Gpus(Vec<OfGpu>);
+
+/// What is summed up of a GPU. Blocks may be forgotten, their sums are not.
+#[derive(Debug)]
+struct OfGpu {
+    gpu: Gpu,
+    reuse: Reuse,
+}
+
+/// Which GPU it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gpu {
+    /// The one that a living VA space knows by this id.
+    Of(Generation, u32),
+    Known(GpuKey),
+}
+
+impl Gpu {
+    fn key(self, key: impl Fn(Generation, u32) -> GpuKey) -> GpuKey {
+        match self {
+            Self::Of(generation, id) => key(generation, id),
+            Self::Known(key) => key,
+        }
+    }
+}
+
+impl Gpus {
+    /// The GPU with an id of a VA space. There is room for all that a machine has, for thousands of VA spaces at once.
+    pub(super) fn index(&mut self, generation: Generation, id: u32) -> GpuIndex {
+        let gpu = Gpu::Of(generation, id);
+        // From the end: VA spaces come and go.
+        let place = self.0.iter().rposition(|of| of.gpu == gpu);
+        let index = place.unwrap_or(self.0.len());
+        match u16::try_from(index).map(GpuIndex) {
+            Ok(index) if index != GpuIndex::NONE => {
+                if place.is_none() {
+                    self.0.push(OfGpu { gpu, reuse: Reuse::default() });
+                }
+                index
+            }
+            _ => GpuIndex::NONE,
+        }
+    }
+
+    /// Something came back to a GPU.
+    pub(super) fn reused(&mut self, index: GpuIndex, reuse: &Reuse) {
+        if let Some(of) = self.0.get_mut(usize::from(index.0)) {
+            of.reuse += reuse;
+        }
+    }
+
+    /// A VA space is gone: which GPUs it meant is final. Returns where each index is now: a GPU is listed once.
+    pub(super) fn settle(&mut self, generation: Generation, key: impl Fn(u32) -> GpuKey) -> Moves {
+        let mut settled: Vec<OfGpu> = Vec::with_capacity(self.0.len());
+        let moves = self.0.drain(..).map(|of| {
+            let gpu = match of.gpu {
+                Gpu::Of(its, id) if its == generation => Gpu::Known(key(id)),
+                other => other,
+            };
+            let place = settled.iter().position(|of| of.gpu == gpu).unwrap_or(settled.len());
+            match settled.get_mut(place) {
+                Some(same) => same.reuse += &of.reuse,
+                None => settled.push(OfGpu { gpu, ..of }),
+            }
+            u16::try_from(place).map_or(GpuIndex::NONE, GpuIndex)
+        });
+        let moves = Moves(moves.collect());
+        self.0 = settled;
+        moves
+    }
+
+    /// Which GPU an index means.
+    pub(super) fn key(&self, index: GpuIndex, key: impl Fn(Generation, u32) -> GpuKey) -> Option<GpuKey> {
+        self.0.get(usize::from(index.0)).map(|of| of.gpu.key(key))
+    }
+
+    /// What came back to each.
+    pub(super) fn reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Reuse> {
+        let mut reuse: BTreeMap<_, Reuse> = BTreeMap::new();
+        for of in &self.0 {
+            *reuse.entry(of.gpu.key(&key)).or_default() += &of.reuse;
+        }
+        reuse
+    }
+}
+
+/// Where GPUs are now that some were settled.
+pub(super) struct Moves(Vec<GpuIndex>);
+
+impl Moves {
+    pub(super) fn of(&self, index: GpuIndex) -> GpuIndex {
+        self.0.get(usize::from(index.0)).copied().unwrap_or(GpuIndex::NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reuse(bytes: u64) -> Reuse {
+        Reuse { refetched_bytes: bytes, ..Reuse::default() }
+    }
+
+    #[test]
+    fn a_gpu_of_several_va_spaces_is_one_once_they_are_gone() {
+        let mut gpus = Gpus::default();
+        let [first, other, second] = [(7, 1), (7, 9), (8, 2)].map(|(generation, id)| gpus.index(generation, id));
+        assert_eq!(gpus.index(7, 1), first);
+        for (index, bytes) in [(first, 1), (other, 2), (second, 4)] {
+            gpus.reused(index, &reuse(bytes));
+        }
+        let card = GpuKey::Unknown(5);
+        let moves = gpus.settle(7, |id| if id == 1 { card } else { GpuKey::Unknown(id) });
+        assert_eq!(gpus.key(moves.of(first), |_, id| GpuKey::Pending(id)), Some(card));
+        assert_eq!(gpus.key(moves.of(second), |_, id| GpuKey::Pending(id)), Some(GpuKey::Pending(2)));
+        let again = gpus.settle(8, |_| card);
+        assert_eq!(again.of(moves.of(second)), again.of(moves.of(first)));
+        assert_eq!(gpus.reuse(|_, _| card), [(card, reuse(5)), (GpuKey::Unknown(9), reuse(2))].into());
+        assert_eq!(again.of(GpuIndex::NONE), GpuIndex::NONE);
+    }
+
+    #[test]
+    fn beyond_what_two_bytes_name_a_gpu_is_not_known() {
+        let of = |generation| OfGpu { gpu: Gpu::Of(generation, 1), reuse: Reuse::default() };
+        let mut gpus = Gpus((1..u64::from(u16::MAX)).map(of).collect());
+        assert_eq!(gpus.index(0, 1), GpuIndex(u16::MAX - 1));
+        assert_eq!(gpus.index(u64::MAX, 1), GpuIndex::NONE);
+        gpus.reused(GpuIndex::NONE, &reuse(1));
+        assert_eq!(gpus.key(GpuIndex::NONE, |_, id| GpuKey::Pending(id)), None);
+    }
+}

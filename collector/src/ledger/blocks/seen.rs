@@ -1,0 +1,303 @@
+//! What was seen of one block, in as few bytes as it takes: there may be a million of them.
+
+use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
+use model::{Cause, Reuse};
+
+use super::super::cause;
+
+/// In what bytes are counted here. The driver moves no less.
+const PAGE_BYTES: u64 = 4096;
+const PAGES_OF_BLOCK: u16 = 512;
+const _: () = assert!(PAGES_OF_BLOCK as u64 * PAGE_BYTES == BLOCK_BYTES);
+
+/// Bytes in pages of 4 KiB. Of one block, up to 16 TiB; beyond that it stays there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pages(u32);
+
+impl Pages {
+    fn add(&mut self, bytes: u64) {
+        self.0 = self.0.saturating_add(u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn bytes(self) -> u64 {
+        u64::from(self.0) * PAGE_BYTES
+    }
+}
+
+/// Names one of the GPUs of a process; see `gpus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GpuIndex(pub(super) u16);
+
+impl GpuIndex {
+    /// None of them.
+    pub(super) const NONE: Self = Self(u16::MAX);
+}
+
+/// Who used a block last, as far as faults and copies show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Nobody,
+    Cpu,
+    Gpu,
+}
+
+/// See the module's documentation. Counts stay at their greatest where they would go beyond.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Its address, in blocks.
+    pub(super) number: u64,
+    /// When it was seen last, ns since boot.
+    pub(super) last_ns: u64,
+    pub(super) fault_entries: u32,
+    pub(super) cpu_faults: u32,
+    pub(super) evictions: u32,
+    /// Changes of side between a CPU that faulted and a GPU.
+    pub(super) alternations: u32,
+    /// Copied from the host, by cause. What neither a fault nor the tree prefetcher brought was asked for, by whoever.
+    pub(super) htod_fault: Pages,
+    pub(super) htod_prefetch: Pages,
+    pub(super) htod_asked: Pages,
+    /// Copied to the host, likewise.
+    pub(super) dtoh_fault: Pages,
+    pub(super) dtoh_eviction: Pages,
+    pub(super) dtoh_asked: Pages,
+    pub(super) dtod: Pages,
+    pub(super) populated: Pages,
+    /// Of what was copied from the host, what eviction had taken.
+    pub(super) refetched: Pages,
+    /// And what a CPU's fault had.
+    pub(super) returned: Pages,
+    /// Pages that eviction took and that did not come back yet.
+    evicted_away: u16,
+    /// Pages that CPUs' faults took, likewise.
+    taken_away: u16,
+    /// The GPU that last faulted on it, received it or lost it.
+    pub(super) gpu: GpuIndex,
+    side: Side,
+    /// Whether it is among the candidates for the busiest.
+    pub(super) is_candidate: bool,
+}
+
+/// A block costs this and twice five bytes at most in the table of places: 64 MiB for the 524,288 blocks of 1 TiB, with room to spare.
+const _: () = assert!(size_of::<Seen>() <= 96);
+
+impl Seen {
+    /// Nothing yet.
+    pub(super) const fn new(number: u64) -> Self {
+        Self {
+            number,
+            last_ns: 0,
+            fault_entries: 0,
+            cpu_faults: 0,
+            evictions: 0,
+            alternations: 0,
+            htod_fault: Pages(0),
+            htod_prefetch: Pages(0),
+            htod_asked: Pages(0),
+            dtoh_fault: Pages(0),
+            dtoh_eviction: Pages(0),
+            dtoh_asked: Pages(0),
+            dtod: Pages(0),
+            populated: Pages(0),
+            refetched: Pages(0),
+            returned: Pages(0),
+            evicted_away: 0,
+            taken_away: 0,
+            gpu: GpuIndex::NONE,
+            side: Side::Nobody,
+            is_candidate: false,
+        }
+    }
+
+    /// Takes a record into account, but for what is resident. Returns what came back by it.
+    pub(super) fn add(&mut self, kind: RecordKind, record: &BlockRecord) -> Reuse {
+        let (events, bytes) = (record.events, u64::from(record.bytes));
+        let cause = cause(record.cause);
+        let count = |counter: &mut u32| *counter = counter.saturating_add(events);
+        let mut reuse = Reuse::default();
+        match kind {
+            RecordKind::GpuFaults => {
+                count(&mut self.fault_entries);
+                reuse.alternations = self.used_by(Side::Gpu);
+            }
+            RecordKind::CpuFault => {
+                count(&mut self.cpu_faults);
+                reuse.alternations = self.used_by(Side::Cpu);
+            }
+            RecordKind::CopyHtod => {
+                match cause {
+                    Cause::Fault => &mut self.htod_fault,
+                    Cause::TreePrefetch => &mut self.htod_prefetch,
+                    _ => &mut self.htod_asked,
+                }
+                .add(bytes);
+                reuse = self.fetched(bytes);
+            }
+            RecordKind::CopyDtoh => {
+                match cause {
+                    Cause::Fault => &mut self.dtoh_fault,
+                    Cause::Eviction => &mut self.dtoh_eviction,
+                    _ => &mut self.dtoh_asked,
+                }
+                .add(bytes);
+                match cause {
+                    Cause::Fault => goes_away(&mut self.taken_away, bytes),
+                    Cause::Eviction => goes_away(&mut self.evicted_away, bytes),
+                    _ => {}
+                }
+            }
+            RecordKind::CopyDtod => {
+                self.dtod.add(bytes);
+                reuse.fetched_bytes = bytes;
+            }
+            RecordKind::Populated => self.populated.add(bytes),
+            RecordKind::Evicted => count(&mut self.evictions),
+            RecordKind::Gone => (self.evicted_away, self.taken_away) = (0, 0),
+            RecordKind::Residency => {}
+        }
+        self.last_ns = self.last_ns.max(record.boottime_ns);
+        reuse
+    }
+
+    /// Whether that changed sides.
+    fn used_by(&mut self, side: Side) -> u64 {
+        let before = std::mem::replace(&mut self.side, side);
+        let changed = before != side && before != Side::Nobody;
+        self.alternations = self.alternations.saturating_add(changed.into());
+        changed.into()
+    }
+
+    fn fetched(&mut self, bytes: u64) -> Reuse {
+        let refetched_bytes = comes_back(&mut self.evicted_away, bytes);
+        let returned_bytes = comes_back(&mut self.taken_away, bytes - refetched_bytes);
+        self.refetched.add(refetched_bytes);
+        self.returned.add(returned_bytes);
+        Reuse { fetched_bytes: bytes, refetched_bytes, returned_bytes, alternations: 0 }
+    }
+
+    /// Bytes copied from the host.
+    pub(super) fn htod_bytes(&self) -> u64 {
+        self.htod_fault.bytes() + self.htod_prefetch.bytes() + self.htod_asked.bytes()
+    }
+
+    /// Bytes copied to the host.
+    pub(super) fn dtoh_bytes(&self) -> u64 {
+        self.dtoh_fault.bytes() + self.dtoh_eviction.bytes() + self.dtoh_asked.bytes()
+    }
+
+    /// Pages faulted on, copied or populated. Never goes back.
+    pub(super) fn activity(&self) -> u64 {
+        let pages = [
+            self.htod_fault,
+            self.htod_prefetch,
+            self.htod_asked,
+            self.dtoh_fault,
+            self.dtoh_eviction,
+            self.dtoh_asked,
+            self.dtod,
+            self.populated,
+        ];
+        let events = [self.fault_entries, self.cpu_faults, self.evictions];
+        pages.into_iter().map(|pages| pages.0).chain(events).map(u64::from).sum()
+    }
+}
+
+/// No more can be away than there is.
+fn goes_away(away: &mut u16, bytes: u64) {
+    let pages = u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX);
+    *away = away.saturating_add(pages).min(PAGES_OF_BLOCK);
+}
+
+/// Of so many bytes, those that were away.
+fn comes_back(away: &mut u16, bytes: u64) -> u64 {
+    let pages = u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX).min(*away);
+    *away -= pages;
+    u64::from(pages) * PAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVICTION: u16 = 4;
+    const PREFETCH: u16 = 3;
+    const FAULT: u16 = 0;
+    const MIGRATE: u16 = 6;
+
+    fn copy(kind: RecordKind, cause: u16, bytes: u32) -> (RecordKind, BlockRecord) {
+        (kind, BlockRecord { cause, bytes, events: 1, gpu: 1, kind: kind as u16, ..BlockRecord::default() })
+    }
+
+    fn after(records: impl IntoIterator<Item = (RecordKind, BlockRecord)>) -> (Seen, Reuse) {
+        let (mut seen, mut reuse) = (Seen::new(1), Reuse::default());
+        for (kind, record) in records {
+            reuse += &seen.add(kind, &record);
+        }
+        (seen, reuse)
+    }
+
+    #[test]
+    fn bytes_that_come_back_after_an_eviction_are_fetched_again_but_no_more_than_went() {
+        let (seen, reuse) = after([
+            copy(RecordKind::CopyHtod, FAULT, 65536),
+            copy(RecordKind::CopyDtoh, EVICTION, 65536),
+            copy(RecordKind::CopyHtod, FAULT, 4096),
+            copy(RecordKind::CopyHtod, PREFETCH, 131_072),
+            copy(RecordKind::CopyHtod, FAULT, 4096),
+        ]);
+        assert_eq!((reuse.fetched_bytes, reuse.refetched_bytes, reuse.returned_bytes), (204_800, 65536, 0));
+        assert_eq!(seen.refetched.bytes(), 65536);
+        assert_eq!((seen.htod_fault.bytes(), seen.htod_prefetch.bytes()), (73728, 131_072));
+    }
+
+    #[test]
+    fn bytes_that_a_cpu_took_return_and_what_was_asked_for_is_neither() {
+        let (seen, reuse) = after([
+            copy(RecordKind::CopyDtoh, FAULT, 8192),
+            copy(RecordKind::CopyDtoh, MIGRATE, 8192),
+            copy(RecordKind::CopyHtod, FAULT, 16384),
+        ]);
+        assert_eq!((reuse.refetched_bytes, reuse.returned_bytes), (0, 8192));
+        assert_eq!((seen.returned.bytes(), seen.dtoh_asked.bytes(), seen.dtoh_bytes()), (8192, 8192, 16384));
+    }
+
+    #[test]
+    fn a_byte_that_comes_back_counts_once_though_both_took_some() {
+        let (_, reuse) = after([
+            copy(RecordKind::CopyDtoh, FAULT, 4096),
+            copy(RecordKind::CopyDtoh, EVICTION, 8192),
+            copy(RecordKind::CopyHtod, FAULT, 8192),
+            copy(RecordKind::CopyHtod, FAULT, 8192),
+        ]);
+        assert_eq!((reuse.refetched_bytes, reuse.returned_bytes, reuse.fetched_bytes), (8192, 4096, 16384));
+    }
+
+    #[test]
+    fn no_more_is_away_than_a_block_has() {
+        // Its contents were never fetched back: the GPU wrote them anew.
+        let evicted = copy(RecordKind::CopyDtoh, EVICTION, 2 << 20);
+        let (_, reuse) = after([evicted, evicted, evicted, copy(RecordKind::CopyHtod, FAULT, 2 << 20)]);
+        assert_eq!(reuse.refetched_bytes, 2 << 20);
+        let (_, reuse) = after([evicted, evicted, copy(RecordKind::Gone, 0, 0), copy(RecordKind::CopyHtod, 0, 4096)]);
+        assert_eq!(reuse.refetched_bytes, 0);
+    }
+
+    #[test]
+    fn it_alternates_each_time_that_the_other_side_faults() {
+        let (gpu, cpu) = (copy(RecordKind::GpuFaults, 0, 0), copy(RecordKind::CpuFault, 0, 0));
+        assert_eq!(after([cpu, cpu]).1.alternations, 0);
+        let (seen, reuse) = after([cpu, gpu, gpu, cpu, cpu, gpu]);
+        assert_eq!((reuse.alternations, seen.alternations), (3, 3));
+        assert_eq!((seen.cpu_faults, seen.fault_entries), (3, 3));
+    }
+
+    #[test]
+    fn a_count_that_would_go_beyond_stays_at_its_greatest() {
+        let mut pages = Pages(u32::MAX - 1);
+        pages.add(1 << 20);
+        assert_eq!(pages.bytes(), u64::from(u32::MAX) * 4096);
+        let mut seen = Seen { fault_entries: u32::MAX, ..Seen::new(1) };
+        seen.add(RecordKind::GpuFaults, &copy(RecordKind::GpuFaults, 0, 0).1);
+        assert_eq!(seen.fault_entries, u32::MAX);
+    }
+}

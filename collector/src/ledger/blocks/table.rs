@@ -1,0 +1,176 @@
+//! A compact table of blocks by their number, which forgets those that were not seen for longest.
+//!
+//! What is known of a block lies in one vector, which grows by an eighth; beside it a hash table of places in it, of five bytes each. A table that
+//! doubles as a whole would need three times as much while it does.
+
+use hashbrown::HashTable;
+
+use super::seen::Seen;
+
+/// The part of a table that makes room at once, so that to look for the oldest costs little for each that comes.
+const ROOM: usize = 8;
+/// Growing by a few at a time would copy small tables often.
+const GROWTH_MIN: usize = 8;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    blocks: Vec<Seen>,
+    /// By number, the place in `blocks`.
+    places: HashTable<u32>,
+}
+
+impl Table {
+    /// How many blocks there are.
+    pub(super) const fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// What is known of a block.
+    pub(super) fn get(&self, number: u64) -> Option<&Seen> {
+        let place = self.places.find(hash(number), is(&self.blocks, number))?;
+        self.blocks.get(*place as usize)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Seen> {
+        let place = self.places.find(hash(number), is(&self.blocks, number))?;
+        self.blocks.get_mut(*place as usize)
+    }
+
+    /// The block of that number, and whether it is new. `max`: how many there may be; no room is taken for more.
+    pub(super) fn entry(&mut self, number: u64, max: usize) -> Option<(&mut Seen, bool)> {
+        let Self { blocks, places } = self;
+        if let Some(place) = places.find(hash(number), is(blocks, number)) {
+            return Some((blocks.get_mut(*place as usize)?, false));
+        }
+        let place = blocks.len();
+        if blocks.capacity() == place {
+            blocks.reserve_exact((place / ROOM).max(GROWTH_MIN).min(max.saturating_sub(place)).max(1));
+        }
+        blocks.push(Seen::new(number));
+        places.insert_unique(hash(number), u32::try_from(place).ok()?, |place| hash_at(blocks, *place));
+        Some((blocks.last_mut()?, true))
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Seen> {
+        self.blocks.iter()
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Seen> {
+        self.blocks.iter_mut()
+    }
+
+    /// The part of itself that a full table forgets.
+    pub(super) fn room(&self) -> usize {
+        (self.len() / ROOM).max(1)
+    }
+
+    /// Forgets so many blocks, those that were not seen for longest, and tells each.
+    pub(super) fn forget(&mut self, too_many: usize, mut told: impl FnMut(&Seen)) {
+        let mut times: Vec<_> = self.blocks.iter().map(|seen| seen.last_ns).collect();
+        let Some(last) = too_many.min(times.len()).checked_sub(1) else { return };
+        let (_, oldest, _) = times.select_nth_unstable(last);
+        let oldest = *oldest;
+        drop(times);
+        let mut left = last + 1;
+        self.blocks.retain(|seen| {
+            // Of several seen at one time, no more go than need to.
+            let goes = left > 0 && seen.last_ns <= oldest;
+            if goes {
+                left -= 1;
+                told(seen);
+            }
+            !goes
+        });
+        self.replace();
+    }
+
+    /// Notes the places anew, and gives back what room is no longer needed.
+    fn replace(&mut self) {
+        let Self { blocks, places } = self;
+        if blocks.capacity() / 2 > blocks.len() {
+            blocks.shrink_to(blocks.len() + blocks.len() / ROOM);
+            *places = HashTable::with_capacity(blocks.len());
+        } else {
+            places.clear();
+        }
+        for (place, seen) in (0_u32..).zip(blocks.iter()) {
+            places.insert_unique(hash(seen.number), place, |place| hash_at(blocks, *place));
+        }
+    }
+}
+
+fn is(blocks: &[Seen], number: u64) -> impl Fn(&u32) -> bool {
+    move |place| blocks.get(*place as usize).is_some_and(|seen| seen.number == number)
+}
+
+fn hash_at(blocks: &[Seen], place: u32) -> u64 {
+    blocks.get(place as usize).map_or(0, |seen| hash(seen.number))
+}
+
+/// Neighbours far from each other: the table uses the low bits for the place, and the highest seven to tell its entries apart.
+const fn hash(number: u64) -> u64 {
+    let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    spread ^ (spread >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(numbers: impl IntoIterator<Item = u64>) -> Table {
+        let mut table = Table::default();
+        for number in numbers {
+            let (seen, is_new) = table.entry(number, usize::MAX).unwrap();
+            assert!(is_new);
+            seen.last_ns = number;
+        }
+        table
+    }
+
+    #[test]
+    fn a_block_is_found_again_by_its_number() {
+        let mut table = table((0..1000).map(|number| number * 7));
+        for number in 0..1000 {
+            assert_eq!(table.get(number * 7).unwrap().last_ns, number * 7);
+            assert!(!table.entry(number * 7, usize::MAX).unwrap().1);
+        }
+        assert_eq!(table.len(), 1000);
+        assert!(table.get(1).is_none());
+    }
+
+    #[test]
+    fn those_not_seen_for_longest_are_forgotten_and_the_others_are_found_where_they_are_now() {
+        let mut table = table((0..1000).rev());
+        let mut forgotten = Vec::new();
+        table.forget(300, |seen| forgotten.push(seen.number));
+        forgotten.sort_unstable();
+        assert_eq!(forgotten, (0..300).collect::<Vec<_>>());
+        assert!((0..300).all(|number| table.get(number).is_none()));
+        assert!((300..1000).all(|number| table.get(number).unwrap().last_ns == number));
+    }
+
+    #[test]
+    fn of_blocks_seen_at_one_time_no_more_are_forgotten_than_asked() {
+        let mut table = table(0..9);
+        for seen in table.iter_mut() {
+            seen.last_ns = 5;
+        }
+        table.forget(2, |_| {});
+        assert_eq!(table.len(), 7);
+        table.forget(100, |_| {});
+        table.forget(1, |_| {});
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_table_that_forgot_most_gives_its_room_back() {
+        let mut table = table(0..10_000);
+        table.forget(9_000, |_| {});
+        assert!(table.blocks.capacity() < 2000 && table.places.capacity() < 4000);
+        assert_eq!(table.len(), 1000);
+    }
+}

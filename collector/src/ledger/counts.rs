@@ -1,0 +1,49 @@
+//! Sums of counters.
+
+use std::collections::BTreeMap;
+
+use model::{Counters, GpuKey};
+
+use super::Space;
+
+/// Counters of GPUs, and of the host, which belongs to none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) host: Counters,
+    pub(crate) gpus: BTreeMap<GpuKey, Counters>,
+    /// What the fault handlers of GPUs did, whoever faulted: batches, replays and runs, and nothing else.
+    pub(super) handlers: BTreeMap<GpuKey, Counters>,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.host += &other.host;
+        for (gpu, counters) in &other.gpus {
+            *self.gpus.entry(*gpu).or_default() += counters;
+        }
+        self.add_handlers(other);
+    }
+
+    pub(super) fn add_handlers(&mut self, other: &Self) {
+        for (gpu, counters) in &other.handlers {
+            *self.handlers.entry(*gpu).or_default() += counters;
+        }
+    }
+
+    /// In a sum over processes: a batch that held faults of several of them is one of the GPU's.
+    pub(super) fn count_batches_once(&mut self) {
+        for counters in self.gpus.values_mut() {
+            (counters.batches, counters.replays) = Default::default();
+        }
+        for (gpu, handler) in std::mem::take(&mut self.handlers) {
+            *self.gpus.entry(gpu).or_default() += &handler;
+        }
+    }
+
+    pub(super) fn add_space(&mut self, space: &Space) {
+        self.host.dropped_events = self.host.dropped_events.saturating_add(space.lost_events);
+        for (key, tally) in &space.tallies {
+            self.add_tally(key, space.gpu_ids.key(key.gpu), *tally);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a process's blocks cost here, as the allocator sees it. One test alone: whatever is allocated beside it would count.
+
+use std::alloc::System;
+
+use abi::{
+    BlockRecord, RecordKind,
+    block::{BLOCK_BYTES, SLOTS},
+};
+use collector::{BlockLimits, testing::Kept};
+use model::Blocks;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const BASE: u64 = 0x7f00_0000_0000;
+const TIB: u64 = 1 << 40;
+const MIB: usize = 1 << 20;
+
+/// Everything that can happen to a block.
+fn happens(block: u64, at: u64) -> impl Iterator<Item = BlockRecord> {
+    RecordKind::ALL.iter().map(move |kind| BlockRecord {
+        boottime_ns: at,
+        generation: 1,
+        address: BASE + block * BLOCK_BYTES,
+        bytes: 65536,
+        events: 1,
+        gpu: 1,
+        slots: 1 << (block % u64::from(SLOTS)),
+        kind: *kind as u16,
+        ..BlockRecord::default()
+    })
+}
+
+#[test]
+fn a_process_with_a_tebibyte_costs_no_more_than_64_mib_and_one_with_more_than_that_neither() {
+    let mut kept = Kept::new(BlockLimits::default());
+    kept.process(1, 1);
+    let region = Region::new(ALLOCATOR);
+    let blocks = TIB / BLOCK_BYTES;
+    let (mut most, mut allocated) = (0, 0);
+    for block in 0..blocks * 3 / 2 {
+        kept.records(happens(block, block));
+        let Stats { bytes_allocated, bytes_deallocated, .. } = region.change();
+        // What is allocated for a moment counts too, all of it at once.
+        most = most.max(bytes_allocated.saturating_sub(bytes_deallocated) + (bytes_allocated - allocated));
+        allocated = bytes_allocated;
+        if block + 1 == blocks {
+            assert_eq!(kept.processes()[0].blocks.known, blocks);
+            assert!(most <= 64 * MIB, "{most} bytes for 1 TiB");
+        }
+    }
+    assert!(most <= 64 * MIB, "{most} bytes for more");
+    let Blocks { known, forgotten, .. } = kept.processes()[0].blocks;
+    assert_eq!(known + forgotten, blocks * 3 / 2);
+    println!("{most} bytes at most");
+}
