@@ -245,11 +245,15 @@ async fn run(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
-    let (mut driver, mut processes, mut read) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY), ticks(every));
+    let mut read = interval(every);
+    // At one pace however long a reading takes, as history is kept by it.
+    read.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (mut driver, mut processes) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY));
     let mut blocks = ticks(BLOCKS_EVERY);
     let mut next_reading = Instant::now();
     let mut waiting: Vec<Answer<Arc<Snapshot>>> = Vec::new();
     loop {
+        let mut is_regular = false;
         tokio::select! {
             () = watcher.lifecycles_ready() => {
                 watcher.take_lifecycles();
@@ -269,7 +273,7 @@ async fn run(
                 watcher.look_at_processes();
                 continue;
             }
-            _ = read.tick() => {}
+            _ = read.tick() => is_regular = true,
             // Without a sender left nobody can ask; the latest snapshot still has readers.
             Some(request) = requests.recv() => {
                 // Whoever asked may have gone.
@@ -284,6 +288,9 @@ async fn run(
         }
         watcher.read();
         let snapshot = Arc::new(watcher.snapshot());
+        if is_regular {
+            watcher.keep(&snapshot);
+        }
         publish.send_replace(Arc::clone(&snapshot));
         // Everyone who has asked by now is served by one reading. Whoever asked may have gone.
         for request in waiting.drain(..) {

@@ -8,6 +8,7 @@
 //! * `refusal`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
+//! * `rings`: what was counted lately; no I/O
 //! * `identity`, `owner`, `users`, `command_line` and `gpus`: who the processes and GPUs are; `managed`: how much memory they have; `aside`: look-ups
 //!   that may take their time
 //!
@@ -26,6 +27,7 @@ mod managed;
 mod owner;
 mod probes;
 mod refusal;
+mod rings;
 mod users;
 mod watcher;
 

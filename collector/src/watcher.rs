@@ -30,6 +30,7 @@ use crate::{
     managed::ManagedMemory,
     probes::{DISTRIBUTIONS_CAPACITY, Figures},
     refusal::Refusal,
+    rings::Rings,
     users::Users,
 };
 
@@ -62,6 +63,7 @@ pub(crate) struct Watcher {
     managed: ManagedMemory,
     command_lines: CommandLines,
     history: History,
+    rings: Rings,
     /// Whether it was said that there is hardly any room left.
     nearly_full: bool,
 }
@@ -89,6 +91,7 @@ impl Watcher {
             managed: ManagedMemory::new(&config.roots),
             command_lines: CommandLines::new(&config.roots),
             history: History::default(),
+            rings: Rings::new(config.interval),
             nearly_full: false,
             config,
         };
@@ -345,10 +348,14 @@ impl Watcher {
         is_known.then(|| HeatMap { ranges: Vec::new(), ranges_left_out: 0 })
     }
 
+    /// Keeps what was read for [`Self::lately`]. For regular readings only.
+    pub(crate) fn keep(&mut self, snapshot: &Snapshot) {
+        self.rings.take(snapshot, Instant::now());
+    }
+
     /// What was counted lately; `None` if nothing is known of it.
     pub(crate) fn lately(&self, request: &HistoryRequest) -> Option<model::History> {
-        let begin = SystemTime::now().checked_sub(request.back)?;
-        (!self.nearly_full).then(|| model::History { begin, interval: request.back, samples: vec![None] })
+        self.rings.lately(request, Instant::now(), SystemTime::now())
     }
 
     /// Everything known now.

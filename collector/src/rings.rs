@@ -1,0 +1,192 @@
+//! What was counted lately, of each process and each GPU, in memory that is bounded. No I/O: the collector feeds it what it publishes.
+//!
+//! Time is cut into slots of a second, or of the collector's interval where that is longer. A reading ends the slot whose end is nearest to it, and
+//! what was counted since the reading before is that slot's. So the samples of a time add up to exactly what was counted in it; a slot in which
+//! nothing was read is missing, and what was counted meanwhile is in the next.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant, SystemTime},
+};
+
+use model::{Counters, GpuKey, History, HistoryOf, HistoryRequest, Process, ProcessId, Sample, Snapshot, SourceState};
+
+use ring::{Ring, Steps};
+
+mod ring;
+mod series;
+
+/// All samples of all processes take no more than this: more than a hundred processes that are busy all day.
+const BYTES_MAX: usize = 64 << 20;
+/// Who did nothing for so long has no more of a claim than a short history.
+const IDLE_MIN: Duration = Duration::from_mins(10);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    /// A slot before the first reading.
+    begin: Option<Instant>,
+    steps: Steps,
+    bytes_max: usize,
+    /// The slot that ended last.
+    last: u64,
+    processes: HashMap<ProcessId, OfProcess>,
+    gpus: BTreeMap<GpuKey, OfGpu>,
+}
+
+#[derive(Debug, Default)]
+struct OfProcess {
+    ring: Ring,
+    counted: Counted,
+    /// Of what it fetched, bytes that it fetched again, by GPU.
+    refetched: BTreeMap<GpuKey, u64>,
+    /// The slot in which it was listed last.
+    listed: u64,
+}
+
+#[derive(Debug, Default)]
+struct OfGpu {
+    ring: Ring,
+    counted: Counted,
+}
+
+/// What was counted up to a reading.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    fault_entries: u64,
+    cpu_faults: u64,
+    bytes_htod: u64,
+    bytes_dtoh: u64,
+    evicted_bytes: u64,
+}
+
+impl Rings {
+    /// For readings that are so far apart.
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self {
+            begin: None,
+            steps: Steps::of(interval),
+            bytes_max: BYTES_MAX,
+            last: 0,
+            processes: HashMap::new(),
+            gpus: BTreeMap::new(),
+        }
+    }
+
+    /// Takes what was read. Not for readings between two intervals.
+    pub(crate) fn take(&mut self, snapshot: &Snapshot, now: Instant) {
+        let begin = *self.begin.get_or_insert_with(|| self.steps.before(now));
+        let slot = self.steps.ended_by(now.saturating_duration_since(begin));
+        if slot <= self.last || !matches!(snapshot.source.state, SourceState::Counting { .. }) {
+            return;
+        }
+        self.last = slot;
+        let mut of_gpus: BTreeMap<GpuKey, Sample> = BTreeMap::new();
+        for process in &snapshot.processes {
+            self.take_process(slot, process, &mut of_gpus);
+        }
+        self.processes.retain(|_, of| of.listed == slot);
+        for (key, counters) in &snapshot.gpu_totals {
+            // What is pending goes to its GPU at once; it is part of that one's next sample.
+            if !matches!(key, GpuKey::Pending(_)) {
+                let sample = of_gpus.remove(key).unwrap_or_default();
+                let of = self.gpus.entry(*key).or_default();
+                of.ring.push(&self.steps, slot, of.counted.until(Counted::of([counters].into_iter()), sample));
+            }
+        }
+        self.bound();
+    }
+
+    fn take_process(&mut self, slot: u64, process: &Process, of_gpus: &mut BTreeMap<GpuKey, Sample>) {
+        let of = self.processes.entry(process.id).or_default();
+        of.listed = slot;
+        let mut all = Sample::default();
+        for (key, residency) in &process.residency {
+            of_gpus.entry(*key).or_default().resident_bytes += residency.bytes;
+            all.resident_bytes += residency.bytes;
+        }
+        let refetched: BTreeMap<_, _> =
+            process.reuse.iter().map(|(key, reuse)| (*key, reuse.refetched_bytes)).collect();
+        for (key, bytes) in &refetched {
+            let before = of.refetched.get(key).copied().unwrap_or_default();
+            of_gpus.entry(*key).or_default().refetched_bytes += bytes.saturating_sub(before);
+        }
+        let sum = |refetched: &BTreeMap<_, u64>| refetched.values().sum::<u64>();
+        all.refetched_bytes = sum(&refetched).saturating_sub(sum(&of.refetched));
+        of.refetched = refetched;
+        let counted = Counted::of(process.gpus.values().chain([&process.host]));
+        of.ring.push(&self.steps, slot, of.counted.until(counted, all));
+    }
+
+    /// Makes room, and more than is needed now, so that it is not done often: whoever did nothing for longest gives up all, those who are busy the
+    /// older half of theirs, those who have most first.
+    fn bound(&mut self) {
+        let mut bytes: usize = self.processes.values().map(|of| of.ring.bytes()).sum();
+        if bytes <= self.bytes_max {
+            return;
+        }
+        let busy_since = self.last.saturating_sub(self.steps.ended_by(IDLE_MIN));
+        while bytes > self.bytes_max - self.bytes_max / 8 {
+            let mut rings: Vec<_> = self.processes.values_mut().map(|of| &mut of.ring).collect();
+            rings.sort_by_key(|ring| (ring.busy().min(busy_since), Reverse(ring.bytes())));
+            for ring in rings {
+                if bytes <= self.bytes_max - self.bytes_max / 8 {
+                    return;
+                }
+                bytes -= ring.bytes();
+                if ring.busy() < busy_since {
+                    ring.clear();
+                } else {
+                    ring.halve();
+                }
+                bytes += ring.bytes();
+            }
+        }
+    }
+
+    /// What is asked for, as far as it is kept; `None` where nothing is. `now` and `time` are the same moment.
+    pub(crate) fn lately(&self, request: &HistoryRequest, now: Instant, time: SystemTime) -> Option<History> {
+        let ring = match &request.of {
+            HistoryOf::Process(process) => &self.processes.get(process)?.ring,
+            HistoryOf::Gpu(gpu) => &self.gpus.get(gpu)?.ring,
+        };
+        let found = ring.lately(&self.steps, self.last, request.back, request.samples_max);
+        let age = now.saturating_duration_since(self.begin?).saturating_sub(found.begin);
+        Some(History { begin: time.checked_sub(age).unwrap_or(time), interval: found.interval, samples: found.samples })
+    }
+}
+
+impl Counted {
+    fn of<'a>(counters: impl Iterator<Item = &'a Counters>) -> Self {
+        let mut sum = Self::default();
+        for counters in counters {
+            for (counter, value) in [
+                (&mut sum.fault_entries, counters.fault_entries.total()),
+                (&mut sum.cpu_faults, counters.cpu_faults()),
+                (&mut sum.bytes_htod, counters.bytes_htod.total()),
+                (&mut sum.bytes_dtoh, counters.bytes_dtoh.total()),
+                (&mut sum.evicted_bytes, counters.evicted_bytes()),
+            ] {
+                *counter = counter.saturating_add(value);
+            }
+        }
+        sum
+    }
+
+    /// Goes on to what is counted now: `sample` with the differences. None is negative where counts were dropped as wrong.
+    fn until(&mut self, now: Self, sample: Sample) -> Sample {
+        let before = std::mem::replace(self, now);
+        Sample {
+            fault_entries: now.fault_entries.saturating_sub(before.fault_entries),
+            cpu_faults: now.cpu_faults.saturating_sub(before.cpu_faults),
+            bytes_htod: now.bytes_htod.saturating_sub(before.bytes_htod),
+            bytes_dtoh: now.bytes_dtoh.saturating_sub(before.bytes_dtoh),
+            evicted_bytes: now.evicted_bytes.saturating_sub(before.evicted_bytes),
+            ..sample
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

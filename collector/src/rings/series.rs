@@ -1,0 +1,313 @@
+//! Samples of successive slots, as bytes: a busy one takes some 30, a stretch in which nothing happens next to none.
+
+use std::collections::VecDeque;
+
+use model::Sample;
+
+/// Slots that are kept, and given up, together.
+const CHUNK_SLOTS: u64 = 256;
+/// Begins a run; anything less is a sample, with a bit for each field that is not 0, or not as before.
+const IDLE: u8 = 0x80;
+const MISSING: u8 = 0x81;
+const RESIDENT: u8 = 1 << 6;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Series {
+    chunks: VecDeque<Chunk>,
+    /// Of the chunks' samples.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// The slot of its first sample.
+    first: u64,
+    slots: u64,
+    samples: Vec<u8>,
+    /// What is not yet among those: a run that goes on.
+    run: Option<(u8, u64)>,
+    /// As of the last sample; the first is relative to 0.
+    resident: u64,
+}
+
+impl Series {
+    /// Adds the sample of a slot, which comes after all that are there, and gives up what lies `slots_max` or more before it.
+    pub(super) fn push(&mut self, slot: u64, sample: &Sample, slots_max: u64) {
+        let is_new = self.chunks.back().is_none_or(|last| slot - last.first >= CHUNK_SLOTS);
+        if is_new {
+            if let Some(last) = self.chunks.back_mut() {
+                self.bytes -= last.bytes();
+                last.flush();
+                last.samples.shrink_to_fit();
+                self.bytes += last.bytes();
+            }
+            let chunk = Chunk { first: slot, slots: 0, samples: Vec::new(), run: None, resident: 0 };
+            self.bytes += chunk.bytes();
+            self.chunks.push_back(chunk);
+        }
+        if let Some(last) = self.chunks.back_mut() {
+            self.bytes -= last.bytes();
+            last.push(slot, sample);
+            self.bytes += last.bytes();
+        }
+        while self.chunks.front().is_some_and(|first| first.end() + slots_max <= slot + 1) {
+            self.give_up(1);
+        }
+    }
+
+    fn give_up(&mut self, chunks: usize) {
+        for chunk in self.chunks.drain(..chunks.min(self.chunks.len())) {
+            self.bytes -= chunk.bytes();
+        }
+    }
+
+    /// Gives up the older half; all where little is left.
+    pub(super) fn halve(&mut self) {
+        self.give_up(self.chunks.len().div_ceil(2));
+        if self.chunks.is_empty() {
+            self.chunks = VecDeque::new();
+        }
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first slot of which anything is kept.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.chunks.front().map(|chunk| chunk.first)
+    }
+
+    /// Samples with their slots, oldest first, those that are missing left out.
+    pub(super) fn samples(&self) -> impl Iterator<Item = (u64, Sample)> {
+        self.chunks.iter().flat_map(Chunk::samples)
+    }
+}
+
+impl Chunk {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.samples.capacity()
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.slots
+    }
+
+    fn push(&mut self, slot: u64, sample: &Sample) {
+        let missing = slot.saturating_sub(self.end());
+        if missing > 0 {
+            self.extend(MISSING, missing);
+        }
+        let fields = counted(sample);
+        if fields == [0; 6] && sample.resident_bytes == self.resident {
+            self.extend(IDLE, 1);
+        } else {
+            self.flush();
+            let mut bits = fields.iter().enumerate().fold(0, |bits, (at, value)| bits | u8::from(*value > 0) << at);
+            if sample.resident_bytes != self.resident {
+                bits |= RESIDENT;
+            }
+            self.samples.push(bits);
+            for value in fields.into_iter().filter(|value| *value > 0) {
+                write(&mut self.samples, value);
+            }
+            if bits & RESIDENT != 0 {
+                write(&mut self.samples, zigzag(sample.resident_bytes.wrapping_sub(self.resident)));
+                self.resident = sample.resident_bytes;
+            }
+        }
+        self.slots = slot - self.first + 1;
+    }
+
+    fn extend(&mut self, kind: u8, slots: u64) {
+        match &mut self.run {
+            Some((same, length)) if *same == kind => *length += slots,
+            _ => {
+                self.flush();
+                self.run = Some((kind, slots));
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some((kind, length)) = self.run.take() {
+            self.samples.push(kind);
+            write(&mut self.samples, length);
+        }
+    }
+
+    fn samples(&self) -> impl Iterator<Item = (u64, Sample)> {
+        let (mut bytes, mut slot, mut resident) = (self.samples.as_slice(), self.first, 0_u64);
+        let mut open = self.run;
+        // Of the run that is being told.
+        let mut idle = 0_u64;
+        std::iter::from_fn(move || {
+            while idle == 0 {
+                let Some((kind, rest)) = bytes.split_first() else {
+                    let (kind, slots) = open.take()?;
+                    match kind {
+                        IDLE => idle = slots,
+                        _ => slot += slots,
+                    }
+                    continue;
+                };
+                bytes = rest;
+                match *kind {
+                    IDLE => idle = read(&mut bytes),
+                    MISSING => slot += read(&mut bytes),
+                    bits => {
+                        let mut field = |at: u8| if bits & 1 << at != 0 { read(&mut bytes) } else { 0 };
+                        let mut sample = Sample {
+                            fault_entries: field(0),
+                            cpu_faults: field(1),
+                            bytes_htod: field(2),
+                            bytes_dtoh: field(3),
+                            evicted_bytes: field(4),
+                            refetched_bytes: field(5),
+                            resident_bytes: 0,
+                        };
+                        if bits & RESIDENT != 0 {
+                            resident = resident.wrapping_add(unzigzag(read(&mut bytes)));
+                        }
+                        sample.resident_bytes = resident;
+                        slot += 1;
+                        return Some((slot - 1, sample));
+                    }
+                }
+            }
+            idle -= 1;
+            slot += 1;
+            Some((slot - 1, Sample { resident_bytes: resident, ..Sample::default() }))
+        })
+    }
+}
+
+/// In the order of their bits.
+const fn counted(sample: &Sample) -> [u64; 6] {
+    let Sample { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes, resident_bytes: _ } =
+        *sample;
+    [fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes]
+}
+
+/// A small number whichever sign a difference has.
+const fn zigzag(difference: u64) -> u64 {
+    let signed = difference.cast_signed();
+    ((signed << 1) ^ (signed >> 63)).cast_unsigned()
+}
+
+const fn unzigzag(number: u64) -> u64 {
+    (number >> 1) ^ (number & 1).wrapping_neg()
+}
+
+/// Seven bits a byte, the lowest first; the eighth says that more follow.
+fn write(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+}
+
+fn read(bytes: &mut &[u8]) -> u64 {
+    let (mut number, mut shift) = (0_u64, 0);
+    while let Some((byte, rest)) = bytes.split_first() {
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(series: &Series) -> Vec<(u64, Sample)> {
+        series.samples().collect()
+    }
+
+    fn faults(fault_entries: u64) -> Sample {
+        Sample { fault_entries, ..Sample::default() }
+    }
+
+    #[test]
+    fn samples_come_back_as_they_were_and_those_that_are_missing_do_not() {
+        let busy = Sample {
+            fault_entries: 1,
+            cpu_faults: u64::MAX,
+            bytes_htod: 127,
+            bytes_dtoh: 128,
+            evicted_bytes: 1 << 40,
+            refetched_bytes: 3,
+            resident_bytes: u64::MAX,
+        };
+        let resident = |resident_bytes| Sample { resident_bytes, ..Sample::default() };
+        let samples = [
+            (7, resident(0)),
+            (8, busy),
+            (9, resident(u64::MAX)),
+            (10, resident(u64::MAX)),
+            (14, resident(u64::MAX)),
+            (15, resident(5)),
+            (16, Sample { resident_bytes: 5, ..faults(9) }),
+            (18, resident(4)),
+            (19, resident(4)),
+        ];
+        let mut series = Series::default();
+        for (slot, sample) in &samples {
+            series.push(*slot, sample, 3600);
+        }
+        assert_eq!(kept(&series), samples);
+        assert_eq!(series.first(), Some(7));
+    }
+
+    #[test]
+    fn chunks_do_not_depend_on_those_before_them() {
+        let mut series = Series::default();
+        let sample = |slot| Sample { resident_bytes: slot * 1000, ..faults(slot % 3) };
+        for slot in 0..2000 {
+            series.push(slot, &sample(slot), 500);
+        }
+        let kept = kept(&series);
+        assert!(kept.len() as u64 >= 500 && (kept.len() as u64) < 500 + 2 * CHUNK_SLOTS, "{}", kept.len());
+        assert!(kept.iter().all(|(slot, kept)| *kept == sample(*slot)));
+        assert_eq!(kept.last().unwrap().0, 1999);
+    }
+
+    #[test]
+    fn after_a_long_time_in_which_nothing_was_read_nothing_old_is_kept() {
+        let mut series = Series::default();
+        series.push(1, &faults(1), 3600);
+        series.push(1_000_000_000, &faults(2), 3600);
+        assert_eq!(kept(&series), [(1_000_000_000, faults(2))]);
+    }
+
+    #[test]
+    fn idle_slots_take_hardly_any_room() {
+        let mut series = Series::default();
+        for slot in 0..3600 {
+            series.push(slot, &Sample { resident_bytes: 1 << 30, ..Sample::default() }, 3600);
+        }
+        assert_eq!(kept(&series).len(), 3600);
+        assert!(series.bytes() < 2048, "{} bytes", series.bytes());
+    }
+
+    #[test]
+    fn room_is_given_back_by_halves() {
+        let mut series = Series::default();
+        for slot in 0..1024 {
+            series.push(slot, &faults(slot), 3600);
+        }
+        let bytes = series.bytes();
+        series.halve();
+        assert_eq!((series.first(), series.bytes() < bytes * 2 / 3), (Some(512), true));
+        for _ in 0..3 {
+            series.halve();
+        }
+        assert_eq!((kept(&series), series.bytes()), (vec![], 0));
+    }
+}

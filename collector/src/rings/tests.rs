@@ -1,0 +1,208 @@
+use std::collections::BTreeMap;
+
+use model::{Cause, GpuUuid, RecordFigures, Residency, Reuse, SourceStatus};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_hours(1);
+const CARD: GpuKey = GpuKey::Known(GpuUuid([3; 16]));
+const ONE: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
+/// The same pid, later.
+const NEXT: ProcessId = ProcessId { pid: 100, start_ticks: 9 };
+
+/// A node whose clock stands where the test wants.
+struct Node {
+    rings: Rings,
+    begin: Instant,
+    snapshot: Snapshot,
+}
+
+fn node() -> Node {
+    let begin = Instant::now();
+    let source = SourceStatus {
+        backend: "ebpf",
+        state: SourceState::Counting { since: SystemTime::UNIX_EPOCH },
+        warnings: Vec::new(),
+        driver: None,
+        probes: Vec::new(),
+        dropped_events: BTreeMap::new(),
+        block_records: RecordFigures::default(),
+    };
+    let snapshot = Snapshot::empty(SystemTime::UNIX_EPOCH, source);
+    Node { rings: Rings::new(SECOND), begin, snapshot }
+}
+
+fn copied(bytes: u64) -> Counters {
+    let mut counters = Counters::default();
+    counters.bytes_htod[Cause::Fault] = bytes;
+    counters
+}
+
+impl Node {
+    /// The processes are these, each with as many bytes copied to the card.
+    fn copied(&mut self, processes: &[(ProcessId, u64)]) {
+        self.snapshot.processes = processes
+            .iter()
+            .map(|(id, bytes)| Process { gpus: [(CARD, copied(*bytes))].into(), ..Process::new(*id, "app") })
+            .collect();
+        let sum = processes.iter().map(|(_, bytes)| bytes).sum();
+        self.snapshot.gpu_totals = [(CARD, copied(sum))].into();
+    }
+
+    fn read(&mut self, after: Duration) {
+        self.rings.take(&self.snapshot, self.begin + after);
+    }
+
+    fn lately(&self, of: HistoryOf, after: Duration) -> Option<History> {
+        let request = HistoryRequest { of, back: HOUR, samples_max: usize::MAX };
+        self.rings.lately(&request, self.begin + after, SystemTime::UNIX_EPOCH + HOUR + after)
+    }
+
+    /// Bytes copied to the card, by second.
+    fn bytes(&self, of: HistoryOf) -> Vec<Option<u64>> {
+        let history = self.lately(of, SECOND).unwrap();
+        history.samples.iter().map(|sample| sample.map(|sample| sample.bytes_htod)).collect()
+    }
+}
+
+#[test]
+fn a_sample_is_what_was_counted_since_the_reading_before() {
+    let mut node = node();
+    for (second, bytes) in [(1, 10), (2, 10), (3, 35)] {
+        node.copied(&[(ONE, bytes)]);
+        node.read(SECOND * second);
+    }
+    assert_eq!(node.bytes(HistoryOf::Process(ONE)), [Some(10), Some(0), Some(25)]);
+    assert_eq!(node.bytes(HistoryOf::Gpu(CARD)), [Some(10), Some(0), Some(25)]);
+    let history = node.lately(HistoryOf::Process(ONE), SECOND * 4).unwrap();
+    assert_eq!((history.begin, history.interval), (SystemTime::UNIX_EPOCH + HOUR, SECOND));
+}
+
+#[test]
+fn readings_that_are_a_little_late_or_two_in_a_second_lose_nothing() {
+    let mut node = node();
+    for (millis, bytes) in [(1004, 1), (1990, 3), (2100, 6), (3499, 10), (4001, 15)] {
+        node.copied(&[(ONE, bytes)]);
+        node.read(Duration::from_millis(millis));
+    }
+    assert_eq!(node.bytes(HistoryOf::Process(ONE)), [Some(1), Some(2), Some(7), Some(5)]);
+}
+
+#[test]
+fn what_was_counted_while_nothing_was_read_is_in_the_sample_after() {
+    let mut node = node();
+    for (second, bytes) in [(1, 1), (4, 9)] {
+        node.copied(&[(ONE, bytes)]);
+        node.read(SECOND * second);
+    }
+    assert_eq!(node.bytes(HistoryOf::Process(ONE)), [Some(1), None, None, Some(8)]);
+}
+
+#[test]
+fn while_uvmd_waits_for_the_driver_nothing_is_known() {
+    let mut node = node();
+    node.copied(&[(ONE, 1)]);
+    node.read(SECOND);
+    let counting = std::mem::replace(&mut node.snapshot.source.state, SourceState::Waiting { missing: Vec::new() });
+    node.read(SECOND * 2);
+    node.snapshot.source.state = counting;
+    node.read(SECOND * 3);
+    assert_eq!(node.bytes(HistoryOf::Gpu(CARD)), [Some(1), None, Some(0)]);
+}
+
+#[test]
+fn a_pid_that_is_used_again_has_a_history_of_its_own() {
+    let mut node = node();
+    node.copied(&[(ONE, 5)]);
+    node.read(SECOND);
+    node.copied(&[(ONE, 5), (NEXT, 2)]);
+    node.read(SECOND * 2);
+    assert_eq!(node.bytes(HistoryOf::Process(ONE)), [Some(5), Some(0)]);
+    assert_eq!(node.bytes(HistoryOf::Process(NEXT)), [Some(2)]);
+    node.copied(&[(NEXT, 2)]);
+    node.read(SECOND * 3);
+    assert_eq!(node.lately(HistoryOf::Process(ONE), SECOND * 3), None);
+}
+
+#[test]
+fn what_was_pending_is_its_gpus_once_that_is_known() {
+    let mut node = node();
+    node.snapshot.gpu_totals = [(GpuKey::Pending(1), copied(7))].into();
+    node.read(SECOND);
+    node.snapshot.gpu_totals = [(CARD, copied(9))].into();
+    node.read(SECOND * 2);
+    assert_eq!(node.lately(HistoryOf::Gpu(GpuKey::Pending(1)), SECOND * 2), None);
+    assert_eq!(node.bytes(HistoryOf::Gpu(CARD)), [Some(9)]);
+}
+
+#[test]
+fn counts_that_were_dropped_as_wrong_are_not_negative() {
+    let mut node = node();
+    for (second, bytes) in [(1, 10), (2, 4), (3, 6)] {
+        node.copied(&[(ONE, bytes)]);
+        node.read(SECOND * second);
+    }
+    assert_eq!(node.bytes(HistoryOf::Process(ONE)), [Some(10), Some(0), Some(2)]);
+}
+
+#[test]
+fn residency_and_what_was_fetched_again_are_the_processes_together() {
+    let mut node = node();
+    node.copied(&[(ONE, 1), (NEXT, 1)]);
+    for (second, refetched_bytes) in [(1, 3), (2, 8)] {
+        for process in &mut node.snapshot.processes {
+            process.residency = [(CARD, Residency::exactly(100))].into();
+            process.reuse = [(CARD, Reuse { refetched_bytes, ..Reuse::default() })].into();
+        }
+        node.read(SECOND * second);
+    }
+    let last = |of| {
+        let sample = node.lately(of, SECOND * 2).unwrap().samples[1].unwrap();
+        (sample.resident_bytes, sample.refetched_bytes)
+    };
+    assert_eq!(last(HistoryOf::Process(ONE)), (100, 5));
+    assert_eq!(last(HistoryOf::Gpu(CARD)), (200, 10));
+}
+
+#[test]
+fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
+    const BYTES_MAX: usize = 300 << 10;
+    let mut node = node();
+    node.rings.bytes_max = BYTES_MAX;
+    let process = |number: u64| ProcessId { pid: u32::try_from(number % 700).unwrap(), start_ticks: number };
+    let mut sum = 0;
+    for second in 1..=60_u64 {
+        // Forty end in a second, and forty begin; a third of them are busy.
+        let alive = (second * 40)..(second * 40 + 2000);
+        let bytes =
+            alive.map(|number| (process(number), if number.is_multiple_of(3) { second * 1_000_000 } else { 7 }));
+        let bytes: Vec<_> = bytes.collect();
+        node.copied(&bytes);
+        sum = bytes.iter().map(|(_, bytes)| bytes).sum();
+        node.read(SECOND * u32::try_from(second).unwrap());
+        let bytes: usize = node.rings.processes.values().map(|of| of.ring.bytes()).sum();
+        assert!(bytes <= BYTES_MAX, "{bytes} bytes");
+    }
+    assert_eq!(node.rings.processes.len(), 2000);
+    // The GPU's are never given up.
+    assert_eq!(node.bytes(HistoryOf::Gpu(CARD)).iter().map(|bytes| bytes.unwrap()).sum::<u64>(), sum);
+}
+
+#[test]
+fn where_there_is_no_room_who_did_nothing_for_longest_gives_up_all_and_the_busy_their_older_half() {
+    let mut node = node();
+    for second in 1..=1000_u64 {
+        node.copied(&[(ONE, 7), (NEXT, second * 1_000_000_000)]);
+        node.read(SECOND * u32::try_from(second).unwrap());
+    }
+    let kept = |node: &Node| [ONE, NEXT].map(|process| node.bytes(HistoryOf::Process(process)).len());
+    assert_eq!(kept(&node), [1000, 1000]);
+    let bytes = |node: &Node| node.rings.processes.values().map(|of| of.ring.bytes()).sum::<usize>();
+    node.rings.bytes_max = bytes(&node) - 1;
+    node.rings.bound();
+    assert_eq!(kept(&node), [0, 1000 - 512]);
+    // What comes next is kept.
+    node.read(SECOND * 1001);
+    assert_eq!(kept(&node), [1, 1001 - 512]);
+}
