@@ -220,7 +220,7 @@ fn tell_block(state: &mut Batch, space: &Known) {
             address: state.block,
             gpu: state.run.gpu as u32,
             kind: RecordKind::GpuFaults,
-            cause: 0,
+            cause: state.id & 0xffff,
             events: state.block_entries,
             bytes: 0,
             slots: state.block_slots as u32,

@@ -123,7 +123,7 @@ fn a_fault_that_is_not_replayable_is_in_no_batch_and_clearing_its_channel_is_no_
 }
 
 #[test]
-fn faults_on_one_block_one_after_the_other_are_one_record_with_the_slots_they_were_in() {
+fn faults_on_one_block_one_after_the_other_are_one_record_with_the_slots_they_were_in_and_their_batch() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::service_faults(|| {
@@ -137,8 +137,8 @@ fn faults_on_one_block_one_after_the_other_are_one_record_with_the_slots_they_we
         .iter()
         .map(|block| {
             assert_eq!((block.generation, block.kind, block.gpu), (record.generation, RecordKind::GpuFaults as u16, 1));
-            (block.address, block.events, block.slots)
+            (block.address, block.events, block.slots, block.cause)
         })
         .collect();
-    assert_eq!(records, [(BLOCK, 10, 0b11), (5 * BLOCK, 1, 1), (5 * BLOCK, 1, 1)]);
+    assert_eq!(records, [(BLOCK, 10, 0b11, 1), (5 * BLOCK, 1, 1, 1), (5 * BLOCK, 1, 1, 2)]);
 }
