@@ -209,6 +209,23 @@ static long ioctl_log(struct client *client, void __user *argument)
     return status;
 }
 
+static long ioctl_mark(void __user *argument)
+{
+    struct swgpu_mark mark;
+    struct swgpu *gpu;
+
+    if (copy_from_user(&mark, argument, sizeof(mark)))
+        return -EFAULT;
+    gpu = swgpu_at(mark.gpu);
+    if (!gpu)
+        return -ENODEV;
+    if ((mark.event != SWGPU_LOG_CPU_BEGIN && mark.event != SWGPU_LOG_CPU_END) || mark.type > SWGPU_ATOMIC_ADD ||
+        mark.reserved)
+        return -EINVAL;
+    log_mark(gpu, &mark);
+    return 0;
+}
+
 static ssize_t swgpu_read(struct file *file, char __user *buffer, size_t bytes, loff_t *offset)
 {
     struct client *client = file->private_data;
@@ -243,6 +260,8 @@ static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long a
         return ledger_read(user);
     case SWGPU_IOC_LOG:
         return ioctl_log(client, user);
+    case SWGPU_IOC_MARK:
+        return ioctl_mark(user);
     default:
         return -ENOTTY;
     }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
@@ -51,7 +52,7 @@ static bool merge(struct log *log, const struct swgpu_log_record *event)
     struct swgpu_log_record *last;
     u64 step;
 
-    if (log->lost || log->written == log->taken)
+    if (log->lost || log->written == log->taken || event->event > SWGPU_LOG_MAP)
         return false;
     last = record_at(log, log->written - 1);
     step = event->event == SWGPU_LOG_ACCESS ? 0 : last->weight;
@@ -170,6 +171,19 @@ void log_mapping(struct swgpu *gpu, u64 address, u64 bytes, u32 pid, u64 va)
         log_event(gpu, 0,
                   (struct swgpu_log_record){
                       .weight = bytes, .va = va, .physical = address, .pid = pid, .event = SWGPU_LOG_MAP });
+}
+
+void log_mark(struct swgpu *gpu, const struct swgpu_mark *mark)
+{
+    if (!is_off(gpu))
+        log_event(gpu, 0,
+                  (struct swgpu_log_record){
+                      .weight = mark->bytes,
+                      .va = mark->va,
+                      .pid = task_tgid_nr(current),
+                      .event = mark->event,
+                      .type = mark->type,
+                  });
 }
 
 struct log *log_open(struct swgpu *gpu, u32 channel, u32 capacity)

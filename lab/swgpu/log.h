@@ -15,6 +15,7 @@
 struct gpu_space;
 struct log;
 struct swgpu;
+struct swgpu_mark;
 struct user_channel;
 
 struct logs {
@@ -28,6 +29,7 @@ void logs_init(struct logs *logs);
 void log_access(const struct user_channel *channel, enum access_type type, u64 va, const struct mmu_target *target);
 void log_copy(struct swgpu *gpu, const struct mmu_target *to, const struct mmu_target *from, u64 bytes);
 void log_mapping(struct swgpu *gpu, u64 address, u64 bytes, u32 pid, u64 va);
+void log_mark(struct swgpu *gpu, const struct swgpu_mark *mark);
 
 /* An error pointer if there is no memory. */
 struct log *log_open(struct swgpu *gpu, u32 channel, u32 capacity);

@@ -167,6 +167,10 @@ struct swgpu_log {
 #define SWGPU_LOG_COPY 1
 #define SWGPU_LOG_MAP 2  /* page-table entries that make pages of this GPU's memory valid */
 #define SWGPU_LOG_LOST 3 /* `weight` events are missing here, copies and mappings by the page: nobody read in time */
+/* What a process says of itself (SWGPU_IOC_MARK): from here, and up to here, its CPU accesses `weight` bytes from `va`.
+ */
+#define SWGPU_LOG_CPU_BEGIN 4
+#define SWGPU_LOG_CPU_END 5
 
 #define SWGPU_LOCAL 0 /* this GPU's memory */
 #define SWGPU_HOST 1
@@ -175,14 +179,24 @@ struct swgpu_log {
 
 struct swgpu_log_record {
     __u64 sequence; /* of the first event that the record stands for; one order for all GPUs */
-    __u64 weight;   /* accesses; bytes of a copy or a mapping; lost events */
+    __u64 weight;   /* accesses; bytes of a copy, a mapping or a mark; lost events */
     __u64 va; /* of the (first) page; in a copy out of this GPU's memory, where it was last mapped; in one into it 0 */
     __u64 physical; /* of the (first) page: where it is; in a copy, its end in this GPU's memory */
     __u32 pid;      /* whose the va is; 0 for none */
     __u8 event;     /* SWGPU_LOG_* */
-    __u8 type;      /* access: SWGPU_READ, ... */
+    __u8 type;      /* access, mark: SWGPU_READ, ... */
     __u8 from;      /* access: where the page is; copy: from where. SWGPU_LOCAL, ... */
     __u8 to;        /* copy: to where */
+};
+
+/* A mark in the logs of a GPU, in the order of what they hold: what a CPU does the GPU cannot see. */
+struct swgpu_mark {
+    __u32 gpu;      /* in, and so the rest */
+    __u32 event;    /* SWGPU_LOG_CPU_BEGIN or _END */
+    __u32 type;     /* SWGPU_READ, ... */
+    __u32 reserved; /* 0 */
+    __u64 va;
+    __u64 bytes;
 };
 
 #define SWGPU_IOC_INFO _IOWR('G', 1, struct swgpu_info)
@@ -194,5 +208,6 @@ struct swgpu_log_record {
 #define SWGPU_IOC_FREE _IOWR('G', 7, struct swgpu_free)
 #define SWGPU_IOC_LEDGER _IOWR('G', 8, struct swgpu_ledger)
 #define SWGPU_IOC_LOG _IOWR('G', 9, struct swgpu_log)
+#define SWGPU_IOC_MARK _IOWR('G', 10, struct swgpu_mark)
 
 #endif

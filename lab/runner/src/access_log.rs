@@ -51,7 +51,7 @@ pub(crate) struct Summary {
 
 impl Recorder {
     pub(crate) fn start(gpus: &[Gpu]) -> anyhow::Result<Self> {
-        let logs = gpus.iter().map(AccessLog::open).collect::<anyhow::Result<Vec<AccessLog>>>()?;
+        let logs = gpus.iter().map(|gpu| AccessLog::open(gpu, true)).collect::<anyhow::Result<Vec<AccessLog>>>()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || record(logs, &stopped));
@@ -108,13 +108,16 @@ enum Event {
     Copy,
     Map,
     Lost,
+    CpuBegins,
+    CpuEnds,
 }
 
 impl Event {
     const LOST: u8 = 3;
 
     fn of(record: &Record) -> Option<Self> {
-        [Self::Access, Self::Copy, Self::Map, Self::Lost].get(usize::from(record.event)).copied()
+        let all = [Self::Access, Self::Copy, Self::Map, Self::Lost, Self::CpuBegins, Self::CpuEnds];
+        all.get(usize::from(record.event)).copied()
     }
 
     /// How many events the record stands for.
@@ -122,6 +125,7 @@ impl Event {
         match self {
             Self::Access | Self::Lost => record.weight,
             Self::Copy | Self::Map => record.weight / 4096,
+            Self::CpuBegins | Self::CpuEnds => 1,
         }
     }
 
@@ -131,6 +135,8 @@ impl Event {
             Self::Copy => "copy",
             Self::Map => "map",
             Self::Lost => "lost",
+            Self::CpuBegins => "cpu_begin",
+            Self::CpuEnds => "cpu_end",
         }
     }
 }
@@ -158,8 +164,10 @@ fn line(gpu: usize, record: &Record, name: impl Fn(u32) -> String) -> Option<Str
     let &Record { sequence, weight, va, physical, pid, kind, from, to, .. } = record;
     let event = Event::of(record)?;
     let place = |place: u8| ["local", "host", "peer", "none"].get(usize::from(place)).copied();
+    let kind_name = || ["read", "write", "atomic"].get(usize::from(kind)).copied();
     let (kind, from, to) = match event {
-        Event::Access => (*["read", "write", "atomic"].get(usize::from(kind))?, place(from)?, ""),
+        Event::Access => (kind_name()?, place(from)?, ""),
+        Event::CpuBegins | Event::CpuEnds => (kind_name()?, "", ""),
         Event::Copy => ("", place(from)?, place(to)?),
         Event::Map | Event::Lost => ("", "", ""),
     };
@@ -167,6 +175,7 @@ fn line(gpu: usize, record: &Record, name: impl Fn(u32) -> String) -> Option<Str
     // Writing to a string does not fail.
     let _ = match (event, pid) {
         (Event::Lost, _) => write!(line, ",,"),
+        (Event::CpuBegins | Event::CpuEnds, pid) => write!(line, "{},{va:#x},", quoted(&name(pid))),
         (_, 0) => write!(line, ",,{physical:#x}"),
         (_, pid) => write!(line, "{},{va:#x},{physical:#x}", quoted(&name(pid))),
     };
@@ -222,6 +231,8 @@ mod tests {
             Record { sequence: 8, event: 1, weight: 4096, kind: 0, from: 1, to: 0, va: 0, pid: 0, ..ACCESS },
             Record { sequence: 9, event: 2, weight: 4096, kind: 0, ..ACCESS },
             Record { sequence: 10, event: 3, weight: 12, ..Record::default() },
+            Record { sequence: 22, event: 4, weight: 65536, physical: 0, ..ACCESS },
+            Record { sequence: 23, event: 5, weight: 65536, physical: 0, ..ACCESS },
         ];
         let (text, summary) = text(&records);
         let expected = [
@@ -232,17 +243,23 @@ mod tests {
             "8,0,copy,,,0x3000,,host,local,4096",
             "9,0,map,tenant,0x20000001000,0x3000,,,,4096",
             "10,0,lost,,,,,,,12",
+            "22,0,cpu_begin,tenant,0x20000001000,,write,,,65536",
+            "23,0,cpu_end,tenant,0x20000001000,,write,,,65536",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
-        assert_eq!(summary, Summary { records: 6, lost_events: 12 });
-        assert_eq!(summary.to_string(), "access log: 6 records; 12 events are LOST");
+        assert_eq!(summary, Summary { records: 8, lost_events: 12 });
+        assert_eq!(summary.to_string(), "access log: 8 records; 12 events are LOST");
         let document = include_str!("../../../docs/truth.md");
-        assert!([expected[0], expected[1], expected[3], expected[4]].iter().all(|line| document.contains(line)));
+        assert!(
+            [expected[0], expected[1], expected[3], expected[4], expected[7]]
+                .iter()
+                .all(|line| document.contains(line))
+        );
     }
 
     #[test]
     fn a_record_that_nobody_knows_is_an_error() {
-        for record in [Record { event: 4, ..ACCESS }, Record { kind: 3, ..ACCESS }, Record { from: 4, ..ACCESS }] {
+        for record in [Record { event: 6, ..ACCESS }, Record { kind: 3, ..ACCESS }, Record { from: 4, ..ACCESS }] {
             assert!(write(&mut Vec::new(), &[(0, record)], |_| String::new()).is_err(), "{record:?}");
         }
     }

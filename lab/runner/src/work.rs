@@ -23,6 +23,8 @@ pub(crate) trait Machine: Sync {
     fn cpu_write(&self, allocation: usize, word: usize, value: u64);
     /// Add to a word by the CPU, in one step for all processors; says what it held before.
     fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64;
+    /// Tell the GPUs' logs that accesses by the CPU begin, or end.
+    fn cpu_mark(&self, mark: &CpuMark) -> anyhow::Result<()>;
     /// Let a GPU do these accesses; returns when they are done.
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()>;
     /// One of the application's own calls of the driver.
@@ -33,6 +35,15 @@ pub(crate) trait Machine: Sync {
     fn device_free(&self, name: &str) -> anyhow::Result<()>;
     /// End the process as kill -9 does.
     fn kill(&self) -> anyhow::Result<()>;
+}
+
+/// From here on, or up to here, the CPU accesses this memory: what a GPU does not see and its log does not know otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuMark {
+    pub(crate) begins: bool,
+    pub(crate) kind: Kind,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What a GPU does with a list of accesses.
@@ -177,19 +188,39 @@ impl<'a> Work<'a> {
         self.must_hold(allocation, word, found, reader);
     }
 
+    /// Let the CPU access a part of an allocation.
+    pub(crate) fn by_cpu<T>(
+        &self,
+        part: Part,
+        kind: Kind,
+        accesses: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let Part { allocation, offset_bytes, length_bytes: bytes } = part;
+        let mark = CpuMark { begins: true, kind, address: self.machine.address(allocation) + offset_bytes, bytes };
+        self.machine.cpu_mark(&mark)?;
+        let done = accesses()?;
+        self.machine.cpu_mark(&CpuMark { begins: false, ..mark })?;
+        Ok(done)
+    }
+
     /// Compare every byte of an allocation, by the CPU; says how many those are.
-    pub(crate) fn verify(&self, allocation: usize) -> u64 {
+    pub(crate) fn verify(&self, allocation: usize) -> anyhow::Result<u64> {
         let words = self.memory.shadows.get(allocation).map_or(0, Shadow::words);
-        for word in 0..words {
-            self.must_hold(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
-        }
-        words as u64 * WORD_BYTES
+        let part = Part { allocation, offset_bytes: 0, length_bytes: words as u64 * WORD_BYTES };
+        self.by_cpu(part, Kind::Read, || {
+            for word in 0..words {
+                self.must_hold(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
+            }
+            Ok(part.length_bytes)
+        })
     }
 
     /// Compare every byte of every allocation.
-    pub(crate) fn verify_everything(&self) {
-        let bytes = (0..self.memory.shadows.len()).map(|allocation| self.verify(allocation)).sum();
+    pub(crate) fn verify_everything(&self) -> anyhow::Result<()> {
+        let all = 0..self.memory.shadows.len();
+        let bytes = all.map(|allocation| self.verify(allocation)).sum::<anyhow::Result<u64>>()?;
         self.memory.tally.verified_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Ask the driver for something.

@@ -88,7 +88,7 @@ fn exit_is_true_or_a_code_and_sleep_is_in_milliseconds() {
 fn steps_may_be_written_as_tables_of_their_own() {
     let text = "name = \"s\"\n[[process]]\nname = \"p\"\nalloc = [{ name = \"a\", mib = 1 }]\n\
                 [[process.steps]]\nrepeat = 2\n[[process.steps.steps]]\ngpu_read = \"a\"\n";
-    assert!(format!("{:?}", parse("t", text).unwrap()).contains("Repeat { times: 2, steps: [Access"));
+    assert!(format!("{:?}", parse("t", text).unwrap()).contains("Repeat { until: Times(2), steps: [Access"));
 }
 
 #[test]

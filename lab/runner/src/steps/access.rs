@@ -233,7 +233,7 @@ impl Access {
 impl Step for Access {
     fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
         match self.by {
-            Processor::Cpu => self.by_cpu(work),
+            Processor::Cpu => work.by_cpu(self.part, self.kind, || self.by_cpu(work)),
             Processor::Gpu { gpu, window, access_millibytes } => {
                 self.by_gpu(work, &Kernel { gpu, kind: self.kind, window, access_millibytes })
             }

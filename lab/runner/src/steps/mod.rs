@@ -77,7 +77,7 @@ type Parse = fn(&mut Table<'_>, &Scope<'_>) -> Result<Box<dyn Step>, Fault>;
 /// A random step of the kind, as it is written; none where there can be none.
 type Generate = fn(&mut Dice, &Plan<'_>) -> Option<String>;
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     access::CPU_READ,
     access::CPU_WRITE,
     access::CPU_ATOMIC,
@@ -90,6 +90,7 @@ const KINDS: [Kind; 16] = [
     device::DEVICE_ALLOC,
     device::DEVICE_FREE,
     repeat::REPEAT,
+    repeat::REPEAT_FOR,
     parallel::PARALLEL,
     sleep::SLEEP,
     end::EXIT,

@@ -1,6 +1,9 @@
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use super::{access::Kind as AccessKind, *};
@@ -8,7 +11,7 @@ use crate::{
     check::Tally,
     scenario::{Process, parse::parse},
     sys::swgpu::{GpuAccess, MAX_ACCESSES},
-    work::{Call, Kernel, Machine, Memory},
+    work::{Call, CpuMark, Kernel, Machine, Memory},
 };
 
 /// Memory that is always coherent, unless a test breaks a word of it.
@@ -17,6 +20,7 @@ struct Ram {
     /// What was done, in order.
     log: Mutex<Vec<String>>,
     kernels: Mutex<Vec<Kernel>>,
+    marks: Mutex<Vec<String>>,
 }
 
 const BASE: u64 = 1 << 30;
@@ -29,7 +33,7 @@ impl Ram {
     fn new(process: &Process) -> Self {
         let words = |bytes: u64| (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
         let memory = process.allocations.iter().map(|allocation| words(allocation.bytes)).collect();
-        Self { memory, log: Mutex::default(), kernels: Mutex::default() }
+        Self { memory, log: Mutex::default(), kernels: Mutex::default(), marks: Mutex::default() }
     }
 
     fn log(&self, what: impl Into<String>) {
@@ -54,6 +58,11 @@ impl Machine for Ram {
     }
     fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64 {
         self.memory[allocation][word].fetch_add(addend, Ordering::Relaxed)
+    }
+    fn cpu_mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
+        let CpuMark { begins, kind, address, bytes } = mark;
+        self.marks.lock().unwrap().push(format!("{kind:?} {} {bytes} {begins}", address - BASE));
+        Ok(())
     }
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
         assert!(!accesses.is_empty() && accesses.len() <= MAX_ACCESSES);
@@ -117,7 +126,7 @@ fn run_with(steps: &str, stopped: bool, between: impl FnOnce(&Ram)) -> Ran {
     if flow == Flow::Done {
         flow = run_list(rest, &work).unwrap();
     }
-    work.verify_everything();
+    work.verify_everything().unwrap();
     let first_mismatch = memory.first_mismatch().map(|mismatch| mismatch.to_string());
     Ran { flow, ram, tally, first_mismatch }
 }
@@ -161,6 +170,14 @@ fn a_word_that_changed_by_itself_is_found_by_every_kind_of_read() {
         assert!(first.starts_with("a+1024 (0x40000400) held 0xbad and not 0x"), "{first}");
         assert!(first.ends_with(&format!("when the {reader} read it")), "{step}: {first}");
     }
+}
+
+#[test]
+fn what_the_cpu_does_is_marked_where_it_begins_and_ends() {
+    let ran = run("{ cpu_write = \"a\", offset = 4096 }, { gpu_read = \"a\" }, { verify = \"a\" }");
+    let marks = ran.ram.marks.lock().unwrap().clone();
+    let expected = ["Write 4096 4096 true", "Write 4096 4096 false", "Read 0 8192 true", "Read 0 8192 false"];
+    assert_eq!(marks[..4], expected, "the rest is the verification in the end");
 }
 
 #[test]
@@ -240,6 +257,15 @@ fn calls_of_the_driver_are_made_and_counted() {
 fn device_memory_is_taken_and_given_back() {
     let ran = run("{ device_alloc = \"weights\", mib = 2, gpu = 1 }, { device_free = \"weights\" }");
     assert_eq!(ran.ram.logged(), ["alloc weights gpu1 2097152", "free weights"]);
+}
+
+#[test]
+fn steps_are_repeated_until_their_time_is_over() {
+    let begin = Instant::now();
+    let ran = run("{ repeat_for_ms = 30, steps = [{ sleep_ms = 1 }, { gpu_write = \"a\", stride = 8192 }] }");
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    assert!(ran.ram.logged().len() > 1);
+    assert!(run("{ repeat_for_ms = 0, steps = [{ gpu_write = \"a\" }] }").ram.logged().is_empty());
 }
 
 #[test]

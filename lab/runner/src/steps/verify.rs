@@ -26,7 +26,7 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 
 impl Step for Verify {
     fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.verify(self.0.allocation);
+        work.verify(self.0.allocation)?;
         Ok(Flow::Done)
     }
 

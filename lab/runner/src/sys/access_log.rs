@@ -4,7 +4,11 @@ use std::{fs::File, io::Read};
 
 use anyhow::{Context, bail};
 
-use super::{Request, ask, open, swgpu::Gpu};
+use super::{
+    Request, ask, open,
+    swgpu::{Gpu, kind_number},
+};
+use crate::work::CpuMark;
 
 /// Records that a GPU keeps until they are read: as many as it can.
 const CAPACITY: u32 = 1 << 18;
@@ -19,9 +23,26 @@ struct RawLog {
     reserved: u32,
 }
 
+#[repr(C)]
+struct RawMark {
+    gpu: u32,
+    event: u32,
+    kind: u32,
+    reserved: u32,
+    va: u64,
+    bytes: u64,
+}
+
 super::swgpu::swgpu_requests! {
     RawLog, 9, "SWGPU_IOC_LOG", 16;
+    RawMark, 10, "SWGPU_IOC_MARK", 32;
 }
+
+/// `SWGPU_LOG_CPU_BEGIN` and `_END`.
+const CPU_BEGINS: u32 = 4;
+const CPU_ENDS: u32 = 5;
+/// No channel has this number.
+const NO_CHANNEL: u32 = u32::MAX;
 
 /// What happened, once or several times in a row. `swgpu_ioctl.h` says what each field is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,10 +84,11 @@ impl Record {
 pub(crate) struct AccessLog(File);
 
 impl AccessLog {
-    /// Of everything that a GPU does from now on.
-    pub(crate) fn open(gpu: &Gpu) -> anyhow::Result<Self> {
+    /// Of what a GPU does from now on: of everything, or of all but accesses.
+    pub(crate) fn open(gpu: &Gpu, accesses: bool) -> anyhow::Result<Self> {
         let file = open("/dev/swgpu")?;
-        let mut request = RawLog { gpu: gpu.number(), channel: 0, capacity: CAPACITY, reserved: 0 };
+        let channel = if accesses { 0 } else { NO_CHANNEL };
+        let mut request = RawLog { gpu: gpu.number(), channel, capacity: CAPACITY, reserved: 0 };
         ask(&file, &mut request).with_context(|| format!("{} failed", RawLog::NAME))?;
         Ok(Self(file))
     }
@@ -85,6 +107,16 @@ impl AccessLog {
             }
             records.extend(whole.iter().filter_map(Record::parse));
         }
+    }
+}
+
+impl Gpu {
+    /// Tell the log what it cannot see.
+    pub(crate) fn mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
+        let &CpuMark { begins, kind, address: va, bytes } = mark;
+        let event = if begins { CPU_BEGINS } else { CPU_ENDS };
+        let mut request = RawMark { gpu: self.number(), event, kind: kind_number(kind), reserved: 0, va, bytes };
+        ask(self.file(), &mut request).with_context(|| format!("{} failed", RawMark::NAME))
     }
 }
 

@@ -177,6 +177,15 @@ swgpu_requests! {
     Free, 7, "SWGPU_IOC_FREE", 8;
 }
 
+/// `SWGPU_READ` and so on.
+pub(super) const fn kind_number(kind: Kind) -> u32 {
+    match kind {
+        Kind::Read => 0,
+        Kind::Write => 1,
+        Kind::Atomic => 2,
+    }
+}
+
 /// Accesses of one request at most; a longer kernel is cut, which only drains the window between two parts.
 pub(crate) const MAX_ACCESSES: usize = 1 << 16;
 
@@ -281,11 +290,7 @@ impl Space {
     pub(crate) fn run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
         let _one_at_a_time = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let &Kernel { gpu: _, kind, window, access_millibytes } = kernel;
-        let kind = match kind {
-            Kind::Read => 0,
-            Kind::Write => 1,
-            Kind::Atomic => 2,
-        };
+        let kind = kind_number(kind);
         for part in accesses.chunks_mut(MAX_ACCESSES) {
             let count = u32::try_from(part.len()).context("too many accesses")?;
             let accesses = part.as_mut_ptr().expose_provenance() as u64;

@@ -89,7 +89,7 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
                 // In the middle of things: memory mapped, GPUs registered. Verifying comes first, and is part of what is counted: after
                 // it all pages are in host memory, so that nothing of this process can be evicted any more.
                 Flow::Exit { code } => {
-                    work.verify_everything();
+                    work.verify_everything()?;
                     reply(&Reply::Exiting { findings: findings()?, code })?;
                     std::process::exit(code.into())
                 }
@@ -99,7 +99,7 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
                 reply(&Reply::Figures { findings: findings()?, residency })?;
             }
             Command::Finish => {
-                work.verify_everything();
+                work.verify_everything()?;
                 return reply(&Reply::Verified { findings: findings()? });
             }
             Command::Become { .. } | Command::Stop => bail!("an unexpected command"),

@@ -21,7 +21,7 @@ use crate::{
         swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Space},
         uvm::{Managed, VaSpace},
     },
-    work::{Call, Kernel, Machine},
+    work::{Call, CpuMark, Kernel, Machine},
 };
 
 /// Where managed memory starts, in every process: far from everything else in it, so that runs can be compared address by address.
@@ -127,6 +127,11 @@ impl Machine for Tenant {
 
     fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64 {
         self.memory[allocation].1.add(word, addend)
+    }
+
+    fn cpu_mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
+        // In the log of one: those of several are read in one order.
+        self.gpus.values().next().map_or(Ok(()), |(_, gpu)| gpu.mark(mark))
     }
 
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
