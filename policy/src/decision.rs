@@ -1,0 +1,214 @@
+//! From what was counted to a kind. A pure function: whoever has the inputs can decide again.
+
+use model::{
+    VerdictKind,
+    block::BLOCK_BYTES,
+    verdict::{Check, Inputs},
+};
+
+use crate::thresholds::{LENIENCY, THRESHOLDS};
+
+/// The kinds, the most specific first: the first whose conditions all hold is told.
+pub const ORDER: [VerdictKind; 5] = [
+    VerdictKind::DriverThrottling,
+    VerdictKind::CapacityThrash,
+    VerdictKind::PingPong,
+    VerdictKind::Streaming,
+    VerdictKind::FirstTouchStorm,
+];
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What is wrong, if anything.
+    pub kind: Option<VerdictKind>,
+    /// Why: the conditions of that kind.
+    pub checks: Vec<Check>,
+}
+
+/// Decides. `standing` is what is in force: its own conditions are more lenient, so that it does not come and go.
+#[must_use]
+pub fn decide(inputs: &Inputs, standing: Option<VerdictKind>) -> Decision {
+    let shares = Shares::of(inputs);
+    for kind in ORDER {
+        let checks: Vec<Check> =
+            conditions(kind, inputs, &shares).map(|condition| condition.check(standing == Some(kind))).collect();
+        if checks.iter().all(|check| check.holds) {
+            return Decision { kind: Some(kind), checks };
+        }
+    }
+    Decision { kind: None, checks: Vec::new() }
+}
+
+/// Whether a kind comes before another in [`ORDER`].
+pub(crate) fn precedes(one: VerdictKind, other: VerdictKind) -> bool {
+    ORDER.iter().find(|kind| [one, other].contains(kind)) == Some(&one) && one != other
+}
+
+/// What the conditions are about.
+struct Shares {
+    arrived_bytes: f64,
+    pushed_out: f64,
+    refetched: f64,
+    returned: f64,
+    taken_back: f64,
+    populated: f64,
+    /// Of the fetched bytes, those that block records tell of.
+    recorded: f64,
+    throttles: f64,
+    faults_per_populated_block: f64,
+}
+
+impl Shares {
+    fn of(inputs: &Inputs) -> Self {
+        let bytes_htod = inputs.bytes_htod as f64;
+        let arrived_bytes = bytes_htod + inputs.populated_bytes as f64;
+        let of_arrived = |bytes: f64| if arrived_bytes > 0.0 { bytes / arrived_bytes } else { 0.0 };
+        let fetched_bytes = inputs.fetched_bytes as f64;
+        let recorded = if bytes_htod > 0.0 { (fetched_bytes / bytes_htod).min(1.0) } else { 1.0 };
+        // Records are left out by time, not by place. To be known for one that came back, a byte's departure and its return must both be recorded.
+        let came_back = |bytes: u64| {
+            let of_recorded = if fetched_bytes > 0.0 { bytes as f64 / fetched_bytes } else { 0.0 };
+            let of_fetched = if recorded > 0.0 { (of_recorded / recorded).min(1.0) } else { 0.0 };
+            of_arrived(of_fetched * bytes_htod)
+        };
+        let sides = inputs.throttles.saturating_add(inputs.alternations);
+        let populated_blocks = inputs.populated_bytes as f64 / BLOCK_BYTES as f64;
+        Self {
+            arrived_bytes,
+            pushed_out: of_arrived(inputs.evicted_bytes.max(inputs.evicted_bytes_caused) as f64),
+            refetched: came_back(inputs.refetched_bytes),
+            returned: came_back(inputs.returned_bytes),
+            taken_back: of_arrived(inputs.bytes_dtoh.saturating_sub(inputs.evicted_bytes) as f64),
+            populated: of_arrived(inputs.populated_bytes as f64),
+            recorded,
+            throttles: if sides > 0 { inputs.throttles as f64 / sides as f64 } else { 0.0 },
+            faults_per_populated_block: if populated_blocks > 0.0 {
+                inputs.fault_entries as f64 / populated_blocks
+            } else {
+                0.0
+            },
+        }
+    }
+}
+
+/// One comparison.
+struct Condition {
+    name: &'static str,
+    what: &'static str,
+    value: f64,
+    limit: Limit,
+}
+
+enum Limit {
+    AtLeast(f64),
+    Below(f64),
+}
+
+impl Condition {
+    fn check(self, lenient: bool) -> Check {
+        let Self { name, what, value, limit } = self;
+        let slack = if lenient { 1.0 - LENIENCY } else { 0.0 };
+        let (threshold, holds) = match limit {
+            Limit::AtLeast(limit) => (limit * (1.0 - slack), value >= limit * (1.0 - slack)),
+            Limit::Below(limit) => (limit * (1.0 + slack), value < limit * (1.0 + slack)),
+        };
+        Check { what, name, value, threshold, holds }
+    }
+}
+
+fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Iterator<Item = Condition> {
+    use Limit::{AtLeast, Below};
+    let limits = &THRESHOLDS;
+    let condition = |name, what, value, limit| Condition { name, what, value, limit };
+    let arrived = || {
+        condition("arrived_bytes", "bytes that arrived: at least", shares.arrived_bytes, AtLeast(limits.arrived_bytes))
+    };
+    let recorded = || {
+        let what = "share of the fetched bytes that block records tell of: at least";
+        condition("recorded_share", what, shares.recorded, AtLeast(limits.recorded_share))
+    };
+    let pushed_out = |limit| {
+        let what = match limit {
+            AtLeast(_) => "bytes pushed out, of it or for it, to those that arrived: at least",
+            Below(_) => "bytes pushed out, of it or for it, to those that arrived: less than",
+        };
+        condition("pushed_out_ratio", what, shares.pushed_out, limit)
+    };
+    let refetched = |limit| {
+        let what = match limit {
+            AtLeast(_) => "share of the arrived bytes that had been evicted before: at least",
+            Below(_) => "share of the arrived bytes that had been evicted before: less than",
+        };
+        condition("refetch_ratio", what, shares.refetched, limit)
+    };
+    match kind {
+        VerdictKind::DriverThrottling => vec![
+            condition(
+                "throttles",
+                "times that the driver held a processor back: at least",
+                inputs.throttles as f64,
+                AtLeast(limits.throttles),
+            ),
+            condition(
+                "throttle_share",
+                "share of those among them and the times that a block changed sides: at least",
+                shares.throttles,
+                AtLeast(limits.throttle_share),
+            ),
+            refetched(Below(limits.share)),
+        ],
+        VerdictKind::CapacityThrash => vec![
+            arrived(),
+            recorded(),
+            pushed_out(AtLeast(limits.share)),
+            refetched(AtLeast(limits.share)),
+            condition(
+                "refetched_over_returned",
+                "share of the arrived bytes that had been evicted before: at least the share that a CPU had taken",
+                shares.refetched,
+                AtLeast(shares.returned),
+            ),
+        ],
+        VerdictKind::PingPong => vec![
+            condition(
+                "alternations",
+                "times that a block changed sides between a CPU that faulted and the GPU: at least",
+                inputs.alternations as f64,
+                AtLeast(limits.alternations),
+            ),
+            condition(
+                "return_ratio",
+                "share of the arrived bytes that a CPU had taken by faults before: at least",
+                shares.returned,
+                AtLeast(limits.share),
+            ),
+            condition(
+                "taken_back_ratio",
+                "bytes copied back to the host and not evicted, to those that arrived: at least",
+                shares.taken_back,
+                AtLeast(limits.share),
+            ),
+        ],
+        VerdictKind::Streaming => {
+            vec![arrived(), recorded(), pushed_out(AtLeast(limits.share)), refetched(Below(limits.share))]
+        }
+        VerdictKind::FirstTouchStorm => vec![
+            arrived(),
+            condition(
+                "populated_share",
+                "share of the arrived bytes that were new: at least",
+                shares.populated,
+                AtLeast(limits.populated_share),
+            ),
+            pushed_out(Below(limits.share)),
+            condition(
+                "faults_per_populated_block",
+                "GPU faults for each 2 MiB that were new: at least",
+                shares.faults_per_populated_block,
+                AtLeast(limits.faults_per_populated_block),
+            ),
+        ],
+    }
+    .into_iter()
+}

@@ -1,0 +1,182 @@
+//! Keeps a window and a verdict for each process and GPU, over successive snapshots.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, SystemTime},
+};
+
+use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
+
+use crate::{
+    reading::{ProcessReading, Reading, difference},
+    standing::{Change, Standing, traffic},
+    thresholds::{ENDED_MAX, WINDOW},
+    victims::Victims,
+    window::{Cut, Window},
+};
+
+/// Judges successive snapshots, which may come at any pace.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    window: Duration,
+    /// When the last snapshot was taken.
+    last: Option<SystemTime>,
+    processes: BTreeMap<ProcessId, Watched>,
+    /// The latest first.
+    ended: VecDeque<Verdict>,
+    victims: Victims,
+}
+
+#[derive(Clone, Debug)]
+struct Watched {
+    /// What belonged to no GPU at the last reading.
+    host: Reading,
+    gpus: BTreeMap<GpuKey, Track>,
+}
+
+#[derive(Clone, Debug)]
+struct Track {
+    last: Reading,
+    window: Window,
+    standing: Standing,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self::new(WINDOW)
+    }
+}
+
+impl Judge {
+    /// With windows that last at least so long.
+    #[must_use]
+    pub fn new(window: Duration) -> Self {
+        Self { window, last: None, processes: BTreeMap::new(), ended: VecDeque::new(), victims: Victims::default() }
+    }
+
+    /// Takes a snapshot into account. What was counted before the first one is not judged.
+    pub fn observe(&mut self, snapshot: &Snapshot) -> Vec<Change> {
+        let mut changes = self.forget_all_but(&snapshot.processes.iter().map(|process| process.id).collect());
+        for process in &snapshot.processes {
+            changes.extend(self.observe_process(process, snapshot));
+        }
+        for change in &changes {
+            if let Change::Ended(verdict) = change {
+                self.ended.push_front(verdict.clone());
+            }
+        }
+        self.ended.truncate(ENDED_MAX);
+        self.victims.observe(snapshot, self.window);
+        self.last = Some(snapshot.taken);
+        changes
+    }
+
+    /// What is wrong now.
+    #[must_use]
+    pub fn verdicts(&self) -> Verdicts {
+        let tracks = self.processes.values().flat_map(|watched| watched.gpus.values());
+        let mut active: Vec<Verdict> = tracks.filter_map(|track| track.standing.verdict().cloned()).collect();
+        active.sort_by_key(|verdict| Reverse(traffic(verdict)));
+        Verdicts { active, ended: self.ended.iter().cloned().collect(), victims: self.victims.latest().to_vec() }
+    }
+
+    fn forget_all_but(&mut self, there: &BTreeSet<ProcessId>) -> Vec<Change> {
+        let gone: Vec<ProcessId> = self.processes.keys().filter(|process| !there.contains(process)).copied().collect();
+        gone.iter().filter_map(|process| self.processes.remove(process)).flat_map(|mut watched| watched.end()).collect()
+    }
+
+    fn observe_process(&mut self, process: &Process, snapshot: &Snapshot) -> Vec<Change> {
+        let now = ProcessReading::of(process, snapshot.taken);
+        let Some(last) = self.last else {
+            self.processes.insert(process.id, Watched::beginning_with(now));
+            return Vec::new();
+        };
+        // One that was not there at the last snapshot had counted nothing then.
+        let watched = self
+            .processes
+            .entry(process.id)
+            .or_insert_with(|| Watched { host: Reading::nothing(last), gpus: BTreeMap::new() });
+        let mut changes = watched.take_known(&now, &snapshot.gpus);
+        changes.extend(watched.read(process.id, now, self.window));
+        if process.ended.is_some() {
+            changes.extend(watched.end());
+        }
+        changes
+    }
+}
+
+impl Watched {
+    fn beginning_with(now: ProcessReading) -> Self {
+        let gpus = now.gpus.into_iter().map(|(gpu, reading)| (gpu, Track::from(reading))).collect();
+        Self { host: now.host, gpus }
+    }
+
+    /// What was counted at a GPU that was not known moves to it once it is. What stands against it moves too, and all windows begin anew: what
+    /// arrives at the other GPU was not counted there.
+    fn take_known(&mut self, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Vec<Change> {
+        let went_back = |gpu: &GpuKey, track: &Track| {
+            matches!(gpu, GpuKey::Pending(_))
+                && now.gpus.get(gpu).is_none_or(|now| difference(&track.last.counted, &now.counted).is_none())
+        };
+        if !self.gpus.iter().any(|(gpu, track)| went_back(gpu, track)) {
+            return Vec::new();
+        }
+        let mut ended = Vec::new();
+        let mut tracks: BTreeMap<GpuKey, Track> = BTreeMap::new();
+        for (gpu, mut track) in std::mem::take(&mut self.gpus) {
+            let here = if now.gpus.contains_key(&gpu) { Some(gpu) } else { became(gpu, now, gpus) };
+            match here {
+                // What stands there already stays.
+                Some(gpu) if tracks.get(&gpu).is_none_or(|there| there.standing.verdict().is_none()) => {
+                    track.standing.is_at(gpu);
+                    tracks.insert(gpu, track);
+                }
+                Some(_) | None => ended.extend(track.standing.end().map(Change::Ended)),
+            }
+        }
+        for (gpu, reading) in &now.gpus {
+            let track = tracks.entry(*gpu).or_insert_with(|| Track::from(reading.clone()));
+            track.window.restart(reading.clone());
+            track.last = reading.clone();
+        }
+        self.gpus = tracks;
+        ended
+    }
+
+    fn read(&mut self, process: ProcessId, now: ProcessReading, window: Duration) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (gpu, reading) in now.gpus {
+            let track = self.gpus.entry(gpu).or_insert_with(|| Track::from(self.host.clone()));
+            track.last = reading.clone();
+            match track.window.read(reading, window) {
+                Cut::Open => {}
+                Cut::Over(stretch) => changes.extend(track.standing.judge(process, gpu, *stretch)),
+                Cut::Quiet => changes.extend(track.standing.end().map(Change::Ended)),
+            }
+        }
+        self.host = now.host;
+        changes
+    }
+
+    fn end(&mut self) -> Vec<Change> {
+        self.gpus.values_mut().filter_map(|track| track.standing.end()).map(Change::Ended).collect()
+    }
+}
+
+impl From<Reading> for Track {
+    fn from(from: Reading) -> Self {
+        Self { last: from.clone(), window: Window::new(from), standing: Standing::default() }
+    }
+}
+
+/// Under which key a GPU that had only an id is counted now.
+fn became(gpu: GpuKey, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Option<GpuKey> {
+    let GpuKey::Pending(id) = gpu else { return None };
+    let has_id = |key: &GpuKey| match key {
+        GpuKey::Known(_) => gpus.get(key).is_some_and(|gpu| gpu.id == Some(id)),
+        GpuKey::Unknown(unknown) => *unknown == id,
+        GpuKey::Pending(_) => false,
+    };
+    now.gpus.keys().copied().find(has_id)
+}

@@ -1,0 +1,130 @@
+//! What one snapshot says of a process at a GPU, counted since the beginning.
+
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+
+use model::{Counters, GpuKey, Process, RemoteCause, Reuse, verdict::Inputs};
+
+use crate::ranges::RangeReading;
+
+/// Sums at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) at: SystemTime,
+    pub(crate) counted: Inputs,
+    /// The process's busiest ranges, whichever GPU they are used at.
+    pub(crate) ranges: Arc<[RangeReading]>,
+}
+
+/// Of one process.
+pub(crate) struct ProcessReading {
+    /// What belongs to no GPU: a part of each GPU's.
+    pub(crate) host: Reading,
+    pub(crate) gpus: BTreeMap<GpuKey, Reading>,
+}
+
+impl Reading {
+    /// Nothing was counted yet.
+    pub(crate) fn nothing(at: SystemTime) -> Self {
+        Self { at, counted: Inputs::default(), ranges: Arc::default() }
+    }
+}
+
+impl ProcessReading {
+    pub(crate) fn of(process: &Process, at: SystemTime) -> Self {
+        let ranges: Arc<[RangeReading]> = process.ranges.busiest.iter().map(RangeReading::of).collect();
+        let host = add(
+            &of_counters(&process.host),
+            &Inputs {
+                // CPU faults belong to no GPU, and records of a process are lost as they come.
+                cpu_faults: process.host.cpu_faults(),
+                lost_records: process.blocks.sampled_out_records.saturating_add(process.blocks.dropped_records),
+                ..Inputs::default()
+            },
+        );
+        let gpus = process.gpus.iter().map(|(gpu, counters)| {
+            let reuse = process.reuse.get(gpu).copied().unwrap_or_default();
+            let counted = add(&add(&of_counters(counters), &of_reuse(reuse)), &host);
+            (*gpu, Reading { at, counted, ranges: Arc::clone(&ranges) })
+        });
+        Self { gpus: gpus.collect(), host: Reading { at, counted: host, ranges } }
+    }
+}
+
+fn of_counters(counters: &Counters) -> Inputs {
+    Inputs {
+        fault_entries: counters.fault_entries.total(),
+        bytes_htod: counters.bytes_htod.total(),
+        bytes_dtoh: counters.bytes_dtoh.total(),
+        evicted_bytes: counters.evicted_bytes(),
+        evicted_bytes_caused: counters.evicted_bytes_caused,
+        populated_bytes: counters.populated_bytes,
+        throttles: counters.throttles,
+        throttled_ns: counters.throttled_ns,
+        thrashing_pages: counters.thrashing_pages,
+        pinned_bytes: counters.remote_mapped_bytes[RemoteCause::Thrashing],
+        ..Inputs::default()
+    }
+}
+
+fn of_reuse(reuse: Reuse) -> Inputs {
+    let Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations } = reuse;
+    Inputs { fetched_bytes, refetched_bytes, returned_bytes, alternations, ..Inputs::default() }
+}
+
+/// What was counted in two stretches together.
+pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
+    let (mut sum, mut other) = (*one, *other);
+    for (mine, theirs) in fields(&mut sum).into_iter().zip(fields(&mut other)) {
+        *mine = mine.saturating_add(*theirs);
+    }
+    sum
+}
+
+/// What was counted between two sums; `None` if anything went back, as it does when a GPU becomes known or wrong counts are dropped.
+pub(crate) fn difference(earlier: &Inputs, later: &Inputs) -> Option<Inputs> {
+    let (mut earlier, mut difference) = (*earlier, *later);
+    for (mine, theirs) in fields(&mut difference).into_iter().zip(fields(&mut earlier)) {
+        *mine = mine.checked_sub(*theirs)?;
+    }
+    Some(difference)
+}
+
+/// All of them. Destructured without `..`: a new input that is not counted does not compile.
+fn fields(inputs: &mut Inputs) -> [&mut u64; 16] {
+    let Inputs {
+        fault_entries,
+        cpu_faults,
+        bytes_htod,
+        bytes_dtoh,
+        evicted_bytes,
+        evicted_bytes_caused,
+        populated_bytes,
+        fetched_bytes,
+        refetched_bytes,
+        returned_bytes,
+        alternations,
+        throttles,
+        throttled_ns,
+        thrashing_pages,
+        pinned_bytes,
+        lost_records,
+    } = inputs;
+    [
+        fault_entries,
+        cpu_faults,
+        bytes_htod,
+        bytes_dtoh,
+        evicted_bytes,
+        evicted_bytes_caused,
+        populated_bytes,
+        fetched_bytes,
+        refetched_bytes,
+        returned_bytes,
+        alternations,
+        throttles,
+        throttled_ns,
+        thrashing_pages,
+        pinned_bytes,
+        lost_records,
+    ]
+}

@@ -1,0 +1,88 @@
+//! Who lost memory to whom in the last window, from the sums of who pushed whose memory out.
+
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use model::{GpuKey, Party, ProcessId, Snapshot, verdict::Victim};
+
+use crate::thresholds::EARLY;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pair {
+    gpu: GpuKey,
+    victim: ProcessId,
+    evictor: ProcessId,
+}
+
+type Bytes = BTreeMap<Pair, u64>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Victims {
+    /// The window's beginning.
+    from: Option<(SystemTime, Bytes)>,
+    latest: Vec<Victim>,
+}
+
+impl Victims {
+    pub(crate) fn observe(&mut self, snapshot: &Snapshot, least: Duration) {
+        let now = pairs(snapshot);
+        let Some((began, then)) = &self.from else {
+            self.from = Some((snapshot.taken, now));
+            return;
+        };
+        let Ok(window) = snapshot.taken.duration_since(*began) else {
+            self.from = Some((snapshot.taken, now));
+            return;
+        };
+        if moved(then, &now) {
+            // What is counted elsewhere from now on was not counted there in this window.
+            self.from = Some((snapshot.taken, now));
+            return;
+        }
+        if window < least.mul_f64(1.0 - EARLY) || window.is_zero() {
+            return;
+        }
+        self.latest = now
+            .iter()
+            .map(|(pair, bytes)| (pair, bytes.saturating_sub(then.get(pair).copied().unwrap_or_default())))
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(Pair { gpu, victim, evictor }, bytes)| Victim {
+                victim: *victim,
+                evictor: *evictor,
+                gpu: *gpu,
+                bytes,
+                window,
+            })
+            .collect();
+        self.latest.sort_by_key(|victim| Reverse(victim.bytes));
+        self.from = Some((snapshot.taken, now));
+    }
+
+    /// Most bytes first.
+    pub(crate) fn latest(&self) -> &[Victim] {
+        &self.latest
+    }
+}
+
+/// Between different processes, whatever the memory was needed for.
+fn pairs(snapshot: &Snapshot) -> Bytes {
+    let mut pairs = Bytes::new();
+    for pair in &snapshot.evictions {
+        if let (Party::Process(victim), Party::Process(evictor)) = (pair.victim, pair.evictor)
+            && victim != evictor
+        {
+            let bytes = pairs.entry(Pair { gpu: pair.gpu, victim, evictor }).or_default();
+            *bytes = u64::saturating_add(*bytes, pair.bytes);
+        }
+    }
+    pairs
+}
+
+/// Whether what was counted at a GPU that was not known went to one that is.
+fn moved(then: &Bytes, now: &Bytes) -> bool {
+    then.iter()
+        .any(|(pair, bytes)| matches!(pair.gpu, GpuKey::Pending(_)) && now.get(pair).is_none_or(|now| now < bytes))
+}

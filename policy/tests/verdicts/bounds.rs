@@ -1,0 +1,145 @@
+//! When verdicts are told and when they are over, for any pace of snapshots; and that they do not flap.
+
+use model::VerdictKind;
+use policy::{
+    Change,
+    decision::{ORDER, decide},
+};
+
+use crate::support::*;
+
+/// Milliseconds between snapshots: steady ones, and those that dice tell.
+const PACES: [u64; 5] = [100, 700, 1000, 2000, 5000];
+
+/// A window may be longer by one snapshot.
+fn window(pace_ms: u64) -> u64 {
+    WINDOW_MS + pace_ms
+}
+
+#[test]
+fn a_verdict_is_told_within_two_windows_of_its_onset_and_gone_within_three_of_its_end() {
+    let mut dice = Dice(1);
+    for pace in PACES {
+        for kind in ORDER {
+            for before in [idles(), starts(), trickles()] {
+                let mut history = History::new();
+                let onset = 10_000 + dice.roll(3000);
+                history.pass(&before, onset, pace).pass(&load_of(kind), 60_000, pace);
+                let end = history.now_ms;
+                history.pass(&before, 60_000, pace);
+                let case = format!("{kind:?} in {before:?} every {pace} ms: {:?}", history.changes);
+                let [(told, Change::Began(began)), (gone, Change::Ended(ended))] = &history.changes[..] else {
+                    panic!("{case}")
+                };
+                assert_eq!((began.kind, ended.kind), (kind, kind));
+                assert!(*told <= onset + 2 * window(pace), "told at {told}, onset {onset}: {case}");
+                assert!(*gone <= end + 3 * window(pace), "gone at {gone}, end {end}: {case}");
+                // No earlier than the window in which the onset was, which little traffic keeps open for twice as long.
+                let since = seconds(ended.since) * 1000.0;
+                let earliest = onset - WINDOW_MS - window(pace);
+                assert!(since >= earliest as f64 && since <= (onset + window(pace)) as f64, "{case}");
+                let until = seconds(ended.ended.unwrap()) * 1000.0;
+                assert!(until >= (end - window(pace)) as f64 && until <= (end + window(pace)) as f64, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worse_one_takes_its_place_within_two_windows_and_another_within_three() {
+    for pace in PACES {
+        for (rank, first) in ORDER.into_iter().enumerate() {
+            for (other_rank, then) in ORDER.into_iter().enumerate().filter(|(other, _)| *other != rank) {
+                let mut history = History::new();
+                history.pass(&load_of(first), 31_000, pace);
+                let onset = history.now_ms;
+                history.pass(&load_of(then), 60_000, pace);
+                let windows = if other_rank < rank { 2 } else { 3 };
+                let (told, _) = history
+                    .changes
+                    .iter()
+                    .find(|(_, change)| matches!(change, Change::Began(verdict) if verdict.kind == then))
+                    .unwrap_or_else(|| panic!("{first:?}, then {then:?} every {pace} ms: {:?}", history.told()));
+                assert!(*told <= onset + windows * window(pace), "{first:?}, then {then:?} every {pace} ms: {told}");
+                assert_eq!(history.standing(), Some(then));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_pace_of_snapshots_may_change_all_the_time() {
+    let mut dice = Dice(2);
+    for _ in 0..200 {
+        let mut history = History::new();
+        for (load, ms) in [(idles(), 5000), (thrashes(), 30_000), (idles(), 30_000)] {
+            let end = history.now_ms + ms;
+            while history.now_ms < end {
+                // Two readings at the same time are none the wiser.
+                history.pass(&load, dice.roll(3000).min(end - history.now_ms), u64::MAX);
+                history.look();
+            }
+        }
+        let [(kind, told, Some(gone))] = history.told()[..] else { panic!("{:?}", history.changes) };
+        assert_eq!(kind, VerdictKind::CapacityThrash);
+        assert!((5..=15).contains(&told) && (35..=50).contains(&gone), "{:?}", history.told());
+    }
+}
+
+#[test]
+fn a_value_that_wavers_about_a_limit_makes_no_verdict_flap() {
+    let mut dice = Dice(3);
+    // By a tenth either way, and by more; the limit is a quarter.
+    for swing in [0.025, 0.05] {
+        for make in [refetches, returns] {
+            let mut history = History::new();
+            for _ in 0..500 {
+                let share = 0.25 - swing + 2.0 * swing * dice.roll(1000) as f64 / 1000.0;
+                history.pass(&make(share), WINDOW_MS, 1000);
+            }
+            assert!(history.told().len() <= 2, "{:?}", history.told());
+        }
+    }
+}
+
+#[test]
+fn whatever_comes_a_verdict_ends_only_by_two_windows_against_it_a_worse_one_or_silence() {
+    let mut dice = Dice(4);
+    for _ in 0..100 {
+        let mut history = History::new();
+        let mut standing = None;
+        let mut against = 0;
+        for _ in 0..200 {
+            let load = match dice.roll(8) {
+                0 => starts(),
+                1 => refetches(dice.roll(100) as f64 / 100.0),
+                2 => returns(dice.roll(100) as f64 / 100.0),
+                kind => load_of(ORDER[kind as usize % ORDER.len()]),
+            };
+            let before = history.changes.len();
+            history.pass(&load, WINDOW_MS, 1000);
+            let shown = decide(&scaled(&load), standing).kind;
+            against = if standing.is_none() || shown == standing { 0 } else { against + 1 };
+            let rank = |kind| ORDER.iter().position(|other| Some(*other) == kind).unwrap_or(usize::MAX);
+            let is_worse = rank(shown) < rank(standing);
+            let may_change = standing.is_none() || against >= 2 || is_worse;
+            let changes = &history.changes[before..];
+            assert_eq!(!changes.is_empty(), may_change && shown != standing, "{standing:?} {shown:?} {changes:?}");
+            if !changes.is_empty() {
+                standing = shown;
+                against = 0;
+            }
+            assert_eq!(history.standing(), standing);
+        }
+        for verdict in ended(&history) {
+            assert!(verdict.since < verdict.confirmed && verdict.confirmed <= verdict.ended.unwrap());
+        }
+    }
+}
+
+/// What a window of this load holds.
+fn scaled(load: &Load) -> Load {
+    let mut history = History::new();
+    history.count(load, WINDOW_MS);
+    history.counted()
+}

@@ -1,0 +1,137 @@
+//! Each kind by what a program does, and whole lives of programs.
+
+use model::VerdictKind::{self, CapacityThrash, DriverThrottling, FirstTouchStorm, PingPong, Streaming};
+
+use crate::support::*;
+
+#[test]
+fn each_load_is_told_as_what_it_is() {
+    let cases: [(&str, Load, Option<VerdictKind>); 10] = [
+        ("fetches what it lost", thrashes(), Some(CapacityThrash)),
+        ("uses more than there is room for, once", streams(), Some(Streaming)),
+        ("shares memory between CPU and GPU", returns(1.0), Some(PingPong)),
+        ("is held back by the driver", is_throttled(), Some(DriverThrottling)),
+        ("touches new memory", touches_first(), Some(FirstTouchStorm)),
+        ("fetches what the CPU wrote, and it fits", starts(), None),
+        ("does next to nothing", trickles(), None),
+        ("does nothing", idles(), None),
+        (
+            "fetches what it lost to others, where there is room again",
+            Load { evicted_bytes: 0, evicted_bytes_caused: 0, bytes_dtoh: 0, ..thrashes() },
+            None,
+        ),
+        ("prefetches new memory", Load { fault_entries: 8, ..touches_first() }, None),
+    ];
+    for (what, load, expected) in cases {
+        let mut history = History::new();
+        history.pass(&load, 20_000, 1000);
+        assert_eq!(history.standing(), expected, "a process that {what}");
+        assert!(history.changes.len() <= 1, "a process that {what}: {:?}", history.changes);
+    }
+}
+
+#[test]
+fn lives_of_programs() {
+    let cases: [(&str, Vec<(Load, u64)>, Vec<(VerdictKind, u64, Option<u64>)>); 6] = [
+        (
+            "walks in circles over more than there is room for",
+            vec![(starts(), 4), (streams(), 6), (thrashes(), 10), (idles(), 10)],
+            vec![(Streaming, 6, Some(12)), (CapacityThrash, 12, Some(24))],
+        ),
+        (
+            "writes new memory, then works where all fits",
+            vec![(touches_first(), 6), (idles(), 20)],
+            vec![(FirstTouchStorm, 2, Some(10))],
+        ),
+        (
+            "streams after it thrashed: told when the worse is over",
+            vec![(thrashes(), 10), (streams(), 10)],
+            vec![(CapacityThrash, 2, Some(14)), (Streaming, 14, None)],
+        ),
+        (
+            "pauses for a window",
+            vec![(thrashes(), 10), (idles(), 2), (thrashes(), 10)],
+            vec![(CapacityThrash, 2, None)],
+        ),
+        (
+            "does something else for a window",
+            vec![(thrashes(), 10), (starts(), 2), (thrashes(), 10)],
+            vec![(CapacityThrash, 2, None)],
+        ),
+        (
+            "shares pages until the driver steps in",
+            vec![(returns(1.0), 10), (is_throttled(), 10), (idles(), 10)],
+            vec![(PingPong, 2, Some(12)), (DriverThrottling, 12, Some(24))],
+        ),
+    ];
+    for (what, phases, expected) in cases {
+        let mut history = History::new();
+        for (load, seconds) in phases {
+            history.pass(&load, seconds * 1000, 1000);
+        }
+        assert_eq!(history.told(), expected, "a process that {what}");
+    }
+}
+
+#[test]
+fn a_verdict_begins_with_the_window_that_showed_it_and_ends_with_the_last_one_that_did() {
+    let mut history = History::new();
+    history.pass(&idles(), 33_000, 1000).pass(&thrashes(), 10_000, 1000).pass(&idles(), 10_000, 1000);
+    let [verdict] = &ended(&history)[..] else { panic!("{:?}", history.told()) };
+    assert_eq!(seconds(verdict.since), 33.0);
+    assert_eq!(seconds(verdict.confirmed), 35.0);
+    assert_eq!(seconds(verdict.ended.unwrap()), 43.0);
+}
+
+#[test]
+fn a_verdict_carries_its_last_window_and_all_since_it_began() {
+    let mut history = History::new();
+    history.pass(&thrashes(), 4000, 1000).pass(&refetches(0.5), 2000, 1000);
+    let verdicts = history.judge.verdicts();
+    let [verdict] = &verdicts.active[..] else { panic!("{verdicts:?}") };
+    assert_eq!(verdict.window.as_secs(), 2);
+    assert_eq!(verdict.inputs.refetched_bytes, 64 * MIB);
+    assert_eq!(verdict.total.refetched_bytes, (256 + 64) * MIB);
+    assert_eq!(verdict.total.fetched_bytes, 384 * MIB);
+    let ratio = verdict.checks.iter().find(|check| check.name == "refetch_ratio").unwrap();
+    assert_eq!((ratio.value, ratio.holds), (0.5, true));
+}
+
+#[test]
+fn what_did_not_show_it_counts_towards_its_sum_once_it_shows_again() {
+    let mut history = History::new();
+    history.pass(&thrashes(), 4000, 1000).pass(&starts(), 2000, 1000);
+    let total = |history: &History| history.judge.verdicts().active[0].total.bytes_htod;
+    assert_eq!(total(&history), 256 * MIB);
+    history.pass(&thrashes(), 2000, 1000);
+    assert_eq!(total(&history), 512 * MIB);
+}
+
+#[test]
+fn those_with_most_traffic_come_first() {
+    let mut history = History::new();
+    for second in 1..=4 {
+        let times = |load: &Load, factor: u64| {
+            let mut sum = History::new();
+            sum.count(load, second * 1000 * factor);
+            sum.process()
+        };
+        let one = model::Process { id: id(2), ..times(&thrashes(), 1) };
+        let other = model::Process { id: id(3), ..times(&thrashes(), 3) };
+        history.observe(&snapshot(second * 1000, vec![one, other]));
+    }
+    let pids: Vec<u32> = history.judge.verdicts().active.iter().map(|verdict| verdict.process.pid).collect();
+    assert_eq!(pids, [3, 2]);
+}
+
+#[test]
+fn a_slow_machine_judges_by_as_much_evidence_in_longer_windows() {
+    let mut history = History::new();
+    // 4 MiB need three seconds.
+    let moved = MIB * 3 / 2;
+    let slow =
+        Load { fault_entries: 12, bytes_htod: moved, bytes_dtoh: moved, evicted_bytes: moved, ..Load::default() };
+    history.pass(&Load { fetched_bytes: moved, refetched_bytes: moved, ..slow }, 30_000, 1000);
+    assert_eq!(history.standing(), Some(CapacityThrash));
+    assert_eq!(history.judge.verdicts().active[0].window.as_secs(), 3);
+}

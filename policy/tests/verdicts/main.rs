@@ -1,0 +1,7 @@
+//! Verdicts over whole histories: what is told, since when, and when it ends.
+
+mod bounds;
+mod kinds;
+mod oddities;
+mod support;
+mod victims;

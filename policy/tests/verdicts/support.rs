@@ -1,0 +1,293 @@
+//! Histories of a node: processes that do so much a second, seen by snapshots at any pace.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Access, Cause, Counters, Gpu, GpuKey, GpuUuid, Process, ProcessId, Reuse, Snapshot, SourceState, SourceStatus,
+    Verdict, VerdictKind, verdict::Inputs,
+};
+use policy::{Change, Judge};
+
+pub(crate) const GPU: GpuKey = GpuKey::Known(GpuUuid([1; 16]));
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const WINDOW_MS: u64 = 2000;
+
+/// What is counted in a second.
+pub(crate) type Load = Inputs;
+
+/// Evicts all that it fetches, and has seen all of it before.
+pub(crate) fn thrashes() -> Load {
+    refetches(1.0)
+}
+
+/// Walks through more than there is room for, once.
+pub(crate) fn streams() -> Load {
+    refetches(0.0)
+}
+
+/// Evicts as much as it fetches, and has seen this share of it before.
+pub(crate) fn refetches(share: f64) -> Load {
+    let moved = 64 * MIB;
+    Load {
+        fault_entries: 2000,
+        bytes_htod: moved,
+        bytes_dtoh: moved,
+        evicted_bytes: moved,
+        evicted_bytes_caused: moved,
+        fetched_bytes: moved,
+        refetched_bytes: part(moved, share),
+        ..Load::default()
+    }
+}
+
+/// CPU and GPU take memory from each other; this share of what comes to the GPU was there before.
+pub(crate) fn returns(share: f64) -> Load {
+    let moved = 16 * MIB;
+    Load {
+        fault_entries: 300,
+        cpu_faults: 300,
+        bytes_htod: moved,
+        bytes_dtoh: moved,
+        fetched_bytes: moved,
+        returned_bytes: part(moved, share),
+        alternations: 40,
+        ..Load::default()
+    }
+}
+
+/// The driver holds both sides back from a few pages.
+pub(crate) fn is_throttled() -> Load {
+    Load {
+        fault_entries: 500,
+        cpu_faults: 20,
+        bytes_htod: MIB,
+        bytes_dtoh: MIB,
+        fetched_bytes: MIB,
+        returned_bytes: MIB,
+        alternations: 16,
+        throttles: 60,
+        throttled_ns: 30_000_000,
+        thrashing_pages: 4,
+        ..Load::default()
+    }
+}
+
+/// Touches new memory from the GPU.
+pub(crate) fn touches_first() -> Load {
+    Load { fault_entries: 2000, populated_bytes: 64 * MIB, ..Load::default() }
+}
+
+/// Fetches what the CPU wrote; all of it fits.
+pub(crate) fn starts() -> Load {
+    Load { fault_entries: 2000, bytes_htod: 64 * MIB, fetched_bytes: 64 * MIB, ..Load::default() }
+}
+
+/// Does next to nothing, for ever.
+pub(crate) fn trickles() -> Load {
+    Load { fault_entries: 4, cpu_faults: 4, bytes_htod: MIB / 4, fetched_bytes: MIB / 4, ..Load::default() }
+}
+
+pub(crate) fn idles() -> Load {
+    Load::default()
+}
+
+/// A load for each kind that shows it clearly.
+pub(crate) fn load_of(kind: VerdictKind) -> Load {
+    match kind {
+        VerdictKind::CapacityThrash => thrashes(),
+        VerdictKind::PingPong => returns(1.0),
+        VerdictKind::DriverThrottling => is_throttled(),
+        VerdictKind::Streaming => streams(),
+        VerdictKind::FirstTouchStorm => touches_first(),
+    }
+}
+
+fn part(whole: u64, share: f64) -> u64 {
+    (whole as f64 * share) as u64
+}
+
+/// One process on one GPU, and who judges it.
+pub(crate) struct History {
+    pub(crate) judge: Judge,
+    pub(crate) now_ms: u64,
+    /// Per second and 1000: what was counted, without rounding.
+    counted: Load,
+    pub(crate) gpu: GpuKey,
+    /// What the driver calls the GPU whose UUID is known.
+    pub(crate) gpu_has_id: Option<u32>,
+    pub(crate) changes: Vec<(u64, Change)>,
+}
+
+impl History {
+    /// A node that was seen once with nothing on it, and once with a process that did nothing yet.
+    pub(crate) fn new() -> Self {
+        let mut history = Self {
+            judge: Judge::new(Duration::from_millis(WINDOW_MS)),
+            now_ms: 0,
+            counted: Load::default(),
+            gpu: GPU,
+            gpu_has_id: None,
+            changes: Vec::new(),
+        };
+        history.judge.observe(&snapshot(0, Vec::new()));
+        history.look();
+        history
+    }
+
+    /// Lets time pass under a load, looked at every so many milliseconds.
+    pub(crate) fn pass(&mut self, load: &Load, ms: u64, pace_ms: u64) -> &mut Self {
+        let end = self.now_ms + ms;
+        while self.now_ms < end {
+            let step = pace_ms.min(end - self.now_ms);
+            self.count(load, step);
+            self.look();
+        }
+        self
+    }
+
+    /// Lets time pass that nobody sees.
+    pub(crate) fn count(&mut self, load: &Load, ms: u64) {
+        self.now_ms += ms;
+        for (sum, rate) in fields(&mut self.counted).into_iter().zip(fields(&mut { *load })) {
+            *sum += *rate * ms;
+        }
+    }
+
+    pub(crate) fn look(&mut self) {
+        let mut taken = snapshot(self.now_ms, vec![self.process()]);
+        taken.gpus.insert(GPU, Gpu { id: self.gpu_has_id, ..Gpu::default() });
+        self.observe(&taken);
+    }
+
+    pub(crate) fn observe(&mut self, taken: &Snapshot) {
+        let now = self.now_ms;
+        self.changes.extend(self.judge.observe(taken).into_iter().map(|change| (now, change)));
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        process(1, self.gpu, &self.counted())
+    }
+
+    pub(crate) fn counted(&self) -> Load {
+        let mut counted = self.counted;
+        for sum in fields(&mut counted) {
+            *sum /= 1000;
+        }
+        counted
+    }
+
+    /// What stands now.
+    pub(crate) fn standing(&self) -> Option<VerdictKind> {
+        self.judge.verdicts().active.first().map(|verdict| verdict.kind)
+    }
+
+    /// Kinds, with the second in which they were told and that in which they were over, if they are.
+    pub(crate) fn told(&self) -> Vec<(VerdictKind, u64, Option<u64>)> {
+        let mut told: Vec<(VerdictKind, u64, Option<u64>)> = Vec::new();
+        for (now, change) in &self.changes {
+            match change {
+                Change::Began(verdict) => told.push((verdict.kind, now / 1000, None)),
+                Change::Ended(_) => told.last_mut().unwrap().2 = Some(now / 1000),
+            }
+        }
+        told
+    }
+}
+
+pub(crate) fn at(ms: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_millis(ms)
+}
+
+/// Seconds since the history's beginning.
+pub(crate) fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(at(0)).unwrap().as_secs_f64()
+}
+
+pub(crate) fn snapshot(ms: u64, processes: Vec<Process>) -> Snapshot {
+    let source = SourceStatus {
+        backend: "ebpf",
+        state: SourceState::Counting { since: at(0) },
+        warnings: Vec::new(),
+        driver: None,
+        probes: Vec::new(),
+        dropped_events: BTreeMap::new(),
+        block_records: model::RecordFigures::default(),
+    };
+    Snapshot { processes, ..Snapshot::empty(at(ms), source) }
+}
+
+pub(crate) fn id(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: 7 }
+}
+
+/// A process that has counted so much on a GPU.
+pub(crate) fn process(pid: u32, gpu: GpuKey, counted: &Load) -> Process {
+    let mut counters = Counters {
+        populated_bytes: counted.populated_bytes,
+        evicted_bytes_caused: counted.evicted_bytes_caused,
+        throttles: counted.throttles,
+        throttled_ns: counted.throttled_ns,
+        thrashing_pages: counted.thrashing_pages,
+        ..Counters::ZERO
+    };
+    counters.fault_entries[Access::Read] = counted.fault_entries;
+    counters.bytes_htod[Cause::Fault] = counted.bytes_htod;
+    counters.bytes_dtoh[Cause::Eviction] = counted.evicted_bytes;
+    counters.bytes_dtoh[Cause::Fault] = counted.bytes_dtoh - counted.evicted_bytes;
+    let reuse = Reuse {
+        fetched_bytes: counted.fetched_bytes,
+        refetched_bytes: counted.refetched_bytes,
+        returned_bytes: counted.returned_bytes,
+        alternations: counted.alternations,
+    };
+    Process {
+        host: Counters { cpu_read_faults: counted.cpu_faults, ..Counters::ZERO },
+        gpus: [(gpu, counters)].into(),
+        reuse: [(gpu, reuse)].into(),
+        ..Process::new(id(pid), "test")
+    }
+}
+
+fn fields(load: &mut Load) -> [&mut u64; 15] {
+    [
+        &mut load.fault_entries,
+        &mut load.cpu_faults,
+        &mut load.bytes_htod,
+        &mut load.bytes_dtoh,
+        &mut load.evicted_bytes,
+        &mut load.evicted_bytes_caused,
+        &mut load.populated_bytes,
+        &mut load.fetched_bytes,
+        &mut load.refetched_bytes,
+        &mut load.returned_bytes,
+        &mut load.alternations,
+        &mut load.throttles,
+        &mut load.throttled_ns,
+        &mut load.thrashing_pages,
+        &mut load.lost_records,
+    ]
+}
+
+/// The verdicts that are over, the first first.
+pub(crate) fn ended(history: &History) -> Vec<Verdict> {
+    let mut ended = history.judge.verdicts().ended;
+    ended.reverse();
+    ended
+}
+
+/// Numbers without an order that are the same in every run.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    /// From 0 to below `sides`.
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides
+    }
+}

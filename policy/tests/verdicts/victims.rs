@@ -1,0 +1,70 @@
+//! Who loses memory to whom.
+
+use std::time::Duration;
+
+use model::{EvictionCause, EvictionPair, GpuKey, Party, Snapshot};
+use policy::Judge;
+
+use crate::support::*;
+
+fn lost(gpu: GpuKey, victim: u32, evictor: u32, cause: EvictionCause, bytes: u64) -> EvictionPair {
+    EvictionPair {
+        gpu,
+        victim: Party::Process(id(victim)),
+        evictor: Party::Process(id(evictor)),
+        cause,
+        evictions: 1,
+        bytes,
+    }
+}
+
+fn with(ms: u64, evictions: Vec<EvictionPair>) -> Snapshot {
+    Snapshot { evictions, ..snapshot(ms, Vec::new()) }
+}
+
+/// Victim, evictor and bytes.
+fn victims(judge: &Judge) -> Vec<(u32, u32, u64)> {
+    let victims = judge.verdicts().victims;
+    victims.iter().map(|victim| (victim.victim.pid, victim.evictor.pid, victim.bytes)).collect()
+}
+
+const FAULT: EvictionCause = EvictionCause::Fault;
+
+#[test]
+fn they_are_who_lost_to_another_in_the_last_window_most_bytes_first() {
+    let mut judge = Judge::default();
+    judge.observe(&with(0, vec![lost(GPU, 1, 2, FAULT, 1000)]));
+    judge.observe(&with(1000, vec![lost(GPU, 1, 2, FAULT, 1050)]));
+    assert_eq!(victims(&judge), [], "no window is over");
+    let own = lost(GPU, 3, 3, FAULT, 1 << 30);
+    let unnamed = EvictionPair { evictor: Party::Unknown, ..lost(GPU, 1, 2, FAULT, 1 << 30) };
+    let prefetched = lost(GPU, 2, 1, EvictionCause::Api, 300);
+    let at_two = vec![lost(GPU, 1, 2, FAULT, 1100), prefetched, lost(GPU, 2, 1, FAULT, 400), own, unnamed];
+    judge.observe(&with(2000, at_two.clone()));
+    assert_eq!(victims(&judge), [(2, 1, 700), (1, 2, 100)]);
+    assert_eq!(judge.verdicts().victims[0].window, Duration::from_secs(2));
+    judge.observe(&with(3000, at_two.clone()));
+    assert_eq!(victims(&judge).len(), 2, "the next window is not over");
+    judge.observe(&with(4000, at_two));
+    assert_eq!(victims(&judge), [], "nobody lost anything in it");
+}
+
+#[test]
+fn a_gpu_that_becomes_known_makes_no_victims() {
+    let mut judge = Judge::default();
+    judge.observe(&with(0, vec![lost(GpuKey::Pending(1), 1, 2, FAULT, 1000)]));
+    judge.observe(&with(2000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
+    assert_eq!(victims(&judge), []);
+    judge.observe(&with(4000, vec![lost(GPU, 1, 2, FAULT, 1024)]));
+    assert_eq!(victims(&judge), [(1, 2, 24)]);
+}
+
+#[test]
+fn a_forgotten_process_is_no_victim_and_a_clock_set_back_begins_a_window() {
+    let mut judge = Judge::default();
+    judge.observe(&with(9000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
+    judge.observe(&with(2000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
+    let forgotten = EvictionPair { victim: Party::Forgotten, ..lost(GPU, 1, 2, FAULT, 9000) };
+    judge.observe(&with(4000, vec![forgotten]));
+    assert_eq!(victims(&judge), []);
+}
