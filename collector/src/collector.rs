@@ -212,6 +212,12 @@ impl Snapshots {
         Arc::clone(&self.latest.borrow())
     }
 
+    /// The next snapshot that is taken, whoever has it taken; those taken between two calls are skipped. `None` once the collector has stopped.
+    pub async fn next(&mut self) -> Option<Arc<Snapshot>> {
+        self.latest.changed().await.ok()?;
+        Some(Arc::clone(&self.latest.borrow_and_update()))
+    }
+
     /// A snapshot whose counts are no older than this call. `None` once the collector has stopped.
     pub async fn fresh(&self) -> Option<Arc<Snapshot>> {
         self.ask(Request::Snapshot).await

@@ -21,7 +21,7 @@ pub use load::{ConfigError, Loaded, Setting, load};
 use serde::{Deserialize, Serialize};
 use value::{
     AbsolutePath, EndedMax, Hostname, Interval, LogFilter, LogFormat, RecordRate, Retention, RingSize, SeriesMax,
-    of_file,
+    VerdictWindow, of_file,
 };
 
 /// The file that is read unless another is named.
@@ -48,6 +48,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Records of single 2 MiB blocks.
     pub records: Records,
+    /// What is wrong with processes.
+    pub verdicts: Verdicts,
 }
 
 /// The service's own log.
@@ -115,6 +117,15 @@ pub struct Records {
     pub ring_size: RingSize,
 }
 
+/// Verdicts: what is wrong with processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Verdicts {
+    /// The least time that a window of evidence lasts.
+    #[serde(deserialize_with = "of_file")]
+    pub window: VerdictWindow,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -125,6 +136,7 @@ impl Default for Config {
             collector: Collector::default(),
             metrics: Metrics::default(),
             records: Records::default(),
+            verdicts: Verdicts::default(),
         }
     }
 }
@@ -155,5 +167,11 @@ impl Default for Metrics {
 impl Default for Records {
     fn default() -> Self {
         Self { enabled: true, per_second_max: value::Number(20_000), ring_size: RingSize { bytes: 4 << 20 } }
+    }
+}
+
+impl Default for Verdicts {
+    fn default() -> Self {
+        Self { window: value::Time(Duration::from_secs(2)) }
     }
 }

@@ -4,7 +4,7 @@ mod bounded;
 
 use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr};
 
-pub use bounded::{EndedMax, Interval, Number, RecordRate, Retention, RingSize, SeriesMax, Time};
+pub use bounded::{EndedMax, Interval, Number, RecordRate, Retention, RingSize, SeriesMax, Time, VerdictWindow};
 use serde::{
     Deserializer, Serialize, Serializer,
     de::{Error, Unexpected, Visitor},

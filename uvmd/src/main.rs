@@ -7,6 +7,7 @@ mod notify;
 mod options;
 mod service;
 mod signals;
+mod verdicts;
 
 use std::{
     io::{self, Write},

@@ -5,14 +5,21 @@ use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::{Context, anyhow, bail};
 use collector::Collector;
 use config::{Config, Loaded};
+use model::Verdicts;
 use sys::{Roots, capabilities::Capabilities, kernel, reason};
-use tokio::{net::TcpListener, runtime, sync::oneshot, time};
+use tokio::{
+    net::TcpListener,
+    runtime,
+    sync::{oneshot, watch},
+    time,
+};
 use web::{Ask, Judged, Node, Snapshots, Sources, server, server::Limits};
 
 use crate::{
     log::Dropped,
     notify::{self, notify},
     signals::Signals,
+    verdicts::Judging,
 };
 
 /// Reading counters and answering a few clients needs no more, however many cores the node has.
@@ -37,7 +44,7 @@ pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result
 }
 
 async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
-    let Config { listen, hostname, log: _, collector, metrics, records } = config;
+    let Config { listen, hostname, log: _, collector, metrics, records, verdicts } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let node = Node {
         version: env!("CARGO_PKG_VERSION"),
@@ -68,7 +75,8 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     };
 
     let (stop_server, stopped) = oneshot::channel::<()>();
-    let router = web::router(node, address, sources(&collector.snapshots()));
+    let judging = Judging::start(collector.snapshots(), verdicts.window.0);
+    let router = web::router(node, address, sources(&collector.snapshots(), judging.latest()));
     let mut server = tokio::spawn(server::serve(listener, router, Limits::default(), async {
         // An error means that the sender is gone, which is a stop too.
         let _ = stopped.await;
@@ -106,8 +114,8 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     Ok(())
 }
 
-/// What the web service asks the collector.
-fn sources(collector: &collector::Snapshots) -> Sources {
+/// What the web service asks the collector, and the judge.
+fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdicts>>) -> Sources {
     let [taken, heat, lately] = std::array::from_fn(|_| collector.clone());
     Sources {
         snapshots: Snapshots::new(move || {
@@ -122,7 +130,7 @@ fn sources(collector: &collector::Snapshots) -> Sources {
             let lately = lately.clone();
             async move { lately.history(request).await }
         }),
-        judged: Judged::new(Arc::default),
+        judged: Judged::new(move || Arc::clone(&verdicts.borrow())),
     }
 }
 

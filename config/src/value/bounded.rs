@@ -12,6 +12,8 @@ pub struct Time<const MIN_MS: u64, const MAX_MS: u64>(pub Duration);
 
 /// Between two readings of the counters: neither a busy loop nor for ever.
 pub type Interval = Time<100, 3_600_000>;
+/// The least that verdicts rest on: not so short that it holds next to nothing, nor so long that they come when all is over.
+pub type VerdictWindow = Time<100, 60_000>;
 /// How long something is kept.
 pub type Retention = Time<0, 2_592_000_000>;
 
@@ -25,6 +27,14 @@ impl<const MIN_MS: u64, const MAX_MS: u64> Time<MIN_MS, MAX_MS> {
 
 impl Value for Interval {
     const ALLOWED: &'static str = "a time from 100ms to 1h, such as \"1s\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
+impl Value for VerdictWindow {
+    const ALLOWED: &'static str = "a time from 100ms to 1m, such as \"2s\"";
 
     fn of_text(text: &str) -> Option<Self> {
         Self::parse(text)
@@ -129,6 +139,7 @@ mod tests {
     #[test]
     fn bounds_are_where_the_messages_say() {
         texts::<Interval>(&["100ms", "1s", "1h"], &["99ms", "1h 1ms", "0s", "-1s", "soon", "1", ""]);
+        texts::<VerdictWindow>(&["100ms", "2s", "1m"], &["99ms", "1m 1ms"]);
         texts::<Retention>(&["0s", "5m", "30d"], &["30d 1s", "forever", ""]);
         texts::<RingSize>(
             &["64 KiB", "4MiB", "256 MiB"],

@@ -1,4 +1,5 @@
 //! Verdicts over whole histories: what is told, since when, and when it ends.
+#![cfg(test)]
 
 mod bounds;
 mod kinds;

@@ -31,7 +31,7 @@ fn a_process_that_was_not_there_before_did_all_of_it_since() {
     let late = Process { id: ProcessId { pid: 2, start_ticks: 9 }, ..late.process() };
     history.observe(&snapshot(5000, vec![late]));
     let verdicts = history.judge.verdicts();
-    assert_eq!(verdicts.active.iter().map(|verdict| seconds(verdict.since)).collect::<Vec<_>>(), [3.0]);
+    assert_eq!(verdicts.active.iter().map(|verdict| ms(verdict.since)).collect::<Vec<_>>(), [3000]);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_process_that_ended_is_over_at_once_and_may_come_again() {
     assert_eq!(history.standing(), None);
     history.pass(&idles(), 5000, 1000).pass(&thrashes(), 4000, 1000);
     assert_eq!(history.told().len(), 2);
-    assert_eq!(seconds(history.judge.verdicts().active[0].since), 15.0);
+    assert_eq!(ms(history.judge.verdicts().active[0].since), 15_000);
 }
 
 #[test]

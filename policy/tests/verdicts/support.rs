@@ -20,16 +20,16 @@ pub(crate) type Load = Inputs;
 
 /// Evicts all that it fetches, and has seen all of it before.
 pub(crate) fn thrashes() -> Load {
-    refetches(1.0)
+    refetches(1000)
 }
 
 /// Walks through more than there is room for, once.
 pub(crate) fn streams() -> Load {
-    refetches(0.0)
+    refetches(0)
 }
 
-/// Evicts as much as it fetches, and has seen this share of it before.
-pub(crate) fn refetches(share: f64) -> Load {
+/// Evicts as much as it fetches, and has seen so many thousandths of it before.
+pub(crate) fn refetches(per_mille: u64) -> Load {
     let moved = 64 * MIB;
     Load {
         fault_entries: 2000,
@@ -38,13 +38,13 @@ pub(crate) fn refetches(share: f64) -> Load {
         evicted_bytes: moved,
         evicted_bytes_caused: moved,
         fetched_bytes: moved,
-        refetched_bytes: part(moved, share),
+        refetched_bytes: part(moved, per_mille),
         ..Load::default()
     }
 }
 
-/// CPU and GPU take memory from each other; this share of what comes to the GPU was there before.
-pub(crate) fn returns(share: f64) -> Load {
+/// CPU and GPU take memory from each other; so many thousandths of what comes to the GPU were there before.
+pub(crate) fn returns(per_mille: u64) -> Load {
     let moved = 16 * MIB;
     Load {
         fault_entries: 300,
@@ -52,7 +52,7 @@ pub(crate) fn returns(share: f64) -> Load {
         bytes_htod: moved,
         bytes_dtoh: moved,
         fetched_bytes: moved,
-        returned_bytes: part(moved, share),
+        returned_bytes: part(moved, per_mille),
         alternations: 40,
         ..Load::default()
     }
@@ -98,16 +98,20 @@ pub(crate) fn idles() -> Load {
 pub(crate) fn load_of(kind: VerdictKind) -> Load {
     match kind {
         VerdictKind::CapacityThrash => thrashes(),
-        VerdictKind::PingPong => returns(1.0),
+        VerdictKind::PingPong => returns(1000),
         VerdictKind::DriverThrottling => is_throttled(),
         VerdictKind::Streaming => streams(),
         VerdictKind::FirstTouchStorm => touches_first(),
     }
 }
 
-fn part(whole: u64, share: f64) -> u64 {
-    (whole as f64 * share) as u64
+/// In thousandths.
+fn part(whole: u64, share: u64) -> u64 {
+    whole * share / 1000
 }
+
+/// A kind, with the second in which it was told and that in which it was over, if it is.
+pub(crate) type Told = (VerdictKind, u64, Option<u64>);
 
 /// One process on one GPU, and who judges it.
 pub(crate) struct History {
@@ -184,9 +188,8 @@ impl History {
         self.judge.verdicts().active.first().map(|verdict| verdict.kind)
     }
 
-    /// Kinds, with the second in which they were told and that in which they were over, if they are.
-    pub(crate) fn told(&self) -> Vec<(VerdictKind, u64, Option<u64>)> {
-        let mut told: Vec<(VerdictKind, u64, Option<u64>)> = Vec::new();
+    pub(crate) fn told(&self) -> Vec<Told> {
+        let mut told: Vec<Told> = Vec::new();
         for (now, change) in &self.changes {
             match change {
                 Change::Began(verdict) => told.push((verdict.kind, now / 1000, None)),
@@ -201,9 +204,9 @@ pub(crate) fn at(ms: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_millis(ms)
 }
 
-/// Seconds since the history's beginning.
-pub(crate) fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(at(0)).unwrap().as_secs_f64()
+/// Milliseconds since the history's beginning.
+pub(crate) fn ms(time: SystemTime) -> u128 {
+    time.duration_since(at(0)).unwrap().as_millis()
 }
 
 pub(crate) fn snapshot(ms: u64, processes: Vec<Process>) -> Snapshot {

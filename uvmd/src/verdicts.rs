@@ -1,0 +1,159 @@
+//! Judges every snapshot that the collector takes, and logs each verdict when it begins and when it ends.
+
+use std::{sync::Arc, time::Duration};
+
+use collector::Snapshots;
+use model::{ProcessId, Snapshot, Verdict, Verdicts};
+use policy::{Change, Judge};
+use tokio::{sync::watch, task::JoinHandle};
+
+/// The verdicts as they are now. Ends with the collector, or when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Judging {
+    latest: watch::Receiver<Arc<Verdicts>>,
+    task: JoinHandle<()>,
+}
+
+impl Judging {
+    /// Begins; `window` is the least that a verdict rests on.
+    pub(crate) fn start(snapshots: Snapshots, window: Duration) -> Self {
+        let (publish, latest) = watch::channel(Arc::default());
+        Self { latest, task: tokio::spawn(judge(snapshots, window, publish)) }
+    }
+
+    /// Where to read them.
+    pub(crate) fn latest(&self) -> watch::Receiver<Arc<Verdicts>> {
+        self.latest.clone()
+    }
+}
+
+impl Drop for Judging {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn judge(mut snapshots: Snapshots, window: Duration, publish: watch::Sender<Arc<Verdicts>>) {
+    let mut judge = Judge::new(window);
+    let mut snapshot = snapshots.latest();
+    loop {
+        for change in judge.observe(&snapshot) {
+            log(&change, &snapshot);
+        }
+        publish.send_replace(Arc::new(judge.verdicts()));
+        match snapshots.next().await {
+            Some(next) => snapshot = next,
+            None => return,
+        }
+    }
+}
+
+fn log(change: &Change, snapshot: &Snapshot) {
+    match change {
+        Change::Began(verdict) => tracing::info!("{}", began(verdict, snapshot)),
+        Change::Ended(verdict) => tracing::info!("{}", ended(verdict, snapshot)),
+    }
+}
+
+fn began(verdict: &Verdict, snapshot: &Snapshot) -> String {
+    let checks: Vec<String> =
+        verdict.checks.iter().map(|check| format!("{} {}", check.name, figure(check.value))).collect();
+    format!("{}: {}", subject(verdict, snapshot), checks.join(", "))
+}
+
+fn ended(verdict: &Verdict, snapshot: &Snapshot) -> String {
+    let shown = verdict.ended.and_then(|ended| ended.duration_since(verdict.since).ok()).unwrap_or_default();
+    let mib = |bytes: u64| bytes >> 20;
+    format!(
+        "{} is over after {:.1} s: {} MiB fetched, {} MiB of that again, {} MiB evicted",
+        subject(verdict, snapshot),
+        shown.as_secs_f64(),
+        mib(verdict.total.bytes_htod),
+        mib(verdict.total.refetched_bytes.saturating_add(verdict.total.returned_bytes)),
+        mib(verdict.total.evicted_bytes),
+    )
+}
+
+/// Kind, process and GPU.
+fn subject(verdict: &Verdict, snapshot: &Snapshot) -> String {
+    let ProcessId { pid, .. } = verdict.process;
+    let name = snapshot
+        .processes
+        .iter()
+        .find(|process| process.id == verdict.process)
+        .map_or_else(|| "forgotten".to_owned(), |process| process.name.escape_debug().to_string());
+    let gpu = verdict.gpu.uuid().map_or_else(|| "a GPU that is not known".to_owned(), |uuid| uuid.to_string());
+    format!("{} of {pid} ({name}) on {gpu}", verdict.kind.name())
+}
+
+/// A share with two digits, a count with none.
+fn figure(value: f64) -> String {
+    if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use model::{
+        GpuKey, GpuUuid, Process, RecordFigures, SourceState, SourceStatus, VerdictKind,
+        verdict::{Check, Inputs},
+    };
+
+    use super::*;
+
+    fn snapshot(processes: Vec<Process>) -> Snapshot {
+        let source = SourceStatus {
+            backend: "ebpf",
+            state: SourceState::Waiting { missing: Vec::new() },
+            warnings: Vec::new(),
+            driver: None,
+            probes: Vec::new(),
+            dropped_events: [].into(),
+            block_records: RecordFigures::default(),
+        };
+        Snapshot { processes, ..Snapshot::empty(SystemTime::UNIX_EPOCH, source) }
+    }
+
+    fn verdict() -> Verdict {
+        let since = SystemTime::UNIX_EPOCH;
+        Verdict {
+            process: ProcessId { pid: 7, start_ticks: 1 },
+            gpu: GpuKey::Known(GpuUuid([0xab; 16])),
+            kind: VerdictKind::CapacityThrash,
+            since,
+            confirmed: since,
+            ended: Some(since + Duration::from_millis(4200)),
+            ranges: Vec::new(),
+            window: Duration::from_secs(2),
+            inputs: Inputs::default(),
+            total: Inputs {
+                bytes_htod: 300 << 20,
+                refetched_bytes: 200 << 20,
+                evicted_bytes: 290 << 20,
+                ..Inputs::default()
+            },
+            checks: [("arrived_bytes", 314_572_800.0), ("refetch_ratio", 0.666)]
+                .map(|(name, value)| Check { what: "", name, value, threshold: 0.25, holds: true })
+                .to_vec(),
+        }
+    }
+
+    #[test]
+    fn each_verdict_is_a_line_with_kind_process_gpu_and_figures() {
+        let snapshot = snapshot(vec![Process::new(verdict().process, "train\n.py")]);
+        let subject = "capacity_thrash of 7 (train\\n.py) on GPU-abababab-abab-abab-abab-abababababab";
+        assert_eq!(began(&verdict(), &snapshot), format!("{subject}: arrived_bytes 314572800, refetch_ratio 0.67"));
+        assert_eq!(
+            ended(&verdict(), &snapshot),
+            format!("{subject} is over after 4.2 s: 300 MiB fetched, 200 MiB of that again, 290 MiB evicted")
+        );
+    }
+
+    #[test]
+    fn a_process_or_gpu_that_is_not_known_any_more_is_said_so() {
+        let verdict = Verdict { gpu: GpuKey::Unknown(1), ..verdict() };
+        let line = began(&verdict, &snapshot(Vec::new()));
+        assert!(line.starts_with("capacity_thrash of 7 (forgotten) on a GPU that is not known: "), "{line}");
+    }
+}
