@@ -4,6 +4,8 @@
 
 mod client;
 mod doctor;
+mod evictions;
+mod explain;
 mod ps;
 mod rates;
 mod show;
@@ -55,6 +57,16 @@ enum Command {
     ///
     /// Figures are sums since uvmd counts.
     Show(show::Options),
+    /// Say in words what is wrong with a process, whom that costs, and what its owner could do
+    ///
+    /// Each piece of advice comes with what was seen that speaks for it, and with what would speak against it and cannot be seen.
+    Explain(explain::Options),
+    /// Show who pushed whose memory out of GPUs
+    ///
+    /// Memory is pushed out for whoever needs room: a process for its own sake, or another. CAUSE is what it was needed for: a GPU fault, the
+    /// process's own call (api), a call by another process such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
+    /// --over 5 measures rates over 5 seconds.
+    Evictions(evictions::Options),
     /// Check what this node has and lacks of what uvmd needs, and what to do about it
     ///
     /// It needs neither the daemon nor root; what may not be seen is not checked, and said so. It exits with 1 if something is missing.
@@ -92,6 +104,8 @@ fn main() -> ExitCode {
 fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Doctor(options) => return doctor::run(&client, options),
+        Command::Explain(options) => explain::run(&client, options),
+        Command::Evictions(options) => evictions::run(&client, options),
         Command::Ps(options) => ps::run(&client, options),
         Command::Show(options) => show::run(&client, options),
         Command::Status(options) => status::run(&client, options),

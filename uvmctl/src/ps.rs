@@ -8,14 +8,15 @@ use std::{
 };
 
 use clap::Args;
-use model::api::{Counts, Process, Processes, Status};
+use model::api::{Counts, Process, Processes, Status, Verdicts};
 
 use crate::{
-    client::{Answer, Client, Error},
+    client::Client,
     rates::{self, Before, Moment},
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
-    text, words,
+    text,
+    words::{self, Trouble},
 };
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -90,6 +91,7 @@ const CONCESSIONS: [Concession; 15] = [
 /// Processes, and what each counted some time ago if rates are wanted.
 struct Listing {
     processes: Processes,
+    verdicts: Verdicts,
     before: Option<Vec<Before>>,
 }
 
@@ -105,8 +107,15 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
         terminal::note(&nothing(&status));
         return Ok(());
     }
-    let listing =
-        if totals { Listing { processes: answer.body, before: None } } else { measure(&answer.body, look, interval)? };
+    let (processes, before) = if totals {
+        (answer.body, None)
+    } else {
+        thread::sleep(interval);
+        let now = look()?.body;
+        let before = before(&answer.body, &now);
+        (now, Some(before))
+    };
+    let listing = Listing { processes, verdicts: client.get("/api/v1/verdicts")?.body, before };
     let width = if wide { None } else { terminal::width() };
     let table = table(&listing, all).fit(width, &CONCESSIONS);
     io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
@@ -116,16 +125,10 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks again after a while. A process that was not there before counted from nothing.
-fn measure(
-    first: &Processes,
-    look: impl Fn() -> Result<Answer<Processes>, Error>,
-    interval: Duration,
-) -> Result<Listing, Error> {
-    thread::sleep(interval);
-    let processes = look()?.body;
+/// What each process had counted at the first look. One that was not there counted from nothing.
+fn before(first: &Processes, now: &Processes) -> Vec<Before> {
     let moment = |of: &Processes| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_since: None };
-    let seconds = moment(&processes).seconds_since(moment(first));
+    let seconds = moment(now).seconds_since(moment(first));
     let known: HashMap<_, _> =
         first.processes.iter().map(|process| ((process.pid, process.start_ticks), &process.counts)).collect();
     let nothing = Counts::default();
@@ -133,8 +136,7 @@ fn measure(
         let earlier = known.get(&(process.pid, process.start_ticks)).copied().unwrap_or(&nothing);
         seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default()
     };
-    let before = processes.processes.iter().map(before).collect();
-    Ok(Listing { processes, before: Some(before) })
+    now.processes.iter().map(before).collect()
 }
 
 /// Why the list is empty.
@@ -147,7 +149,7 @@ fn nothing(status: &Status) -> String {
 }
 
 fn table(listing: &Listing, with_state: bool) -> Table {
-    let Listing { processes: Processes { time, processes }, before } = listing;
+    let Listing { processes: Processes { processes, .. }, verdicts, before } = listing;
     let cells = |cell: fn(&Process) -> String| processes.iter().map(cell);
     let unknown = || "-".to_owned();
     let mut columns = vec![
@@ -165,7 +167,8 @@ fn table(listing: &Listing, with_state: bool) -> Table {
             Column::number(rate, rates.map(|rate| rates::per_second(rate, *shown)))
         }
     }));
-    let verdict = |process: &Process| words::verdict_with_age(process, time).unwrap_or_else(unknown);
+    let verdict =
+        |process: &Process| Trouble::of(process, verdicts).map_or_else(unknown, |trouble| trouble.within(usize::MAX));
     columns.push(Column::text("VERDICT", processes.iter().map(verdict)));
     if with_state {
         columns.push(Column::text("STATE", cells(|process| text::printable(&process.state).into_owned())));

@@ -24,6 +24,20 @@ pub(crate) fn nanoseconds(nanoseconds: u64) -> String {
     scaled(nanoseconds as f64, 1000.0, &[" ns", " us", " ms", " s", " ks", " Ms", " Gs"])
 }
 
+/// A part of 1 as `92 %`. Whatever is neither nothing nor all does not look like it.
+pub(crate) fn percent(share: f64) -> String {
+    match share {
+        share if share > 0.0 && share < 0.005 => "<1 %".to_owned(),
+        share if share >= 0.995 && share < 1.0 => ">99 %".to_owned(),
+        share => format!("{:.0} %", share * 100.0),
+    }
+}
+
+/// A part of a whole as `92 %`; a dash where the whole is nothing.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { percent(part as f64 / whole as f64) }
+}
+
 fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     let (mut unit, mut larger) = match units {
         [first, larger @ ..] => (*first, larger),
@@ -103,6 +117,25 @@ pub(crate) fn shortened_at_the_start(text: &str, width: usize, ellipsis: char) -
     backwards(&shortened(&backwards(text), width, ellipsis))
 }
 
+/// `text` in lines of at most `width` columns, broken between words, the first behind one indent and the others behind another. What is aligned by
+/// spaces stays so in the first line.
+pub(crate) fn wrapped(text: &str, width: usize, first: &str, others: &str) -> Vec<String> {
+    let mut lines = vec![first.to_owned()];
+    let mut bare = true;
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        let gap = usize::from(!bare);
+        if bare || line.width() + gap + word.width() <= width {
+            line.push_str(if bare { "" } else { " " });
+            line.push_str(word);
+        } else {
+            lines.push(format!("{others}{word}"));
+        }
+        bare = false;
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +154,20 @@ mod tests {
             assert_eq!(bytes(value), text);
         }
         assert_eq!((bytes((1 << 20) - 1).as_str(), bytes(u64::MAX).as_str()), ("1.0 MiB", "16.0 EiB"));
+    }
+
+    #[test]
+    fn a_share_that_is_not_nothing_or_all_does_not_look_like_it() {
+        let shown = [0.0, 0.001, 0.5, 0.994, 0.999, 1.0].map(percent);
+        assert_eq!(shown, ["0 %", "<1 %", "50 %", "99 %", ">99 %", "100 %"]);
+        assert_eq!((share(1, 4).as_str(), share(1, 0).as_str()), ("25 %", "-"));
+    }
+
+    #[test]
+    fn lines_break_between_words_and_only_there() {
+        assert_eq!(wrapped("one two  three", 20, "- ", "  "), ["- one two  three"]);
+        assert_eq!(wrapped("one two three", 9, "- ", "  "), ["- one two", "  three"]);
+        assert_eq!(wrapped("unbreakable", 3, "", ""), ["unbreakable"]);
     }
 
     #[test]

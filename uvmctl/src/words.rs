@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::api::{Owner, Process, VerdictSummary};
+use model::api::{Owner, Process, Verdict, Verdicts, VictimOf};
 
 use crate::text;
 
@@ -21,23 +21,54 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
     }
 }
 
-/// What is wrong with a process, or who makes it suffer; `None` if nothing and nobody.
-pub(crate) fn verdict(process: &Process) -> Option<String> {
-    match (process.verdicts.as_slice(), &process.victim_of) {
-        ([worst, ..], _) => Some(kind(&worst.kind).into_owned()),
-        ([], Some(evictor)) => Some(format!("victim of {}", evictor.pid)),
-        ([], None) => None,
+/// The other process that most of what a process lost in the window of a verdict was pushed out for; without a verdict, any that pushed something out.
+pub(crate) fn evictor<'a>(process: &'a Process, verdict: Option<&Verdict>) -> Option<&'a VictimOf> {
+    let lost_to_others = |evictor: &&VictimOf| {
+        verdict.is_none_or(|Verdict { inputs, window_seconds, .. }| {
+            evictor.bytes_per_second as f64 * window_seconds * 2.0 >= inputs.evicted_bytes as f64
+        })
+    };
+    process.victim_of.as_ref().filter(lost_to_others)
+}
+
+/// What is wrong with a process, or who makes it suffer, and since when; `None` if nothing and nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// `capacity thrash`, `victim of 41207`
+    pub(crate) what: String,
+    /// `00:04:12`
+    pub(crate) age: Option<String>,
+}
+
+impl Trouble {
+    /// By the verdicts in force and the daemon's clock.
+    pub(crate) fn of(process: &Process, verdicts: &Verdicts) -> Option<Self> {
+        let age = process.verdicts.first().and_then(|verdict| age(&verdict.since, &verdicts.time)).map(clock);
+        let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
+        let verdict = verdicts.active.iter().find(is_its);
+        let what = match (process.verdicts.first(), evictor(process, verdict)) {
+            // Only what is pushed out can be pushed out by others.
+            (Some(worst), Some(evictor)) if worst.kind == "capacity_thrash" => format!("victim of {}", evictor.pid),
+            (Some(worst), _) => kind(&worst.kind).into_owned(),
+            (None, Some(evictor)) => format!("victim of {}", evictor.pid),
+            (None, None) => return None,
+        };
+        Some(Self { what, age })
+    }
+
+    /// Both, if there is room for both.
+    pub(crate) fn within(&self, width: usize) -> String {
+        let Self { what, age } = self;
+        match age {
+            Some(age) if what.len() + 1 + age.len() <= width => format!("{what} {age}"),
+            _ => what.clone(),
+        }
     }
 }
 
-/// The same, and for how long, by the daemon's clock.
-pub(crate) fn verdict_with_age(process: &Process, now: &str) -> Option<String> {
-    let verdict = verdict(process)?;
-    let age = process.verdicts.first().and_then(|VerdictSummary { since, .. }| age(since, now));
-    Some(match age {
-        Some(age) => format!("{verdict} {}", clock(age)),
-        None => verdict,
-    })
+/// `1.6x`
+pub(crate) fn ratio(ratio: f64) -> String {
+    format!("{ratio:.1}x")
 }
 
 /// From one RFC 3339 time to another.
@@ -76,7 +107,7 @@ pub(crate) fn user(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::VictimOf;
+    use model::api::{VerdictInputs, VerdictSummary};
 
     use super::*;
 
@@ -86,18 +117,46 @@ mod tests {
             |kind: &&str| VerdictSummary { kind: (*kind).to_owned(), since: since.to_owned(), gpu_uuid: None };
         Process {
             verdicts: kinds.iter().map(summary).collect(),
-            victim_of: evictor.map(|pid| VictimOf { pid, ..VictimOf::default() }),
+            victim_of: evictor.map(|pid| VictimOf { pid, bytes_per_second: 100, ..VictimOf::default() }),
             ..Process::default()
         }
     }
 
+    fn said(process: &Process, verdicts: Vec<Verdict>, now: &str) -> Option<String> {
+        let verdicts = Verdicts { time: now.to_owned(), active: verdicts, ended: Vec::new() };
+        Trouble::of(process, &verdicts).map(|trouble| trouble.within(80))
+    }
+
+    const NOW: &str = "2026-11-21T14:04:12.7Z";
+
     #[test]
-    fn what_is_wrong_with_a_process_goes_before_who_makes_it_suffer() {
-        let said = |process: &Process| verdict_with_age(process, "2026-11-21T14:04:12.7Z");
+    fn what_is_wrong_and_who_makes_suffer_is_said_with_its_age() {
+        let said = |process: &Process| said(process, Vec::new(), NOW);
         assert_eq!(said(&process(&["capacity_thrash", "ping_pong"], None)).unwrap(), "capacity thrash 00:04:12");
         assert_eq!(said(&process(&["ping_pong"], Some(7))).unwrap(), "ping-pong 00:04:12");
         assert_eq!(said(&process(&[], Some(41_207))).unwrap(), "victim of 41207");
         assert_eq!(said(&process(&[], None)), None);
+    }
+
+    #[test]
+    fn of_two_that_push_each_other_out_the_victim_is_who_loses_most_to_the_other() {
+        let lost = |evicted_bytes| {
+            let inputs = VerdictInputs { evicted_bytes, ..VerdictInputs::default() };
+            vec![Verdict { inputs, window_seconds: 2.0, ..Verdict::default() }]
+        };
+        // 100 bytes a second are pushed out for the other.
+        let process = process(&["capacity_thrash"], Some(7));
+        assert_eq!(said(&process, lost(400), NOW).unwrap(), "victim of 7 00:04:12");
+        assert_eq!(said(&process, lost(402), NOW).unwrap(), "capacity thrash 00:04:12");
+    }
+
+    #[test]
+    fn an_age_needs_room() {
+        let trouble = Trouble { what: "capacity thrash".to_owned(), age: Some("00:04:12".to_owned()) };
+        assert_eq!(
+            (trouble.within(24).as_str(), trouble.within(23).as_str()),
+            ("capacity thrash 00:04:12", "capacity thrash")
+        );
     }
 
     #[test]
@@ -107,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_verdict_without_a_time_that_can_be_read_has_no_age() {
-        assert_eq!(verdict_with_age(&process(&["streaming"], None), "yesterday").unwrap(), "streaming");
+        assert_eq!(said(&process(&["streaming"], None), Vec::new(), "yesterday").unwrap(), "streaming");
         // The daemon's clock was set back.
-        assert_eq!(verdict_with_age(&process(&["streaming"], None), "2026-11-21T13:00:00Z").unwrap(), "streaming");
+        assert_eq!(said(&process(&["streaming"], None), Vec::new(), "2026-11-21T13:00:00Z").unwrap(), "streaming");
     }
 
     #[test]

@@ -1,0 +1,116 @@
+//! Victims against evictors.
+
+use model::api::Party;
+
+use super::{Flow, party, party_key};
+use crate::{rates, text};
+
+const LABEL_WIDTH: usize = 20;
+const CELL_WIDTH: usize = 11;
+
+/// Lines of at most `width` characters: a row for each victim, a column for each evictor, all GPUs and causes together. Evictors without room for a
+/// column share the last one.
+pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
+    let with_rates = flows.iter().any(|flow| flow.bytes_per_second.is_some());
+    let victims = parties(flows, |flow| &flow.pair.victim);
+    let evictors = parties(flows, |flow| &flow.pair.evictor);
+    let room = (width.saturating_sub(LABEL_WIDTH) / CELL_WIDTH).max(1);
+    let shown = if evictors.len() <= room { evictors.len() } else { room - 1 };
+    let (own, others) = evictors.split_at(shown);
+
+    let unit = if with_rates { "lost a second" } else { "lost" };
+    let mut heading = format!("{:<LABEL_WIDTH$}", format!("{unit}, for:"));
+    for evictor in own {
+        heading += &cell(&evictor.pid.map_or_else(|| party(evictor), |pid| pid.to_string()));
+    }
+    if !others.is_empty() {
+        heading += &cell("others");
+    }
+    let row = |victim: &Party| {
+        let lost = |is_column: &dyn Fn(&Party) -> bool| {
+            let of_cell = |flow: &&Flow| is(&flow.pair.victim, victim) && is_column(&flow.pair.evictor);
+            figure(flows.iter().filter(of_cell), with_rates)
+        };
+        let label = text::shortened(&party(victim), LABEL_WIDTH - 1, '~');
+        let cells: String = own.iter().map(|evictor| cell(&lost(&|column| is(column, evictor)))).collect();
+        let rest = (!others.is_empty()).then(|| cell(&lost(&|column| others.iter().any(|other| is(column, other)))));
+        format!("{label:<LABEL_WIDTH$}{cells}{}", rest.unwrap_or_default())
+    };
+    [heading].into_iter().chain(victims.into_iter().map(row)).collect()
+}
+
+fn is(one: &Party, other: &Party) -> bool {
+    party_key(one) == party_key(other)
+}
+
+/// Each once, in the order of the flows, which have the most first.
+fn parties(flows: &[Flow], side: impl Fn(&Flow) -> &Party) -> Vec<&Party> {
+    let mut parties: Vec<&Party> = Vec::new();
+    for flow in flows {
+        let party = side(flow);
+        if !parties.iter().any(|known| is(known, party)) {
+            parties.push(party);
+        }
+    }
+    parties
+}
+
+fn cell(text: &str) -> String {
+    format!("{:>CELL_WIDTH$}", text::shortened(text, CELL_WIDTH - 1, '~'))
+}
+
+/// The sum; a dot where there is nothing.
+fn figure<'a>(flows: impl Iterator<Item = &'a Flow>, with_rates: bool) -> String {
+    let (mut bytes, mut rate) = (0, 0.0);
+    for flow in flows {
+        bytes += flow.pair.bytes;
+        rate += flow.bytes_per_second.unwrap_or(0.0);
+    }
+    match (with_rates, bytes, rate) {
+        (true, _, 0.0) | (false, 0, _) => ".".to_owned(),
+        (true, _, rate) => rates::per_second(Some(rate), text::bytes),
+        (false, bytes, _) => text::bytes(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{flows, testing::*},
+        *,
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn rows_lose_what_columns_needed() {
+        let (fits, streams) = (|| process(180, "fits"), || process(182, "streams"));
+        let mut other_cause = pair(streams(), streams(), MIB);
+        other_cause.cause = "api".to_owned();
+        let pairs = vec![
+            pair(streams(), streams(), 64 * MIB),
+            pair(fits(), streams(), 8 * MIB),
+            other_cause,
+            pair(streams(), fits(), 2 * MIB),
+        ];
+        let lines = matrix(&flows(&at(0, pairs), None), 80);
+        assert_eq!(
+            lines,
+            [
+                "lost, for:                  182        180",
+                "182 streams            65.0 MiB    2.0 MiB",
+                "180 fits                8.0 MiB          .",
+            ]
+        );
+    }
+
+    #[test]
+    fn evictors_without_room_share_a_column() {
+        let pairs =
+            (1..=9).map(|pid| pair(process(100, "victim"), process(pid, "p"), u64::from(10 - pid) * MIB)).collect();
+        let lines = matrix(&flows(&at(0, pairs), None), 80);
+        assert!(lines.iter().all(|line| line.len() <= 80), "{lines:?}");
+        assert!(lines[0].ends_with("4     others"), "{lines:?}");
+        assert!(lines[1].ends_with("15.0 MiB"), "{lines:?}");
+    }
+}

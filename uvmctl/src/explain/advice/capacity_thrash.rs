@@ -1,0 +1,270 @@
+//! What is pushed out is fetched again: more is in use than there is room for.
+
+use model::api::VictimOf;
+
+use super::{Advice, Advised, Case, FEW_WRITES, leave_at_host, read_mostly};
+use crate::{text, words};
+
+pub(super) fn advice(case: &Case<'_>) -> Advised {
+    // What others push out says nothing of how it uses its memory.
+    if let Some(evictor) = words::evictor(case.process, Some(case.verdict)) {
+        return Advised { helps: vec![from_other(case, evictor)], does_not_help: Vec::new() };
+    }
+    let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), apart(case), less(case)];
+    let does_not_help = "cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would push out as much as \
+                         the faults do";
+    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: vec![does_not_help.to_owned()] }
+}
+
+fn from_other(case: &Case<'_>, evictor: &VictimOf) -> Advice {
+    let pid = evictor.pid;
+    let action = format!(
+        "keep it apart from {pid} {}: one after the other, or on different GPUs; what {pid} could do itself: uvmctl explain {pid}",
+        text::printable(&evictor.name)
+    );
+    let evidence = format!(
+        "of the {}/s pushed out of it, {}/s were for {pid}",
+        rate(case, case.verdict.inputs.evicted_bytes),
+        text::bytes(evictor.bytes_per_second)
+    );
+    Advice::new(action, evidence)
+}
+
+/// Of a walk that comes round again, what was used longest ago is what is needed next, and what is pushed out.
+fn in_order(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.busiest(&["cyclic", "sequential"])?;
+    let out = involved.not_resident_bytes().filter(|out| *out > 0 && *out < involved.range.bytes);
+    let part = match out {
+        Some(out) => format!("the last {} of the {}", text::bytes(out), involved.name()),
+        None => format!("the end of the {}, as much as finds no room,", involved.name()),
+    };
+    let all = text::bytes(involved.range.bytes);
+    let bus = out.map_or_else(String::new, |out| {
+        format!("; then {} of it cross the bus in each pass instead of up to {all}", text::bytes(out))
+    });
+    let evidence = format!(
+        "it is walked in order again and again ({}), so each pass pushes out what the next one needs, and {} of what is fetched into it \
+         had been there before{bus}",
+        involved.pattern_with_evidence(),
+        text::percent(involved.range.refetch_ratio)
+    );
+    let unless = "each byte is used many times in one pass: accesses to what is there raise no fault and are not seen";
+    Some(Advice::new(leave_at_host(&part), evidence).unless(unless))
+}
+
+fn random(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.busiest(&["random"])?;
+    let inputs = &case.verdict.inputs;
+    let a_fault = inputs.fetched_bytes.checked_div(inputs.fault_entries)?;
+    let evidence = format!(
+        "it is accessed in no order ({}); each GPU fault fetched {} on average, and {} of that had been there before",
+        involved.pattern_with_evidence(),
+        text::bytes(a_fault),
+        text::percent(involved.range.refetch_ratio)
+    );
+    let unless = "most of what is fetched is used before it is pushed out again, which is not seen";
+    Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
+}
+
+fn hot_set(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.busiest(&["hot_set"])?;
+    let action = format!(
+        "in the program: keep the busy part of the {} on the GPU, with cudaMemAdvise(SetPreferredLocation, GPU), and the rest at the \
+         host; `uvmctl heatmap {}` shows which part that is",
+        involved.name(),
+        case.process.pid
+    );
+    let evidence = format!("a small part of it has most of its faults ({})", involved.pattern_with_evidence());
+    Some(Advice::new(action, evidence))
+}
+
+/// What is copied back only because it is pushed out need not be, if nobody changed it.
+fn only_read(case: &Case<'_>) -> Option<Advice> {
+    let inputs = &case.verdict.inputs;
+    let writes = case.gpu_write_share().filter(|share| *share < FEW_WRITES)?;
+    let copied_back = inputs.bytes_dtoh.min(inputs.evicted_bytes);
+    (copied_back > 0).then(|| {
+        let evidence = format!(
+            "{} of its GPU faults were writes, and {}/s are copied back to the host as they are pushed out; what is only read is \
+             dropped instead",
+            text::percent(writes),
+            rate(case, copied_back)
+        );
+        let unless = "the GPU writes to it: a write to what is there already may raise no fault, and each one then drops the copies";
+        Advice::new(read_mostly(case.involved().next()), evidence).unless(unless)
+    })
+}
+
+fn strided(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.busiest(&["strided"])?;
+    let stride = involved.range.pattern.stride_bytes?;
+    let action = format!("in the program: lay the {} out so that what one pass uses lies together", involved.name());
+    let evidence = format!(
+        "it is accessed every {} ({}), and memory moves in pieces of 4 KiB to 2 MiB, used or not",
+        text::bytes(stride.unsigned_abs()),
+        involved.pattern_with_evidence()
+    );
+    Some(Advice::new(action, evidence))
+}
+
+/// Alone it would fit.
+fn apart(case: &Case<'_>) -> Option<Advice> {
+    let (gpu, managed, room) = (case.gpu?, case.process.managed_bytes?, case.room_bytes()?);
+    let others = gpu.managed_bytes.checked_sub(managed).filter(|others| *others > 0)?;
+    (managed <= room).then(|| {
+        let evidence = format!(
+            "it has {} of managed memory and there is room for {}; the others on this GPU have {}",
+            text::bytes(managed),
+            text::bytes(room),
+            text::bytes(others)
+        );
+        Advice::new("run it and the others on this GPU one after another, or on different GPUs", evidence)
+    })
+}
+
+fn less(case: &Case<'_>) -> Option<Advice> {
+    let (out, evidence) = match (case.without_room(), case.process.managed_bytes.zip(case.room_bytes())) {
+        (Some((all, out)), _) => {
+            let (all, there) = (text::bytes(all), text::bytes(all - out));
+            (out, format!("of the {all} that this is about, {there} are in GPU memory now"))
+        }
+        (None, Some((managed, room))) => {
+            let out = managed.saturating_sub(room);
+            (
+                out,
+                format!(
+                    "it has {} of managed memory, and there is room for {}",
+                    text::bytes(managed),
+                    text::bytes(room)
+                ),
+            )
+        }
+        (None, None) => return None,
+    };
+    (out > 0).then(|| {
+        let action = format!("use up to {} less at a time, as by a smaller batch", text::bytes(out));
+        Advice::new(action, evidence).unless("part of it is not in use: then less is enough")
+    })
+}
+
+fn rate(case: &Case<'_>, bytes: u64) -> String {
+    crate::rates::per_second(Some(case.per_second(bytes)), text::bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+
+    fn thrashing(pattern: &str) -> Known {
+        let mut known = Known::new("capacity_thrash");
+        known.involved(0x1000_0000, 48 * GIB, pattern, 0.92).resident(31 * GIB);
+        known.verdict.inputs.fetched_bytes = 40 * GIB;
+        known.verdict.inputs.fault_entries = 80 * 1024;
+        known
+    }
+
+    #[test]
+    fn of_a_cyclic_walk_the_part_without_room_stays_at_the_host() {
+        let advice = helps(&thrashing("cyclic"));
+        assert!(
+            advice[0].action.contains("leave the last 17.0 GiB of the 48.0 GiB at 0x10000000 at the host"),
+            "{advice:?}"
+        );
+        assert!(advice[0].evidence.contains("cyclic, which fits 98 % of 1.2k steps"), "{advice:?}");
+        assert!(advice[0].evidence.contains("92 % of what is fetched"), "{advice:?}");
+        assert!(advice[0].unless.as_ref().unwrap().contains("are not seen"), "{advice:?}");
+    }
+
+    #[test]
+    fn how_much_finds_no_room_is_not_said_where_it_is_not_known() {
+        let mut known = thrashing("cyclic");
+        known.ranges = None;
+        let actions = actions(&known);
+        assert!(actions[0].contains("as much as finds no room"), "{actions:?}");
+        assert_eq!(actions.len(), 1, "and no figure to reduce by: {actions:?}");
+    }
+
+    #[test]
+    fn random_accesses_reach_over_the_bus_and_the_bytes_a_fault_moves_say_why() {
+        let advice = helps(&thrashing("random"));
+        assert!(advice[0].action.contains("leave the 48.0 GiB at 0x10000000 at the host"), "{advice:?}");
+        assert!(advice[0].evidence.contains("each GPU fault fetched 512 KiB on average"), "{advice:?}");
+    }
+
+    #[test]
+    fn of_a_hot_set_the_hot_part_stays_on_the_gpu() {
+        let actions = actions(&thrashing("hot_set"));
+        assert!(
+            actions[0].contains("keep the busy part") && actions[0].contains("uvmctl heatmap 41207"),
+            "{actions:?}"
+        );
+    }
+
+    #[test]
+    fn a_stride_is_a_matter_of_layout() {
+        let mut known = thrashing("strided");
+        known.verdict.ranges.as_mut().unwrap()[0].pattern.stride_bytes = Some(-(4 << 20));
+        let advice = helps(&known);
+        assert!(advice[0].evidence.contains("every 4.0 MiB"), "{advice:?}");
+    }
+
+    #[test]
+    fn without_a_pattern_no_advice_rests_on_one() {
+        let actions = actions(&thrashing("unknown"));
+        assert_eq!(actions, ["use up to 17.0 GiB less at a time, as by a smaller batch"]);
+    }
+
+    #[test]
+    fn read_mostly_is_for_who_hardly_writes_and_is_copied_back() {
+        let mut known = thrashing("unknown");
+        known.faults(99, 1);
+        (known.verdict.inputs.evicted_bytes, known.verdict.inputs.bytes_dtoh) = (20 * GIB, 20 * GIB);
+        let advice = helps(&known);
+        assert!(advice[0].action.contains("SetReadMostly"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1 % of its GPU faults were writes, and 4.0 GiB/s"), "{advice:?}");
+        known.faults(50, 50);
+        assert!(!actions(&known).concat().contains("ReadMostly"), "a half of its faults are writes");
+        known.faults(99, 1);
+        known.verdict.inputs.bytes_dtoh = 0;
+        assert!(!actions(&known).concat().contains("ReadMostly"), "nothing is copied back");
+    }
+
+    #[test]
+    fn who_would_fit_alone_is_kept_apart_from_the_others() {
+        let mut known = thrashing("unknown");
+        known.process.managed_bytes = Some(60 * GIB);
+        known.card(80 * GIB, 100 * GIB);
+        let advice = helps(&known);
+        assert!(advice[0].action.contains("one after another"), "{advice:?}");
+        assert!(advice[0].evidence.contains("the others on this GPU have 40.0 GiB"), "{advice:?}");
+        known.card(50 * GIB, 100 * GIB);
+        assert!(!actions(&known).concat().contains("one after another"), "it does not fit alone either");
+        known.card(80 * GIB, 60 * GIB);
+        assert!(!actions(&known).concat().contains("one after another"), "it is alone");
+    }
+
+    #[test]
+    fn a_victim_is_told_whom_to_look_at_and_not_to_change_what_it_does() {
+        let mut known = thrashing("cyclic");
+        known.verdict.inputs.evicted_bytes = 20 * GIB;
+        known.process.victim_of =
+            Some(VictimOf { pid: 182, name: "streams".to_owned(), bytes_per_second: 3 * GIB, ..VictimOf::default() });
+        let advice = helps(&known);
+        assert_eq!(advice.len(), 1, "{advice:?}");
+        assert!(
+            advice[0].action.contains("apart from 182 streams") && advice[0].action.contains("uvmctl explain 182"),
+            "{advice:?}"
+        );
+        assert!(advice[0].evidence.contains("of the 4.0 GiB/s pushed out of it, 3.0 GiB/s were for 182"), "{advice:?}");
+    }
+
+    #[test]
+    fn prefetching_is_never_advised() {
+        for pattern in ["cyclic", "sequential", "random", "hot_set", "strided", "unknown"] {
+            let known = thrashing(pattern);
+            assert!(!actions(&known).concat().contains("Prefetch"), "{pattern}");
+            assert!(advice(&known.case()).does_not_help[0].contains("cudaMemPrefetchAsync"));
+        }
+    }
+}

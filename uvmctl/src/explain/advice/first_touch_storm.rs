@@ -1,0 +1,100 @@
+//! Faults come from memory that is touched for the first time.
+
+use super::{Advice, Advised, Case};
+use crate::{rates, text};
+
+pub(super) fn advice(case: &Case<'_>) -> Advised {
+    let helps = [before_use(case), device_memory(case), pool(case)];
+    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: Vec::new() }
+}
+
+fn before_use(case: &Case<'_>) -> Option<Advice> {
+    let inputs = &case.verdict.inputs;
+    let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
+    let fits = case.process.managed_bytes? <= case.room_bytes()?;
+    let how = if fits { "" } else { ", a piece at a time, as not all of it finds room" };
+    let action = format!("in the program: cudaMemPrefetchAsync {what} to the GPU before the first kernel uses it{how}");
+    let evidence = format!(
+        "{} GPU faults a second made {}/s resident with nothing to copy; a prefetch does that without a fault",
+        rates::per_second(Some(case.per_second(inputs.fault_entries)), text::count),
+        rates::per_second(Some(case.per_second(inputs.populated_bytes)), text::bytes)
+    );
+    Some(Advice::new(action, evidence))
+}
+
+fn device_memory(case: &Case<'_>) -> Option<Advice> {
+    let fits = case.process.managed_bytes? <= case.room_bytes()?;
+    (case.process.counts.cpu_faults == 0 && fits).then(|| {
+        let evidence = "no CPU fault was seen on its managed memory, and all of it finds room on the GPU";
+        Advice::new("in the program: allocate it with cudaMalloc", evidence)
+            .unless("a CPU prepares it before the GPU has it, or the program relies on getting more than fits")
+    })
+}
+
+/// Memory that was touched first more often than there is of it was allocated again and again.
+fn pool(case: &Case<'_>) -> Option<Advice> {
+    let (touched, managed) = (case.process.counts.populated_bytes, case.process.managed_bytes?);
+    (managed > 0 && touched >= 2 * managed).then(|| {
+        let evidence = format!(
+            "{} were touched for the first time since it is counted, and it has {} of managed memory",
+            text::bytes(touched),
+            text::bytes(managed)
+        );
+        Advice::new("in the program: allocate once and use that again, as with a memory pool", evidence)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+
+    fn storm() -> Known {
+        let mut known = Known::new("first_touch_storm");
+        known.involved(0x1000_0000, 8 * GIB, "sequential", 0.0);
+        (known.verdict.inputs.fault_entries, known.verdict.inputs.populated_bytes) = (5000, 10 * GIB);
+        known.process.managed_bytes = Some(8 * GIB);
+        known.process.counts.cpu_faults = 1;
+        known.card(80 * GIB, 8 * GIB);
+        known
+    }
+
+    #[test]
+    fn memory_is_prefetched_before_it_is_used() {
+        let advice = helps(&storm());
+        assert_eq!(advice.len(), 1, "{advice:?}");
+        assert!(advice[0].action.ends_with("before the first kernel uses it"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1.0k GPU faults a second made 2.0 GiB/s resident"), "{advice:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_prefetched_in_pieces() {
+        let mut known = storm();
+        known.card(4 * GIB, 8 * GIB);
+        assert!(actions(&known)[0].contains("a piece at a time"));
+    }
+
+    #[test]
+    fn whether_it_fits_is_not_guessed() {
+        let mut known = storm();
+        known.gpu = None;
+        assert_eq!(actions(&known), [""; 0]);
+    }
+
+    #[test]
+    fn memory_that_no_cpu_faulted_on_may_be_the_gpus_alone() {
+        let mut known = storm();
+        known.process.counts.cpu_faults = 0;
+        assert!(actions(&known)[1].contains("cudaMalloc"));
+        known.card(4 * GIB, 8 * GIB);
+        assert!(!actions(&known).concat().contains("cudaMalloc"), "it does not fit");
+    }
+
+    #[test]
+    fn memory_that_is_touched_first_twice_was_allocated_twice() {
+        let mut known = storm();
+        known.process.counts.populated_bytes = 16 * GIB;
+        assert!(actions(&known)[1].contains("memory pool"));
+        known.process.counts.populated_bytes = 15 * GIB;
+        assert!(!actions(&known).concat().contains("pool"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Memory goes back and forth between a CPU and a GPU, and the driver may hold both back for it.
+
+use super::{Advice, Advised, Case, FEW_WRITES, leave_at_host, read_mostly};
+use crate::text;
+
+const PAGE_BYTES: u64 = 4096;
+
+pub(super) fn advice(case: &Case<'_>) -> Advised {
+    let helps = [both_read(case), at_host(case), in_bulk(case), apart(case)];
+    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: Vec::new() }
+}
+
+fn both_read(case: &Case<'_>) -> Option<Advice> {
+    let (gpu, cpu) = (case.gpu_write_share()?, case.cpu_write_share()?);
+    (gpu < FEW_WRITES && cpu < FEW_WRITES).then(|| {
+        let evidence = format!(
+            "{} of its GPU faults and {} of its CPU faults were writes: with copies of their own both could read",
+            text::percent(gpu),
+            text::percent(cpu)
+        );
+        let unless = "either writes to it: a write to what is there already may raise no fault, and each one then drops the copies";
+        Advice::new(read_mostly(case.involved().next()), evidence).unless(unless)
+    })
+}
+
+fn at_host(case: &Case<'_>) -> Option<Advice> {
+    let inputs = &case.verdict.inputs;
+    let moved = inputs.returned_bytes.checked_div(inputs.alternations)?;
+    let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
+    let evidence = format!(
+        "in the last window blocks of 2 MiB changed sides {} times, and each time {} came back to the GPU; at the host nothing moves, \
+         and the GPU reads what it needs over the bus",
+        text::count(inputs.alternations),
+        text::bytes(moved)
+    );
+    let unless =
+        "the GPU uses the same bytes many times between two changes: those accesses raise no fault and are not seen";
+    Some(Advice::new(leave_at_host(&what), evidence).unless(unless))
+}
+
+/// Phases that each use all of it can move it at once.
+fn in_bulk(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.busiest(&["sequential", "cyclic"])?;
+    let inputs = &case.verdict.inputs;
+    let action = format!(
+        "in the program: move the {} at once where its phases change, with cudaMemPrefetchAsync to the GPU before a kernel and to \
+         cudaCpuDeviceId before the CPU's turn",
+        involved.name()
+    );
+    let evidence = format!(
+        "it is used in order ({}), and what moves does so by {} GPU faults and {} CPU faults a second",
+        involved.pattern_with_evidence(),
+        rate(case, inputs.fault_entries),
+        rate(case, inputs.cpu_faults)
+    );
+    Some(Advice::new(action, evidence).unless("the CPU and the GPU use it at the same time"))
+}
+
+/// A few pages of a large allocation that both use.
+fn apart(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.involved().next()?;
+    let inputs = &case.verdict.inputs;
+    let shared = inputs.thrashing_pages * PAGE_BYTES;
+    (shared > 0 && shared < involved.range.bytes / 10).then(|| {
+        let action = format!(
+            "in the program: take what both use out of the {} and into memory of its own (cudaHostAlloc, or an allocation at the host)",
+            involved.name()
+        );
+        let evidence = format!(
+            "the driver found {} of it thrashing in the last window",
+            text::bytes(shared)
+        );
+        Advice::new(action, evidence)
+    })
+}
+
+fn rate(case: &Case<'_>, events: u64) -> String {
+    crate::rates::per_second(Some(case.per_second(events)), text::count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+
+    fn alternating(pattern: &str) -> Known {
+        let mut known = Known::new("ping_pong");
+        known.involved(0x1000_0000, 2 * GIB, pattern, 0.0);
+        known.verdict.inputs.alternations = 1000;
+        known.verdict.inputs.returned_bytes = 1000 << 16;
+        (known.verdict.inputs.fault_entries, known.verdict.inputs.cpu_faults) = (5000, 10_000);
+        known
+    }
+
+    #[test]
+    fn what_changes_sides_stays_at_the_host() {
+        let advice = helps(&alternating("random"));
+        assert_eq!(advice.len(), 1);
+        assert!(advice[0].action.contains("leave the 2.0 GiB at 0x10000000 at the host"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1.0k times, and each time 64.0 KiB"), "{advice:?}");
+    }
+
+    #[test]
+    fn what_is_used_in_order_can_move_at_once() {
+        let advice = helps(&alternating("sequential"));
+        assert!(advice[1].action.contains("cudaMemPrefetchAsync"), "{advice:?}");
+        assert!(advice[1].evidence.contains("1.0k GPU faults and 2.0k CPU faults a second"), "{advice:?}");
+        assert!(!actions(&alternating("random")).concat().contains("Prefetch"));
+    }
+
+    #[test]
+    fn copies_are_for_those_who_both_read() {
+        let mut known = alternating("random");
+        known.faults(100, 0).cpu_faults(100, 1);
+        assert!(actions(&known)[0].contains("SetReadMostly"));
+        known.cpu_faults(100, 100);
+        assert!(!actions(&known).concat().contains("ReadMostly"));
+    }
+
+    #[test]
+    fn a_few_shared_pages_get_memory_of_their_own() {
+        let mut known = alternating("unknown");
+        known.verdict.inputs.thrashing_pages = 16;
+        let advice = helps(&known);
+        assert!(advice[1].action.contains("memory of its own"), "{advice:?}");
+        assert!(advice[1].evidence.contains("64.0 KiB of it thrashing"), "{advice:?}");
+        known.verdict.inputs.thrashing_pages = 2 * GIB / PAGE_BYTES;
+        assert!(!actions(&known).concat().contains("memory of its own"), "all of it is shared");
+    }
+
+    #[test]
+    fn where_no_block_was_seen_to_change_sides_nothing_is_said_of_it() {
+        let mut known = Known::new("driver_throttling");
+        known.verdict.inputs.throttles = 5;
+        assert_eq!(actions(&known), [""; 0]);
+    }
+}

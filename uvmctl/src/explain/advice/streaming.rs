@@ -1,0 +1,74 @@
+//! More than there is room for is walked through, and hardly anything is fetched again.
+
+use super::{Advice, Advised, Case, leave_at_host};
+use crate::{rates, text};
+
+pub(super) fn advice(case: &Case<'_>) -> Advised {
+    let helps = [ahead(case), in_place(case)];
+    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: Vec::new() }
+}
+
+fn ahead(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.busiest(&["sequential", "cyclic"])?;
+    let action = format!(
+        "in the program: fetch the {} ahead, a piece at a time, with cudaMemPrefetchAsync on the next piece while a kernel works on \
+         this one",
+        involved.name()
+    );
+    let faults = rates::per_second(Some(case.per_second(case.verdict.inputs.fault_entries)), text::count);
+    let evidence = format!(
+        "it is walked in order ({}), and every piece is waited for: {faults} GPU faults a second",
+        involved.pattern_with_evidence()
+    );
+    Some(Advice::new(action, evidence))
+}
+
+/// What is used once gains nothing from being in GPU memory.
+fn in_place(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.involved().next()?;
+    let inputs = &case.verdict.inputs;
+    let evicted = rates::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
+    let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of others among it" };
+    let evidence = format!(
+        "{} of what is fetched into it had been there before, and {evicted}/s are pushed out to make room for it{cost}",
+        text::percent(involved.range.refetch_ratio)
+    );
+    let unless = "each byte is used several times while it is there: those accesses raise no fault and are not seen";
+    Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+
+    fn streaming(pattern: &str) -> Known {
+        let mut known = Known::new("streaming");
+        known.involved(0x1000_0000, 200 * GIB, pattern, 0.01);
+        (known.verdict.inputs.fault_entries, known.verdict.inputs.evicted_bytes) = (5000, 20 * GIB);
+        known
+    }
+
+    #[test]
+    fn a_walk_is_fetched_ahead_or_read_in_place() {
+        let advice = helps(&streaming("sequential"));
+        assert!(advice[0].action.contains("fetch the 200 GiB at 0x10000000 ahead"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1.0k GPU faults a second"), "{advice:?}");
+        assert!(advice[1].action.contains("at the host"), "{advice:?}");
+        assert!(
+            advice[1].evidence.contains("1 % of what is fetched") && advice[1].evidence.contains("4.0 GiB/s"),
+            "{advice:?}"
+        );
+    }
+
+    #[test]
+    fn what_comes_next_must_be_known_to_be_fetched_ahead() {
+        assert!(!actions(&streaming("random")).concat().contains("ahead"));
+    }
+
+    #[test]
+    fn without_ranges_there_is_nothing_to_name() {
+        let mut known = streaming("sequential");
+        known.verdict.ranges = None;
+        assert_eq!(actions(&known), [""; 0]);
+    }
+}

@@ -1,0 +1,77 @@
+//! What might be known of a process, for tests.
+
+use std::collections::BTreeMap;
+
+use model::api::{GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict};
+
+use super::{Advice, on};
+use crate::explain::case::Case;
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// A verdict over a window of 5 s.
+pub(crate) struct Known {
+    pub(crate) verdict: Verdict,
+    pub(crate) process: Process,
+    pub(crate) ranges: Option<Ranges>,
+    pub(crate) gpu: Option<GpuDetail>,
+}
+
+impl Known {
+    pub(crate) fn new(kind: &str) -> Self {
+        let verdict = Verdict { kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
+        let process = Process { pid: 41_207, name: "python train.py".to_owned(), ..Process::default() };
+        Self { verdict, process, ranges: None, gpu: None }
+    }
+
+    pub(crate) fn case(&self) -> Case<'_> {
+        Case { verdict: &self.verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu: self.gpu.as_ref() }
+    }
+
+    /// One more range that the verdict is about.
+    pub(crate) fn involved(&mut self, begin: u64, bytes: u64, pattern: &str, refetch_ratio: f64) -> &mut Self {
+        let (begin, end) = (format!("{begin:#x}"), format!("{:#x}", begin + bytes));
+        let pattern = Pattern { kind: pattern.to_owned(), stride_bytes: None, confidence: 0.98, steps: 1234 };
+        let range = InvolvedRange { begin, end, bytes, pattern, share: 0.8, refetch_ratio };
+        self.verdict.ranges.get_or_insert_default().push(range);
+        self
+    }
+
+    /// How much of the range added last is in GPU memory.
+    pub(crate) fn resident(&mut self, bytes: u64) -> &mut Self {
+        let begin = self.verdict.ranges.as_ref().unwrap().last().unwrap().begin.clone();
+        let resident = Residency { bytes, min_bytes: bytes, max_bytes: bytes };
+        self.ranges.get_or_insert_default().ranges.push(Range { begin, resident, ..Range::default() });
+        self
+    }
+
+    /// Reads and writes that faulted on the GPU.
+    pub(crate) fn faults(&mut self, reads: u64, writes: u64) -> &mut Self {
+        self.process.counts.fault_entries_by_access = by_access(reads, writes);
+        self
+    }
+
+    /// Reads and writes that faulted on CPUs.
+    pub(crate) fn cpu_faults(&mut self, reads: u64, writes: u64) -> &mut Self {
+        self.process.counts.cpu_faults_by_access = by_access(reads, writes);
+        self
+    }
+
+    /// The card's memory, and the managed memory of all who use it.
+    pub(crate) fn card(&mut self, memory_bytes: u64, managed_bytes: u64) -> &mut Self {
+        self.gpu = Some(GpuDetail { memory_bytes: Some(memory_bytes), managed_bytes, ..GpuDetail::default() });
+        self
+    }
+}
+
+fn by_access(reads: u64, writes: u64) -> BTreeMap<String, u64> {
+    BTreeMap::from([("read".to_owned(), reads), ("write".to_owned(), writes)])
+}
+
+pub(crate) fn helps(known: &Known) -> Vec<Advice> {
+    on(&known.case()).helps
+}
+
+pub(crate) fn actions(known: &Known) -> Vec<String> {
+    helps(known).into_iter().map(|advice| advice.action).collect()
+}

@@ -1,0 +1,101 @@
+//! One verdict, with everything else that is known and bears on it.
+
+use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict};
+
+/// What advice is given on. What is `None` could not be known, or may not be told to whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) verdict: &'a Verdict,
+    pub(crate) process: &'a Process,
+    pub(crate) ranges: Option<&'a Ranges>,
+    pub(crate) gpu: Option<&'a GpuDetail>,
+}
+
+/// A range that the verdict is about, and what is known of it beyond that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Involved<'a> {
+    pub(crate) range: &'a InvolvedRange,
+    known: Option<&'a Range>,
+}
+
+impl<'a> Case<'a> {
+    /// The ranges that the verdict is about, busiest first.
+    pub(crate) fn involved(&self) -> impl Iterator<Item = Involved<'a>> + use<'a> {
+        let ranges = self.ranges.map_or(&[][..], |ranges| &ranges.ranges);
+        let known = move |begin: &str| ranges.iter().find(|range| range.begin == begin);
+        let involved = self.verdict.ranges.as_deref().unwrap_or_default();
+        involved.iter().map(move |range| Involved { range, known: known(&range.begin) })
+    }
+
+    /// The busiest of those that are accessed in one of these ways.
+    pub(crate) fn busiest(&self, patterns: &[&str]) -> Option<Involved<'a>> {
+        self.involved().find(|involved| patterns.contains(&involved.pattern()))
+    }
+
+    /// What there is room for on the card beside everything that is not managed memory.
+    pub(crate) fn room_bytes(&self) -> Option<u64> {
+        let gpu = self.gpu?;
+        let others = gpu.memory_used_bytes.map_or(0, |used| used.saturating_sub(gpu.resident.bytes));
+        Some(gpu.memory_bytes?.saturating_sub(others))
+    }
+
+    /// Bytes of the ranges that the verdict is about, and how many of them find no room now; nothing if that is not known of each.
+    pub(crate) fn without_room(&self) -> Option<(u64, u64)> {
+        let mut sums = None;
+        for involved in self.involved() {
+            let (all, out) = sums.unwrap_or((0, 0));
+            sums = Some((all + involved.range.bytes, out + involved.not_resident_bytes()?));
+        }
+        sums
+    }
+
+    /// What part of its GPU faults were writes, in its whole life; nothing if there were none.
+    pub(crate) fn gpu_write_share(&self) -> Option<f64> {
+        let by_access = &self.process.counts.fault_entries_by_access;
+        let reads: u64 = by_access.iter().filter(|(access, _)| is_read(access)).map(|(_, faults)| faults).sum();
+        let all: u64 = by_access.values().sum();
+        (all > 0).then(|| (all - reads) as f64 / all as f64)
+    }
+
+    /// What part of its CPU faults were writes, likewise.
+    pub(crate) fn cpu_write_share(&self) -> Option<f64> {
+        let by_access = &self.process.counts.cpu_faults_by_access;
+        let writes: u64 = by_access.iter().filter(|(access, _)| !is_read(access)).map(|(_, faults)| faults).sum();
+        let all: u64 = by_access.values().sum();
+        (all > 0).then(|| writes as f64 / all as f64)
+    }
+
+    /// So many in the window, a second.
+    pub(crate) fn per_second(&self, in_window: u64) -> f64 {
+        in_window as f64 / self.verdict.window_seconds.max(f64::MIN_POSITIVE)
+    }
+}
+
+fn is_read(access: &str) -> bool {
+    matches!(access, "read" | "prefetch")
+}
+
+impl Involved<'_> {
+    pub(crate) fn pattern(&self) -> &str {
+        &self.range.pattern.kind
+    }
+
+    /// `48.0 GiB at 0x7f2a40000000`
+    pub(crate) fn name(&self) -> String {
+        let begin = crate::text::printable(&self.range.begin);
+        format!("{} at {begin}", crate::text::bytes(self.range.bytes))
+    }
+
+    /// `cyclic, which fits 98 % of 1.2k steps`
+    pub(crate) fn pattern_with_evidence(&self) -> String {
+        let pattern = &self.range.pattern;
+        let kind = crate::text::printable(&pattern.kind).replace('_', " ");
+        let (fits, steps) = (crate::text::percent(pattern.confidence), crate::text::count(pattern.steps));
+        format!("{kind}, which fits {fits} of {steps} steps from fault to fault")
+    }
+
+    /// What of it is not in GPU memory now.
+    pub(crate) fn not_resident_bytes(&self) -> Option<u64> {
+        Some(self.range.bytes.saturating_sub(self.known?.resident.bytes))
+    }
+}

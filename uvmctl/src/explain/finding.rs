@@ -1,0 +1,263 @@
+//! What is wrong, in words: one sentence that says it, and the figures it rests on.
+
+use model::api::{Check, GpuDetail, Verdict, VerdictInputs, VerdictVictim};
+
+use super::case::Case;
+use crate::{rates, text, words};
+
+/// `GPU1 (NVIDIA H200)`
+pub(crate) fn gpu(gpu: Option<&GpuDetail>, uuid: Option<&str>) -> String {
+    match (gpu, uuid) {
+        (Some(GpuDetail { gpu, .. }), _) => {
+            let name = gpu.name.as_deref().map(|name| format!(" ({})", text::printable(name))).unwrap_or_default();
+            format!("GPU{}{name}", text::gpu(gpu.gpu))
+        }
+        (None, Some(uuid)) => text::printable(uuid).into_owned(),
+        (None, None) => "a GPU".to_owned(),
+    }
+}
+
+/// The one sentence.
+pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
+    let Case { verdict, process, .. } = case;
+    let gpu = gpu(case.gpu, verdict.gpu_uuid.as_deref());
+    let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
+    let what = match (verdict.kind.as_str(), words::evictor(process, Some(verdict))) {
+        ("capacity_thrash", Some(evictor)) => format!(
+            "loses its memory on {gpu} to {} {} and fetches it again",
+            evictor.pid,
+            text::printable(&evictor.name)
+        ),
+        ("capacity_thrash", None) => format!("is thrashing {gpu}: it fetches again what was pushed out"),
+        ("ping_pong", _) => format!("is thrashing: its memory goes back and forth between CPUs and {gpu}"),
+        ("driver_throttling", _) => {
+            format!("is held back by the driver, as its memory goes back and forth between CPUs and {gpu}")
+        }
+        ("streaming", _) => {
+            format!(
+                "walks through more memory than {gpu} has room for, and hardly fetches any of it again: no thrashing, but costly"
+            )
+        }
+        ("first_touch_storm", _) => format!("waits for faults on memory that it touches on {gpu} for the first time"),
+        (other, _) => format!("shows on {gpu}: {}", words::kind(other)),
+    };
+    format!("{who} {what}. {}.", since(verdict, now))
+}
+
+/// `Since 14:02:11 UTC (4 min 12 s)`
+fn since(verdict: &Verdict, now: &str) -> String {
+    let age = words::age(&verdict.since, now).map(|age| format!(" ({})", text::duration(age))).unwrap_or_default();
+    format!("Since {}{age}", time_of_day(&verdict.since))
+}
+
+/// `14:06:23 UTC` of an RFC 3339 time.
+pub(crate) fn time_of_day(time: &str) -> String {
+    let of_day = time.split_once('T').and_then(|(_, of_day)| of_day.get(..8)).unwrap_or("an unknown time");
+    format!("{} UTC", text::printable(of_day))
+}
+
+/// What the verdict rests on, what tells most first.
+pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
+    let Case { verdict, .. } = case;
+    let window = format!("In the last window ({:.1} s)", verdict.window_seconds);
+    let mut facts = vec![memory(case), format!("{window} {}.", counted(case))];
+    facts.extend(already_asked(case));
+    let VerdictInputs { lost_records, .. } = verdict.inputs;
+    if lost_records > 0 {
+        facts.push(format!(
+            "{} records of blocks were left out or lost in that window: what was fetched again may be more.",
+            text::count(lost_records)
+        ));
+    }
+    facts
+}
+
+/// What there is of its memory, and what the card has.
+fn memory(case: &Case<'_>) -> String {
+    let Case { process, gpu, .. } = case;
+    let managed = process.managed_bytes.map_or_else(|| "an unknown amount".to_owned(), text::bytes);
+    let resident = resident(process.resident);
+    let card = gpu.and_then(|gpu| {
+        let (memory, ratio) = (text::bytes(gpu.memory_bytes?), gpu.oversubscription_ratio?);
+        let (all, ratio) = (text::bytes(gpu.managed_bytes), words::ratio(ratio));
+        Some(format!(" The card has {memory}; those who use it have {all} of managed memory: {ratio}."))
+    });
+    format!("It has {managed} of managed memory, of which {resident} in GPU memory.{}", card.unwrap_or_default())
+}
+
+/// `38.2 GiB (at least 38.0 GiB, at most 38.5 GiB) are`
+pub(crate) fn resident(resident: model::api::Residency) -> String {
+    let bytes = text::bytes(resident.bytes);
+    let (least, most) = (text::bytes(resident.min_bytes), text::bytes(resident.max_bytes));
+    if least == most { format!("{bytes} are") } else { format!("{bytes} (at least {least}, at most {most}) are") }
+}
+
+fn counted(case: &Case<'_>) -> String {
+    let Case { verdict, process, .. } = case;
+    let inputs = &verdict.inputs;
+    let bytes = |bytes: u64| format!("{}/s", rates::per_second(Some(case.per_second(bytes)), text::bytes));
+    let events = |events: u64| format!("{}/s", rates::per_second(Some(case.per_second(events)), text::count));
+    let of_fetched = |part: u64| text::share(part, inputs.fetched_bytes);
+    match verdict.kind.as_str() {
+        "capacity_thrash" | "streaming" => {
+            let lost_to = words::evictor(process, Some(verdict))
+                .map(|evictor| format!(", {}/s of it for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
+            format!(
+                "it fetched {}, and {} of that had been pushed out before; it lost {}{}",
+                bytes(inputs.bytes_htod),
+                of_fetched(inputs.refetched_bytes),
+                bytes(inputs.evicted_bytes),
+                lost_to.unwrap_or_default()
+            )
+        }
+        "ping_pong" => format!(
+            "blocks of 2 MiB changed sides {}; it fetched {}, and {} of that had been taken by CPU faults before ({})",
+            events(inputs.alternations),
+            bytes(inputs.bytes_htod),
+            of_fetched(inputs.returned_bytes),
+            events(inputs.cpu_faults)
+        ),
+        "driver_throttling" => format!(
+            "the driver held processors back {} times, {} together, and found {} thrashing",
+            text::count(inputs.throttles),
+            text::nanoseconds(inputs.throttled_ns),
+            text::counted(inputs.thrashing_pages, "page")
+        ),
+        "first_touch_storm" => format!(
+            "{} became resident with nothing to copy, by {} GPU faults; {} were fetched",
+            bytes(inputs.populated_bytes),
+            events(inputs.fault_entries),
+            bytes(inputs.bytes_htod)
+        ),
+        _ => format!("it fetched {} and lost {}", bytes(inputs.bytes_htod), bytes(inputs.evicted_bytes)),
+    }
+}
+
+/// Hints that the program gives already: advice to give them is no news then.
+fn already_asked(case: &Case<'_>) -> Option<String> {
+    let calls = &case.process.counts.api_calls_by_kind;
+    let made: Vec<_> = calls
+        .iter()
+        .filter(|(_, calls)| **calls > 0)
+        .map(|(kind, calls)| format!("{} {}", text::count(*calls), text::printable(&kind.replace('_', " "))))
+        .collect();
+    (!made.is_empty()).then(|| format!("It has asked for this itself since it is counted: {}.", made.join(", ")))
+}
+
+/// The ranges that this is about, a line each.
+pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
+    let line = |involved: super::case::Involved<'_>| {
+        format!(
+            "{:>8} at {}  {:<10}  {:>5} of this, {:>5} fetched again",
+            text::bytes(involved.range.bytes),
+            text::printable(&involved.range.begin),
+            text::printable(involved.pattern()).replace('_', " "),
+            text::percent(involved.range.share),
+            text::percent(involved.range.refetch_ratio),
+        )
+    };
+    case.involved().map(line).collect()
+}
+
+/// Who pays for it.
+pub(crate) fn cost(victim: &VerdictVictim) -> String {
+    let VerdictVictim { pid, name, bytes_per_second, inferred, .. } = victim;
+    let inferred = if *inferred { " (inferred from what the driver did at that time)" } else { "" };
+    let name = text::printable(name);
+    format!(
+        "It costs {pid} {name}: {}/s of its memory are pushed out for it{inferred}.",
+        text::bytes(*bytes_per_second)
+    )
+}
+
+/// A condition that was checked: its words end with what is compared.
+pub(crate) fn check(check: &Check) -> String {
+    let Check { what, value, threshold, holds, .. } = check;
+    let holds = if *holds { "" } else { " (does not hold)" };
+    format!("{} {}: it is {}{holds}", text::printable(what), number(*threshold), number(*value))
+}
+
+/// With as many digits as tell something.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 || value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::api::{Residency, VictimOf};
+
+    use super::*;
+    use crate::explain::advice::testing::{GIB, Known};
+
+    const NOW: &str = "2026-11-21T14:06:23Z";
+
+    fn known(kind: &str) -> Known {
+        let mut known = Known::new(kind);
+        known.verdict.since = "2026-11-21T14:02:11.5Z".to_owned();
+        known.verdict.inputs.bytes_htod = 50 * GIB;
+        (known.verdict.inputs.fetched_bytes, known.verdict.inputs.refetched_bytes) = (50 * GIB, 46 * GIB);
+        known.verdict.inputs.evicted_bytes = 45 * GIB;
+        known.process.user = Some("alice".to_owned());
+        known.process.managed_bytes = Some(61 * GIB);
+        known.process.resident = Residency { bytes: 38 * GIB, min_bytes: 38 * GIB, max_bytes: 38 * GIB };
+        known
+    }
+
+    #[test]
+    fn the_headline_says_who_what_where_and_since_when() {
+        let mut thrashing = known("capacity_thrash");
+        thrashing.card(44 * GIB, 70 * GIB);
+        assert_eq!(
+            headline(&thrashing.case(), NOW),
+            "41207 python train.py (user alice) is thrashing GPU-: it fetches again what was pushed out. Since 14:02:11 UTC (4 min 11 s)."
+        );
+    }
+
+    #[test]
+    fn who_loses_most_of_its_memory_to_another_is_a_victim() {
+        let mut victim = known("capacity_thrash");
+        victim.process.victim_of =
+            Some(VictimOf { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..VictimOf::default() });
+        assert!(headline(&victim.case(), NOW).contains("loses its memory on a GPU to 182 streams"));
+        assert!(facts(&victim.case())[1].contains("it lost 9.0 GiB/s, 8.0 GiB/s of it for 182"));
+        // Half of what is pushed out of it is the limit.
+        victim.process.victim_of.as_mut().unwrap().bytes_per_second = 4 * GIB;
+        assert!(headline(&victim.case(), NOW).contains("is thrashing"));
+    }
+
+    #[test]
+    fn facts_have_their_figures_and_say_how_sure_they_are() {
+        let mut thrashing = known("capacity_thrash");
+        thrashing.card(44 * GIB, 70 * GIB);
+        thrashing.gpu.as_mut().unwrap().oversubscription_ratio = Some(1.59);
+        thrashing.verdict.inputs.lost_records = 7;
+        thrashing.process.counts.api_calls_by_kind.insert("set_accessed_by".to_owned(), 3);
+        assert_eq!(
+            facts(&thrashing.case()),
+            [
+                "It has 61.0 GiB of managed memory, of which 38.0 GiB are in GPU memory. The card has 44.0 GiB; those who use it have 70.0 GiB of \
+                 managed memory: 1.6x.",
+                "In the last window (5.0 s) it fetched 10.0 GiB/s, and 92 % of that had been pushed out before; it lost 9.0 GiB/s.",
+                "It has asked for this itself since it is counted: 3 set accessed by.",
+                "7 records of blocks were left out or lost in that window: what was fetched again may be more.",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_resident_has_its_bounds_unless_they_are_the_same() {
+        let of = |min_bytes, max_bytes| resident(Residency { bytes: 38 * GIB, min_bytes, max_bytes });
+        assert_eq!(of(38 * GIB, 38 * GIB), "38.0 GiB are");
+        assert_eq!(of(37 * GIB, 39 * GIB), "38.0 GiB (at least 37.0 GiB, at most 39.0 GiB) are");
+    }
+
+    #[test]
+    fn a_check_can_be_checked() {
+        let what = "share of the arrived bytes that had been evicted before: at least".to_owned();
+        let check = Check { what, value: 0.923, threshold: 0.25, holds: true, ..Check::default() };
+        assert_eq!(
+            super::check(&check),
+            "share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92"
+        );
+    }
+}

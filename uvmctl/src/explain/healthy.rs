@@ -1,0 +1,57 @@
+//! What is said of a process with which nothing is wrong.
+
+use model::api::{Process, Reuse, Verdict};
+
+use super::{Evidence, finding};
+use crate::{text, words};
+
+pub(crate) fn headline(process: &Process) -> String {
+    let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
+    match (&process.victim_of, process.state.as_str()) {
+        (_, "ended") => format!("{who} has ended. Nothing is wrong with it any more."),
+        (Some(evictor), _) => format!(
+            "Nothing is wrong with what {who} does itself, but {} {} pushes {}/s of its memory out.",
+            evictor.pid,
+            text::printable(&evictor.name),
+            text::bytes(evictor.bytes_per_second)
+        ),
+        (None, _) => format!("Nothing is wrong with {who}."),
+    }
+}
+
+pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
+    let Process { managed_bytes, resident, counts, reuse, victim_of, .. } = &evidence.process;
+    let managed = managed_bytes.map_or_else(|| "an unknown amount".to_owned(), text::bytes);
+    let mut facts = vec![
+        format!("It has {managed} of managed memory, of which {} in GPU memory.", finding::resident(*resident)),
+        format!(
+            "Since it is counted it made {} and {}, fetched {}, and had {} pushed out.",
+            text::counted(counts.fault_entries, "GPU fault"),
+            text::counted(counts.cpu_faults, "CPU fault"),
+            text::bytes(counts.bytes_htod),
+            text::bytes(counts.evicted_bytes)
+        ),
+    ];
+    let Reuse { fetched_bytes, refetched_bytes, returned_bytes, .. } = reuse;
+    if *fetched_bytes > 0 {
+        facts.push(format!(
+            "Of what it fetched, {} had been pushed out before and {} had been taken by CPU faults before.",
+            text::share(*refetched_bytes, *fetched_bytes),
+            text::share(*returned_bytes, *fetched_bytes)
+        ));
+    }
+    if let Some(evictor) = victim_of {
+        facts.push(format!("Look at the other one: uvmctl explain {}", evictor.pid));
+    }
+    facts.extend(evidence.verdicts.ended.first().map(over));
+    facts
+}
+
+fn over(verdict: &Verdict) -> String {
+    let ended = verdict.ended.as_deref().map_or_else(|| "an unknown time".to_owned(), finding::time_of_day);
+    format!(
+        "There was something: {}, from {} to {ended}.",
+        words::kind(&verdict.kind),
+        finding::time_of_day(&verdict.since)
+    )
+}

@@ -1,0 +1,103 @@
+//! The whole explanation as paragraphs, for the command line and for `uvmctl top`.
+
+use super::{Evidence, advice, finding, healthy};
+use crate::{terminal::Style, text};
+
+/// Some text that may be broken between words, with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paragraph {
+    pub(crate) style: Style,
+    /// Before its first line, and before the others.
+    pub(crate) indents: (usize, usize),
+    pub(crate) text: String,
+}
+
+impl Paragraph {
+    fn new(style: Style, indents: (usize, usize), text: impl Into<String>) -> Self {
+        Self { style, indents, text: text.into() }
+    }
+
+    fn plain(text: impl Into<String>) -> Self {
+        Self::new(Style::Plain, (2, 2), text)
+    }
+
+    fn title(text: &str) -> Self {
+        Self::new(Style::Heading, (0, 0), text)
+    }
+
+    /// Lines of at most `width` columns.
+    pub(crate) fn lines(&self, width: usize) -> Vec<String> {
+        let (first, others) = self.indents;
+        text::wrapped(&self.text, width, &" ".repeat(first), &" ".repeat(others))
+    }
+}
+
+pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Paragraph> {
+    let verdicts = &evidence.verdicts;
+    let mut page = Vec::new();
+    for verdict in &verdicts.active {
+        page.extend(explained(evidence, verdict));
+    }
+    if verdicts.active.is_empty() {
+        page.push(Paragraph::new(Style::Good, (0, 2), healthy::headline(&evidence.process)));
+        page.extend(healthy::facts(evidence).into_iter().map(Paragraph::plain));
+    } else {
+        page.push(Paragraph::title("What cannot be known"));
+        page.extend(limits(evidence).into_iter().map(|limit| item("-", Style::Plain, limit)));
+    }
+    if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
+        page.push(item(
+            "-",
+            Style::Warning,
+            format!("Where in its memory this happens is not told to everybody: {remedy}"),
+        ));
+    }
+    page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} --json", evidence.process.pid)));
+    page
+}
+
+fn item(mark: &str, style: Style, text: impl Into<String>) -> Paragraph {
+    Paragraph::new(style, (2, 3 + mark.len()), format!("{mark} {}", text.into()))
+}
+
+fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragraph> {
+    let case = evidence.case(verdict);
+    let mut page = vec![Paragraph::new(Style::Warning, (0, 2), finding::headline(&case, &evidence.verdicts.time))];
+    page.extend(finding::facts(&case).into_iter().map(Paragraph::plain));
+    let ranges = finding::ranges(&case);
+    if !ranges.is_empty() {
+        page.push(Paragraph::plain("It happens in:"));
+        // Columns stay columns: no line is broken unless it must be.
+        page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (4, 6), line)));
+    }
+    page.extend(verdict.victims.iter().map(|victim| Paragraph::plain(finding::cost(victim))));
+    if !verdict.checks.is_empty() {
+        page.push(Paragraph::title("What was checked"));
+        page.extend(verdict.checks.iter().map(|check| item("-", Style::Plain, finding::check(check))));
+    }
+    let advised = advice::on(&case);
+    if !advised.helps.is_empty() {
+        page.push(Paragraph::title("What would help, cheapest first"));
+    }
+    for (number, advice::Advice { action, evidence, unless }) in (1..).zip(advised.helps) {
+        let mark = format!("{number}.");
+        page.push(item(&mark, Style::Plain, action));
+        let indents = (5, 5);
+        page.push(Paragraph::new(Style::Faded, indents, format!("Because {evidence}.")));
+        page.extend(unless.map(|unless| Paragraph::new(Style::Faded, indents, format!("Not if {unless}."))));
+    }
+    if !advised.does_not_help.is_empty() {
+        page.push(Paragraph::title("What would not"));
+        page.extend(advised.does_not_help.into_iter().map(|text| item("-", Style::Plain, text + ".")));
+    }
+    page
+}
+
+/// The daemon's own words where it says any.
+fn limits(evidence: &Evidence) -> Vec<String> {
+    let told = evidence.ranges.as_ref().map(|ranges| ranges.limits.as_slice()).unwrap_or_default();
+    if told.is_empty() {
+        return vec!["How often memory is used that is there: an access that hits raises no fault.".to_owned()];
+    }
+    told.iter().map(|limit| text::printable(limit).into_owned()).collect()
+}
