@@ -6,6 +6,8 @@ mod client;
 mod doctor;
 mod evictions;
 mod explain;
+mod gpus;
+mod heat;
 mod ps;
 mod rates;
 mod show;
@@ -67,6 +69,17 @@ enum Command {
     /// process's own call (api), a call by another process such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
     /// --over 5 measures rates over 5 seconds.
     Evictions(evictions::Options),
+    /// List the GPUs, their memory and what managed memory takes of it
+    ///
+    /// GPU is the driver's number, INDEX that of nvidia-smi. MANAGED is managed memory of the living processes that use the GPU, RATIO that over the card's
+    /// memory, RESIDENT what of it is there (~ where its bounds are wide; --json has them), AGAIN the part of what was fetched that had been pushed
+    /// out before. H2D, D2H, EVICTED and AGAIN are since uvmd counts.
+    Gpus(gpus::Options),
+    /// Show where in a process's memory it happens, by address
+    ///
+    /// A line for each range of managed memory, in the order of addresses; the hotter a place, the taller its character. Counts are since the process
+    /// began, or since uvmd saw it first.
+    Heatmap(heat::Options),
     /// Check what this node has and lacks of what uvmd needs, and what to do about it
     ///
     /// It needs neither the daemon nor root; what may not be seen is not checked, and said so. It exits with 1 if something is missing.
@@ -106,6 +119,8 @@ fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(options) => return doctor::run(&client, options),
         Command::Explain(options) => explain::run(&client, options),
         Command::Evictions(options) => evictions::run(&client, options),
+        Command::Gpus(options) => gpus::run(&client, options),
+        Command::Heatmap(options) => heat::run(&client, options),
         Command::Ps(options) => ps::run(&client, options),
         Command::Show(options) => show::run(&client, options),
         Command::Status(options) => status::run(&client, options),

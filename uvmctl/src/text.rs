@@ -19,6 +19,11 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", self::count(count), if count == 1 { "" } else { "s" })
 }
 
+/// An address as the API writes it: in hexadecimal, with `0x`.
+pub(crate) fn address(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
 /// Nanoseconds in powers of 1000: `1.2 ms`.
 pub(crate) fn nanoseconds(nanoseconds: u64) -> String {
     scaled(nanoseconds as f64, 1000.0, &[" ns", " us", " ms", " s", " ks", " Ms", " Gs"])
@@ -28,7 +33,7 @@ pub(crate) fn nanoseconds(nanoseconds: u64) -> String {
 pub(crate) fn percent(share: f64) -> String {
     match share {
         share if share > 0.0 && share < 0.005 => "<1 %".to_owned(),
-        share if share >= 0.995 && share < 1.0 => ">99 %".to_owned(),
+        share if (0.995..1.0).contains(&share) => ">99 %".to_owned(),
         share => format!("{:.0} %", share * 100.0),
     }
 }

@@ -21,6 +21,7 @@ use std::{
 
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use columns::{COLUMNS, Column, Figures};
+pub(crate) use look::Look;
 use state::{Settings, State};
 
 use crate::{client::Client, rates};

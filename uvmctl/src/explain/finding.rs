@@ -148,7 +148,7 @@ fn already_asked(case: &Case<'_>) -> Option<String> {
 pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
     let line = |involved: super::case::Involved<'_>| {
         format!(
-            "{:>8} at {}  {:<10}  {:>5} of this, {:>5} fetched again",
+            "{:>8} at {}  {:<10}  {:>5} of the traffic, {:>5} fetched again",
             text::bytes(involved.range.bytes),
             text::printable(&involved.range.begin),
             text::printable(involved.pattern()).replace('_', " "),

@@ -77,6 +77,12 @@ impl Look {
         values.into_iter().filter_map(|value| levels.get(level(value))).collect()
     }
 
+    /// What [`Self::sparkline`] shows of nothing, of little and of most.
+    pub(crate) const fn levels_shown(self) -> [char; 3] {
+        let [_, nothing, little, .., most] = if self.unicode { UNICODE_LEVELS } else { ASCII_LEVELS };
+        [nothing, little, most]
+    }
+
     /// What cannot be shown here for lack of room goes on.
     pub(crate) const fn ellipsis(self) -> char {
         if self.unicode { '…' } else { '~' }

@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     Counters, RecordFigures, SourceState,
-    api::{Counts, Process, Processes, VerdictSummary, VictimOf},
+    api::{Counts, Process, Processes, VerdictSummary, Verdicts, VictimOf},
 };
 
 use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
@@ -44,7 +44,11 @@ fn time(second: u64) -> String {
 #[test]
 fn ps_shows_rates_and_who_is_thrashing_since_when_at_whose_cost() {
     // The daemon's clock tells how long it took, whatever ours says.
-    let daemon = Canned::default().once("/api/v1/processes", &listing(260)).with("/api/v1/processes", &listing(262));
+    let verdicts = Verdicts { time: time(262), ..Verdicts::default() };
+    let daemon = Canned::default()
+        .once("/api/v1/processes", &listing(260))
+        .with("/api/v1/processes", &listing(262))
+        .with("/api/v1/verdicts", &verdicts);
     let text = stdout(&run(&daemon.serve(), &["ps", "--interval", "0.1"]));
     let columns = ["PID", "FAULTS/s", "H2D/s", "VERDICT"].map(|title| text.find(title).unwrap());
     assert!(columns.is_sorted(), "{text}");

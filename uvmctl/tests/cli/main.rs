@@ -3,8 +3,10 @@
 
 mod authority;
 mod daemons;
+mod diagnose;
 mod doctor;
 mod listings;
 mod live;
 mod one;
+mod scene;
 mod support;

@@ -1,0 +1,131 @@
+//! Where in a process's memory it happens: `uvmctl heatmap`, and the strips of `uvmctl top`.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use model::api::{HeatCell, HeatMap, HeatRange};
+
+use crate::{client::Client, terminal, text, top::Look};
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Options {
+    /// The process
+    pid: u32,
+
+    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    #[arg(long, value_name = "TICKS")]
+    start_ticks: Option<u64>,
+
+    /// What is shown
+    #[arg(long, short, value_enum, default_value_t)]
+    by: Measure,
+
+    /// Print the daemon's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What makes a cell hot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Measure {
+    /// Pages faulted on or copied
+    #[default]
+    Activity,
+    /// Bytes fetched again after they were pushed out
+    Refetched,
+    /// Bytes pushed out
+    Evicted,
+    /// GPU faults
+    Faults,
+    /// CPU faults
+    CpuFaults,
+    /// What part of it is in GPU memory now
+    Resident,
+}
+
+const PAGE_BYTES: u64 = 4096;
+/// Cells in a line where nobody looks at columns.
+const CELLS: usize = 64;
+/// `0x7f2a40000000  48.0 GiB  `
+const LABEL_WIDTH: usize = 26;
+
+impl Measure {
+    pub(crate) fn of(self, cell: &HeatCell) -> u64 {
+        match self {
+            Self::Activity => {
+                let pages = cell.fetched_bytes.saturating_add(cell.returned_to_host_bytes) / PAGE_BYTES;
+                cell.fault_entries.saturating_add(cell.cpu_faults).saturating_add(pages)
+            }
+            Self::Refetched => cell.refetched_bytes,
+            Self::Evicted => cell.evicted_bytes,
+            Self::Faults => cell.fault_entries,
+            Self::CpuFaults => cell.cpu_faults,
+            Self::Resident => cell.resident.bytes,
+        }
+    }
+
+    /// The most that any cell has, or could have.
+    pub(crate) fn most(self, map: &HeatMap) -> u64 {
+        let cells = map.ranges.iter().flat_map(|range| range.cells.iter().map(move |cell| (range, cell)));
+        let heat = |(range, cell): (&HeatRange, &HeatCell)| match self {
+            Self::Resident => range.cell_bytes,
+            measure => measure.of(cell),
+        };
+        cells.map(heat).max().unwrap_or(0)
+    }
+}
+
+/// One character a cell, or fewer where there is no room for all: then the hottest of those that share one. Blank where nothing was ever seen.
+pub(crate) fn strip(range: &HeatRange, measure: Measure, most: u64, width: usize, look: Look) -> String {
+    let cells = &range.cells;
+    let columns = cells.len().min(width);
+    let column = |at: usize| {
+        let shared = cells.get(at * cells.len() / columns..(at + 1) * cells.len() / columns).unwrap_or_default();
+        shared.iter().filter(|cell| cell.idle_seconds.is_some()).map(|cell| measure.of(cell) as f64).reduce(f64::max)
+    };
+    look.sparkline((0..columns).map(column), most as f64)
+}
+
+pub(crate) fn path(pid: u32, start_ticks: Option<u64>, cells: usize) -> String {
+    let which = start_ticks.map(|ticks| format!("&start_ticks={ticks}")).unwrap_or_default();
+    format!("/api/v1/processes/{pid}/heatmap?cells={cells}{which}")
+}
+
+pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
+    let Options { pid, start_ticks, by, json } = options;
+    let width = terminal::width().map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).max(1));
+    let answer = client.get::<HeatMap>(&path(pid, start_ticks, width))?;
+    if json {
+        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+    }
+    let map = answer.body;
+    if map.ranges.is_empty() {
+        terminal::note("no range of its managed memory is known");
+        return Ok(());
+    }
+    Ok(io::stdout().write_all(render(&map, by, width, Look::detect()).as_bytes())?)
+}
+
+fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> String {
+    let most = by.most(map);
+    let line = |range: &HeatRange| {
+        let bytes =
+            text::address(&range.end).zip(text::address(&range.begin)).map(|(end, begin)| end.saturating_sub(begin));
+        let bytes = bytes.map_or_else(|| "-".to_owned(), text::bytes);
+        let strip = strip(range, by, most, width, look);
+        format!("{:<14}  {bytes:>8}  {strip}", look.text(&range.begin)).trim_end().to_owned() + "\n"
+    };
+    let lines: String = map.ranges.iter().map(line).collect();
+    let [nothing, little, much] = look.levels_shown();
+    let shown = match by {
+        Measure::CpuFaults | Measure::Faults => text::count(most),
+        Measure::Activity => format!("{} pages", text::count(most)),
+        _ => text::bytes(most),
+    };
+    let legend = format!("blank: never seen; {nothing} nothing, {little} little, {much} {shown} a cell");
+    let left_out = match map.ranges_left_out {
+        0 => String::new(),
+        ranges => format!("; {} left out", text::counted(ranges, "range")),
+    };
+    lines + &legend + &left_out + "\n"
+}

@@ -1,0 +1,146 @@
+//! What `ps`, `explain`, `evictions`, `heatmap` and `gpus` say of a node on which one thrashes and another suffers.
+
+use crate::{
+    scene::{evictions, two_tenants},
+    support::{busy, run, serve_snapshot, stderr, stdout, uvmctl},
+};
+
+#[test]
+fn ps_names_the_thrasher_and_its_victim() {
+    let text = stdout(&run(&two_tenants().serve(), &["ps", "--totals"]));
+    let ends: Vec<_> = text.lines().map(|line| line.rsplit("  ").next().unwrap()).collect();
+    assert_eq!(ends, ["VERDICT", "capacity thrash 00:04:12", "victim of 182 00:04:12", "-"], "{text}");
+}
+
+#[test]
+fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
+    let output = run(&two_tenants().serve(), &["explain", "182"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = "\
+182 streams (user alice) is thrashing GPU1 (NVIDIA H200): it fetches again what was pushed out.
+  Since 14:02:11 UTC (4 min 12 s).
+  It has 128 MiB of managed memory, of which 44.0 MiB (at least 43.0 MiB, at most 45.0 MiB) are in
+  GPU memory. The card has 64.0 MiB; those who use it have 154 MiB of managed memory: 2.4x.
+  In the last window (2.0 s) it fetched 100 MiB/s, and 92 % of that had been pushed out before; it
+  lost 100 MiB/s.
+  It happens in:
+     128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % fetched again
+  It costs 180 fits: 11.0 MiB/s of its memory are pushed out for it (inferred from what the driver
+  did at that time).
+What was checked
+  - share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92
+What would help, cheapest first
+  1. in the program: leave the last 84.0 MiB of the 128 MiB at 0x7f2a40000000 at the host, with
+     cudaMemAdvise(SetPreferredLocation, cudaCpuDeviceId) and cudaMemAdvise(SetAccessedBy, GPU)
+     Because it is walked in order again and again (cyclic, which fits 98 % of 1.2k steps from fault
+     to fault), so each pass pushes out what the next one needs, and 92 % of what is fetched into it
+     had been there before; then 84.0 MiB of it cross the bus in each pass instead of up to 128 MiB.
+     Not if each byte is used many times in one pass: accesses to what is there raise no fault and
+     are not seen.
+  2. use up to 84.0 MiB less at a time, as by a smaller batch
+     Because of the 128 MiB that this is about, 44.0 MiB are in GPU memory now.
+     Not if part of it is not in use: then less is enough.
+What would not
+  - cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would push out as
+    much as the faults do.
+What cannot be known
+  - How often memory is used that is in GPU memory: an access that hits raises no fault.
+Evidence: uvmctl explain 182 --json
+";
+    assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn a_victim_is_sent_to_its_evictor() {
+    let text = stdout(&run(&two_tenants().serve(), &["explain", "180"]));
+    assert!(
+        text.starts_with("180 fits (user alice) loses its memory on GPU1 (NVIDIA H200) to 182 streams and fetches it"),
+        "{text}"
+    );
+    assert!(text.contains("uvmctl explain 182") && !text.contains("SetPreferredLocation"), "{text}");
+}
+
+#[test]
+fn a_healthy_process_gets_a_clear_word_and_figures() {
+    let output = run(&two_tenants().serve(), &["explain", "512"]);
+    let expected = "\
+Nothing is wrong with 512 idle (user alice).
+  It has 2.0 MiB of managed memory, of which 2.0 MiB are in GPU memory.
+  Since it is counted it made 1.0k GPU faults and 0 CPU faults, fetched 4.0 GiB, and had 4.0 GiB
+  pushed out.
+Evidence: uvmctl explain 512 --json
+";
+    assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn explain_as_json_is_the_daemons_own_answer() {
+    let output = run(&two_tenants().serve(), &["explain", "182", "--json"]);
+    let verdicts: model::api::Verdicts = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((verdicts.active.len(), verdicts.active[0].pid), (1, 182));
+}
+
+#[test]
+fn a_process_that_is_not_known_is_exit_code_1() {
+    for command in ["explain", "heatmap"] {
+        let output = run(&serve_snapshot(busy()), &[command, "7"]);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
+        assert!(stderr(&output).contains("no process 7"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn evictions_are_listed_as_sums_and_measured_as_rates() {
+    let output = run(&two_tenants().serve(), &["evictions"]);
+    let expected = "\
+VICTIM       FOR          CAUSE  GPU  EVICTED  PIECES
+182 streams  itself       fault    1  4.0 GiB    2.0k
+180 fits     182 streams  fault    1  588 MiB     294
+182 streams  180 fits     fault    1  500 MiB     250
+";
+    assert_eq!(stdout(&output), expected);
+    assert!(stderr(&output).contains("inferred"), "{}", stderr(&output));
+
+    let path = "/api/v1/evictions";
+    let daemon = two_tenants()
+        .once(path, &evictions("2026-11-21T14:00:00Z", 0))
+        .once(path, &evictions("2026-11-21T14:00:02Z", 64 << 20));
+    let text = stdout(&run(&daemon.serve(), &["evictions", "--over", "0.1"]));
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "what stands still is left out: {text}");
+    assert!(lines[1].starts_with("182 streams  itself") && lines[1].contains("32.0 MiB"), "{text}");
+}
+
+#[test]
+fn evictions_as_a_matrix_have_victims_against_evictors() {
+    let text = stdout(&run(&two_tenants().serve(), &["evictions", "--matrix"]));
+    let expected = "\
+lost, for:                  182        180
+182 streams             4.0 GiB    500 MiB
+180 fits                588 MiB          .
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_heat_map_shows_ranges_by_address() {
+    let url = two_tenants().serve();
+    let in_ascii = |arguments: &[&str]| stdout(&uvmctl(&url).args(arguments).env("LC_ALL", "C").output().unwrap());
+    let text = in_ascii(&["heatmap", "182"]);
+    let lines: Vec<_> = text.lines().collect();
+    // Blank where nothing was ever seen, then hotter and hotter; ASCII where the locale has no more.
+    assert_eq!(lines[0], "0x7f2a40000000   128 MiB   ..::--==++**###", "{text}");
+    assert!(lines[1].contains("blank: never seen"), "{text}");
+    let by = in_ascii(&["heatmap", "182", "--by", "resident"]);
+    assert!(by.lines().next().unwrap().ends_with("_:_:_:_:_:_:_:_"), "{by}");
+}
+
+#[test]
+fn gpus_are_listed_with_what_managed_memory_takes_of_them() {
+    let text = stdout(&run(&two_tenants().serve(), &["gpus"]));
+    let expected = "\
+GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  AGAIN  PCI           TOLD BY  UUID
+  1      0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B   92 %  0000:17:00.0  nvml     GPU-abababab-abab-abab-abab-abababababab
+";
+    assert_eq!(text, expected);
+}

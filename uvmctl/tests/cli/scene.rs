@@ -1,0 +1,246 @@
+//! A node on which one process thrashes, and pushes out the memory of another.
+
+use std::collections::BTreeMap;
+
+use model::api::{
+    Check, Counts, EvictionPair, Evictions, Gpu, GpuDetail, Gpus, HeatCell, HeatMap, HeatRange, InvolvedRange, Party,
+    Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, Ranges, Residency, Reuse, Status, Verdict,
+    VerdictInputs, VerdictSummary, VerdictVictim, Verdicts, VictimOf,
+};
+
+use crate::support::Canned;
+
+const MIB: u64 = 1 << 20;
+pub(crate) const NOW: &str = "2026-11-21T14:06:23Z";
+const SINCE: &str = "2026-11-21T14:02:11Z";
+const UUID: &str = "GPU-abababab-abab-abab-abab-abababababab";
+
+fn exactly(bytes: u64) -> Residency {
+    Residency { bytes, min_bytes: bytes, max_bytes: bytes }
+}
+
+fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Process {
+    let by_access = BTreeMap::from([("read".to_owned(), 900), ("write".to_owned(), 100)]);
+    let counts = Counts {
+        fault_entries: 1000,
+        bytes_htod: 4096 * MIB,
+        bytes_dtoh: 4096 * MIB,
+        evicted_bytes: 4096 * MIB,
+        fault_entries_by_access: by_access,
+        ..Counts::default()
+    };
+    Process {
+        pid,
+        start_ticks: 1,
+        started: Some(SINCE.to_owned()),
+        name: name.to_owned(),
+        user: Some("alice".to_owned()),
+        state: "running".to_owned(),
+        managed_bytes: Some(managed_bytes),
+        resident,
+        gpus: vec![ProcessGpu {
+            gpu: Some(1),
+            uuid: Some(UUID.to_owned()),
+            counts: counts.clone(),
+            ..ProcessGpu::default()
+        }],
+        counts,
+        ..Process::default()
+    }
+}
+
+fn thrashing(process: Process) -> Process {
+    let summary =
+        VerdictSummary { gpu_uuid: Some(UUID.to_owned()), kind: "capacity_thrash".to_owned(), since: SINCE.to_owned() };
+    Process { verdicts: vec![summary], ..process }
+}
+
+pub(crate) fn streams() -> Process {
+    thrashing(process(
+        182,
+        "streams",
+        128 * MIB,
+        Residency { bytes: 44 * MIB, min_bytes: 43 * MIB, max_bytes: 45 * MIB },
+    ))
+}
+
+pub(crate) fn fits() -> Process {
+    let victim_of =
+        VictimOf { pid: 182, start_ticks: 1, name: "streams".to_owned(), bytes_per_second: 11 * MIB, inferred: true };
+    Process { victim_of: Some(victim_of), ..thrashing(process(180, "fits", 24 * MIB, exactly(16 * MIB))) }
+}
+
+pub(crate) fn idle() -> Process {
+    Process { verdicts: Vec::new(), ..process(512, "idle", 2 * MIB, exactly(2 * MIB)) }
+}
+
+fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims: Vec<VerdictVictim>) -> Verdict {
+    let inputs = VerdictInputs {
+        fault_entries: 2000,
+        bytes_htod: 200 * MIB,
+        bytes_dtoh: evicted_bytes,
+        evicted_bytes,
+        fetched_bytes: 200 * MIB,
+        refetched_bytes: 184 * MIB,
+        ..VerdictInputs::default()
+    };
+    let check = Check {
+        name: "refetched_ratio".to_owned(),
+        what: "share of the arrived bytes that had been evicted before: at least".to_owned(),
+        value: 0.92,
+        threshold: 0.25,
+        holds: true,
+    };
+    Verdict {
+        pid: process.pid,
+        start_ticks: 1,
+        name: process.name.clone(),
+        gpu_uuid: Some(UUID.to_owned()),
+        kind: "capacity_thrash".to_owned(),
+        thrashing: true,
+        since: SINCE.to_owned(),
+        confirmed: SINCE.to_owned(),
+        ranges: Some(vec![range]),
+        window_seconds: 2.0,
+        inputs,
+        total: inputs,
+        checks: vec![check],
+        victims,
+        ..Verdict::default()
+    }
+}
+
+fn involved(begin: u64, bytes: u64, pattern: &str) -> InvolvedRange {
+    let pattern = Pattern { kind: pattern.to_owned(), stride_bytes: None, confidence: 0.98, steps: 1234 };
+    let (begin, end) = (format!("{begin:#x}"), format!("{:#x}", begin + bytes));
+    InvolvedRange { begin, end, bytes, pattern, share: 1.0, refetch_ratio: 0.92 }
+}
+
+const STREAMED: u64 = 0x7f2a_4000_0000;
+
+pub(crate) fn verdicts() -> Verdicts {
+    let victim = VerdictVictim {
+        pid: 180,
+        name: "fits".to_owned(),
+        bytes_per_second: 11 * MIB,
+        inferred: true,
+        ..VerdictVictim::default()
+    };
+    let active = vec![
+        verdict(&streams(), 200 * MIB, involved(STREAMED, 128 * MIB, "cyclic"), vec![victim]),
+        verdict(&fits(), 24 * MIB, involved(0x7f36_0000_0000, 24 * MIB, "random"), Vec::new()),
+    ];
+    Verdicts { time: NOW.to_owned(), active, ended: Vec::new() }
+}
+
+/// What is in force of one process.
+fn of(pid: u32) -> Verdicts {
+    let Verdicts { time, active, .. } = verdicts();
+    let active = active.into_iter().filter(|verdict| verdict.pid == pid).collect();
+    Verdicts { time, active, ended: Vec::new() }
+}
+
+fn ranges(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges {
+    let InvolvedRange { begin, end, pattern, .. } = involved(begin, bytes, pattern);
+    let reuse = Reuse { fetched_bytes: 200 * MIB, refetched_bytes: 184 * MIB, ..Reuse::default() };
+    let range =
+        Range { begin, end, bytes, mapped: true, pattern, resident, fault_entries: 1000, reuse, ..Range::default() };
+    let limits =
+        vec!["How often memory is used that is in GPU memory: an access that hits raises no fault.".to_owned()];
+    Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, limits, ..Ranges::default() }
+}
+
+fn heat() -> HeatMap {
+    let cell = |at: u64| HeatCell {
+        fault_entries: at * 10,
+        fetched_bytes: at * 2 * MIB,
+        refetched_bytes: at * MIB,
+        resident: exactly(if at.is_multiple_of(2) { 2 * MIB } else { 0 }),
+        idle_seconds: (at > 0).then_some(0.5),
+        ..HeatCell::default()
+    };
+    let begin = format!("{STREAMED:#x}");
+    let end = format!("{:#x}", STREAMED + 128 * MIB);
+    let range = HeatRange { begin, end, cell_bytes: 8 * MIB, cells: (0..16).map(cell).collect() };
+    HeatMap { time: NOW.to_owned(), ranges: vec![range], ranges_left_out: 0 }
+}
+
+fn gpus() -> Gpus {
+    let gpu = Gpu { gpu: Some(1), uuid: Some(UUID.to_owned()), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() };
+    let gpu = GpuDetail {
+        gpu,
+        index: Some(0),
+        pci_address: Some("0000:17:00.0".to_owned()),
+        memory_bytes: Some(64 * MIB),
+        memory_used_bytes: Some(63 * MIB),
+        managed_bytes: 154 * MIB,
+        resident: exactly(62 * MIB),
+        oversubscription_ratio: Some(2.406),
+        reuse: Reuse { fetched_bytes: 400 * MIB, refetched_bytes: 368 * MIB, ..Reuse::default() },
+        source: Some("nvml".to_owned()),
+    };
+    Gpus { time: NOW.to_owned(), gpus: vec![gpu] }
+}
+
+fn party(process: &Process) -> Party {
+    let Process { pid, start_ticks, name, .. } = process;
+    Party {
+        kind: "process".to_owned(),
+        pid: Some(*pid),
+        start_ticks: Some(*start_ticks),
+        name: Some(name.clone()),
+        owner: None,
+    }
+}
+
+pub(crate) fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
+    let pair = |victim: &Process, evictor: &Process, bytes: u64| EvictionPair {
+        gpu_uuid: Some(UUID.to_owned()),
+        victim: party(victim),
+        evictor: party(evictor),
+        cause: "fault".to_owned(),
+        evictions: bytes / (2 * MIB),
+        bytes,
+    };
+    let pairs = vec![
+        pair(&streams(), &streams(), streamed_bytes),
+        pair(&fits(), &streams(), 588 * MIB),
+        pair(&streams(), &fits(), 500 * MIB),
+    ];
+    Evictions { time: time.to_owned(), inferred: true, pairs }
+}
+
+/// Two tenants: one that fits, one that streams again and again over twice of what there is; and one that does nothing.
+pub(crate) fn two_tenants() -> Canned {
+    let gpu = gpus().gpus.remove(0).gpu;
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        hostname: "gpu-17".to_owned(),
+        time: NOW.to_owned(),
+        state: "counting".to_owned(),
+        gpus: vec![gpu],
+        ..Status::default()
+    };
+    let none = |pid| Verdicts { time: NOW.to_owned(), ..of(pid) };
+    let detail = |process| ProcessDetail {
+        process,
+        command_line: Some("/opt/bin/run --fast".to_owned()),
+        ..ProcessDetail::default()
+    };
+    Canned::default()
+        .with("/api/v1/status", &status)
+        .with("/api/v1/processes/182/verdict", &of(182))
+        .with("/api/v1/processes/180/verdict", &of(180))
+        .with("/api/v1/processes/512/verdict", &none(512))
+        .with("/api/v1/processes/182/ranges", &ranges(STREAMED, 128 * MIB, "cyclic", exactly(44 * MIB)))
+        .with("/api/v1/processes/180/ranges", &ranges(0x7f36_0000_0000, 24 * MIB, "random", exactly(16 * MIB)))
+        .with("/api/v1/processes/512/ranges", &Ranges::default())
+        .with("/api/v1/processes/182/heatmap", &heat())
+        .with("/api/v1/processes/182", &detail(streams()))
+        .with("/api/v1/processes/180", &detail(fits()))
+        .with("/api/v1/processes/512", &detail(idle()))
+        .with("/api/v1/processes", &Processes { time: NOW.to_owned(), processes: vec![streams(), fits(), idle()] })
+        .with("/api/v1/verdicts", &verdicts())
+        .with("/api/v1/evictions", &evictions(NOW, 4096 * MIB))
+        .with("/api/v1/gpus", &gpus())
+}
