@@ -20,12 +20,15 @@ use std::{
 pub use load::{ConfigError, Loaded, Setting, load};
 use serde::{Deserialize, Serialize};
 use value::{
-    AbsolutePath, EndedMax, Hostname, Interval, LogFilter, LogFormat, RecordRate, Retention, RingSize, SeriesMax,
-    VerdictWindow, of_file,
+    AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, RecordRate, Retention, RingSize,
+    SeriesMax, VerdictWindow, of_file,
 };
 
 /// The file that is read unless another is named.
 pub const DEFAULT_FILE: &str = "/etc/uvmd/uvmd.toml";
+
+/// The socket, unless another is named.
+pub const DEFAULT_SOCKET: &str = "/run/uvmd/uvmd.sock";
 
 /// The file as it is shipped.
 pub const SHIPPED_FILE: &str = include_str!("../uvmd.toml");
@@ -40,6 +43,10 @@ pub struct Config {
     /// Name of this node; the host's own where there is none.
     #[serde(deserialize_with = "of_file")]
     pub hostname: Option<Hostname>,
+    /// The Unix socket.
+    pub socket: Socket,
+    /// Who may read everything.
+    pub auth: Auth,
     /// The service's own log.
     pub log: Log,
     /// What is read and kept.
@@ -50,6 +57,33 @@ pub struct Config {
     pub records: Records,
     /// What is wrong with processes.
     pub verdicts: Verdicts,
+}
+
+/// The Unix socket, on which the kernel tells who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Socket {
+    /// Whether there is one.
+    #[serde(deserialize_with = "of_file")]
+    pub enabled: bool,
+    /// Where.
+    #[serde(deserialize_with = "of_file")]
+    pub path: AbsolutePath,
+    /// Members of this group may read everything, as root may.
+    #[serde(deserialize_with = "of_file")]
+    pub group: Option<GroupName>,
+}
+
+/// Who may read everything without being known to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// The file with the token.
+    #[serde(deserialize_with = "of_file")]
+    pub token_file: Option<AbsolutePath>,
+    /// Whether that file's group may read it.
+    #[serde(deserialize_with = "of_file")]
+    pub token_file_group_readable: bool,
 }
 
 /// The service's own log.
@@ -132,12 +166,20 @@ impl Default for Config {
             // Who may read is a decision: until it is made, nobody beyond this machine.
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9477)),
             hostname: None,
+            socket: Socket::default(),
+            auth: Auth::default(),
             log: Log::default(),
             collector: Collector::default(),
             metrics: Metrics::default(),
             records: Records::default(),
             verdicts: Verdicts::default(),
         }
+    }
+}
+
+impl Default for Socket {
+    fn default() -> Self {
+        Self { enabled: true, path: AbsolutePath(DEFAULT_SOCKET.into()), group: None }
     }
 }
 

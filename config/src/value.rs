@@ -76,6 +76,10 @@ impl<T: Value> Value for Option<T> {
     fn of_text(text: &str) -> Option<Self> {
         T::of_text(text).map(Some)
     }
+
+    fn of_number(number: i64) -> Option<Self> {
+        T::of_number(number).map(Some)
+    }
 }
 
 impl Value for bool {
@@ -104,6 +108,25 @@ impl Value for Hostname {
     fn of_text(text: &str) -> Option<Self> {
         let is_name = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
         is_name.then(|| Self(text.to_owned()))
+    }
+}
+
+/// A group of the node's users, by name or number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupName(pub String);
+
+impl Value for GroupName {
+    const ALLOWED: &'static str = "a group, such as \"gpu-users\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        let is_name = !text.is_empty()
+            && text.len() <= 256
+            && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == ':');
+        is_name.then(|| Self(text.to_owned()))
+    }
+
+    fn of_number(number: i64) -> Option<Self> {
+        u32::try_from(number).ok().map(|number| Self(number.to_string()))
     }
 }
 
@@ -202,6 +225,7 @@ pub(crate) mod tests {
     fn texts_are_what_they_should_be() {
         texts::<SocketAddr>(&["127.0.0.1:9477", "[::]:0"], &["9477", "localhost:9477", "127.0.0.1", ""]);
         texts::<Hostname>(&["gpu-17", "node.example"], &["", "a b", "a\n"]);
+        texts::<GroupName>(&["gpu-users", "1000"], &["", "a b", "a:b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);
         texts::<LogFormat>(&["text", "json"], &["JSON", "yaml", ""]);
         texts::<LogFilter>(

@@ -107,6 +107,9 @@ pub struct ProcessDetail {
     /// As in the listing.
     #[serde(flatten)]
     pub process: Process,
+    /// Whether what needs read authority was left out, as whoever asked has none.
+    #[serde(default)]
+    pub redacted: bool,
     /// Its command line. Needs read authority; null without, or if it could not be read.
     #[serde(default)]
     pub command_line: Option<String>,
@@ -221,6 +224,9 @@ pub struct Status {
     pub hostname: String,
     /// When this was taken.
     pub time: String,
+    /// Whether whoever asked may read command lines, and where in memory something happens.
+    #[serde(default)]
+    pub read_authority: bool,
     /// The source of events: `ebpf`.
     pub backend: String,
     /// `waiting`, `refused` or `counting`.

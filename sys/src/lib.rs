@@ -5,6 +5,7 @@
 //! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm, and what it was told when it was loaded
 //! * [`processes`]: what processes of a name may do
+//! * [`peer`]: who is at the other end of a Unix socket
 //! * [`pidfd`]: another process, its end, and its open files
 //! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
 //! * [`symbols`]: which of its functions can be probed
@@ -21,6 +22,7 @@ pub mod fake;
 pub mod families;
 pub mod kernel;
 pub mod parameters;
+pub mod peer;
 pub mod pidfd;
 pub mod preconditions;
 pub mod processes;

@@ -2,11 +2,13 @@
 //!
 //! Exit codes: 0 stopped, or the configuration is in order; 1 failed; 2 a mistake in the configuration or on the command line.
 
+mod listeners;
 mod log;
 mod notify;
 mod options;
 mod service;
 mod signals;
+mod token;
 mod verdicts;
 
 use std::{

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
 
-    /// Address to serve on. Anyone who reaches it can read it: there is no authentication [default: 127.0.0.1:9477]
+    /// Address to serve on. Anyone who reaches it can read all but command lines and addresses [default: 127.0.0.1:9477]
     #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", value_parser = of_word::<SocketAddr>)]
     listen: Option<SocketAddr>,
 

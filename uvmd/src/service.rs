@@ -1,24 +1,21 @@
 //! One run of the service, from binding its address to a clean stop.
 
-use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use collector::Collector;
 use config::{Config, Loaded};
 use model::Verdicts;
-use sys::{Roots, capabilities::Capabilities, kernel, reason};
-use tokio::{
-    net::TcpListener,
-    runtime,
-    sync::{oneshot, watch},
-    time,
-};
-use web::{Ask, Judged, Node, Snapshots, Sources, server, server::Limits};
+use sys::{Roots, capabilities::Capabilities, kernel};
+use tokio::{runtime, sync::watch, task::JoinSet, time};
+use web::{Ask, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
 
 use crate::{
+    listeners,
     log::Dropped,
     notify::{self, notify},
     signals::Signals,
+    token,
     verdicts::Judging,
 };
 
@@ -44,13 +41,15 @@ pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result
 }
 
 async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
-    let Config { listen, hostname, log: _, collector, metrics, records, verdicts } = config;
+    let Config { listen, hostname, socket, auth, log: _, collector, metrics, records, verdicts } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
+    let access = token::access(auth)?;
     let node = Node {
         version: env!("CARGO_PKG_VERSION"),
         hostname: hostname.map_or_else(read_hostname, |name| Ok(name.0))?,
         processes_in_metrics: metrics.processes(),
         log_lines_dropped: Arc::clone(&log_lines_dropped.0),
+        access,
     };
     let collector = collector::Config {
         interval: collector.interval.0,
@@ -65,7 +64,8 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         blocks: collector::BlockLimits::default(),
     };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
-    let (listener, address) = bind(listen).await?;
+    let (listener, address) = listeners::tcp(listen).await?;
+    let socket = socket.enabled.then(|| listeners::socket(&socket)).transpose()?;
     let mut collector = tokio::select! {
         started = Collector::start(collector) => started?,
         signal = signals.next() => {
@@ -74,13 +74,15 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         }
     };
 
-    let (stop_server, stopped) = oneshot::channel::<()>();
+    let (stop_server, stopped) = watch::channel(());
     let judging = Judging::start(collector.snapshots(), verdicts.window.0);
-    let router = web::router(node, address, sources(&collector.snapshots(), judging.latest()));
-    let mut server = tokio::spawn(server::serve(listener, router, Limits::default(), async {
-        // An error means that the sender is gone, which is a stop too.
-        let _ = stopped.await;
-    }));
+    let service = Service::new(node, sources(&collector.snapshots(), judging.latest()));
+    let mut servers = JoinSet::new();
+    if let Some((socket, path)) = socket {
+        servers.spawn(server::serve(socket, service.on_socket(), Limits::default(), stop(stopped.clone())));
+        tracing::info!("those on this machine are served on {}", path.display());
+    }
+    servers.spawn(server::serve(listener, service.on_tcp(address), Limits::default(), stop(stopped)));
     tracing::info!("uvmd {} serves on http://{address}", env!("CARGO_PKG_VERSION"));
     if let Some(file) = file {
         tracing::info!("configured by {}", file.display());
@@ -92,7 +94,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
 
     let signal = tokio::select! {
         signal = signals.next() => signal,
-        ended = &mut server => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
+        ended = servers.join_next() => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
         // What is served from now on would be old for ever.
         () = collector.ended() => bail!("the collector ended by itself; what it said is above"),
     };
@@ -100,7 +102,10 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     notify(notify::STOPPING);
     drop(stop_server);
     let stop = async {
-        let result = server.await.context("the HTTP server failed");
+        let mut result = Ok(());
+        while let Some(ended) = servers.join_next().await {
+            result = result.and(ended.context("the HTTP server failed"));
+        }
         collector.stop().await;
         result
     };
@@ -112,6 +117,11 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Done once the sender is gone.
+async fn stop(mut stopped: watch::Receiver<()>) {
+    let _ = stopped.changed().await;
 }
 
 /// What the web service asks the collector, and the judge.
@@ -132,21 +142,6 @@ fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdi
         }),
         judged: Judged::new(move || Arc::clone(&verdicts.borrow())),
     }
-}
-
-async fn bind(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let advice = |error: &io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => "another program, perhaps another uvmd, is there; stop it or choose with --listen",
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address; choose with --listen",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE; choose with --listen",
-        _ => "choose with --listen",
-    };
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|error| anyhow!("cannot listen on {listen}: {}: {}", reason(&error), advice(&error)))?;
-    // Port 0 asks the kernel for one.
-    let address = listener.local_addr().context("cannot read the address bound")?;
-    Ok((listener, address))
 }
 
 fn read_hostname() -> anyhow::Result<String> {

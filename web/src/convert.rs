@@ -23,7 +23,7 @@ pub(crate) use gpu::gpus;
 pub(crate) use history::history;
 pub(crate) use memory::{heat_map, ranges};
 pub(crate) use owner::owners;
-pub(crate) use process::{detail, processes};
+pub(crate) use process::{detail, processes, redacted};
 pub(crate) use status::status;
 pub(crate) use verdict::verdicts;
 

@@ -18,11 +18,15 @@
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
 //!
-//! Anything else is a problem (RFC 9457, `application/problem+json`): 404 for a path, 405 for a method, 400 for a query
+//! Command lines, and where in memory something happens, are for those with read authority: root and a group on the Unix socket, and whoever knows
+//! the token ([`Access`]).
+//!
+//! Anything else is a problem (RFC 9457, `application/problem+json`): 401 and 403 for want of authority, 404 for a path, 405 for a method, 400 for a query
 //! parameter that an endpoint does not have and for a missing or malformed `Host`, 421 for a `Host` that is not this service, 503 when the
 //! collector does not answer.
 
 mod api;
+mod authority;
 mod connections;
 mod convert;
 mod gpus;
@@ -32,6 +36,7 @@ pub mod metrics;
 mod page;
 mod problem;
 pub mod server;
+mod socket;
 mod source;
 
 use std::{
@@ -40,8 +45,10 @@ use std::{
     sync::{Arc, Mutex, atomic::AtomicU64},
 };
 
+pub use authority::{Access, Peer, Token};
 use axum::{Router, extract::FromRef, middleware, routing::get};
 use metrics::Listed;
+pub use socket::{Readers, Socket, SocketError};
 pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
 
 /// What a reader is told about the service itself, and how.
@@ -55,10 +62,16 @@ pub struct Node {
     pub processes_in_metrics: Option<NonZeroUsize>,
     /// Lines of the service's own log that could not be written.
     pub log_lines_dropped: Arc<AtomicU64>,
+    /// What gives authority to read everything.
+    pub access: Access,
 }
 
+/// Everything that is served, wherever clients come in.
+#[derive(Clone, Debug)]
+pub struct Service(App);
+
 /// What the handlers share.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct App {
     node: Arc<Node>,
     sources: Sources,
@@ -101,29 +114,52 @@ impl FromRef<App> for Judged {
     }
 }
 
-/// All endpoints. `listen` is the address they are served on: on loopback, only requests addressed to this machine by a loopback
-/// name are answered, so that no web site can reach the service through a visitor's browser (DNS rebinding).
+impl Service {
+    /// Answers from these sources.
+    pub fn new(node: Node, sources: impl Into<Sources>) -> Self {
+        Self(App { node: Arc::new(node), sources: sources.into(), listed: Arc::default() })
+    }
+
+    /// All endpoints, for those who come to this address. On loopback, only requests addressed to this machine by a loopback name are answered,
+    /// so that no web site can reach the service through a visitor's browser (DNS rebinding).
+    pub fn on_tcp(&self, listen: SocketAddr) -> Router {
+        self.router(guard::HostRule::for_listener(listen))
+    }
+
+    /// All endpoints, for those who come to a Unix socket, which no browser does.
+    pub fn on_socket(&self) -> Router {
+        self.router(guard::HostRule::Any)
+    }
+
+    fn router(&self, hosts: guard::HostRule) -> Router {
+        let Self(app) = self;
+        Router::new()
+            .merge(page::routes())
+            .route("/api/v1/status", get(api::status))
+            .route("/api/v1/processes", get(api::processes))
+            .route("/api/v1/processes/{pid}", get(api::process))
+            .route("/api/v1/processes/{pid}/ranges", get(api::ranges))
+            .route("/api/v1/processes/{pid}/heatmap", get(api::heat_map))
+            .route("/api/v1/processes/{pid}/history", get(api::of_process))
+            .route("/api/v1/processes/{pid}/verdict", get(api::verdicts_of_process))
+            .route("/api/v1/verdicts", get(api::verdicts))
+            .route("/api/v1/evictions", get(api::evictions))
+            .route("/api/v1/owners", get(api::owners))
+            .route("/api/v1/gpus", get(api::gpus))
+            .route("/api/v1/gpus/{uuid}/history", get(api::of_gpu))
+            .route("/metrics", get(metrics::scrape))
+            .route("/livez", get(health::livez))
+            .route("/readyz", get(health::readyz))
+            .fallback(problem::not_found)
+            .method_not_allowed_fallback(problem::method_not_allowed)
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), authority::establish))
+            .layer(middleware::from_fn_with_state(hosts, guard::check_host))
+            .layer(middleware::map_response(guard::set_headers))
+            .with_state(app.clone())
+    }
+}
+
+/// All endpoints, where there is no other way in than this address.
 pub fn router(node: Node, listen: SocketAddr, sources: impl Into<Sources>) -> Router {
-    Router::new()
-        .merge(page::routes())
-        .route("/api/v1/status", get(api::status))
-        .route("/api/v1/processes", get(api::processes))
-        .route("/api/v1/processes/{pid}", get(api::process))
-        .route("/api/v1/processes/{pid}/ranges", get(api::ranges))
-        .route("/api/v1/processes/{pid}/heatmap", get(api::heat_map))
-        .route("/api/v1/processes/{pid}/history", get(api::of_process))
-        .route("/api/v1/processes/{pid}/verdict", get(api::verdicts_of_process))
-        .route("/api/v1/verdicts", get(api::verdicts))
-        .route("/api/v1/evictions", get(api::evictions))
-        .route("/api/v1/owners", get(api::owners))
-        .route("/api/v1/gpus", get(api::gpus))
-        .route("/api/v1/gpus/{uuid}/history", get(api::of_gpu))
-        .route("/metrics", get(metrics::scrape))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .fallback(problem::not_found)
-        .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(middleware::from_fn_with_state(guard::HostRule::for_listener(listen), guard::check_host))
-        .layer(middleware::map_response(guard::set_headers))
-        .with_state(App { node: Arc::new(node), sources: sources.into(), listed: Arc::default() })
+    Service::new(node, sources).on_tcp(listen)
 }

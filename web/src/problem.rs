@@ -14,17 +14,23 @@ use serde_json::json;
 pub(crate) struct Problem {
     status: StatusCode,
     detail: String,
+    /// How to be answered otherwise: `WWW-Authenticate`.
+    challenge: Option<&'static str>,
 }
 
 impl Problem {
     pub(crate) const fn new(status: StatusCode, detail: String) -> Self {
-        Self { status, detail }
+        Self { status, detail, challenge: None }
+    }
+
+    pub(crate) fn challenging(self, challenge: &'static str) -> Self {
+        Self { challenge: Some(challenge), ..self }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, detail } = self;
+        let Self { status, detail, challenge } = self;
         let body = json!({
             "type": "about:blank",
             "title": status.canonical_reason(),
@@ -32,7 +38,11 @@ impl IntoResponse for Problem {
             "detail": detail,
         });
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
-        (status, content_type, Json(body)).into_response()
+        let mut response = (status, content_type, Json(body)).into_response();
+        if let Some(challenge) = challenge {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        response
     }
 }
 

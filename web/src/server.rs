@@ -4,6 +4,7 @@ use std::{io, time::Duration};
 
 use axum::Router;
 use hyper::{
+    Request,
     server::conn::http1,
     service::{Service, service_fn},
 };
@@ -12,12 +13,17 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixStream},
     sync::watch,
     time,
 };
 
-use crate::connections::{Activity, Connections};
+use crate::{
+    authority::Peer,
+    connections::{Activity, Connections},
+    socket::Socket,
+};
 
 /// A request's head, which for a browser is below 2 KiB.
 const HEAD_MAX_BYTES: usize = 16 << 10;
@@ -46,16 +52,44 @@ impl Default for Limits {
     }
 }
 
+/// Where clients come in.
+pub trait Listen: Send + Sync {
+    /// What one of them is connected by.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one, and who it is.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, _) = self.accept().await?;
+        // Answers are small and whole: waiting to fill a packet only delays them.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, Peer::Unknown))
+    }
+}
+
+impl Listen for Socket {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+        self.accept().await
+    }
+}
+
 /// Serves until `stop` is done, then lets requests under way finish within `limits.grace`.
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
+pub async fn serve(listener: impl Listen, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
     let (stopping, stopped) = watch::channel(());
     let mut connections = Connections::new(limits.connections);
     let mut stop = std::pin::pin!(stop);
     loop {
         let serve_next = async {
-            let stream = accept(&listener).await;
+            let (stream, peer) = accept(&listener).await;
             let (router, stopped) = (router.clone(), stopped.clone());
-            connections.add(|activity| connection(stream, router, limits, activity, stopped)).await;
+            connections.add(|activity| connection(stream, peer, router, limits, activity, stopped)).await;
         };
         tokio::select! {
             () = &mut stop => break,
@@ -69,11 +103,11 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
 }
 
 /// The next connection. Errors here are about one client, or pass (no descriptor left), so they never end the service.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept<L: Listen>(listener: &L) -> (L::Stream, Peer) {
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -84,16 +118,16 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 async fn connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
     router: Router,
     limits: Limits,
     activity: Activity,
     mut stopped: watch::Receiver<()>,
 ) {
-    // Answers are small and whole: waiting to fill a packet only delays them.
-    let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<_>| {
+        request.extensions_mut().insert(peer);
         let (answering, answer) = (activity.answering(), router.call(request));
         async move {
             let _answering = answering;

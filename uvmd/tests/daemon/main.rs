@@ -1,6 +1,7 @@
 //! The real daemon, as a process, on whatever machine this is.
 #![cfg(test)]
 
+mod authority;
 mod configuration;
 mod errors;
 mod log;

@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
-/// The daemon, and not the configuration that this machine may have.
+/// The daemon, and not the configuration that this machine may have, nor the socket that all share.
 pub(crate) fn uvmd() -> Command {
     let mut command = Command::new(UVMD);
-    command.args(["--config", "/dev/null"]).env("NO_COLOR", "1");
+    command.args(["--config", "/dev/null", "--set", "socket.enabled=false"]).env("NO_COLOR", "1");
     command
 }
 
@@ -130,6 +130,7 @@ impl PublicCopy {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
         command.arg(self.0.path().join("uvmd")).args(["--config", "/dev/null", "--listen", "127.0.0.1:0"]);
+        command.args(["--set", "socket.enabled=false"]);
         command.env("NO_COLOR", "1");
         command
     }

@@ -12,6 +12,7 @@ use super::{
     parameters::{Address, UpTo},
 };
 use crate::{
+    authority::Reader,
     convert,
     problem::{Parameters, Problem},
     source::{Fresh, Heat},
@@ -25,6 +26,7 @@ pub(crate) struct Which {
 }
 
 pub(crate) async fn ranges(
+    _: Reader,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
     Fresh(snapshot): Fresh,
@@ -48,6 +50,7 @@ pub(crate) struct HeatChoice {
 }
 
 pub(crate) async fn heat_map(
+    _: Reader,
     pid: Pid,
     Parameters(HeatChoice { start_ticks, begin, end, cells }): Parameters<HeatChoice>,
     State(heat): State<Heat>,

@@ -7,17 +7,20 @@ use model::api::{Evictions, Gpus, Owners, Status};
 
 use super::Known;
 use crate::{
-    Node, convert,
+    Node,
+    authority::MayReadAll,
+    convert,
     problem::{NoParameters, Parameters},
     source::Fresh,
 };
 
 pub(crate) async fn status(
     _: Parameters<NoParameters>,
+    MayReadAll(read_authority): MayReadAll,
     State(node): State<Arc<Node>>,
     Fresh(snapshot): Fresh,
 ) -> Json<Status> {
-    Json(convert::status(&node, &snapshot))
+    Json(convert::status(&node, &snapshot, read_authority))
 }
 
 pub(crate) async fn gpus(_: Parameters<NoParameters>, Fresh(snapshot): Fresh) -> Json<Gpus> {

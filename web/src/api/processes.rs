@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::{Known, Pid, choose};
 use crate::{
+    authority::MayReadAll,
     convert,
     problem::{Parameters, Problem},
 };
@@ -45,10 +46,12 @@ pub(crate) struct ProcessChoice {
 }
 
 pub(crate) async fn process(
+    MayReadAll(all): MayReadAll,
     pid: Pid,
     Parameters(ProcessChoice { start_ticks, blocks }): Parameters<ProcessChoice>,
     known: Known,
 ) -> Result<Json<ProcessDetail>, Problem> {
     let process = choose(&known.snapshot, pid, start_ticks)?;
-    Ok(Json(convert::detail(known.view(), process, blocks.unwrap_or(BLOCKS))))
+    let detail = convert::detail(known.view(), process, blocks.unwrap_or(BLOCKS));
+    Ok(Json(if all { detail } else { convert::redacted(detail) }))
 }

@@ -28,6 +28,7 @@ pub(crate) fn detail(view: View<'_>, each: &model::Process, blocks_max: usize) -
     let model::Blocks { busiest, known, forgotten, sampled_out_records, dropped_records } = &each.blocks;
     api::ProcessDetail {
         process: process(view, each, &each.total()),
+        redacted: false,
         command_line: each.command_line.clone(),
         blocks: busiest.iter().take(blocks_max).map(block).collect(),
         blocks_known: *known,
@@ -35,6 +36,11 @@ pub(crate) fn detail(view: View<'_>, each: &model::Process, blocks_max: usize) -
         block_records_sampled_out: *sampled_out_records,
         block_records_dropped: *dropped_records,
     }
+}
+
+/// Without what not everybody may read.
+pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
+    api::ProcessDetail { redacted: true, command_line: None, blocks: Vec::new(), ..detail }
 }
 
 fn process(view: View<'_>, process: &model::Process, total: &Counters) -> api::Process {

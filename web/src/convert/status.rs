@@ -10,7 +10,7 @@ use crate::{
     gpus::{self, GpuTotal},
 };
 
-pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
+pub(crate) fn status(node: &Node, snapshot: &Snapshot, read_authority: bool) -> api::Status {
     let source = &snapshot.source;
     let (state, reasons, counting_since) = match &source.state {
         SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
@@ -22,6 +22,7 @@ pub(crate) fn status(node: &Node, snapshot: &Snapshot) -> api::Status {
         version: node.version.to_owned(),
         hostname: node.hostname.clone(),
         time: time(snapshot.taken),
+        read_authority,
         backend: source.backend.to_owned(),
         state: state.to_owned(),
         reasons,

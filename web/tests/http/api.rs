@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::support::{Answer, busy, counting, get, process, refused, router, router_on, router_over, send, waiting};
+use crate::support::{
+    Answer, assert_problem, busy, counting, get, process, refused, router, router_on, router_over, send, waiting,
+};
 use axum::{
     Router,
     body::Body,
@@ -18,15 +20,6 @@ use web::Snapshots;
 fn names(answer: &Answer) -> Vec<String> {
     let Processes { processes, .. } = serde_json::from_str(&answer.text).unwrap();
     processes.into_iter().map(|process| process.name).collect()
-}
-
-fn assert_problem(answer: &Answer, status: StatusCode, detail: &str) {
-    assert_eq!(answer.status, status, "{}", answer.text);
-    assert_eq!(answer.header("content-type"), "application/problem+json");
-    let body = answer.json();
-    assert_eq!(body["status"], status.as_u16());
-    assert_eq!(body["title"], status.canonical_reason().unwrap());
-    assert!(body["detail"].as_str().unwrap().contains(detail), "{body}");
 }
 
 #[tokio::test]

@@ -3,10 +3,10 @@
 use axum::http::StatusCode;
 use model::{Blocks, GpuKey, GpuUuid, Process, ProcessId, Snapshot, api::ProcessDetail};
 
-use crate::support::{Answer, at, block, busy, get, process, router};
+use crate::support::{Answer, at, block, busy, get_as_reader, process, router};
 
 async fn ask(snapshot: Snapshot, path: &str) -> Answer {
-    get(&router(snapshot), &format!("/api/v1/processes/{path}")).await
+    get_as_reader(&router(snapshot), &format!("/api/v1/processes/{path}")).await
 }
 
 fn detail(answer: &Answer) -> ProcessDetail {

@@ -3,9 +3,15 @@
 
 mod api;
 mod api_doc;
+mod authority;
 mod detail;
+mod evictions;
+mod history;
+mod memory;
 mod metrics;
 mod metrics_doc;
 mod process_metrics;
 mod server;
+mod socket;
 mod support;
+mod verdicts;

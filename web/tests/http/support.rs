@@ -17,7 +17,7 @@ use model::{
 };
 use serde_json::Value;
 use tower::ServiceExt;
-use web::{Node, Snapshots};
+use web::{Node, Peer, Snapshots, Sources};
 
 pub(crate) const LOOPBACK: &str = "127.0.0.1:9477";
 
@@ -43,17 +43,21 @@ pub(crate) fn router(snapshot: Snapshot) -> Router {
 
 /// As served on this address.
 pub(crate) fn router_on(listen: &str, snapshot: Snapshot) -> Router {
+    web::router(node(), listen.parse().unwrap(), always(snapshot))
+}
+
+/// The same snapshot whenever it is asked for.
+pub(crate) fn always(snapshot: Snapshot) -> Snapshots {
     let snapshot = Arc::new(snapshot);
-    let snapshots = Snapshots::new(move || std::future::ready(Some(Arc::clone(&snapshot))));
-    web::router(node(), listen.parse().unwrap(), snapshots)
+    Snapshots::new(move || std::future::ready(Some(Arc::clone(&snapshot))))
 }
 
-pub(crate) fn router_over(snapshots: Snapshots) -> Router {
-    router_of(node(), snapshots)
+pub(crate) fn router_over(sources: impl Into<Sources>) -> Router {
+    router_of(node(), sources)
 }
 
-pub(crate) fn router_of(node: Node, snapshots: Snapshots) -> Router {
-    web::router(node, LOOPBACK.parse().unwrap(), snapshots)
+pub(crate) fn router_of(node: Node, sources: impl Into<Sources>) -> Router {
+    web::router(node, LOOPBACK.parse().unwrap(), sources)
 }
 
 pub(crate) fn node() -> Node {
@@ -62,6 +66,21 @@ pub(crate) fn node() -> Node {
 
 pub(crate) async fn get(router: &Router, path: &str) -> Answer {
     send(router, Request::get(path).header("Host", LOOPBACK).body(Body::empty()).unwrap()).await
+}
+
+/// As somebody whom the kernel vouches for.
+pub(crate) async fn get_as_reader(router: &Router, path: &str) -> Answer {
+    let request = Request::get(path).header("Host", LOOPBACK).extension(Peer::Reader);
+    send(router, request.body(Body::empty()).unwrap()).await
+}
+
+pub(crate) fn assert_problem(answer: &Answer, status: StatusCode, detail: &str) {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    assert_eq!(answer.header("content-type"), "application/problem+json");
+    let body = answer.json();
+    assert_eq!(body["status"], status.as_u16());
+    assert_eq!(body["title"], status.canonical_reason().unwrap());
+    assert!(body["detail"].as_str().unwrap().contains(detail), "{body}");
 }
 
 pub(crate) async fn send(router: &Router, request: Request<Body>) -> Answer {

@@ -48,6 +48,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvmd_auth_failures_total",
+        labels: &[],
+        help: "Requests with a token that is wrong. While this grows, somebody is misconfigured, or guesses.",
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.node.access.failures() as f64)]),
+    },
+    Definition {
         name: "uvmd_log_lines_dropped_total",
         labels: &[],
         help: "Lines of uvmd's own log that could not be written, as on a full disk. Nothing else suffers.",

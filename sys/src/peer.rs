@@ -1,0 +1,69 @@
+//! Who is at the other end of a Unix socket.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+/// The supplementary groups that the peer had when it connected. What became of it since does not matter, as its process id would.
+///
+/// # Errors
+/// If this is no connected Unix socket.
+#[expect(unsafe_code, reason = "a socket option without a safe wrapper")]
+pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    // More than nearly everybody has; who has more is asked again.
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let room = groups.len() * size_of::<libc::gid_t>();
+        let mut bytes = libc::socklen_t::try_from(room).map_err(|_| io::ErrorKind::InvalidData)?;
+        // SAFETY: the kernel writes at most `bytes` bytes, which `groups` has, and then into `bytes` how many there are.
+        let returned = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let error = (returned != 0).then(io::Error::last_os_error);
+        let count = bytes as usize / size_of::<libc::gid_t>();
+        match error {
+            None => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            Some(error) if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => {
+                groups.resize(count, 0);
+            }
+            Some(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        net::TcpListener,
+        os::{fd::AsFd, unix::net::UnixStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_peers_groups_are_those_that_it_has() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let own = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+        let own: BTreeSet<u32> = own.split_whitespace().map(|group| group.parse().unwrap()).collect();
+        assert_eq!(groups(here.as_fd()).unwrap().into_iter().collect::<BTreeSet<_>>(), own);
+    }
+
+    #[test]
+    fn who_is_no_peer_has_none() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(groups(socket.as_fd()).is_err());
+    }
+}

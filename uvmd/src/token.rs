@@ -1,0 +1,184 @@
+//! The file with the token that gives read authority.
+
+use std::{
+    fs::OpenOptions,
+    io::Read,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{anyhow, bail};
+use config::{Auth, value::AbsolutePath};
+use sys::reason;
+use tokio::{task, time};
+use web::{Access, Token};
+
+/// How often it is looked at: whoever takes a token back waits so long at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Where a token is, and who may know it.
+#[derive(Clone, Debug)]
+struct TokenFile {
+    path: PathBuf,
+    group_readable: bool,
+}
+
+impl TokenFile {
+    /// The token, if nobody may know it who should not.
+    fn read(&self) -> anyhow::Result<Token> {
+        self.try_read().map_err(|error| anyhow!("auth.token_file: {}: {error}", self.path.display()))
+    }
+
+    fn try_read(&self) -> anyhow::Result<Token> {
+        // A pipe would be waited for, for ever. Links are fine: Kubernetes makes some.
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(&self.path);
+        let file = file.map_err(|error| anyhow!("{}", reason(&error)))?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            bail!("it is no file");
+        }
+        if metadata.uid() != 0 && metadata.uid() != uzers::get_effective_uid() {
+            bail!("it must belong to root or to uvmd's own user, and belongs to uid {}", metadata.uid());
+        }
+        let (forbidden, allowed) = if self.group_readable { (0o037, "u=rw,g=r") } else { (0o077, "u=rw") };
+        if metadata.mode() & forbidden != 0 {
+            bail!(
+                "others than those meant may read or change it: chmod {allowed},o= or so, it has mode {:o}",
+                metadata.mode() & 0o777
+            );
+        }
+        let mut text = Vec::new();
+        // With room for line ends.
+        file.take(2 * Token::MAX_BYTES as u64).read_to_end(&mut text)?;
+        Token::parse(&text).map_err(|expected| anyhow!("{expected}"))
+    }
+
+    /// Keeps what is in force as the file says, for ever. Where the file does not say, nobody knows the token: it may have been taken back.
+    async fn follow(self, first: Token, access: Access) {
+        let mut known = Some(first);
+        let mut looks = time::interval(EVERY);
+        loop {
+            looks.tick().await;
+            let file = self.clone();
+            let read = task::spawn_blocking(move || file.read()).await;
+            let token = match read {
+                Ok(Ok(token)) => Some(token),
+                Ok(Err(error)) => {
+                    if known.is_some() {
+                        tracing::warn!("no token is in force until this is mended: {error}");
+                    }
+                    None
+                }
+                // Only while the runtime ends.
+                Err(_) => return,
+            };
+            if token != known {
+                if token.is_some() {
+                    tracing::info!("the token is another from now on, as {} says", self.path.display());
+                }
+                access.change(token.clone());
+                known = token;
+            }
+        }
+    }
+}
+
+/// Who may read everything beside those on the socket. From here on the token is followed.
+pub(crate) fn access(auth: Auth) -> anyhow::Result<Access> {
+    let Auth { token_file, token_file_group_readable: group_readable } = auth;
+    let Some(AbsolutePath(path)) = token_file else { return Ok(Access::default()) };
+    let file = TokenFile { path, group_readable };
+    let token = file.read()?;
+    let access = Access::by_token(token.clone());
+    tokio::spawn(file.follow(token, access.clone()));
+    Ok(access)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt,
+    };
+
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef\n";
+
+    fn read(text: &str, mode: u32, group_readable: bool) -> Result<Token, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        TokenFile { path, group_readable }.read().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_token_that_others_may_read_or_change_is_refused() {
+        for (mode, group_readable, is_fine) in [
+            (0o600, false, true),
+            (0o400, false, true),
+            (0o640, false, false),
+            (0o640, true, true),
+            (0o440, true, true),
+            (0o660, true, false),
+            (0o644, true, false),
+            (0o604, false, false),
+            (0o602, true, false),
+        ] {
+            let read = read(TOKEN, mode, group_readable);
+            assert_eq!(read.is_ok(), is_fine, "{mode:o} {group_readable} {read:?}");
+            assert!(read.err().is_none_or(|error| error.contains(&format!("mode {mode:o}"))));
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_and_not_shown() {
+        let error = read("sekrit\n", 0o600, false).unwrap_err();
+        assert!(error.contains("16 to 4096 visible") && !error.contains("sekrit"), "{error}");
+        assert!(read(&"x".repeat(10_000), 0o600, false).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap().success());
+        for path in [pipe, folder.path().to_owned(), folder.path().join("none")] {
+            let error = TokenFile { path: path.clone(), group_readable: false }.read().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("auth.token_file: {}: ", path.display())), "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_taken_back_or_changed_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, TOKEN).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let file = TokenFile { path: path.clone(), group_readable: false };
+        let first = file.read().unwrap();
+        let access = Access::by_token(first.clone());
+        let followed = tokio::spawn(file.follow(first, access.clone()));
+        let is = async |token: &[u8]| {
+            // Time passes by itself while a thread reads the file.
+            for _ in 0..100 {
+                time::sleep(EVERY).await;
+                if access.accepts(token) {
+                    return true;
+                }
+            }
+            false
+        };
+        fs::write(&path, "fedcba9876543210").unwrap();
+        assert!(is(b"fedcba9876543210").await);
+        assert!(!access.accepts(TOKEN.trim().as_bytes()));
+        fs::remove_file(&path).unwrap();
+        while access.accepts(b"fedcba9876543210") {
+            time::sleep(EVERY).await;
+        }
+        followed.abort();
+    }
+}

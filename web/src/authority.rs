@@ -1,0 +1,271 @@
+//! Who may read what not everybody may: command lines, and where in memory something happens.
+//!
+//! There are two ways to have this authority: to be somebody whom the kernel vouches for, on the Unix socket, or to know the token. A token that
+//! is wrong is refused wherever it is sent, so that the mistake shows. There is no pause after one: it would hold a connection, which is what an attacker
+//! wants, and at least 16 bytes are not guessed.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+    middleware::Next,
+    response::Response,
+};
+use subtle::ConstantTimeEq;
+
+use crate::{Node, problem::Problem};
+
+/// Who sent a request, as far as the way it came tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peer {
+    /// Somebody on the network, be it only this machine's own.
+    #[default]
+    Unknown,
+    /// Somebody on this machine whom the kernel knows, and who may read everything.
+    Reader,
+    /// Somebody on this machine whom the kernel knows, and who may not.
+    Other,
+}
+
+/// What gives authority to whoever knows it.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+/// The token that is in force. Cheap to clone; all clones change together.
+#[derive(Clone, Debug, Default)]
+pub struct Access(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: RwLock<TokenState>,
+    failures: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+enum TokenState {
+    /// None was asked for.
+    #[default]
+    None,
+    /// One was asked for and cannot be had now, so that none is right.
+    Lost,
+    InForce(Token),
+}
+
+/// What whoever sent a request may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Authority {
+    /// Everything.
+    Read,
+    /// What everybody may; a token would change that.
+    WithToken,
+    /// What everybody may.
+    Open,
+}
+
+// === impl Token ===
+
+impl Token {
+    /// Too short to be guessed is below this.
+    pub const MIN_BYTES: usize = 16;
+    /// Fits into a request's head, with room.
+    pub const MAX_BYTES: usize = 4096;
+
+    /// A token from the text of a file: its one line.
+    ///
+    /// # Errors
+    /// What it should be.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let token = text.trim_ascii();
+        let is_token = token.iter().all(u8::is_ascii_graphic);
+        if is_token && (Self::MIN_BYTES..=Self::MAX_BYTES).contains(&token.len()) {
+            return Ok(Self(token.into()));
+        }
+        Err(format!(
+            "a token is one line of {} to {} visible ASCII characters, as `openssl rand -hex 32` prints",
+            Self::MIN_BYTES,
+            Self::MAX_BYTES
+        ))
+    }
+
+    /// In a time that tells nothing but the length.
+    fn is(&self, presented: &[u8]) -> bool {
+        self.0.ct_eq(presented).into()
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(&other.0)
+    }
+}
+
+impl Eq for Token {}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    /// By this token, and by whom the kernel vouches for.
+    #[must_use]
+    pub fn by_token(token: Token) -> Self {
+        let access = Self::default();
+        access.change(Some(token));
+        access
+    }
+
+    /// Another token is in force from now on; or, with `None`, none that anybody could know.
+    pub fn change(&self, token: Option<Token>) {
+        *self.0.state.write().unwrap_or_else(PoisonError::into_inner) =
+            token.map_or(TokenState::Lost, TokenState::InForce);
+    }
+
+    /// Whether this is the token.
+    #[must_use]
+    pub fn accepts(&self, presented: &[u8]) -> bool {
+        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*state, TokenState::InForce(token) if token.is(presented))
+    }
+
+    /// How often a wrong token was sent.
+    pub(crate) fn failures(&self) -> u64 {
+        self.0.failures.load(Ordering::Relaxed)
+    }
+
+    fn authority(&self, peer: Peer, headers: &HeaderMap) -> Result<Authority, Problem> {
+        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+        match (presented(headers), &*state) {
+            (Some(presented), TokenState::InForce(token)) if token.is(presented) => Ok(Authority::Read),
+            (Some(_), state) => {
+                self.0.failures.fetch_add(1, Ordering::Relaxed);
+                Err(wrong(state))
+            }
+            (None, state) => Ok(match (peer, state) {
+                (Peer::Reader, _) => Authority::Read,
+                (Peer::Unknown | Peer::Other, TokenState::None) => Authority::Open,
+                (Peer::Unknown | Peer::Other, TokenState::Lost | TokenState::InForce(_)) => Authority::WithToken,
+            }),
+        }
+    }
+}
+
+/// The token that a request has. Other schemes are another's business, such as a proxy's.
+fn presented(headers: &HeaderMap) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer";
+    headers.get_all(header::AUTHORIZATION).iter().find_map(|value| {
+        let (scheme, rest) = value.as_bytes().split_at_checked(SCHEME.len())?;
+        let is_bearer = scheme.eq_ignore_ascii_case(SCHEME) && matches!(rest.first(), None | Some(b' '));
+        is_bearer.then(|| rest.trim_ascii())
+    })
+}
+
+fn wrong(state: &TokenState) -> Problem {
+    let detail = match state {
+        TokenState::None => "a token was sent, and uvmd has none: auth.token_file in its configuration names one",
+        TokenState::Lost => "no token is right now: uvmd cannot read its own, as its log says",
+        TokenState::InForce(_) => "the token that was sent is not uvmd's",
+    };
+    Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned())
+        .challenging("Bearer realm=\"uvmd\", error=\"invalid_token\"")
+}
+
+/// Finds out what whoever sent a request may read.
+pub(crate) async fn establish(
+    State(node): State<Arc<Node>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let peer = request.extensions().get::<Peer>().copied().unwrap_or_default();
+    let authority = node.access.authority(peer, request.headers())?;
+    request.extensions_mut().insert(authority);
+    Ok(next.run(request).await)
+}
+
+fn of(parts: &Parts) -> Authority {
+    parts.extensions.get::<Authority>().copied().unwrap_or(Authority::Open)
+}
+
+/// Extracts whether whoever sent a request may read everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MayReadAll(pub(crate) bool);
+
+impl<S: Send + Sync> FromRequestParts<S> for MayReadAll {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(of(parts) == Authority::Read))
+    }
+}
+
+/// Lets nobody pass who may not read everything.
+pub(crate) struct Reader;
+
+impl<S: Send + Sync> FromRequestParts<S> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match of(parts) {
+            Authority::Read => Ok(Self),
+            Authority::WithToken => {
+                let detail = "this tells where a process's memory is, and not everybody: send the token that uvmd was configured with, as in \
+                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of its group";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
+            }
+            Authority::Open => {
+                let detail = "this tells where a process's memory is, and not everybody: ask on uvmd's Unix socket as root or a member of its \
+                              group (socket.group), or configure uvmd with a token (auth.token_file)";
+                Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_line_of_at_least_16_visible_characters() {
+        for good in ["0123456789abcdef", "0123456789abcdef\n", "  a+/=._~-0123456789\r\n"] {
+            assert!(Token::parse(good.as_bytes()).is_ok(), "{good:?}");
+        }
+        let long = "x".repeat(4097);
+        for bad in [
+            "",
+            "\n",
+            "0123456789abcde\n",
+            "two words of a token",
+            "two-lines-of-\na-token",
+            "gehe\u{ef}mgehe\u{ef}mgehe",
+            &long,
+        ] {
+            assert!(Token::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_all_of_a_token_is_right() {
+        let token = Token::parse(b"0123456789abcdef").unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        for wrong in ["", "0123456789abcde", "0123456789abcdef0", "1123456789abcdef", "0123456789abcdeF"] {
+            assert!(!token.is(wrong.as_bytes()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_does_not_show_in_logs() {
+        let access = Access::by_token(Token::parse(b"0123456789abcdef").unwrap());
+        assert!(!format!("{access:?}").contains("0123"));
+    }
+}

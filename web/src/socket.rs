@@ -1,0 +1,143 @@
+//! The Unix socket: for those on this machine, whom the kernel vouches for.
+//!
+//! Anybody may connect, and is told what everybody is told over TCP. Who may read everything is decided by what the peer was when it connected.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    io,
+    os::{
+        fd::AsFd,
+        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::authority::Peer;
+
+/// Who may read everything, beside root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readers {
+    /// uvmd's own user.
+    pub uid: u32,
+    /// Members of this group.
+    pub gid: Option<u32>,
+}
+
+/// Why there is no socket.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// The folder cannot be made.
+    #[error("cannot make {}: {}", .0.display(), sys::reason(.1))]
+    Folder(PathBuf, #[source] io::Error),
+    /// Another one holds the socket.
+    #[error("another uvmd serves on {}", .0.display())]
+    Taken(PathBuf),
+    /// Somebody else's file has that name.
+    #[error("{} is there and is no socket", .0.display())]
+    NoSocket(PathBuf),
+    /// The system refuses.
+    #[error("cannot listen on {}: {}", .0.display(), sys::reason(.1))]
+    Bind(PathBuf, #[source] io::Error),
+}
+
+/// A socket that is served on. It is removed when dropped.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    readers: Readers,
+    path: PathBuf,
+    /// Device and inode, by which it is known to be this one still.
+    file: (u64, u64),
+    /// Held for as long as this is: two that start at once must not each find the other's socket stale.
+    _lock: File,
+}
+
+impl Socket {
+    /// Serves on `path`, whose folder is made if it is not there. A socket that is there and that nobody answers on was left by a uvmd that
+    /// was killed, and is replaced.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub fn bind(path: &Path, readers: Readers) -> Result<Self, SocketError> {
+        if let Some(folder) = path.parent() {
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+            made.map_err(|error| SocketError::Folder(folder.to_owned(), error))?;
+        }
+        let failed = |error| SocketError::Bind(path.to_owned(), error);
+        let lock = lock(path)?;
+        match fs::symlink_metadata(path) {
+            Ok(there) if !there.file_type().is_socket() => return Err(SocketError::NoSocket(path.to_owned())),
+            Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path).map_err(failed)?;
+                }
+                Ok(_) => return Err(SocketError::Taken(path.to_owned())),
+                Err(error) => return Err(failed(error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        // It is who connects that matters, not who may.
+        fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed)?;
+        let file = id(path).map_err(failed)?;
+        Ok(Self { listener, readers, path: path.to_owned(), file, _lock: lock })
+    }
+
+    /// The next connection, and whose it is.
+    pub(crate) async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+        let (stream, _) = self.listener.accept().await?;
+        // Whom the kernel does not name is nobody.
+        let peer = match self.readers.include(&stream) {
+            Ok(true) => Peer::Reader,
+            Ok(false) => Peer::Other,
+            Err(error) => {
+                tracing::debug!("cannot tell who connected: {error}");
+                Peer::Other
+            }
+        };
+        Ok((stream, peer))
+    }
+}
+
+impl Readers {
+    fn include(self, stream: &UnixStream) -> io::Result<bool> {
+        let Self { uid, gid } = self;
+        let peer = stream.peer_cred()?;
+        if peer.uid() == 0 || peer.uid() == uid {
+            return Ok(true);
+        }
+        let Some(gid) = gid else { return Ok(false) };
+        Ok(peer.gid() == gid || sys::peer::groups(stream.as_fd())?.contains(&gid))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Another may have been put there by hand.
+        if id(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn id(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// Beside the socket, in a file that only uvmd's own user can open.
+fn lock(path: &Path) -> Result<File, SocketError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let failed = |error| SocketError::Bind(path.to_owned(), error);
+    let mut options = OpenOptions::new();
+    let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&name).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(SocketError::Taken(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}

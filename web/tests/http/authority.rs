@@ -1,0 +1,190 @@
+//! What needs read authority, and who has it.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode},
+};
+use model::{
+    Blocks, GpuKey, GpuUuid, Pattern, ProcessId, Verdict, VerdictKind, Verdicts,
+    verdict::{Inputs, Involved},
+};
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use web::{Access, Judged, Node, Peer, Sources, Token};
+
+use crate::support::{Answer, always, assert_problem, at, block, busy, get, node, router_of, send};
+
+const TOKEN: &str = "0123456789abcdef";
+const SECRETS: [&str; 3] = ["python --key=secret", "0x7f2a40000000", "0x7f2a42000000"];
+
+/// One whose processes have something to hide.
+fn daemon(access: Access) -> Router {
+    let mut snapshot = busy();
+    let heavy = snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap();
+    heavy.command_line = Some(SECRETS[0].to_owned());
+    heavy.blocks = Blocks { busiest: vec![block(0x7f2a_4000_0000, None)], known: 1, ..Blocks::default() };
+    let verdict = Verdict {
+        process: ProcessId { pid: 20, start_ticks: 120 },
+        gpu: GpuKey::Known(GpuUuid([1; 16])),
+        kind: VerdictKind::CapacityThrash,
+        since: at(10),
+        confirmed: at(11),
+        ended: None,
+        ranges: vec![Involved {
+            begin: 0x7f2a_4000_0000,
+            end: 0x7f2a_4200_0000,
+            pattern: Pattern::UNKNOWN,
+            share: 1.0,
+            refetch_ratio: 1.0,
+        }],
+        window: Duration::from_secs(1),
+        inputs: Inputs::default(),
+        total: Inputs::default(),
+        checks: Vec::new(),
+    };
+    let verdicts = Arc::new(Verdicts { active: vec![verdict], ..Verdicts::default() });
+    let judged = Judged::new(move || Arc::clone(&verdicts));
+    router_of(Node { access, ..node() }, Sources { judged, ..always(snapshot).into() })
+}
+
+fn with_token() -> Router {
+    daemon(Access::by_token(Token::parse(TOKEN.as_bytes()).unwrap()))
+}
+
+async fn ask(router: &Router, path: &str, peer: Peer, authorization: Option<&str>) -> Answer {
+    let request = Request::get(path).header("Host", "localhost").extension(peer);
+    let request = authorization.iter().fold(request, |request, value| request.header("Authorization", *value));
+    send(router, request.body(Body::empty()).unwrap()).await
+}
+
+const BEARER: &str = "Bearer 0123456789abcdef";
+const OPEN: [&str; 12] = [
+    "/",
+    "/metrics",
+    "/livez",
+    "/readyz",
+    "/api/v1/status",
+    "/api/v1/processes",
+    "/api/v1/processes/20",
+    "/api/v1/processes/20/verdict",
+    "/api/v1/verdicts",
+    "/api/v1/evictions",
+    "/api/v1/owners",
+    "/api/v1/gpus",
+];
+const CLOSED: [&str; 2] = ["/api/v1/processes/20/ranges", "/api/v1/processes/20/heatmap"];
+
+#[tokio::test]
+async fn whoever_has_no_authority_is_told_the_rest_and_no_secret() {
+    for (router, peer) in [
+        (daemon(Access::default()), Peer::Unknown),
+        (daemon(Access::default()), Peer::Other),
+        (with_token(), Peer::Unknown),
+    ] {
+        for path in OPEN {
+            let answer = ask(&router, path, peer, None).await;
+            assert_eq!(answer.status, StatusCode::OK, "{path}");
+            assert!(SECRETS.iter().all(|secret| !answer.text.contains(secret)), "{path}");
+        }
+        let detail = ask(&router, "/api/v1/processes/20", peer, None).await.json();
+        assert_eq!(
+            (&detail["redacted"], &detail["command_line"], &detail["blocks"]),
+            (&true.into(), &Value::Null, &Value::Array(Vec::new()))
+        );
+        assert_eq!((&detail["blocks_known"], &detail["fault_entries"]), (&1.into(), &310.into()));
+        let verdict = &ask(&router, "/api/v1/verdicts", peer, None).await.json()["active"][0];
+        assert_eq!((&verdict["kind"], &verdict["ranges"]), (&"capacity_thrash".into(), &Value::Null));
+        assert_eq!(ask(&router, "/api/v1/status", peer, None).await.json()["read_authority"], false);
+    }
+}
+
+#[tokio::test]
+async fn whoever_knows_the_token_or_is_vouched_for_may_read_everything() {
+    for (peer, authorization) in
+        [(Peer::Unknown, Some(BEARER)), (Peer::Other, Some("bearer  0123456789abcdef")), (Peer::Reader, None)]
+    {
+        let router = with_token();
+        for path in OPEN.iter().chain(&CLOSED) {
+            assert_eq!(ask(&router, path, peer, authorization).await.status, StatusCode::OK, "{path}");
+        }
+        let detail = ask(&router, "/api/v1/processes/20", peer, authorization).await.json();
+        assert_eq!((&detail["redacted"], &detail["command_line"]), (&false.into(), &SECRETS[0].into()));
+        assert_eq!(detail["blocks"][0]["address"], SECRETS[1]);
+        let verdict = &ask(&router, "/api/v1/verdicts", peer, authorization).await.json()["active"][0];
+        assert_eq!(verdict["ranges"][0]["end"], SECRETS[2]);
+        let of_one = &ask(&router, "/api/v1/processes/20/verdict", peer, authorization).await.json()["active"][0];
+        assert_eq!(of_one, verdict);
+        assert_eq!(ask(&router, "/api/v1/status", peer, authorization).await.json()["read_authority"], true);
+    }
+}
+
+#[tokio::test]
+async fn where_a_token_would_help_it_is_asked_for() {
+    for path in CLOSED {
+        for peer in [Peer::Unknown, Peer::Other] {
+            let answer = ask(&with_token(), path, peer, None).await;
+            assert_problem(&answer, StatusCode::UNAUTHORIZED, "Authorization: Bearer");
+            assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"uvmd\"");
+            let answer = ask(&daemon(Access::default()), path, peer, None).await;
+            assert_problem(&answer, StatusCode::FORBIDDEN, "auth.token_file");
+            assert_eq!(answer.header("www-authenticate"), "");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_know_where_is_not_told_who_there_is_either() {
+    let answer = get(&with_token(), "/api/v1/processes/999/ranges").await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused_everywhere_and_counted() {
+    let router = with_token();
+    let wrong =
+        ["Bearer", "Bearer ", "Bearer 0123456789abcdeX", "BEARER 0123456789abcdef0", "Bearer 0123456789abcdef, x"];
+    for value in wrong {
+        for path in OPEN.iter().chain(&CLOSED).chain(&["/nowhere"]) {
+            for peer in [Peer::Unknown, Peer::Reader] {
+                let answer = ask(&router, path, peer, Some(value)).await;
+                assert_problem(&answer, StatusCode::UNAUTHORIZED, "is not uvmd's");
+                assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"uvmd\", error=\"invalid_token\"");
+            }
+        }
+    }
+    let refused = wrong.len() * (OPEN.len() + CLOSED.len() + 1) * 2;
+    let metrics = get(&router, "/metrics").await.text;
+    assert!(metrics.contains(&format!("\nuvmd_auth_failures_total {refused}\n")), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_token_that_there_is_not_is_wrong_too() {
+    let answer = ask(&daemon(Access::default()), "/api/v1/status", Peer::Unknown, Some(BEARER)).await;
+    assert_problem(&answer, StatusCode::UNAUTHORIZED, "auth.token_file");
+    let access = Access::by_token(Token::parse(TOKEN.as_bytes()).unwrap());
+    let router = daemon(access.clone());
+    access.change(None);
+    let answer = ask(&router, "/api/v1/status", Peer::Unknown, Some(BEARER)).await;
+    assert_problem(&answer, StatusCode::UNAUTHORIZED, "no token is right now");
+    assert_eq!(ask(&router, CLOSED[0], Peer::Unknown, None).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(ask(&router, CLOSED[0], Peer::Reader, None).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn another_scheme_is_anothers_business() {
+    let answer = ask(&with_token(), "/api/v1/status", Peer::Unknown, Some("Basic dXNlcjpwYXNz")).await;
+    assert_eq!((answer.status, &answer.json()["read_authority"]), (StatusCode::OK, &false.into()));
+    assert_eq!(
+        ask(&with_token(), "/livez", Peer::Unknown, Some("Bearer0123456789abcdef")).await.status,
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn no_token_in_an_address_is_taken() {
+    for query in ["token", "access_token"] {
+        let answer = get(&with_token(), &format!("{}?{query}={TOKEN}", CLOSED[0])).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    }
+}

@@ -1,0 +1,127 @@
+//! `/api/v1/processes/{pid}/ranges` and `/heatmap`.
+
+use std::sync::{Arc, Mutex};
+
+use axum::http::StatusCode;
+use model::{
+    Blocks, HeatCell, HeatMap, HeatRange, HeatRequest, Pattern, PatternKind, ProcessId, Range, RangeCounts, Ranges,
+    Residency, Reuse, api,
+};
+use web::{Ask, Sources};
+
+use crate::support::{always, assert_problem, busy, get_as_reader, router, router_over};
+
+#[tokio::test]
+async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
+    let mut snapshot = busy();
+    let heavy = snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap();
+    heavy.blocks = Blocks { forgotten: 4, sampled_out_records: 5, dropped_records: 6, ..Blocks::default() };
+    heavy.ranges = Ranges {
+        busiest: vec![Range {
+            begin: 0x7f00_0000_0000,
+            end: 0x7f00_0600_0000,
+            mapped: true,
+            counts: RangeCounts {
+                fault_entries: 1,
+                cpu_faults: 2,
+                bytes_htod: 3,
+                bytes_dtoh: 4,
+                bytes_dtod: 5,
+                populated_bytes: 6,
+                evicted_bytes: 7,
+                evictions: 8,
+                reuse: Reuse { fetched_bytes: 9, refetched_bytes: 10, returned_bytes: 11, alternations: 12 },
+            },
+            residency: Residency { bytes: 13, min_bytes: 14, max_bytes: 15 },
+            pattern: Pattern { kind: PatternKind::Strided { stride_bytes: -8192 }, confidence: 0.75, steps: 16 },
+        }],
+        known: 3,
+    };
+    let answer = get_as_reader(&router(snapshot), "/api/v1/processes/20/ranges").await;
+    let ranges: api::Ranges = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!((ranges.ranges_known, ranges.blocks_forgotten, ranges.records_lost), (3, 4, 11));
+    assert!(ranges.limits.iter().any(|limit| limit.contains("raise no fault")), "{:?}", ranges.limits);
+    assert_eq!(
+        ranges.ranges,
+        [api::Range {
+            begin: "0x7f0000000000".to_owned(),
+            end: "0x7f0006000000".to_owned(),
+            bytes: 0x600_0000,
+            mapped: true,
+            resident: api::Residency { bytes: 13, min_bytes: 14, max_bytes: 15 },
+            pattern: api::Pattern {
+                kind: "strided".to_owned(),
+                stride_bytes: Some(-8192),
+                confidence: 0.75,
+                steps: 16
+            },
+            fault_entries: 1,
+            cpu_faults: 2,
+            bytes_htod: 3,
+            bytes_dtoh: 4,
+            bytes_dtod: 5,
+            populated_bytes: 6,
+            evicted_bytes: 7,
+            evictions: 8,
+            reuse: api::Reuse { fetched_bytes: 9, refetched_bytes: 10, returned_bytes: 11, alternations: 12 },
+        }]
+    );
+}
+
+#[tokio::test]
+async fn a_heat_map_is_of_the_memory_and_as_fine_as_was_asked() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let questions = Arc::clone(&asked);
+    let heat = Ask::new(move |request: HeatRequest| {
+        questions.lock().unwrap().push(request);
+        let cell = HeatCell { fetched_bytes: 1, idle_ns: Some(1_500_000_000), ..HeatCell::default() };
+        let range = HeatRange {
+            begin: 0x20_0000,
+            end: 0x60_0000,
+            cell_bytes: 0x20_0000,
+            cells: vec![cell, HeatCell::default()],
+        };
+        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_left_out: 2 })))
+    });
+    let router = router_over(Sources { heat, ..always(busy()).into() });
+    let answer = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
+    let map: api::HeatMap = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!((map.ranges[0].begin.as_str(), map.ranges[0].end.as_str()), ("0x200000", "0x600000"));
+    assert_eq!((map.ranges[0].cell_bytes, map.ranges_left_out), (0x20_0000, 2));
+    let [first, second] = map.ranges[0].cells[..] else { panic!("{map:?}") };
+    assert_eq!((first.fetched_bytes, first.idle_seconds, second.idle_seconds), (1, Some(1.5), None));
+
+    let answer =
+        get_as_reader(&router, "/api/v1/processes/20/heatmap?begin=0x200000&end=0x7f0000000000&cells=4096").await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    let process = ProcessId { pid: 20, start_ticks: 120 };
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [
+            HeatRequest { process, begin: 0, end: u64::MAX, cells_max: 64 },
+            HeatRequest { process, begin: 0x20_0000, end: 0x7f00_0000_0000, cells_max: 4096 },
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_address_or_no_number_of_cells_is_a_problem() {
+    let router = router(busy());
+    for query in [
+        "begin=200000",
+        "begin=0x",
+        "end=0x%2B1",
+        "end=0xzz",
+        "begin=0x10000000000000000",
+        "cells=0",
+        "cells=4097",
+        "cells=x",
+    ] {
+        let answer = get_as_reader(&router, &format!("/api/v1/processes/20/heatmap?{query}")).await;
+        assert_problem(&answer, StatusCode::BAD_REQUEST, &query.split('=').nth(1).unwrap().replace("%2B", "+"));
+    }
+    for path in ["999/ranges", "999/heatmap", "20/ranges?start_ticks=1", "heavy/ranges"] {
+        let answer = get_as_reader(&router, &format!("/api/v1/processes/{path}")).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}

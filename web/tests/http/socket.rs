@@ -1,0 +1,196 @@
+//! The Unix socket, and whom the kernel says is at its other end. Needs root to be others.
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+use web::{
+    Readers, Service, Socket, SocketError,
+    server::{Limits, serve},
+};
+
+use crate::support::{always, busy, node};
+
+/// Nobody's numbers: no user and no group of this machine.
+const UID: u32 = 64_001;
+const GID: u32 = 64_002;
+const GROUP: u32 = 64_003;
+
+/// A folder that everyone may look into, as that of the socket is.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn readers() -> Readers {
+    Readers { uid: UID, gid: Some(GROUP) }
+}
+
+struct Server {
+    path: PathBuf,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    folder: TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = folder();
+        let path = folder.path().join("run/uvmd.sock");
+        let socket = Socket::bind(&path, readers()).unwrap();
+        let router = Service::new(node(), always(busy())).on_socket();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(serve(socket, router, Limits::default(), async { drop(stopped.await) }));
+        Self { path, stop, task, folder }
+    }
+
+    /// The status of an answer to somebody with this user, group and supplementary groups.
+    async fn ask_as(&self, uid: u32, gid: u32, groups: &str) -> (String, bool) {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
+        command.arg(if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") });
+        command.args(["curl", "-s", "--max-time", "10", "--unix-socket"]).arg(&self.path);
+        command.args(["-w", "\n%{http_code}", "http://localhost/api/v1/processes/20/ranges"]);
+        command.args(["--next", "-s", "--unix-socket"]).arg(&self.path).arg("http://gpu-17/api/v1/status");
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+        let (answer, status) = text.rsplit_once('\n').unwrap();
+        assert!(answer.contains("\"time\"") || answer.contains("\"detail\""), "{answer}");
+        (status.get(..3).unwrap().to_owned(), status.contains("\"read_authority\":true"))
+    }
+}
+
+/// Whether this may become others. Says so if not.
+fn may_become_others() -> bool {
+    const CAP_SETUID: u64 = 1 << 7;
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let may = u64::from_str_radix(effective.trim(), 16).unwrap() & CAP_SETUID != 0;
+    if !may {
+        assert!(env::var("UVMD_TEST_REQUIRE_ROOT").as_deref() != Ok("1"), "this is not root");
+        println!("skipped: needs root");
+    }
+    may
+}
+
+#[tokio::test]
+async fn root_the_services_user_and_the_groups_members_may_read_everything_and_others_the_rest() {
+    if !may_become_others() {
+        return;
+    }
+    let server = Server::start();
+    let other_groups: Vec<String> = (70_000..70_200).map(|group| group.to_string()).collect();
+    let many = |last: &str| format!("{},{last}", other_groups.join(","));
+    for (uid, gid, groups, may_read) in [
+        (0, 0, "", true),
+        (UID, GID, "", true),
+        (UID + 1, GROUP, "", true),
+        (UID + 1, GID, &GROUP.to_string(), true),
+        (UID + 1, GID, &many(&GROUP.to_string()), true),
+        (UID + 1, GID, "", false),
+        (UID + 1, GID, &many(&GID.to_string()), false),
+        // A group is no user, nor the other way round; and root's group is not root.
+        (GROUP, UID, "0", false),
+    ] {
+        let status = if may_read { "200" } else { "403" };
+        assert_eq!(server.ask_as(uid, gid, groups).await, (status.to_owned(), may_read), "{uid} {gid} {groups}");
+    }
+}
+
+#[tokio::test]
+async fn everyone_may_connect_and_the_folder_is_made() {
+    let server = Server::start();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&server.path), 0o666);
+    assert_eq!(mode(server.path.parent().unwrap()), 0o755);
+}
+
+#[tokio::test]
+async fn a_socket_that_nobody_answers_on_is_replaced() {
+    let folder = folder();
+    let path = folder.path().join("uvmd.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(UnixStream::connect(&path).is_err());
+    let _socket = Socket::bind(&path, readers()).unwrap();
+    UnixStream::connect(&path).unwrap();
+}
+
+#[tokio::test]
+async fn a_socket_that_is_in_use_is_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("uvmd.sock");
+    let _another = UnixListener::bind(&path).unwrap();
+    assert!(matches!(Socket::bind(&path, readers()), Err(SocketError::Taken(_))));
+    UnixStream::connect(&path).unwrap();
+
+    let path = folder.path().join("second.sock");
+    let first = Socket::bind(&path, readers()).unwrap();
+    let error = Socket::bind(&path, readers()).unwrap_err();
+    assert_eq!(error.to_string(), format!("another uvmd serves on {}", path.display()));
+    drop(first);
+    assert!(!path.exists());
+    Socket::bind(&path, readers()).unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_socket_is_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("uvmd.sock");
+    fs::write(&path, "notes").unwrap();
+    assert!(matches!(Socket::bind(&path, readers()), Err(SocketError::NoSocket(_))));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
+    // Not even where it leads to a socket: whoever made the link may lead it elsewhere.
+    let link = folder.path().join("link.sock");
+    std::os::unix::fs::symlink(folder.path().join("nowhere"), &link).unwrap();
+    assert!(matches!(Socket::bind(&link, readers()), Err(SocketError::NoSocket(_))));
+}
+
+#[tokio::test]
+async fn a_name_that_is_too_long_is_a_clear_error() {
+    let folder = folder();
+    let path = folder.path().join("x".repeat(120));
+    let error = Socket::bind(&path, readers()).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot listen on {}: ", path.display())), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_removes_its_socket_and_no_other() {
+    let server = Server::start();
+    let path = server.path.clone();
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let answer = tokio::task::spawn_blocking(move || {
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    });
+    assert!(answer.await.unwrap().starts_with("HTTP/1.1 200 OK"));
+    drop(server.stop);
+    server.task.await.unwrap();
+    assert!(!path.exists());
+
+    let server = Server::start();
+    fs::remove_file(&server.path).unwrap();
+    // The file system may give the inode's number again at once.
+    sleep(Duration::from_millis(1)).await;
+    let kept = server.path.with_extension("kept");
+    fs::write(&kept, "").unwrap();
+    fs::rename(&kept, &server.path).unwrap();
+    let Server { path, stop, task, folder: _folder } = server;
+    drop(stop);
+    task.await.unwrap();
+    assert!(path.is_file());
+}

@@ -1,0 +1,120 @@
+//! `/api/v1/verdicts`, `/api/v1/processes/{pid}/verdict`, and what the listing tells of them.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::Router;
+use model::{
+    GpuKey, GpuUuid, ProcessId, Verdict, VerdictKind, Verdicts, api,
+    verdict::{Check, Inputs, Victim},
+};
+use serde_json::Value;
+use web::{Judged, Sources};
+
+use crate::support::{always, at, busy, get, router_over};
+
+const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
+const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };
+const FORGOTTEN: ProcessId = ProcessId { pid: 5, start_ticks: 1 };
+
+fn gpu() -> GpuKey {
+    GpuKey::Known(GpuUuid([0xab; 16]))
+}
+
+fn verdict(process: ProcessId, kind: VerdictKind, ended: Option<u64>) -> Verdict {
+    Verdict {
+        process,
+        gpu: gpu(),
+        kind,
+        since: at(10),
+        confirmed: at(12),
+        ended: ended.map(at),
+        ranges: Vec::new(),
+        window: Duration::from_millis(1500),
+        inputs: Inputs { fetched_bytes: 100, refetched_bytes: 90, ..Inputs::default() },
+        total: Inputs { fetched_bytes: 1000, lost_records: 3, ..Inputs::default() },
+        checks: vec![Check { what: "share", name: "refetch_ratio", value: 0.9, threshold: 0.5, holds: true }],
+    }
+}
+
+fn lost(victim: ProcessId, evictor: ProcessId, bytes: u64) -> Victim {
+    Victim { victim, evictor, gpu: gpu(), bytes, window: Duration::from_millis(500) }
+}
+
+fn judged() -> Router {
+    let verdicts = Arc::new(Verdicts {
+        active: vec![
+            verdict(HEAVY, VerdictKind::CapacityThrash, None),
+            verdict(LIGHT, VerdictKind::Streaming, None),
+            verdict(HEAVY, VerdictKind::FirstTouchStorm, None),
+        ],
+        ended: vec![verdict(FORGOTTEN, VerdictKind::PingPong, Some(20))],
+        victims: vec![lost(LIGHT, HEAVY, 1000), lost(HEAVY, HEAVY, 900), lost(LIGHT, FORGOTTEN, 100)],
+    });
+    let judged = Judged::new(move || Arc::clone(&verdicts));
+    router_over(Sources { judged, ..always(busy()).into() })
+}
+
+async fn verdicts(path: &str) -> api::Verdicts {
+    serde_json::from_str(&get(&judged(), path).await.text).unwrap()
+}
+
+#[tokio::test]
+async fn a_verdict_is_told_with_what_it_rests_on() {
+    let verdicts = verdicts("/api/v1/verdicts").await;
+    let first = &verdicts.active[0];
+    assert_eq!((first.pid, first.start_ticks, first.name.as_str()), (20, 120, "heavy"));
+    assert_eq!((first.kind.as_str(), first.thrashing, first.owner.kind.as_str()), ("capacity_thrash", true, "other"));
+    assert_eq!(first.gpu_uuid.as_deref(), Some("GPU-abababab-abab-abab-abab-abababababab"));
+    assert_eq!(
+        (first.since.as_str(), first.confirmed.as_str()),
+        ("2023-11-14T22:13:30.000Z", "2023-11-14T22:13:32.000Z")
+    );
+    assert_eq!((first.window_seconds, first.inputs.refetched_bytes, first.total.lost_records), (1.5, 90, 3));
+    assert_eq!(
+        (first.checks[0].name.as_str(), first.checks[0].value, first.checks[0].holds),
+        ("refetch_ratio", 0.9, true)
+    );
+    assert!(!verdicts.active[1].thrashing);
+}
+
+#[tokio::test]
+async fn its_victims_are_those_who_lose_memory_to_it_and_not_itself() {
+    let verdicts = verdicts("/api/v1/verdicts").await;
+    let victims = &verdicts.active[0].victims;
+    assert_eq!(victims.len(), 1);
+    assert_eq!((victims[0].pid, victims[0].name.as_str(), victims[0].bytes_per_second), (10, "light", 2000));
+    assert!(victims[0].inferred && verdicts.active[1].victims.is_empty());
+}
+
+#[tokio::test]
+async fn one_that_is_over_is_told_also_of_who_is_forgotten() {
+    let verdicts = verdicts("/api/v1/verdicts").await;
+    let ended = &verdicts.ended[0];
+    assert_eq!((ended.pid, ended.name.as_str(), ended.kind.as_str()), (5, "", "ping_pong"));
+    assert_eq!(ended.ended.as_deref(), Some("2023-11-14T22:13:40.000Z"));
+    assert!(ended.victims.is_empty());
+}
+
+#[tokio::test]
+async fn those_of_one_process_are_its_own() {
+    let verdicts = verdicts("/api/v1/processes/20/verdict").await;
+    let kinds: Vec<_> = verdicts.active.iter().map(|verdict| verdict.kind.as_str()).collect();
+    assert_eq!((kinds, verdicts.ended.len()), (vec!["capacity_thrash", "first_touch_storm"], 0));
+}
+
+#[tokio::test]
+async fn the_listing_says_what_is_wrong_and_who_suffers() {
+    let body = get(&judged(), "/api/v1/processes").await.json();
+    let [heavy, light, gone] = &body["processes"].as_array().unwrap()[..] else { panic!("{body}") };
+    assert_eq!(
+        (&heavy["verdicts"][0]["kind"], &heavy["verdicts"][1]["kind"]),
+        (&"capacity_thrash".into(), &"first_touch_storm".into())
+    );
+    assert_eq!((&heavy["victim_of"], &light["verdicts"][0]["kind"]), (&Value::Null, &"streaming".into()));
+    let evictor = &light["victim_of"];
+    assert_eq!(
+        (&evictor["pid"], &evictor["name"], &evictor["bytes_per_second"]),
+        (&20.into(), &"heavy".into(), &2000.into())
+    );
+    assert_eq!((&gone["verdicts"], &gone["victim_of"]), (&Value::Array(Vec::new()), &Value::Null));
+}
