@@ -42,7 +42,7 @@ pub(crate) struct Flow {
     pub(crate) bytes_per_second: Option<f64>,
 }
 
-const CONCESSIONS: [Concession; 4] = [
+pub(crate) const CONCESSIONS: [Concession; 4] = [
     Concession::Drop("PIECES"),
     Concession::Shorten("VICTIM", 14),
     Concession::Shorten("FOR", 14),

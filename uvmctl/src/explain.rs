@@ -15,7 +15,7 @@ pub(crate) mod page;
 use std::io::{self, Write};
 
 use clap::Args;
-pub(crate) use evidence::{Evidence, ask};
+pub(crate) use evidence::{Evidence, ask, path};
 
 use crate::{
     client::Client,

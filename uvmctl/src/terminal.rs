@@ -46,7 +46,6 @@ impl Style {
 pub(crate) struct Colour(bool);
 
 impl Colour {
-    #[cfg(test)]
     pub(crate) const OFF: Self = Self(false);
 
     /// On a terminal, unless `NO_COLOR` (no-color.org) is set or the terminal is a dumb one.

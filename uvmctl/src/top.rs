@@ -7,6 +7,10 @@ mod keys;
 mod live;
 mod look;
 mod samples;
+/// The node of the command line's tests.
+#[cfg(test)]
+#[path = "../tests/cli/scene.rs"]
+mod scene;
 mod screen;
 mod state;
 #[cfg(test)]
@@ -62,7 +66,7 @@ pub(crate) fn run(client: Client, options: Options) -> anyhow::Result<()> {
     let figures = if totals { Figures::Totals } else { Figures::Rates };
     let settings = Settings { interval, figures, sort, inverted: false, filter, ended: all };
     // The first answer is waited for before the terminal is touched: where there is none, it stays as it is.
-    let sample = fetch::sample(&client, None)?;
+    let sample = fetch::sample(&client, fetch::Wanted::default())?;
     let state = State::new(settings, *sample, Instant::now());
     let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let live = io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb;

@@ -59,8 +59,7 @@ pub(crate) fn time_of_day(time: &str) -> String {
 /// What the verdict rests on, what tells most first.
 pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
     let Case { verdict, .. } = case;
-    let window = format!("In the last window ({:.1} s)", verdict.window_seconds);
-    let mut facts = vec![memory(case), format!("{window} {}.", counted(case))];
+    let mut facts = vec![memory(case), window(case)];
     facts.extend(already_asked(case));
     let VerdictInputs { lost_records, .. } = verdict.inputs;
     if lost_records > 0 {
@@ -70,6 +69,11 @@ pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
         ));
     }
     facts
+}
+
+/// What was counted in the last window that showed it.
+pub(crate) fn window(case: &Case<'_>) -> String {
+    format!("In the last window ({:.1} s) {}.", case.verdict.window_seconds, counted(case))
 }
 
 /// What there is of its memory, and what the card has.
@@ -148,7 +152,7 @@ fn already_asked(case: &Case<'_>) -> Option<String> {
 pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
     let line = |involved: super::case::Involved<'_>| {
         format!(
-            "{:>8} at {}  {:<10}  {:>5} of the traffic, {:>5} fetched again",
+            "{:>8} at {}  {:<10}  {:>5} of the traffic, {:>5} refetched",
             text::bytes(involved.range.bytes),
             text::printable(&involved.range.begin),
             text::printable(involved.pattern()).replace('_', " "),

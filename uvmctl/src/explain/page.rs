@@ -68,7 +68,7 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
     if !ranges.is_empty() {
         page.push(Paragraph::plain("It happens in:"));
         // Columns stay columns: no line is broken unless it must be.
-        page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (4, 6), line)));
+        page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
     page.extend(verdict.victims.iter().map(|victim| Paragraph::plain(finding::cost(victim))));
     if !verdict.checks.is_empty() {

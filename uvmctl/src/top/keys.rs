@@ -28,7 +28,8 @@ pub(crate) enum Action {
     Pause,
     Slower,
     Faster,
-    Help,
+    /// Show a page instead of the table, or go back to it.
+    Open(Page),
     Redraw,
     Suspend,
     Quit,
@@ -46,7 +47,17 @@ pub(crate) enum Purpose {
 pub(crate) enum Focus {
     Table,
     Prompt(Purpose),
+    Page(Page),
+}
+
+/// What takes the place of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
     Help,
+    /// What is wrong with the selected process, in words.
+    Explain,
+    /// Who pushed whose memory out.
+    Evictions,
 }
 
 pub(crate) fn action(focus: Focus, key: KeyEvent) -> Option<Action> {
@@ -66,8 +77,9 @@ pub(crate) fn action(focus: Focus, key: KeyEvent) -> Option<Action> {
     match focus {
         Focus::Table => in_table(key.code),
         Focus::Prompt(purpose) => in_prompt(purpose, key.code),
-        Focus::Help => Some(match in_table(key.code) {
+        Focus::Page(open) => Some(match in_table(key.code) {
             Some(action @ (Action::Move(_) | Action::Page(_))) => action,
+            Some(Action::Open(other)) if other != open => Action::Open(other),
             Some(Action::Quit) if key.code != KeyCode::Char('q') => Action::Quit,
             _ => Action::Leave,
         }),
@@ -91,11 +103,13 @@ fn in_table(key: KeyCode) -> Option<Action> {
         KeyCode::F(4) | KeyCode::Char('\\') => Action::Prompt(Purpose::Filter),
         KeyCode::Char('n') => Action::NextMatch,
         KeyCode::Char('t') => Action::Totals,
-        KeyCode::Char('e') => Action::Ended,
+        KeyCode::Char('x') => Action::Ended,
         KeyCode::Char('p') => Action::Pause,
         KeyCode::Char('+') => Action::Slower,
         KeyCode::Char('-') => Action::Faster,
-        KeyCode::F(1) | KeyCode::Char('?' | 'h') => Action::Help,
+        KeyCode::F(1) | KeyCode::Char('?' | 'h') => Action::Open(Page::Help),
+        KeyCode::F(2) | KeyCode::Char('e') => Action::Open(Page::Explain),
+        KeyCode::Char('v') => Action::Open(Page::Evictions),
         KeyCode::F(10) | KeyCode::Char('q') => Action::Quit,
         _ => return None,
     })
@@ -123,7 +137,7 @@ mod tests {
 
     #[test]
     fn every_function_key_of_the_last_line_has_a_letter_for_terminals_without_them() {
-        let pairs = [(1, '?'), (3, '/'), (4, '\\'), (6, '>'), (10, 'q')];
+        let pairs = [(1, '?'), (2, 'e'), (3, '/'), (4, '\\'), (6, '>'), (10, 'q')];
         for (function, letter) in pairs {
             let of = |code| pressed(Focus::Table, code).unwrap();
             assert_eq!(of(KeyCode::F(function)), of(KeyCode::Char(letter)));
@@ -140,7 +154,7 @@ mod tests {
 
     #[test]
     fn it_can_be_left_from_everywhere() {
-        for focus in [Focus::Table, Focus::Help, Focus::Prompt(Purpose::Search)] {
+        for focus in [Focus::Table, Focus::Page(Page::Help), Focus::Prompt(Purpose::Search)] {
             let ctrl = |letter| action(focus, KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
             assert_eq!((ctrl('c'), ctrl('z')), (Some(Action::Quit), Some(Action::Suspend)));
             assert_eq!(pressed(focus, KeyCode::F(10)), Some(Action::Quit));

@@ -106,6 +106,11 @@ impl Look {
         self.coloured(Style::new().add_modifier(Modifier::BOLD.union(Modifier::REVERSED)), Color::Red)
     }
 
+    /// What is worth a look.
+    pub(crate) const fn warning(self) -> Style {
+        self.coloured(Style::new().add_modifier(Modifier::BOLD), Color::Yellow)
+    }
+
     pub(crate) const fn htod(self) -> Style {
         self.coloured(Style::new(), Color::Green)
     }

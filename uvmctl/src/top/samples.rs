@@ -2,13 +2,18 @@
 
 use std::{collections::HashMap, time::SystemTime};
 
-use model::api::{Counts, Gpu, Process, Status};
+use model::api::{Counts, Evictions, Gpu, GpuDetail, Gpus, Process, Status, Verdict, Verdicts};
 
 use super::{
     columns::{Counter, Row},
-    fetch::Sample,
+    fetch::{Detailed, Sample},
 };
-use crate::rates::{Before, History, Moment};
+use crate::{
+    evictions::{self, Flow},
+    explain::Evidence,
+    rates::{Before, History, Moment},
+    words::Trouble,
+};
 
 /// Names a process: pids are reused, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +32,8 @@ impl ProcessKey {
 #[derive(Clone, Debug)]
 pub(crate) struct GpuRow {
     pub(crate) gpu: Gpu,
+    /// Its memory, if anything is known of it.
+    pub(crate) memory: Option<GpuDetail>,
     before: Before,
     /// Bytes a second between host and GPU, both ways together.
     pub(crate) traffic: History,
@@ -54,6 +61,11 @@ pub(crate) struct Samples {
     /// In the daemon's order.
     pub(crate) rows: Vec<Row>,
     pub(crate) gpus: Vec<GpuRow>,
+    pub(crate) gpu_details: Gpus,
+    pub(crate) verdicts: Verdicts,
+    /// Who pushed whose memory out, while somebody looks at it.
+    pub(crate) flows: Option<Vec<Flow>>,
+    evictions: Option<Evictions>,
     /// The highest rate of bytes seen on any GPU in either direction; what bars are measured by.
     pub(crate) highest_rate: f64,
     status_moment: Moment,
@@ -72,7 +84,7 @@ impl Samples {
     }
 
     fn following(sample: Sample, before: Option<&Self>) -> Self {
-        let Sample { status, processes, detail: _ } = sample;
+        let Sample { status, processes, gpus: gpu_details, verdicts, evictions, detail: _ } = sample;
         let counting_since = status.counting_since.as_deref().and_then(time);
         let moment = |taken: &str| Moment { taken: time(taken), counting_since };
         let status_moment = moment(&status.time);
@@ -87,18 +99,38 @@ impl Samples {
             let nothing = Counts::default();
             let earlier = known.get(&ProcessKey::of(&process)).map_or(&nothing, |row| &row.process.counts);
             let before = seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default();
-            Row { process, before }
+            let trouble = Trouble::of(&process, &verdicts);
+            Row { process, trouble, before }
         };
-        let gpus: Vec<_> = status.gpus.iter().map(|gpu| measured(gpu, before, status_seconds, status_moment)).collect();
+        let gpu = |gpu: &Gpu| {
+            let memory = gpu_details.gpus.iter().find(|detail| is_same(&detail.gpu, gpu)).cloned();
+            measured(gpu, memory, before, status_seconds, status_moment)
+        };
+        let gpus: Vec<_> = status.gpus.iter().map(gpu).collect();
+        let evictions_before = before.and_then(|before| before.evictions.as_ref());
         let highest = gpus.iter().flat_map(|row| [row.htod_rate(), row.dtoh_rate()]).flatten().fold(0.0, f64::max);
         Self {
             rows: processes.processes.into_iter().map(row).collect(),
             highest_rate: before.map_or(0.0, |before| before.highest_rate).max(highest),
+            flows: evictions.as_ref().map(|evictions| evictions::flows(evictions, evictions_before)),
+            evictions,
             gpus,
+            gpu_details,
+            verdicts,
             status,
             status_moment,
             processes_moment,
         }
+    }
+
+    /// What is known of one process, and bears on what is wrong with it.
+    pub(crate) fn evidence(&self, detailed: &Detailed) -> Evidence {
+        let process = detailed.process.process.clone();
+        let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
+        let its = |verdicts: &[Verdict]| verdicts.iter().filter(is_its).cloned().collect();
+        let Verdicts { time, active, ended } = &self.verdicts;
+        let verdicts = Verdicts { time: time.clone(), active: its(active), ended: its(ended) };
+        Evidence { verdicts, ranges: detailed.ranges.clone(), gpus: self.gpu_details.clone(), process }
     }
 
     /// How long it has counted, by its own clock: this one may differ.
@@ -109,20 +141,29 @@ impl Samples {
 }
 
 /// A GPU that was not there before has no rate: what was counted on one that was not known moves to it when it is.
-fn measured(gpu: &Gpu, before: Option<&Samples>, seconds: Option<f64>, moment: Moment) -> GpuRow {
-    let same = |row: &&GpuRow| match (&gpu.uuid, &row.gpu.uuid) {
-        (Some(one), Some(other)) => one == other,
-        (None, None) => gpu.gpu == row.gpu.gpu,
-        _ => false,
-    };
-    let earlier = before.iter().flat_map(|before| &before.gpus).find(same);
+fn measured(
+    gpu: &Gpu,
+    memory: Option<GpuDetail>,
+    before: Option<&Samples>,
+    seconds: Option<f64>,
+    moment: Moment,
+) -> GpuRow {
+    let earlier = before.iter().flat_map(|before| &before.gpus).find(|row| is_same(&row.gpu, gpu));
     let measured = earlier.zip(seconds).map(|(row, seconds)| Before::new(&row.gpu.counts, seconds, &gpu.counts));
     let traffic = earlier.map(|row| row.traffic.clone()).unwrap_or_default();
-    let mut row = GpuRow { gpu: gpu.clone(), before: measured.unwrap_or_default(), traffic };
+    let mut row = GpuRow { gpu: gpu.clone(), memory, before: measured.unwrap_or_default(), traffic };
     if let Some((now, (htod, dtoh))) = moment.taken.zip(row.htod_rate().zip(row.dtoh_rate())) {
         row.traffic.record(now, htod + dtoh);
     }
     row
+}
+
+fn is_same(one: &Gpu, other: &Gpu) -> bool {
+    match (&one.uuid, &other.uuid) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => one.gpu == other.gpu,
+        _ => false,
+    }
 }
 
 fn time(text: &str) -> Option<SystemTime> {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use model::api::{Process, ProcessDetail};
+use model::api::Process;
 
 use super::{
     columns::{self, Column, Figures, Row},
-    fetch::{Answer, Ask, Detail, Sample},
-    keys::{Action, Focus, Purpose},
+    fetch::{Answer, Ask, Detail, Detailed, Sample, Wanted},
+    keys::{Action, Focus, Page, Purpose},
     samples::{ProcessKey, Samples},
 };
 use crate::client::Error;
@@ -56,8 +56,8 @@ pub(crate) struct State {
     asked: Option<Instant>,
     /// Where the selection is, should its process go.
     cursor: usize,
-    /// The first line of the help shown.
-    pub(crate) help_top: usize,
+    /// The first line of a page shown.
+    pub(crate) page_top: usize,
     /// The first row shown.
     top: usize,
     /// Characters in a row, and rows that there is room for.
@@ -80,7 +80,7 @@ impl State {
             answered: now,
             asked: None,
             cursor: 0,
-            help_top: 0,
+            page_top: 0,
             top: 0,
             width: 80,
             room: 1,
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// What the daemon said of it, if that is there yet.
-    pub(crate) fn detail(&self) -> Option<Result<&ProcessDetail, &Error>> {
+    pub(crate) fn detail(&self) -> Option<Result<&Detailed, &Error>> {
         let Detail { of, answer } = self.detail.as_ref()?;
         (Some(*of) == self.selected).then_some(answer.as_deref())
     }
@@ -140,19 +140,26 @@ impl State {
         self.follow_selection();
     }
 
-    /// Tells how long the help is, and how much of it there is room for.
-    pub(crate) fn fit_help(&mut self, lines: usize, room: usize) {
+    /// Tells how long a page is, and how much of it there is room for.
+    pub(crate) fn fit_page(&mut self, lines: usize, room: usize) {
         self.room = room;
-        self.help_top = self.help_top.min(lines.saturating_sub(room));
+        self.page_top = self.page_top.min(lines.saturating_sub(room));
     }
 
     pub(crate) fn asked(&mut self, now: Instant) {
         self.asked = Some(now);
     }
 
+    fn wants_detail(&self) -> bool {
+        self.detail_open || self.focus == Focus::Page(Page::Explain)
+    }
+
     /// What to ask for next.
     pub(crate) fn next_ask(&self) -> Ask {
-        Ask::Sample(self.selected.filter(|_| self.detail_open))
+        Ask::Sample(Wanted {
+            detail: self.selected.filter(|_| self.wants_detail()),
+            evictions: self.focus == Focus::Page(Page::Evictions),
+        })
     }
 
     pub(crate) fn take(&mut self, answer: Answer, now: Instant) {
@@ -218,13 +225,18 @@ impl State {
             Action::Pause => self.paused ^= true,
             Action::Slower => self.change_interval(|step, now| step > now),
             Action::Faster => self.change_interval(|step, now| step < now),
-            Action::Help => (self.focus, self.help_top) = (Focus::Help, 0),
+            Action::Open(page) => {
+                (self.focus, self.page_top) = (Focus::Page(page), 0);
+                if page == Page::Explain && self.selected.is_none() {
+                    self.select_at(0);
+                }
+            }
         }
         self.follow_selection();
-        match self.selected.filter(|_| self.detail_open) {
-            Some(selected)
-                if self.detail().is_none() && (action == Action::Detail || was_selected != self.selected) =>
-            {
+        let opened = matches!(action, Action::Detail | Action::Open(Page::Explain));
+        match self.selected.filter(|_| self.wants_detail()) {
+            _ if action == Action::Open(Page::Evictions) => Effect::Ask(self.next_ask()),
+            Some(selected) if self.detail().is_none() && (opened || was_selected != self.selected) => {
                 Effect::Ask(Ask::Detail(selected))
             }
             _ => Effect::Draw,
@@ -236,7 +248,7 @@ impl State {
             Focus::Prompt(Purpose::Filter) => self.settings.filter.clear(),
             Focus::Table if self.detail_open => self.detail_open = false,
             Focus::Table => self.selected = None,
-            Focus::Prompt(Purpose::Search) | Focus::Help => {}
+            Focus::Prompt(Purpose::Search) | Focus::Page(_) => {}
         }
         self.focus = Focus::Table;
     }
@@ -248,7 +260,7 @@ impl State {
                 edit(&mut self.search);
                 self.select_match(0);
             }
-            Focus::Table | Focus::Help => {}
+            Focus::Table | Focus::Page(_) => {}
         }
     }
 
@@ -273,8 +285,8 @@ impl State {
     // === the selection ===
 
     fn move_by(&mut self, by: isize) {
-        if self.focus == Focus::Help {
-            self.help_top = self.help_top.saturating_add_signed(by);
+        if matches!(self.focus, Focus::Page(_)) {
+            self.page_top = self.page_top.saturating_add_signed(by);
             return;
         }
         let at = match self.selected {

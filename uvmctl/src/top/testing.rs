@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use model::api::{Block, Counts, Distribution, Gpu, Process, ProcessDetail, ProcessGpu, Processes, Status};
+use model::api::{
+    Block, Counts, Distribution, Gpu, GpuDetail, Gpus, Process, ProcessDetail, ProcessGpu, Processes, Residency,
+    Status, Verdicts,
+};
 
 use super::{
     columns::{self, Figures},
-    fetch::{Answer, Detail, Sample},
+    fetch::{Answer, Detail, Detailed, Sample},
     samples::ProcessKey,
     state::{Settings, State},
 };
@@ -107,7 +110,31 @@ pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
         total: counts(faults),
         ..Status::default()
     };
-    Sample { status, processes: Processes { time: time(second), processes }, detail: None }
+    Sample {
+        gpus: Gpus { time: time(second), gpus: status.gpus.iter().map(memory).collect() },
+        verdicts: Verdicts { time: time(second), ..Verdicts::default() },
+        evictions: None,
+        status,
+        processes: Processes { time: time(second), processes },
+        detail: None,
+    }
+}
+
+/// A card on which there is more managed memory than it has room for.
+fn memory(gpu: &Gpu) -> GpuDetail {
+    GpuDetail {
+        gpu: gpu.clone(),
+        memory_bytes: Some(141 << 30),
+        memory_used_bytes: Some(118 << 30),
+        managed_bytes: 226 << 30,
+        resident: exactly(90 << 30),
+        oversubscription_ratio: Some(1.603),
+        ..GpuDetail::default()
+    }
+}
+
+fn exactly(bytes: u64) -> Residency {
+    Residency { bytes, min_bytes: bytes, max_bytes: bytes }
 }
 
 pub(super) fn state(sample: Sample) -> State {
@@ -144,5 +171,6 @@ pub(super) fn detail(process: Process, blocks: u64) -> Detail {
         process,
         ..ProcessDetail::default()
     };
-    Detail { of: ProcessKey::of(&detail.process), answer: Ok(Box::new(detail)) }
+    let of = ProcessKey::of(&detail.process);
+    Detail { of, answer: Ok(Box::new(Detailed { process: detail, ranges: None, heat: None })) }
 }

@@ -10,14 +10,16 @@ use ratatui_core::{
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    keys::{Focus, Purpose},
+    keys::{Focus, Page, Purpose},
     look::Look,
     state::State,
 };
 
 mod detail;
+mod evidence;
 mod header;
 mod help;
+mod pages;
 mod table;
 
 pub(crate) use header::header;
@@ -32,10 +34,14 @@ const ROWS_LEAST: usize = 3;
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State, look: Look, now: Instant) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let mut lines: Vec<_> = if state.focus == Focus::Help {
-        let lines = help::lines(look);
-        state.fit_help(lines.len(), height.saturating_sub(1));
-        lines.into_iter().skip(state.help_top).collect()
+    let mut lines: Vec<_> = if let Focus::Page(page) = state.focus {
+        let lines = match page {
+            Page::Help => help::lines(look),
+            Page::Explain => pages::explain(state, look, width),
+            Page::Evictions => pages::evictions(state, look, width),
+        };
+        state.fit_page(lines.len(), height.saturating_sub(1));
+        lines.into_iter().skip(state.page_top).collect()
     } else {
         let mut lines = header(state, look, width, height / 2, now);
         let left = height.saturating_sub(lines.len() + FRAME_LINES);
@@ -71,16 +77,16 @@ fn keys(state: &State, look: Look) -> Line<'static> {
     match state.focus {
         Focus::Prompt(Purpose::Search) => prompt("Search", &state.search, "Enter done  F3 next"),
         Focus::Prompt(Purpose::Filter) => prompt("Filter", &state.settings.filter, "Enter keep  Esc drop"),
-        Focus::Help => Line::styled("Up Down PgUp PgDn scroll, any other key goes back", look.strong()),
+        Focus::Page(_) => Line::styled("Up Down PgUp PgDn scroll, any other key goes back", look.strong()),
         Focus::Table => {
             const KEYS: [(&str, &str); 8] = [
                 ("F1", "help"),
                 ("F3", "search"),
-                ("F4", "filter"),
                 ("F5", "detail"),
                 ("F6", "sort"),
+                ("e", "explain"),
+                ("v", "evictions"),
                 ("t", "sums"),
-                ("p", "pause"),
                 ("q", "quit"),
             ];
             let keys = KEYS

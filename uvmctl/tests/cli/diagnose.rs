@@ -1,9 +1,36 @@
 //! What `ps`, `explain`, `evictions`, `heatmap` and `gpus` say of a node on which one thrashes and another suffers.
 
+use model::api::Verdicts;
+
 use crate::{
-    scene::{evictions, two_tenants},
-    support::{busy, run, serve_snapshot, stderr, stdout, uvmctl},
+    scene::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts},
+    support::{Canned, busy, run, serve_snapshot, stderr, stdout, uvmctl},
 };
+
+/// What is in force of one process.
+fn verdicts_of(pid: u32) -> Verdicts {
+    let Verdicts { time, active, .. } = verdicts();
+    let active = active.into_iter().filter(|verdict| verdict.pid == pid).collect();
+    Verdicts { time, active, ended: Vec::new() }
+}
+
+/// Two tenants: one that fits, one that streams again and again over twice of what there is; and one that does nothing.
+fn two_tenants() -> Canned {
+    let mut daemon = Canned::default().with("/api/v1/processes/182/heatmap", &heat());
+    for pid in [182, 180, 512] {
+        let path = format!("/api/v1/processes/{pid}");
+        daemon = daemon
+            .with(&format!("{path}/verdict"), &verdicts_of(pid))
+            .with(&format!("{path}/ranges"), &ranges_of(pid))
+            .with(&path, &detail_of(pid));
+    }
+    daemon
+        .with("/api/v1/status", &status())
+        .with("/api/v1/processes", &processes())
+        .with("/api/v1/verdicts", &verdicts())
+        .with("/api/v1/evictions", &evictions(NOW, 4096 << 20))
+        .with("/api/v1/gpus", &gpus())
+}
 
 #[test]
 fn ps_names_the_thrasher_and_its_victim() {
@@ -24,7 +51,7 @@ fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
   In the last window (2.0 s) it fetched 100 MiB/s, and 92 % of that had been pushed out before; it
   lost 100 MiB/s.
   It happens in:
-     128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % fetched again
+   128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % refetched
   It costs 180 fits: 11.0 MiB/s of its memory are pushed out for it (inferred from what the driver
   did at that time).
 What was checked
@@ -76,7 +103,7 @@ Evidence: uvmctl explain 512 --json
 #[test]
 fn explain_as_json_is_the_daemons_own_answer() {
     let output = run(&two_tenants().serve(), &["explain", "182", "--json"]);
-    let verdicts: model::api::Verdicts = serde_json::from_str(&stdout(&output)).unwrap();
+    let verdicts: Verdicts = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((verdicts.active.len(), verdicts.active[0].pid), (1, 182));
 }
 

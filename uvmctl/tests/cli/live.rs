@@ -197,11 +197,11 @@ fn it_follows_the_size_of_its_terminal() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
-    assert!(!terminal.output().contains("CGROUP"));
+    assert!(!terminal.output().contains("BATCHP99"));
     let device = terminal.said("tty=");
     let resized = Command::new("stty").args(["-F", &device, "rows", "50", "cols", "200"]).status().unwrap();
     assert!(resized.success());
-    terminal.wait_for("CGROUP", 1);
+    terminal.wait_for("BATCHP99", 1);
     terminal.wait_for("\u{1b}[50;1H", 1);
     terminal.press("q");
     terminal.assert_clean_end(0);

@@ -8,8 +8,6 @@ use model::api::{
     VerdictInputs, VerdictSummary, VerdictVictim, Verdicts, VictimOf,
 };
 
-use crate::support::Canned;
-
 const MIB: u64 = 1 << 20;
 pub(crate) const NOW: &str = "2026-11-21T14:06:23Z";
 const SINCE: &str = "2026-11-21T14:02:11Z";
@@ -55,7 +53,7 @@ fn thrashing(process: Process) -> Process {
     Process { verdicts: vec![summary], ..process }
 }
 
-pub(crate) fn streams() -> Process {
+fn streams() -> Process {
     thrashing(process(
         182,
         "streams",
@@ -64,13 +62,13 @@ pub(crate) fn streams() -> Process {
     ))
 }
 
-pub(crate) fn fits() -> Process {
+fn fits() -> Process {
     let victim_of =
         VictimOf { pid: 182, start_ticks: 1, name: "streams".to_owned(), bytes_per_second: 11 * MIB, inferred: true };
     Process { victim_of: Some(victim_of), ..thrashing(process(180, "fits", 24 * MIB, exactly(16 * MIB))) }
 }
 
-pub(crate) fn idle() -> Process {
+fn idle() -> Process {
     Process { verdicts: Vec::new(), ..process(512, "idle", 2 * MIB, exactly(2 * MIB)) }
 }
 
@@ -133,14 +131,7 @@ pub(crate) fn verdicts() -> Verdicts {
     Verdicts { time: NOW.to_owned(), active, ended: Vec::new() }
 }
 
-/// What is in force of one process.
-fn of(pid: u32) -> Verdicts {
-    let Verdicts { time, active, .. } = verdicts();
-    let active = active.into_iter().filter(|verdict| verdict.pid == pid).collect();
-    Verdicts { time, active, ended: Vec::new() }
-}
-
-fn ranges(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges {
+fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges {
     let InvolvedRange { begin, end, pattern, .. } = involved(begin, bytes, pattern);
     let reuse = Reuse { fetched_bytes: 200 * MIB, refetched_bytes: 184 * MIB, ..Reuse::default() };
     let range =
@@ -150,7 +141,7 @@ fn ranges(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges 
     Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, limits, ..Ranges::default() }
 }
 
-fn heat() -> HeatMap {
+pub(crate) fn heat() -> HeatMap {
     let cell = |at: u64| HeatCell {
         fault_entries: at * 10,
         fetched_bytes: at * 2 * MIB,
@@ -165,7 +156,7 @@ fn heat() -> HeatMap {
     HeatMap { time: NOW.to_owned(), ranges: vec![range], ranges_left_out: 0 }
 }
 
-fn gpus() -> Gpus {
+pub(crate) fn gpus() -> Gpus {
     let gpu = Gpu { gpu: Some(1), uuid: Some(UUID.to_owned()), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() };
     let gpu = GpuDetail {
         gpu,
@@ -210,37 +201,34 @@ pub(crate) fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
     Evictions { time: time.to_owned(), inferred: true, pairs }
 }
 
-/// Two tenants: one that fits, one that streams again and again over twice of what there is; and one that does nothing.
-pub(crate) fn two_tenants() -> Canned {
+pub(crate) fn ranges_of(pid: u32) -> Ranges {
+    match pid {
+        182 => ranges_with(STREAMED, 128 * MIB, "cyclic", exactly(44 * MIB)),
+        180 => ranges_with(0x7f36_0000_0000, 24 * MIB, "random", exactly(16 * MIB)),
+        _ => Ranges::default(),
+    }
+}
+
+pub(crate) fn status() -> Status {
     let gpu = gpus().gpus.remove(0).gpu;
-    let status = Status {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+    Status {
+        version: "1.2.3".to_owned(),
         hostname: "gpu-17".to_owned(),
         time: NOW.to_owned(),
+        backend: "ebpf".to_owned(),
         state: "counting".to_owned(),
+        counting_since: Some(SINCE.to_owned()),
+        driver: Some("580.159.04".to_owned()),
         gpus: vec![gpu],
         ..Status::default()
-    };
-    let none = |pid| Verdicts { time: NOW.to_owned(), ..of(pid) };
-    let detail = |process| ProcessDetail {
-        process,
-        command_line: Some("/opt/bin/run --fast".to_owned()),
-        ..ProcessDetail::default()
-    };
-    Canned::default()
-        .with("/api/v1/status", &status)
-        .with("/api/v1/processes/182/verdict", &of(182))
-        .with("/api/v1/processes/180/verdict", &of(180))
-        .with("/api/v1/processes/512/verdict", &none(512))
-        .with("/api/v1/processes/182/ranges", &ranges(STREAMED, 128 * MIB, "cyclic", exactly(44 * MIB)))
-        .with("/api/v1/processes/180/ranges", &ranges(0x7f36_0000_0000, 24 * MIB, "random", exactly(16 * MIB)))
-        .with("/api/v1/processes/512/ranges", &Ranges::default())
-        .with("/api/v1/processes/182/heatmap", &heat())
-        .with("/api/v1/processes/182", &detail(streams()))
-        .with("/api/v1/processes/180", &detail(fits()))
-        .with("/api/v1/processes/512", &detail(idle()))
-        .with("/api/v1/processes", &Processes { time: NOW.to_owned(), processes: vec![streams(), fits(), idle()] })
-        .with("/api/v1/verdicts", &verdicts())
-        .with("/api/v1/evictions", &evictions(NOW, 4096 * MIB))
-        .with("/api/v1/gpus", &gpus())
+    }
+}
+
+pub(crate) fn processes() -> Processes {
+    Processes { time: NOW.to_owned(), processes: vec![streams(), fits(), idle()] }
+}
+
+pub(crate) fn detail_of(pid: u32) -> ProcessDetail {
+    let process = processes().processes.into_iter().find(|process| process.pid == pid).unwrap();
+    ProcessDetail { process, command_line: Some("/opt/bin/run --fast".to_owned()), ..ProcessDetail::default() }
 }

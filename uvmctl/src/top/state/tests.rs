@@ -23,6 +23,10 @@ fn apply(state: &mut State, actions: &[Action]) {
     }
 }
 
+const fn key(pid: u32) -> ProcessKey {
+    ProcessKey { pid, start_ticks: 1 }
+}
+
 fn unreachable() -> Answer {
     let place = Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
     Answer::Sample(Err(Error::Unreachable { place, reason: "connection refused".to_owned() }))
@@ -126,7 +130,7 @@ fn sorting_goes_through_the_columns_that_can_be_seen_and_round() {
     expected.sort_unstable();
     assert_eq!(visited, expected);
     apply(&mut state, &[Action::Sort(-1)]);
-    assert_eq!(state.settings.sort.name, "user");
+    assert_eq!(state.settings.sort.name, "process");
 }
 
 #[test]
@@ -221,19 +225,18 @@ fn processes_that_ended_are_hidden_until_asked_for_and_come_last() {
 
 #[test]
 fn opening_the_details_asks_for_them_and_so_does_another_selection() {
-    let key = |pid| ProcessKey { pid, start_ticks: 1 };
     let mut state = three();
-    assert_eq!(state.next_ask(), Ask::Sample(None));
+    assert_eq!(state.next_ask(), Ask::Sample(Wanted::default()));
     assert_eq!(state.apply(Action::Detail), Effect::Ask(Ask::Detail(key(2))));
-    assert_eq!(state.next_ask(), Ask::Sample(Some(key(2))));
+    assert_eq!(state.next_ask(), Ask::Sample(Wanted { detail: Some(key(2)), evictions: false }));
     assert!(state.detail().is_none());
     state.take(Answer::Detail(detail(process(2, "bert", 400), 3)), Instant::now());
-    assert_eq!(state.detail().unwrap().unwrap().blocks.len(), 3);
+    assert_eq!(state.detail().unwrap().unwrap().process.blocks.len(), 3);
     assert_eq!(state.apply(Action::Move(1)), Effect::Ask(Ask::Detail(key(1))));
     // An answer that comes late is of another process.
     assert!(state.detail().is_none());
     assert_eq!(state.apply(Action::Leave), Effect::Draw);
-    assert_eq!((state.next_ask(), selected(&state)), (Ask::Sample(None), Some(1)));
+    assert_eq!((state.next_ask(), selected(&state)), (Ask::Sample(Wanted::default()), Some(1)));
 }
 
 #[test]
@@ -269,4 +272,26 @@ fn the_interval_goes_in_steps_and_has_ends() {
     assert_eq!(state.settings.interval, Duration::from_millis(250));
     apply(&mut state, &[Action::Slower; 20]);
     assert_eq!(state.settings.interval, Duration::from_mins(1));
+}
+
+#[test]
+fn to_explain_a_process_asks_for_its_details_and_selects_one_where_none_is() {
+    let mut state = three();
+    assert_eq!(state.apply(Action::Open(Page::Explain)), Effect::Ask(Ask::Detail(key(2))));
+    assert_eq!(state.next_ask(), Ask::Sample(Wanted { detail: Some(key(2)), evictions: false }));
+    apply(&mut state, &[Action::Leave]);
+    assert_eq!(
+        (state.focus, selected(&state), state.next_ask()),
+        (Focus::Table, Some(2), Ask::Sample(Wanted::default()))
+    );
+}
+
+#[test]
+fn evictions_are_asked_for_at_once_and_only_while_they_are_looked_at() {
+    let mut state = three();
+    let wanted = Ask::Sample(Wanted { detail: None, evictions: true });
+    assert_eq!(state.apply(Action::Open(Page::Evictions)), Effect::Ask(wanted));
+    assert_eq!(state.next_ask(), wanted);
+    apply(&mut state, &[Action::Leave]);
+    assert_eq!(state.next_ask(), Ask::Sample(Wanted::default()));
 }

@@ -5,28 +5,56 @@ use std::{collections::BTreeMap, time::SystemTime};
 use model::api::{Block, Counts, Distribution, Process, ProcessDetail};
 use ratatui_core::text::{Line, Span};
 
-use super::wrapped;
+use super::{evidence, wrapped};
 use crate::{
     text,
     top::{columns::Row, look::Look, state::State},
 };
 
-/// At most `most` lines: half of them for what was counted, the others for the blocks.
+/// At most `most` lines: what is wrong before anything else, then where, then what was counted, and the blocks.
 pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: usize) -> Vec<Line<'static>> {
     let process = &row.process;
     let mut lines = vec![title(process, look, width)];
-    let about: Vec<_> = about(process, state, look).into_iter().flat_map(|text| wrapped(&text, width)).collect();
-    let blocks = blocks(state, process, look, width);
-    let for_blocks = blocks.len().min(most / 2);
-    lines.extend(about.into_iter().map(Line::raw));
-    lines.truncate(most.saturating_sub(for_blocks));
+    let detailed = match state.detail() {
+        None => return with_counts(lines, row, state, look, width, vec![Line::raw("Asking for more")], most),
+        Some(Err(error)) => {
+            let error = Line::raw(format!("No more is known: {}", look.text(&error.to_string())));
+            return with_counts(lines, row, state, look, width, vec![error], most);
+        }
+        Some(Ok(detailed)) => detailed,
+    };
+    lines.extend(evidence::verdicts(state, detailed, look, width));
+    let left = most.saturating_sub(lines.len());
+    let mut ranges = evidence::ranges(state, detailed, look, width);
+    // Where something is wrong, where it is says more than what was ever counted.
+    ranges.truncate(if lines.len() > 1 { left } else { left / 3 });
+    lines.extend(ranges);
+    with_counts(lines, row, state, look, width, blocks(&detailed.process, process, look, width), most)
+}
+
+/// What was counted, and the blocks: half of what is left for each, if both need it.
+fn with_counts(
+    mut lines: Vec<Line<'static>>,
+    row: &Row,
+    state: &State,
+    look: Look,
+    width: usize,
+    blocks: Vec<Line<'static>>,
+    most: usize,
+) -> Vec<Line<'static>> {
+    let about = about(&row.process, state, look).into_iter().flat_map(|text| wrapped(&text, width)).map(Line::raw);
+    let left = most.saturating_sub(lines.len());
+    lines.extend(about.take(left.saturating_sub(blocks.len().min(left / 2))));
     lines.extend(blocks);
     lines.truncate(most);
     lines
 }
 
 fn title(process: &Process, look: Look, width: usize) -> Line<'static> {
-    let title = format!("-- {} {} ", process.pid, look.text(&process.name));
+    let managed = process.managed_bytes.map(|bytes| format!(": {} managed, ", text::bytes(bytes))).unwrap_or_default();
+    let resident =
+        if managed.is_empty() { String::new() } else { format!("{} resident", text::bytes(process.resident.bytes)) };
+    let title = format!("-- {} {}{managed}{resident} ", process.pid, look.text(&process.name));
     Line::styled(format!("{title:-<width$}"), look.strong())
 }
 
@@ -154,12 +182,7 @@ fn quantiles(of: &Distribution, shown: fn(u64) -> String) -> String {
 
 // === blocks ===
 
-fn blocks(state: &State, process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
-    let detail = match state.detail() {
-        None => return vec![Line::raw("Asking for its blocks")],
-        Some(Err(error)) => return vec![Line::raw(format!("Its blocks are not known: {error}"))],
-        Some(Ok(detail)) => detail,
-    };
+fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
     let busiest = detail.blocks.iter().map(busyness).max().unwrap_or(0);
     let mut lines = vec![blocks_title(detail, look)];
     if !detail.blocks.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use model::api::GpuDetail;
 use ratatui_core::{
     style::Style,
     text::{Line, Span},
@@ -17,6 +18,7 @@ use crate::{
         samples::GpuRow,
         state::State,
     },
+    words,
 };
 
 /// Lines that one remark may take.
@@ -110,8 +112,13 @@ fn remarks(state: &State, look: Look, now: Instant) -> Vec<(String, Style)> {
 
 fn gpus(state: &State, look: Look, width: usize, room: usize) -> Vec<Line<'static>> {
     let gpus = &state.samples.gpus;
-    if gpus.len() * 2 <= room {
-        return gpus.iter().flat_map(|gpu| [figures(state, gpu, look, width), bars(state, gpu, look, width)]).collect();
+    let all = |gpu: &GpuRow| {
+        let memory = memory(gpu, look, width);
+        [figures(state, gpu, look, width)].into_iter().chain(memory).chain([bars(state, gpu, look, width)])
+    };
+    let full: Vec<_> = gpus.iter().flat_map(all).collect();
+    if full.len() <= room {
+        return full;
     }
     let shown = if gpus.len() <= room { gpus.len() } else { room.saturating_sub(1) };
     let more =
@@ -152,6 +159,35 @@ fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'stati
     ];
     let rest = width.saturating_sub(label.width() + 2);
     Line::from(vec![Span::styled(label, look.strong()), Span::raw(format!("  {}", parts_that_fit(parts, rest)))])
+}
+
+/// How full the card is, of what, and how much managed memory wants to be there; nothing if nothing is known of it.
+fn memory(gpu: &GpuRow, look: Look, width: usize) -> Option<Line<'static>> {
+    let GpuDetail { memory_bytes, memory_used_bytes, managed_bytes, resident, oversubscription_ratio, .. } =
+        gpu.memory.as_ref()?;
+    let ratio = oversubscription_ratio.map(|ratio| format!(" ({})", words::ratio(ratio))).unwrap_or_default();
+    let managed = format!("managed {}{ratio}", text::bytes(*managed_bytes));
+    let Some(memory) = memory_bytes.filter(|memory| *memory > 0) else {
+        let resident = text::bytes(resident.bytes);
+        return (*managed_bytes > 0).then(|| Line::raw(format!("  mem {managed}, {resident} resident")));
+    };
+    let used = memory_used_bytes.unwrap_or(resident.bytes).max(resident.bytes);
+    let figures = format!("] {} of {}  {managed}", text::bytes(used), text::bytes(memory));
+    let bar = width.saturating_sub("  mem [".len() + figures.width());
+    let share = |bytes: u64| bytes as f64 / memory as f64;
+    let (of_managed, of_all) = (Look::bar(share(resident.bytes), bar), Look::bar(share(used), bar));
+    let others: String = of_all
+        .chars()
+        .zip(of_managed.chars())
+        .filter(|(_, managed)| *managed == ' ')
+        .map(|(all, _)| if all == '|' { ':' } else { ' ' })
+        .collect();
+    Some(Line::from(vec![
+        Span::raw("  mem ["),
+        Span::styled(of_managed.trim_end().to_owned(), look.htod()),
+        Span::raw(others),
+        Span::raw(figures),
+    ]))
 }
 
 /// A bar and its value for each direction, and the last minute of both together.

@@ -7,10 +7,12 @@ use crate::top::{
     look::Look,
 };
 
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 18] = [
     ("Up Down j k, PgUp PgDn", "select a process; the selection stays with it"),
     ("Home End", "select the first, the last"),
-    ("Enter F5", "its details, and the busiest blocks of its memory"),
+    ("Enter F5", "its details: what is wrong, its ranges, its busiest blocks"),
+    ("e F2", "what is wrong with it in words, and what would help"),
+    ("v", "who pushed whose memory out"),
     ("Esc", "close the details; select nothing"),
     ("F6 > <", "sort by the next column, the one before"),
     ("I", "invert the order"),
@@ -18,7 +20,7 @@ const KEYS: [(&str, &str); 16] = [
     ("n", "the next that matches"),
     ("F4 \\", "filter: show only what matches"),
     ("t", "sums since uvmd counts, or rates"),
-    ("e", "processes that have ended (marked x), or not"),
+    ("x", "processes that have ended (marked x), or not"),
     ("p", "pause"),
     ("+ -", "longer, shorter interval"),
     ("Ctrl-L", "draw everything anew"),

@@ -6,8 +6,9 @@ use super::*;
 use crate::{
     client::{Error, Place},
     top::{
-        fetch::Answer,
-        keys::Action,
+        fetch::{Answer, Detail, Detailed, Sample},
+        keys::{Action, Page},
+        scene,
         testing::{detail, ended, process, sample, state},
     },
 };
@@ -77,6 +78,82 @@ fn the_details_share_the_screen_with_the_table() {
     assert_screen("200x50-detail", &screen(&mut state, Look::UNICODE, 200, 50));
 }
 
+/// Two seconds of a node on which one process thrashes and pushes out the memory of another, with the details of the one.
+fn two_tenants() -> State {
+    let sample = |second: u64, sent_bytes: u64| {
+        let at = format!("2026-11-21T14:06:{second}.000Z");
+        let mut processes = scene::processes();
+        for (process, share) in processes.processes.iter_mut().zip([100, 12, 0]) {
+            let bytes = sent_bytes / 100 * share;
+            let counts = &mut process.counts;
+            counts.fault_entries += bytes >> 16;
+            for counter in [&mut counts.bytes_htod, &mut counts.bytes_dtoh, &mut counts.evicted_bytes] {
+                *counter += bytes;
+            }
+        }
+        processes.time.clone_from(&at);
+        let mut status = scene::status();
+        status.time.clone_from(&at);
+        for gpu in &mut status.gpus {
+            (gpu.counts.bytes_htod, gpu.counts.bytes_dtoh) = (sent_bytes, sent_bytes);
+        }
+        let mut evictions = scene::evictions(&at, (4096 << 20) + sent_bytes);
+        for pair in evictions.pairs.iter_mut().skip(1) {
+            pair.bytes += sent_bytes / 9;
+        }
+        Sample {
+            status,
+            processes,
+            gpus: scene::gpus(),
+            verdicts: scene::verdicts(),
+            evictions: Some(evictions),
+            detail: None,
+        }
+    };
+    let mut state = state(sample(21, 0));
+    state.take_sample(sample(23, 200 << 20));
+    state.fit(80, 10);
+    state.apply(Action::Detail);
+    let of = state.selected.unwrap();
+    let detailed = Detailed {
+        process: scene::detail_of(of.pid),
+        ranges: Some(scene::ranges_of(of.pid)),
+        heat: Some(scene::heat()),
+    };
+    state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
+    state
+}
+
+#[test]
+fn the_thrasher_its_victim_and_the_ranges_can_be_named_at_a_glance() {
+    assert_screen("80x24-thrash", &screen(&mut two_tenants(), Look::PLAIN, 80, 24));
+    assert_screen("200x50-thrash", &screen(&mut two_tenants(), Look::UNICODE, 200, 50));
+}
+
+#[test]
+fn what_is_wrong_can_be_read_in_words() {
+    let mut state = two_tenants();
+    state.apply(Action::Open(Page::Explain));
+    assert_screen("80x24-explain", &screen(&mut state, Look::PLAIN, 80, 24));
+}
+
+#[test]
+fn who_pushed_whose_memory_out_is_a_matrix() {
+    let mut state = two_tenants();
+    state.apply(Action::Open(Page::Evictions));
+    assert_screen("80x24-evictions", &screen(&mut state, Look::PLAIN, 80, 24));
+}
+
+#[test]
+fn where_in_memory_is_told_to_whom_may_know() {
+    let mut state = two_tenants();
+    let of = state.selected.unwrap();
+    let detailed = Detailed { process: scene::detail_of(of.pid), ranges: None, heat: None };
+    state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
+    let screen = screen(&mut state, Look::PLAIN, 80, 24);
+    assert!(screen.contains("is thrashing GPU1") && screen.contains("told to root"), "{screen}");
+}
+
 #[test]
 fn what_is_wrong_is_said_first() {
     let mut waiting = sample(0, Vec::new());
@@ -103,7 +180,7 @@ fn what_is_wrong_is_said_first() {
 #[test]
 fn the_help_can_be_scrolled() {
     let mut state = busy();
-    state.apply(Action::Help);
+    state.apply(Action::Open(Page::Help));
     assert!(screen(&mut state, Look::PLAIN, 80, 24).contains("F4 \\"));
     state.apply(Action::Page(9));
     assert!(screen(&mut state, Look::PLAIN, 80, 24).contains("CGROUP"));

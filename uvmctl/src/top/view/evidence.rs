@@ -1,0 +1,69 @@
+//! What is wrong with one process, and where in its memory.
+
+use model::api::{HeatRange, Pattern, Range};
+use ratatui_core::text::Line;
+
+use super::wrapped;
+use crate::{
+    explain::{Evidence, finding},
+    heat::{self, Measure},
+    text,
+    top::{fetch::Detailed, look::Look, state::State},
+};
+
+/// Each verdict in force, what it rests on, and what it costs others; nothing if nothing is wrong.
+pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: usize) -> Vec<Line<'static>> {
+    let evidence: Evidence = state.samples.evidence(detailed);
+    let mut lines = Vec::new();
+    for verdict in &evidence.verdicts.active {
+        let case = evidence.case(verdict);
+        let headline = finding::headline(&case, &evidence.verdicts.time);
+        lines.extend(wrapped(&look.text(&headline), width).into_iter().map(|line| Line::styled(line, look.warning())));
+        let facts = [finding::window(&case)].into_iter().chain(verdict.victims.iter().map(finding::cost));
+        lines.extend(facts.flat_map(|fact| wrapped(&look.text(&fact), width)).map(Line::raw));
+    }
+    lines
+}
+
+/// Address, size and pattern before a strip, and what came back behind it.
+const BEFORE_STRIP: usize = 1 + 14 + 1 + 8 + 1 + 10 + 1;
+const BEHIND_STRIP: usize = 1 + 9 + 1;
+
+/// A line for each range, busiest first.
+pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usize) -> Vec<Line<'static>> {
+    let Some(ranges) = &detailed.ranges else {
+        return vec![Line::raw("Where in its memory is told to root, to the socket's group and to who has a token")];
+    };
+    let room = width.saturating_sub(BEFORE_STRIP + BEHIND_STRIP);
+    let heat = detailed.heat.as_ref();
+    let most = heat.map_or(0, |heat| Measure::Activity.most(heat));
+    let verdicts = &state.samples.verdicts.active;
+    let line = |range: &Range| {
+        let map = heat.and_then(|heat| heat.ranges.iter().find(|map| map.begin == range.begin));
+        let strip = |map: &HeatRange| heat::strip(map, Measure::Activity, most, room, look);
+        let strip = map.map(strip).unwrap_or_default();
+        // What is in force tells of now; else what there was in all its life.
+        let involved = verdicts.iter().filter_map(|verdict| verdict.ranges.as_ref()).flatten();
+        let again = involved.into_iter().find(|involved| involved.begin == range.begin).map_or_else(
+            || text::share(range.reuse.refetched_bytes, range.reuse.fetched_bytes),
+            |involved| text::percent(involved.refetch_ratio),
+        );
+        Line::raw(format!(
+            " {:<14} {:>8} {:<10} {strip:<room$} {again:>9}",
+            look.text(&range.begin),
+            text::bytes(range.bytes),
+            pattern(&range.pattern),
+        ))
+    };
+    let mut lines: Vec<_> = ranges.ranges.iter().map(line).collect();
+    if !lines.is_empty() {
+        let (range, bytes, kind, map) = ("RANGE", "SIZE", "PATTERN", "ACTIVITY BY ADDRESS");
+        let heading = format!(" {range:<14} {bytes:>8} {kind:<10} {map:<room$} {:>9}", "REFETCHED");
+        lines.insert(0, Line::styled(format!("{heading:<width$}"), Look::HEADING));
+    }
+    lines
+}
+
+fn pattern(pattern: &Pattern) -> String {
+    text::shortened(&text::printable(&pattern.kind).replace('_', " "), 10, '~')
+}
