@@ -40,6 +40,23 @@ pub struct Config {
     pub records: Records,
     /// How many blocks are kept.
     pub blocks: BlockLimits,
+    /// How many owners have sums of their own, and for how long.
+    pub owners: OwnerLimits,
+}
+
+/// Which owners have sums of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerLimits {
+    /// How many at most.
+    pub max: usize,
+    /// How long one keeps them after it was last active.
+    pub retention: Duration,
+}
+
+impl Default for OwnerLimits {
+    fn default() -> Self {
+        Self { max: 256, retention: Duration::from_hours(1) }
+    }
 }
 
 /// How many blocks of 2 MiB are kept. Those not seen for longest are forgotten where there are more. Each takes 96 bytes, and ten at most to find it.
@@ -93,6 +110,7 @@ impl Default for Config {
             roots: Roots::default(),
             records: Records::default(),
             blocks: BlockLimits::default(),
+            owners: OwnerLimits::default(),
         }
     }
 }

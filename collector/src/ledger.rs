@@ -14,10 +14,11 @@ use blocks::BlockMap;
 pub(crate) use counts::Counts;
 use gpu_ids::GpuIds;
 use model::{Blocks, GpuKey, Process, ProcessId, Ranges};
+use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
 
 use crate::{
-    BlockLimits,
+    BlockLimits, OwnerLimits,
     gpus::Links,
     identity::{Identity, Sighting},
 };
@@ -25,6 +26,7 @@ use crate::{
 mod blocks;
 mod counts;
 mod gpu_ids;
+mod owners;
 mod tally;
 
 /// Of a VA space: given by the probes, never twice.
@@ -59,6 +61,8 @@ struct Space {
     /// Its block records that were not written.
     records: RecordLosses,
     destroyed: bool,
+    /// Whose counts these are.
+    share: SpaceShare,
 }
 
 #[derive(Debug)]
@@ -75,6 +79,8 @@ struct Entry {
     blocks: BlockMap,
     /// Block records of its destroyed VA spaces that were not written.
     past_records: RecordLosses,
+    /// Whose counts these are.
+    share: ProcessShare,
 }
 
 /// The last that /proc said for certain.
@@ -93,6 +99,7 @@ pub(crate) struct Ledger {
     processes: BTreeMap<ProcessId, Entry>,
     /// What forgotten processes had, and VA spaces that no process is known for.
     past: Counts,
+    owners: Owners,
     limits: Limits,
 }
 
@@ -105,19 +112,29 @@ pub(crate) struct Limits {
     pub(crate) ended_max: usize,
     /// Blocks.
     pub(crate) blocks: BlockLimits,
+    /// Owners.
+    pub(crate) owners: OwnerLimits,
 }
 
 impl Ledger {
     /// Processes that are still there and only gave up their VA spaces are kept beyond the limits, as they may come again and their counts must not
     /// go back.
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { spaces: HashMap::new(), processes: BTreeMap::new(), past: Counts::default(), limits }
+        Self {
+            spaces: HashMap::new(),
+            processes: BTreeMap::new(),
+            past: Counts::default(),
+            owners: Owners::new(limits.owners),
+            limits,
+        }
     }
 
     /// A process made a VA space.
     pub(crate) fn registered(&mut self, generation: Generation, process: ProcessId, identity: Identity) {
         let space = self.spaces.entry(generation).or_default();
         space.process = Some(process);
+        let owner = identity.owner.key();
+        let account = self.owners.admit(&owner);
         let entry = self.processes.entry(process).or_insert_with(|| Entry {
             identity: identity.clone(),
             past: Counts::default(),
@@ -128,8 +145,12 @@ impl Ledger {
             command_line: None,
             blocks: BlockMap::default(),
             past_records: RecordLosses::default(),
+            share: ProcessShare::new(owner, &account),
         });
         entry.identify(identity);
+        if space.tallies.is_empty() {
+            space.share = entry.share.share();
+        }
         entry.living += 1;
         entry.ended = None;
         if entry.presence == Presence::Gone {
@@ -167,7 +188,9 @@ impl Ledger {
     pub(crate) fn count(&mut self, key: CountKey, tally: Tally) {
         let space = self.spaces.entry(key.generation).or_default();
         space.gpu_ids.counted(key.gpu);
-        space.tallies.insert(key, tally);
+        if space.tallies.insert(key, tally) != Some(tally) {
+            space.share.is_active = true;
+        }
     }
 
     /// Which GPUs the driver shows now. Must have been read after the counts, and before it was seen which VA spaces are gone: an id that a
@@ -231,6 +254,9 @@ impl Ledger {
     pub(crate) fn close(&mut self, generation: Generation) {
         let Some(mut space) = self.spaces.remove(&generation) else { return };
         space.gpu_ids.settle();
+        if generation != NOBODYS {
+            self.owners.close(&space);
+        }
         let mut counts = Counts::default();
         counts.add_space(&space);
         self.past.add_handlers(&counts);
@@ -249,6 +275,7 @@ impl Ledger {
     pub(crate) fn discard(&mut self) {
         for space in self.spaces.values_mut() {
             space.tallies.clear();
+            space.share.discard();
         }
     }
 
@@ -300,6 +327,7 @@ impl Ledger {
             if (is_old || at < too_many)
                 && let Some(entry) = self.processes.remove(&process)
             {
+                self.owners.forget(&entry, |generation, id| gpu(&self.spaces, generation, id));
                 self.past.add(&entry.past);
                 for space in self.spaces.values_mut().filter(|space| space.process == Some(process)) {
                     space.process = None;
@@ -314,8 +342,7 @@ impl Ledger {
         user: impl Fn(u32) -> Option<String>,
         at: impl Fn(u64) -> SystemTime,
     ) -> (Vec<Process>, Counts) {
-        let key =
-            |generation, id| self.spaces.get(&generation).map_or(GpuKey::Unknown(id), |space| space.gpu_ids.key(id));
+        let key = |generation, id| gpu(&self.spaces, generation, id);
         let mut records: BTreeMap<ProcessId, RecordLosses> = BTreeMap::new();
         for space in self.spaces.values() {
             if let Some(process) = space.process {
@@ -370,6 +397,11 @@ impl Ledger {
     }
 }
 
+/// Where to count what was counted under an id of a VA space.
+fn gpu(spaces: &HashMap<Generation, Space>, generation: Generation, id: u32) -> GpuKey {
+    spaces.get(&generation).map_or(GpuKey::Unknown(id), |space| space.gpu_ids.key(id))
+}
+
 /// How many of `max` things each may have at most, who have so many now: those who have few keep them all.
 fn share(mut have: Vec<usize>, max: usize) -> usize {
     have.sort_unstable();
@@ -389,6 +421,7 @@ impl Entry {
     /// Keeps the start as it was told first: when the clock is set, it does not move.
     fn identify(&mut self, identity: Identity) {
         let started = self.identity.started.or(identity.started);
+        self.share.wanted = identity.owner.key();
         self.identity = Identity { started, ..identity };
     }
 }

@@ -31,7 +31,7 @@ mod rings;
 mod users;
 mod watcher;
 
-pub use collector::{BlockLimits, Collector, Config, Records, Snapshots, StartError};
+pub use collector::{BlockLimits, Collector, Config, OwnerLimits, Records, Snapshots, StartError};
 pub use sys::Roots;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.

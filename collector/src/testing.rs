@@ -13,7 +13,7 @@ use sys::{btf::Btf, families::KernelNumbers};
 
 pub use crate::probes::Probes;
 use crate::{
-    BlockLimits, Records,
+    BlockLimits, OwnerLimits, Records,
     identity::Identity,
     ledger::{Ledger, Limits},
     probes::ITERATED,
@@ -59,7 +59,8 @@ impl Kept {
     /// Nothing yet.
     #[must_use]
     pub fn new(blocks: BlockLimits) -> Self {
-        Self(Ledger::new(Limits { retention: Duration::from_mins(5), ended_max: 1024, blocks }))
+        let owners = OwnerLimits::default();
+        Self(Ledger::new(Limits { retention: Duration::from_mins(5), ended_max: 1024, blocks, owners }))
     }
 
     /// A process made a VA space.

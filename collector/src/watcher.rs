@@ -4,7 +4,7 @@
 //! half a second. So it has a thread of its own.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     fs, future,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -83,6 +83,7 @@ impl Watcher {
                 retention: config.ended_retention,
                 ended_max: config.ended_max,
                 blocks: config.blocks,
+                owners: config.owners,
             }),
             processes: Processes::new(&config.roots),
             gpus: Gpus::new(&config.roots),
@@ -238,7 +239,9 @@ impl Watcher {
         }
         self.take_lifecycles();
         self.look_for_missed();
-        self.ledger.forget(SystemTime::now());
+        let now = SystemTime::now();
+        self.ledger.forget(now);
+        self.ledger.settle_owners(now);
     }
 
     /// Finds VA spaces whose making was missed, and ends those whose end was not told; their counts are final at the next reading.
@@ -399,7 +402,7 @@ impl Watcher {
             processes,
             gpu_totals: totals.gpus,
             host_totals: totals.host,
-            owners: BTreeMap::new(),
+            owners: self.ledger.owners(),
             evictions: Vec::new(),
         }
     }

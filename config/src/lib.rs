@@ -20,8 +20,8 @@ use std::{
 pub use load::{ConfigError, Loaded, Setting, load};
 use serde::{Deserialize, Serialize};
 use value::{
-    AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, RecordRate, Retention, RingSize,
-    SeriesMax, VerdictWindow, of_file,
+    AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, OwnersMax, RecordRate, Retention,
+    RingSize, SeriesMax, VerdictWindow, of_file,
 };
 
 /// The file that is read unless another is named.
@@ -114,6 +114,12 @@ pub struct Collector {
     /// How many ended processes are kept at most.
     #[serde(deserialize_with = "of_file")]
     pub ended_max: EndedMax,
+    /// How many owners have sums of their own.
+    #[serde(deserialize_with = "of_file")]
+    pub owners_max: OwnersMax,
+    /// How long an owner keeps them while it is idle.
+    #[serde(deserialize_with = "of_file")]
+    pub owner_retention: Retention,
 }
 
 /// `/metrics`.
@@ -195,6 +201,8 @@ impl Default for Collector {
             interval: value::Time(Duration::from_secs(1)),
             ended_retention: value::Time(Duration::from_mins(5)),
             ended_max: value::Number(1024),
+            owners_max: value::Number(256),
+            owner_retention: value::Time(Duration::from_hours(1)),
         }
     }
 }

@@ -4,7 +4,9 @@ mod bounded;
 
 use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr};
 
-pub use bounded::{EndedMax, Interval, Number, RecordRate, Retention, RingSize, SeriesMax, Time, VerdictWindow};
+pub use bounded::{
+    EndedMax, Interval, Number, OwnersMax, RecordRate, Retention, RingSize, SeriesMax, Time, VerdictWindow,
+};
 use serde::{
     Deserializer, Serialize, Serializer,
     de::{Error, Unexpected, Visitor},

@@ -16,6 +16,9 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Nothing counted.
+    pub(super) const NONE: Self = Self { host: Counters::ZERO, gpus: BTreeMap::new(), handlers: BTreeMap::new() };
+
     pub(super) fn add(&mut self, other: &Self) {
         self.host += &other.host;
         for (gpu, counters) in &other.gpus {

@@ -57,6 +57,12 @@ impl GpuIds {
         }
     }
 
+    /// Whether it may yet be learned which GPUs some ids are.
+    pub(super) fn are_pending(&self) -> bool {
+        // The host is none.
+        self.ids.iter().any(|(id, state)| *id != 0 && matches!(state, Id::Pending { .. }))
+    }
+
     /// Where to count what was counted under an id.
     pub(super) fn key(&self, id: u32) -> GpuKey {
         match self.ids.get(&id) {

@@ -11,7 +11,7 @@ const RETENTION: Duration = Duration::from_mins(5);
 const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000 };
 
 fn ledger() -> Ledger {
-    Ledger::new(Limits { retention: RETENTION, ended_max: 3, blocks: BLOCKS })
+    Ledger::new(Limits { retention: RETENTION, ended_max: 3, blocks: BLOCKS, owners: OwnerLimits::default() })
 }
 
 fn at(seconds: u64) -> SystemTime {

@@ -61,6 +61,8 @@ pub struct Number<const MIN: u32, const MAX: u32>(pub u32);
 
 /// How many ended processes are kept.
 pub type EndedMax = Number<0, 100_000>;
+/// How many owners have sums of their own.
+pub type OwnersMax = Number<1, 10_000>;
 /// How many processes have series in the metrics.
 pub type SeriesMax = Number<1, 1000>;
 /// How many records a second.
@@ -75,6 +77,14 @@ impl<const MIN: u32, const MAX: u32> Number<MIN, MAX> {
 
 impl Value for EndedMax {
     const ALLOWED: &'static str = "a whole number from 0 to 100000";
+
+    fn of_number(number: i64) -> Option<Self> {
+        Self::within(number)
+    }
+}
+
+impl Value for OwnersMax {
+    const ALLOWED: &'static str = "a whole number from 1 to 10000";
 
     fn of_number(number: i64) -> Option<Self> {
         Self::within(number)

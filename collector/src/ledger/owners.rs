@@ -1,0 +1,295 @@
+//! Sums by owner, which outlive processes and only grow for as long as the owner is listed.
+//!
+//! A process counts to the owner that it has; what it had counted before it had that one stays with the earlier, so its counts are split where
+//! they change hands: `before` is the part that is settled already. Hands change when it is known on which GPUs things were counted, as what is
+//! settled does not move any more.
+//!
+//! The number of owners is bounded. One is listed while there is room, and then stays until it is idle; what finds no room, and what no owner is
+//! known for, goes to [`OwnerKey::Other`]. Those no longer listed are summed up apart: added to what `Other` shows they would look like traffic.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::SystemTime,
+};
+
+use abi::{CountKey, Tally};
+use model::{GpuKey, OwnerKey, OwnerTotals, Reuse};
+
+use super::{Counts, Entry, Generation, Ledger, NOBODYS, Presence, Space, gpu};
+use crate::OwnerLimits;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Owners {
+    listed: BTreeMap<OwnerKey, Account>,
+    /// Of those that are listed no more.
+    retired: Sums,
+    limits: OwnerLimits,
+}
+
+#[derive(Debug)]
+struct Account {
+    /// What will not change any more.
+    settled: Sums,
+    /// Since [`Ledger::settle_owners`].
+    is_active: bool,
+    /// As of then.
+    last_active: SystemTime,
+    /// When last something was counted for it or somebody belonged to it.
+    last_needed: SystemTime,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    counts: Counts,
+    reuse: BTreeMap<GpuKey, Reuse>,
+}
+
+/// Where the counts of a VA space go.
+#[derive(Debug)]
+pub(super) struct SpaceShare {
+    account: OwnerKey,
+    /// What is settled of its tallies, and of its lost events.
+    before: HashMap<CountKey, Tally>,
+    lost_before: u64,
+    /// Something was counted since [`Ledger::settle_owners`].
+    pub(super) is_active: bool,
+}
+
+/// Where the counts of a process go.
+#[derive(Debug)]
+pub(super) struct ProcessShare {
+    /// The owner that it has, listed or not.
+    pub(super) wanted: OwnerKey,
+    /// The owner that its VA spaces are to count to: the one that it has, if that is listed.
+    account: OwnerKey,
+    /// The owner that its reuse counts to, and what is settled of that.
+    of_reuse: OwnerKey,
+    reuse_before: BTreeMap<GpuKey, Reuse>,
+}
+
+impl Owners {
+    pub(super) const fn new(limits: OwnerLimits) -> Self {
+        let retired = Sums { counts: Counts::NONE, reuse: BTreeMap::new() };
+        Self { listed: BTreeMap::new(), retired, limits }
+    }
+
+    /// Lists an owner if there is room; returns which one it is listed as.
+    pub(super) fn admit(&mut self, wanted: &OwnerKey) -> OwnerKey {
+        let others = self.listed.len() - usize::from(self.listed.contains_key(&OwnerKey::Other));
+        let is_listed = self.listed.contains_key(wanted);
+        let key = if is_listed || others < self.limits.max { wanted } else { &OwnerKey::Other };
+        self.account(key);
+        key.clone()
+    }
+
+    fn account(&mut self, key: &OwnerKey) -> &mut Account {
+        self.listed.entry(key.clone()).or_insert_with(|| Account {
+            settled: Sums::default(),
+            is_active: true,
+            last_active: SystemTime::UNIX_EPOCH,
+            last_needed: SystemTime::UNIX_EPOCH,
+        })
+    }
+
+    /// Settles the rest of a VA space that is gone.
+    pub(super) fn close(&mut self, space: &Space) {
+        if space.has_counted() {
+            let account = self.account(&space.share.account);
+            account.is_active |= space.share.is_active;
+            account.settled.add_space(space);
+        }
+    }
+
+    /// Settles the rest of a process that is forgotten. Its VA spaces, if any, go on by themselves.
+    pub(super) fn forget(&mut self, entry: &Entry, key: impl Fn(Generation, u32) -> GpuKey) {
+        let rest = entry.share.reuse_since(&entry.blocks.reuse(key));
+        if !rest.is_empty() {
+            self.account(&entry.share.of_reuse).settled.add_reuse(&rest);
+        }
+    }
+}
+
+impl Space {
+    fn has_counted(&self) -> bool {
+        !self.tallies.is_empty() || self.lost_events > 0
+    }
+}
+
+impl SpaceShare {
+    /// Of a VA space whose process is not known.
+    pub(super) fn new() -> Self {
+        Self { account: OwnerKey::Other, before: HashMap::new(), lost_before: 0, is_active: false }
+    }
+
+    /// Whether another owner's part is settled already.
+    fn is_split(&self) -> bool {
+        !self.before.is_empty() || self.lost_before > 0
+    }
+
+    /// What was counted is dropped.
+    pub(super) fn discard(&mut self) {
+        self.before.clear();
+    }
+}
+
+impl Default for SpaceShare {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ProcessShare {
+    pub(super) fn new(wanted: OwnerKey, account: &OwnerKey) -> Self {
+        Self { wanted, account: account.clone(), of_reuse: account.clone(), reuse_before: BTreeMap::new() }
+    }
+
+    /// A new VA space counts to the same.
+    pub(super) fn share(&self) -> SpaceShare {
+        SpaceShare { account: self.account.clone(), ..SpaceShare::new() }
+    }
+
+    fn reuse_since(&self, reuse: &BTreeMap<GpuKey, Reuse>) -> BTreeMap<GpuKey, Reuse> {
+        let before = |gpu| self.reuse_before.get(gpu).copied().unwrap_or_default();
+        reuse.iter().map(|(gpu, reuse)| (*gpu, difference(reuse, &before(gpu)))).collect()
+    }
+}
+
+impl Sums {
+    /// What a VA space counted since its part was settled; not what the GPUs' fault handlers did, which is nobody's.
+    fn add_space(&mut self, space: &Space) {
+        let SpaceShare { before, lost_before, .. } = &space.share;
+        if space.share.is_split() {
+            let lost = &mut self.counts.host.dropped_events;
+            *lost = lost.saturating_add(space.lost_events.saturating_sub(*lost_before));
+            for (key, tally) in &space.tallies {
+                let before = before.get(key).copied().unwrap_or_default();
+                let since = Tally {
+                    events: tally.events.saturating_sub(before.events),
+                    amount: tally.amount.saturating_sub(before.amount),
+                };
+                self.counts.add_tally(key, space.gpu_ids.key(key.gpu), since);
+            }
+        } else {
+            self.counts.add_space(space);
+        }
+        self.counts.handlers.clear();
+    }
+
+    fn add_reuse(&mut self, reuse: &BTreeMap<GpuKey, Reuse>) {
+        for (gpu, reuse) in reuse {
+            *self.reuse.entry(*gpu).or_default() += reuse;
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.add_reuse(&other.reuse);
+    }
+}
+
+const fn difference(reuse: &Reuse, before: &Reuse) -> Reuse {
+    Reuse {
+        fetched_bytes: reuse.fetched_bytes.saturating_sub(before.fetched_bytes),
+        refetched_bytes: reuse.refetched_bytes.saturating_sub(before.refetched_bytes),
+        returned_bytes: reuse.returned_bytes.saturating_sub(before.returned_bytes),
+        alternations: reuse.alternations.saturating_sub(before.alternations),
+    }
+}
+
+impl Ledger {
+    /// Counts to whom a process belongs now, as soon as that may be split; and takes owners that are idle off the list. After each reading.
+    pub(crate) fn settle_owners(&mut self, now: SystemTime) {
+        for entry in self.processes.values_mut().filter(|entry| entry.presence != Presence::Gone) {
+            entry.share.account = self.owners.admit(&entry.share.wanted);
+        }
+        self.change_hands_of_spaces();
+        self.change_hands_of_reuse();
+        self.retire_idle_owners(now);
+    }
+
+    fn change_hands_of_spaces(&mut self) {
+        for space in self.spaces.iter_mut().filter_map(|(generation, space)| (*generation != NOBODYS).then_some(space))
+        {
+            if std::mem::take(&mut space.share.is_active) {
+                self.owners.account(&space.share.account).is_active = true;
+            }
+            let Some(entry) = space.process.and_then(|process| self.processes.get(&process)) else { continue };
+            if entry.share.account != space.share.account && !space.gpu_ids.are_pending() {
+                if space.has_counted() {
+                    self.owners.account(&space.share.account).settled.add_space(space);
+                }
+                let (before, lost_before) = (space.tallies.clone(), space.lost_events);
+                space.share = SpaceShare { before, lost_before, ..entry.share.share() };
+            }
+        }
+    }
+
+    fn change_hands_of_reuse(&mut self) {
+        let key = |generation, id| gpu(&self.spaces, generation, id);
+        for entry in self.processes.values_mut().filter(|entry| entry.share.of_reuse != entry.share.account) {
+            let reuse = entry.blocks.reuse(key);
+            if reuse.keys().any(|gpu| matches!(gpu, GpuKey::Pending(_))) {
+                continue;
+            }
+            let rest = entry.share.reuse_since(&reuse);
+            if !rest.is_empty() {
+                self.owners.account(&entry.share.of_reuse).settled.add_reuse(&rest);
+            }
+            entry.share.of_reuse = entry.share.account.clone();
+            entry.share.reuse_before = reuse;
+        }
+    }
+
+    /// Those that nobody belongs to any more, after a while in which nothing was counted for them.
+    fn retire_idle_owners(&mut self, now: SystemTime) {
+        let of_spaces = self.spaces.values().map(|space| &space.share.account);
+        let of_processes = self.processes.values().flat_map(|entry| [&entry.share.account, &entry.share.of_reuse]);
+        let in_use: HashSet<&OwnerKey> = of_spaces.chain(of_processes).chain([&OwnerKey::Other]).collect();
+        let Owners { listed, retired, limits } = &mut self.owners;
+        listed.retain(|key, account| {
+            let is_active = std::mem::take(&mut account.is_active);
+            if is_active {
+                account.last_active = now;
+            }
+            if is_active || in_use.contains(key) {
+                account.last_needed = now;
+            }
+            let is_idle = now.duration_since(account.last_needed).is_ok_and(|idle| idle >= limits.retention);
+            if is_idle {
+                retired.add(&account.settled);
+            }
+            !is_idle
+        });
+    }
+
+    /// The sums of every owner that is listed.
+    pub(crate) fn owners(&self) -> BTreeMap<OwnerKey, OwnerTotals> {
+        let mut living: HashMap<&OwnerKey, u64> = HashMap::new();
+        let mut sums: BTreeMap<&OwnerKey, Sums> =
+            self.owners.listed.iter().map(|(key, account)| (key, account.settled.clone())).collect();
+        for (generation, space) in &self.spaces {
+            if let Some(sums) = sums.get_mut(&space.share.account).filter(|_| *generation != NOBODYS) {
+                sums.add_space(space);
+            }
+        }
+        let key = |generation, id| gpu(&self.spaces, generation, id);
+        for entry in self.processes.values() {
+            if entry.ended.is_none() {
+                *living.entry(&entry.share.account).or_default() += 1;
+            }
+            if let Some(sums) = sums.get_mut(&entry.share.of_reuse) {
+                sums.add_reuse(&entry.share.reuse_since(&entry.blocks.reuse(key)));
+            }
+        }
+        let totals = self.owners.listed.iter().map(|(key, account)| {
+            let Sums { counts: Counts { host, gpus, .. }, reuse } = sums.remove(key).unwrap_or_default();
+            let processes = living.get(key).copied().unwrap_or_default();
+            (key.clone(), OwnerTotals { host, gpus, reuse, processes, last_active: account.last_active })
+        });
+        totals.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+use std::{sync::Arc, time::Duration};
+
+use abi::{BlockRecord, Kind, RecordKind};
+use model::{Counters, GpuUuid, Owner, ProcessId};
+
+use super::*;
+use crate::{
+    BlockLimits,
+    identity::{Identity, Sighting},
+    ledger::{Limits, Losses},
+};
+
+const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
+const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
+const CARD: GpuUuid = GpuUuid([3; 16]);
+const RETENTION: Duration = Duration::from_hours(1);
+const ENDED_RETENTION: Duration = Duration::from_mins(5);
+
+fn ledger(max: usize) -> Ledger {
+    Ledger::new(Limits {
+        retention: ENDED_RETENTION,
+        ended_max: 50,
+        blocks: BlockLimits { of_process: 1000, of_all: 3000 },
+        owners: OwnerLimits { max, retention: RETENTION },
+    })
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn unit(name: &str) -> OwnerKey {
+    OwnerKey::Unit(name.to_owned())
+}
+
+/// A process that works for a unit, or for nobody.
+fn of(name: &str) -> Identity {
+    let owner = Owner { unit: (!name.is_empty()).then(|| name.to_owned()), ..Owner::default() };
+    Identity { name: "app".to_owned(), uid: 1000, cgroup: None, owner, started: None }
+}
+
+fn cpu_faults(ledger: &mut Ledger, generation: Generation, faults: u64) {
+    let key = CountKey { generation, gpu: 0, kind: Kind::CpuFault as u16, detail: 0 };
+    ledger.count(key, Tally { events: faults, amount: 0 });
+}
+
+fn copied(ledger: &mut Ledger, generation: Generation, gpu: u32, bytes: u64) {
+    let key = CountKey { generation, gpu, kind: Kind::CopyHtod as u16, detail: 0 };
+    ledger.count(key, Tally { events: 1, amount: bytes });
+}
+
+fn moves(ledger: &mut Ledger, process: ProcessId, name: &str) {
+    ledger.seen(process, Sighting::Here(of(name)), at(0));
+}
+
+/// The card has id 1.
+fn shown(ledger: &mut Ledger) {
+    ledger.shown(&Arc::new([(1, CARD)].into()));
+}
+
+/// CPU faults by owner, those of none left out.
+fn faults(ledger: &Ledger) -> Vec<(String, u64)> {
+    let owners = ledger.owners().into_iter().map(|(key, totals)| (key.to_string(), totals.host.cpu_faults()));
+    owners.filter(|(_, faults)| *faults > 0).collect()
+}
+
+fn owned(list: &[(&str, u64)]) -> Vec<(String, u64)> {
+    list.iter().map(|(key, faults)| ((*key).to_owned(), *faults)).collect()
+}
+
+fn ends(ledger: &mut Ledger, process: ProcessId, generation: Generation, now: SystemTime) {
+    ledger.destroyed(generation, Losses::default(), now);
+    ledger.close(generation);
+    ledger.seen(process, Sighting::Gone, now);
+}
+
+#[test]
+fn an_owner_has_what_its_processes_counted_also_those_that_are_gone() {
+    let mut ledger = ledger(8);
+    ledger.registered(1, PROCESS, of("a.service"));
+    ledger.registered(2, OTHER, of("a.service"));
+    cpu_faults(&mut ledger, 1, 3);
+    cpu_faults(&mut ledger, 2, 4);
+    ledger.settle_owners(at(10));
+    assert_eq!((faults(&ledger), ledger.owners()[&unit("a.service")].processes), (owned(&[("unit a.service", 7)]), 2));
+
+    ends(&mut ledger, PROCESS, 1, at(20));
+    ledger.forget(at(20) + ENDED_RETENTION);
+    ledger.settle_owners(at(20) + ENDED_RETENTION);
+    let totals = &ledger.owners()[&unit("a.service")];
+    assert_eq!((totals.host.cpu_faults(), totals.processes, totals.last_active), (7, 1, at(10)));
+}
+
+#[test]
+fn what_a_process_counted_before_it_moved_stays_with_the_owner_that_it_had() {
+    let mut ledger = ledger(8);
+    ledger.registered(1, PROCESS, of("a.service"));
+    cpu_faults(&mut ledger, 1, 3);
+    ledger.settle_owners(at(1));
+    moves(&mut ledger, PROCESS, "b.service");
+    ledger.settle_owners(at(2));
+    cpu_faults(&mut ledger, 1, 10);
+    ledger.lost(1, Losses { events: 5, ..Losses::default() });
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 3), ("unit b.service", 7)]));
+    // And back.
+    moves(&mut ledger, PROCESS, "a.service");
+    ledger.settle_owners(at(3));
+    cpu_faults(&mut ledger, 1, 11);
+    ends(&mut ledger, PROCESS, 1, at(4));
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 4), ("unit b.service", 7)]));
+    assert_eq!(ledger.owners()[&unit("b.service")].host.dropped_events, 5);
+}
+
+#[test]
+fn hands_change_once_it_is_known_which_gpus_were_counted_on() {
+    let mut ledger = ledger(8);
+    ledger.registered(1, PROCESS, of("a.service"));
+    copied(&mut ledger, 1, 1, 4096);
+    ledger.settle_owners(at(1));
+    moves(&mut ledger, PROCESS, "b.service");
+    ledger.settle_owners(at(2));
+    let bytes = |ledger: &Ledger, name| {
+        let gpus = ledger.owners()[&unit(name)].gpus.clone();
+        gpus.into_iter().map(|(gpu, counters)| (gpu, counters.bytes_htod.total())).collect::<Vec<_>>()
+    };
+    assert_eq!((bytes(&ledger, "a.service"), bytes(&ledger, "b.service")), (vec![(GpuKey::Pending(1), 4096)], vec![]));
+    shown(&mut ledger);
+    ledger.settle_owners(at(3));
+    copied(&mut ledger, 1, 1, 5096);
+    let card = GpuKey::Known(CARD);
+    assert_eq!((bytes(&ledger, "a.service"), bytes(&ledger, "b.service")), (vec![(card, 4096)], vec![(card, 1000)]));
+}
+
+#[test]
+fn what_comes_again_to_a_process_is_its_owners_at_that_time() {
+    let fetched = |bytes| BlockRecord {
+        generation: 1,
+        address: 2 << 20,
+        gpu: 1,
+        kind: RecordKind::CopyHtod as u16,
+        bytes,
+        ..BlockRecord::default()
+    };
+    let mut ledger = ledger(8);
+    ledger.registered(1, PROCESS, of("a.service"));
+    copied(&mut ledger, 1, 1, 65536);
+    shown(&mut ledger);
+    ledger.happened(&fetched(65536));
+    ledger.settle_owners(at(1));
+    moves(&mut ledger, PROCESS, "b.service");
+    ledger.settle_owners(at(2));
+    ledger.happened(&fetched(4096));
+    let fetched = |ledger: &Ledger| {
+        ["a.service", "b.service"].map(|name| ledger.owners()[&unit(name)].reuse[&GpuKey::Known(CARD)].fetched_bytes)
+    };
+    assert_eq!(fetched(&ledger), [65536, 4096]);
+    ends(&mut ledger, PROCESS, 1, at(3));
+    ledger.forget(at(3) + ENDED_RETENTION);
+    assert_eq!(fetched(&ledger), [65536, 4096]);
+}
+
+#[test]
+fn a_va_space_that_another_process_inherited_goes_on_counting_to_its_makers_owner() {
+    let mut ledger = ledger(8);
+    ledger.registered(1, PROCESS, of("a.service"));
+    cpu_faults(&mut ledger, 1, 3);
+    ledger.settle_owners(at(1));
+    ledger.seen(PROCESS, Sighting::Gone, at(2));
+    ledger.forget(at(2) + ENDED_RETENTION);
+    assert!(ledger.processes.is_empty());
+    cpu_faults(&mut ledger, 1, 8);
+    // Nobody is left of it, but something is counted.
+    ledger.settle_owners(at(3) + RETENTION * 2);
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 8)]));
+    ledger.destroyed(1, Losses::default(), at(4));
+    ledger.close(1);
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 8)]));
+}
+
+#[test]
+fn who_finds_no_room_is_among_the_others_until_there_is_some() {
+    let mut ledger = ledger(1);
+    ledger.registered(1, PROCESS, of("a.service"));
+    ledger.registered(2, OTHER, of("b.service"));
+    cpu_faults(&mut ledger, 1, 3);
+    cpu_faults(&mut ledger, 2, 4);
+    ledger.settle_owners(at(10));
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 3), ("other", 4)]));
+
+    // Once listed it stays, though it does nothing: its process is there.
+    let end = at(10) + RETENTION * 2;
+    ledger.settle_owners(end);
+    ends(&mut ledger, PROCESS, 1, end);
+    ledger.forget(end + ENDED_RETENTION);
+    ledger.settle_owners(end + RETENTION - Duration::from_secs(1));
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 3), ("other", 4)]));
+    ledger.settle_owners(end + RETENTION);
+    ledger.settle_owners(end + RETENTION);
+    cpu_faults(&mut ledger, 2, 9);
+    // What it had counted among the others stays there, or theirs would go back.
+    assert_eq!(faults(&ledger), owned(&[("unit b.service", 5), ("other", 4)]));
+    assert_eq!(ledger.owners.retired.counts.host.cpu_faults(), 3);
+}
+
+#[test]
+fn what_no_process_is_known_for_is_among_the_others() {
+    let mut ledger = ledger(8);
+    cpu_faults(&mut ledger, 9, 2);
+    ledger.settle_owners(at(1));
+    assert_eq!(faults(&ledger), owned(&[("other", 2)]));
+    // Its process becomes known later.
+    ledger.registered(9, PROCESS, of("a.service"));
+    cpu_faults(&mut ledger, 9, 5);
+    assert_eq!(faults(&ledger), owned(&[("other", 5)]));
+    ledger.settle_owners(at(2));
+    cpu_faults(&mut ledger, 9, 6);
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 1), ("other", 5)]));
+}
+
+#[test]
+fn what_gpus_handlers_did_is_no_owners() {
+    let mut ledger = ledger(8);
+    let key = CountKey { generation: NOBODYS, gpu: 1, kind: Kind::GpuReplay as u16, detail: 0 };
+    ledger.count(key, Tally { events: 3, amount: 0 });
+    ledger.settle_owners(at(1));
+    assert!(ledger.owners().is_empty());
+}
+
+/// Numbers without an order, the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// All that does not depend on who shared a batch with whom.
+fn comparable(host: &Counters, gpus: &BTreeMap<GpuKey, Counters>) -> (u64, u64, Vec<(GpuKey, u64)>) {
+    let gpus = gpus.iter().map(|(gpu, counters)| (*gpu, counters.bytes_htod.total())).filter(|(_, bytes)| *bytes > 0);
+    (host.cpu_faults(), host.dropped_events, gpus.collect())
+}
+
+#[test]
+fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_the_totals_and_never_go_back() {
+    const OWNERS_MAX: usize = 20;
+    let (mut ledger, mut dice) = (ledger(OWNERS_MAX), Dice(1));
+    // Each with its VA spaces and what they have counted.
+    let mut living: Vec<(ProcessId, Vec<(Generation, u64)>)> = Vec::new();
+    let (mut generation, mut started) = (0, 0);
+    let mut before = ledger.owners();
+    for second in 0..1500_u64 {
+        let now = at(second * 60);
+        for _ in 0..dice.below(4) {
+            started += 1;
+            // Pids are used again, by processes of other owners.
+            let process = ProcessId { pid: u32::try_from(started % 97).unwrap(), start_ticks: started };
+            let owner = format!("{}.service", dice.below(5) + second / 50);
+            let spaces = (0..=dice.below(2)).map(|_| {
+                generation += 1;
+                (generation, 0)
+            });
+            let spaces: Vec<_> = spaces.collect();
+            for (generation, _) in &spaces {
+                ledger.registered(*generation, process, of(&owner));
+            }
+            living.push((process, spaces));
+        }
+        for (_, spaces) in &mut living {
+            for (generation, counted) in spaces {
+                *counted += dice.below(100);
+                cpu_faults(&mut ledger, *generation, *counted);
+                copied(&mut ledger, *generation, 1 + u32::try_from(*generation % 3).unwrap(), *counted * 4096);
+                ledger.lost(*generation, Losses { events: *counted / 50, ..Losses::default() });
+            }
+        }
+        if dice.below(3) == 0 {
+            // The third GPU is never shown.
+            ledger.shown(&Arc::new([(1, CARD), (2, GpuUuid([5; 16]))].into()));
+        }
+        for _ in 0..dice.below(10) {
+            if living.is_empty() {
+                break;
+            }
+            let at = usize::try_from(dice.below(living.len() as u64)).unwrap();
+            match dice.below(3) {
+                0 => moves(&mut ledger, living[at].0, &format!("{}.service", dice.below(8) + second / 50)),
+                1 => {
+                    let (process, spaces) = living.swap_remove(at);
+                    ledger.seen(process, Sighting::Gone, now);
+                    for (generation, _) in spaces {
+                        ledger.destroyed(generation, Losses::default(), now);
+                        ledger.close(generation);
+                    }
+                }
+                // It ends, and others hold its VA spaces.
+                _ => ledger.seen(living[at].0, Sighting::Gone, now),
+            }
+        }
+        ledger.forget(now);
+        ledger.settle_owners(now);
+
+        let owners = ledger.owners();
+        assert!(owners.len() <= OWNERS_MAX + 1, "{}", owners.len());
+        let mut sum = ledger.owners.retired.counts.clone();
+        for totals in owners.values() {
+            sum.add(&Counts { host: totals.host.clone(), gpus: totals.gpus.clone(), ..Counts::NONE });
+        }
+        let (_, all) = ledger.totals(|_| None, at_boot);
+        assert_eq!(comparable(&sum.host, &sum.gpus), comparable(&all.host, &all.gpus), "at {second}");
+        for (key, earlier) in &before {
+            let Some(later) = owners.get(key) else { continue };
+            assert!(later.host.cpu_faults() >= earlier.host.cpu_faults(), "{key} at {second}");
+            let bytes = |totals: &OwnerTotals| totals.gpus.values().map(|gpu| gpu.bytes_htod.total()).sum::<u64>();
+            assert!(bytes(later) >= bytes(earlier), "{key} at {second}");
+        }
+        before = owners;
+    }
+    assert!(started > 2000, "{started}");
+    assert!(ledger.owners.retired.counts.host.cpu_faults() > 0);
+}
+
+const fn at_boot(_: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH
+}
