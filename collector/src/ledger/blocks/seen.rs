@@ -135,13 +135,14 @@ impl Seen {
             }
             RecordKind::CopyDtoh => {
                 match cause {
-                    Cause::Fault => &mut self.dtoh_fault,
+                    // The driver's prefetcher works around CPU faults too.
+                    Cause::Fault | Cause::TreePrefetch => &mut self.dtoh_fault,
                     Cause::Eviction => &mut self.dtoh_eviction,
                     _ => &mut self.dtoh_asked,
                 }
                 .add(bytes);
                 match cause {
-                    Cause::Fault => goes_away(&mut self.taken_away, bytes),
+                    Cause::Fault | Cause::TreePrefetch => goes_away(&mut self.taken_away, bytes),
                     Cause::Eviction => goes_away(&mut self.evicted_away, bytes),
                     _ => {}
                 }
@@ -253,7 +254,8 @@ mod tests {
     #[test]
     fn bytes_that_a_cpu_took_return_and_what_was_asked_for_is_neither() {
         let (seen, reuse) = after([
-            copy(RecordKind::CopyDtoh, FAULT, 8192),
+            copy(RecordKind::CopyDtoh, FAULT, 4096),
+            copy(RecordKind::CopyDtoh, PREFETCH, 4096),
             copy(RecordKind::CopyDtoh, MIGRATE, 8192),
             copy(RecordKind::CopyHtod, FAULT, 16384),
         ]);
