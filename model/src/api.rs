@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `GET /api/v1/processes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Processes {
     /// When this was taken: rates are the difference of two answers over the time between them.
     pub time: String,
@@ -15,6 +16,7 @@ pub struct Processes {
 
 /// What was counted, as sums and by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Counts {
     /// GPU fault entries, after the driver merged equal faults of a batch.
     pub fault_entries: u64,
@@ -86,6 +88,7 @@ pub struct Counts {
 
 /// How a quantity was distributed: quantiles to one significant digit, count and sum exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Distribution {
     /// How many values.
     pub count: u64,
@@ -103,6 +106,7 @@ pub struct Distribution {
 
 /// Body of `GET /api/v1/processes/{pid}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProcessDetail {
     /// As in the listing.
     #[serde(flatten)]
@@ -127,6 +131,7 @@ pub struct ProcessDetail {
 
 /// One VA block of 2 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Block {
     /// Its first address, in hexadecimal, with `0x`.
     pub address: String,
@@ -154,6 +159,7 @@ pub struct Block {
 
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Process {
     /// Process id.
     pub pid: u32,
@@ -199,6 +205,7 @@ pub struct Process {
 
 /// One process on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProcessGpu {
     /// The driver's processor id that the GPU had last; null once another GPU has that id.
     pub gpu: Option<u32>,
@@ -217,6 +224,7 @@ pub struct ProcessGpu {
 
 /// Body of `GET /api/v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Status {
     /// uvmd's version.
     pub version: String,
@@ -265,6 +273,7 @@ pub struct Status {
 
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gpu {
     /// The driver's processor id that the GPU had last; null once another GPU has that id.
     pub gpu: Option<u32>,
@@ -279,6 +288,7 @@ pub struct Gpu {
 
 /// One probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Probe {
     /// The driver function.
     pub name: String,
@@ -292,6 +302,7 @@ pub struct Probe {
 
 /// What a process's cgroup says of whom it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Owner {
     /// What its sums are kept by: `pod`, `job`, `container`, `unit` or `other`.
     pub kind: String,
@@ -313,6 +324,7 @@ pub struct Owner {
 
 /// Bytes resident in GPU memory, with the bounds within which the true number lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Residency {
     /// The best estimate.
     pub bytes: u64,
@@ -324,6 +336,7 @@ pub struct Residency {
 
 /// Traffic that brought back what was there before. From block records: a lower bound where records were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reuse {
     /// Bytes copied to GPUs, as the records tell.
     pub fetched_bytes: u64,
@@ -337,6 +350,7 @@ pub struct Reuse {
 
 /// A verdict in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VerdictSummary {
     /// UUID of the GPU; null if it is not known.
     pub gpu_uuid: Option<String>,
@@ -348,6 +362,7 @@ pub struct VerdictSummary {
 
 /// Who pushed a process's memory out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VictimOf {
     /// Process id.
     pub pid: u32,
@@ -363,6 +378,7 @@ pub struct VictimOf {
 
 /// Body of `GET /api/v1/verdicts`, and of `GET /api/v1/processes/{pid}/verdict` for one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Verdicts {
     /// When this was taken.
     pub time: String,
@@ -374,6 +390,7 @@ pub struct Verdicts {
 
 /// A verdict on one process at one GPU, with its evidence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Verdict {
     /// Process id.
     pub pid: u32,
@@ -411,6 +428,7 @@ pub struct Verdict {
 
 /// A process that loses memory to another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VerdictVictim {
     /// Process id.
     pub pid: u32,
@@ -428,6 +446,7 @@ pub struct VerdictVictim {
 
 /// A range that a verdict is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct InvolvedRange {
     /// First address, in hexadecimal, with `0x`.
     pub begin: String,
@@ -445,6 +464,7 @@ pub struct InvolvedRange {
 
 /// What a verdict rests on: what was counted between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VerdictInputs {
     /// GPU fault entries.
     pub fault_entries: u64,
@@ -483,6 +503,7 @@ pub struct VerdictInputs {
 
 /// A condition that a verdict rests on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Check {
     /// A short name: `refetch_ratio`.
     pub name: String,
@@ -498,6 +519,7 @@ pub struct Check {
 
 /// In which order memory is faulted on. Accesses that hit raise no fault and are not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Pattern {
     /// `sequential`, `strided`, `cyclic`, `random`, `hot_set` or `unknown`.
     pub kind: String,
@@ -511,6 +533,7 @@ pub struct Pattern {
 
 /// Body of `GET /api/v1/processes/{pid}/ranges`. Needs read authority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Ranges {
     /// When this was taken.
     pub time: String,
@@ -528,6 +551,7 @@ pub struct Ranges {
 
 /// A range of managed memory: one allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Range {
     /// First address, in hexadecimal, with `0x`.
     pub begin: String,
@@ -563,6 +587,7 @@ pub struct Range {
 
 /// Body of `GET /api/v1/processes/{pid}/heatmap`. Needs read authority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeatMap {
     /// When this was taken.
     pub time: String,
@@ -574,6 +599,7 @@ pub struct HeatMap {
 
 /// One range in cells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeatRange {
     /// First address, in hexadecimal, with `0x`.
     pub begin: String,
@@ -587,6 +613,7 @@ pub struct HeatRange {
 
 /// Some neighbouring blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeatCell {
     /// GPU fault entries.
     pub fault_entries: u64,
@@ -608,6 +635,7 @@ pub struct HeatCell {
 
 /// Body of `GET /api/v1/processes/{pid}/history` and `GET /api/v1/gpus/{uuid}/history`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
     /// When the first interval began.
     pub begin: String,
@@ -619,6 +647,7 @@ pub struct History {
 
 /// What was counted in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistorySample {
     /// GPU fault entries.
     pub fault_entries: u64,
@@ -638,6 +667,7 @@ pub struct HistorySample {
 
 /// Body of `GET /api/v1/evictions`: who pushed whose memory out since uvmd counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evictions {
     /// When this was taken: rates are the difference of two answers over the time between them.
     pub time: String,
@@ -649,6 +679,7 @@ pub struct Evictions {
 
 /// What was pushed out of one GPU of one party for another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EvictionPair {
     /// UUID of the GPU; null if it is not known.
     pub gpu_uuid: Option<String>,
@@ -666,6 +697,7 @@ pub struct EvictionPair {
 
 /// One side of an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Party {
     /// `process`, `forgotten` for processes that are listed no more, or `unknown`.
     pub kind: String,
@@ -681,6 +713,7 @@ pub struct Party {
 
 /// Body of `GET /api/v1/gpus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gpus {
     /// When this was taken.
     pub time: String,
@@ -690,6 +723,7 @@ pub struct Gpus {
 
 /// One GPU, with its memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GpuDetail {
     /// As in the status.
     #[serde(flatten)]
@@ -716,6 +750,7 @@ pub struct GpuDetail {
 
 /// Body of `GET /api/v1/owners`: sums over all processes of each owner, those that have ended among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Owners {
     /// When this was taken: rates are the difference of two answers over the time between them.
     pub time: String,
@@ -725,6 +760,7 @@ pub struct Owners {
 
 /// One owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OwnerTotals {
     /// As in [`Owner::kind`].
     pub kind: String,
@@ -745,6 +781,7 @@ pub struct OwnerTotals {
 
 /// One owner on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OwnerGpu {
     /// The GPU's UUID; null if it is not known.
     pub uuid: Option<String>,

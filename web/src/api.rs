@@ -1,11 +1,12 @@
 //! `/api/v1`: what is known, as JSON.
+#![expect(unused_qualifications, reason = "the macros that describe the handlers write them")]
 
-mod history;
-mod memory;
-mod node;
+pub(crate) mod history;
+pub(crate) mod memory;
+pub(crate) mod node;
 mod parameters;
-mod processes;
-mod verdicts;
+pub(crate) mod processes;
+pub(crate) mod verdicts;
 
 use std::sync::Arc;
 
@@ -13,12 +14,7 @@ use axum::{
     extract::{FromRef, FromRequestParts, Path, rejection::PathRejection},
     http::{StatusCode, Uri, request::Parts},
 };
-pub(crate) use history::{of_gpu, of_process};
-pub(crate) use memory::{heat_map, ranges};
 use model::{Process, Snapshot, Verdicts};
-pub(crate) use node::{evictions, gpus, owners, status};
-pub(crate) use processes::{process, processes};
-pub(crate) use verdicts::{verdicts, verdicts_of_process};
 
 use crate::{
     convert::View,

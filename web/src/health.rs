@@ -8,11 +8,21 @@ use crate::{
     source::Fresh,
 };
 
+/// Whether the service answers at all.
+#[utoipa::path(get, path = "/livez", responses((status = OK, content_type = "text/plain", body = String)))]
 pub(crate) async fn livez(_: Parameters<NoParameters>) -> &'static str {
     "ok\n"
 }
 
-/// One line for each reason why it is not ready.
+/// Whether it counts; else one line for each reason why not.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    responses(
+        (status = OK, content_type = "text/plain", body = String),
+        (status = SERVICE_UNAVAILABLE, description = "It does not count", content_type = "text/plain", body = String)
+    )
+)]
 pub(crate) async fn readyz(_: Parameters<NoParameters>, Fresh(snapshot): Fresh) -> impl IntoResponse {
     let (status, lines) = match &snapshot.source.state {
         SourceState::Counting { .. } => (StatusCode::OK, vec!["ok".to_owned()]),

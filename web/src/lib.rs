@@ -14,6 +14,7 @@
 //! * `GET /api/v1/owners` -- sums by pod, job, container and unit, which outlive processes
 //! * `GET /api/v1/gpus` -- the GPUs with their memory
 //! * `GET /api/v1/gpus/{uuid}/history` -- as of a process
+//! * `GET /openapi.json` -- all of this, as OpenAPI 3.1
 //! * `GET /metrics` -- Prometheus text format
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
@@ -33,6 +34,7 @@ mod gpus;
 mod guard;
 mod health;
 pub mod metrics;
+mod openapi;
 mod page;
 mod problem;
 pub mod server;
@@ -46,10 +48,11 @@ use std::{
 };
 
 pub use authority::{Access, Peer, Token};
-use axum::{Router, extract::FromRef, middleware, routing::get};
+use axum::{Router, extract::FromRef, middleware};
 use metrics::Listed;
 pub use socket::{Readers, Socket, SocketError};
 pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// What a reader is told about the service itself, and how.
 #[derive(Clone, Debug, Default)]
@@ -133,23 +136,8 @@ impl Service {
 
     fn router(&self, hosts: guard::HostRule) -> Router {
         let Self(app) = self;
-        Router::new()
+        openapi::documented(routes)
             .merge(page::routes())
-            .route("/api/v1/status", get(api::status))
-            .route("/api/v1/processes", get(api::processes))
-            .route("/api/v1/processes/{pid}", get(api::process))
-            .route("/api/v1/processes/{pid}/ranges", get(api::ranges))
-            .route("/api/v1/processes/{pid}/heatmap", get(api::heat_map))
-            .route("/api/v1/processes/{pid}/history", get(api::of_process))
-            .route("/api/v1/processes/{pid}/verdict", get(api::verdicts_of_process))
-            .route("/api/v1/verdicts", get(api::verdicts))
-            .route("/api/v1/evictions", get(api::evictions))
-            .route("/api/v1/owners", get(api::owners))
-            .route("/api/v1/gpus", get(api::gpus))
-            .route("/api/v1/gpus/{uuid}/history", get(api::of_gpu))
-            .route("/metrics", get(metrics::scrape))
-            .route("/livez", get(health::livez))
-            .route("/readyz", get(health::readyz))
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), authority::establish))
@@ -157,6 +145,25 @@ impl Service {
             .layer(middleware::map_response(guard::set_headers))
             .with_state(app.clone())
     }
+}
+
+fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
+        .routes(routes!(api::node::status))
+        .routes(routes!(api::processes::processes))
+        .routes(routes!(api::processes::process))
+        .routes(routes!(api::memory::ranges))
+        .routes(routes!(api::memory::heat_map))
+        .routes(routes!(api::history::process_history))
+        .routes(routes!(api::verdicts::process_verdicts))
+        .routes(routes!(api::verdicts::verdicts))
+        .routes(routes!(api::node::evictions))
+        .routes(routes!(api::node::owners))
+        .routes(routes!(api::node::gpus))
+        .routes(routes!(api::history::gpu_history))
+        .routes(routes!(metrics::scrape))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
 }
 
 /// All endpoints, where there is no other way in than this address.

@@ -30,6 +30,8 @@ use crate::{
     source::Fresh,
 };
 
+/// The metrics in the Prometheus text format.
+#[utoipa::path(get, path = "/metrics", responses((status = OK, content_type = "text/plain", body = String)))]
 pub(crate) async fn scrape(
     _: Parameters<NoParameters>,
     State(node): State<Arc<Node>>,

@@ -6,8 +6,8 @@ use axum::{
     http::{HeaderValue, Method, StatusCode, Uri, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::json;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use utoipa::ToSchema;
 
 /// An error as a client sees it. Its type is `about:blank`: the status says what kind it is.
 #[derive(Debug)]
@@ -28,15 +28,25 @@ impl Problem {
     }
 }
 
+/// The body of a problem, as in RFC 9457.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Body {
+    /// Always `about:blank`: the status says what kind of problem it is.
+    r#type: &'static str,
+    /// The status in words.
+    title: &'static str,
+    /// As of the answer.
+    status: u16,
+    /// What is wrong, for people.
+    detail: String,
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Self { status, detail, challenge } = self;
-        let body = json!({
-            "type": "about:blank",
-            "title": status.canonical_reason(),
-            "status": status.as_u16(),
-            "detail": detail,
-        });
+        let title = status.canonical_reason().unwrap_or_default();
+        let body = Body { r#type: "about:blank", title, status: status.as_u16(), detail };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
         let mut response = (status, content_type, Json(body)).into_response();
         if let Some(challenge) = challenge {

@@ -9,6 +9,7 @@ use axum::{
 };
 use model::{HistoryOf, HistoryRequest, api::History};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{Pid, choose, parameters::UpTo};
 use crate::{
@@ -26,23 +27,41 @@ const SECONDS_MAX: u32 = 86_400;
 const SAMPLES_MAX: u32 = 8640;
 
 /// Of a process.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OfProcess {
+    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
     start_ticks: Option<u64>,
+    /// How far back; 300 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     seconds: Option<UpTo<SECONDS_MAX>>,
+    /// In how many samples at most; 300 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 8640)]
     samples: Option<UpTo<SAMPLES_MAX>>,
 }
 
 /// Of a GPU.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OfGpu {
+    /// How far back; 300 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     seconds: Option<UpTo<SECONDS_MAX>>,
+    /// In how many samples at most; 300 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 8640)]
     samples: Option<UpTo<SAMPLES_MAX>>,
 }
 
-pub(crate) async fn of_process(
+/// What was counted lately for a process, all GPUs together.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}/history",
+    params(("pid" = u32, Path, description = "Process id"), OfProcess),
+    responses((status = OK, body = History))
+)]
+pub(crate) async fn process_history(
     pid: Pid,
     Parameters(OfProcess { start_ticks, seconds, samples }): Parameters<OfProcess>,
     State(lately): State<Lately>,
@@ -52,7 +71,14 @@ pub(crate) async fn of_process(
     answer(&lately, HistoryOf::Process(id), seconds, samples).await
 }
 
-pub(crate) async fn of_gpu(
+/// What was counted lately on a GPU, all processes together.
+#[utoipa::path(
+    get,
+    path = "/api/v1/gpus/{uuid}/history",
+    params(("uuid" = String, Path, description = "As /api/v1/gpus tells it"), OfGpu),
+    responses((status = OK, body = History))
+)]
+pub(crate) async fn gpu_history(
     Path(uuid): Path<String>,
     Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
     State(lately): State<Lately>,

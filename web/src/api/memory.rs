@@ -6,6 +6,7 @@ use model::{
     api::{HeatMap, Ranges},
 };
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
     Pid, choose,
@@ -19,12 +20,22 @@ use crate::{
 };
 
 /// Which process, where a pid was used again.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Which {
+    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
     pub(super) start_ticks: Option<u64>,
 }
 
+/// The ranges of a process's managed memory, busiest first, and how each is used.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}/ranges",
+    params(("pid" = u32, Path, description = "Process id"), Which),
+    responses((status = OK, body = Ranges)),
+    security(("token" = []))
+)]
 pub(crate) async fn ranges(
     _: Reader,
     pid: Pid,
@@ -40,15 +51,31 @@ const CELLS: u32 = 64;
 const CELLS_MAX: u32 = 4096;
 
 /// Which process, which of its memory, and how fine.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeatChoice {
+    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
     start_ticks: Option<u64>,
+    /// From this address, in hexadecimal with `0x`; from the first unless given.
+    #[param(value_type = Option<String>, pattern = "^0x[0-9a-fA-F]{1,16}$")]
     begin: Option<Address>,
+    /// Up to this address, exclusive; to the last unless given.
+    #[param(value_type = Option<String>, pattern = "^0x[0-9a-fA-F]{1,16}$")]
     end: Option<Address>,
+    /// How many cells of each range at most; 64 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 4096)]
     cells: Option<UpTo<CELLS_MAX>>,
 }
 
+/// A process's memory in cells, in the order of addresses.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}/heatmap",
+    params(("pid" = u32, Path, description = "Process id"), HeatChoice),
+    responses((status = OK, body = HeatMap)),
+    security(("token" = []))
+)]
 pub(crate) async fn heat_map(
     _: Reader,
     pid: Pid,

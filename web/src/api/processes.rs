@@ -3,6 +3,7 @@
 use axum::Json;
 use model::api::{ProcessDetail, Processes};
 use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{Known, Pid, choose};
 use crate::{
@@ -12,19 +13,24 @@ use crate::{
 };
 
 /// Which processes to list.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProcessFilter {
+    /// Those that run, or those that have ended; all unless given.
+    #[param(inline)]
     state: Option<ProcessState>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum ProcessState {
     Running,
     Ended,
 }
 
+/// What each process did: living ones first, busiest first, then those that ended lately.
+#[utoipa::path(get, path = "/api/v1/processes", params(ProcessFilter), responses((status = OK, body = Processes)))]
 pub(crate) async fn processes(Parameters(filter): Parameters<ProcessFilter>, known: Known) -> Json<Processes> {
     let wanted = |process: &model::Process| match filter.state {
         None => true,
@@ -38,13 +44,24 @@ pub(crate) async fn processes(Parameters(filter): Parameters<ProcessFilter>, kno
 const BLOCKS: usize = 64;
 
 /// Which process, where a pid was used again, and how much of it.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProcessChoice {
+    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
     start_ticks: Option<u64>,
+    /// How many blocks at most; 64 unless given.
     blocks: Option<usize>,
 }
 
+/// One process, with the busiest 2 MiB blocks of its memory. Blocks and its command line need read authority, and are left out without.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}",
+    params(("pid" = u32, Path, description = "Process id"), ProcessChoice),
+    responses((status = OK, body = ProcessDetail)),
+    security((), ("token" = []))
+)]
 pub(crate) async fn process(
     MayReadAll(all): MayReadAll,
     pid: Pid,

@@ -10,6 +10,13 @@ use crate::{
     problem::{NoParameters, Parameters, Problem},
 };
 
+/// What is wrong, and what was, with what that rests on. The ranges involved need read authority, and are null without.
+#[utoipa::path(
+    get,
+    path = "/api/v1/verdicts",
+    responses((status = OK, body = Verdicts)),
+    security((), ("token" = []))
+)]
 pub(crate) async fn verdicts(
     MayReadAll(ranges): MayReadAll,
     _: Parameters<NoParameters>,
@@ -18,7 +25,15 @@ pub(crate) async fn verdicts(
     Json(convert::verdicts(known.view(), ranges, |_| true))
 }
 
-pub(crate) async fn verdicts_of_process(
+/// What is wrong with one process, and what was.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}/verdict",
+    params(("pid" = u32, Path, description = "Process id"), Which),
+    responses((status = OK, body = Verdicts)),
+    security((), ("token" = []))
+)]
+pub(crate) async fn process_verdicts(
     MayReadAll(ranges): MayReadAll,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,

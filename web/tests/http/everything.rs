@@ -1,0 +1,112 @@
+//! A daemon with something to tell at every endpoint, and in every field.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::Router;
+use model::{
+    Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner,
+    OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges, Residency,
+    Reuse, Sample, Snapshot, Verdict, VerdictKind, Verdicts,
+    owner::{Container, Job, Pod},
+    verdict::{Check, Inputs, Involved, Victim},
+};
+use web::{Ask, Judged, Sources};
+
+use crate::support::{always, at, block, busy, router_over};
+
+const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
+const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };
+const PATTERN: Pattern = Pattern { kind: PatternKind::Strided { stride_bytes: 4096 }, confidence: 0.5, steps: 9 };
+const WINDOW: Duration = Duration::from_secs(1);
+
+pub(crate) fn router() -> Router {
+    let heat = Ask::new(|_| {
+        let cells = vec![HeatCell { idle_ns: Some(1), ..HeatCell::default() }, HeatCell::default()];
+        let range = HeatRange { begin: 0, end: 4 << 20, cell_bytes: 2 << 20, cells };
+        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_left_out: 0 })))
+    });
+    let lately = Ask::new(|_| {
+        let samples = vec![None, Some(Sample::default())];
+        std::future::ready(Some(Some(History { begin: at(0), interval: WINDOW, samples })))
+    });
+    let snapshot = snapshot();
+    let verdicts = Arc::new(verdicts(&snapshot));
+    let judged = Judged::new(move || Arc::clone(&verdicts));
+    router_over(Sources { heat, lately, judged, ..always(snapshot).into() })
+}
+
+fn snapshot() -> Snapshot {
+    let mut snapshot = busy();
+    let gpu = *snapshot.gpus.keys().next().unwrap();
+    let heavy = snapshot.processes.iter_mut().find(|process| process.id == HEAVY).unwrap();
+    let range = Range {
+        begin: 0x7f2a_4000_0000,
+        end: 0x7f2a_4200_0000,
+        mapped: true,
+        counts: RangeCounts::default(),
+        residency: Residency::exactly(4096),
+        pattern: PATTERN,
+    };
+    *heavy = Process {
+        command_line: Some("python train.py".to_owned()),
+        blocks: Blocks { busiest: vec![block(range.begin, Some(gpu))], known: 1, ..Blocks::default() },
+        owner: Owner {
+            container: Some(Container { runtime: Some("podman"), id: "c0ffee".to_owned() }),
+            pod: Some(Pod { uid: "7c1f".to_owned() }),
+            job: Some(Job { id: "7".to_owned(), step: Some("batch".to_owned()) }),
+            unit: Some("x.scope".to_owned()),
+        },
+        ranges: Ranges { busiest: vec![range], known: 1 },
+        residency: BTreeMap::from([(gpu, Residency::exactly(4096))]),
+        reuse: BTreeMap::from([(gpu, Reuse { fetched_bytes: 4096, ..Reuse::default() })]),
+        ..heavy.clone()
+    };
+    let card = snapshot.gpus.get_mut(&gpu).unwrap();
+    *card = Gpu {
+        index: Some(0),
+        pci_address: Some("0000:17:00.0".to_owned()),
+        memory_bytes: Some(64 << 20),
+        memory_used_bytes: Some(60 << 20),
+        source: Some(GpuSource::Procfs),
+        ..card.clone()
+    };
+    let counters = snapshot.gpu_totals[&gpu].clone();
+    let totals = OwnerTotals {
+        host: Counters::default(),
+        gpus: BTreeMap::from([(gpu, counters)]),
+        reuse: BTreeMap::from([(gpu, Reuse::default())]),
+        processes: 1,
+        last_active: at(5),
+    };
+    snapshot.owners = BTreeMap::from([(OwnerKey::Pod("7c1f".to_owned()), totals)]);
+    let pair =
+        |victim, evictor| EvictionPair { gpu, victim, evictor, cause: EvictionCause::Tool, evictions: 1, bytes: 2 };
+    snapshot.evictions =
+        vec![pair(Party::Process(HEAVY), Party::Unknown), pair(Party::Forgotten, Party::Process(LIGHT))];
+    snapshot
+}
+
+fn verdicts(snapshot: &Snapshot) -> Verdicts {
+    let gpu = *snapshot.gpus.keys().next().unwrap();
+    let verdict = Verdict {
+        process: HEAVY,
+        gpu,
+        kind: VerdictKind::CapacityThrash,
+        since: at(10),
+        confirmed: at(11),
+        ended: None,
+        ranges: vec![Involved { begin: 0, end: 4 << 20, pattern: PATTERN, share: 0.5, refetch_ratio: 1.0 }],
+        window: WINDOW,
+        inputs: Inputs::default(),
+        total: Inputs::default(),
+        checks: vec![Check { what: "share", name: "share", value: 0.9, threshold: 0.5, holds: true }],
+    };
+    Verdicts {
+        ended: vec![Verdict { ended: Some(at(12)), ..verdict.clone() }],
+        active: vec![verdict],
+        victims: vec![
+            Victim { victim: LIGHT, evictor: HEAVY, gpu, bytes: 4096, window: WINDOW },
+            Victim { victim: HEAVY, evictor: LIGHT, gpu, bytes: 4096, window: WINDOW },
+        ],
+    }
+}

@@ -1,0 +1,201 @@
+//! `/openapi.json` is complete, means something, and is what is answered.
+
+use std::collections::BTreeSet;
+
+use axum::http::StatusCode;
+use serde_json::{Map, Value};
+
+use crate::{
+    everything,
+    support::{counting, get, get_as_reader, router},
+};
+
+async fn document() -> Value {
+    let answer = get(&router(counting()), "/openapi.json").await;
+    assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "application/json"));
+    answer.json()
+}
+
+/// What a reference within the document is to.
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"].as_str() {
+        Some(reference) => {
+            let target = document.pointer(reference.strip_prefix('#').unwrap());
+            target.unwrap_or_else(|| panic!("{reference} is not in the document"))
+        }
+        None => schema,
+    }
+}
+
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn every_path_of_the_api_document_is_in_it() {
+    let document = document().await;
+    assert_eq!(document["openapi"], "3.1.0");
+    let text = include_str!("../../../docs/api.md");
+    let (_, table) = text.split_once("| --- | --- |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let written: BTreeSet<&str> =
+        rows.map(|row| row.split("GET ").nth(1).unwrap().split('`').next().unwrap()).collect();
+    let paths: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    // The page and the document itself are not part of what it describes.
+    let described: BTreeSet<&str> = written.into_iter().filter(|path| !["/", "/openapi.json"].contains(path)).collect();
+    assert_eq!(paths, described);
+}
+
+#[tokio::test]
+async fn what_it_refers_to_is_there_and_what_is_there_is_referred_to() {
+    let document = document().await;
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let there: BTreeSet<String> = schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
+    assert_eq!(found, there);
+}
+
+#[tokio::test]
+async fn every_operation_has_a_name_of_its_own_and_says_what_it_takes_and_answers() {
+    let document = document().await;
+    let mut names = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        assert_eq!(item.as_object().unwrap().keys().collect::<Vec<_>>(), ["get"], "{path}");
+        let operation = &item["get"];
+        assert!(names.insert(operation["operationId"].as_str().unwrap()), "{path}");
+        assert!(!operation["summary"].as_str().unwrap().is_empty(), "{path}");
+        assert!(operation["responses"]["200"]["content"].is_object(), "{path}");
+        assert!(operation["responses"]["default"]["content"]["application/problem+json"].is_object(), "{path}");
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        let in_path: Vec<_> = parameters.iter().filter(|parameter| parameter["in"] == "path").collect();
+        assert_eq!(in_path.len(), path.matches('{').count(), "{path}");
+        for parameter in &parameters {
+            let (name, schema) = (&parameter["name"], &parameter["schema"]);
+            assert!(parameter["description"].is_string() && schema.is_object(), "{path} {name}");
+            assert_eq!(parameter["required"] == true, parameter["in"] == "path", "{path} {name}");
+        }
+        for required in operation["security"].as_array().into_iter().flatten() {
+            for scheme in required.as_object().unwrap().keys() {
+                assert_eq!(document["components"]["securitySchemes"][scheme]["scheme"], "bearer", "{path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_needs_authority_says_so() {
+    let document = document().await;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let security = item["get"]["security"].as_array().cloned().unwrap_or_default();
+        let needs_token = !security.is_empty() && !security.contains(&Value::Object(Map::new()));
+        assert_eq!(needs_token, path.ends_with("/ranges") || path.ends_with("/heatmap"), "{path}");
+    }
+}
+
+/// The fields that an object may have, with those of what it is composed of; and those that it must have.
+fn fields<'a>(document: &'a Value, schema: &'a Value, may: &mut Map<String, Value>, must: &mut BTreeSet<&'a str>) {
+    let schema = resolve(document, schema);
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        fields(document, part, may, must);
+    }
+    may.extend(schema["properties"].as_object().cloned().unwrap_or_default());
+    must.extend(schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str));
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Panics unless a value is as its schema says: of its type, with all that it must have and nothing that it does not name.
+fn assert_valid(document: &Value, schema: &Value, value: &Value, at: &str) {
+    let schema = resolve(document, schema);
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let is_null = |choice: &&Value| choice["type"] == "null";
+        let chosen =
+            if value.is_null() { choices.iter().find(is_null) } else { choices.iter().find(|choice| !is_null(choice)) };
+        return assert_valid(document, chosen.unwrap_or_else(|| panic!("{at}: {value}")), value, at);
+    }
+    let found = type_of(value);
+    if schema["allOf"].is_null() {
+        let types = schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
+        let is_allowed = types.iter().any(|allowed| allowed == found || (allowed == "number" && found == "integer"));
+        assert!(is_allowed, "{at}: {value} is not of {types:?}");
+    }
+    match value {
+        Value::Object(values) if schema["additionalProperties"].is_object() => {
+            for (name, value) in values {
+                assert_valid(document, &schema["additionalProperties"], value, &format!("{at}/{name}"));
+            }
+        }
+        Value::Object(values) => {
+            let (mut may, mut must) = (Map::new(), BTreeSet::new());
+            fields(document, schema, &mut may, &mut must);
+            for (name, value) in values {
+                let schema = may.get(name).unwrap_or_else(|| panic!("{at}/{name} is not in the document"));
+                assert_valid(document, schema, value, &format!("{at}/{name}"));
+            }
+            for name in must {
+                assert!(values.contains_key(name), "{at} has no {name}");
+            }
+        }
+        Value::Array(values) => {
+            for (index, value) in values.iter().enumerate() {
+                assert_valid(document, &schema["items"], value, &format!("{at}/{index}"));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn answers_are_as_it_says() {
+    let document = document().await;
+    let router = everything::router();
+    let uuid = "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f";
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let content = item["get"]["responses"]["200"]["content"].as_object().unwrap();
+        let Some(json) = content.get("application/json") else {
+            assert!(content.contains_key("text/plain"), "{path}");
+            continue;
+        };
+        let asked = path.replace("{pid}", "20").replace("{uuid}", uuid);
+        let answer = get_as_reader(&router, &asked).await;
+        assert_eq!(answer.status, StatusCode::OK, "{asked}: {}", answer.text);
+        assert_valid(&document, &json["schema"], &answer.json(), path);
+    }
+    let problem = get(&router, "/nowhere").await.json();
+    assert_valid(&document, &document["components"]["schemas"]["Problem"], &problem, "a problem");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_as_it_says_would_be_found() {
+    let document = document().await;
+    let schema = &document["components"]["schemas"]["Problem"];
+    let right = serde_json::json!({ "type": "about:blank", "title": "Not Found", "status": 404, "detail": "none" });
+    assert_valid(&document, schema, &right, "");
+    for (field, value) in [("status", Some(Value::from("404"))), ("detail", None), ("more", Some(Value::Null))] {
+        let mut wrong = right.clone();
+        match value {
+            Some(value) => drop(wrong.as_object_mut().unwrap().insert(field.to_owned(), value)),
+            None => drop(wrong.as_object_mut().unwrap().remove(field)),
+        }
+        let found = std::panic::catch_unwind(|| assert_valid(&document, schema, &wrong, ""));
+        assert!(found.is_err(), "{wrong}");
+    }
+}
