@@ -46,8 +46,8 @@ pub(crate) enum Error {
     Unreachable { place: Place, reason: String },
     #[error("uvmd at {place} cannot answer: {detail}")]
     Refused { place: Place, detail: String },
-    #[error("uvmd at {place} does not tell everybody ({detail}): {remedy}")]
-    NoAuthority { place: Place, detail: String, remedy: String },
+    #[error("uvmd at {place} refuses: {detail}{remark}")]
+    NoAuthority { place: Place, detail: String, remark: String },
     #[error("{place} does not answer as uvmd does: {reason}")]
     Foreign { place: Place, reason: String },
 }
@@ -120,7 +120,7 @@ impl Client {
                 path.display()
             ),
             (Place::Url { .. }, None) => {
-                "name uvmd's token with --token-file or UVMD_TOKEN_FILE, or ask on the node itself with --socket"
+                "name uvmd's token with --token-file or UVMD_TOKEN_FILE, or run this as root on the node itself"
                     .to_owned()
             }
         }
@@ -134,7 +134,15 @@ impl Client {
         let detail = text::printable(&detail).into_owned();
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Error::NoAuthority { place, detail, remedy: self.remedy() }
+                // The daemon does not know what else was tried.
+                let remark = match (&self.place, &self.token) {
+                    (Place::Url { .. }, Some(token)) => format!(" ({})", token.path().display()),
+                    (Place::Url { shut_socket: Some(path), .. }, None) => {
+                        format!(" ({} may not be opened by you)", path.display())
+                    }
+                    _ => String::new(),
+                };
+                Error::NoAuthority { place, detail, remark }
             }
             _ => Error::Refused { place, detail },
         }

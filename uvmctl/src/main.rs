@@ -55,7 +55,7 @@ enum Command {
     /// driver found to be thrashing; REMOTE is memory that it mapped where it stays; VERDICT is what is wrong and for how long, or who pushes its memory
     /// out (see uvmctl explain).
     Ps(ps::Options),
-    /// Show one process: what it did, its fault batches, and the busiest 2 MiB blocks of its memory
+    /// Show one process: whom it works for, what it did, its fault batches, and the busiest 2 MiB blocks of its memory
     ///
     /// Figures are sums since uvmd counts.
     Show(show::Options),

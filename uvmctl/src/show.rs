@@ -6,10 +6,11 @@ use std::{
 };
 
 use clap::Args;
-use model::api::{Block, Process, ProcessDetail, ProcessGpu};
+use model::api::{Block, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummary, VictimOf};
 
 use crate::{
     client::Client,
+    explain::finding,
     summary,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
@@ -43,6 +44,9 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     }
     let output = render(&answer.body, terminal::width(), Colour::detect())?;
     io::stdout().write_all(output.as_bytes())?;
+    if answer.body.redacted {
+        terminal::note(&format!("its command line and its blocks are not told to everybody: {}", client.remedy()));
+    }
     if answer.body.process.counts.dropped_events > 0 {
         terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
     }
@@ -50,23 +54,41 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
 }
 
 fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
-    let ProcessDetail { process, blocks, .. } = detail;
+    let ProcessDetail { process, command_line, blocks, .. } = detail;
     let mut out = String::new();
     let mut line =
         |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
     line("Process", &format!("{} {}", process.pid, text::printable(&process.name)))?;
+    if let Some(command_line) = command_line {
+        line("Command", &text::printable(command_line))?;
+    }
     line("State", &state(process, colour))?;
+    for text in troubles(process) {
+        line("Verdict", &colour.paint(Style::Warning, &text))?;
+    }
     line("User", &words::user(process))?;
+    if let Some(owner) = owner(&process.owner) {
+        line("Owner", &owner)?;
+    }
     if let Some(cgroup) = &process.cgroup {
         line("Cgroup", &text::printable(cgroup))?;
     }
     if let Some(bytes) = process.managed_bytes {
-        line("Managed", &format!("{} mapped", text::bytes(bytes)))?;
+        let resident = finding::resident(process.resident);
+        line("Managed", &format!("{} mapped; {resident} in GPU memory", text::bytes(bytes)))?;
     }
     for (title, text) in summary::lines(&process.counts) {
         line(title, &text)?;
     }
-    let Process { counts, .. } = process;
+    let Process { counts, reuse, .. } = process;
+    if reuse.fetched_bytes > 0 {
+        let share = |bytes| text::share(bytes, reuse.fetched_bytes);
+        let (evicted, taken) = (share(reuse.refetched_bytes), share(reuse.returned_bytes));
+        line(
+            "Again",
+            &format!("of what it fetched, {evicted} had been evicted before and {taken} taken by CPU faults"),
+        )?;
+    }
     if counts.evictions_caused > 0 {
         let (bytes, pieces) =
             (text::bytes(counts.evicted_bytes_caused), text::counted(counts.evictions_caused, "piece"));
@@ -85,6 +107,36 @@ fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Resul
     }
     writeln!(out, "\n{}", known(detail, colour))?;
     Ok(out)
+}
+
+/// What is wrong, and who makes it suffer.
+fn troubles(process: &Process) -> Vec<String> {
+    let gpu = |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid.as_deref() == uuid);
+    let verdict = |verdict: &VerdictSummary| {
+        let id = text::gpu(gpu(verdict.gpu_uuid.as_deref()).and_then(|gpu| gpu.gpu));
+        let (kind, since) = (words::kind(&verdict.kind), finding::time_of_day(&verdict.since));
+        format!("{kind} on GPU{id} since {since} (uvmctl explain {})", process.pid)
+    };
+    let victim = |evictor: &VictimOf| {
+        let rate = text::bytes(evictor.bytes_per_second);
+        format!("{rate}/s of its memory are pushed out for {} {}", evictor.pid, text::printable(&evictor.name))
+    };
+    process.verdicts.iter().map(verdict).chain(process.victim_of.as_ref().map(victim)).collect()
+}
+
+/// Everything that its cgroup says, outermost first.
+fn owner(owner: &Owner) -> Option<String> {
+    let Owner { kind: _, id: _, container, container_runtime, pod_uid, slurm_job, slurm_step, unit } = owner;
+    let runtime = container_runtime.as_deref().map(|runtime| format!(" ({runtime})")).unwrap_or_default();
+    let parts = [
+        pod_uid.as_ref().map(|uid| format!("pod {uid}")),
+        slurm_job.as_ref().map(|job| format!("Slurm job {job}")),
+        slurm_step.as_ref().map(|step| format!("step {step}")),
+        container.as_ref().map(|id| format!("container {id}{runtime}")),
+        unit.as_ref().map(|unit| format!("unit {unit}")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().map(|part| text::printable(&part).into_owned()).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn state(process: &Process, colour: Colour) -> String {
@@ -110,6 +162,7 @@ fn gpus(gpus: &[ProcessGpu]) -> Table {
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
         Column::number("EVICTED", cells(|gpu| text::bytes(gpu.counts.evicted_bytes))),
+        Column::number("RESIDENT", cells(|gpu| text::bytes(gpu.resident.bytes))),
         Column::text("UUID", cells(uuid)),
     ];
     Table::new(columns, vec![Style::Plain; gpus.len()])
@@ -144,12 +197,22 @@ fn time_of_day(time: &str) -> String {
 /// How many blocks there are, and how sure their figures.
 fn known(detail: &ProcessDetail, colour: Colour) -> String {
     let ProcessDetail {
-        blocks, blocks_known, blocks_forgotten, block_records_sampled_out, block_records_dropped, ..
+        redacted,
+        blocks,
+        blocks_known,
+        blocks_forgotten,
+        block_records_sampled_out,
+        block_records_dropped,
+        ..
     } = detail;
     if *blocks_known == 0 {
         return "No 2 MiB block of it is known".to_owned();
     }
-    let shown = format!("{} of {} blocks of 2 MiB, busiest first", blocks.len(), text::count(*blocks_known));
+    let shown = if *redacted {
+        format!("{} of 2 MiB are known", text::counted(*blocks_known, "block"))
+    } else {
+        format!("{} of {} blocks of 2 MiB, busiest first", blocks.len(), text::count(*blocks_known))
+    };
     let losses: Vec<_> = [
         (block_records_sampled_out, "records left out, as too many came at once"),
         (block_records_dropped, "lost for want of room"),

@@ -4,7 +4,7 @@ use std::fs;
 
 use model::api::Status;
 
-use crate::support::{Canned, run, serve_bytes, stderr, stdout, uvmctl};
+use crate::support::{Canned, busy, run, serve_bytes, serve_snapshot, stderr, stdout, uvmctl};
 
 fn status() -> Canned {
     Canned::default().with("/api/v1/status", &Status { hostname: "gpu-17".to_owned(), ..Status::default() })
@@ -68,11 +68,39 @@ fn who_may_not_know_is_told_how_to() {
         let answer = format!(
             "HTTP/1.1 {status}\r\nContent-Length: 46\r\n\r\n{{\"status\":403,\"detail\":\"needs read authority\"}} "
         );
-        let output = run(&serve_bytes(answer.leak().as_bytes()), &["show", "1"]);
+        let output = run(&serve_bytes(answer.leak().as_bytes()), &["heatmap", "1"]);
         let message = stderr(&output);
         assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
-        for part in ["needs read authority", "--token-file", "--socket"] {
-            assert!(message.contains(part), "{message}");
-        }
+        assert!(message.contains("refuses: needs read authority"), "{message}");
     }
+}
+
+#[test]
+fn without_authority_the_rest_is_shown_and_what_is_missing_is_said() {
+    let mut snapshot = busy();
+    snapshot.processes[0].blocks.known = 48;
+    let url = serve_snapshot(snapshot);
+    let run = |command: &str| uvmctl(&url).args([command, "41207"]).env_remove("UVMD_TOKEN_FILE").output().unwrap();
+    let shown = run("show");
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    assert!(stdout(&shown).contains("Faults   18.4k on GPUs"));
+    assert!(stdout(&shown).contains("48 blocks of 2 MiB are known"), "{}", stdout(&shown));
+    assert!(stderr(&shown).contains("--token-file"), "{}", stderr(&shown));
+    let explained = run("explain");
+    assert_eq!(explained.status.code(), Some(0), "{}", stderr(&explained));
+    assert!(stdout(&explained).contains("is not told to everybody: name uvmd's token"), "{}", stdout(&explained));
+    let refused = run("heatmap");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("not everybody: send the token"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_wrong_token_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    fs::write(&token, "fedcba9876543210").unwrap();
+    let output = uvmctl(&serve_snapshot(busy())).args(["ps"]).env("UVMD_TOKEN_FILE", &token).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("the token that was sent is not uvmd's ({})", token.display());
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
 }

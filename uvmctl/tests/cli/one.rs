@@ -35,7 +35,7 @@ fn it_shows_sums_batches_gpus_and_the_busiest_blocks() {
 Process  41207 python train.py
 State    running since 2023-11-14T22:13:21.000Z
 User     alice
-Managed  64.0 MiB mapped
+Managed  64.0 MiB mapped; 0 B are in GPU memory
 Faults   18.4k on GPUs (36.8k before merging), 7 on CPUs
 Batches  310, 310 replays
 Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
@@ -48,8 +48,8 @@ BATCH         COUNT    MEAN     P50     P90     P99     MAX
 faults          310      59      61      61      61      61
 service time    310  480 us  492 us  492 us  492 us  492 us
 
-GPU  FAULTS  BATCHES       H2D      D2H  EVICTED  UUID
-  1   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
+GPU  FAULTS  BATCHES       H2D      D2H  EVICTED  RESIDENT  UUID
+  1   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB       0 B  GPU-abababab-abab-abab-abab-abababababab
 
          BLOCK  GPU  FAULTS  CPU-FLT      H2D      D2H  EVICTED  EVICTIONS  LAST (UTC)
 0x7f2a40000000    1     900        2  4.0 MiB  2.0 MiB  2.0 MiB          1    22:13:23

@@ -5,9 +5,9 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener},
     os::unix::net::UnixListener,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     thread,
     time::{Duration, SystemTime},
 };
@@ -17,7 +17,7 @@ use model::{
     Snapshot, SourceState, SourceStatus,
 };
 use web::{
-    Node, Snapshots,
+    Node, Snapshots, Token,
     server::{Limits, serve},
 };
 
@@ -25,11 +25,23 @@ pub(crate) fn uvmctl(url: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvmctl"));
     command
         .env("UVMD_URL", url)
-        .env_remove("UVMD_TOKEN_FILE")
+        .env("UVMD_TOKEN_FILE", token_file())
         .env_remove("NO_COLOR")
         .env("http_proxy", "http://192.0.2.1:1")
         .env("ALL_PROXY", "http://192.0.2.1:1");
     command
+}
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// A file with the token of the daemons here.
+fn token_file() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("token-{}", std::process::id()));
+        std::fs::write(&file, TOKEN).unwrap();
+        file
+    })
 }
 
 pub(crate) fn run(url: &str, arguments: &[&str]) -> Output {
@@ -56,7 +68,8 @@ pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
         runtime.block_on(async {
             let snapshot = Arc::new(snapshot);
             let take = move || std::future::ready(Some(Arc::clone(&snapshot)));
-            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() };
+            let access = web::Access::by_token(Token::parse(TOKEN.as_bytes()).unwrap());
+            let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), access, ..Node::default() };
             let router = web::router(node, address, Snapshots::new(take));
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             serve(listener, router, Limits::default(), std::future::pending()).await;
