@@ -193,6 +193,10 @@ indexed! {
         Duplicate => "uvm_va_block_make_resident_read_duplicate",
         /// A copy of memory was made resident.
         DuplicateReturn => "uvm_va_block_make_resident_read_duplicate (return)",
+        /// A block of memory is split in two.
+        Split => "uvm_va_block_split",
+        /// A block of memory was split in two.
+        SplitReturn => "uvm_va_block_split (return)",
         /// See [`ApiCall`], as for all below.
         Migrate => "uvm_api_migrate",
         /// As above.

@@ -87,6 +87,8 @@ pub struct Layout {
     /// `uvm_va_block_t`: a pointer for each GPU to what the block has there, which begins with the mask of resident pages. 0 where it is not
     /// known: then nothing may be attached that needs it.
     pub block_gpus: u32,
+    /// `uvm_va_block_t`: the mask of processors at which something of the block is resident. As above.
+    pub block_resident: u32,
     /// Base-2 logarithm of the size of a page.
     pub page_shift: u32,
 

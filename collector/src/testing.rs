@@ -36,7 +36,8 @@ pub fn load(
         .map_err(|error| error.to_string())?;
     let layout = family.layout(&kernel);
     // Where a block's residency is does not matter to the probes, as long as they are told.
-    let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus: layout.block_start + 16, ..layout };
+    let block_gpus = layout.block_resident + 40;
+    let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus, ..layout };
     let probes = Probes::load(&layout, counts_capacity, records).map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }

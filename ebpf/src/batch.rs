@@ -217,13 +217,10 @@ fn begin(state: &mut Batch, id: u32) {
 fn tell_block(state: &mut Batch, space: &Known) {
     if state.block_entries > 0 {
         let happening = Happening {
-            address: state.block,
-            gpu: state.run.gpu as u32,
-            kind: RecordKind::GpuFaults,
             cause: state.id & 0xffff,
             events: state.block_entries,
-            bytes: 0,
             slots: state.block_slots as u32,
+            ..Happening::of(state.block, state.run.gpu as u32, RecordKind::GpuFaults)
         };
         blocks::record(space, &happening);
     }

@@ -17,7 +17,7 @@ use aya_ebpf::{
 
 use crate::{
     counting::Known,
-    maps::{RECORD_LIMIT, increment},
+    maps::{RECORD_LIMIT, increment, layout},
     memory,
 };
 
@@ -58,6 +58,16 @@ pub struct Happening {
     pub bytes: u64,
     /// In which of its slots, where that is known.
     pub slots: u32,
+    /// Pages that are resident at the GPU.
+    pub resident_pages: u16,
+}
+
+impl Happening {
+    /// Something that happened once.
+    #[inline(always)]
+    pub const fn of(address: u64, gpu: u32, kind: RecordKind) -> Self {
+        Self { address, gpu, kind, cause: 0, events: 1, bytes: 0, slots: 0, resident_pages: RESIDENT_UNKNOWN }
+    }
 }
 
 /// Whether records are wanted at all.
@@ -117,6 +127,12 @@ fn may_write(now: u64) -> bool {
 
 #[inline(always)]
 fn write(boottime_ns: u64, generation: u64, happening: &Happening) -> RecordFate {
+    let first_page = match happening.kind {
+        RecordKind::Residency | RecordKind::Gone => {
+            ((happening.address % BLOCK_BYTES) >> (layout!(page_shift) & 31)) as u16
+        }
+        _ => 0,
+    };
     let record = BlockRecord {
         boottime_ns,
         generation,
@@ -127,8 +143,8 @@ fn write(boottime_ns: u64, generation: u64, happening: &Happening) -> RecordFate
         slots: happening.slots,
         kind: happening.kind as u16,
         cause: happening.cause as u16,
-        resident_pages: RESIDENT_UNKNOWN,
-        first_page: 0,
+        resident_pages: happening.resident_pages,
+        first_page,
     };
     match BLOCKS.output::<BlockRecord>(&record, BPF_RB_NO_WAKEUP) {
         Ok(()) => RecordFate::Written,

@@ -34,8 +34,7 @@ fn evict(ctx: &ProbeContext) -> Result<(), Lost> {
     space.add(gpu, Kind::Evicted, 0, Tally { events: 1, amount: 0 })?;
     if blocks::are_wanted() {
         let address = memory::driver(block.wrapping_add(u64::from(layout!(block_start))))?;
-        let happening = Happening { address, gpu, kind: RecordKind::Evicted, cause: 0, events: 1, bytes: 0, slots: 0 };
-        blocks::record(&space, &happening);
+        blocks::record(&space, &Happening::of(address, gpu, RecordKind::Evicted));
     }
     Ok(())
 }

@@ -34,6 +34,31 @@ pub fn kernel<T: Copy>(address: u64) -> Result<T, Unreadable> {
 /// before 6.8 give away 32 bytes with every call, and there are 512 for all.
 pub type Room<const WORDS: usize> = PerCpuArray<[u64; WORDS]>;
 
+/// Copies `size` bytes from an address into a room, the rest of which stays as it was.
+#[inline(always)]
+pub fn fill<const WORDS: usize>(
+    room: &Room<WORDS>,
+    address: u64,
+    size: u32,
+) -> Result<&'static mut [u64; WORDS], Unreadable> {
+    if size as usize > size_of::<[u64; WORDS]>() {
+        return Err(Unreadable);
+    }
+    let words = room.get_ptr_mut(0).ok_or(Unreadable)?;
+    copy(words.cast(), size, address)?;
+    // SAFETY: this CPU's value of the map, which lives as long as the program.
+    Ok(unsafe { &mut *words })
+}
+
+/// Words of the largest mask of processors: 257 bits.
+pub const PROCESSOR_WORDS: u32 = 5;
+
+/// Words of a mask of processors: up to 545 it is one.
+#[inline(always)]
+pub fn processor_words() -> u32 {
+    if layout!(gpu_ids) == 1 { 1 } else { PROCESSOR_WORDS }
+}
+
 /// A copy of one of the driver's structures, of at most `8 * WORDS` bytes; valid until the next one into the same room.
 pub struct Copied<const WORDS: usize>(&'static [u64; WORDS]);
 
@@ -41,13 +66,7 @@ impl<const WORDS: usize> Copied<WORDS> {
     /// Copies `size` bytes from an address.
     #[inline(always)]
     pub fn from(room: &Room<WORDS>, address: u64, size: u32) -> Result<Self, Unreadable> {
-        if size as usize > size_of::<[u64; WORDS]>() {
-            return Err(Unreadable);
-        }
-        let words = room.get_ptr_mut(0).ok_or(Unreadable)?;
-        copy(words.cast(), size, address)?;
-        // SAFETY: this CPU's value of the map, which lives as long as the program.
-        Ok(Self(unsafe { &*words }))
+        Ok(Self(fill(room, address, size)?))
     }
 
     /// The field at an offset. The checks are done by the verifier, which knows offsets from the layout as constants.

@@ -1,7 +1,8 @@
 //! Faults and migrations.
 //!
 //! Attaches to: kprobe `uvm_perf_event_notify(uvm_perf_va_space_events_t *, uvm_perf_event_t, uvm_perf_event_data_t *)`, which the
-//! driver calls for each GPU fault entry, each CPU fault on managed memory and each contiguous copy, whether or not anyone listens.
+//! driver calls for each GPU fault entry, each CPU fault on managed memory, each contiguous copy and each block of memory that is given back,
+//! whether or not anyone listens.
 //! Produces: `COUNTS`, and where an event cannot be counted, `LOST` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
 //! and block records.
 //! Cost: at most three reads of kernel memory and two hash look-ups an event, three for a copy to a GPU; no locks. Other events of the driver
@@ -32,6 +33,8 @@ use crate::{
     residency,
 };
 
+/// `UVM_PERF_EVENT_BLOCK_DESTROY`, in all versions. Its data begin with the pointer to the block.
+const EVENT_BLOCK_DESTROY: u32 = 0;
 /// Granularity of fault addresses and migrations on every machine; some have larger pages.
 const PAGE_BYTES: u64 = 4096;
 /// `UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG`, the last.
@@ -39,7 +42,7 @@ const ACCESS_TYPE_MAX: u32 = 4;
 /// `UVM_MAKE_RESIDENT_CAUSE_API_HINT`, the last.
 const CAUSE_MAX: u32 = 8;
 /// `UVM_MAKE_RESIDENT_CAUSE_EVICTION`
-const CAUSE_EVICTION: u32 = 4;
+pub const CAUSE_EVICTION: u32 = 4;
 /// `UVM_MAKE_RESIDENT_CAUSE_API_TOOLS`: it and the higher ones were asked for by a process, on its own thread.
 const CAUSE_API: u32 = 5;
 /// `UVM_ID_CPU`.
@@ -106,12 +109,17 @@ static ENTRY: Room<ENTRY_WORDS> = Room::with_max_entries(1, 0);
 fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
     let event = ctx.arg::<u32>(1).ok_or(Unreadable)?;
     let is_fault = event == layout!(event_fault);
-    if !is_fault && event != layout!(event_migration) {
+    let is_destruction = event == EVENT_BLOCK_DESTROY;
+    if !is_fault && !is_destruction && event != layout!(event_migration) {
         return Ok(());
     }
     let events = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = memory::driver::<u64>(events.wrapping_add(u64::from(layout!(events_va_space))))?;
-    let data = EventData::from(&EVENT, ctx.arg::<u64>(2).ok_or(Unreadable)?, layout!(event_size))?;
+    let data = ctx.arg::<u64>(2).ok_or(Unreadable)?;
+    if is_destruction {
+        return Ok(residency::gone(va_space, data)?);
+    }
+    let data = EventData::from(&EVENT, data, layout!(event_size))?;
     let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data, va_space)? };
     match counted {
         Some(counted) => Ok(add(va_space, &counted)?),
@@ -219,7 +227,7 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
         Beside::Block(kind) => {
             let (cause, bytes) = if is_copy { (detail, amount) } else { (0, 0) };
             let slots = slots(address, bytes);
-            blocks::record(&space, &Happening { address, gpu, kind, cause, events: 1, bytes, slots });
+            blocks::record(&space, &Happening { cause, bytes, slots, ..Happening::of(address, gpu, kind) });
         }
     }
     result

@@ -15,7 +15,7 @@ use aya_ebpf::{
 use crate::{
     counting::{self, Known, Lost},
     maps::{hit, layout},
-    memory::{self, Unreadable},
+    memory::{self, PROCESSOR_WORDS, Unreadable},
 };
 
 /// A page from which a processor is held back.
@@ -32,9 +32,6 @@ struct Throttled {
 /// Since when. The driver does not always say when it ends: those seen longest ago make room.
 #[map]
 static THROTTLED: LruHashMap<Throttled, u64> = LruHashMap::with_max_entries(16384, 0);
-
-/// Words of the largest mask of processors: 257 bits.
-const MASK_WORDS: u32 = 5;
 
 #[kprobe]
 fn uvm_thrashing(ctx: ProbeContext) -> u32 {
@@ -54,10 +51,8 @@ fn thrashing(ctx: &ProbeContext) -> Result<(), Lost> {
 /// The lowest processor in a mask that is a GPU; 0 if there is none.
 #[inline(always)]
 fn first_gpu(mask: u64) -> Result<u32, Unreadable> {
-    // Up to 545 a mask is one word.
-    let words = if layout!(gpu_ids) == 1 { 1 } else { MASK_WORDS };
-    for at in 0..MASK_WORDS {
-        if at >= words {
+    for at in 0..PROCESSOR_WORDS {
+        if at >= memory::processor_words() {
             break;
         }
         let word = memory::driver::<u64>(mask.wrapping_add(u64::from(at) * 8))?;

@@ -60,6 +60,7 @@ pub fn agreed(layout: &Layout, types: &Btf<'_>) -> Result<Layout, Disagreement> 
         block_range: byte_of(BLOCK, "va_range").or(byte_of(BLOCK, "managed_range")).unwrap_or(layout.block_range),
         block_start: byte_of(BLOCK, "start").unwrap_or(layout.block_start),
         block_gpus: byte_of(BLOCK, "gpus").unwrap_or(layout.block_gpus),
+        block_resident: byte_of(BLOCK, "resident").unwrap_or(layout.block_resident),
         ..*layout
     })
 }
@@ -92,7 +93,7 @@ mod tests {
         let layout = agreed_with(&small_driver(136, 24)).unwrap();
         // As the table has it, but for a lock that is larger by 24 bytes, as in a debug build.
         assert_eq!((layout.events_va_space, layout.block_range, layout.block_start), (184 + 24, 40 + 24, 48 + 24));
-        assert_eq!(layout.block_gpus, 472 + 24);
+        assert_eq!((layout.block_resident, layout.block_gpus), (64 + 24, 472 + 24));
         assert_eq!(agreed_with(&small_driver(136, 0)).unwrap().events_va_space, 184);
     }
 

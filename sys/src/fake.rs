@@ -115,7 +115,8 @@ pub fn small_kernel() -> Vec<u8> {
 /// Types of a driver such as 550, for [`small_kernel`]: where its `uvm_gpu_t` has the id, and by how much its locks are larger than the kernel's.
 #[must_use]
 pub fn small_driver(gpu_id: u32, lock_extra: u32) -> Vec<u8> {
-    let strings = b"\0uvm_gpu_t\0id\0uvm_perf_va_space_events_t\0va_space\0uvm_va_block_t\0va_range\0start\0gpus\0\
+    let strings =
+        b"\0uvm_gpu_t\0id\0uvm_perf_va_space_events_t\0va_space\0uvm_va_block_t\0va_range\0start\0resident\0gpus\0\
         uvm_perf_event_data_t\0fault\0gpu\0batch_id\0uvm_fault_buffer_entry_t\0is_replayable\0";
     let kernel = small_kernel();
     let kernel_strings = u32::from_ne_bytes(kernel[20..24].try_into().unwrap());
@@ -146,6 +147,7 @@ pub fn small_driver(gpu_id: u32, lock_extra: u32) -> Vec<u8> {
         structure(&[
             ("va_range", int, 40 + lock_extra),
             ("start", int, 48 + lock_extra),
+            ("resident", int, 64 + lock_extra),
             ("gpus", int, 472 + lock_extra),
         ]),
         alias("uvm_va_block_t", 13),

@@ -128,6 +128,8 @@ impl Family {
             // A reference count of 8 bytes with its padding, the lock, the range, and the first address.
             block_range: 8 + kernel.mutex_size,
             block_start: 8 + kernel.mutex_size + 8,
+            // The last address comes between.
+            block_resident: 8 + kernel.mutex_size + 8 + 16,
             page_shift: kernel.page_size.trailing_zeros(),
             task_group_leader: kernel.task_group_leader,
             task_start_boottime: kernel.task_start_boottime,

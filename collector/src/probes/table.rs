@@ -31,7 +31,15 @@ impl Row {
 
     /// Whether it needs to know which pages of a block are where.
     pub(super) const fn is_of_residency(&self) -> bool {
-        matches!(self.probe, Probe::Resident | Probe::ResidentReturn | Probe::Duplicate | Probe::DuplicateReturn)
+        matches!(
+            self.probe,
+            Probe::Resident
+                | Probe::ResidentReturn
+                | Probe::Duplicate
+                | Probe::DuplicateReturn
+                | Probe::Split
+                | Probe::SplitReturn
+        )
     }
 }
 
@@ -44,14 +52,17 @@ const fn without(lost: &'static str) -> Need {
 }
 
 /// Why those are not attached.
-pub(super) const NO_RESIDENCY: &str = "memory populated with nothing to copy is not counted: where this version of the driver keeps residency is not \
+pub(super) const NO_RESIDENCY: &str = "memory populated with nothing to copy, and how much is resident where, is not counted: where this version of the driver keeps residency is not \
     known, and the kernel does not show the driver's types in /sys/kernel/btf/nvidia_uvm";
 
 const HANDLER: &[&str] = &["uvm_gpu_service_replayable_faults", "uvm_parent_gpu_service_replayable_faults"];
 const HANDLER_LOST: Need = without("runs of the fault handler, and on whose behalf it evicts, are");
 const THROTTLES_LOST: Need = without("throttles are");
-const POPULATED_LOST: Need = without("memory populated with nothing to copy is");
-const DUPLICATED_LOST: Need = without("memory populated with nothing to copy, where copies to read are allowed, is");
+const POPULATED_LOST: Need = without("memory populated with nothing to copy, and how much is resident where, is");
+const DUPLICATED_LOST: Need = without(
+    "memory populated with nothing to copy, and how much is resident where, is, where copies to read are allowed,",
+);
+const SPLIT_LOST: Need = without("how much is resident of memory that advice was given for less than blocks of is");
 const CALLS_LOST: Need = without("calls of the application of this kind are");
 
 /// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
@@ -74,6 +85,8 @@ pub(super) const PROBES: &[Row] = &[
     row(Probe::Resident, "uvm_resident", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
     row(Probe::DuplicateReturn, "uvm_duplicate_done", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
     row(Probe::Duplicate, "uvm_duplicate", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
+    row(Probe::SplitReturn, "uvm_split_done", &["uvm_va_block_split"], SPLIT_LOST),
+    row(Probe::Split, "uvm_split", &["uvm_va_block_split"], SPLIT_LOST),
     row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], CALLS_LOST),
     row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], CALLS_LOST),
     row(

@@ -7,7 +7,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use abi::{BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally};
+use abi::{
+    BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally, block::BLOCK_BYTES,
+};
 use collector::{
     Records,
     testing::{Families, Probes, load},
@@ -98,6 +100,11 @@ impl Bench {
     /// The family under test.
     pub const fn family(&self) -> &Family {
         &self.family
+    }
+
+    /// The highest processor id of a GPU.
+    pub const fn gpu_max(&self) -> u32 {
+        self.layout.gpu_max
     }
 
     /// A VA space at an address, and the events structure that points to it.
@@ -223,19 +230,31 @@ impl Bench {
 
     /// A block of a VA space, and the range that it belongs to.
     pub fn block(&self, space: &Space, start: u64) -> Block {
-        self.block_with(space, start, [0; 8])
+        self.block_with(space, start, &[])
     }
 
-    /// The same with pages that are at GPU 1 already.
-    pub fn block_with(&self, space: &Space, start: u64, resident: [u64; 8]) -> Block {
-        let (range, resident) = (vec![space.address], resident.to_vec());
+    /// The same with pages that are at GPUs already.
+    pub fn block_with(&self, space: &Space, start: u64, resident: &[(u32, [u64; 8])]) -> Block {
+        let range = vec![space.address];
+        let states: Vec<_> = resident.iter().map(|(gpu, pages)| (*gpu, pages.to_vec())).collect();
         let at = |offset: u32| usize::try_from(offset / 8).expect("small");
         let gpus = usize::try_from(self.layout.gpu_max).expect("small");
         let mut words = vec![0; at(self.layout.block_gpus) + gpus];
-        words[at(self.layout.block_gpus)] = resident.as_ptr() as u64;
+        for (gpu, pages) in &states {
+            words[at(self.layout.block_gpus + (gpu - 1) * 8)] = pages.as_ptr() as u64;
+            words[at(self.layout.block_resident + gpu / 64 * 8)] |= 1 << (gpu % 64);
+        }
         words[at(self.layout.block_range)] = range.as_ptr() as u64;
         words[at(self.layout.block_start)] = start;
-        Block { words, _range: range, _resident: resident }
+        words[at(self.layout.block_start) + 1] = start + BLOCK_BYTES - 1;
+        Block { words, start: at(self.layout.block_start), _range: range, _states: states }
+    }
+
+    /// A block is given back.
+    pub fn destroy_block(&self, space: &Space, block: &Block) {
+        let data = self.family.image("evd.size").at(0, block.address().to_ne_bytes());
+        // The first event of all families; the table has only those that are counted.
+        driver::event_notify(space.events.as_ptr() as u64, 0, data.address());
     }
 
     /// An open file of the device that stands for a VA space.
@@ -281,14 +300,23 @@ pub struct Space {
 #[derive(Clone, Debug)]
 pub struct Block {
     words: Vec<u64>,
+    /// Word of its first address.
+    start: usize,
     _range: Vec<u64>,
-    _resident: Vec<u64>,
+    _states: Vec<(u32, Vec<u64>)>,
 }
 
 impl Block {
     /// Where it is.
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
+    }
+
+    /// The same with no more than so many bytes.
+    #[must_use]
+    pub fn of_bytes(mut self, bytes: u64) -> Self {
+        self.words[self.start + 1] = self.words[self.start] + bytes - 1;
+        self
     }
 }
 

@@ -33,6 +33,8 @@ functions! {
     "fake_discard": "ret",
     "fake_destroy": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
     "fake_handler": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
+    // The fifth and the sixth argument, and the seventh is what it returns.
+    "fake_split": "sub rsp, 8\n mov rdi, r9\n call r8\n mov eax, [rsp + 16]\n add rsp, 8\n ret",
     // The ninth and the tenth argument, and the eleventh is what it returns.
     "fake_resident": "sub rsp, 8\n mov rdi, [rsp + 40]\n call [rsp + 32]\n mov eax, [rsp + 48]\n add rsp, 8\n ret",
     "fake_duplicate": "sub rsp, 8\n mov rdi, [rsp + 40]\n call [rsp + 32]\n mov eax, [rsp + 48]\n add rsp, 8\n ret",
@@ -60,6 +62,15 @@ unsafe extern "C" {
     fn fake_migrate(parameters: u64, file: u64);
     fn fake_set_preferred_location(parameters: u64, file: u64);
     fn fake_discard(parameters: u64, file: u64);
+    fn fake_split(
+        block: u64,
+        end: u64,
+        other: u64,
+        range: u64,
+        call: Call,
+        argument: &mut Meanwhile<'_>,
+        status: u64,
+    ) -> u32;
     fn fake_resident(
         block: u64,
         retry: u64,
@@ -212,6 +223,15 @@ pub fn make_resident(asked: &MakeResident, meanwhile: impl FnOnce()) {
     assert_eq!(returned, status);
 }
 
+/// `uvm_va_block_split(block, end, other, range)`, with something that happens before it returns a status. `other`: where it says which block is new.
+pub fn split(block: u64, other: &u64, status: u32, meanwhile: impl FnOnce()) {
+    let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
+    let other = std::ptr::from_ref(other) as u64;
+    // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
+    let returned = unsafe { fake_split(block, 0, other, 0, call, &mut meanwhile, status.into()) };
+    assert_eq!(returned, status);
+}
+
 /// Address of each function by the driver's name for it.
 pub fn address(function: &str) -> Option<u64> {
     let function: *const () = match function {
@@ -227,6 +247,7 @@ pub fn address(function: &str) -> Option<u64> {
         "uvm_va_block_evict_chunks" => fake_evict as *const (),
         "uvm_va_block_make_resident_copy" => fake_resident as *const (),
         "uvm_va_block_make_resident_read_duplicate" => fake_duplicate as *const (),
+        "uvm_va_block_split" => fake_split as *const (),
         "uvm_api_migrate" => fake_migrate as *const (),
         "uvm_api_set_preferred_location" => fake_set_preferred_location as *const (),
         "uvm_api_discard" => fake_discard as *const (),

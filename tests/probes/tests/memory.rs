@@ -66,7 +66,7 @@ fn what_becomes_resident_less_what_is_copied_is_populated() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, record) = bench.register(SPACE);
         // The lower half of the second word's pages are there already.
-        let block = bench.block_with(&space, START, [0, 0xffff_ffff, 0, 0, 0, 0, 0, 0]);
+        let block = bench.block_with(&space, START, &[(1, [0, 0xffff_ffff, 0, 0, 0, 0, 0, 0])]);
         let mask = [0xff_u64, u64::MAX, 0, 0, 0, 0, 0, 1 << 63];
         for is_duplicate in [false, true] {
             let asked = MakeResident {
@@ -116,7 +116,7 @@ fn nothing_is_populated_where_all_is_copied_where_it_failed_or_at_the_host() {
     });
     driver::make_resident(&MakeResident { status: 0x66, ..block }, || {});
     driver::make_resident(&MakeResident { destination: 0, ..block }, || {});
-    let there = bench.block_with(&space, START, [u64::MAX; 8]);
+    let there = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
     driver::make_resident(&MakeResident { block: there.address(), cause: 6, ..block }, || {});
     assert_eq!(bench.counts(record.generation).get(&(1, Kind::Populated, 0)), None);
 }

@@ -1,0 +1,126 @@
+//! How many pages of a block are resident at which GPU, as the records tell.
+
+use abi::{RecordKind, block::BLOCK_BYTES};
+use probes_test::{
+    bench::{Bench, Migration},
+    driver::{self, MakeResident},
+    image,
+};
+
+const FAMILY: &str = "L2_550_555";
+const SPACE: u64 = 0xffff_8881_2345_6780;
+const START: u64 = 0x7f00_0020_0000;
+
+const ALL_PAGES: MakeResident =
+    MakeResident { block: 0, destination: 1, first: 0, outer: 512, mask: 0, cause: 0, is_duplicate: false, status: 0 };
+
+/// Address, first page, GPU and resident pages of each record of residency.
+fn residencies(bench: &mut Bench) -> Vec<(u64, u16, u32, u16)> {
+    let records = bench.blocks().into_iter().filter(|record| record.kind == RecordKind::Residency as u16);
+    records.map(|record| (record.address, record.first_page, record.gpu, record.resident_pages)).collect()
+}
+
+#[test]
+fn in_each_family_the_destination_has_what_was_there_and_what_was_asked_for() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (space, _) = bench.register(SPACE);
+        let block = bench.block_with(&space, START, &[(1, [0xff, 0, 0, 0, 0, 0, 0, 1 << 63])]);
+        let mask = [0xfff_u64, 0, 0, 0, 1, 0, 0, u64::MAX];
+        for is_duplicate in [false, true] {
+            let asked = MakeResident {
+                block: block.address(),
+                first: 4,
+                outer: 500,
+                mask: mask.as_ptr() as u64,
+                is_duplicate,
+                ..ALL_PAGES
+            };
+            // All of it is copied: that changes nothing of what is there then.
+            driver::make_resident(&asked, || {
+                bench.migration(&space, &Migration { bytes: 57 * 4096, ..Migration::default() });
+            });
+        }
+        // Of the first word's pages 12, one of the fifth, and of the last 52 of those asked for and one that was there.
+        assert_eq!(residencies(&mut bench), [(START, 0, 1, 66); 2], "{family}");
+        assert_eq!(bench.lost(), [], "{family}");
+    }
+}
+
+#[test]
+fn in_each_family_what_goes_to_the_host_or_to_another_gpu_is_taken_from_those_that_had_it() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (space, _) = bench.register(SPACE);
+        // In the second word of the mask of processors, where it has several.
+        let last = bench.gpu_max().min(65);
+        let half = [u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0, 0, 0, 0];
+        let block = bench.block_with(&space, START, &[(1, half), (2, [0, 0, 0, 0, 0, 0, 0, 1]), (last, half)]);
+        let asked = MakeResident { block: block.address(), outer: 100, ..ALL_PAGES };
+        driver::make_resident(&MakeResident { destination: 0, ..asked }, || {});
+        // Nothing is copied: it may have been at the host as well. One GPU had nothing of it.
+        assert_eq!(residencies(&mut bench), [(START, 0, 1, 156), (START, 0, last, 156)], "{family}");
+        driver::make_resident(&MakeResident { destination: last, ..asked }, || {});
+        assert_eq!(residencies(&mut bench), [(START, 0, last, 256), (START, 0, 1, 156)], "{family}");
+        // Where copies are allowed, nobody loses any.
+        driver::make_resident(&MakeResident { destination: 0, is_duplicate: true, ..asked }, || {});
+        assert_eq!(residencies(&mut bench), [], "{family}");
+    }
+}
+
+#[test]
+fn what_is_pushed_out_while_another_block_is_made_resident_is_told_of_both() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let (block, full) = (bench.block(&space, START), [(1, [u64::MAX; 8])]);
+    let other = bench.block_with(&space, START + BLOCK_BYTES, &full);
+    driver::make_resident(&MakeResident { block: block.address(), ..ALL_PAGES }, || {
+        let out = MakeResident { block: other.address(), destination: 0, cause: 4, ..ALL_PAGES };
+        driver::make_resident(&MakeResident { status: 0x51, ..out }, || {});
+        driver::make_resident(&out, || {});
+    });
+    assert_eq!(residencies(&mut bench), [(START + BLOCK_BYTES, 0, 1, 0), (START, 0, 1, 512)]);
+}
+
+#[test]
+fn nothing_is_told_where_it_failed() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
+    let asked = MakeResident { block: block.address(), status: 0x66, ..ALL_PAGES };
+    driver::make_resident(&asked, || {});
+    driver::make_resident(&MakeResident { destination: 0, ..asked }, || {});
+    assert_eq!(residencies(&mut bench), []);
+}
+
+#[test]
+fn a_block_that_is_split_is_told_of_as_two_each_with_the_page_that_it_begins_at() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let old = bench.block_with(&space, START, &[(9, [u64::MAX; 8])]).of_bytes(100 * 4096);
+    let new = bench.block_with(&space, START + 100 * 4096, &[(9, [1; 8])]).of_bytes(412 * 4096);
+    let other = new.address();
+    driver::split(old.address(), &other, 0x51, || {});
+    assert_eq!(residencies(&mut bench), []);
+    driver::split(old.address(), &other, 0, || {});
+    assert_eq!(residencies(&mut bench), [(START, 0, 9, 100), (START, 100, 9, 7)]);
+    // What then goes from one of them says nothing of the other.
+    let asked = MakeResident { block: new.address(), destination: 0, outer: 412, ..ALL_PAGES };
+    driver::make_resident(&asked, || {});
+    assert_eq!(residencies(&mut bench), [(START, 100, 9, 1)]);
+}
+
+#[test]
+fn in_each_family_a_block_that_is_given_back_is_gone_unless_its_va_space_is_not_known() {
+    for family in image::families() {
+        let Some(mut bench) = Bench::new(&family) else { return };
+        let (space, record) = bench.register(SPACE);
+        bench.destroy_block(&space, &bench.block(&space, START + 8 * 4096));
+        let [gone] = bench.blocks()[..] else { panic!("{family}") };
+        assert_eq!((gone.kind, gone.generation), (RecordKind::Gone as u16, record.generation), "{family}");
+        assert_eq!((gone.address, gone.first_page, gone.gpu), (START, 8, 0), "{family}");
+        let nobodys = bench.space(SPACE + 4096);
+        bench.destroy_block(&nobodys, &bench.block(&nobodys, START));
+        assert_eq!((bench.blocks().len(), bench.lost()), (0, vec![]), "{family}");
+    }
+}
