@@ -19,7 +19,8 @@ indexed! {
         Populated => "populated",
         /// Pieces of this VA space's memory pushed out of the key's GPU.
         Evicted => "evicted",
-        /// Pieces of anybody's memory pushed out of the key's GPU because this VA space, or its process, needed memory; amount: bytes copied out.
+        /// Pieces of anybody's memory pushed out of the key's GPU because memory was needed for this VA space, or for its process; amount: bytes copied
+        /// out. The sum of what [`EvictionKey`]s name it as the evictor of.
         EvictionCaused => "eviction_caused",
         /// Replays after a batch that held faults of this VA space.
         Replay => "replay",
@@ -45,6 +46,10 @@ indexed! {
         GpuBatchNs => "gpu_batch_ns",
         /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
         HandlerNs => "handler_ns",
+        /// Bytes of one copy from the host to the key's GPU, by [`bucket`]; amount: their sum.
+        HtodMigrationBytes => "htod_migration_bytes",
+        /// Bytes of one copy from the key's GPU to the host, by [`bucket`]; amount: their sum.
+        DtohMigrationBytes => "dtoh_migration_bytes",
     }
 }
 
@@ -52,7 +57,16 @@ impl Kind {
     /// Whether it is in [`names::DISTRIBUTIONS`](crate::names) and not in the counts.
     #[must_use]
     pub const fn is_of_distribution(self) -> bool {
-        matches!(self, Self::BatchEntries | Self::BatchNs | Self::GpuBatchEntries | Self::GpuBatchNs | Self::HandlerNs)
+        matches!(
+            self,
+            Self::BatchEntries
+                | Self::BatchNs
+                | Self::GpuBatchEntries
+                | Self::GpuBatchNs
+                | Self::HandlerNs
+                | Self::HtodMigrationBytes
+                | Self::DtohMigrationBytes
+        )
     }
 
     /// Whether it is about a GPU, whoever faulted, and not about the VA space that the key names.
@@ -197,6 +211,16 @@ indexed! {
         Split => "uvm_va_block_split",
         /// A block of memory was split in two.
         SplitReturn => "uvm_va_block_split (return)",
+        /// An allocation of memory that is not managed finds none free.
+        AllocPages => "uvm_pmm_gpu_pma_evict_pages_wrapper_entry",
+        /// It has got some, or none.
+        AllocPagesReturn => "uvm_pmm_gpu_pma_evict_pages_wrapper_entry (return)",
+        /// Likewise, where it needs a certain range of memory.
+        AllocRange => "uvm_pmm_gpu_pma_evict_range_wrapper_entry",
+        /// As above.
+        AllocRangeReturn => "uvm_pmm_gpu_pma_evict_range_wrapper_entry (return)",
+        /// A call to move memory has returned.
+        MigrateReturn => "uvm_api_migrate (return)",
         /// See [`ApiCall`], as for all below.
         Migrate => "uvm_api_migrate",
         /// As above.

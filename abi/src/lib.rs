@@ -74,6 +74,8 @@ pub mod names {
     pub const COUNTS: &str = "COUNTS";
     /// The same for distributions, but one for all CPUs: many keys, and little is added to each.
     pub const DISTRIBUTIONS: &str = "DISTRIBUTIONS";
+    /// Hash from [`EvictionKey`](crate::count::EvictionKey) to [`Tally`](crate::Tally).
+    pub const EVICTIONS: &str = "EVICTIONS";
     /// Hash from the address of a VA space to [`Space`](crate::count::Space).
     pub const SPACES: &str = "SPACES";
     /// Per-CPU array of lost events, by [`LostReason`](crate::LostReason).

@@ -9,11 +9,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use abi::{BlockRecord, CountKey, Tally, count::RecordLosses};
+use abi::{
+    BlockRecord, CountKey, Tally,
+    count::{EvictionKey, RecordLosses},
+};
 use blocks::BlockMap;
 pub(crate) use counts::Counts;
+use evictions::Evictions;
 use gpu_ids::GpuIds;
-use model::{Blocks, GpuKey, Process, ProcessId, Ranges};
+use model::{Blocks, EvictionPair, GpuKey, Party, Process, ProcessId, Ranges};
 use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
 
@@ -25,6 +29,7 @@ use crate::{
 
 mod blocks;
 mod counts;
+mod evictions;
 mod gpu_ids;
 mod owners;
 mod tally;
@@ -100,6 +105,7 @@ pub(crate) struct Ledger {
     /// What forgotten processes had, and VA spaces that no process is known for.
     past: Counts,
     owners: Owners,
+    evictions: Evictions,
     limits: Limits,
 }
 
@@ -125,6 +131,7 @@ impl Ledger {
             processes: BTreeMap::new(),
             past: Counts::default(),
             owners: Owners::new(limits.owners),
+            evictions: Evictions::default(),
             limits,
         }
     }
@@ -193,6 +200,14 @@ impl Ledger {
         }
     }
 
+    /// What one VA space's memory was pushed out for another so far.
+    pub(crate) fn pushed_out(&mut self, key: EvictionKey, tally: Tally) {
+        for generation in [key.victim, key.evictor] {
+            self.spaces.entry(generation).or_default().gpu_ids.counted(key.gpu);
+        }
+        self.evictions.count(key, tally);
+    }
+
     /// Which GPUs the driver shows now. Must have been read after the counts, and before it was seen which VA spaces are gone: an id that a
     /// living one uses cannot have changed hands.
     pub(crate) fn shown(&mut self, links: &Arc<Links>) {
@@ -257,6 +272,7 @@ impl Ledger {
         if generation != NOBODYS {
             self.owners.close(&space);
         }
+        self.close_evictions(generation, &space);
         let mut counts = Counts::default();
         counts.add_space(&space);
         self.past.add_handlers(&counts);
@@ -271,8 +287,26 @@ impl Ledger {
         }
     }
 
+    /// Keeps by process what a VA space pushed out and had pushed out. `space`: it; it is among the others no more.
+    fn close_evictions(&mut self, generation: Generation, space: &Space) {
+        let (spaces, processes) = (&self.spaces, &self.processes);
+        let find = |of| if of == generation { Some(space) } else { spaces.get(&of) };
+        self.evictions.close(
+            generation,
+            |of| party(processes, find(of)),
+            |of, id| find(of).map_or(GpuKey::Pending(id), |space| space.gpu_ids.key(id)),
+        );
+    }
+
+    /// Who pushed whose memory out.
+    pub(crate) fn evictions(&self) -> Vec<EvictionPair> {
+        let find = |of| self.spaces.get(&of);
+        self.evictions.all(|of| party(&self.processes, find(of)), |of, id| gpu(&self.spaces, of, id))
+    }
+
     /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
     pub(crate) fn discard(&mut self) {
+        self.evictions.discard();
         for space in self.spaces.values_mut() {
             space.tallies.clear();
             space.share.discard();
@@ -328,6 +362,7 @@ impl Ledger {
                 && let Some(entry) = self.processes.remove(&process)
             {
                 self.owners.forget(&entry, |generation, id| gpu(&self.spaces, generation, id));
+                self.evictions.forget(process);
                 self.past.add(&entry.past);
                 for space in self.spaces.values_mut().filter(|space| space.process == Some(process)) {
                     space.process = None;
@@ -415,6 +450,12 @@ fn share(mut have: Vec<usize>, max: usize) -> usize {
         others -= 1;
     }
     usize::MAX
+}
+
+/// Whose a VA space is.
+fn party(processes: &BTreeMap<ProcessId, Entry>, space: Option<&Space>) -> Party {
+    let process = space.and_then(|space| space.process).filter(|process| processes.contains_key(process));
+    process.map_or(Party::Unknown, Party::Process)
 }
 
 impl Entry {

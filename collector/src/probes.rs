@@ -12,7 +12,8 @@ use std::{
 
 use abi::{
     BlockRecord, CountKey, Kind, Layout, Lifecycle, LostReason, Probe, RecordFate, RecordLimit, SelfTest, Tally,
-    count::Space, names,
+    count::{EvictionKey, Space},
+    names,
 };
 use aya::{
     Btf, Ebpf, EbpfLoader, Endianness,
@@ -47,6 +48,9 @@ const COUNTS_MAX: usize = 65536;
 /// on each GPU.
 pub(crate) const DISTRIBUTIONS_CAPACITY: u32 = 65536;
 
+/// How many pairs of evictor and victim there is room for, by cause and GPU: each takes some 80 bytes.
+pub(crate) const EVICTIONS_CAPACITY: u32 = 16384;
+
 /// How many entries the counts have room for on a machine with so many possible CPUs: each takes 16 bytes a CPU.
 #[must_use]
 pub(crate) fn counts_capacity(cpus: usize) -> u32 {
@@ -59,6 +63,7 @@ pub struct Probes {
     ebpf: Ebpf,
     counts: PerCpuHashMap<MapData, CountKey, Tally>,
     distributions: HashMap<MapData, CountKey, Tally>,
+    evictions: HashMap<MapData, EvictionKey, Tally>,
     spaces: HashMap<MapData, u64, Space>,
     lifecycles: RingBuf<MapData>,
     blocks: RingBuf<MapData>,
@@ -86,6 +91,7 @@ impl Probes {
             .override_global(names::RECORD_LIMIT, &limit, true)
             .map_max_entries(names::COUNTS, counts_capacity)
             .map_max_entries(names::DISTRIBUTIONS, DISTRIBUTIONS_CAPACITY)
+            .map_max_entries(names::EVICTIONS, EVICTIONS_CAPACITY)
             .map_max_entries(names::BLOCKS, records.ring_bytes)
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;
@@ -102,6 +108,7 @@ impl Probes {
             counts: take(&mut ebpf, names::COUNTS)?,
             spaces: take(&mut ebpf, names::SPACES)?,
             distributions: take(&mut ebpf, names::DISTRIBUTIONS)?,
+            evictions: take(&mut ebpf, names::EVICTIONS)?,
             lifecycles: take(&mut ebpf, names::LIFECYCLES)?,
             blocks: take(&mut ebpf, names::BLOCKS)?,
             records: take(&mut ebpf, names::RECORDS)?,
@@ -226,6 +233,22 @@ impl Probes {
     /// If the kernel does not let the map be read.
     pub fn distributions(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
         self.distributions.iter().collect()
+    }
+
+    /// Who pushed whose memory out.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn evictions(&self) -> Result<Vec<(EvictionKey, Tally)>, MapError> {
+        self.evictions.iter().collect()
+    }
+
+    /// Removes what one pushed out of another's that is final and read.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be changed.
+    pub(crate) fn forget_eviction(&mut self, key: &EvictionKey) -> Result<(), MapError> {
+        self.evictions.remove(key)
     }
 
     /// Removes a count that is final and read.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use abi::{LifecycleKind, LostReason};
+use abi::{LifecycleKind, LostReason, count::EvictionKey};
 use aya::maps::MapError;
 use model::{DriverInfo, HeatMap, HeatRequest, HistoryRequest, Snapshot, SourceState, SourceStatus};
 use sys::{
@@ -28,7 +28,7 @@ use crate::{
     identity::Processes,
     ledger::{Ledger, Limits, Losses},
     managed::ManagedMemory,
-    probes::{DISTRIBUTIONS_CAPACITY, Figures},
+    probes::{DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY, Figures},
     refusal::Refusal,
     rings::Rings,
     users::Users,
@@ -278,12 +278,17 @@ impl Watcher {
                 self.ledger.lost(space.generation, losses);
             }
         }
+        let evictions = probes.evictions()?;
         for (key, tally) in counts.iter().chain(&distributions) {
             self.ledger.count(*key, *tally);
+        }
+        for (key, tally) in &evictions {
+            self.ledger.pushed_out(*key, *tally);
         }
         let maps = [
             ("counts", counts.len(), attached.counts_capacity),
             ("parts of distributions", distributions.len(), DISTRIBUTIONS_CAPACITY),
+            ("pairs of evictor and victim", evictions.len(), EVICTIONS_CAPACITY),
         ];
         let nearly_full = maps.into_iter().find(|(_, used, capacity)| used * 100 > *capacity as usize * NEARLY_FULL);
         if let (Some((what, used, capacity)), false) = (nearly_full, self.nearly_full) {
@@ -293,6 +298,10 @@ impl Watcher {
         // Closed only once its keys are gone: what is left would be taken for another VA space's.
         for (key, _) in counts.iter().chain(&distributions).filter(|(key, _)| closing.contains(&key.generation)) {
             probes.forget(key)?;
+        }
+        let is_final = |key: &EvictionKey| closing.contains(&key.victim) || closing.contains(&key.evictor);
+        for (key, _) in evictions.iter().filter(|(key, _)| is_final(key)) {
+            probes.forget_eviction(key)?;
         }
         for generation in closing {
             self.ledger.close(*generation);
@@ -403,7 +412,7 @@ impl Watcher {
             gpu_totals: totals.gpus,
             host_totals: totals.host,
             owners: self.ledger.owners(),
-            evictions: Vec::new(),
+            evictions: self.ledger.evictions(),
         }
     }
 }

@@ -1,15 +1,21 @@
 //! What processes ask of the driver about managed memory: prefetches and advice.
 //!
-//! Attaches to: kprobes `uvm_api_migrate` and the like, `(PARAMS *, struct file *)`, with the range's base and length first in the parameters.
+//! Attaches to: kprobes `uvm_api_migrate` and the like, `(PARAMS *, struct file *)`, with the range's base and length first in the parameters; and
+//! the return of `uvm_api_migrate`.
 //! Produces: calls in `COUNTS`, those of the process whose memory it is and those of others apart: a tool acts through a descriptor of the
 //! process's, so the VA space is the file's and not the caller's.
 
-use abi::{ApiCall, Kind, Probe, Tally};
-use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::kprobe, programs::ProbeContext};
+use abi::{ApiCall, Kind, LostReason, Probe, Tally};
+use aya_ebpf::{
+    helpers::bpf_get_current_pid_tgid,
+    macros::{kprobe, kretprobe, map},
+    maps::HashMap,
+    programs::{ProbeContext, RetProbeContext},
+};
 
 use crate::{
     counting::{self, Known, Lost},
-    maps::{hit, layout},
+    maps::{hit, layout, lose},
     memory::{self, FILE_TYPE_BITS, Unreadable},
 };
 
@@ -47,8 +53,44 @@ fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Lost> {
     let length = memory::driver::<u64>(parameters.wrapping_add(8))?;
     let amount = if length > LENGTH_MAX { 0 } else { length };
     let space = Known::at(data & !FILE_TYPE_BITS)?;
-    let kind = if is_own(&space) { Kind::ApiCall } else { Kind::ToolCall };
+    let is_own = is_own(&space);
+    if matches!(call, ApiCall::Migrate) {
+        let migration = Migration { generation: space.generation, is_own: u64::from(is_own) };
+        if MIGRATIONS.insert(bpf_get_current_pid_tgid(), migration, 0).is_err() {
+            lose(LostReason::CountsFull);
+        }
+    }
+    let kind = if is_own { Kind::ApiCall } else { Kind::ToolCall };
     space.add(0, kind, call as u32, Tally { events: 1, amount })
+}
+
+/// A call to move memory that has not returned.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Migration {
+    /// Of the VA space whose memory it is.
+    pub generation: u64,
+    /// 1 if it is the caller's own.
+    pub is_own: u64,
+}
+
+/// By thread.
+#[map]
+static MIGRATIONS: HashMap<u64, Migration> = HashMap::with_max_entries(1024, 0);
+
+#[kretprobe]
+fn uvm_migrated(_ctx: RetProbeContext) -> u32 {
+    hit(Probe::MigrateReturn);
+    // There, unless it was of an unknown VA space.
+    let _ = MIGRATIONS.remove(bpf_get_current_pid_tgid());
+    0
+}
+
+/// The call to move memory that the current thread is in.
+#[inline(always)]
+pub fn under_way() -> Option<Migration> {
+    // SAFETY: a value of the map, of this thread alone.
+    MIGRATIONS.get_ptr(bpf_get_current_pid_tgid()).map(|migration| unsafe { *migration })
 }
 
 /// Whether the current process is the one whose VA space it is.

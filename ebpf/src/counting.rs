@@ -5,6 +5,8 @@ use abi::{
     count::{Space, bucket},
 };
 
+use aya_ebpf::maps::HashMap;
+
 use crate::{
     maps::{BPF_NOEXIST, COUNTS, DISTRIBUTIONS, SPACES, lose},
     memory::{self, Unreadable},
@@ -90,25 +92,31 @@ pub fn add(key: &CountKey, added: Tally) -> Result<(), Full> {
     Ok(())
 }
 
-/// Adds a value to a distribution. Not inlined: once a batch.
+/// Adds a value to a distribution. Not inlined: once a batch, or a copy.
 #[inline(never)]
 pub fn observe(generation: u64, gpu: u32, kind: u32, value: u64) -> u32 {
     let key = CountKey { generation, gpu, kind: kind as u16, detail: bucket(value) };
-    let tally = DISTRIBUTIONS.get_ptr_mut(key).or_else(|| {
-        let _ = DISTRIBUTIONS.insert(key, Tally { events: 0, amount: 0 }, BPF_NOEXIST);
-        DISTRIBUTIONS.get_ptr_mut(key)
-    });
-    let Some(tally) = tally else {
+    if add_to(&DISTRIBUTIONS, &key, Tally { events: 1, amount: value }).is_err() {
         lose(LostReason::CountsFull);
-        return 1;
-    };
+    }
+    0
+}
+
+/// Adds to a tally that all CPUs share.
+#[inline(always)]
+pub fn add_to<K>(map: &HashMap<K, Tally>, key: &K, added: Tally) -> Result<(), Full> {
+    let tally = map.get_ptr_mut(key).or_else(|| {
+        let _ = map.insert(key, Tally { events: 0, amount: 0 }, BPF_NOEXIST);
+        map.get_ptr_mut(key)
+    });
+    let tally = tally.ok_or(Full)?;
     // SAFETY: a field of a value of the map.
     let events = unsafe { &raw mut (*tally).events };
     // SAFETY: as above.
     let amount = unsafe { &raw mut (*tally).amount };
     // SAFETY: 8-byte aligned, and only ever changed atomically.
-    unsafe { memory::add_atomically(events, 1) };
+    unsafe { memory::add_atomically(events, added.events) };
     // SAFETY: as above.
-    unsafe { memory::add_atomically(amount, value) };
-    0
+    unsafe { memory::add_atomically(amount, added.amount) };
+    Ok(())
 }

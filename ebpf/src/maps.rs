@@ -2,7 +2,7 @@
 
 use abi::{
     CountKey, Layout, Lifecycle, LostReason, Probe, RecordLimit, SelfTest, Tally,
-    count::{RecordLosses, Space},
+    count::{EvictionKey, RecordLosses, Space},
 };
 use aya_ebpf::{
     helpers::generated,
@@ -50,9 +50,13 @@ pub const fn space(generation: u64, tgid: u32) -> Space {
 #[map]
 pub static COUNTS: PerCpuHashMap<CountKey, Tally> = PerCpuHashMap::with_max_entries(4096, 0);
 
-/// Distributions of living VA spaces, as above. One for all CPUs: they have many keys, and get one value a batch.
+/// Distributions of living VA spaces, as above. One for all CPUs: they have many keys, and get one value a batch or copy.
 #[map]
 pub static DISTRIBUTIONS: HashMap<CountKey, Tally> = HashMap::with_max_entries(65536, 0);
+
+/// Who pushed whose memory out, of living VA spaces, as above. One for all CPUs: they are few.
+#[map]
+pub static EVICTIONS: HashMap<EvictionKey, Tally> = HashMap::with_max_entries(16384, 0);
 
 /// Process to its latest VA space.
 #[map]

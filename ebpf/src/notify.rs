@@ -5,8 +5,8 @@
 //! whether or not anyone listens.
 //! Produces: `COUNTS`, and where an event cannot be counted, `LOST` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
 //! and block records.
-//! Cost: at most three reads of kernel memory and two hash look-ups an event, three for a copy to a GPU; no locks. Other events of the driver
-//! end after one comparison.
+//! Cost: at most three reads of kernel memory and two hash look-ups an event, three for a copy, four for one to a GPU; no locks. Other events of
+//! the driver end after one comparison.
 //!
 //! An event belongs to the owner of its VA space. The current process is no help: GPU faults are served by a kernel thread, and
 //! an eviction runs in whatever process needed the memory.
@@ -26,7 +26,7 @@ use crate::{
     batch,
     blocks::{self, Happening},
     calls::is_own,
-    counting::{Known, Lost},
+    counting::{Known, Lost, observe},
     eviction,
     maps::{fail, hit, layout, lose},
     memory::{self, Copied, Room, Unreadable},
@@ -41,10 +41,12 @@ const PAGE_BYTES: u64 = 4096;
 const ACCESS_TYPE_MAX: u32 = 4;
 /// `UVM_MAKE_RESIDENT_CAUSE_API_HINT`, the last.
 const CAUSE_MAX: u32 = 8;
+/// `UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT`: it and the lower one, of those that are replayed.
+pub const CAUSE_FAULT_MAX: u32 = 1;
 /// `UVM_MAKE_RESIDENT_CAUSE_EVICTION`
 pub const CAUSE_EVICTION: u32 = 4;
 /// `UVM_MAKE_RESIDENT_CAUSE_API_TOOLS`: it and the higher ones were asked for by a process, on its own thread.
-const CAUSE_API: u32 = 5;
+pub const CAUSE_API: u32 = 5;
 /// `UVM_ID_CPU`.
 const CPU: u32 = 0;
 
@@ -208,9 +210,6 @@ fn migration(data: &EventData, va_space: u64) -> Result<Option<Counted>, NotCoun
     if dst != CPU {
         residency::copied(va_space, dst, bytes);
     }
-    if cause == CAUSE_EVICTION {
-        eviction::caused(src, 0, bytes);
-    }
     Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, beside: Beside::Block(record) }))
 }
 
@@ -222,6 +221,16 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
     let is_of_tool = is_copy && detail >= CAUSE_API && !is_own(&space);
     let detail = if is_of_tool { detail | u32::from(ASKED_BY_TOOL) } else { detail };
     let result = space.add(gpu, kind, detail, Tally { events: 1, amount });
+    match kind {
+        Kind::CopyHtod => _ = observe(space.generation, gpu, Kind::HtodMigrationBytes as u32, amount),
+        Kind::CopyDtoh => {
+            observe(space.generation, gpu, Kind::DtohMigrationBytes as u32, amount);
+            if detail == CAUSE_EVICTION {
+                eviction::pushed_out(space.generation, gpu, 0, amount);
+            }
+        }
+        _ => {}
+    }
     match beside {
         Beside::Batch(batch) => batch::fault(&space, va_space, &batch::Entry { gpu, batch, address }),
         Beside::Block(kind) => {

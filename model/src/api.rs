@@ -32,6 +32,10 @@ pub struct Counts {
     pub bytes_dtod: u64,
     /// Bytes pushed out of GPU memory because it was needed.
     pub evicted_bytes: u64,
+    /// Bytes of each copy from host to GPU; one is within a block of 2 MiB.
+    pub migration_bytes_htod: Distribution,
+    /// Bytes of each copy from GPU to host.
+    pub migration_bytes_dtoh: Distribution,
     /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
     pub populated_bytes: u64,
     /// Pieces of memory, of at most 2 MiB, pushed out of GPU memory because it was needed.
@@ -44,11 +48,11 @@ pub struct Counts {
     pub batches: u64,
     /// Its fault entries in each of those batches.
     pub batch_entries: Distribution,
-    /// Nanoseconds that each of those batches took, from its first fault entry to its replay.
+    /// From fault to replay: nanoseconds that each of those batches took, from its first fault entry to its replay.
     pub batch_service_ns: Distribution,
     /// Times that the GPU was told to try again after such a batch.
     pub replays: u64,
-    /// Nanoseconds of each run of the driver's fault handler. Only in a GPU's totals.
+    /// Service time: nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals.
     pub handler_ns: Distribution,
     /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
     pub thrashing_pages: u64,

@@ -253,6 +253,10 @@ pub struct Counters {
     pub bytes_dtoh: PerVariant<7>,
     /// Bytes received from another GPU, by cause.
     pub bytes_dtod: PerVariant<7>,
+    /// Bytes of each copy from host to GPU. One is of pages that follow each other, within a block of 2 MiB.
+    pub migration_bytes_htod: Distribution,
+    /// Bytes of each copy from GPU to host.
+    pub migration_bytes_dtoh: Distribution,
     /// Bytes that became resident at the GPU with nothing to copy: first touches. Counted where it is known how this driver keeps residency.
     pub populated_bytes: u64,
     /// Pieces of memory, of at most 2 MiB, that were pushed out of the GPU because memory was needed; with nothing to copy too.
@@ -265,7 +269,7 @@ pub struct Counters {
     pub batches: Batches,
     /// Times that the GPU was told to try its faulting accesses again after such a batch.
     pub replays: u64,
-    /// Nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals: it serves whoever faulted.
+    /// Service time: nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals: it serves whoever faulted.
     pub handler_ns: Distribution,
     /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
     pub thrashing_pages: u64,
@@ -296,7 +300,7 @@ pub struct Counters {
 pub struct Batches {
     /// Fault entries in each batch; of a process: its own.
     pub entries: Distribution,
-    /// Nanoseconds from the batch's first fault entry seen to its replay. The other processes' faults in it took part of them.
+    /// From fault to replay: nanoseconds from the batch's first fault entry seen to its replay. The other processes' faults in it took part of them.
     pub service_ns: Distribution,
 }
 
@@ -323,6 +327,8 @@ impl Counters {
         bytes_htod: PerVariant([0; 7]),
         bytes_dtoh: PerVariant([0; 7]),
         bytes_dtod: PerVariant([0; 7]),
+        migration_bytes_htod: Distribution::EMPTY,
+        migration_bytes_dtoh: Distribution::EMPTY,
         populated_bytes: 0,
         evictions: 0,
         evictions_caused: 0,
@@ -376,6 +382,8 @@ impl AddAssign<&Self> for Counters {
             bytes_htod,
             bytes_dtoh,
             bytes_dtod,
+            migration_bytes_htod,
+            migration_bytes_dtoh,
             populated_bytes,
             evictions,
             evictions_caused,
@@ -399,6 +407,8 @@ impl AddAssign<&Self> for Counters {
         self.bytes_htod += bytes_htod;
         self.bytes_dtoh += bytes_dtoh;
         self.bytes_dtod += bytes_dtod;
+        self.migration_bytes_htod += migration_bytes_htod;
+        self.migration_bytes_dtoh += migration_bytes_dtoh;
         self.batches += batches;
         self.handler_ns += handler_ns;
         self.remote_mappings += remote_mappings;

@@ -69,6 +69,8 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
         Kind::BatchEntries | Kind::GpuBatchEntries => observe(&mut counters.batches.entries, detail, tally),
         Kind::BatchNs | Kind::GpuBatchNs => observe(&mut counters.batches.service_ns, detail, tally),
         Kind::HandlerNs => observe(&mut counters.handler_ns, detail, tally),
+        Kind::HtodMigrationBytes => observe(&mut counters.migration_bytes_htod, detail, tally),
+        Kind::DtohMigrationBytes => observe(&mut counters.migration_bytes_dtoh, detail, tally),
     }
 }
 

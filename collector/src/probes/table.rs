@@ -63,6 +63,9 @@ const DUPLICATED_LOST: Need = without(
     "memory populated with nothing to copy, and how much is resident where, is, where copies to read are allowed,",
 );
 const SPLIT_LOST: Need = without("how much is resident of memory that advice was given for less than blocks of is");
+const ALLOC_PAGES: &[&str] = &["uvm_pmm_gpu_pma_evict_pages_wrapper_entry"];
+const ALLOC_RANGE: &[&str] = &["uvm_pmm_gpu_pma_evict_range_wrapper_entry"];
+const ALLOCATIONS_LOST: Need = without("evictions for device allocations, by that cause, are");
 const CALLS_LOST: Need = without("calls of the application of this kind are");
 
 /// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
@@ -87,6 +90,16 @@ pub(super) const PROBES: &[Row] = &[
     row(Probe::Duplicate, "uvm_duplicate", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
     row(Probe::SplitReturn, "uvm_split_done", &["uvm_va_block_split"], SPLIT_LOST),
     row(Probe::Split, "uvm_split", &["uvm_va_block_split"], SPLIT_LOST),
+    row(Probe::AllocPagesReturn, "uvm_alloc_pages_done", ALLOC_PAGES, ALLOCATIONS_LOST),
+    row(Probe::AllocPages, "uvm_alloc_pages", ALLOC_PAGES, ALLOCATIONS_LOST),
+    row(Probe::AllocRangeReturn, "uvm_alloc_range_done", ALLOC_RANGE, ALLOCATIONS_LOST),
+    row(Probe::AllocRange, "uvm_alloc_range", ALLOC_RANGE, ALLOCATIONS_LOST),
+    row(
+        Probe::MigrateReturn,
+        "uvm_migrated",
+        &["uvm_api_migrate"],
+        without("evictions for page tables, by their cause, are"),
+    ),
     row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], CALLS_LOST),
     row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], CALLS_LOST),
     row(

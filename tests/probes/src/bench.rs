@@ -8,7 +8,9 @@ use std::{
 };
 
 use abi::{
-    BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally, block::BLOCK_BYTES,
+    BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally,
+    block::BLOCK_BYTES,
+    count::{EvictionCause, EvictionKey},
 };
 use collector::{
     Records,
@@ -192,6 +194,15 @@ impl Bench {
                 ((gpu, Kind::from_index(kind.into()).expect("a kind"), detail), (events, amount))
             })
             .collect()
+    }
+
+    /// What one VA space's memory was pushed out for another: by victim, evictor, GPU and cause.
+    pub fn evictions(&self) -> HashMap<(u64, u64, u32, EvictionCause), (u64, u64)> {
+        let all = self.probes.evictions().expect("they can be read").into_iter();
+        all.map(|(EvictionKey { victim, evictor, gpu, cause }, Tally { events, amount })| {
+            ((victim, evictor, gpu, EvictionCause::from_index(cause).expect("a cause")), (events, amount))
+        })
+        .collect()
     }
 
     /// How many keys there are for all VA spaces.

@@ -28,10 +28,12 @@ functions! {
     "fake_throttled": "ret",
     "fake_map_remote": "ret",
     "fake_evict": "ret",
-    "fake_migrate": "ret",
     "fake_set_preferred_location": "ret",
     "fake_discard": "ret",
     "fake_destroy": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
+    "fake_migrate": "sub rsp, 8\n mov rdi, rcx\n call rdx\n add rsp, 8\n ret",
+    "fake_alloc_pages": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
+    "fake_alloc_range": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
     "fake_handler": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
     // The fifth and the sixth argument, and the seventh is what it returns.
     "fake_split": "sub rsp, 8\n mov rdi, r9\n call r8\n mov eax, [rsp + 16]\n add rsp, 8\n ret",
@@ -59,7 +61,9 @@ unsafe extern "C" {
     fn fake_throttled(va_space: u64, address: u64, processor: u32);
     fn fake_map_remote(block: u64, push: u64, processor: u32, residency: u32, address: u64, bytes: u64, cause: u32);
     fn fake_evict(block: u64, gpu: u64, chunk: u64, tracker: u64);
-    fn fake_migrate(parameters: u64, file: u64);
+    fn fake_migrate(parameters: u64, file: u64, call: Call, argument: &mut Meanwhile<'_>);
+    fn fake_alloc_pages(pmm: u64, call: Call, argument: &mut Meanwhile<'_>);
+    fn fake_alloc_range(pmm: u64, call: Call, argument: &mut Meanwhile<'_>);
     fn fake_set_preferred_location(parameters: u64, file: u64);
     fn fake_discard(parameters: u64, file: u64);
     fn fake_split(
@@ -181,12 +185,28 @@ pub enum Asked {
 /// A call of this process.
 pub fn ask(asked: Asked, parameters: u64, file: u64) {
     let function = match asked {
-        Asked::Migrate => fake_migrate,
+        Asked::Migrate => return migrate(parameters, file, || {}),
         Asked::SetPreferredLocation => fake_set_preferred_location,
         Asked::Discard => fake_discard,
     };
     // SAFETY: the functions touch nothing.
     unsafe { function(parameters, file) }
+}
+
+/// `uvm_api_migrate(parameters, file)`, with something that happens before it returns.
+pub fn migrate(parameters: u64, file: u64, meanwhile: impl FnOnce()) {
+    let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
+    // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
+    unsafe { fake_migrate(parameters, file, call, &mut meanwhile) }
+}
+
+/// An allocation of memory that is not managed finds none free: `uvm_pmm_gpu_pma_evict_pages_wrapper_entry(pmm, ...)`, or `_range_` where it
+/// needs a certain range, with something that happens before it returns.
+pub fn allocate(of_range: bool, meanwhile: impl FnOnce()) {
+    let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
+    let function = if of_range { fake_alloc_range } else { fake_alloc_pages };
+    // SAFETY: the functions call `call` with `meanwhile` once, and touch nothing else.
+    unsafe { function(0, call, &mut meanwhile) }
 }
 
 /// The arguments of `uvm_va_block_make_resident_copy` and `_read_duplicate` that matter.
@@ -248,6 +268,8 @@ pub fn address(function: &str) -> Option<u64> {
         "uvm_va_block_make_resident_copy" => fake_resident as *const (),
         "uvm_va_block_make_resident_read_duplicate" => fake_duplicate as *const (),
         "uvm_va_block_split" => fake_split as *const (),
+        "uvm_pmm_gpu_pma_evict_pages_wrapper_entry" => fake_alloc_pages as *const (),
+        "uvm_pmm_gpu_pma_evict_range_wrapper_entry" => fake_alloc_range as *const (),
         "uvm_api_migrate" => fake_migrate as *const (),
         "uvm_api_set_preferred_location" => fake_set_preferred_location as *const (),
         "uvm_api_discard" => fake_discard as *const (),

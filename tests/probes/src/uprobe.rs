@@ -87,6 +87,8 @@ fn file_offset(address: u64) -> io::Result<(String, u64)> {
 }
 
 /// Runs something in a process of its own, which must not need any of this one's locks: it may only call what does nothing.
+/// And no function of the stand-in driver that this process has called since its probes were attached: newer kernels have put a call in the place of
+/// its NOP by then, whose target a forked process lacks.
 ///
 /// # Errors
 /// If there is no process to be had, or it does not end well.

@@ -26,6 +26,8 @@ pub(super) fn counts(counters: &Counters) -> api::Counts {
         bytes_dtoh: counters.bytes_dtoh.total(),
         bytes_dtod: counters.bytes_dtod.total(),
         evicted_bytes: counters.evicted_bytes(),
+        migration_bytes_htod: distribution(&counters.migration_bytes_htod),
+        migration_bytes_dtoh: distribution(&counters.migration_bytes_dtoh),
         populated_bytes: counters.populated_bytes,
         evictions: counters.evictions,
         evictions_caused: counters.evictions_caused,
