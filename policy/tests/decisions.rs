@@ -1,0 +1,218 @@
+//! Decisions on the limits: what is exactly enough, and what is just too little.
+#![cfg(test)]
+
+use model::{
+    VerdictKind::{self, CapacityThrash, DriverThrottling, FirstTouchStorm, PingPong, Streaming},
+    verdict::Inputs,
+};
+use policy::decision::{ORDER, decide};
+
+const MIB: u64 = 1 << 20;
+
+/// 100 MiB arrive and push out a quarter as much; of each 100, so many were there before.
+fn under_pressure(refetched: u64, returned: u64) -> Inputs {
+    Inputs {
+        fault_entries: 1000,
+        bytes_htod: 100 * MIB,
+        fetched_bytes: 100 * MIB,
+        bytes_dtoh: 50 * MIB,
+        evicted_bytes: 25 * MIB,
+        refetched_bytes: refetched * MIB,
+        returned_bytes: returned * MIB,
+        alternations: 8,
+        ..Inputs::default()
+    }
+}
+
+fn kind(inputs: Inputs) -> Option<VerdictKind> {
+    decide(&inputs, None).kind
+}
+
+#[test]
+fn a_quarter_is_enough_and_a_little_less_is_not() {
+    assert_eq!(kind(under_pressure(25, 0)), Some(CapacityThrash));
+    assert_eq!(kind(under_pressure(24, 0)), Some(Streaming));
+    assert_eq!(kind(Inputs { evicted_bytes: 24 * MIB, ..under_pressure(25, 0) }), None);
+    assert_eq!(kind(under_pressure(0, 25)), Some(PingPong));
+    assert_eq!(kind(under_pressure(0, 24)), Some(Streaming));
+    assert_eq!(kind(Inputs { alternations: 7, ..under_pressure(0, 25) }), Some(Streaming));
+    assert_eq!(
+        kind(Inputs { bytes_dtoh: 49 * MIB, ..under_pressure(0, 25) }),
+        Some(Streaming),
+        "nothing is taken back"
+    );
+}
+
+#[test]
+fn what_is_pushed_out_for_a_process_counts_like_what_is_pushed_out_of_it() {
+    let of_others = Inputs { evicted_bytes: 0, evicted_bytes_caused: 25 * MIB, ..under_pressure(25, 0) };
+    assert_eq!(kind(of_others), Some(CapacityThrash));
+    assert_eq!(kind(Inputs { evicted_bytes_caused: 0, ..of_others }), None);
+}
+
+#[test]
+fn of_what_was_evicted_and_what_a_cpu_took_the_larger_part_decides() {
+    assert_eq!(kind(under_pressure(40, 40)), Some(CapacityThrash));
+    assert_eq!(kind(under_pressure(30, 40)), Some(PingPong));
+}
+
+#[test]
+fn new_memory_is_a_storm_only_if_it_comes_by_faults_and_pushes_nothing_out() {
+    let storm = Inputs {
+        fault_entries: 25,
+        bytes_htod: 50 * MIB,
+        fetched_bytes: 50 * MIB,
+        populated_bytes: 50 * MIB,
+        ..Inputs::default()
+    };
+    assert_eq!(kind(storm), Some(FirstTouchStorm));
+    assert_eq!(kind(Inputs { populated_bytes: 49 * MIB, ..storm }), None);
+    assert_eq!(kind(Inputs { fault_entries: 24, ..storm }), None);
+    assert_eq!(kind(Inputs { evicted_bytes_caused: 25 * MIB, ..storm }), Some(Streaming));
+}
+
+#[test]
+fn throttles_decide_where_memory_is_held_rather_than_moved() {
+    let held = Inputs { throttles: 10, alternations: 10, ..under_pressure(0, 60) };
+    assert_eq!(kind(held), Some(DriverThrottling));
+    assert_eq!(kind(Inputs { throttles: 9, alternations: 8, ..held }), Some(PingPong));
+    assert_eq!(kind(Inputs { alternations: 11, ..held }), Some(PingPong));
+    assert_eq!(
+        kind(Inputs { refetched_bytes: 60 * MIB, ..held }),
+        Some(CapacityThrash),
+        "a few pages are not the matter"
+    );
+    let nothing_moves = Inputs { throttles: 10, fault_entries: 5000, ..Inputs::default() };
+    assert_eq!(kind(nothing_moves), Some(DriverThrottling));
+}
+
+#[test]
+fn new_memory_among_what_arrives_is_no_refetching() {
+    let mixed = Inputs { populated_bytes: 100 * MIB, evicted_bytes: 50 * MIB, ..under_pressure(50, 0) };
+    assert_eq!(kind(mixed), Some(CapacityThrash));
+    assert_eq!(kind(Inputs { refetched_bytes: 49 * MIB, ..mixed }), Some(Streaming));
+}
+
+/// What is seen of a block that is evicted and fetched again and again, with so many thousandths of the records.
+fn recorded(per_mille: u64) -> Inputs {
+    // splitmix64: the same in every run.
+    let mut spread = (1_u64..).map(|at| {
+        let mut z = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % 1000 < per_mille
+    });
+    let mut is_recorded = || spread.next() == Some(true);
+    let (mut is_away, mut fetches, mut found) = (false, 0, 0);
+    for _ in 0..100_000 {
+        is_away |= is_recorded();
+        if is_recorded() {
+            fetches += 1;
+            found += u64::from(std::mem::take(&mut is_away));
+        }
+    }
+    let moved = 100_000 * MIB;
+    Inputs {
+        fault_entries: 100_000,
+        bytes_htod: moved,
+        bytes_dtoh: moved,
+        evicted_bytes: moved,
+        fetched_bytes: fetches * MIB,
+        refetched_bytes: found * MIB,
+        lost_records: 200_000 - fetches,
+        ..Inputs::default()
+    }
+}
+
+#[test]
+fn records_that_were_left_out_hide_no_thrashing() {
+    for per_mille in [1000, 900, 500, 200, 50] {
+        let decision = decide(&recorded(per_mille), None);
+        assert_eq!(decision.kind, Some(CapacityThrash));
+        let ratio = decision.checks.iter().find(|check| check.name == "refetch_ratio").unwrap().value;
+        assert!((0.9..=1.0).contains(&ratio), "{ratio} with {per_mille} of 1000 records");
+    }
+}
+
+#[test]
+fn without_records_nothing_is_said_of_what_comes_back_or_does_not() {
+    let unknown = Inputs { fetched_bytes: 0, alternations: 0, ..under_pressure(0, 0) };
+    assert_eq!(kind(unknown), None);
+    // What was never fetched needs no record.
+    let written = Inputs { bytes_htod: 0, populated_bytes: 100 * MIB, ..unknown };
+    assert_eq!(kind(written), Some(Streaming));
+}
+
+#[test]
+fn what_stands_needs_less_to_go_on() {
+    for (inputs, standing) in [
+        (under_pressure(20, 0), CapacityThrash),
+        (Inputs { bytes_dtoh: 45 * MIB, alternations: 7, ..under_pressure(0, 20) }, PingPong),
+        (Inputs { evicted_bytes: 20 * MIB, ..under_pressure(0, 0) }, Streaming),
+        (Inputs { throttles: 8, alternations: 12, ..under_pressure(0, 0) }, DriverThrottling),
+    ] {
+        assert_ne!(kind(inputs), Some(standing));
+        assert_eq!(decide(&inputs, Some(standing)).kind, Some(standing));
+    }
+    assert_eq!(decide(&under_pressure(19, 0), Some(CapacityThrash)).kind, Some(Streaming));
+    assert_eq!(
+        decide(&under_pressure(25, 0), Some(Streaming)).kind,
+        Some(CapacityThrash),
+        "a worse one needs no more than ever"
+    );
+}
+
+#[test]
+fn every_kind_can_be_checked_by_its_own_conditions() {
+    let mut seen = Vec::new();
+    for inputs in [
+        under_pressure(100, 0),
+        under_pressure(0, 100),
+        under_pressure(0, 0),
+        Inputs { throttles: 100, ..under_pressure(0, 0) },
+        Inputs { fault_entries: 1000, populated_bytes: 100 * MIB, ..Inputs::default() },
+    ] {
+        let decision = decide(&inputs, None);
+        seen.extend(decision.kind);
+        assert!(decision.checks.len() >= 3);
+        for check in &decision.checks {
+            let at_least = check.what.contains("at least");
+            assert!(at_least || check.what.contains("less than"), "{}", check.what);
+            assert_eq!(
+                if at_least { check.value >= check.threshold } else { check.value < check.threshold },
+                check.holds
+            );
+        }
+    }
+    seen.sort_unstable();
+    let mut all = ORDER.to_vec();
+    all.sort_unstable();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn nothing_and_as_much_as_can_be_are_no_nonsense() {
+    assert_eq!(kind(Inputs::default()), None);
+    let all = Inputs {
+        fault_entries: u64::MAX,
+        cpu_faults: u64::MAX,
+        bytes_htod: u64::MAX,
+        bytes_dtoh: u64::MAX,
+        evicted_bytes: u64::MAX,
+        evicted_bytes_caused: u64::MAX,
+        populated_bytes: u64::MAX,
+        fetched_bytes: u64::MAX,
+        refetched_bytes: u64::MAX,
+        returned_bytes: u64::MAX,
+        alternations: u64::MAX,
+        throttles: u64::MAX,
+        throttled_ns: u64::MAX,
+        thrashing_pages: u64::MAX,
+        pinned_bytes: u64::MAX,
+        lost_records: u64::MAX,
+    };
+    assert!(decide(&all, None).checks.iter().all(|check| check.value.is_finite()));
+    // More is said to have come back than came: it is not believed.
+    let decision = decide(&Inputs { refetched_bytes: 900 * MIB, ..under_pressure(0, 0) }, None);
+    assert!(decision.checks.iter().all(|check| check.name != "refetch_ratio" || check.value <= 1.0));
+}
