@@ -10,14 +10,15 @@ use std::{
 };
 
 use abi::{
-    BlockRecord, CountKey, Tally,
+    CountKey, Tally,
     count::{EvictionKey, RecordLosses},
 };
 use blocks::BlockMap;
+pub(crate) use blocks::{RANGES_MAX, Span};
 pub(crate) use counts::Counts;
 use evictions::Evictions;
 use gpu_ids::GpuIds;
-use model::{Blocks, EvictionPair, GpuKey, Party, Process, ProcessId, Ranges};
+use model::{Blocks, EvictionPair, GpuKey, Party, Process, ProcessId};
 use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
 
@@ -31,6 +32,7 @@ mod blocks;
 mod counts;
 mod evictions;
 mod gpu_ids;
+mod memory;
 mod owners;
 mod tally;
 
@@ -107,6 +109,8 @@ pub(crate) struct Ledger {
     owners: Owners,
     evictions: Evictions,
     limits: Limits,
+    /// Of this kernel: what records count residency in.
+    page_bytes: u64,
 }
 
 /// How much is kept.
@@ -133,6 +137,7 @@ impl Ledger {
             owners: Owners::new(limits.owners),
             evictions: Evictions::default(),
             limits,
+            page_bytes: procfs::page_size(),
         }
     }
 
@@ -220,37 +225,10 @@ impl Ledger {
     pub(crate) fn lost(&mut self, generation: Generation, losses: Losses) {
         let space = self.spaces.entry(generation).or_default();
         space.lost_events = space.lost_events.max(losses.events);
-        space.records.sampled_out = space.records.sampled_out.max(losses.records.sampled_out);
-        space.records.dropped = space.records.dropped.max(losses.records.dropped);
-    }
-
-    /// What happened to a block. That of a VA space whose process is not known is nowhere to be shown.
-    pub(crate) fn happened(&mut self, record: &BlockRecord) {
-        let process = self.spaces.get(&record.generation).and_then(|space| space.process);
-        if let Some(entry) = process.and_then(|process| self.processes.get_mut(&process)) {
-            entry.blocks.add(record, self.limits.blocks.of_process);
-        }
-    }
-
-    /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.
-    pub(crate) fn bound_blocks(&mut self) {
-        let max = self.limits.blocks.of_all;
-        let blocks: Vec<_> = self.processes.values().map(|entry| entry.blocks.len()).collect();
-        if blocks.iter().sum::<usize>() <= max {
-            return;
-        }
-        // More room than is needed now, so that it is not made often.
-        let share = share(blocks, max - max / 8);
-        for entry in self.processes.values_mut() {
-            entry.blocks.forget(entry.blocks.len().saturating_sub(share));
-        }
-    }
-
-    /// How much managed memory a process has mapped.
-    pub(crate) fn manages(&mut self, process: ProcessId, bytes: u64) {
-        if let Some(entry) = self.processes.get_mut(&process) {
-            entry.managed_bytes = Some(bytes);
-        }
+        space.records = RecordLosses {
+            sampled_out: space.records.sampled_out.max(losses.records.sampled_out),
+            dropped: space.records.dropped.max(losses.records.dropped),
+        };
     }
 
     /// The name that a process has.
@@ -281,7 +259,10 @@ impl Ledger {
             Some(entry) => {
                 entry.past.add(&counts);
                 entry.past_records = sum(entry.past_records, space.records);
-                entry.blocks.settle(generation, |id| space.gpu_ids.key(id));
+                entry.blocks.settle(generation, space.destroyed, |id| space.gpu_ids.key(id));
+                if space.destroyed && entry.living == 0 {
+                    entry.blocks.ended();
+                }
             }
             None => self.past.add(&counts),
         }
@@ -421,8 +402,8 @@ impl Ledger {
                     },
                     command_line: command_line.clone(),
                     owner,
-                    ranges: Ranges::default(),
-                    residency: BTreeMap::new(),
+                    ranges: blocks.ranges(),
+                    residency: blocks.residency(key),
                     reuse: blocks.reuse(key),
                 })
             })
@@ -435,21 +416,6 @@ impl Ledger {
 /// Where to count what was counted under an id of a VA space.
 fn gpu(spaces: &HashMap<Generation, Space>, generation: Generation, id: u32) -> GpuKey {
     spaces.get(&generation).map_or(GpuKey::Unknown(id), |space| space.gpu_ids.key(id))
-}
-
-/// How many of `max` things each may have at most, who have so many now: those who have few keep them all.
-fn share(mut have: Vec<usize>, max: usize) -> usize {
-    have.sort_unstable();
-    let (mut left, mut others) = (max, have.len());
-    for had in have {
-        let share = left / others;
-        if had > share {
-            return share;
-        }
-        left -= had;
-        others -= 1;
-    }
-    usize::MAX
 }
 
 /// Whose a VA space is.

@@ -9,7 +9,7 @@
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
 //! * `rings`: what was counted lately; no I/O
-//! * `identity`, `owner`, `users`, `command_line` and `gpus`: who the processes and GPUs are; `managed`: how much memory they have; `aside`: look-ups
+//! * `identity`, `owner`, `users`, `command_line` and `gpus`: who the processes and GPUs are; `managed`: which memory they have; `aside`: look-ups
 //!   that may take their time
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
@@ -18,6 +18,7 @@
 //! host's cgroup namespace too, or /proc/PID/cgroup shows it paths such as `/../../system.slice` instead of those that the host knows.
 
 mod aside;
+mod clock;
 mod collector;
 mod command_line;
 mod gpus;

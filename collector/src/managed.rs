@@ -1,4 +1,4 @@
-//! How much managed memory processes have mapped.
+//! Which managed memory processes have mapped.
 //!
 //! To read it the kernel holds the process's memory map, and a process may have very many mappings: it is read aside, seldom, one process at a
 //! time, and given up where it is too much.
@@ -6,7 +6,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
-    path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +14,11 @@ use model::ProcessId;
 use procfs::process::Process;
 use sys::Roots;
 
-use crate::aside::{Aside, Pace};
+use crate::{
+    aside::{Aside, Pace},
+    clock,
+    ledger::{RANGES_MAX, Span},
+};
 
 const PACE: Pace = Pace {
     retry_min: Duration::from_secs(10),
@@ -28,32 +32,45 @@ const DEVICE: &str = "/dev/nvidia-uvm";
 
 /// What was read so far.
 #[derive(Debug)]
-pub(crate) struct ManagedMemory(Aside<ProcessId, u64>);
+pub(crate) struct ManagedMemory(Aside<ProcessId, Managed>);
+
+/// The managed memory of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Managed {
+    pub(crate) bytes: u64,
+    /// Its mappings in the order of addresses. Where there are very many, neighbours are taken together.
+    pub(crate) ranges: Arc<[Span]>,
+    /// When it was read, at the earliest; ns since boot.
+    pub(crate) read_ns: u64,
+}
 
 impl ManagedMemory {
     pub(crate) fn new(roots: &Roots) -> Self {
-        let proc = roots.proc.clone();
-        Self(Aside::new(PACE, move |process| read(&proc, *process)))
+        let roots = roots.clone();
+        Self(Aside::new(PACE, move |process| read(&roots, *process)))
     }
 
     /// What is known by now of a process that is there: some seconds old.
-    pub(crate) fn bytes(&self, process: ProcessId) -> Option<u64> {
+    pub(crate) fn of(&self, process: ProcessId) -> Option<Managed> {
         self.0.get(&process, Instant::now())
     }
 }
 
 /// `None` where it is gone, or another process has its pid by now, or it cannot be read.
-fn read(proc: &Path, id: ProcessId) -> Option<u64> {
-    let folder = proc.join(id.pid.to_string());
-    let bytes = mapped(File::open(folder.join("maps")).ok()?).ok()?;
+fn read(roots: &Roots, id: ProcessId) -> Option<Managed> {
+    let read_ns = clock::since_boot(roots).map_or(0, clock::nanoseconds);
+    let folder = roots.proc.join(id.pid.to_string());
+    let mapped = mapped(File::open(folder.join("maps")).ok()?).ok()?;
     let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
-    (id.start_ticks == 0 || stat.starttime == id.start_ticks).then_some(bytes)
+    let bytes = mapped.iter().map(|span| span.end - span.start).sum();
+    let managed = Managed { bytes, ranges: together(&mapped, RANGES_MAX).into(), read_ns };
+    (id.start_ticks == 0 || stat.starttime == id.start_ticks).then_some(managed)
 }
 
-/// Bytes mapped of the driver's device, by a file such as /proc/PID/maps.
-fn mapped(maps: impl Read) -> io::Result<u64> {
+/// What is mapped of the driver's device, by a file such as /proc/PID/maps.
+fn mapped(maps: impl Read) -> io::Result<Vec<Span>> {
     let mut lines = BufReader::new(maps.take(MAPS_MAX_BYTES));
-    let (mut line, mut bytes) = (Vec::new(), 0_u64);
+    let (mut line, mut spans) = (Vec::new(), Vec::<Span>::new());
     let mut read = 0;
     loop {
         line.clear();
@@ -62,42 +79,54 @@ fn mapped(maps: impl Read) -> io::Result<u64> {
         if length == 0 {
             break;
         }
-        bytes = bytes.saturating_add(size_if_managed(&String::from_utf8_lossy(&line)).unwrap_or_default());
+        // The kernel sorts them; what a damaged file says twice is there once.
+        let span = span_if_managed(&String::from_utf8_lossy(&line));
+        spans.extend(span.filter(|span| spans.last().is_none_or(|last| last.end <= span.start)));
     }
-    if read >= MAPS_MAX_BYTES { Err(io::Error::other("too many mappings")) } else { Ok(bytes) }
+    if read >= MAPS_MAX_BYTES { Err(io::Error::other("too many mappings")) } else { Ok(spans) }
 }
 
 /// `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm`
-fn size_if_managed(line: &str) -> Option<u64> {
+fn span_if_managed(line: &str) -> Option<Span> {
     let mut fields = line.split_whitespace();
     let (begin, end) = fields.next()?.split_once('-')?;
     if fields.nth(4)? != DEVICE {
         return None;
     }
     let number = |text| u64::from_str_radix(text, 16).ok();
-    number(end)?.checked_sub(number(begin)?)
+    let span = number(begin)?..number(end)?;
+    (!span.is_empty()).then_some(span)
+}
+
+/// At most `max` of them, by taking as many neighbours together as it needs.
+fn together(spans: &[Span], max: usize) -> Vec<Span> {
+    let neighbours = spans.chunks(spans.len().div_ceil(max).max(1));
+    neighbours.filter_map(|few| Some(few.first()?.start..few.last()?.end)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     #[test]
-    fn mappings_of_the_device_are_summed_and_no_others() {
+    fn mappings_of_the_device_are_listed_and_no_others() {
         let maps = "55d0c0000000-55d0c0001000 r--p 00000000 08:01 42   /usr/bin/python3\n\
             7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm\n\
             7f0000400000-7f0000500000 rw-s 00000000 00:06 124      /dev/nvidia0\n\
             7f0000600000-7f0000601000 rw-s 7f0000600000 00:06 123  /dev/nvidia-uvm\n\
             7f0000700000-7f0000701000 rw-s 00000000 00:06 125      /dev/nvidia-uvm-tools\n\
             7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0        [stack]\n";
-        assert_eq!(mapped(maps.as_bytes()).unwrap(), (4 << 20) + 4096);
+        let spans = [0x7f00_0000_0000..0x7f00_0040_0000, 0x7f00_0060_0000..0x7f00_0060_1000];
+        assert_eq!(mapped(maps.as_bytes()).unwrap(), spans);
     }
 
     #[test]
     fn a_file_that_is_damaged_or_cut_short_counts_what_can_be_read() {
         let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
-            9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
-        assert_eq!(mapped(maps.as_bytes()).unwrap(), 4096);
+            7f0000600000-7f0000602000 rw-s 0 00:06 1 /dev/nvidia-uvm\n9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
+        assert_eq!(mapped(maps.as_bytes()).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
     }
 
     #[test]
@@ -110,10 +139,20 @@ mod tests {
     fn of_a_process_that_is_gone_or_another_nothing_is_known() {
         let stat = Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
-        let proc = Path::new("/proc");
-        assert_eq!(read(proc, own), Some(0));
-        assert_eq!(read(proc, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
-        assert_eq!(read(proc, ProcessId { pid: u32::MAX, ..own }), None);
+        let roots = Roots::default();
+        let managed = read(&roots, own).unwrap();
+        assert_eq!((managed.bytes, &managed.ranges[..]), (0, &[][..]));
+        assert!(managed.read_ns > 0);
+        assert_eq!(read(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
+        assert_eq!(read(&roots, ProcessId { pid: u32::MAX, ..own }), None);
+    }
+
+    #[test]
+    fn where_there_are_too_many_neighbours_are_taken_together() {
+        let spans: Vec<_> = (0..10_u64).map(|at| at * 10..at * 10 + 1).collect();
+        assert_eq!(together(&spans, 10), spans);
+        assert_eq!(together(&spans, 4), [0..21, 30..51, 60..81, 90..91]);
+        assert!(together(&[], 4).is_empty());
     }
 
     /// A file that fails while it is read, as that of a process that exits does.

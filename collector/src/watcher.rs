@@ -5,16 +5,15 @@
 
 use std::{
     collections::HashSet,
-    fs, future,
+    future,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use abi::{LifecycleKind, LostReason, count::EvictionKey};
 use aya::maps::MapError;
 use model::{DriverInfo, HeatMap, HeatRequest, HistoryRequest, Snapshot, SourceState, SourceStatus};
 use sys::{
-    Roots,
     driver::{self, Module},
     families::{Families, TableError},
     parameters,
@@ -22,7 +21,7 @@ use sys::{
 };
 
 use crate::{
-    Config,
+    Config, clock,
     command_line::CommandLines,
     gpus::{self, Gpus},
     identity::Processes,
@@ -195,6 +194,9 @@ impl Watcher {
                     // Read at once: it may be gone soon.
                     self.command_lines.get(process, &identity.name);
                     self.ledger.registered(record.generation, process, identity);
+                    if kind == LifecycleKind::Adopted {
+                        self.ledger.adopted(process);
+                    }
                 }
                 Some(LifecycleKind::Destroyed) => {
                     let losses = Losses { events: record.lost_events, records: record.records };
@@ -275,7 +277,7 @@ impl Watcher {
         for space in probes.spaces()? {
             let losses = Losses { events: space.lost_events, records: space.records };
             if losses != Losses::default() {
-                self.ledger.lost(space.generation, losses);
+                self.ledger.lost_by(space.generation, losses, clock::not_before_now(&self.config.roots));
             }
         }
         let evictions = probes.evictions()?;
@@ -327,8 +329,8 @@ impl Watcher {
             if let Some(line) = name.and_then(|name| self.command_lines.get(process, name)) {
                 self.ledger.runs(process, line);
             }
-            if let Some(bytes) = self.managed.bytes(process) {
-                self.ledger.manages(process, bytes);
+            if let Some(managed) = self.managed.of(process) {
+                self.ledger.manages(process, managed.bytes, &managed.ranges, managed.read_ns);
             }
         }
     }
@@ -397,17 +399,24 @@ impl Watcher {
             _ => self.history.records(&Figures::default()),
         };
 
-        let (processes, mut totals) = self.ledger.totals(|uid| self.users.name(uid), boot_clock(&self.config.roots));
+        let (mut processes, mut totals) =
+            self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
         // Those that belong to a process are among all that were dropped.
         totals.host.dropped_events = dropped_events.values().sum();
         let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), not_adopted];
         let mut warnings: Vec<_> = warnings.into_iter().flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
+        let gpus = self.gpus.with(totals.gpus.keys().copied());
+        for (gpu, residency) in processes.iter_mut().flat_map(|process| &mut process.residency) {
+            if let Some(bytes) = gpus.get(gpu).and_then(|gpu| gpu.memory_bytes) {
+                *residency = residency.at_most(bytes);
+            }
+        }
         Snapshot {
             taken: SystemTime::now(),
             source: SourceStatus { backend: "ebpf", state, warnings, driver, probes, dropped_events, block_records },
-            gpus: self.gpus.with(totals.gpus.keys().copied()),
+            gpus,
             processes,
             gpu_totals: totals.gpus,
             host_totals: totals.host,
@@ -415,21 +424,6 @@ impl Watcher {
             evictions: self.ledger.evictions(),
         }
     }
-}
-
-/// What time some ns since boot were, by the clock as it is set now.
-fn boot_clock(roots: &Roots) -> impl Fn(u64) -> SystemTime {
-    let (now, uptime) = (SystemTime::now(), uptime(roots));
-    move |boottime_ns| {
-        let age = uptime.and_then(|uptime| uptime.checked_sub(Duration::from_nanos(boottime_ns))).unwrap_or_default();
-        now.checked_sub(age).unwrap_or(now)
-    }
-}
-
-/// Since boot, suspended time included.
-fn uptime(roots: &Roots) -> Option<Duration> {
-    let text = fs::read_to_string(roots.proc.join("uptime")).ok()?;
-    Duration::try_from_secs_f64(text.split_whitespace().next()?.parse().ok()?).ok()
 }
 
 fn unread(error: &MapError) {

@@ -56,6 +56,47 @@ pub struct RangeCounts {
     pub reuse: Reuse,
 }
 
+impl AddAssign<&Self> for RangeCounts {
+    fn add_assign(&mut self, other: &Self) {
+        // Destructured without `..`: a new count that is not summed does not compile.
+        let Self {
+            fault_entries,
+            cpu_faults,
+            bytes_htod,
+            bytes_dtoh,
+            bytes_dtod,
+            populated_bytes,
+            evicted_bytes,
+            evictions,
+            reuse,
+        } = other;
+        for (mine, theirs) in [
+            (&mut self.fault_entries, fault_entries),
+            (&mut self.cpu_faults, cpu_faults),
+            (&mut self.bytes_htod, bytes_htod),
+            (&mut self.bytes_dtoh, bytes_dtoh),
+            (&mut self.bytes_dtod, bytes_dtod),
+            (&mut self.populated_bytes, populated_bytes),
+            (&mut self.evicted_bytes, evicted_bytes),
+            (&mut self.evictions, evictions),
+        ] {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.reuse += reuse;
+    }
+}
+
+impl RangeCounts {
+    /// Pages of 4 KiB copied or populated, faults and evictions: what makes a range busy.
+    #[must_use]
+    pub const fn activity(&self) -> u64 {
+        const PAGE_BYTES: u64 = 4096;
+        let bytes = self.bytes_htod.saturating_add(self.bytes_dtoh).saturating_add(self.bytes_dtod);
+        let pages = bytes.saturating_add(self.populated_bytes) / PAGE_BYTES;
+        pages.saturating_add(self.fault_entries).saturating_add(self.cpu_faults).saturating_add(self.evictions)
+    }
+}
+
 /// In which order a range is faulted on, as far as faults show. Accesses that hit raise none and are not known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PatternKind {

@@ -12,7 +12,7 @@ pub struct Residency {
     pub bytes: u64,
     /// No less than this.
     pub min_bytes: u64,
-    /// No more than this.
+    /// No more than this; `u64::MAX` where nothing is known that bounds it.
     pub max_bytes: u64,
 }
 
@@ -21,6 +21,16 @@ impl Residency {
     #[must_use]
     pub const fn exactly(bytes: u64) -> Self {
         Self { bytes, min_bytes: bytes, max_bytes: bytes }
+    }
+
+    /// The same, of which it is known that it cannot be more than so much.
+    #[must_use]
+    pub fn at_most(self, bytes: u64) -> Self {
+        Self {
+            bytes: self.bytes.min(bytes),
+            min_bytes: self.min_bytes.min(bytes),
+            max_bytes: self.max_bytes.min(bytes),
+        }
     }
 }
 

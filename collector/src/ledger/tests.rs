@@ -1,7 +1,7 @@
-use abi::{Kind, RecordKind};
+use abi::{BlockRecord, Kind, RecordKind};
 use model::{Access, Cause, Counters, GpuUuid, Owner};
 
-use super::*;
+use super::{memory::share, *};
 
 const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
 const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };

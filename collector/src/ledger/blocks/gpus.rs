@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{GpuKey, Reuse};
 
-use super::{super::Generation, seen::GpuIndex};
+use super::{super::Generation, resident::Resident, seen::GpuIndex};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -15,6 +15,16 @@ pub(super) struct Gpus(Vec<OfGpu>);
 struct OfGpu {
     gpu: Gpu,
     reuse: Reuse,
+    /// What is resident there.
+    resident: Resident,
+    /// Whether that was ever told.
+    is_told: bool,
+}
+
+impl OfGpu {
+    fn new(gpu: Gpu) -> Self {
+        Self { gpu, reuse: Reuse::default(), resident: Resident::default(), is_told: false }
+    }
 }
 
 /// Which GPU it is.
@@ -44,7 +54,7 @@ impl Gpus {
         match u16::try_from(index).map(GpuIndex) {
             Ok(index) if index != GpuIndex::NONE => {
                 if place.is_none() {
-                    self.0.push(OfGpu { gpu, reuse: Reuse::default() });
+                    self.0.push(OfGpu::new(gpu));
                 }
                 index
             }
@@ -59,6 +69,38 @@ impl Gpus {
         }
     }
 
+    /// It is told what is resident at a GPU.
+    pub(super) fn told(&mut self, index: GpuIndex) {
+        if let Some(of) = self.0.get_mut(usize::from(index.0)) {
+            of.is_told = true;
+        }
+    }
+
+    /// The sum of what is resident at a GPU.
+    pub(super) fn resident(&mut self, index: GpuIndex) -> Option<&mut Resident> {
+        self.0.get_mut(usize::from(index.0)).map(|of| &mut of.resident)
+    }
+
+    /// Nothing is summed up any more.
+    pub(super) fn clear_resident(&mut self) {
+        self.0.iter_mut().for_each(|of| of.resident = Resident::default());
+    }
+
+    /// Records were lost.
+    pub(super) fn doubt(&mut self) {
+        self.0.iter_mut().for_each(|of| of.resident.doubt());
+    }
+
+    /// Whether it is of a VA space.
+    pub(super) fn is_of(&self, index: GpuIndex, generation: Generation) -> bool {
+        self.0.get(usize::from(index.0)).is_some_and(|of| matches!(of.gpu, Gpu::Of(its, _) if its == generation))
+    }
+
+    /// How many there are of which it was told what is resident.
+    pub(super) fn count_told(&self) -> usize {
+        self.0.iter().filter(|of| of.is_told).count()
+    }
+
     /// A VA space is gone: which GPUs it meant is final. Returns where each index is now: a GPU is listed once.
     pub(super) fn settle(&mut self, generation: Generation, key: impl Fn(u32) -> GpuKey) -> Moves {
         let mut settled: Vec<OfGpu> = Vec::with_capacity(self.0.len());
@@ -69,7 +111,11 @@ impl Gpus {
             };
             let place = settled.iter().position(|of| of.gpu == gpu).unwrap_or(settled.len());
             match settled.get_mut(place) {
-                Some(same) => same.reuse += &of.reuse,
+                Some(same) => {
+                    same.reuse += &of.reuse;
+                    same.resident += of.resident;
+                    same.is_told |= of.is_told;
+                }
                 None => settled.push(OfGpu { gpu, ..of }),
             }
             u16::try_from(place).map_or(GpuIndex::NONE, GpuIndex)
@@ -82,6 +128,15 @@ impl Gpus {
     /// Which GPU an index means.
     pub(super) fn key(&self, index: GpuIndex, key: impl Fn(Generation, u32) -> GpuKey) -> Option<GpuKey> {
         self.0.get(usize::from(index.0)).map(|of| of.gpu.key(key))
+    }
+
+    /// What is resident at each of which that was ever told.
+    pub(super) fn residents(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Resident> {
+        let mut residents: BTreeMap<_, Resident> = BTreeMap::new();
+        for of in self.0.iter().filter(|of| of.is_told) {
+            *residents.entry(of.gpu.key(&key)).or_default() += of.resident;
+        }
+        residents
     }
 
     /// What came back to each.
@@ -131,7 +186,7 @@ mod tests {
 
     #[test]
     fn beyond_what_two_bytes_name_a_gpu_is_not_known() {
-        let of = |generation| OfGpu { gpu: Gpu::Of(generation, 1), reuse: Reuse::default() };
+        let of = |generation| OfGpu::new(Gpu::Of(generation, 1));
         let mut gpus = Gpus((1..u64::from(u16::MAX)).map(of).collect());
         assert_eq!(gpus.index(0, 1), GpuIndex(u16::MAX - 1));
         assert_eq!(gpus.index(u64::MAX, 1), GpuIndex::NONE);

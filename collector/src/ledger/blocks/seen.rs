@@ -1,12 +1,12 @@
 //! What was seen of one block, in as few bytes as it takes: there may be a million of them.
 
 use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
-use model::{Cause, Reuse};
+use model::{Cause, RangeCounts, Reuse};
 
 use super::super::cause;
 
 /// In what bytes are counted here. The driver moves no less.
-const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: u64 = 4096;
 const PAGES_OF_BLOCK: u16 = 512;
 const _: () = assert!(PAGES_OF_BLOCK as u64 * PAGE_BYTES == BLOCK_BYTES);
 
@@ -48,6 +48,8 @@ pub(super) struct Seen {
     pub(super) number: u64,
     /// When it was seen last, ns since boot.
     pub(super) last_ns: u64,
+    /// When it was last told what of it is resident, likewise; 0 if never.
+    pub(super) resident_ns: u64,
     pub(super) fault_entries: u32,
     pub(super) cpu_faults: u32,
     pub(super) evictions: u32,
@@ -71,6 +73,12 @@ pub(super) struct Seen {
     evicted_away: u16,
     /// Pages that CPUs' faults took, likewise.
     taken_away: u16,
+    /// Pages resident at the GPU below. Parts of it and other GPUs are noted elsewhere.
+    pub(super) resident: u16,
+    /// Where it is resident, or was told not to be.
+    pub(super) resident_gpu: GpuIndex,
+    /// Whether the driver keeps parts of it for themselves.
+    pub(super) is_split: bool,
     /// The GPU that last faulted on it, received it or lost it.
     pub(super) gpu: GpuIndex,
     side: Side,
@@ -87,6 +95,7 @@ impl Seen {
         Self {
             number,
             last_ns: 0,
+            resident_ns: 0,
             fault_entries: 0,
             cpu_faults: 0,
             evictions: 0,
@@ -103,6 +112,9 @@ impl Seen {
             returned: Pages(0),
             evicted_away: 0,
             taken_away: 0,
+            resident: 0,
+            resident_gpu: GpuIndex::NONE,
+            is_split: false,
             gpu: GpuIndex::NONE,
             side: Side::Nobody,
             is_candidate: false,
@@ -184,6 +196,26 @@ impl Seen {
     /// Bytes copied to the host.
     pub(super) fn dtoh_bytes(&self) -> u64 {
         self.dtoh_fault.bytes() + self.dtoh_eviction.bytes() + self.dtoh_asked.bytes()
+    }
+
+    /// As a part of its range.
+    pub(super) fn counts(&self) -> RangeCounts {
+        RangeCounts {
+            fault_entries: self.fault_entries.into(),
+            cpu_faults: self.cpu_faults.into(),
+            bytes_htod: self.htod_bytes(),
+            bytes_dtoh: self.dtoh_bytes(),
+            bytes_dtod: self.dtod.bytes(),
+            populated_bytes: self.populated.bytes(),
+            evicted_bytes: self.dtoh_eviction.bytes(),
+            evictions: self.evictions.into(),
+            reuse: Reuse {
+                fetched_bytes: self.htod_bytes() + self.dtod.bytes(),
+                refetched_bytes: self.refetched.bytes(),
+                returned_bytes: self.returned.bytes(),
+                alternations: self.alternations.into(),
+            },
+        }
     }
 
     /// Pages faulted on, copied or populated. Never goes back.

@@ -1,0 +1,73 @@
+//! What is resident of a block beyond what the block itself notes: at other GPUs, and of parts that the driver keeps for themselves.
+
+use std::collections::HashMap;
+
+use super::seen::GpuIndex;
+
+/// How many there may be of one process: seldom more than a few.
+const PIECES_MAX: usize = 16_384;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    /// By the block's number.
+    pieces: HashMap<u64, Vec<Piece>>,
+    count: usize,
+}
+
+/// A part of a block, or all of it, at a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) gpu: GpuIndex,
+    /// Where in the block it begins.
+    pub(super) first_page: u16,
+    /// Pages of 4 KiB.
+    pub(super) resident: u16,
+    /// When that was told, ns since boot.
+    pub(super) told_ns: u64,
+}
+
+impl Pieces {
+    /// Notes what is resident of one; returns what was. `Err` if there is no room for it.
+    pub(super) fn set(&mut self, number: u64, piece: Piece) -> Result<Option<Piece>, Full> {
+        let before = self.take(number, |other| other.gpu == piece.gpu && other.first_page == piece.first_page).pop();
+        if piece.resident > 0 {
+            if self.count >= PIECES_MAX {
+                return Err(Full(before));
+            }
+            self.pieces.entry(number).or_default().push(piece);
+            self.count += 1;
+        }
+        Ok(before)
+    }
+
+    /// Takes out some of a block's.
+    pub(super) fn take(&mut self, number: u64, mut which: impl FnMut(&Piece) -> bool) -> Vec<Piece> {
+        let Some(pieces) = self.pieces.get_mut(&number) else { return Vec::new() };
+        let taken: Vec<_> = pieces.extract_if(.., |piece| which(piece)).collect();
+        self.count -= taken.len();
+        if pieces.is_empty() {
+            self.pieces.remove(&number);
+        }
+        taken
+    }
+
+    /// Those of a block.
+    pub(super) fn of(&self, number: u64) -> &[Piece] {
+        self.pieces.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Changes all of them; those of which nothing is left go.
+    pub(super) fn change(&mut self, mut change: impl FnMut(&mut Piece)) {
+        self.pieces.retain(|_, pieces| {
+            pieces.iter_mut().for_each(&mut change);
+            pieces.retain(|piece| piece.resident > 0);
+            !pieces.is_empty()
+        });
+        self.count = self.pieces.values().map(Vec::len).sum();
+    }
+}
+
+/// There is no room. What was noted of it before is gone.
+#[derive(Debug)]
+pub(super) struct Full(pub(super) Option<Piece>);

@@ -1,0 +1,270 @@
+//! The ranges of one process's managed memory: its mappings as /proc tells them, and until it does, blocks next to each other.
+//!
+//! A range has what the records tell of its addresses. What is told of a whole block, or of a place in it where no range is known, belongs to the
+//! range in which the block begins, or else to the first one in it: allocations of less than 2 MiB may share a block.
+
+use std::collections::BTreeMap;
+
+use abi::{
+    BlockRecord, RecordKind,
+    block::{BLOCK_BYTES, SLOT_BYTES},
+};
+use model::{Cause, RangeCounts, Reuse};
+
+use super::{super::cause, resident::Resident, seen::Seen};
+
+/// How many there may be. Of more mappings than this, neighbours are taken together.
+pub(crate) const RANGES_MAX: usize = 16_384;
+/// How many of them are no longer mapped.
+const UNMAPPED_MAX: usize = 1024;
+
+/// The addresses from one up to another.
+pub(crate) type Span = std::ops::Range<u64>;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    /// By their first; they do not overlap.
+    by_address: BTreeMap<u64, Known>,
+    /// Whether /proc was read.
+    is_read: bool,
+    /// Where a record was last: the next is often there too.
+    last: Span,
+}
+
+/// What is known of a range.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) end: u64,
+    pub(super) origin: Origin,
+    pub(super) counts: RangeCounts,
+    pub(super) resident: Resident,
+    /// When something was seen of it last, ns since boot.
+    last_ns: u64,
+    /// How many blocks are known in it.
+    blocks: u32,
+    /// Whether its counts are still to be summed up from its blocks.
+    is_fresh: bool,
+}
+
+/// How it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It is a mapping, as /proc said last.
+    Mapped,
+    /// It was there and is no mapping any more.
+    Unmapped,
+    /// Blocks were seen there since /proc was read.
+    Shown,
+}
+
+impl Known {
+    fn new(end: u64, origin: Origin) -> Self {
+        Self {
+            end,
+            origin,
+            counts: RangeCounts::default(),
+            resident: Resident::default(),
+            last_ns: 0,
+            blocks: 0,
+            is_fresh: false,
+        }
+    }
+
+    /// The same range, without what is summed up of its blocks.
+    fn again(self, origin: Origin) -> Self {
+        Self { origin, resident: Resident::default(), blocks: 0, is_fresh: false, ..self }
+    }
+
+    /// Adds what a record tells.
+    pub(super) fn count(&mut self, kind: RecordKind, record: &BlockRecord, reuse: &Reuse) {
+        let Self { counts, last_ns, .. } = self;
+        *last_ns = record.boottime_ns.max(*last_ns);
+        let (events, bytes) = (u64::from(record.events), u64::from(record.bytes));
+        let (counter, value) = match kind {
+            RecordKind::GpuFaults => (&mut counts.fault_entries, events),
+            RecordKind::CpuFault => (&mut counts.cpu_faults, events),
+            RecordKind::CopyHtod => (&mut counts.bytes_htod, bytes),
+            RecordKind::CopyDtoh => (&mut counts.bytes_dtoh, bytes),
+            RecordKind::CopyDtod => (&mut counts.bytes_dtod, bytes),
+            RecordKind::Populated => (&mut counts.populated_bytes, bytes),
+            RecordKind::Evicted => (&mut counts.evictions, events),
+            RecordKind::Residency | RecordKind::Gone => return,
+        };
+        *counter = counter.saturating_add(value);
+        if kind == RecordKind::CopyDtoh && cause(record.cause) == Cause::Eviction {
+            counts.evicted_bytes = counts.evicted_bytes.saturating_add(bytes);
+        }
+        counts.reuse += reuse;
+    }
+
+    /// Takes another range in, which ends where this one begins or begins where it ends.
+    fn join(&mut self, other: &Self) {
+        self.counts += &other.counts;
+        self.resident += other.resident;
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.blocks += other.blocks;
+    }
+}
+
+impl Ranges {
+    /// The range that a record is about. Begins one where there is none.
+    pub(super) fn of(&mut self, record: &BlockRecord) -> Option<(u64, &mut Known)> {
+        let first_slot = if record.slots == 0 { 0 } else { record.slots.trailing_zeros() };
+        let address = record.address.saturating_add(u64::from(first_slot) * SLOT_BYTES);
+        if !self.last.contains(&address) {
+            // Else one that begins in the slot, or else that of the block.
+            let in_slot = if record.slots == 0 { None } else { self.find(address, address.saturating_add(SLOT_BYTES)) };
+            let begin = in_slot.or_else(|| self.find_block(record.address)).or_else(|| self.begin(record.address))?;
+            self.last = begin..self.by_address.get(&begin)?.end;
+        }
+        let begin = self.last.start;
+        self.by_address.get_mut(&begin).map(|known| (begin, known))
+    }
+
+    /// The range of a whole block.
+    pub(super) fn of_block(&mut self, number: u64) -> Option<(u64, &mut Known)> {
+        let first = number.saturating_mul(BLOCK_BYTES);
+        let begin = self.find_block(first)?;
+        self.by_address.get_mut(&begin).map(|known| (begin, known))
+    }
+
+    /// A block is known from now on.
+    pub(super) fn gained(&mut self, number: u64) {
+        if let Some((_, known)) = self.of_block(number) {
+            known.blocks += 1;
+        }
+    }
+
+    /// A block was forgotten. A range without any is kept only while it is mapped.
+    pub(super) fn lost(&mut self, number: u64) {
+        let Some((begin, known)) = self.of_block(number) else { return };
+        known.blocks = known.blocks.saturating_sub(1);
+        if known.blocks == 0 && known.origin != Origin::Mapped {
+            self.by_address.remove(&begin);
+            self.last = 0..0;
+        }
+    }
+
+    /// The range that contains an address, or the first that begins before another.
+    fn find(&self, address: u64, until: u64) -> Option<u64> {
+        if let Some((begin, known)) = self.by_address.range(..=address).next_back()
+            && address < known.end
+        {
+            return Some(*begin);
+        }
+        self.by_address.range(address..until).next().map(|(begin, _)| *begin)
+    }
+
+    /// The range in which a block begins, or else the first one in it.
+    fn find_block(&self, first: u64) -> Option<u64> {
+        self.find(first, first.saturating_add(BLOCK_BYTES))
+    }
+
+    /// A range for a block that is in none, as one with its neighbours of that kind.
+    fn begin(&mut self, first: u64) -> Option<u64> {
+        let mut known = Known::new(first.saturating_add(BLOCK_BYTES), Origin::Shown);
+        if self.by_address.get(&known.end).is_some_and(|next| next.origin == Origin::Shown)
+            && let Some(next) = self.by_address.remove(&known.end)
+        {
+            known.end = next.end;
+            known.join(&next);
+        }
+        let is_full = self.by_address.len() >= RANGES_MAX;
+        if let Some((begin, below)) = self.by_address.range_mut(..first).next_back()
+            && below.origin == Origin::Shown
+            // Where there is no room for another, it reaches up to here.
+            && (below.end == first || is_full)
+        {
+            below.end = known.end;
+            below.join(&known);
+            return Some(*begin);
+        }
+        (!is_full).then(|| {
+            self.by_address.insert(first, known);
+            first
+        })
+    }
+
+    /// Takes over what /proc said was mapped at some time or later. Whether that is something new: then all blocks are to be given to
+    /// [`Self::place`], as what was summed up of them is gone.
+    pub(super) fn read(&mut self, mapped: &[Span], read_ns: u64) -> bool {
+        self.is_read = true;
+        for known in self.by_address.values_mut() {
+            if known.origin == Origin::Shown && known.last_ns < read_ns {
+                known.origin = Origin::Unmapped;
+            }
+        }
+        let before = self.by_address.iter().filter(|(_, known)| known.origin == Origin::Mapped);
+        if before.map(|(begin, known)| *begin..known.end).eq(mapped.iter().cloned()) {
+            return false;
+        }
+        self.last = 0..0;
+        let mut before = std::mem::take(&mut self.by_address);
+        for span in mapped {
+            let same = before.remove(&span.start).filter(|known| known.end == span.end);
+            let known = same.map_or_else(
+                || Known { is_fresh: true, ..Known::new(span.end, Origin::Mapped) },
+                |known| known.again(Origin::Mapped),
+            );
+            self.by_address.insert(span.start, known);
+        }
+        let mut unmapped = 0;
+        for (begin, known) in before {
+            let origin = if known.origin == Origin::Shown { Origin::Shown } else { Origin::Unmapped };
+            unmapped += usize::from(origin == Origin::Unmapped);
+            let has_room = unmapped <= UNMAPPED_MAX && self.by_address.len() < RANGES_MAX;
+            if has_room && self.find(begin, known.end).is_none() {
+                self.by_address.insert(begin, known.again(origin));
+            }
+        }
+        true
+    }
+
+    /// Nothing is summed up of blocks any more: they are to be given to [`Self::place`].
+    pub(super) fn clear_blocks(&mut self) {
+        for known in self.by_address.values_mut() {
+            (known.resident, known.blocks) = (Resident::default(), 0);
+        }
+    }
+
+    /// A block as it is; returns its range's addresses.
+    pub(super) fn place(&mut self, seen: &Seen) -> Span {
+        let first = seen.number.saturating_mul(BLOCK_BYTES);
+        let is_new = self.of_block(seen.number).is_none();
+        if is_new {
+            self.begin(first);
+        }
+        let Some((begin, known)) = self.of_block(seen.number) else { return 0..0 };
+        known.blocks += 1;
+        if known.is_fresh || is_new {
+            known.last_ns = known.last_ns.max(seen.last_ns);
+            known.counts += &seen.counts();
+        }
+        begin..known.end
+    }
+
+    /// All blocks have their place.
+    pub(super) fn placed(&mut self) {
+        self.by_address.retain(|_, known| {
+            known.is_fresh = false;
+            known.blocks > 0 || known.origin == Origin::Mapped
+        });
+    }
+
+    /// Bytes that are mapped, as far as is known; `None` before /proc was read.
+    pub(super) fn mapped_bytes(&self) -> Option<u64> {
+        let mapped = self.by_address.iter().filter(|(_, known)| known.origin != Origin::Unmapped);
+        self.is_read.then(|| mapped.map(|(begin, known)| known.end - begin).sum())
+    }
+
+    /// Records were lost.
+    pub(super) fn doubt(&mut self) {
+        self.by_address.values_mut().for_each(|known| known.resident.doubt());
+    }
+
+    /// All of them, in the order of addresses.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (Span, &Known)> {
+        self.by_address.iter().map(|(begin, known)| (*begin..known.end, known))
+    }
+}

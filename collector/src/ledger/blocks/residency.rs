@@ -1,0 +1,179 @@
+//! What of a process's memory is resident at which GPU: from what the records tell of each block to the sums of the process and its ranges.
+
+use std::collections::BTreeMap;
+
+use abi::{
+    BlockRecord,
+    block::{BLOCK_BYTES, RESIDENT_UNKNOWN},
+};
+use model::{GpuKey, Residency};
+
+use super::{
+    BlockMap, Generation,
+    gpus::Gpus,
+    pieces::{Full, Piece},
+    ranges::{Ranges, Span},
+    resident::{Knowledge, Resident, overlap},
+    seen::{GpuIndex, PAGE_BYTES, Seen},
+};
+
+/// What the block itself adds, of which its range has these addresses.
+fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resident {
+    // Of a block in parts it is not known which part is how long.
+    let span = if seen.is_split { 0 } else { overlap(seen.number, range.start, range.end) };
+    knowledge.of(seen.resident_ns, u64::from(seen.resident) * PAGE_BYTES, span)
+}
+
+/// What a piece adds.
+fn of_piece(knowledge: &Knowledge, piece: &Piece) -> Resident {
+    knowledge.of(piece.told_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
+}
+
+/// Where a block's share is summed up.
+struct Sums<'a> {
+    gpus: &'a mut Gpus,
+    ranges: &'a mut Ranges,
+    number: u64,
+}
+
+impl Sums<'_> {
+    fn add(&mut self, gpu: GpuIndex, share: Resident) {
+        if let Some(sum) = self.gpus.resident(gpu) {
+            *sum += share;
+        }
+        if let Some((_, known)) = self.ranges.of_block(self.number) {
+            known.resident += share;
+        }
+    }
+
+    fn take(&mut self, gpu: GpuIndex, share: Resident) {
+        if let Some(sum) = self.gpus.resident(gpu) {
+            *sum -= share;
+        }
+        if let Some((_, known)) = self.ranges.of_block(self.number) {
+            known.resident -= share;
+        }
+    }
+}
+
+impl BlockMap {
+    /// Bytes of a block are resident at a GPU, and no others.
+    pub(super) fn resident(&mut self, gpu: GpuIndex, record: &BlockRecord, page_bytes: u64) {
+        if record.resident_pages == RESIDENT_UNKNOWN {
+            return;
+        }
+        let pages = u64::from(record.resident_pages).saturating_mul(page_bytes) / PAGE_BYTES;
+        let resident = u16::try_from(pages.min(BLOCK_BYTES / PAGE_BYTES)).unwrap_or_default();
+        self.gpus.told(gpu);
+        let piece = Piece { gpu, first_page: record.first_page, resident, told_ns: record.boottime_ns };
+        let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
+        let number = record.address / BLOCK_BYTES;
+        let Some(seen) = table.get_mut(number) else { return };
+        let Some(range) = ranges.of_block(number).map(|(begin, known)| begin..known.end) else { return };
+        let mut sums = Sums { gpus, ranges, number };
+
+        let is_own = piece.first_page == 0 && (seen.resident_gpu == gpu || seen.resident == 0);
+        sums.take(seen.resident_gpu, of_block(knowledge, seen, &range));
+        let before = if is_own {
+            (seen.resident, seen.resident_gpu, seen.resident_ns) = (resident, gpu, piece.told_ns);
+            pieces.take(number, |other| other.gpu == gpu && other.first_page == 0).pop()
+        } else {
+            seen.is_split |= piece.first_page != 0;
+            let before = pieces.set(number, piece).unwrap_or_else(|Full(before)| {
+                knowledge.has_gaps();
+                before
+            });
+            if let Some(piece) =
+                pieces.of(number).iter().find(|other| other.gpu == gpu && other.first_page == piece.first_page)
+            {
+                sums.add(gpu, of_piece(knowledge, piece));
+            }
+            before
+        };
+        if let Some(before) = before {
+            sums.take(gpu, of_piece(knowledge, &before));
+        }
+        // It left one GPU for another that was told before.
+        if seen.resident == 0
+            && let Some(other) = pieces.of(number).iter().find(|piece| piece.first_page == 0).copied()
+        {
+            pieces.take(number, |piece| *piece == other);
+            sums.take(other.gpu, of_piece(knowledge, &other));
+            (seen.resident, seen.resident_gpu, seen.resident_ns) = (other.resident, other.gpu, other.told_ns);
+        }
+        sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
+    }
+
+    /// Memory of a block was given back: what of it was anywhere is nowhere.
+    pub(super) fn gone(&mut self, record: &BlockRecord) {
+        let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
+        let number = record.address / BLOCK_BYTES;
+        let Some(seen) = table.get_mut(number) else { return };
+        let Some(range) = ranges.of_block(number).map(|(begin, known)| begin..known.end) else { return };
+        let mut sums = Sums { gpus, ranges, number };
+        for piece in pieces.take(number, |piece| piece.first_page == record.first_page) {
+            sums.take(piece.gpu, of_piece(knowledge, &piece));
+        }
+        if record.first_page == 0 {
+            sums.take(seen.resident_gpu, of_block(knowledge, seen, &range));
+            (seen.resident, seen.resident_ns) = (0, record.boottime_ns);
+            sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
+        }
+    }
+
+    /// A block is forgotten: what of it is resident is not known any more.
+    pub(super) fn unknown(&mut self, seen: &Seen) {
+        let Self { gpus, ranges, pieces, knowledge, .. } = self;
+        let range = ranges.of_block(seen.number).map_or(0..0, |(begin, known)| begin..known.end);
+        let mut sums = Sums { gpus, ranges, number: seen.number };
+        let pieces = pieces.take(seen.number, |_| true);
+        if seen.resident > 0 || !pieces.is_empty() {
+            knowledge.has_gaps();
+        }
+        sums.take(seen.resident_gpu, of_block(knowledge, seen, &range));
+        for piece in pieces {
+            sums.take(piece.gpu, of_piece(knowledge, &piece));
+        }
+        ranges.lost(seen.number);
+    }
+
+    /// Sums up all blocks anew.
+    pub(super) fn recount(&mut self) {
+        let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
+        gpus.clear_resident();
+        ranges.clear_blocks();
+        for seen in table.iter() {
+            let range = ranges.place(seen);
+            let mut sums = Sums { gpus, ranges, number: seen.number };
+            sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
+            for piece in pieces.of(seen.number) {
+                sums.add(piece.gpu, of_piece(knowledge, piece));
+            }
+        }
+        ranges.placed();
+    }
+
+    /// What was there before the probes were is not known.
+    pub(in super::super) fn adopted(&mut self) {
+        self.knowledge.has_gaps();
+    }
+
+    /// Records were lost, until then at the latest; ns since boot.
+    pub(in super::super) fn lost(&mut self, until_ns: u64) {
+        self.knowledge.lost(until_ns);
+        self.gpus.doubt();
+        self.ranges.doubt();
+    }
+
+    /// The process has no VA space any more, and so nothing anywhere.
+    pub(in super::super) fn ended(&mut self) {
+        self.knowledge = Knowledge::default();
+    }
+
+    /// What is resident at each GPU; none of which nothing was ever told.
+    pub(in super::super) fn residency(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Residency> {
+        let span = self.ranges.mapped_bytes();
+        let bounded = |(gpu, sum): (_, Resident)| (gpu, sum.bounded(&self.knowledge, span));
+        self.gpus.residents(key).into_iter().map(bounded).collect()
+    }
+}

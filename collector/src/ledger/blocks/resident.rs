@@ -1,0 +1,136 @@
+//! How much is resident, summed up over blocks, and within which bounds that is certain.
+
+use std::ops::{AddAssign, SubAssign};
+
+use abi::block::BLOCK_BYTES;
+use model::Residency;
+
+/// A sum over blocks, or what one of them adds to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Resident {
+    /// Bytes resident, as the records told last.
+    pub(super) bytes: u64,
+    /// Those of blocks whose records cannot have been lost since.
+    pub(super) certain_bytes: u64,
+    /// Bytes of those blocks, resident or not: of the rest it is not known.
+    pub(super) certain_span_bytes: u64,
+}
+
+impl AddAssign for Resident {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.certain_bytes += other.certain_bytes;
+        self.certain_span_bytes += other.certain_span_bytes;
+    }
+}
+
+impl SubAssign for Resident {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+        self.certain_bytes = self.certain_bytes.saturating_sub(other.certain_bytes);
+        self.certain_span_bytes = self.certain_span_bytes.saturating_sub(other.certain_span_bytes);
+    }
+}
+
+impl Resident {
+    /// Records were lost: nothing that they told before is certain.
+    pub(super) const fn doubt(&mut self) {
+        (self.certain_bytes, self.certain_span_bytes) = (0, 0);
+    }
+
+    /// With its bounds, where `span_bytes` is all that could be resident; `None` where that is not known.
+    pub(super) fn bounded(&self, knowledge: &Knowledge, span_bytes: Option<u64>) -> Residency {
+        if knowledge.is_complete() {
+            return Residency::exactly(self.bytes);
+        }
+        let min_bytes = self.certain_bytes;
+        let doubtful = span_bytes.map(|span| span.saturating_sub(self.certain_span_bytes));
+        let max_bytes = doubtful.map_or(u64::MAX, |doubtful| min_bytes.saturating_add(doubtful));
+        Residency { bytes: self.bytes.clamp(min_bytes, max_bytes), min_bytes, max_bytes }
+    }
+}
+
+/// What the records of a process can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Knowledge {
+    /// Whether something of it is not known: it was there before the probes, records were lost, or blocks were forgotten.
+    has_gaps: bool,
+    /// When records were lost last, at the latest; ns since boot.
+    lost_ns: u64,
+}
+
+impl Knowledge {
+    /// Whether every block is known, and those of which there was no record are nowhere.
+    pub(super) const fn is_complete(&self) -> bool {
+        !self.has_gaps
+    }
+
+    /// Blocks of which nothing was seen may be resident.
+    pub(super) const fn has_gaps(&mut self) {
+        self.has_gaps = true;
+    }
+
+    /// Records may have been lost until then.
+    pub(super) fn lost(&mut self, until_ns: u64) {
+        self.has_gaps = true;
+        self.lost_ns = self.lost_ns.max(until_ns);
+    }
+
+    /// What a part of a block adds, of which was told at some time that so many bytes are resident.
+    pub(super) const fn of(&self, told_ns: u64, bytes: u64, span_bytes: u64) -> Resident {
+        if told_ns > self.lost_ns {
+            Resident { bytes, certain_bytes: bytes, certain_span_bytes: span_bytes }
+        } else {
+            Resident { bytes, certain_bytes: 0, certain_span_bytes: 0 }
+        }
+    }
+}
+
+/// Bytes of a block that lie between two addresses.
+pub(super) fn overlap(number: u64, begin: u64, end: u64) -> u64 {
+    let first = number.saturating_mul(BLOCK_BYTES);
+    end.min(first.saturating_add(BLOCK_BYTES)).saturating_sub(begin.max(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn gaps(lost_ns: u64) -> Knowledge {
+        let mut knowledge = Knowledge::default();
+        knowledge.lost(lost_ns);
+        knowledge
+    }
+
+    #[test]
+    fn where_nothing_was_lost_the_number_is_exact_whatever_is_mapped() {
+        let mut sum = Resident::default();
+        sum += Knowledge::default().of(5, 3 * MIB, 2 * MIB);
+        assert_eq!(sum.bounded(&Knowledge::default(), None), Residency::exactly(3 * MIB));
+    }
+
+    #[test]
+    fn what_was_told_before_a_loss_is_the_estimate_and_what_came_after_it_the_bounds() {
+        let knowledge = gaps(10);
+        let mut sum = Resident::default();
+        sum += knowledge.of(10, MIB, 2 * MIB);
+        sum += knowledge.of(11, 2 * MIB, 2 * MIB);
+        let expected = Residency { bytes: 3 * MIB, min_bytes: 2 * MIB, max_bytes: 10 * MIB };
+        assert_eq!(sum.bounded(&knowledge, Some(10 * MIB)), expected);
+        assert_eq!(sum.bounded(&knowledge, None), Residency { max_bytes: u64::MAX, ..expected });
+        sum.doubt();
+        assert_eq!(
+            sum.bounded(&knowledge, Some(2 * MIB)),
+            Residency { bytes: 2 * MIB, min_bytes: 0, max_bytes: 2 * MIB }
+        );
+    }
+
+    #[test]
+    fn a_block_at_the_end_of_a_range_has_less_of_it() {
+        assert_eq!(overlap(3, 6 * MIB, 7 * MIB), MIB);
+        assert_eq!(overlap(3, 0, 100 * MIB), 2 * MIB);
+        assert_eq!(overlap(3, 9 * MIB, 100 * MIB), 0);
+    }
+}

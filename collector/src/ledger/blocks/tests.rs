@@ -1,0 +1,333 @@
+use std::{slice::from_ref, time::Duration};
+
+use abi::block::SLOT_BYTES;
+use model::Residency;
+
+use super::*;
+
+const BLOCK: u64 = BLOCK_BYTES;
+
+fn record(kind: RecordKind, block: u64, events: u32, bytes: u32) -> BlockRecord {
+    BlockRecord {
+        boottime_ns: block,
+        generation: 7,
+        address: block * BLOCK,
+        events,
+        bytes,
+        gpu: 1,
+        kind: kind as u16,
+        ..BlockRecord::default()
+    }
+}
+
+fn published(map: &BlockMap) -> model::Blocks {
+    map.published(|_, id| GpuKey::Pending(id), |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
+}
+
+#[test]
+fn what_happens_to_a_block_adds_up() {
+    let mut map = BlockMap::default();
+    for record in [
+        record(RecordKind::GpuFaults, 3, 5, 0),
+        record(RecordKind::CopyHtod, 3, 1, 65536),
+        BlockRecord { cause: 4, ..record(RecordKind::CopyDtoh, 3, 1, 4096) },
+        record(RecordKind::Evicted, 3, 1, 0),
+        record(RecordKind::Populated, 3, 1, 8192),
+        BlockRecord { gpu: 0, ..record(RecordKind::CpuFault, 3, 1, 0) },
+    ] {
+        map.add(&record, 10, 4096);
+    }
+    let model::Blocks { busiest, known, forgotten, .. } = published(&map);
+    assert_eq!((known, forgotten), (1, 0));
+    let [block] = &busiest[..] else { panic!("{busiest:?}") };
+    assert_eq!((block.address, block.gpu), (3 * BLOCK, Some(GpuKey::Pending(1))));
+    assert_eq!((block.fault_entries, block.cpu_faults, block.bytes_htod, block.bytes_dtoh), (5, 1, 65536, 4096));
+    assert_eq!((block.evicted_bytes, block.evictions, block.populated_bytes), (4096, 1, 8192));
+}
+
+#[test]
+fn the_busiest_come_first_and_no_more_than_a_page_shows() {
+    let mut map = BlockMap::default();
+    for block in 0..100 {
+        map.add(&record(RecordKind::GpuFaults, block, u32::try_from(block).unwrap(), 0), 1000, 4096);
+    }
+    let blocks = published(&map);
+    let addresses: Vec<_> = blocks.busiest.iter().map(|block| block.address / BLOCK).collect();
+    assert_eq!(addresses, (36..100).rev().collect::<Vec<_>>());
+    assert_eq!(blocks.known, 100);
+}
+
+#[test]
+fn with_too_many_blocks_those_not_seen_for_longest_are_forgotten_and_that_is_counted() {
+    let mut map = BlockMap::default();
+    for block in 0..17 {
+        map.add(&record(RecordKind::GpuFaults, block, 1, 0), 16, 4096);
+    }
+    let blocks = published(&map);
+    assert_eq!((blocks.known, blocks.forgotten), (15, 2));
+    assert!(blocks.busiest.iter().all(|block| block.address >= 2 * BLOCK));
+}
+
+#[test]
+fn of_blocks_seen_at_one_time_no_more_are_forgotten_than_needed() {
+    let mut map = BlockMap::default();
+    for block in 0..9 {
+        map.add(&BlockRecord { boottime_ns: 5, ..record(RecordKind::GpuFaults, block, 1, 0) }, 8, 4096);
+    }
+    assert_eq!((published(&map).known, published(&map).forgotten), (8, 1));
+}
+
+#[test]
+fn the_gpu_of_a_block_stays_when_the_va_space_is_gone() {
+    let mut map = BlockMap::default();
+    map.add(&record(RecordKind::CopyHtod, 1, 1, 4096), 8, 4096);
+    map.settle(8, true, GpuKey::Unknown);
+    assert_eq!(published(&map).busiest[0].gpu, Some(GpuKey::Pending(1)));
+    map.settle(7, true, GpuKey::Unknown);
+    assert_eq!(published(&map).busiest[0].gpu, Some(GpuKey::Unknown(1)));
+}
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+fn resident(block: u64, gpu: u32, pages: u16, at: u64) -> BlockRecord {
+    let record = record(RecordKind::Residency, block, 1, 0);
+    BlockRecord { gpu, resident_pages: pages, boottime_ns: at, ..record }
+}
+
+fn map(records: impl IntoIterator<Item = BlockRecord>) -> BlockMap {
+    let mut map = BlockMap::default();
+    for record in records {
+        map.add(&record, usize::MAX, PAGE);
+    }
+    map
+}
+
+/// Bytes, and the bounds.
+fn residency(map: &BlockMap) -> Vec<(u32, [u64; 3])> {
+    let id = |key| if let GpuKey::Pending(id) = key { id } else { panic!("{key:?}") };
+    let pages = |Residency { bytes, min_bytes, max_bytes }| [bytes, min_bytes, max_bytes].map(|bytes| bytes / PAGE);
+    let residency = map.residency(|_, id| GpuKey::Pending(id));
+    residency.into_iter().map(|(key, residency)| (id(key), pages(residency))).collect()
+}
+
+#[test]
+fn of_a_process_that_was_seen_from_its_beginning_it_is_exact_what_is_resident() {
+    let mut map = map([resident(3, 1, 16, 1), resident(3, 1, 512, 2), resident(4, 1, 100, 3)]);
+    assert_eq!(residency(&map), [(1, [612, 612, 612])]);
+    map.add(&resident(3, 1, 0, 4), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [100, 100, 100])]);
+    map.add(&BlockRecord { gpu: 0, ..record(RecordKind::Gone, 4, 1, 0) }, usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [0, 0, 0])]);
+}
+
+#[test]
+fn where_nothing_ever_told_what_is_resident_nothing_is_said() {
+    let map = map([record(RecordKind::CopyHtod, 3, 1, 65536), resident(3, 1, abi::block::RESIDENT_UNKNOWN, 2)]);
+    assert_eq!(residency(&map), []);
+}
+
+#[test]
+fn pages_are_those_of_the_kernel() {
+    let mut map = BlockMap::default();
+    map.add(&resident(3, 1, 32, 1), usize::MAX, 65536);
+    assert_eq!(residency(&map), [(1, [512, 512, 512])]);
+}
+
+#[test]
+fn of_a_process_that_was_there_before_the_bounds_close_in_as_blocks_are_seen() {
+    let mut map = map([resident(0, 1, 512, 5)]);
+    map.adopted();
+    assert_eq!(residency(&map)[0].1[..2], [512, 512]);
+    map.mapped(from_ref(&(0..8 * MIB)), 1);
+    assert_eq!(residency(&map), [(1, [512, 512, 2048])]);
+    map.add(&resident(1, 1, 0, 6), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [512, 512, 1536])]);
+    map.add(&resident(2, 1, 8, 6), usize::MAX, PAGE);
+    map.add(&resident(3, 1, 512, 6), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [1032, 1032, 1032])]);
+}
+
+#[test]
+fn a_loss_makes_what_was_known_before_it_an_estimate() {
+    let mut map = map([resident(0, 1, 512, 5), resident(1, 1, 100, 6)]);
+    map.mapped(from_ref(&(0..4 * MIB)), 1);
+    map.lost(7);
+    assert_eq!(residency(&map), [(1, [612, 0, 1024])]);
+    map.add(&resident(0, 1, 500, 7), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [600, 0, 1024])]);
+    map.add(&resident(0, 1, 400, 8), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [500, 400, 912])]);
+}
+
+#[test]
+fn what_moves_from_one_gpu_to_another_is_in_one_of_them_whatever_is_told_first() {
+    for order in [[(1, 0), (9, 512)], [(9, 512), (1, 0)]] {
+        let mut map = map([resident(3, 1, 512, 1)]);
+        for (gpu, pages) in order {
+            map.add(&resident(3, gpu, pages, 2), usize::MAX, PAGE);
+        }
+        assert_eq!(residency(&map), [(1, [0; 3]), (9, [512; 3])]);
+        assert!(map.pieces.of(3).is_empty());
+        map.add(&resident(3, 1, 256, 3), usize::MAX, PAGE);
+        assert_eq!(residency(&map), [(1, [256; 3]), (9, [512; 3])]);
+        map.add(&resident(3, 9, 256, 3), usize::MAX, PAGE);
+        assert_eq!(residency(&map), [(1, [256; 3]), (9, [256; 3])]);
+    }
+}
+
+#[test]
+fn parts_of_a_block_that_the_driver_keeps_for_themselves_add_up() {
+    let part = |first_page, pages, at| BlockRecord { first_page, ..resident(3, 1, pages, at) };
+    let mut map = map([part(0, 100, 1), part(256, 50, 2), part(300, 7, 3), part(256, 60, 4)]);
+    assert_eq!(residency(&map), [(1, [167; 3])]);
+    let gone = |first_page| BlockRecord { gpu: 0, first_page, ..record(RecordKind::Gone, 3, 1, 0) };
+    map.add(&gone(256), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [107; 3])]);
+    map.add(&gone(0), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [7; 3])]);
+}
+
+#[test]
+fn when_the_va_space_is_gone_nothing_is_resident() {
+    let mut map = map([resident(3, 1, 512, 1), resident(3, 9, 5, 1)]);
+    map.lost(10);
+    map.settle(7, true, GpuKey::Pending);
+    map.ended();
+    assert_eq!(residency(&map), [(1, [0; 3]), (9, [0; 3])]);
+}
+
+#[test]
+fn when_the_probes_go_and_the_va_space_stays_nothing_is_known() {
+    let mut map = map([resident(3, 1, 512, 1)]);
+    map.mapped(from_ref(&(0..64 * MIB)), 1);
+    map.settle(7, false, GpuKey::Pending);
+    assert_eq!(residency(&map), [(1, [0, 0, 16384])]);
+}
+
+#[test]
+fn a_block_that_is_forgotten_may_still_be_resident() {
+    let mut map = map((0..8).map(|block| resident(block, 1, 512, block + 1)));
+    map.mapped(from_ref(&(0..16 * MIB)), 0);
+    map.forget(2);
+    assert_eq!(residency(&map), [(1, [3072, 3072, 4096])]);
+    assert_eq!(published(&map).forgotten, 2);
+}
+
+fn spans(map: &BlockMap) -> Vec<(u64, u64, bool, u64)> {
+    let mut spans: Vec<_> = map
+        .ranges()
+        .busiest
+        .iter()
+        .map(|range| (range.begin / MIB, range.end / MIB, range.mapped, range.counts.fault_entries))
+        .collect();
+    spans.sort_unstable();
+    spans
+}
+
+fn fault(block: u64) -> BlockRecord {
+    record(RecordKind::GpuFaults, block, 1, 0)
+}
+
+#[test]
+fn before_proc_is_read_ranges_are_blocks_next_to_each_other() {
+    let map = map([5, 1, 2, 9, 4, 3, 10].map(fault));
+    assert_eq!(spans(&map), [(2, 12, true, 5), (18, 22, true, 2)]);
+}
+
+#[test]
+fn ranges_are_what_proc_says_with_what_their_blocks_counted_before() {
+    let mut map = map([0, 1, 2, 3, 3].map(fault));
+    map.mapped(&[0..2 * MIB, 2 * MIB..6 * MIB, 6 * MIB..9 * MIB], 100);
+    assert_eq!(spans(&map), [(0, 2, true, 1), (2, 6, true, 2), (6, 9, true, 2)]);
+    map.add(&fault(4), usize::MAX, PAGE);
+    assert_eq!(spans(&map)[2], (6, 9, true, 3));
+}
+
+#[test]
+fn a_range_that_is_no_longer_mapped_is_kept_and_says_so_until_its_blocks_are_forgotten() {
+    let mut map = map([0, 1, 6].map(fault));
+    map.mapped(&[0..4 * MIB, 12 * MIB..14 * MIB], 100);
+    map.mapped(from_ref(&(12 * MIB..14 * MIB)), 200);
+    assert_eq!(spans(&map), [(0, 4, false, 2), (12, 14, true, 1)]);
+    map.forget(2);
+    assert_eq!(spans(&map), [(12, 14, true, 1)]);
+}
+
+#[test]
+fn what_is_seen_after_proc_was_read_is_mapped_and_what_was_seen_before_and_is_not_there_is_not() {
+    let mut map = map([fault(3), fault(50)]);
+    // Records carry their block's number for a time.
+    map.mapped(&[], 20);
+    assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, true, 1)]);
+    map.mapped(&[], 60);
+    assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, false, 1)]);
+}
+
+#[test]
+fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
+    let mut map = BlockMap::default();
+    let slots = |from, to| from * SLOT_BYTES..to * SLOT_BYTES;
+    map.mapped(&[slots(0, 2), slots(2, 3), slots(8, 40)], 1);
+    for slot in [0, 1, 2, 8, 9, 31, 5] {
+        map.add(&BlockRecord { slots: 1 << slot, ..fault(0) }, usize::MAX, PAGE);
+    }
+    map.add(&fault(0), usize::MAX, PAGE);
+    let ranges = map.ranges();
+    let mut counts: Vec<_> =
+        ranges.busiest.iter().map(|range| (range.begin / SLOT_BYTES, range.counts.fault_entries)).collect();
+    counts.sort_unstable();
+    // The last did not say where, and the one before where nothing is mapped: they are in the first.
+    assert_eq!(counts, [(0, 4), (2, 1), (8, 3)]);
+}
+
+#[test]
+fn there_are_no_more_ranges_than_there_is_room_for_and_all_is_counted() {
+    let far_apart = (0..2 * RANGES_MAX as u64).map(|at| fault(at * 3));
+    let map = map(far_apart);
+    assert_eq!(map.ranges().known, RANGES_MAX as u64);
+    let counted: u64 = map.ranges.iter().map(|(_, known)| known.counts.fault_entries).sum();
+    assert_eq!(counted, 2 * RANGES_MAX as u64);
+}
+
+#[test]
+fn whatever_happens_the_sums_are_those_of_the_blocks() {
+    let mut map = BlockMap::default();
+    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
+    for step in 1..20_000_u64 {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let pick = |shift: u32, of: u64| (dice >> shift) % of;
+        let block = pick(8, 64);
+        let base = BlockRecord { boottime_ns: step, ..record(RecordKind::GpuFaults, block, 1, 4096) };
+        let first_page = if pick(16, 8) == 0 { 256 } else { 0 };
+        let record = match pick(20, 6) {
+            0 => BlockRecord { kind: RecordKind::Gone as u16, first_page, ..base },
+            1..4 => BlockRecord {
+                first_page,
+                boottime_ns: step,
+                ..resident(block, [1, 9][usize::from(pick(24, 4) == 0)], u16::try_from(pick(28, 513)).unwrap(), step)
+            },
+            _ => BlockRecord { slots: 1 << pick(40, 32), ..base },
+        };
+        map.add(&record, 48, PAGE);
+        match step % 997 {
+            0 => map.lost(step),
+            500 => {
+                let some: Vec<_> = (0..8).map(|at| at * 16 * MIB..(at * 16 + 1 + pick(36, 15)) * MIB).collect();
+                map.mapped(&some, step);
+            }
+            _ => {}
+        }
+        if step % 101 == 0 {
+            let (resident, ranges) = (residency(&map), map.ranges());
+            map.recount();
+            assert_eq!(resident, residency(&map), "step {step}");
+            for (summed_up, anew) in ranges.busiest.iter().zip(map.ranges().busiest) {
+                assert_eq!(*summed_up, anew, "step {step}");
+            }
+            assert_eq!(ranges.known, map.ranges().known);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The part of the ledger that is about single blocks of memory: from the probes' records and from what /proc says is mapped.
+
+use abi::BlockRecord;
+use model::ProcessId;
+
+use super::{Generation, Ledger, Losses, Span};
+
+impl Ledger {
+    /// What happened to a block. That of a VA space whose process is not known is nowhere to be shown.
+    pub(crate) fn happened(&mut self, record: &BlockRecord) {
+        let process = self.spaces.get(&record.generation).and_then(|space| space.process);
+        if let Some(entry) = process.and_then(|process| self.processes.get_mut(&process)) {
+            entry.blocks.add(record, self.limits.blocks.of_process, self.page_bytes);
+        }
+    }
+
+    /// What of a VA space could not be counted or written so far, which was before `until_ns` since boot.
+    pub(crate) fn lost_by(&mut self, generation: Generation, losses: Losses, until_ns: u64) {
+        let before = self.spaces.get(&generation).map(|space| space.records).unwrap_or_default();
+        self.lost(generation, losses);
+        let Some(space) = self.spaces.get(&generation).filter(|space| space.records != before) else { return };
+        if let Some(entry) = space.process.and_then(|process| self.processes.get_mut(&process)) {
+            entry.blocks.lost(until_ns);
+        }
+    }
+
+    /// What a process did before was not seen.
+    pub(crate) fn adopted(&mut self, process: ProcessId) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.blocks.adopted();
+        }
+    }
+
+    /// Which managed memory a process had mapped at `read_ns` since boot or later.
+    pub(crate) fn manages(&mut self, process: ProcessId, bytes: u64, ranges: &[Span], read_ns: u64) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.managed_bytes = Some(bytes);
+            entry.blocks.mapped(ranges, read_ns);
+        }
+    }
+
+    /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.
+    pub(crate) fn bound_blocks(&mut self) {
+        let max = self.limits.blocks.of_all;
+        let blocks: Vec<_> = self.processes.values().map(|entry| entry.blocks.len()).collect();
+        if blocks.iter().sum::<usize>() <= max {
+            return;
+        }
+        // More room than is needed now, so that it is not made often.
+        let share = share(blocks, max - max / 8);
+        for entry in self.processes.values_mut() {
+            entry.blocks.forget(entry.blocks.len().saturating_sub(share));
+        }
+    }
+}
+
+/// How many of `max` things each may have at most, who have so many now: those who have few keep them all.
+pub(super) fn share(mut have: Vec<usize>, max: usize) -> usize {
+    have.sort_unstable();
+    let (mut left, mut others) = (max, have.len());
+    for had in have {
+        let share = left / others;
+        if had > share {
+            return share;
+        }
+        left -= had;
+        others -= 1;
+    }
+    usize::MAX
+}
