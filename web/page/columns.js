@@ -1,6 +1,7 @@
 // What the tables of processes and GPUs show.
 
 import * as format from "./format.js";
+import * as words from "./words.js";
 
 // The counters whose rates are shown.
 const COUNTED = [
@@ -22,8 +23,6 @@ export const counters = (counts) => Object.fromEntries(COUNTED.map((name) => [na
 export const processKey = (process) => `process ${process.pid} ${process.start_ticks}`;
 // The driver's number goes from one GPU to another, so it names only those whose UUID is not known.
 export const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.gpu}`;
-
-export const gpuName = (gpu) => `${gpu.gpu ?? "-"} ${format.printable(gpu.name ?? "")}`.trim();
 
 // A number: `value` of an item, which may be null, as `show` writes it.
 const figure = (title, help, value, show, room = {}) => ({ title, help, value, text: (item) => show(value(item)), number: true, ...room });
@@ -49,19 +48,31 @@ function shared(rates, key) {
   };
 }
 
-export function processColumns(rates) {
+// `troubleOf(process)` is what is wrong with it, if anything.
+export function processColumns(rates, troubleOf) {
   const { faults, batches, p99, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, processKey);
   const rate = (name) => (process) => rates.of(processKey(process), name);
   return [
-    { title: "Process", value: (process) => process.name, text: (process) => format.printable(process.name), detail: processDetail, href: processHref },
+    { title: "Process", value: (process) => process.name, text: (process) => format.printable(process.name), detail: processDetail, href: processHref, named: true },
+    {
+      title: "Verdict",
+      help: "What is wrong with it, and for how long",
+      value: (process) => troubleOf(process)?.rank ?? 0,
+      text: (process) => troubleOf(process)?.text ?? "–",
+      detail: (process) => troubleOf(process)?.age ?? "",
+      hint: (process) => troubleOf(process)?.help ?? "",
+      tone: (process) => troubleOf(process)?.tone ?? "",
+    },
+    { title: "Owner", help: "Whom its cgroup says it works for", value: words.owner, text: words.owner, hint: (process) => words.wholeOwner(process.owner), named: true },
     figure("Managed", "Managed memory it has mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
+    { ...figure("Resident", "What of it is in GPU memory: an estimate, and its bounds", (process) => process.resident.bytes, format.bytes), hint: (process) => words.bounds(process.resident) },
     faults,
-    batches,
-    p99,
+    { ...batches, ...rare },
+    { ...p99, ...rare },
     htod,
-    dtoh,
+    { ...dtoh, spare: true },
     evicted,
-    figure("Caused", "Bytes a second of anybody's memory pushed out because this process needed room", rate("evicted_bytes_caused"), format.bytesRate, minor),
+    figure("Caused", "Bytes a second of anybody's memory pushed out because this process needed room", rate("evicted_bytes_caused"), format.bytesRate, rare),
     thrash,
     throttled,
     remote,
@@ -69,11 +80,10 @@ export function processColumns(rates) {
   ];
 }
 
-export function gpuColumns(rates, sparks) {
+export function gpuColumns(rates) {
   const { faults, batches, p99, replays, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, gpuKey);
   return [
-    { title: "GPU", text: gpuName, detail: (gpu) => gpu.uuid ?? "UUID not known" },
-    { title: "Traffic", help: "The last two minutes: bytes to the GPU, to the host, and evicted", node: (gpu) => sparks.element(gpuKey(gpu)), chart: true },
+    { title: "GPU", text: (gpu) => `${words.gpu(gpu.uuid)} ${format.printable(gpu.name ?? "")}`.trim(), detail: (gpu) => gpu.uuid ?? "UUID not known" },
     faults,
     batches,
     p99,
@@ -99,16 +109,14 @@ export const probeColumns = (rates, key) => [
 export const processHref = (process) => `#process=${process.pid}.${process.start_ticks}`;
 
 function processDetail(process) {
-  const gpus = process.gpus.map((gpu) => gpu.gpu ?? gpu.uuid).join(", ");
-  const parts = [`pid ${process.pid}`, format.printable(process.user ?? `uid ${process.uid}`)];
-  if (gpus) parts.push(`GPU ${gpus}`);
+  const parts = [`pid ${process.pid}`, format.printable(process.user ?? `uid ${process.uid}`), ...process.gpus.map((gpu) => words.gpu(gpu.uuid))];
   if (process.state === "ended") parts.push("ended");
   return parts.join(" · ");
 }
 
 // Whether what a reader looks for is in what is known of a process.
-export function matches(process, text) {
-  const { pid, name, user, uid, cgroup, gpus } = process;
-  const known = [pid, name, user ?? uid, cgroup ?? "", ...gpus.map((gpu) => gpu.uuid ?? "")];
+export function matches(process, text, trouble) {
+  const { pid, name, user, uid, cgroup, gpus, owner } = process;
+  const known = [pid, name, user ?? uid, cgroup ?? "", owner.id, words.owner(process), trouble?.text ?? "", ...gpus.flatMap((gpu) => [gpu.uuid ?? "", words.gpu(gpu.uuid)])];
   return known.some((part) => String(part).toLowerCase().includes(text.toLowerCase()));
 }

@@ -1,10 +1,18 @@
-// One process: what it did in all, how its fault batches were distributed, and where in its memory it happened. The page's address says which one.
+// One process: what is wrong with it and why, where in its memory, what it did lately and in all. The page's address says which one.
 
+import { ask, reason } from "./api.js";
+import * as authority from "./authority.js";
+import { element as byId, make, say } from "./dom.js";
+import * as evidence from "./evidence.js";
 import * as format from "./format.js";
+import * as lately from "./history.js";
+import * as memory from "./memory.js";
 import { Table } from "./table.js";
+import * as words from "./words.js";
 
 const BLOCKS = 64;
-const element = (id) => document.getElementById(`detail-${id}`);
+const CELLS = 64;
+const element = (id) => byId(`detail-${id}`);
 const number = (title, text, more = {}) => ({ title, text, number: true, ...more });
 
 const tables = {
@@ -19,7 +27,8 @@ const tables = {
     ...[["htod", "To GPU"], ["dtoh", "To host"], ["dtod", "From GPU"]].map(([way, title]) => number(title, (row) => format.bytes(row[way]))),
   ]),
   gpus: new Table(element("gpus"), [
-    { title: "GPU", text: (gpu) => String(gpu.gpu ?? "-"), detail: (gpu) => gpu.uuid ?? "UUID not known" },
+    { title: "GPU", text: (gpu) => words.gpu(gpu.uuid), detail: (gpu) => gpu.uuid ?? "UUID not known" },
+    number("Resident", (gpu) => format.bytes(gpu.resident.bytes), { detail: (gpu) => words.bounds(gpu.resident) }),
     number("Faults", (gpu) => format.count(gpu.fault_entries)),
     number("Batches", (gpu) => format.count(gpu.batches)),
     number("To GPU", (gpu) => format.bytes(gpu.bytes_htod)),
@@ -28,41 +37,43 @@ const tables = {
   ]),
   blocks: new Table(element("blocks"), [
     { title: "Block", text: (block) => block.address },
-    { title: "GPU", text: (block) => block.gpu, rare: true },
+    { title: "GPU", text: (block) => words.gpu(block.gpu_uuid), rare: true },
     number("Faults", (block) => format.count(block.fault_entries)),
     number("CPU faults", (block) => format.count(block.cpu_faults), { minor: true }),
     number("To GPU", (block) => format.bytes(block.bytes_htod)),
     number("To host", (block) => format.bytes(block.bytes_dtoh)),
     number("Evicted", (block) => format.bytes(block.evicted_bytes)),
     number("Evictions", (block) => format.count(block.evictions), { minor: true }),
-    number("Last seen", (block) => new Date(block.last_seen).toLocaleTimeString(), { minor: true }),
+    number("Last seen", (block) => format.moment(block.last_seen), { minor: true }),
   ]),
 };
 
 // === which process ===
 
-// What the address asks for, as the API takes it; null if it asks for none.
-export function wanted() {
+// What the address asks for; null if it asks for none.
+function wanted() {
   const [, pid, ticks] = /^#process=(\d+)\.(\d+)$/.exec(location.hash) ?? [];
-  return pid === undefined ? null : { pid, path: `/api/v1/processes/${pid}?start_ticks=${ticks}&blocks=${BLOCKS}` };
+  return pid === undefined ? null : { pid, path: (part, query = "") => `/api/v1/processes/${pid}${part}?start_ticks=${ticks}${query}` };
 }
 
 let opener = null;
 
-// Opens and closes as the address says; `changed` is called to fill it at once.
-export function watch(changed) {
+// Opens and closes as the address says, and asks for what is open.
+export function watch(rounds) {
+  const questions = [
+    rounds.every(2000, about((path) => [path("", `&blocks=${BLOCKS}`), path("/verdict")], show, fail)),
+    rounds.every(3000, about((path) => (authority.readsAll() ? [path("/ranges"), path("/heatmap", `&cells=${CELLS}`)] : []), memory.show, memory.clear)),
+    rounds.every(lately.everyMs, about((path) => [path("/history", lately.query())], lately.show, lately.clear)),
+  ];
+  lately.watch(() => rounds.hurry(questions.slice(2)));
   const follow = () => {
     if (wanted() === null) return close();
-    opener = document.activeElement;
-    element("title").textContent = `Process ${wanted().pid}`;
-    for (const part of ["identity", "note"]) element(part).textContent = "";
-    element("sums").replaceChildren();
-    for (const table of Object.values(tables)) table.update([], () => "");
-    element("heading").hidden = true;
+    if (element("panel").hidden) opener = document.activeElement;
+    clear();
     element("panel").hidden = false;
     element("panel").scrollIntoView({ block: "nearest" });
     element("title").focus({ preventScroll: true });
-    changed();
+    rounds.hurry(questions);
   };
   addEventListener("hashchange", follow);
   addEventListener("keydown", (event) => {
@@ -72,6 +83,24 @@ export function watch(changed) {
   if (wanted() !== null) follow();
 }
 
+// A question about the process that is open: shows the answers of these paths, if there are any.
+function about(paths, show, fail) {
+  return async () => {
+    const process = wanted();
+    if (process === null) return;
+    const asked = paths(process.path);
+    if (asked.length === 0) return fail("");
+    // The reader may have gone on to another meanwhile.
+    const isOpen = () => wanted()?.path("") === process.path("");
+    try {
+      const answers = await Promise.all(asked.map((path) => ask(path)));
+      if (isOpen()) show(...answers);
+    } catch (error) {
+      if (isOpen() && !authority.refused(error)) fail(reason(error));
+    }
+  };
+}
+
 function close() {
   element("panel").hidden = true;
   // Back to where the reader came from, if that is still there.
@@ -79,15 +108,28 @@ function close() {
   history.replaceState(null, "", location.pathname);
 }
 
-// === what is shown of it ===
-
-export function fail(text) {
-  element("note").textContent = text;
+function clear() {
+  say(element("title"), `Process ${wanted().pid}`);
+  for (const part of ["identity", "command", "note"]) say(element(part), "");
+  element("sums").replaceChildren();
+  for (const table of Object.values(tables)) table.update([], () => "");
+  element("blocks-panel").hidden = true;
+  element("locked").hidden = true;
+  for (const part of [evidence, memory, lately]) part.clear();
 }
 
-export function show(process) {
-  element("title").textContent = `${format.printable(process.name)} ${process.pid}`;
-  element("identity").textContent = identity(process);
+// === what is shown of it ===
+
+function fail(text) {
+  say(element("note"), text);
+}
+
+function show(process, verdicts) {
+  say(element("title"), `${format.printable(process.name)} ${process.pid}`);
+  say(element("command"), process.command_line === null ? "" : format.printable(process.command_line));
+  element("locked").hidden = !process.redacted;
+  evidence.show(verdicts, process);
+  say(element("identity"), identity(process));
   sums(process);
   const batches = [
     { title: "faults in each", of: process.batch_entries, show: format.count },
@@ -96,18 +138,16 @@ export function show(process) {
   tables.batches.update(batches.filter((row) => row.of.count > 0), (row) => row.title);
   tables.causes.update(causes(process.bytes_by_cause), (row) => row.cause);
   tables.gpus.update(process.gpus.length > 1 ? process.gpus : [], (gpu) => gpu.uuid ?? gpu.gpu);
-  const gpuOf = (uuid) => String(process.gpus.find((gpu) => uuid !== null && gpu.uuid === uuid)?.gpu ?? "–");
-  tables.blocks.update(process.blocks.map((block) => ({ ...block, gpu: gpuOf(block.gpu_uuid) })), (block) => block.address);
-  element("heading").hidden = process.blocks.length === 0;
-  element("known").textContent = `${process.blocks.length} of ${format.count(process.blocks_known)} known`;
+  tables.blocks.update(process.blocks, (block) => block.address);
+  element("blocks-panel").hidden = process.blocks.length === 0;
+  say(element("known"), `${process.blocks.length} of ${format.count(process.blocks_known)} known`);
   fail(losses(process));
 }
 
 function identity(process) {
-  const parts = [process.user ?? `uid ${process.uid}`, process.state];
-  if (process.started) parts.push(`started ${new Date(process.started).toLocaleString()}`);
-  if (process.ended) parts.push(`ended ${new Date(process.ended).toLocaleString()}`);
-  if (process.cgroup) parts.push(process.cgroup);
+  const parts = [process.user ?? `uid ${process.uid}`, process.state, words.wholeOwner(process.owner)].filter(Boolean);
+  if (process.started) parts.push(`started ${format.moment(process.started)}`);
+  if (process.ended) parts.push(`ended ${format.moment(process.ended)}`);
   return format.printable(parts.join(" · "));
 }
 
@@ -121,6 +161,8 @@ function sums(process) {
       .join(", ");
   const rows = [
     ["Managed", format.optional(bytes)(process.managed_bytes)],
+    ["Resident", [`${bytes(process.resident.bytes)} in GPU memory, as far as can be told`, words.bounds(process.resident)].filter(Boolean).join(": ")],
+    ["Came back", cameBack(process.reuse)],
     ["Faults", `${count(process.fault_entries)} on GPUs (${count(process.fault_instances)} before merging), ${count(process.cpu_faults)} on CPUs`],
     ["Batches", `${count(process.batches)}, ${count(process.replays)} replays`],
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
@@ -132,10 +174,16 @@ function sums(process) {
     ["Its calls", list(process.api_calls_by_kind, count) || "none"],
     ["Tools' calls", list(process.tool_calls_by_kind, count) || "none"],
   ];
+  if (process.cgroup) rows.push(["Cgroup", format.printable(process.cgroup)]);
   if (process.dropped_events > 0) rows.push(["Not counted", `${count(process.dropped_events)} events: figures are lower bounds`]);
-  element("sums").replaceChildren(
-    ...rows.flatMap(([title, text]) => [["dt", title], ["dd", text]].map(([tag, content]) => Object.assign(document.createElement(tag), { textContent: content }))),
-  );
+  element("sums").replaceChildren(...rows.flatMap(([title, text]) => [make("dt", { textContent: title }), make("dd", { textContent: text })]));
+}
+
+function cameBack({ fetched_bytes, refetched_bytes, returned_bytes, alternations }) {
+  if (fetched_bytes === 0) return "nothing was fetched";
+  const { bytes, count, percent } = format;
+  const of = (part) => `${bytes(part)} (${percent(part / fetched_bytes)})`;
+  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} had been evicted and ${of(returned_bytes)} taken by a CPU; ${count(alternations)} changes of side`;
 }
 
 // By cause, those that moved anything.

@@ -23,6 +23,17 @@ export const time = (nanoseconds) => scaled(nanoseconds, 1000, TIME_UNITS, "\u20
 // What is not known is a dash.
 export const optional = (format) => (value) => (value === null || value === undefined ? "–" : format(value));
 
+// A share from 0 to 1; little is not nothing, and nearly all is not all.
+export function percent(share) {
+  const digits = share > 0 && share < 0.095 ? 1 : 0;
+  const shown = (share * 100).toFixed(digits);
+  if (share > 0 && Number(shown) === 0) return "<\u20090.1\u2009%";
+  return share < 1 && shown === "100" ? ">\u200999\u2009%" : `${shown}\u2009%`;
+}
+
+// Seconds of a window.
+export const span = (seconds) => `${seconds < 9.95 ? seconds.toFixed(1) : Math.round(seconds)}\u2009s`;
+
 // A rate of nanoseconds.
 export const shareOfTime = (rate) => (rate === null ? "–" : `${Math.round(rate / 1e7)}\u2009%`.replace(/^0\u2009%$/, "0"));
 
@@ -46,6 +57,15 @@ export function duration(seconds) {
     .filter(([value]) => value > 0)
     .map(([value, unit]) => `${value} ${unit}`)
     .join(" ");
+}
+
+// The same in one unit.
+export const age = (seconds) => duration(seconds).split(" ").slice(0, 2).join(" ");
+
+// A moment, with its day unless that is today.
+export function moment(when) {
+  const [at, now] = [new Date(when), new Date()];
+  return at.toDateString() === now.toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
 // Control and direction-changing characters made visible: names come from programs nobody here wrote.

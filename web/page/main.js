@@ -1,29 +1,35 @@
 // Asks the API every second and shows the answer.
 
+import { ask } from "./api.js";
+import * as authority from "./authority.js";
+import * as cards from "./cards.js";
 import { counters, gpuColumns, gpuKey, matches, probeColumns, processColumns, processHref, processKey } from "./columns.js";
 import * as detail from "./detail.js";
+import { element, say } from "./dom.js";
 import * as format from "./format.js";
+import * as matrix from "./matrix.js";
 import { Rates } from "./rates.js";
-import { Sparks } from "./spark.js";
+import { Rounds } from "./rounds.js";
+import * as state from "./status.js";
 import { Table } from "./table.js";
 import { Tile } from "./tiles.js";
+import * as verdicts from "./verdicts.js";
+import * as words from "./words.js";
 
-const INTERVAL_MS = 1000;
-const PATIENCE_MS = 8000;
-
-const element = (id) => document.getElementById(id);
 const rates = new Rates();
 const NODE = "node";
 
 // === what is shown ===
 
 const probeKey = (probe) => `probe ${probe.name}`;
-const TRAFFIC = ["bytes_htod", "bytes_dtoh", "evicted_bytes"];
-const sparks = new Sparks(["htod", "dtoh", "evicted"]);
+const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
+
+let known = { processes: [], counting: false, verdicts: { time: "", active: [], ended: [] } };
+const troubleOf = (process) => words.trouble(process, known.verdicts);
 
 const tables = {
-  processes: new Table(element("processes"), processColumns(rates), () => showProcesses()),
-  gpus: new Table(element("gpus"), gpuColumns(rates, sparks)),
+  processes: new Table(element("processes"), processColumns(rates, troubleOf), () => showProcesses()),
+  gpus: new Table(element("gpus"), gpuColumns(rates)),
   probes: new Table(element("probes"), probeColumns(rates, probeKey)),
   drops: new Table(element("drops"), [
     { title: "Not counted because", text: (drop) => drop.reason },
@@ -32,56 +38,47 @@ const tables = {
 };
 
 const tiles = [
-  { title: "GPU faults", help: "GPU page faults a second", series: "faults", name: "fault_entries", rate: format.countRate, sum: format.count },
-  { title: "To GPU", help: "Copied from host to GPU", series: "htod", name: "bytes_htod", rate: format.bytesRate, sum: format.bytes },
-  { title: "To host", help: "Copied from GPU to host", series: "dtoh", name: "bytes_dtoh", rate: format.bytesRate, sum: format.bytes },
-  { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted", name: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
+  { title: "GPU faults", help: "GPU page faults a second", series: "fault_entries", rate: format.countRate, sum: format.count },
+  { title: "To GPU", help: "Copied from host to GPU", series: "bytes_htod", rate: format.bytesRate, sum: format.bytes },
+  { title: "To host", help: "Copied from GPU to host", series: "bytes_dtoh", rate: format.bytesRate, sum: format.bytes },
+  { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
 
-// === update ===
-
-let answeredAt = null;
-
-function show(status, processes) {
-  answeredAt = Date.now();
+function show(status, { processes }, { gpus }, judged) {
   rates.record(performance.now(), [
     [NODE, counters(status.total)],
     ...processes.map((process) => [processKey(process), counters(process)]),
-    ...status.gpus.map((gpu) => [gpuKey(gpu), counters(gpu)]),
+    ...gpus.map((gpu) => [gpuKey(gpu), counters(gpu)]),
     ...status.probes.map((probe) => [probeKey(probe), { hits: probe.hits }]),
   ]);
-
-  showState(status);
-  for (const { tile, name, rate, sum } of tiles) {
+  state.show(status);
+  authority.show(status.read_authority);
+  for (const { tile, series, rate, sum } of tiles) {
     // Nothing is known while nothing is counted; 0 would say that nothing happens.
-    const now = status.state === "counting" ? rates.of(NODE, name) : null;
-    tile.update(now, rate(now), `${sum(status.total[name])} in all`);
+    const now = status.state === "counting" ? rates.of(NODE, series) : null;
+    tile.update(now, rate(now), `${sum(status.total[series])} in all`);
   }
-  sparks.push(status.gpus.map((gpu) => [gpuKey(gpu), TRAFFIC.map((name) => rates.of(gpuKey(gpu), name))]));
-  known = { processes, counting: status.state === "counting" };
+  known = { processes, counting: status.state === "counting", verdicts: judged };
+  cards.show(gpus, rateOf, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
+  verdicts.show(judged, processes, known.counting);
   showProcesses();
-  tables.gpus.update(status.gpus, gpuKey);
+  tables.gpus.update(gpus, gpuKey);
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.missing !== null }));
   tables.drops.update(notCounted(status), (drop) => drop.reason);
-
-  element("no-gpus").hidden = status.gpus.length > 0;
+  element("no-gpus").hidden = gpus.length > 0;
   element("no-probes").hidden = status.probes.length > 0;
-  element("updated").textContent = `Updated ${new Date(answeredAt).toLocaleTimeString()}, every second`;
 }
-
-let known = { processes: [], counting: false };
 
 function showProcesses() {
   const { processes, counting } = known;
   const filter = element("filter").value.trim();
-  const wanted = processes.filter((process) => matches(process, filter));
+  const wanted = processes.filter((process) => matches(process, filter, troubleOf(process)));
   const look = (process) => ({ faded: process.state === "ended", open: processHref(process) === location.hash });
   tables.processes.update(busiestFirst(wanted), processKey, look);
   const running = processes.filter((process) => process.state === "running").length;
-  element("process-count").textContent = filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`;
+  say(element("process-count"), filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`);
   element("no-processes").hidden = wanted.length > 0;
-  element("no-processes").textContent =
-    processes.length > 0 ? "None is as you look for." : counting ? "No process uses managed memory now." : "Nothing is counted yet.";
+  say(element("no-processes"), processes.length > 0 ? "None is as you look for." : counting ? "No process uses managed memory now." : "Nothing is counted yet.");
 }
 
 // Events, and the records that only the blocks of a process are made of.
@@ -105,95 +102,28 @@ function busiestFirst(processes) {
     .map(({ process }) => process);
 }
 
-function showState(status) {
-  document.title = `${status.hostname} · uvmd`;
-  element("hostname").textContent = format.printable(status.hostname);
-  // A driver that is refused may have no known layout.
-  const layout = status.layout ? ` (layout ${status.layout})` : "";
-  const driver = status.driver ? [`driver ${status.driver}${layout}`] : [];
-  element("watched").textContent = format.printable([status.version, ...driver, status.backend].join(" · "));
-  if (status.state === "counting") {
-    const since = (Date.parse(status.time) - Date.parse(status.counting_since)) / 1000;
-    state("counting", `Counting for ${format.duration(since)}`);
-    if (status.dropped_events > 0) {
-      banner("warning", `${format.count(status.dropped_events)} events were not counted: figures are lower bounds.`, status.reasons);
-    } else if (status.reasons.length > 0) {
-      banner("warning", "Counting, but not all is known.", status.reasons);
-    } else {
-      banner(null);
-    }
-  } else if (status.state === "refused") {
-    state("refused", "Not counting");
-    banner("error", "This driver is not counted on.", status.reasons);
-  } else {
-    state("waiting", "Waiting");
-    banner("warning", "Waiting, and looking again by itself. Missing:", status.reasons);
-  }
-}
-
-function showSilence(error) {
-  state("silent", "No answer");
-  const since = answeredAt === null ? "" : ` for ${format.duration((Date.now() - answeredAt) / 1000)}; what is below is that old`;
-  banner("error", `uvmd has not answered${since}.`, [String(error.message ?? error)]);
-}
-
-function state(name, text) {
-  element("state").dataset.state = name;
-  if (element("state").textContent !== text) element("state").textContent = text;
-  document.body.classList.toggle("stale", name === "silent");
-}
-
-function banner(level, title = "", reasons = []) {
-  element("banner").hidden = level === null;
-  element("banner").dataset.level = level ?? "";
-  const shown = [element("banner-title").textContent, ...[...element("banner-reasons").children].map((item) => item.textContent)];
-  // Unchanged text is left alone, or screen readers would read it out every second.
-  if (JSON.stringify(shown) === JSON.stringify([title, ...reasons])) return;
-  element("banner-title").textContent = title;
-  element("banner-reasons").replaceChildren(
-    ...reasons.map((reason) => Object.assign(document.createElement("li"), { textContent: reason })),
-  );
-}
-
 // === asking ===
-
-async function ask(path) {
-  const answer = await fetch(path, { signal: AbortSignal.timeout(PATIENCE_MS) });
-  const body = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(`${path}: ${body.detail ?? answer.status}`), { detail: body.detail });
-  return body;
-}
 
 async function refresh() {
   try {
-    const [status, { processes }] = await Promise.all([ask("/api/v1/status"), ask("/api/v1/processes")]);
-    show(status, processes);
+    show(...(await Promise.all(["status", "processes", "gpus", "verdicts"].map((what) => ask(`/api/v1/${what}`)))));
   } catch (error) {
-    showSilence(error);
+    if (!authority.refused(error)) state.showSilence(error);
   }
-  await refreshDetail();
 }
 
-async function refreshDetail() {
-  const wanted = detail.wanted();
-  if (wanted === null) return;
+async function refreshMatrix() {
   try {
-    const process = await ask(wanted.path);
-    // The reader may have gone on to another meanwhile.
-    if (detail.wanted()?.path === wanted.path) detail.show(process);
-  } catch (error) {
-    if (detail.wanted()?.path === wanted.path) detail.fail(String(error.detail ?? error.message ?? error));
+    matrix.show(await ask("/api/v1/evictions"));
+  } catch {
+    // What uvmd does not answer is told by the questions above.
   }
 }
 
-// A hidden page asks nothing.
-const visible = () =>
-  document.hidden ? new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true })) : null;
-
+const rounds = new Rounds();
+rounds.every(1000, refresh);
+rounds.every(2000, refreshMatrix);
+detail.watch(rounds);
+authority.watch(() => rounds.hurry());
 element("filter").addEventListener("input", showProcesses);
-detail.watch(refreshDetail);
-for (;;) {
-  await visible();
-  await refresh();
-  await new Promise((resolve) => setTimeout(resolve, INTERVAL_MS));
-}
+await rounds.run();

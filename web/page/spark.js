@@ -1,34 +1,41 @@
-// The last two minutes of one or more rates, as lines on a common scale.
+// The last two minutes of one or more rates, as lines on a common scale; one sample a second.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { draw } from "./dom.js";
+
 const SAMPLES = 120;
 const WIDTH = SAMPLES - 1;
 const HEIGHT = 32;
 
 export class Spark {
   #lines;
-  element = document.createElementNS(SVG, "svg");
+  element = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true", class: "spark" });
 
   // `series` names the lines, and with that their colours.
   constructor(series) {
-    this.element.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-    this.element.setAttribute("preserveAspectRatio", "none");
-    this.element.setAttribute("aria-hidden", "true");
-    this.element.classList.add("spark");
     this.#lines = series.map((name) => {
-      const [area, line] = ["polygon", "polyline"].map((shape) => document.createElementNS(SVG, shape));
-      for (const shape of [area, line]) {
-        shape.dataset.series = name;
-        this.element.append(shape);
-      }
-      return { area, line, rates: [] };
+      const [area, line] = ["polygon", "polyline"].map((shape) => draw(shape, { "data-series": name }));
+      this.element.append(area, line);
+      return { name, area, line, rates: [] };
     });
   }
 
   // Adds a rate to each line; what is not known yet is left out.
   push(rates) {
     if (rates.some((rate) => rate === null)) return;
-    this.#lines.forEach((each, at) => (each.rates = [...each.rates, rates[at]].slice(-SAMPLES)));
+    this.#lines.forEach((each, at) => (each.rates = [...each.rates, rates[at]]));
+    this.#draw();
+  }
+
+  // Puts what was counted earlier before what is there; the lines are named as what is counted.
+  before({ interval_seconds, samples }) {
+    const each = Math.max(Math.round(interval_seconds), 1);
+    const known = samples.filter((sample) => sample !== null).flatMap((sample) => Array(each).fill(sample));
+    for (const line of this.#lines) line.rates = [...known.map((sample) => sample[line.name] / interval_seconds), ...line.rates];
+    this.#draw();
+  }
+
+  #draw() {
+    for (const each of this.#lines) each.rates = each.rates.slice(-SAMPLES);
     const peak = Math.max(...this.#lines.flatMap(({ rates }) => rates), 1);
     for (const { area, line, rates } of this.#lines) {
       const first = SAMPLES - rates.length;
@@ -37,24 +44,5 @@ export class Spark {
       line.setAttribute("points", points.join(" "));
       area.setAttribute("points", [`${first},${HEIGHT}`, ...points, `${WIDTH},${HEIGHT}`].join(" "));
     }
-  }
-}
-
-// One of them for each key, for as long as the key is there.
-export class Sparks {
-  #series;
-  #byKey = new Map();
-
-  constructor(series) {
-    this.#series = series;
-  }
-
-  push(ratesByKey) {
-    this.#byKey = new Map(ratesByKey.map(([key]) => [key, this.#byKey.get(key) ?? new Spark(this.#series)]));
-    for (const [key, rates] of ratesByKey) this.#byKey.get(key).push(rates);
-  }
-
-  element(key) {
-    return this.#byKey.get(key).element;
   }
 }

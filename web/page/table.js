@@ -1,6 +1,8 @@
 // A table whose rows and cells stay the same elements while their text changes: selections and the scroll position survive.
 // Everything shown is set as text, never as markup.
 
+import { place } from "./dom.js";
+
 export class Table {
   #body = document.createElement("tbody");
   #columns;
@@ -9,9 +11,10 @@ export class Table {
   // The column sorted by, if the reader chose one.
   #sorted = null;
 
-  // A column is { title, help, text(item), value(item), detail(item), href(item), node(item), number, minor, rare }: `detail` is a second, smaller line, `href`
-  // makes the text a link that its whole row follows, `node` is an element shown instead of text, `chart` says that it is a drawing, `number` aligns right. `rare` leaves first where
-  // the screen is narrow, then `minor`. With `onSort` a reader can sort by the columns that have a `value`; it is called when one does.
+  // A column is { title, help, text(item), value(item), detail(item), hint(item), tone(item), href(item), node(item), ... }: `detail` is a second, smaller
+  // line, `hint` shows when pointed at, `tone` makes the text a badge, `href` makes it a link that its whole row follows, `node` is an element shown instead of text.
+  // Of its flags `chart` says that it is a drawing, `number` aligns right, `wraps` takes several lines; `rare` leaves first where the screen is narrow, then `minor`, then `spare`.
+  // With `onSort` a reader can sort by the columns that have a `value`, those that are `named` upwards and the others downwards; it is called when one does.
   constructor(table, columns, onSort = null) {
     this.#columns = columns;
     this.#headings = columns.map((column) => {
@@ -43,15 +46,15 @@ export class Table {
   #sortBy(column) {
     this.#sorted = column;
     this.#headings.forEach((heading, at) => {
-      if (this.#columns[at] === column) heading.ariaSort = column.number ? "descending" : "ascending";
+      if (this.#columns[at] === column) heading.ariaSort = column.named ? "ascending" : "descending";
       else heading.removeAttribute("aria-sort");
     });
   }
 
   #inOrder(items) {
     if (this.#sorted === null) return items;
-    const { value, number } = this.#sorted;
-    const compare = number ? (a, b) => (value(b) ?? -1) - (value(a) ?? -1) : (a, b) => value(a).localeCompare(value(b));
+    const { value, named } = this.#sorted;
+    const compare = named ? (a, b) => value(a).localeCompare(value(b)) : (a, b) => (value(b) ?? -1) - (value(a) ?? -1);
     return items.toSorted(compare);
   }
 
@@ -71,19 +74,14 @@ export class Table {
           set(text, column.text(item));
         }
         if (column.detail) set(detail, column.detail(item));
+        if (column.hint) text.title = column.hint(item);
+        if (column.tone) text.dataset.tone = column.tone(item);
         if (column.href && text.getAttribute("href") !== column.href(item)) text.href = column.href(item);
       });
       rows.set(key(item), row);
     }
     this.#rows = rows;
-    const wanted = [...rows.values()].map((row) => row.element);
-    const shown = this.#body.children;
-    if (wanted.length !== shown.length || wanted.some((row, at) => row !== shown[at])) {
-      // Moving the row that has the focus would take it away.
-      const focused = this.#body.contains(document.activeElement) ? document.activeElement : null;
-      this.#body.replaceChildren(...wanted);
-      focused?.focus({ preventScroll: true });
-    }
+    place(this.#body, [...rows.values()].map((row) => row.element));
     this.element.hidden = items.length === 0;
   }
 
@@ -114,11 +112,11 @@ function follow(row, link) {
 }
 
 function style(cell, column) {
-  for (const name of ["number", "chart", "minor", "rare"]) cell.classList.toggle(name, column[name] ?? false);
+  for (const name of ["number", "chart", "wraps", "spare", "minor", "rare"]) cell.classList.toggle(name, column[name] ?? false);
 }
 
 function set(element, text) {
   if (element.textContent === text) return;
   element.textContent = text;
-  element.classList.toggle("zero", /^(0|0 B|0 %|–)$/.test(text));
+  element.classList.toggle("zero", /^(0|0 B|0\u2009%|–)$/.test(text));
 }

@@ -1,22 +1,17 @@
 // A rate of the whole node: the figure now, its last two minutes, and the sum.
 
+import { make } from "./dom.js";
 import { Spark } from "./spark.js";
 
 export class Tile {
-  #now = document.createElement("strong");
-  #total = document.createElement("small");
+  #now = make("strong");
+  #total = make("small");
   #spark;
 
   constructor(list, { title, help, series }) {
     this.#spark = new Spark([series]);
-    const tile = document.createElement("div");
-    tile.title = help;
-    const term = document.createElement("dt");
-    term.textContent = title;
-    const value = document.createElement("dd");
-    value.append(this.#now, this.#total);
-    tile.append(term, value, this.#spark.element);
-    list.append(tile);
+    const figures = make("dd", {}, this.#now, this.#total);
+    list.append(make("div", { title: help }, make("dt", { textContent: title }), figures, this.#spark.element));
   }
 
   update(rate, rateText, totalText) {

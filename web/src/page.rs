@@ -4,19 +4,45 @@ use axum::{Router, http::header, response::IntoResponse, routing::get};
 
 use crate::problem::{NoParameters, Parameters};
 
-/// Path, content type and text of each file.
-const FILES: [(&str, &str, &str); 11] = [
+/// Path, content type and text of a file.
+type File = (&'static str, &'static str, &'static str);
+
+macro_rules! script {
+    ($name:literal) => {
+        (
+            concat!("/page/", $name, ".js"),
+            "text/javascript; charset=utf-8",
+            include_str!(concat!("../page/", $name, ".js")),
+        )
+    };
+}
+
+const FILES: [File; 25] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
-    ("/page/columns.js", "text/javascript; charset=utf-8", include_str!("../page/columns.js")),
-    ("/page/detail.js", "text/javascript; charset=utf-8", include_str!("../page/detail.js")),
-    ("/page/format.js", "text/javascript; charset=utf-8", include_str!("../page/format.js")),
-    ("/page/main.js", "text/javascript; charset=utf-8", include_str!("../page/main.js")),
-    ("/page/rates.js", "text/javascript; charset=utf-8", include_str!("../page/rates.js")),
-    ("/page/spark.js", "text/javascript; charset=utf-8", include_str!("../page/spark.js")),
-    ("/page/table.js", "text/javascript; charset=utf-8", include_str!("../page/table.js")),
-    ("/page/tiles.js", "text/javascript; charset=utf-8", include_str!("../page/tiles.js")),
+    script!("api"),
+    script!("authority"),
+    script!("cards"),
+    script!("columns"),
+    script!("detail"),
+    script!("dom"),
+    script!("evidence"),
+    script!("format"),
+    script!("heat"),
+    script!("history"),
+    script!("main"),
+    script!("matrix"),
+    script!("memory"),
+    script!("picker"),
+    script!("rates"),
+    script!("rounds"),
+    script!("spark"),
+    script!("status"),
+    script!("table"),
+    script!("tiles"),
+    script!("verdicts"),
+    script!("words"),
 ];
 
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {

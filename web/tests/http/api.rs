@@ -275,6 +275,29 @@ async fn scripts(router: &Router) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
+async fn the_token_goes_to_the_api_alone_and_is_kept_for_the_tab_alone() {
+    for (script, text) in scripts(&router(counting())).await {
+        for elsewhere in ["localStorage", "document.cookie", "indexedDB", "caches."] {
+            assert!(!text.contains(elsewhere), "{script} uses {elsewhere}");
+        }
+        // One place asks, by paths of this service, with the token in a header.
+        for asking in ["fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "sessionStorage", "Bearer"] {
+            assert!(script == "api.js" || !text.contains(asking), "{script} uses {asking}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_script_that_is_served_is_used() {
+    let used = scripts(&router(counting())).await;
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/page")).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(path.extension() != Some("js".as_ref()) || used.contains_key(name), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn no_script_turns_text_into_markup() {
     let router = router(counting());
     let scripts = scripts(&router).await;

@@ -1,0 +1,71 @@
+//! Serves the page and the API with made-up figures, to look at without a GPU: `cargo run -p web --example showcase [PORT] [STATE]`
+//! where STATE is `counting`, `healthy`, `empty`, `waiting` or `refused`. The token is `showcase-of-uvmd`.
+//!
+//! * [`scene`]: who is there, and what is wrong
+//! * [`counts`], [`memory`], [`lately`]: figures that fit
+#![allow(
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a tool for people who work on the page"
+)]
+
+mod counts;
+mod lately;
+mod memory;
+mod scene;
+mod source;
+
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use model::Snapshot;
+use scene::Scene;
+use web::{Access, Ask, Judged, Node, Snapshots, Sources, Token, server};
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let port = arguments.next().and_then(|port| port.parse().ok()).unwrap_or(9477_u16);
+    let state = arguments.next().unwrap_or_else(|| "counting".to_owned());
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+    let address = listener.local_addr()?;
+    let node = Node {
+        version: env!("CARGO_PKG_VERSION"),
+        hostname: "gpu-17".to_owned(),
+        processes_in_metrics: std::num::NonZeroUsize::new(4),
+        access: Access::by_token(Token::parse(b"showcase-of-uvmd").unwrap()),
+        ..Node::default()
+    };
+    println!("http://{address}");
+    server::serve(
+        listener,
+        web::router(node, address, sources(state)),
+        server::Limits::default(),
+        std::future::pending(),
+    )
+    .await;
+    Ok(())
+}
+
+fn sources(state: String) -> Sources {
+    let begin = Instant::now();
+    let seconds = move || begin.elapsed().as_secs_f64();
+    let trouble = state == "counting";
+    let populated = trouble || state == "healthy";
+    let snapshot = move || {
+        let mut snapshot = Snapshot::empty(SystemTime::now(), source::source(&state, seconds()));
+        if populated {
+            Scene::at(seconds(), trouble).fill(&mut snapshot);
+        }
+        async { Some(Arc::new(snapshot)) }
+    };
+    Sources {
+        snapshots: Snapshots::new(snapshot),
+        heat: Ask::new(|request| std::future::ready(Some(Some(memory::heat(&request))))),
+        lately: Ask::new(|request| std::future::ready(Some(Some(lately::history(&request))))),
+        judged: Judged::new(move || Arc::new(Scene::at(seconds(), trouble).verdicts())),
+    }
+}

@@ -1,0 +1,53 @@
+//! A source of events in the state that was asked for.
+
+use std::time::{Duration, SystemTime};
+
+use model::{DriverInfo, DropReason, ProbeStatus, RecordFigures, SourceState, SourceStatus};
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
+pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
+    let source_state = match state {
+        "waiting" => SourceState::Waiting {
+            missing: vec![
+                "the driver nvidia-uvm is not loaded: load it with modprobe nvidia-uvm".to_owned(),
+                "this kernel has no kprobes (CONFIG_KPROBES): boot one that has".to_owned(),
+            ],
+        },
+        "refused" => SourceState::Refused {
+            reason: "driver 610.12 is newer than what this uvmd knows (515 to 595): update uvmd".to_owned(),
+        },
+        _ => SourceState::Counting { since: SystemTime::now() - Duration::from_secs_f64(seconds + 40.0) },
+    };
+    let counting = matches!(source_state, SourceState::Counting { .. });
+    let probe = |name: &str, rate: f64| ProbeStatus {
+        name: name.to_owned(),
+        hits: (rate * seconds) as u64,
+        run_time: Some(Duration::from_secs_f64(rate * seconds * 412e-9)),
+        missing: None,
+    };
+    SourceStatus {
+        backend: "ebpf",
+        state: source_state,
+        warnings: Vec::new(),
+        driver: match state {
+            "waiting" => None,
+            "refused" => Some(DriverInfo { version: "610.12".to_owned(), layout: None, ..DriverInfo::default() }),
+            _ => Some(DriverInfo {
+                version: "580.159.04".to_owned(),
+                layout: Some("580-595".to_owned()),
+                ..DriverInfo::default()
+            }),
+        },
+        probes: if counting {
+            vec![
+                probe("uvm_perf_event_notify", 26_000.0),
+                probe("uvm_va_space_mm_register", 0.2),
+                probe("uvm_va_space_destroy", 0.1),
+            ]
+        } else {
+            Vec::new()
+        },
+        dropped_events: DropReason::ALL.map(|reason| (reason.name(), 0)).into(),
+        block_records: RecordFigures::default(),
+    }
+}

@@ -1,0 +1,114 @@
+// What the verdicts on one process rest on, so that a reader can check them.
+
+import { element, make, place, say } from "./dom.js";
+import * as format from "./format.js";
+import { Table } from "./table.js";
+import * as words from "./words.js";
+
+const { bytes, count } = format;
+const number = (title, text, more = {}) => ({ title, text, number: true, ...more });
+
+// The inputs of a decision, in plain words.
+const INPUTS = [
+  ["fault_entries", "GPU faults", count],
+  ["cpu_faults", "CPU faults", count],
+  ["bytes_htod", "copied to the GPU", bytes],
+  ["bytes_dtoh", "copied to the host", bytes],
+  ["populated_bytes", "new at the GPU, nothing to copy", bytes],
+  ["evicted_bytes", "evicted of it", bytes],
+  ["evicted_bytes_caused", "evicted for it, of anybody's", bytes],
+  ["fetched_bytes", "fetched, as block records tell", bytes],
+  ["refetched_bytes", "of that, evicted before", bytes],
+  ["returned_bytes", "of that, taken by a CPU before", bytes],
+  ["alternations", "times that a block changed sides", count],
+  ["throttles", "times that the driver held a processor back", count],
+  ["throttled_ns", "how long, together", format.time],
+  ["thrashing_pages", "pages that the driver found to be thrashing", count],
+  ["pinned_bytes", "pinned elsewhere by the driver", bytes],
+  ["lost_records", "block records left out or lost", count],
+];
+
+// The unit is in the name of what was checked.
+const unit = ({ name }) => (/_bytes$/.test(name) ? bytes : /ratio$|share$|_over_/.test(name) ? format.percent : count);
+
+class Evidence {
+  #heading = make("h3");
+  #window = make("p", { className: "muted" });
+  #why = make("p");
+  #ranges;
+  #tables;
+  element;
+
+  constructor() {
+    const table = (caption, columns) => new Table(make("table", { className: "plain" }, make("caption", { textContent: caption })), columns);
+    this.#tables = {
+      checks: table("What was checked", [
+        { title: "Condition", text: (check) => check.what, wraps: true },
+        number("Value", (check) => unit(check)(check.value)),
+        number("Limit", (check) => unit(check)(check.threshold)),
+        { title: "Holds", text: (check) => (check.holds ? "✓ yes" : "✗ no") },
+      ]),
+      inputs: table("What was counted", [
+        { title: "Input", text: ([, title]) => title, wraps: true },
+        number("In the window", ([, , show, window]) => show(window)),
+        number("Since it began", ([, , show, , total]) => show(total)),
+      ]),
+      ranges: table("Where", [
+        { title: "Range", text: (range) => range.begin, detail: (range) => bytes(range.bytes) },
+        { title: "Pattern", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
+        number("Share", (range) => format.percent(range.share)),
+        number("Back", (range) => format.percent(range.refetch_ratio)),
+      ]),
+      victims: table("Who loses memory to it", [
+        { title: "Process", text: words.name, detail: words.owner, href: (victim) => `#process=${victim.pid}.${victim.start_ticks}` },
+        number("Loses", (victim) => `${bytes(victim.bytes_per_second)}/s`),
+        { title: "", text: (victim) => (victim.inferred ? "inferred" : "") },
+      ]),
+    };
+    const region = (name) => make("div", { className: "scroll" }, this.#tables[name].element);
+    this.#ranges = make("p", { className: "muted", textContent: "The ranges it is about are hidden." });
+    const sides = make("div", { className: "side-by-side" }, region("checks"), region("inputs"), region("ranges"), region("victims"));
+    this.element = make("section", { className: "evidence" }, this.#heading, this.#why, this.#window, sides, this.#ranges);
+  }
+
+  update(verdict, now) {
+    const { kind, gpu_uuid, since, confirmed, window_seconds, inputs, total, checks, ranges, victims } = verdict;
+    const age = format.duration(words.seconds(since, now));
+    const head = words.kind(kind);
+    say(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(since)}, ${age}`);
+    this.element.dataset.tone = words.tone(kind);
+    say(this.#why, words.why(verdict));
+    const told = format.duration(words.seconds(since, confirmed));
+    say(this.#window, `${words.meaning(kind)}. Told after ${told}; decided anew in each window, the last of ${format.span(window_seconds)}.`);
+    this.#tables.checks.update(checks, (check) => check.name);
+    const counted = INPUTS.map(([name, title, show]) => [name, title, show, inputs[name], total[name]]);
+    this.#tables.inputs.update(counted.filter(([, , , window, sum]) => window + sum > 0), ([name]) => name);
+    this.#tables.ranges.update(ranges ?? [], (range) => range.begin);
+    this.#ranges.hidden = ranges !== null;
+    this.#tables.victims.update(victims, (victim) => `${victim.pid} ${victim.start_ticks}`);
+  }
+}
+
+let shown = new Map();
+
+export function clear() {
+  shown = new Map();
+  place(element("detail-evidence"), []);
+  say(element("detail-healthy"), "");
+}
+
+export function show({ time, active, ended }, process) {
+  shown = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.since, verdict]).map(([key, verdict]) => {
+    const evidence = shown.get(key) ?? new Evidence();
+    evidence.update(verdict, time);
+    return [key, evidence];
+  }));
+  place(element("detail-evidence"), [...shown.values()].map((evidence) => evidence.element));
+  const parts = [];
+  if (active.length === 0) parts.push("Nothing is wrong with it now.");
+  const evictor = process.victim_of;
+  if (evictor) parts.push(`It loses ${bytes(evictor.bytes_per_second)}/s of its memory to ${words.name(evictor)}${evictor.inferred ? " (inferred)" : ""}.`);
+  const [last] = ended;
+  if (last) parts.push(`Until ${format.moment(last.ended)}: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.since, last.ended))}${ended.length > 1 ? `, and ${ended.length - 1} before` : ""}.`);
+  say(element("detail-healthy"), parts.join(" "));
+}

@@ -1,0 +1,64 @@
+// The ranges of a process's memory: how each is used, and where.
+
+import { element, make, place, say } from "./dom.js";
+import * as format from "./format.js";
+import { MEASURES, Strip } from "./heat.js";
+import { Table } from "./table.js";
+import * as words from "./words.js";
+
+const readout = element("heat-readout");
+const measure = element("heat-measure");
+measure.append(...Object.entries(MEASURES).map(([value, [textContent]]) => make("option", { value, textContent })));
+
+// By first address; they go when another process is shown.
+let strips = new Map();
+let answer = null;
+
+const number = (title, help, text, more = {}) => ({ title, help, text, number: true, ...more });
+const cameBack = ({ reuse }) => (reuse.fetched_bytes === 0 ? "–" : format.percent(reuse.refetched_bytes / reuse.fetched_bytes));
+
+const table = new Table(element("detail-ranges"), [
+  { title: "Range", text: (range) => range.begin, detail: (range) => `${format.bytes(range.bytes)}${range.mapped ? "" : ", unmapped"}` },
+  { title: "Pattern", help: "In which order it is faulted on, and how much of what was seen fits that", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
+  { title: "Where", help: "By address: what happened above, what is in GPU memory below", node: (range) => strips.get(range.begin).element, chart: true, strip: true },
+  number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.bytes(range.resident.bytes), { detail: (range) => words.bounds(range.resident) }),
+  number("Faults", "GPU page faults", (range) => format.count(range.fault_entries), { spare: true }),
+  number("To GPU", "Copied from host to GPU", (range) => format.bytes(range.bytes_htod)),
+  number("Evicted", "Pushed out of GPU memory because it was needed", (range) => format.bytes(range.evicted_bytes)),
+  number("Back", "Share of the bytes fetched that had been evicted before", cameBack),
+]);
+
+measure.addEventListener("change", () => answer && show(...answer));
+
+export function clear() {
+  [strips, answer] = [new Map(), null];
+  table.update([], () => "");
+  for (const id of ["known", "limits", "lower-bound"]) element(`ranges-${id}`).replaceChildren();
+  element("detail-memory").hidden = true;
+  say(readout, "");
+}
+
+export function show(ranges, map) {
+  answer = [ranges, map];
+  const byBegin = new Map(map.ranges.map((range) => [range.begin, range]));
+  say(element("heat-key"), `${MEASURES[measure.value][0]}: the stronger, the more`);
+  const most = Math.max(...map.ranges.flatMap((range) => range.cells.map((cell) => cell[measure.value])), 0);
+  strips = new Map(ranges.ranges.map(({ begin }) => [begin, strips.get(begin) ?? new Strip(readout)]));
+  for (const [begin, strip] of strips) {
+    const cells = byBegin.get(begin);
+    strip.element.classList.toggle("none", cells === undefined);
+    if (cells !== undefined) strip.show(cells, measure.value, most);
+  }
+  table.update(ranges.ranges, (range) => range.begin, (range) => ({ faded: !range.mapped }));
+  element("detail-memory").hidden = false;
+  const left = map.ranges_left_out > 0 ? `, ${format.count(map.ranges_left_out)} without cells` : "";
+  say(element("ranges-known"), `${ranges.ranges.length} of ${format.count(ranges.ranges_known)}${left}`);
+  element("no-ranges").hidden = ranges.ranges.length > 0;
+  const lost = [
+    [ranges.records_lost, "block records were left out or lost"],
+    [ranges.blocks_forgotten, "blocks were forgotten to make room"],
+  ].filter(([count]) => count > 0);
+  say(element("ranges-lower-bound"), lost.length === 0 ? "" : `Figures are lower bounds: ${lost.map(([count, what]) => `${format.count(count)} ${what}`).join("; ")}.`);
+  const limits = element("ranges-limits");
+  if (limits.children.length !== ranges.limits.length) place(limits, ranges.limits.map((textContent) => make("li", { textContent })));
+}

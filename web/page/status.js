@@ -1,0 +1,55 @@
+// The head of the page: what uvmd is, whether it counts, and what to know about the figures.
+
+import { element, make, say } from "./dom.js";
+import * as format from "./format.js";
+
+let answeredAt = null;
+
+export function show(status) {
+  answeredAt = Date.now();
+  say(element("updated"), `Updated ${new Date(answeredAt).toLocaleTimeString()}, every second`);
+  document.title = `${status.hostname} · uvmd`;
+  say(element("hostname"), format.printable(status.hostname));
+  // A driver that is refused may have no known layout.
+  const layout = status.layout ? ` (layout ${status.layout})` : "";
+  const driver = status.driver ? [`driver ${status.driver}${layout}`] : [];
+  say(element("watched"), format.printable([status.version, ...driver, status.backend].join(" · ")));
+  if (status.state === "counting") {
+    const since = (Date.parse(status.time) - Date.parse(status.counting_since)) / 1000;
+    state("counting", `Counting for ${format.duration(since)}`);
+    if (status.dropped_events > 0) {
+      banner("warning", `${format.count(status.dropped_events)} events were not counted: figures are lower bounds.`, status.reasons);
+    } else if (status.reasons.length > 0) {
+      banner("warning", "Counting, but not all is known.", status.reasons);
+    } else {
+      banner(null);
+    }
+  } else if (status.state === "refused") {
+    state("refused", "Not counting");
+    banner("error", "This driver is not counted on.", status.reasons);
+  } else {
+    state("waiting", "Waiting");
+    banner("warning", "Waiting, and looking again by itself. Missing:", status.reasons);
+  }
+}
+
+export function showSilence(error) {
+  state("silent", "No answer");
+  const since = answeredAt === null ? "" : ` for ${format.duration((Date.now() - answeredAt) / 1000)}; what is below is that old`;
+  banner("error", `uvmd has not answered${since}.`, [String(error.message ?? error)]);
+}
+
+function state(name, text) {
+  element("state").dataset.state = name;
+  say(element("state"), text);
+  document.body.classList.toggle("stale", name === "silent");
+}
+
+function banner(level, title = "", reasons = []) {
+  element("banner").hidden = level === null;
+  element("banner").dataset.level = level ?? "";
+  say(element("banner-title"), title);
+  const shown = [...element("banner-reasons").children].map((item) => item.textContent);
+  if (JSON.stringify(shown) === JSON.stringify(reasons)) return;
+  element("banner-reasons").replaceChildren(...reasons.map((reason) => make("li", { textContent: reason })));
+}

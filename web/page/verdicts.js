@@ -1,0 +1,58 @@
+// What is wrong on the node now, and what was lately.
+
+import { element, say } from "./dom.js";
+import * as format from "./format.js";
+import { Table } from "./table.js";
+import * as words from "./words.js";
+
+const ENDED_SHOWN = 20;
+
+const href = (process) => `#process=${process.pid}.${process.start_ticks}`;
+const since = (verdict) => format.moment(verdict.since);
+let now = "";
+let evictorOf = () => null;
+
+const victims = ({ victims }) =>
+  victims.slice(0, 3).map((victim) => `${words.name(victim)} ${format.bytes(victim.bytes_per_second)}/s`).join(", ") + (victims.length > 3 ? ` and ${victims.length - 3} more` : "");
+
+const shared = {
+  process: { title: "Process", text: (verdict) => format.printable(verdict.name || "forgotten"), detail: (verdict) => `pid ${verdict.pid}`, href },
+  verdict: { title: "Verdict", text: (verdict) => words.kind(verdict.kind), tone: (verdict) => words.tone(verdict.kind), hint: (verdict) => words.meaning(verdict.kind) },
+  gpu: { title: "On", text: (verdict) => words.gpu(verdict.gpu_uuid) },
+};
+
+const tables = {
+  active: new Table(element("verdicts"), [
+    shared.process,
+    { ...shared.verdict, detail: (verdict) => (evictorOf(verdict) ? `victim of ${evictorOf(verdict).pid}` : "") },
+    shared.gpu,
+    { title: "For", text: (verdict) => format.age(words.seconds(verdict.since, now)), detail: (verdict) => `since ${since(verdict)}` },
+    { title: "Why", text: words.why, wraps: true },
+    { title: "Pushes out", help: "Bytes a second that others lose because this process needs room; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
+  ]),
+  ended: new Table(element("verdicts-ended"), [
+    shared.process,
+    { ...shared.verdict, tone: undefined },
+    shared.gpu,
+    { title: "From", text: since },
+    { title: "For", text: (verdict) => format.duration(words.seconds(verdict.since, verdict.ended)), number: true },
+  ]),
+};
+
+const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.since}`;
+
+export function show(verdicts, processes, counting) {
+  now = verdicts.time;
+  const byKey = new Map(processes.map((process) => [href(process), process]));
+  evictorOf = (verdict) => byKey.has(href(verdict)) && verdict.kind === "capacity_thrash" && words.evictorOf(byKey.get(href(verdict)), verdict);
+  tables.active.update(verdicts.active, key);
+  const ended = verdicts.ended.slice(0, ENDED_SHOWN);
+  tables.ended.update(ended, key);
+  const thrashing = verdicts.active.filter((verdict) => verdict.thrashing).length;
+  say(element("verdict-count"), thrashing > 0 ? `${thrashing} thrashing` : "");
+  element("no-verdicts").hidden = thrashing > 0;
+  say(element("no-verdicts"), counting ? "Nothing is thrashing." : "Nothing is judged while nothing is counted.");
+  element("verdicts-over").hidden = ended.length === 0;
+  const more = verdicts.ended.length > ended.length ? `, the last ${ended.length} of them` : "";
+  say(element("verdicts-over-count"), `${verdicts.ended.length}${more}`);
+}

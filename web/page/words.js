@@ -1,0 +1,120 @@
+// Verdicts, owners, GPUs and patterns in words; the short ones are those of uvmctl.
+
+import * as format from "./format.js";
+
+// === verdicts ===
+
+const KINDS = {
+  capacity_thrash: ["capacity thrash", "What is evicted is fetched again: more memory is in use than there is room for"],
+  ping_pong: ["ping-pong", "Memory goes back and forth between a CPU and a GPU that both use it"],
+  driver_throttling: ["throttled", "The driver holds processors back from pages, or pins pages, because they go back and forth"],
+  streaming: ["streaming", "More than the card holds is walked through once: evictions, but hardly anything is fetched again"],
+  first_touch_storm: ["first touches", "Faults come from memory that is touched for the first time"],
+};
+
+export const kind = (name) => KINDS[name]?.[0] ?? format.printable(name.replaceAll("_", " "));
+export const meaning = (name) => KINDS[name]?.[1] ?? "";
+const THRASHING = ["capacity_thrash", "ping_pong", "driver_throttling"];
+export const tone = (name) => (THRASHING.includes(name) ? "bad" : "odd");
+
+export const same = (one, other) => one.pid === other.pid && one.start_ticks === other.start_ticks;
+export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
+
+// The other process that most of what a process lost in the window of a verdict was pushed out for; without a verdict, any that pushed something out.
+export function evictorOf({ victim_of: evictor }, verdict) {
+  const mostly = evictor && (!verdict || evictor.bytes_per_second * verdict.window_seconds * 2 >= verdict.inputs.evicted_bytes);
+  return mostly ? evictor : null;
+}
+
+// What is wrong with a process, or who makes it suffer; null if nothing and nobody.
+export function trouble(process, verdicts) {
+  const [worst] = process.verdicts;
+  const evictor = evictorOf(process, verdicts.active.find((each) => same(each, process)));
+  const age = worst && verdicts.time ? format.age(seconds(worst.since, verdicts.time)) : "";
+  if (evictor && (!worst || worst.kind === "capacity_thrash")) {
+    const help = `${format.bytes(evictor.bytes_per_second)}/s of it is pushed out for ${name(evictor)}`;
+    return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, help };
+  }
+  if (!worst) return null;
+  return { text: kind(worst.kind), age, tone: tone(worst.kind), rank: tone(worst.kind) === "bad" ? 3 : 1, help: meaning(worst.kind) };
+}
+
+// Why, in a sentence, from what was counted in the last window.
+export function why({ kind, inputs, window_seconds }) {
+  const rate = (bytes) => `${format.bytes(bytes / Math.max(window_seconds, 0.001))}/s`;
+  const arrived = inputs.bytes_htod + inputs.populated_bytes;
+  // Records may be left out, so that shares of what they tell are to be taken of all.
+  const share = (bytes) => (inputs.fetched_bytes > 0 ? bytes / inputs.fetched_bytes : 0);
+  switch (kind) {
+    case "capacity_thrash":
+      return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(inputs.evicted_bytes)} pushed out again.`;
+    case "ping_pong":
+      return `${format.percent(share(inputs.returned_bytes))} of what it fetches a CPU had taken: blocks changed sides ${format.count(inputs.alternations)} times in ${format.span(window_seconds)}.`;
+    case "driver_throttling":
+      return `The driver held processors back ${format.count(inputs.throttles)} times in ${format.span(window_seconds)}, for ${format.time(inputs.throttled_ns)} together.`;
+    case "streaming":
+      return `${rate(arrived)} arrive at the GPU and ${rate(Math.max(inputs.evicted_bytes, inputs.evicted_bytes_caused))} are pushed out for it, but only ${format.percent(share(inputs.refetched_bytes))} of what is fetched had been there before.`;
+    case "first_touch_storm":
+      return `${format.count(inputs.fault_entries)} faults in ${format.span(window_seconds)} brought ${format.bytes(inputs.populated_bytes)} of new memory.`;
+    default:
+      return "";
+  }
+}
+
+// === processes and their owners ===
+
+export const name = (process) => `${process.pid} ${format.printable(process.name ?? "")}`.trim();
+
+// As container runtimes list them.
+const CONTAINER_DIGITS = 12;
+
+// As short as it can be found again by.
+export function owner(process) {
+  const { kind, id } = process.owner;
+  // The first part of a UUID; a unit's name without its manager's.
+  const short = { pod: id.split("-")[0], container: id.slice(0, CONTAINER_DIGITS), unit: id.split("/").at(-1) }[kind] ?? id;
+  if (short !== "") return format.printable(`${kind} ${short}`);
+  return "uid" in process ? format.printable(`user ${process.user ?? process.uid}`) : "–";
+}
+
+// All that is known of it.
+export function wholeOwner({ container, container_runtime, pod_uid, slurm_job, slurm_step, unit }) {
+  const parts = [
+    ["pod", pod_uid],
+    ["job", slurm_job && `${slurm_job}${slurm_step === null ? "" : ` step ${slurm_step}`}`],
+    [`${container_runtime ?? ""} container`.trim(), container?.slice(0, CONTAINER_DIGITS)],
+    // A container's scope is named after it.
+    ["unit", container === null && unit],
+  ];
+  return format.printable(parts.filter(([, id]) => id).map((part) => part.join(" ")).join(" · "));
+}
+
+// === GPUs ===
+
+let gpus = new Map();
+
+// GPUs are named as nvidia-smi does, or else by the driver's number.
+export function learn(details) {
+  gpus = new Map(details.map((gpu) => [gpu.uuid, `GPU ${gpu.index ?? gpu.gpu ?? "–"}`]));
+}
+
+export const gpu = (uuid) => gpus.get(uuid) ?? (uuid === null ? "a GPU" : uuid.slice(0, 12));
+
+// === memory ===
+
+const PATTERNS = { hot_set: "hot set" };
+
+export function pattern({ kind, stride_bytes }) {
+  const words = PATTERNS[kind] ?? format.printable(kind);
+  if (stride_bytes === null) return words;
+  return `${words}, ${stride_bytes < 0 ? "−" : ""}${format.bytes(Math.abs(stride_bytes))}`;
+}
+
+export const confidence = ({ kind, confidence, steps }) =>
+  kind === "unknown" ? `${format.count(steps)} steps seen` : `${format.percent(confidence)} of ${format.count(steps)} steps`;
+
+// The bounds, where they say more than the number itself.
+export function bounds({ bytes, min_bytes, max_bytes }) {
+  const [least, most] = [format.bytes(min_bytes), format.bytes(max_bytes)];
+  return least === format.bytes(bytes) && most === least ? "" : `${least} to ${most}`;
+}
