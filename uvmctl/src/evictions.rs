@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 pub(crate) use matrix::matrix;
-use model::api::{EvictionPair, Evictions, Gpu, Party, Status};
+use model::api::{Counts, EvictionPair, Evictions, Gpu, Party, Status};
 
 use crate::{
     client::Client,
@@ -71,8 +71,11 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     // What stands still is no part of what goes on.
     flows.retain(|flow| flow.bytes_per_second != Some(0.0));
     if flows.is_empty() {
-        let when = if over.is_some() { "in that time" } else { "since uvmd counts" };
-        terminal::note(&format!("nothing was pushed out of a GPU {when}"));
+        if over.is_some() {
+            terminal::note("nothing was pushed out of a GPU in that time");
+        } else {
+            terminal::note(nothing(&client.get::<Status>("/api/v1/status")?.body.total));
+        }
         return Ok(());
     }
     let width = terminal::width();
@@ -87,6 +90,15 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
         terminal::note(INFERRED);
     }
     Ok(())
+}
+
+/// Why there is nothing to show.
+pub(crate) fn nothing(total: &Counts) -> &'static str {
+    if total.evictions == 0 {
+        "nothing was pushed out of a GPU since uvmd counts"
+    } else {
+        "memory was pushed out of GPUs, and for whom is not known: a probe is missing (see uvmctl status)"
+    }
 }
 
 /// What there is now, and how it grew, most first.

@@ -25,8 +25,8 @@ const CONCESSIONS: [Concession; 9] = [
     Concession::Shorten("UUID", 13),
     Concession::Drop("D2H"),
     Concession::Drop("H2D"),
-    Concession::Shorten("NAME", 11),
     Concession::Drop("UUID"),
+    Concession::Shorten("NAME", 11),
     Concession::Drop("EVICTED"),
     Concession::Drop("AGAIN"),
 ];

@@ -21,8 +21,11 @@ mod words;
 
 use std::{
     io::{self, Write},
+    path::{Path, PathBuf},
     process::ExitCode,
 };
+
+use anyhow::Context;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -93,6 +96,11 @@ enum Command {
         /// Which shell
         shell: Shell,
     },
+    /// Write man pages into a directory, one for each command
+    Man {
+        /// Where to; it must exist
+        directory: PathBuf,
+    },
     /// Watch who faults, migrates and evicts, live
     ///
     /// Sorts, filters, and shows one process down to the blocks of its memory; F1 or ? tells the keys. Rates are those since the look before.
@@ -125,6 +133,7 @@ fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
         Command::Show(options) => show::run(&client, options),
         Command::Status(options) => status::run(&client, options),
         Command::Completions { shell } => completions(shell),
+        Command::Man { directory } => man(&directory),
         Command::Top(options) => top::run(client, options),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -135,6 +144,11 @@ fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Options::command(), "uvmctl", &mut text);
     Ok(io::stdout().write_all(&text)?)
+}
+
+fn man(directory: &Path) -> anyhow::Result<()> {
+    clap_mangen::generate_to(Options::command().name("uvmctl"), directory)
+        .with_context(|| format!("cannot write man pages into {}", directory.display()))
 }
 
 /// Whoever reads the output has enough, as in `uvmctl ps | head -1`.

@@ -176,9 +176,15 @@ pub(crate) fn cost(victim: &VerdictVictim) -> String {
 
 /// A condition that was checked: its words end with what is compared.
 pub(crate) fn check(check: &Check) -> String {
-    let Check { what, value, threshold, holds, .. } = check;
+    let Check { name, what, value, threshold, holds } = check;
     let holds = if *holds { "" } else { " (does not hold)" };
-    format!("{} {}: it is {}{holds}", text::printable(what), number(*threshold), number(*value))
+    let shown = if name.ends_with("_bytes") { in_bytes } else { number };
+    format!("{} {}: it is {}{holds}", text::printable(what), shown(*threshold), shown(*value))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
+fn in_bytes(value: f64) -> String {
+    text::bytes(value as u64)
 }
 
 /// With as many digits as tell something.
@@ -263,5 +269,8 @@ mod tests {
             super::check(&check),
             "share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92"
         );
+        let (name, what) = ("arrived_bytes".to_owned(), "bytes that arrived: at least".to_owned());
+        let check = Check { name, what, value: 127_401_984.0, threshold: 4_194_304.0, holds: true };
+        assert_eq!(super::check(&check), "bytes that arrived: at least 4.0 MiB: it is 122 MiB");
     }
 }

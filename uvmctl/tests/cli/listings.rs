@@ -223,8 +223,22 @@ fn completions_know_every_command() {
         let output = run("http://192.0.2.1:1", &["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
         let text = stdout(&output);
-        for command in ["doctor", "ps", "status"] {
+        for command in ["doctor", "evictions", "explain", "ps", "status"] {
             assert!(text.contains(command), "{shell}: {command}");
         }
     }
+}
+
+#[test]
+fn every_command_has_a_man_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run("http://192.0.2.1:1", &["man", directory.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for page in ["uvmctl", "uvmctl-explain", "uvmctl-ps", "uvmctl-top"] {
+        let text = std::fs::read_to_string(directory.path().join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let nowhere = run("http://192.0.2.1:1", &["man", "/nonexistent"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(stderr(&nowhere).contains("cannot write man pages into /nonexistent"), "{}", stderr(&nowhere));
 }

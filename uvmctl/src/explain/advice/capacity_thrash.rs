@@ -139,7 +139,19 @@ fn less(case: &Case<'_>) -> Option<Advice> {
                 ),
             )
         }
-        (None, None) => return None,
+        (None, None) => {
+            let (managed, there) = (case.process.managed_bytes?, case.process.resident.max_bytes);
+            // Nothing at all is no measure of what there is room for.
+            if there == 0 {
+                return None;
+            }
+            let evidence = format!(
+                "it has {} of managed memory, and {} are in GPU memory now",
+                text::bytes(managed),
+                text::bytes(there)
+            );
+            (managed.saturating_sub(there), evidence)
+        }
     };
     (out > 0).then(|| {
         let action = format!("use up to {} less at a time, as by a smaller batch", text::bytes(out));
@@ -183,6 +195,15 @@ mod tests {
         let actions = actions(&known);
         assert!(actions[0].contains("as much as finds no room"), "{actions:?}");
         assert_eq!(actions.len(), 1, "and no figure to reduce by: {actions:?}");
+    }
+
+    #[test]
+    fn where_the_card_is_not_known_what_is_there_now_tells_how_much_is_too_much() {
+        let mut known = thrashing("unknown");
+        (known.ranges, known.process.managed_bytes) = (None, Some(48 * GIB));
+        assert_eq!(actions(&known), [""; 0], "nothing is known of what is there");
+        known.process.resident.max_bytes = 40 * GIB;
+        assert_eq!(actions(&known), ["use up to 8.0 GiB less at a time, as by a smaller batch"]);
     }
 
     #[test]

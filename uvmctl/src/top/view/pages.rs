@@ -41,7 +41,8 @@ pub(crate) fn evictions(state: &State, look: Look, width: usize) -> Vec<Line<'st
     let title = |text: String| Line::styled(format!("{text:<width$}"), Look::HEADING);
     let Some(flows) = &state.samples.flows else { return vec![Line::raw("Asking")] };
     if flows.is_empty() {
-        return vec![Line::raw("Nothing was pushed out of a GPU since uvmd counts")];
+        let nothing = evictions::nothing(&state.samples.status.total);
+        return wrapped(nothing, width).into_iter().map(Line::raw).collect();
     }
     let plain = |line: String| Line::raw(look.text(&line));
     let gpus = &state.samples.status.gpus;
