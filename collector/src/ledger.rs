@@ -34,6 +34,7 @@ mod evictions;
 mod gpu_ids;
 mod memory;
 mod owners;
+mod pattern;
 mod tally;
 
 /// Of a VA space: given by the probes, never twice.

@@ -358,8 +358,8 @@ impl Watcher {
 
     /// The memory of a process in cells; `None` if it is not known.
     pub(crate) fn heat(&self, request: &HeatRequest) -> Option<HeatMap> {
-        let is_known = self.ledger.present().contains(&request.process);
-        is_known.then(|| HeatMap { ranges: Vec::new(), ranges_left_out: 0 })
+        let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
+        self.ledger.heat(request, now_ns)
     }
 
     /// Keeps what was read for [`Self::lately`]. For regular readings only.

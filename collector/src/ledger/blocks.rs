@@ -18,6 +18,7 @@ use super::Generation;
 
 mod busiest;
 mod gpus;
+mod heat;
 mod pieces;
 mod ranges;
 mod residency;
@@ -59,8 +60,11 @@ impl BlockMap {
         }
         // What a CPU's fault ends is its GPU's.
         self.gpus.reused(seen.gpu, &reuse);
-        if let Some((_, range)) = self.ranges.of(record) {
+        if let Some((begin, range)) = self.ranges.of(record) {
             range.count(kind, record, &reuse);
+            if kind == RecordKind::GpuFaults {
+                self.ranges.faulted(begin, record);
+            }
         }
         if self.busiest.consider(seen) {
             self.busiest.thin(&mut self.table);
@@ -144,7 +148,7 @@ impl BlockMap {
             mapped: known.origin != Origin::Unmapped,
             counts: known.counts,
             residency: known.resident.bounded(&self.knowledge, Some(gpus * (span.end - span.start))),
-            pattern: Pattern::UNKNOWN,
+            pattern: known.order.as_ref().map_or(Pattern::UNKNOWN, |order| order.pattern()),
         });
         Ranges { busiest: busiest.collect(), known: self.ranges.iter().len() as u64 }
     }

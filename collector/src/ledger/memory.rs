@@ -1,7 +1,7 @@
 //! The part of the ledger that is about single blocks of memory: from the probes' records and from what /proc says is mapped.
 
 use abi::BlockRecord;
-use model::ProcessId;
+use model::{HeatMap, HeatRequest, ProcessId};
 
 use super::{Generation, Ledger, Losses, Span};
 
@@ -37,6 +37,11 @@ impl Ledger {
             entry.managed_bytes = Some(bytes);
             entry.blocks.mapped(ranges, read_ns);
         }
+    }
+
+    /// The memory of a process in cells, as it is at `now_ns` since boot; `None` if it is not known.
+    pub(crate) fn heat(&self, request: &HeatRequest, now_ns: u64) -> Option<HeatMap> {
+        self.processes.get(&request.process).map(|entry| entry.blocks.heat(request, now_ns))
     }
 
     /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.

@@ -11,12 +11,22 @@ use abi::{
 };
 use model::{Cause, RangeCounts, Reuse};
 
-use super::{super::cause, resident::Resident, seen::Seen};
+use super::{
+    super::{cause, pattern::Order},
+    resident::Resident,
+    seen::Seen,
+};
 
 /// How many there may be. Of more mappings than this, neighbours are taken together.
 pub(crate) const RANGES_MAX: usize = 16_384;
 /// How many of them are no longer mapped.
 const UNMAPPED_MAX: usize = 1024;
+/// Of how many it is looked at in which order they are faulted on: those that were last.
+const FOLLOWED_MAX: usize = 64;
+/// One that is followed is given up for another when nothing was seen of it for so long.
+const IDLE_NS: u64 = 10_000_000_000;
+/// So often, by faults on ranges that are not followed, it is looked for one to give up.
+const LOOK_EVERY: u32 = 1024;
 
 /// The addresses from one up to another.
 pub(crate) type Span = std::ops::Range<u64>;
@@ -30,6 +40,10 @@ pub(super) struct Ranges {
     is_read: bool,
     /// Where a record was last: the next is often there too.
     last: Span,
+    /// Those whose order is followed.
+    followed: Vec<u64>,
+    /// Faults on others since it was looked for one to give up.
+    not_followed: u32,
 }
 
 /// What is known of a range.
@@ -41,6 +55,8 @@ pub(super) struct Known {
     pub(super) resident: Resident,
     /// When something was seen of it last, ns since boot.
     last_ns: u64,
+    /// In which order it is faulted on, where that is followed.
+    pub(super) order: Option<Box<Order>>,
     /// How many blocks are known in it.
     blocks: u32,
     /// Whether its counts are still to be summed up from its blocks.
@@ -66,6 +82,7 @@ impl Known {
             counts: RangeCounts::default(),
             resident: Resident::default(),
             last_ns: 0,
+            order: None,
             blocks: 0,
             is_fresh: false,
         }
@@ -104,6 +121,7 @@ impl Known {
         self.resident += other.resident;
         self.last_ns = self.last_ns.max(other.last_ns);
         self.blocks += other.blocks;
+        self.order = self.order.take().or_else(|| other.order.clone());
     }
 }
 
@@ -120,6 +138,47 @@ impl Ranges {
         }
         let begin = self.last.start;
         self.by_address.get_mut(&begin).map(|known| (begin, known))
+    }
+
+    /// A GPU faulted on a range.
+    pub(super) fn faulted(&mut self, begin: u64, record: &BlockRecord) {
+        let Some(known) = self.by_address.get_mut(&begin) else { return };
+        if let Some(order) = &mut known.order {
+            order.faulted(record);
+            return;
+        }
+        if !self.followed.contains(&begin) {
+            if self.followed.len() >= FOLLOWED_MAX && !self.give_one_up(record.boottime_ns) {
+                return;
+            }
+            self.followed.push(begin);
+        }
+        if let Some(known) = self.by_address.get_mut(&begin) {
+            known.order.insert(Box::new(Order::new(record))).faulted(record);
+        }
+    }
+
+    /// Follows one range less, if there is one of which nothing was seen for long.
+    fn give_one_up(&mut self, now_ns: u64) -> bool {
+        self.not_followed += 1;
+        if self.not_followed < LOOK_EVERY {
+            return false;
+        }
+        self.not_followed = 0;
+        // Ranges that were taken together or are gone are not there any more.
+        let last_ns = |begin: &u64| self.by_address.get(begin).map_or(0, |known| known.last_ns);
+        let Some((place, last_ns)) = self.followed.iter().map(last_ns).enumerate().min_by_key(|(_, last_ns)| *last_ns)
+        else {
+            return false;
+        };
+        if now_ns.saturating_sub(last_ns) < IDLE_NS {
+            return false;
+        }
+        let begin = self.followed.swap_remove(place);
+        if let Some(known) = self.by_address.get_mut(&begin) {
+            known.order = None;
+        }
+        true
     }
 
     /// The range of a whole block.
@@ -250,6 +309,8 @@ impl Ranges {
             known.is_fresh = false;
             known.blocks > 0 || known.origin == Origin::Mapped
         });
+        let followed = self.by_address.iter().filter(|(_, known)| known.order.is_some());
+        self.followed = followed.map(|(begin, _)| *begin).collect();
     }
 
     /// Bytes that are mapped, as far as is known; `None` before /proc was read.

@@ -137,6 +137,16 @@ impl BlockMap {
         ranges.lost(seen.number);
     }
 
+    /// What of a block is resident, at all GPUs together.
+    pub(super) fn resident_of(&self, seen: &Seen) -> Resident {
+        let first = seen.number.saturating_mul(BLOCK_BYTES);
+        let mut sum = of_block(&self.knowledge, seen, &(first..first.saturating_add(BLOCK_BYTES)));
+        for piece in self.pieces.of(seen.number) {
+            sum += of_piece(&self.knowledge, piece);
+        }
+        sum
+    }
+
     /// Sums up all blocks anew.
     pub(super) fn recount(&mut self) {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;

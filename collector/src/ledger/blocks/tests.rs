@@ -331,3 +331,64 @@ fn whatever_happens_the_sums_are_those_of_the_blocks() {
         }
     }
 }
+
+#[test]
+fn a_range_is_shown_with_the_order_of_its_faults() {
+    let map = map((0..400).map(|block| BlockRecord { slots: 1, cause: u16::try_from(block).unwrap(), ..fault(block) }));
+    let [range] = &map.ranges().busiest[..] else { panic!() };
+    assert_eq!(range.pattern.kind, model::PatternKind::Strided { stride_bytes: 2 << 20 });
+}
+
+#[test]
+fn of_many_ranges_the_order_of_those_faulted_on_last_is_followed() {
+    let mut map = BlockMap::default();
+    let fault = |range: u64, at: u64| BlockRecord { boottime_ns: at, ..fault(range * 2) };
+    for range in 0..100 {
+        map.add(&fault(range, 1), usize::MAX, PAGE);
+    }
+    let followed = |map: &BlockMap| {
+        let followed = map.ranges.iter().filter(|(_, known)| known.order.is_some());
+        followed.map(|(span, _)| span.start / (4 * MIB)).collect::<Vec<_>>()
+    };
+    assert_eq!(followed(&map), (0..64).collect::<Vec<_>>());
+    for _ in 0..2000 {
+        map.add(&fault(99, 11_000_000_000), usize::MAX, PAGE);
+    }
+    assert_eq!(followed(&map), [&(1..64).collect::<Vec<_>>()[..], &[99]].concat());
+}
+
+fn heat(map: &BlockMap, begin: u64, end: u64, cells_max: usize) -> model::HeatMap {
+    let process = model::ProcessId { pid: 1, start_ticks: 1 };
+    map.heat(&model::HeatRequest { process, begin, end, cells_max }, 1000)
+}
+
+#[test]
+fn a_heat_map_has_every_block_in_the_cell_of_its_address() {
+    let mut map = map((0..10).flat_map(|block| vec![fault(block); usize::try_from(block).unwrap()]));
+    map.mapped(&[0..7 * MIB, 8 * MIB..20 * MIB, 40 * MIB..42 * MIB], 0);
+    map.add(&resident(9, 1, 512, 300), usize::MAX, PAGE);
+    let faults = |heat: &model::HeatMap| -> Vec<(u64, Vec<u64>)> {
+        let cells = |range: &model::HeatRange| range.cells.iter().map(|cell| cell.fault_entries).collect();
+        heat.ranges.iter().map(|range| (range.cell_bytes / MIB, cells(range))).collect()
+    };
+    let all = heat(&map, 0, u64::MAX, 3);
+    assert_eq!(faults(&all), [(4, vec![1, 5]), (4, vec![9, 13, 17]), (2, vec![0])]);
+    let last = all.ranges[1].cells[2];
+    assert_eq!((last.resident, last.idle_ns), (Residency::exactly(2 << 20), Some(700)));
+    assert_eq!((all.ranges[2].cells[0].idle_ns, all.ranges_left_out), (None, 0));
+    assert_eq!(faults(&heat(&map, 12 * MIB, 18 * MIB, 100)), [(2, vec![6, 7, 8])]);
+    assert_eq!(faults(&heat(&map, 12 * MIB, 12 * MIB, 100)), []);
+    assert_eq!(faults(&heat(&map, 12 * MIB, 18 * MIB, 0)), [(6, vec![21])]);
+}
+
+#[test]
+fn a_heat_map_has_a_bound_whatever_is_asked_for() {
+    let mut map = map((0..300).flat_map(|range| vec![fault(range * 100); usize::try_from(range).unwrap() + 1]));
+    let spans: Vec<_> = (0..300).map(|range| range * 200 * MIB..(range * 200 + 190) * MIB).collect();
+    map.mapped(&spans, 0);
+    let heat = heat(&map, 0, u64::MAX, usize::MAX);
+    let cells: usize = heat.ranges.iter().map(|range| range.cells.len()).sum();
+    assert_eq!((heat.ranges.len(), heat.ranges_left_out, cells), (256, 44, 4096));
+    // The busiest are there.
+    assert_eq!(heat.ranges[0].begin, 44 * 200 * MIB);
+}

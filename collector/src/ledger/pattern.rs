@@ -1,0 +1,165 @@
+//! In which order a range is faulted on. No I/O, and some 400 bytes for a range.
+//!
+//! What there is to go by: the driver serves GPU faults in batches and sorts each by address, so that within a batch the order is lost; batches
+//! follow each other as the accesses did. Many accesses are under way at once, so a batch is a cloud of places rather than one. So this looks at
+//! * how the middle of the batches moves: a walk goes one way, and where there is no order it turns two times in three;
+//! * the distances between neighbouring places, within a batch and from one to the next: where nearly all are the same, that is the stride;
+//! * which parts of the range have the faults.
+//!
+//! The driver brings more than was asked for: 64 KiB at least, and what lies around up to the whole block where half of it is there. What it brought
+//! does not fault. So a walk without gaps shows gaps of up to a block, and a stride below 128 KiB cannot be told from none.
+
+use abi::{
+    BlockRecord,
+    block::{SLOT_BYTES, SLOTS},
+};
+use model::{Pattern, PatternKind};
+
+use self::{gaps::Gaps, spread::Spread, walk::Walk};
+
+mod gaps;
+mod spread;
+mod walk;
+
+/// Moves from batch to batch before it is said which way they go.
+const MOVES_MIN: u64 = 12;
+/// And before it is said that there is no order, which takes more to tell.
+const MOVES_MIN_OF_NONE: u64 = 16;
+/// Distances before they are called a stride.
+const GAPS_MIN: u64 = 16;
+/// The share of distances that are the stride.
+const STRIDE_MIN: f32 = 0.75;
+/// The share of distances that the driver's prefetching explains, in a walk without gaps.
+const NEAR_MIN: f32 = 0.75;
+/// With less turning than this it is a walk, and with more than the other there is no order.
+const TURNS_OF_WALK: f32 = 0.25;
+const TURNS_OF_NONE: f32 = 0.45;
+/// How often it turns where there is no order: of three numbers in a row, the middle one is the greatest or the least in two cases of three.
+const TURNS_EXPECTED: f32 = 2.0 / 3.0;
+/// So many records of other GPUs in a row, and the last of them is followed instead.
+const STRANGERS_MAX: u8 = 64;
+
+/// Addresses in units of 64 KiB.
+type Place = u64;
+
+/// What is known of the order in one range.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    /// The GPU whose faults these are: those of several have no order among them.
+    gpu: u32,
+    strangers: u8,
+    batch: Option<Batch>,
+    before: Option<Batch>,
+    walk: Walk,
+    gaps: Gaps,
+    spread: Spread,
+}
+
+/// The places of one batch.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    number: u16,
+    lowest: Place,
+    highest: Place,
+}
+
+impl Order {
+    pub(super) fn new(record: &BlockRecord) -> Self {
+        Self {
+            gpu: record.gpu,
+            strangers: 0,
+            batch: None,
+            before: None,
+            walk: Walk::default(),
+            gaps: Gaps::default(),
+            spread: Spread::default(),
+        }
+    }
+
+    /// Faults of a GPU on a block.
+    pub(super) fn faulted(&mut self, record: &BlockRecord) {
+        if record.gpu != self.gpu {
+            self.strangers += 1;
+            if self.strangers >= STRANGERS_MAX {
+                *self = Self::new(record);
+            }
+            return;
+        }
+        self.strangers = 0;
+        let first = record.address / SLOT_BYTES;
+        let mut slots = if record.slots == 0 { 1 } else { record.slots };
+        self.spread.add(first / u64::from(SLOTS), slots.count_ones());
+        if self.batch.is_none_or(|batch| batch.number != record.cause) {
+            self.finish();
+            let lowest = first + u64::from(slots.trailing_zeros());
+            self.batch = Some(Batch { number: record.cause, lowest, highest: lowest });
+            slots &= slots - 1;
+        }
+        let Some(batch) = &mut self.batch else { return };
+        while slots != 0 {
+            let place = first + u64::from(slots.trailing_zeros());
+            slots &= slots - 1;
+            // A page that was served before, or retried, is nothing new.
+            if place > batch.highest {
+                self.gaps.add(place - batch.highest);
+                batch.highest = place;
+            }
+            batch.lowest = batch.lowest.min(place);
+        }
+    }
+
+    /// The batch under way is over.
+    fn finish(&mut self) {
+        let Some(batch) = self.batch.take() else { return };
+        if let Some(before) = self.before.replace(batch) {
+            if batch.lowest > before.highest {
+                self.gaps.add(batch.lowest - before.highest);
+            } else if batch.highest < before.lowest {
+                self.gaps.add(before.lowest - batch.highest);
+            }
+            self.walk.moved(before.lowest + before.highest, batch.lowest + batch.highest);
+        }
+    }
+
+    /// What it is, and how sure.
+    pub(super) fn pattern(&self) -> Pattern {
+        let mut now = self.clone();
+        now.finish();
+        let (kind, confidence) = now.kind();
+        let confidence = if kind == PatternKind::Unknown { 0.0 } else { f64::from(confidence.clamp(0.0, 1.0)) };
+        Pattern { kind, confidence, steps: now.gaps.count().max(now.walk.moves()) }
+    }
+
+    fn kind(&self) -> (PatternKind, f32) {
+        let turns = self.walk.turns();
+        let is_walk = self.walk.moves() >= MOVES_MIN && turns < TURNS_OF_WALK;
+        if is_walk && self.walk.is_cyclic() {
+            return (PatternKind::Cyclic, 1.0 - turns);
+        }
+        let has_no_order = self.walk.moves() >= MOVES_MIN_OF_NONE && turns > TURNS_OF_NONE;
+        if self.gaps.count() >= GAPS_MIN
+            && !has_no_order
+            && let Some(stride) = self.gaps.stride().filter(|stride| stride.share >= STRIDE_MIN)
+        {
+            let stride_bytes = stride_bytes(stride.places, self.walk.is_downwards());
+            return (PatternKind::Strided { stride_bytes }, stride.share);
+        }
+        if is_walk && self.gaps.share_up_to(u64::from(SLOTS)) >= NEAR_MIN {
+            return (PatternKind::Sequential, 1.0 - turns);
+        }
+        if has_no_order {
+            let hot = self.spread.hot();
+            return hot.map_or((PatternKind::Random, turns / TURNS_EXPECTED), |share| (PatternKind::HotSet, share));
+        }
+        (PatternKind::Unknown, 0.0)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounded to what can be told apart, half a place")]
+fn stride_bytes(places: f32, is_downwards: bool) -> i64 {
+    let bytes = (places * 2.0).round() as i64 * (SLOT_BYTES / 2).cast_signed();
+    if is_downwards { -bytes } else { bytes }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! How something moves along a line: one way, back and forth, or round and round.
+
+/// Weight of all that was before, at each move: what is said rests on the last 64 or so.
+const KEEPS: f32 = 1.0 - 1.0 / 64.0;
+/// A move against the way that is longer than this part of it is one back to its beginning.
+const BACK: f32 = 0.4;
+/// So many moves make a way from which one can go back.
+const WAY_MIN: u32 = 5;
+/// A way is walked to its end when it is as long as this part of the one before.
+const WHOLE: f32 = 0.9;
+/// With so many turns of late, what looked like ways back was chance.
+const TURNS_MAX: f32 = 0.4;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Walk {
+    moves: u64,
+    /// Of late: moves, and those of them that turned. What is longer ago has less weight.
+    recent: f32,
+    turned: f32,
+    is_downwards: Option<bool>,
+    /// Where this way began, how many moves it has, and where it has come to.
+    began: u64,
+    length: u32,
+    at: u64,
+    /// How long the way was from whose end it went back last.
+    way_before: u64,
+    /// How often it went back to begin again.
+    wraps: u32,
+}
+
+impl Walk {
+    /// From one place to another.
+    pub(super) fn moved(&mut self, from: u64, to: u64) {
+        if from == to {
+            return;
+        }
+        let is_downwards = to < from;
+        let is_against = self.is_downwards.is_some_and(|way| way != is_downwards);
+        let way = from.abs_diff(self.began);
+        self.moves += 1;
+        self.at = to;
+        self.recent = self.recent * KEEPS + 1.0;
+        self.turned *= KEEPS;
+        if is_against && self.length >= WAY_MIN && to.abs_diff(from) as f32 >= way as f32 * BACK {
+            (self.began, self.length, self.way_before) = (to, 0, way);
+            self.wraps = self.wraps.saturating_add(1);
+        } else if is_against {
+            self.turned += 1.0;
+            (self.began, self.length) = (from, 1);
+            self.is_downwards = Some(is_downwards);
+            if self.turns() > TURNS_MAX {
+                self.wraps = 0;
+            }
+        } else {
+            if self.is_downwards.is_none() {
+                self.began = from;
+            }
+            self.length = self.length.saturating_add(1);
+            self.is_downwards = Some(is_downwards);
+        }
+    }
+
+    pub(super) const fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// The share of moves that turned, of late.
+    pub(super) fn turns(&self) -> f32 {
+        if self.recent > 0.0 { self.turned / self.recent } else { 0.0 }
+    }
+
+    /// Which way it goes, or went last.
+    pub(super) fn is_downwards(&self) -> bool {
+        self.is_downwards.unwrap_or_default()
+    }
+
+    /// Whether it went the same way twice, to the end.
+    pub(super) fn is_cyclic(&self) -> bool {
+        let is_whole = self.at.abs_diff(self.began) as f32 >= self.way_before as f32 * WHOLE;
+        self.wraps >= 2 || self.wraps == 1 && is_whole
+    }
+}
