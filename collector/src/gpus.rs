@@ -1,6 +1,8 @@
 //! Which GPUs there are, and which processor id of the driver's each of them has.
 //!
 //! The driver shows a GPU in its procfs only while a process uses it, so what was seen is kept. The id goes to another GPU after that.
+//!
+//! What it is beyond that tells NVML, or else the driver's procfs: the product's name and address nvidia.ko's, the size of its memory nvidia-uvm's.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Gpu, GpuKey, GpuUuid};
+use model::{Gpu, GpuKey, GpuSource, GpuUuid};
 use sys::Roots;
 
-use crate::aside::{Aside, Pace};
+use crate::{
+    aside::{Aside, Pace},
+    nvml::Nvml,
+};
 
 /// Which GPU each processor id is at one moment, as the driver's procfs shows it.
 pub(crate) type Links = BTreeMap<u32, GpuUuid>;
 
-/// A product's name comes from the GPU's own driver, which may be asleep or stuck: one question at a time, and rarely again.
+/// What is in procfs comes from the GPU's own driver, which may be asleep or stuck: one question at a time, and rarely again.
 const PACE: Pace = Pace {
     retry_min: Duration::from_secs(1),
     retry_max: Duration::from_mins(10),
@@ -25,11 +30,23 @@ const PACE: Pace = Pace {
     running_max: 1,
 };
 
+/// Where nvidia-uvm shows the GPUs that are in use.
+const SHOWN: &str = "driver/nvidia-uvm/gpus";
+
 /// GPUs seen so far.
 #[derive(Debug)]
 pub(crate) struct Gpus {
     seen: BTreeMap<GpuUuid, Ids>,
-    names: Aside<GpuUuid, String>,
+    nvml: Nvml,
+    products: Aside<GpuUuid, Product>,
+    memory_bytes: Aside<GpuUuid, u64>,
+}
+
+/// What nvidia.ko shows of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Product {
+    name: Option<String>,
+    pci_address: Option<String>,
 }
 
 /// Processor ids of one GPU.
@@ -42,8 +59,14 @@ struct Ids {
 
 impl Gpus {
     pub(crate) fn new(roots: &Roots) -> Self {
-        let folder = roots.proc.join("driver/nvidia/gpus");
-        Self { seen: BTreeMap::new(), names: Aside::new(PACE, move |uuid| product(&folder, *uuid)) }
+        let products = roots.proc.join("driver/nvidia/gpus");
+        let shown = roots.proc.join(SHOWN);
+        Self {
+            seen: BTreeMap::new(),
+            nvml: Nvml::default(),
+            products: Aside::new(PACE, move |uuid| product(&products, *uuid)),
+            memory_bytes: Aside::new(PACE, move |uuid| memory_bytes(&shown, *uuid)),
+        }
     }
 
     /// Notes which GPUs the driver shows.
@@ -54,16 +77,23 @@ impl Gpus {
         for (uuid, ids) in &mut self.seen {
             ids.last = ids.last.filter(|id| links.get(id).is_none_or(|now| now == uuid));
         }
+        let now = Instant::now();
+        self.nvml.ask(links.values().copied(), now);
+        for uuid in links.values().filter(|uuid| self.nvml.facts(**uuid, now).is_none()) {
+            // Shown only while it is in use: looked up now, for later.
+            self.memory_bytes.get(uuid, now);
+        }
+    }
+
+    /// The driver is not looked at.
+    pub(crate) fn rest(&mut self) {
+        self.nvml.ask([], Instant::now());
     }
 
     /// What is known of the GPUs seen, and of those that were counted on.
     pub(crate) fn with(&self, counted: impl Iterator<Item = GpuKey>) -> BTreeMap<GpuKey, Gpu> {
         let now = Instant::now();
-        let seen = self.seen.iter().map(|(uuid, ids)| {
-            let gpu =
-                Gpu { id: ids.last, first_id: Some(ids.first), name: self.names.get(uuid, now), ..Gpu::default() };
-            (GpuKey::Known(*uuid), gpu)
-        });
+        let seen = self.seen.iter().map(|(uuid, ids)| (GpuKey::Known(*uuid), self.gpu(*uuid, ids, now)));
         let mut gpus: BTreeMap<_, _> = seen.collect();
         for key in counted {
             let id = match key {
@@ -75,13 +105,33 @@ impl Gpus {
         }
         gpus
     }
+
+    fn gpu(&self, uuid: GpuUuid, ids: &Ids, now: Instant) -> Gpu {
+        let gpu = Gpu { id: ids.last, first_id: Some(ids.first), ..Gpu::default() };
+        if let Some(facts) = self.nvml.facts(uuid, now) {
+            return Gpu {
+                name: facts.name,
+                index: facts.index,
+                pci_address: facts.pci_address,
+                memory_bytes: facts.memory_bytes,
+                memory_used_bytes: facts.memory_used_bytes,
+                source: Some(GpuSource::Nvml),
+                ..gpu
+            };
+        }
+        let product = self.products.get(&uuid, now);
+        let memory_bytes = self.memory_bytes.get(&uuid, now);
+        let source = (product.is_some() || memory_bytes.is_some()).then_some(GpuSource::Procfs);
+        let Product { name, pci_address } = product.unwrap_or_default();
+        Gpu { name, pci_address, memory_bytes, source, ..gpu }
+    }
 }
 
 /// Symbolic links named by number, to `UVM-GPU-<uuid>/<instance>` (`GPU-` from 565 on).
 ///
 /// `eightfold`: procfs counts eight ids a GPU where events count one (drivers up to 545).
 pub(crate) fn links(roots: &Roots, eightfold: bool) -> io::Result<Links> {
-    let entries = match fs::read_dir(roots.proc.join("driver/nvidia-uvm/gpus")) {
+    let entries = match fs::read_dir(roots.proc.join(SHOWN)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Links::new()),
         entries => entries?,
     };
@@ -104,15 +154,27 @@ pub(crate) fn links(roots: &Roots, eightfold: bool) -> io::Result<Links> {
     Ok(links)
 }
 
-/// The product's name, which nvidia.ko shows by PCI address.
-fn product(folder: &Path, wanted: GpuUuid) -> Option<String> {
+/// The product, which nvidia.ko shows by PCI address.
+fn product(folder: &Path, wanted: GpuUuid) -> Option<Product> {
     let entries = fs::read_dir(folder).ok()?;
     entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("information")).ok()).find_map(|text| {
         let value = |key: &str| {
             text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':')).map(str::trim)
         };
-        (uuid(value("GPU UUID")?)? == wanted).then(|| value("Model").map(str::to_owned))?
+        let of = |key| value(key).map(str::to_owned);
+        (uuid(value("GPU UUID")?)? == wanted).then(|| Product { name: of("Model"), pci_address: of("Bus Location") })
     })
+}
+
+/// The size of its memory, which nvidia-uvm shows by UUID, or id, for as long as a process uses the GPU.
+fn memory_bytes(folder: &Path, wanted: GpuUuid) -> Option<u64> {
+    let entries = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut links = entries.filter_map(|path| Some((fs::read_link(&path).ok()?, path)));
+    let is_its = |target: &Path| target.iter().any(|part| part.to_str().and_then(uuid) == Some(wanted));
+    let (_, path) = links.find(|(target, _)| is_its(target))?;
+    let text = fs::read_to_string(path.join("info")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("vidmem_size"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// `...GPU-` and 32 hexadecimal digits with dashes between them.
@@ -211,22 +273,50 @@ mod tests {
     }
 
     #[test]
-    fn a_products_name_is_read_aside_and_shown_once_it_is_there() {
-        let machine = Machine::new().with(
-            "proc/driver/nvidia/gpus/0000:17:00.0/information",
-            format!("Model: \t\t NVIDIA H200\nIRQ:   \t\t 24\nGPU UUID: \t GPU-{UUID}\n"),
-        );
+    fn without_nvml_what_it_is_is_read_from_procfs_aside_and_shown_once_it_is_there() {
+        let machine = with_link(1, &format!("UVM-GPU-{UUID}/0"))
+            .with(
+                "proc/driver/nvidia/gpus/0000:17:00.0/information",
+                format!(
+                    "Model: \t\t NVIDIA H200\nIRQ:   \t\t 24\nGPU UUID: \t GPU-{UUID}\nBus Location: \t 0000:17:00.0\n"
+                ),
+            )
+            .with(
+                &format!("proc/driver/nvidia-uvm/gpus/UVM-GPU-{UUID}/0/info"),
+                "GPU ID 1\nvidmem_start  0x0 (0 MBs)\nvidmem_size                            1073741824 (1024 MBs)\n",
+            );
         let mut gpus = Gpus::new(&machine.roots);
         gpus.seen(&[(1, CARD)].into());
-        let name = || list(&gpus)[&GpuKey::Known(CARD)].name.clone();
+        let expected = Gpu {
+            id: Some(1),
+            first_id: Some(1),
+            name: Some("NVIDIA H200".to_owned()),
+            index: None,
+            pci_address: Some("0000:17:00.0".to_owned()),
+            memory_bytes: Some(1 << 30),
+            memory_used_bytes: None,
+            source: Some(GpuSource::Procfs),
+        };
+        let shown = || list(&gpus)[&GpuKey::Known(CARD)].clone();
         let deadline = Instant::now() + Duration::from_secs(10);
-        while name().is_none() && Instant::now() < deadline {
+        while shown() != expected && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(name().as_deref(), Some("NVIDIA H200"));
+        assert_eq!(shown(), expected);
         // Once is enough.
         machine.remove("proc/driver");
-        assert_eq!(name().as_deref(), Some("NVIDIA H200"));
+        assert_eq!(shown(), expected);
+    }
+
+    #[test]
+    fn a_size_that_is_not_shown_is_not_known() {
+        let machine = with_link(1, &format!("GPU-{UUID}/0"));
+        let shown = machine.roots.proc.join(SHOWN);
+        assert_eq!(memory_bytes(&shown, CARD), None);
+        for text in ["", "vidmem_size", "vidmem_size x", "vidmem_size -1 (0 MBs)"] {
+            machine.write(&format!("proc/driver/nvidia-uvm/gpus/GPU-{UUID}/0/info"), text);
+            assert_eq!((memory_bytes(&shown, CARD), memory_bytes(&shown, OTHER)), (None, None), "{text}");
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //! * `probes`: the probes themselves, loaded and attached, and their maps
 //! * `ledger`: what was counted, by VA space and process; no I/O
 //! * `rings`: what was counted lately; no I/O
-//! * `identity`, `owner`, `users`, `command_line` and `gpus`: who the processes and GPUs are; `managed`: which memory they have; `aside`: look-ups
-//!   that may take their time
+//! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: who the processes and GPUs are; `managed`: which memory they have; `aside`:
+//!   look-ups that may take their time
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
 //!
@@ -25,6 +25,7 @@ mod gpus;
 mod identity;
 mod ledger;
 mod managed;
+mod nvml;
 mod owner;
 mod probes;
 mod refusal;

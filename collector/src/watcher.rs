@@ -338,6 +338,7 @@ impl Watcher {
     fn look_at_gpus(&mut self) {
         let State::Counting(attached) = &self.state else {
             self.gpus_unreadable = None;
+            self.gpus.rest();
             return;
         };
         match gpus::links(&self.config.roots, attached.family.procfs_ids_are_eightfold()) {
