@@ -18,7 +18,7 @@ pub(crate) use blocks::{RANGES_MAX, Span};
 pub(crate) use counts::Counts;
 use evictions::Evictions;
 use gpu_ids::GpuIds;
-use model::{Blocks, EvictionPair, GpuKey, Party, Process, ProcessId};
+use model::{Blocks, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party, Process, ProcessId};
 use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
 
@@ -276,6 +276,7 @@ impl Ledger {
         self.evictions.close(
             generation,
             |of| party(processes, find(of)),
+            |of| owner(find(of)),
             |of, id| find(of).map_or(GpuKey::Pending(id), |space| space.gpu_ids.key(id)),
         );
     }
@@ -284,6 +285,11 @@ impl Ledger {
     pub(crate) fn evictions(&self) -> Vec<EvictionPair> {
         let find = |of| self.spaces.get(&of);
         self.evictions.all(|of| party(&self.processes, find(of)), |of, id| gpu(&self.spaces, of, id))
+    }
+
+    /// The same by owner, of the owners that are listed.
+    pub(crate) fn owner_evictions(&self) -> Vec<OwnerEvictions> {
+        self.evictions.of_owners()
     }
 
     /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
@@ -423,6 +429,11 @@ fn gpu(spaces: &HashMap<Generation, Space>, generation: Generation, id: u32) -> 
 fn party(processes: &BTreeMap<ProcessId, Entry>, space: Option<&Space>) -> Party {
     let process = space.and_then(|space| space.process).filter(|process| processes.contains_key(process));
     process.map_or(Party::Unknown, Party::Process)
+}
+
+/// Whom a VA space counts to; `None` if it is nobody's who is known.
+fn owner(space: Option<&Space>) -> Option<OwnerKey> {
+    space.filter(|space| space.process.is_some()).map(|space| space.share.account.clone())
 }
 
 impl Entry {

@@ -421,8 +421,10 @@ impl Watcher {
             processes,
             gpu_totals: totals.gpus,
             host_totals: totals.host,
+            reuse_totals: self.ledger.reuse(),
             owners: self.ledger.owners(),
             evictions: self.ledger.evictions(),
+            owner_evictions: self.ledger.owner_evictions(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who pushed whose memory out of a GPU.
 
-use crate::{GpuKey, ProcessId};
+use crate::{GpuKey, OwnerKey, ProcessId};
 
 /// What memory was needed for when something was pushed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,5 +59,22 @@ pub struct EvictionPair {
     /// Pieces of at most 2 MiB that were pushed out.
     pub evictions: u64,
     /// Bytes copied out. Pages with nothing to copy are not among them.
+    pub bytes: u64,
+}
+
+/// The same by owner. Counts only grow for as long as both owners are listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerEvictions {
+    /// The GPU. Never one that is pending: what is, is not yet in here.
+    pub gpu: GpuKey,
+    /// Whose memory was pushed out; `None` if nobody could be named.
+    pub victim: Option<OwnerKey>,
+    /// Whom the memory was needed for; likewise. May be the victim.
+    pub evictor: Option<OwnerKey>,
+    /// What for.
+    pub cause: EvictionCause,
+    /// Pieces of at most 2 MiB that were pushed out.
+    pub evictions: u64,
+    /// Bytes copied out.
     pub bytes: u64,
 }

@@ -30,7 +30,7 @@ pub use block::{Block, Blocks};
 pub use counters::{Access, ApiCall, Batches, Cause, Counters, Direction, RemoteCause};
 pub use distribution::Distribution;
 pub use dropped::DropReason;
-pub use eviction::{EvictionCause, EvictionPair, Party};
+pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};

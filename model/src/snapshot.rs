@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{Blocks, Counters, EvictionPair, Owner, OwnerKey, OwnerTotals, Ranges, Residency, Reuse};
+use crate::{Blocks, Counters, EvictionPair, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Ranges, Residency, Reuse};
 
 /// A GPU's UUID, without the driver's prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -265,10 +265,14 @@ pub struct Snapshot {
     pub gpu_totals: BTreeMap<GpuKey, Counters>,
     /// CPU faults of all processes ever seen, and events that no process is known for.
     pub host_totals: Counters,
+    /// What of the traffic on each GPU was fetched again, of all processes ever seen; as `gpu_totals`.
+    pub reuse_totals: BTreeMap<GpuKey, Reuse>,
     /// Sums by owner, which outlive its processes. Their number is bounded; what finds no room is in [`OwnerKey::Other`].
     pub owners: BTreeMap<OwnerKey, OwnerTotals>,
     /// Who pushed whose memory out.
     pub evictions: Vec<EvictionPair>,
+    /// The same by owner, beyond the life of processes.
+    pub owner_evictions: Vec<OwnerEvictions>,
 }
 
 impl Snapshot {
@@ -282,8 +286,10 @@ impl Snapshot {
             processes: Vec::new(),
             gpu_totals: BTreeMap::new(),
             host_totals: Counters::ZERO,
+            reuse_totals: BTreeMap::new(),
             owners: BTreeMap::new(),
             evictions: Vec::new(),
+            owner_evictions: Vec::new(),
         }
     }
 

@@ -93,11 +93,5 @@ pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
 
 /// What of the traffic at a GPU came back, of every process ever seen.
 pub(crate) fn reuse(snapshot: &Snapshot, key: GpuKey) -> Reuse {
-    // Every process has an owner, if only that of all others.
-    let all = snapshot.owners.values().flat_map(|owner| &owner.reuse).filter(|(each, _)| shown_as(**each) == key);
-    let mut sum = Reuse::default();
-    for (_, reuse) in all {
-        sum += reuse;
-    }
-    sum
+    shown(&snapshot.reuse_totals).remove(&key).unwrap_or_default()
 }

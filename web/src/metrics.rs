@@ -6,6 +6,7 @@ mod doc;
 mod figures;
 mod labels;
 mod listed;
+mod own;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +19,7 @@ use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
 use figures::Figures;
 pub(crate) use listed::Listed;
-use model::{Distribution, Snapshot};
+use model::{Distribution, Snapshot, Verdicts};
 use prometheus::{
     TextEncoder,
     proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
@@ -27,7 +28,7 @@ use prometheus::{
 use crate::{
     Node,
     problem::{NoParameters, Parameters, Problem},
-    source::Fresh,
+    source::{Fresh, Judged},
 };
 
 /// The metrics in the Prometheus text format.
@@ -36,18 +37,24 @@ pub(crate) async fn scrape(
     _: Parameters<NoParameters>,
     State(node): State<Arc<Node>>,
     State(listed): State<Arc<Mutex<Listed>>>,
+    State(judged): State<Judged>,
     Fresh(snapshot): Fresh,
 ) -> Result<impl IntoResponse, Problem> {
     // A panic elsewhere leaves it whole: whoever is listed is listed.
     let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = exposition(&node, &snapshot, &mut listed)
+    let text = exposition(&node, &snapshot, &judged.now(), &mut listed)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
 }
 
-fn exposition(node: &Node, snapshot: &Snapshot, listed: &mut Listed) -> prometheus::Result<String> {
+fn exposition(
+    node: &Node,
+    snapshot: &Snapshot,
+    verdicts: &Verdicts,
+    listed: &mut Listed,
+) -> prometheus::Result<String> {
     let listing = node.processes_in_metrics.map(|max| listed.choose(snapshot, max.get()));
-    let figures = Figures::new(node, snapshot, listing);
+    let figures = Figures::new(node, snapshot, verdicts, listing);
     let families: Vec<_> = definitions::all()
         .map(|definition| family(definition, &figures))
         // The format has no family without samples: before a GPU is seen there are none of it.

@@ -2,20 +2,30 @@
 //!
 //! The probes tell it by VA space. When one of the two is gone, what they had is kept by process; when the process is forgotten, under
 //! [`Party::Forgotten`]. So sums only grow, and there are at most as many as pairs of listed processes.
+//!
+//! By owner there are sums of their own, to which each reading adds what is new: an owner's stay when its processes are forgotten.
 
 use std::collections::{BTreeMap, HashMap};
 
 use abi::{Tally, count::EvictionKey};
-use model::{EvictionCause, EvictionPair, GpuKey, Party, ProcessId};
+use model::{EvictionCause, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party, ProcessId};
 
 use super::Generation;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
-    /// Absolute, as the probes have it.
-    living: HashMap<EvictionKey, Tally>,
+    living: HashMap<EvictionKey, Counted>,
     past: BTreeMap<Pair, Tally>,
+    by_owner: BTreeMap<OwnerPair, Tally>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    /// Absolute, as the probes have it.
+    tally: Tally,
+    /// What of it is among the owners' sums.
+    of_owners: Tally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,28 +36,74 @@ struct Pair {
     cause: EvictionCause,
 }
 
+/// No owner where nobody could be named.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct OwnerPair {
+    gpu: GpuKey,
+    victim: Option<OwnerKey>,
+    evictor: Option<OwnerKey>,
+    cause: EvictionCause,
+}
+
 impl Evictions {
     /// What was counted so far under one key.
     pub(super) fn count(&mut self, key: EvictionKey, tally: Tally) {
-        self.living.insert(key, tally);
+        self.living.entry(key).or_default().tally = tally;
     }
 
-    /// A VA space is gone, and was read for the last time. `party`: whose a VA space is; `gpu`: which GPU it knows by an id.
+    /// A VA space is gone, and was read for the last time. `party` and `owner`: whose a VA space is; `gpu`: which GPU it knows by an id.
     pub(super) fn close(
         &mut self,
         generation: Generation,
         party: impl Fn(Generation) -> Party,
+        owner: impl Fn(Generation) -> Option<OwnerKey>,
         gpu: impl Fn(Generation, u32) -> GpuKey,
     ) {
         let final_ones = self.living.extract_if(|key, _| key.victim == generation || key.evictor == generation);
-        for (key, tally) in final_ones {
+        for (key, counted) in final_ones {
             let pair = match pair(&key, &party, &gpu) {
                 // Nothing more will be learned of it.
                 Pair { gpu: GpuKey::Pending(id), .. } => Pair { gpu: GpuKey::Unknown(id), ..pair(&key, &party, &gpu) },
                 settled => settled,
             };
-            add(self.past.entry(pair).or_default(), tally);
+            add(self.past.entry(pair).or_default(), counted.tally);
+            if let Some(new) = counted.new_for_owners() {
+                add(self.by_owner.entry(OwnerPair::of(&key, pair.gpu, &owner)).or_default(), new);
+            }
         }
+    }
+
+    /// Adds what is new to the sums of owners, where it is known on which GPU it was. After each reading; the arguments are as of [`Self::close`].
+    pub(super) fn settle_owners(
+        &mut self,
+        owner: impl Fn(Generation) -> Option<OwnerKey>,
+        gpu: impl Fn(Generation, u32) -> GpuKey,
+    ) {
+        for (key, counted) in &mut self.living {
+            let Some(new) = counted.new_for_owners() else { continue };
+            if let Some(gpu) = known_gpu(key, &gpu) {
+                add(self.by_owner.entry(OwnerPair::of(key, gpu, &owner)).or_default(), new);
+                counted.of_owners = counted.tally;
+            }
+        }
+    }
+
+    /// Forgets the sums of owners that are listed no more.
+    pub(super) fn retain_owners(&mut self, is_listed: impl Fn(&OwnerKey) -> bool) {
+        self.by_owner.retain(|pair, _| pair.victim.iter().chain(&pair.evictor).all(&is_listed));
+    }
+
+    /// Every pair of owners.
+    pub(super) fn of_owners(&self) -> Vec<OwnerEvictions> {
+        let pairs = self.by_owner.iter().map(|(OwnerPair { gpu, victim, evictor, cause }, tally)| OwnerEvictions {
+            gpu: *gpu,
+            victim: victim.clone(),
+            evictor: evictor.clone(),
+            cause: *cause,
+            evictions: tally.events,
+            bytes: tally.amount,
+        });
+        pairs.collect()
     }
 
     /// A process is no longer listed.
@@ -71,8 +127,8 @@ impl Evictions {
         gpu: impl Fn(Generation, u32) -> GpuKey,
     ) -> Vec<EvictionPair> {
         let mut sums = self.past.clone();
-        for (key, tally) in &self.living {
-            add(sums.entry(pair(key, &party, &gpu)).or_default(), *tally);
+        for (key, counted) in &self.living {
+            add(sums.entry(pair(key, &party, &gpu)).or_default(), counted.tally);
         }
         let pairs = sums.into_iter().map(|(Pair { gpu, victim, evictor, cause }, tally)| EvictionPair {
             gpu,
@@ -86,14 +142,36 @@ impl Evictions {
     }
 }
 
-fn pair(key: &EvictionKey, party: impl Fn(Generation) -> Party, gpu: impl Fn(Generation, u32) -> GpuKey) -> Pair {
+impl Counted {
+    /// What is not yet among the owners' sums, if anything is.
+    fn new_for_owners(&self) -> Option<Tally> {
+        let Self { tally, of_owners } = self;
+        let new = Tally {
+            events: tally.events.saturating_sub(of_owners.events),
+            amount: tally.amount.saturating_sub(of_owners.amount),
+        };
+        (new != Tally::default()).then_some(new)
+    }
+}
+
+impl OwnerPair {
+    fn of(key: &EvictionKey, gpu: GpuKey, owner: impl Fn(Generation) -> Option<OwnerKey>) -> Self {
+        Self { gpu, victim: owner(key.victim), evictor: owner(key.evictor), cause: cause(key.cause) }
+    }
+}
+
+/// Which GPU it was on. Both use it; either may have been looked at.
+fn known_gpu(key: &EvictionKey, gpu: impl Fn(Generation, u32) -> GpuKey) -> Option<GpuKey> {
     let known = |generation| match gpu(generation, key.gpu) {
         GpuKey::Pending(_) => None,
         known => Some(known),
     };
+    known(key.victim).or_else(|| known(key.evictor))
+}
+
+fn pair(key: &EvictionKey, party: impl Fn(Generation) -> Party, gpu: impl Fn(Generation, u32) -> GpuKey) -> Pair {
     Pair {
-        // Both use it; either may have been looked at.
-        gpu: known(key.victim).or_else(|| known(key.evictor)).unwrap_or(GpuKey::Pending(key.gpu)),
+        gpu: known_gpu(key, gpu).unwrap_or(GpuKey::Pending(key.gpu)),
         victim: party(key.victim),
         evictor: party(key.evictor),
         cause: cause(key.cause),
@@ -136,6 +214,25 @@ mod tests {
         }
     }
 
+    /// A works for a unit, B for nobody who is known.
+    fn owner(generation: Generation) -> Option<OwnerKey> {
+        match party(generation) {
+            Party::Process(A) => Some(OwnerKey::Unit("a".to_owned())),
+            Party::Process(_) => Some(OwnerKey::Other),
+            Party::Forgotten | Party::Unknown => None,
+        }
+    }
+
+    /// Kinds of victims and evictors, and how much.
+    fn of_owners(evictions: &Evictions) -> Vec<(&'static str, &'static str, GpuKey, u64, u64)> {
+        let kind = |owner: &Option<OwnerKey>| owner.as_ref().map_or("unknown", OwnerKey::kind);
+        let pairs = evictions.of_owners();
+        pairs
+            .iter()
+            .map(|pair| (kind(&pair.victim), kind(&pair.evictor), pair.gpu, pair.evictions, pair.bytes))
+            .collect()
+    }
+
     fn all(evictions: &Evictions) -> Vec<(Party, Party, EvictionCause, u64, u64)> {
         let pairs = evictions.all(party, |_, _| CARD);
         pairs.iter().map(|pair| (pair.victim, pair.evictor, pair.cause, pair.evictions, pair.bytes)).collect()
@@ -157,9 +254,9 @@ mod tests {
         let (a, b) = (Party::Process(A), Party::Process(B));
         let expected = [(a, b, EvictionCause::Fault, 3, 12288), (a, b, EvictionCause::Api, 5, 0)];
         assert_eq!(all(&evictions), expected);
-        evictions.close(10, party, |_, _| CARD);
+        evictions.close(10, party, owner, |_, _| CARD);
         assert_eq!(all(&evictions), expected);
-        evictions.close(20, party, |_, _| CARD);
+        evictions.close(20, party, owner, |_, _| CARD);
         assert_eq!((all(&evictions), evictions.living.len()), (expected.to_vec(), 0));
     }
 
@@ -178,7 +275,7 @@ mod tests {
         evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
         evictions.count(key(20, 10, EvictionCause::Fault), tally(2, 0));
         evictions.count(key(10, 0, EvictionCause::Other), tally(4, 0));
-        evictions.close(10, party, |_, _| CARD);
+        evictions.close(10, party, owner, |_, _| CARD);
         evictions.forget(A);
         let (b, forgotten) = (Party::Process(B), Party::Forgotten);
         assert_eq!(
@@ -201,7 +298,48 @@ mod tests {
         let evictors = |generation, id| if generation == 20 { CARD } else { GpuKey::Pending(id) };
         assert_eq!(evictions.all(party, pending)[0].gpu, GpuKey::Pending(1));
         assert_eq!(evictions.all(party, evictors)[0].gpu, CARD);
-        evictions.close(10, party, pending);
+        evictions.close(10, party, owner, pending);
         assert_eq!(evictions.all(party, evictors)[0].gpu, GpuKey::Unknown(1));
+    }
+
+    #[test]
+    fn an_owners_sums_only_grow_and_stay_when_its_processes_are_forgotten() {
+        let mut evictions = Evictions::default();
+        evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
+        evictions.settle_owners(owner, |_, _| CARD);
+        assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 1, 4096)]);
+        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.count(key(10, 20, EvictionCause::Fault), tally(3, 8192));
+        evictions.count(key(11, 20, EvictionCause::Fault), tally(1, 0));
+        evictions.close(10, party, owner, |_, _| CARD);
+        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.forget(A);
+        evictions.forget(B);
+        assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 4, 8192)]);
+        evictions.count(key(0, 20, EvictionCause::Fault), tally(1, 0));
+        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.retain_owners(|owner| *owner == OwnerKey::Other);
+        assert_eq!(of_owners(&evictions), [("unknown", "other", CARD, 1, 0)]);
+    }
+
+    #[test]
+    fn an_owners_sum_waits_until_the_gpu_is_known_or_never_will_be() {
+        let mut evictions = Evictions::default();
+        evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
+        let pending = |_, id| GpuKey::Pending(id);
+        evictions.settle_owners(owner, pending);
+        assert_eq!(of_owners(&evictions), []);
+        evictions.close(10, party, owner, pending);
+        assert_eq!(of_owners(&evictions), [("unit", "other", GpuKey::Unknown(1), 1, 4096)]);
+    }
+
+    #[test]
+    fn what_an_owner_had_stays_with_it_when_the_process_changes_hands() {
+        let mut evictions = Evictions::default();
+        evictions.count(key(10, 10, EvictionCause::Fault), tally(1, 4096));
+        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.count(key(10, 10, EvictionCause::Fault), tally(2, 8192));
+        evictions.settle_owners(|_| Some(OwnerKey::Other), |_, _| CARD);
+        assert_eq!(of_owners(&evictions), [("unit", "unit", CARD, 1, 4096), ("other", "other", CARD, 1, 4096)]);
     }
 }

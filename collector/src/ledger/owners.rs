@@ -15,7 +15,7 @@ use std::{
 use abi::{CountKey, Tally};
 use model::{GpuKey, OwnerKey, OwnerTotals, Reuse};
 
-use super::{Counts, Entry, Generation, Ledger, NOBODYS, Presence, Space, gpu};
+use super::{Counts, Entry, Generation, Ledger, NOBODYS, Presence, Space, gpu, owner};
 use crate::OwnerLimits;
 
 /// See the module's documentation.
@@ -48,7 +48,7 @@ struct Sums {
 /// Where the counts of a VA space go.
 #[derive(Debug)]
 pub(super) struct SpaceShare {
-    account: OwnerKey,
+    pub(super) account: OwnerKey,
     /// What is settled of its tallies, and of its lost events.
     before: HashMap<CountKey, Tally>,
     lost_before: u64,
@@ -203,9 +203,13 @@ impl Ledger {
         for entry in self.processes.values_mut().filter(|entry| entry.presence != Presence::Gone) {
             entry.share.account = self.owners.admit(&entry.share.wanted);
         }
+        // What was read belongs to whom it belonged until now.
+        let spaces = &self.spaces;
+        self.evictions.settle_owners(|of| owner(spaces.get(&of)), |of, id| gpu(spaces, of, id));
         self.change_hands_of_spaces();
         self.change_hands_of_reuse();
         self.retire_idle_owners(now);
+        self.evictions.retain_owners(|owner| self.owners.listed.contains_key(owner));
     }
 
     fn change_hands_of_spaces(&mut self) {
@@ -288,6 +292,19 @@ impl Ledger {
             (key.clone(), OwnerTotals { host, gpus, reuse, processes, last_active: account.last_active })
         });
         totals.collect()
+    }
+
+    /// What of the traffic came back, of every owner ever listed: of every process.
+    pub(crate) fn reuse(&self) -> BTreeMap<GpuKey, Reuse> {
+        let key = |generation, id| gpu(&self.spaces, generation, id);
+        let mut sums = Sums { reuse: self.owners.retired.reuse.clone(), ..Sums::default() };
+        for account in self.owners.listed.values() {
+            sums.add_reuse(&account.settled.reuse);
+        }
+        for entry in self.processes.values() {
+            sums.add_reuse(&entry.share.reuse_since(&entry.blocks.reuse(key)));
+        }
+        sums.reuse
     }
 }
 

@@ -84,7 +84,13 @@ impl Row<'_> {
         variants.into_iter().map(|variant| self.sample([name(variant)], value(variant))).collect()
     }
 
-    pub(super) fn distribution(&self, distribution: &Distribution) -> Sample<Distribution> {
-        Sample { labels: self.labels.clone(), value: distribution.clone() }
+    /// A sample with this row's labels and `more`.
+    pub(super) fn distribution<const N: usize>(
+        &self,
+        more: [&str; N],
+        distribution: &Distribution,
+    ) -> Sample<Distribution> {
+        let labels = self.labels.iter().cloned().chain(more.map(str::to_owned)).collect();
+        Sample { labels, value: distribution.clone() }
     }
 }

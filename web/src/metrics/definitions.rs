@@ -4,8 +4,12 @@
 //! names the exceptions). A series for every access type, direction and cause is there from the first sight of its GPU, with 0, so that `rate()`
 //! sees the first increase.
 
+mod eviction;
 mod gpu;
+mod memory;
 mod node;
+mod own;
+mod owner;
 mod process;
 mod service;
 
@@ -13,5 +17,16 @@ use super::definition::Definition;
 
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = &'static Definition> {
-    [gpu::DEFINITIONS, node::DEFINITIONS, process::DEFINITIONS, service::DEFINITIONS].into_iter().flatten()
+    [
+        gpu::DEFINITIONS,
+        eviction::DEFINITIONS,
+        memory::DEFINITIONS,
+        node::DEFINITIONS,
+        owner::DEFINITIONS,
+        process::DEFINITIONS,
+        service::DEFINITIONS,
+        own::DEFINITIONS,
+    ]
+    .into_iter()
+    .flatten()
 }

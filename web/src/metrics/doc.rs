@@ -12,13 +12,33 @@ use super::{
 const INTRODUCTION: &str = "\
 # Metrics
 
-`GET /metrics` in the Prometheus text format. `uvm_` is what is measured of the driver, `uvmd_` is about uvmd itself.
+`GET /metrics` in the Prometheus text format. `uvm_` is what is measured of the driver, `uvmd_` and `process_` are about uvmd itself.
 This page is made of the code's own definitions: `UPDATE_DOCS=1 cargo test -p web --test http metrics_doc` writes it anew.
 
 Counters start at 0 when uvmd starts and count what happens while it counts. They keep what ended processes did.
 They go back in one case only: when the self-test finds that the driver's structures are not what its version says, what was counted for
 processes that still use the driver is dropped, and `uvmd_up` is 0 from then on.
-No label names a process, unless [asked for](#processes): `/api/v1/processes` tells who did it ([api.md](api.md)).
+No label names a process, unless [asked for](#processes): `/api/v1/processes` tells who did it ([api.md](api.md)). What outlives processes are
+their [owners](#owners).
+
+";
+
+const OWNERS: &str = "\
+## Owners
+
+The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing` and `uvm_evicted_bytes_total`, name pods, Slurm jobs, containers and systemd units,
+as processes' cgroups tell them. A process counts to the pod that it is in, else to the job, else to the container, else to the unit; its counts stay
+there after its end, so that `rate()` is right for the last seconds of a short job too. An owner has series from its first
+process on until it is idle; their number is bounded, and who finds no room counts to `owner_kind=\"other\"`, with processes of which nothing is known.
+`/api/v1/owners` lists them.
+
+Names of pods and jobs are not known on the node; others' metrics tell them:
+
+```promql
+# Thrashing pods, by name, with kube-state-metrics
+max by (pod_uid, kind) (uvm_thrashing) == 1
+  and on (pod_uid) label_replace(kube_pod_info, \"pod_uid\", \"$1\", \"uid\", \"(.*)\")
+```
 
 ";
 
@@ -66,6 +86,24 @@ histogram_quantile(0.99, sum by (UUID, le) (rate(uvm_fault_batch_duration_second
 # Faults that a batch holds on average: near 1, each fault costs a whole round through the driver
 sum by (UUID) (rate(uvm_fault_batch_entries_sum[5m])) / sum by (UUID) (rate(uvm_fault_batch_entries_count[5m]))
 
+# Of the bytes that come to the GPU, the share that had been there before: what thrashing costs
+sum by (UUID) (rate(uvm_refetched_bytes_total[5m])) / sum by (UUID) (rate(uvm_fetched_bytes_total[5m]))
+
+# Who thrashes
+uvm_thrashing == 1
+
+# Who pushes whose memory out, in bytes a second
+topk(5, sum by (hostname, victim_kind, victim, evictor_kind, evictor) (rate(uvm_evicted_bytes_total[5m])))
+
+# GPUs on which more memory is managed than they have, and how much of it is there
+uvm_oversubscription_ratio > 1
+uvm_resident_bytes / uvm_gpu_memory_bytes
+
+# What uvmd costs: CPUs, its probes' share of that of others, and memory
+rate(process_cpu_seconds_total[5m])
+sum by (instance) (rate(uvmd_probe_run_seconds_total[5m]))
+process_resident_memory_bytes
+
 # Share of the time that the driver holds a processor back from thrashing pages; several at once add up
 sum by (hostname) (rate(uvm_throttled_seconds_total[5m]))
 
@@ -88,6 +126,7 @@ pub fn markdown() -> String {
     for definition in definitions::all() {
         section(&mut text, definition);
     }
+    text.push_str(OWNERS);
     text.push_str(PROCESSES);
     text.push_str(REASONS);
     for reason in DropReason::ALL {

@@ -1,10 +1,18 @@
 //! What a scrape is answered from: a snapshot, with its counts sorted by the series that they are shown in.
 
-use std::{borrow::Cow, collections::BTreeMap};
+mod memory;
+mod owners;
 
-use model::{Counters, GpuKey, Process, Snapshot};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use super::listed::Listing;
+pub(super) use memory::MemoryRow;
+use model::{Counters, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts};
+pub(super) use owners::{OwnerRows, listed};
+
+use super::{listed::Listing, own::Own};
 use crate::{Node, gpus};
 
 /// Stands for the UUIDs of GPUs that it was never learned of.
@@ -16,20 +24,30 @@ const CPU_UUID: &str = "cpu";
 pub(super) struct Figures<'a> {
     pub(super) node: &'a Node,
     pub(super) snapshot: &'a Snapshot,
+    pub(super) verdicts: &'a Verdicts,
     /// Every GPU seen, whether or not anything was counted there yet, and those not known, as one.
     pub(super) gpus: Vec<Row<'a>>,
     /// What belongs to no GPU.
     pub(super) cpu: Row<'a>,
+    /// The memory of each GPU that is known.
+    pub(super) memory: Vec<MemoryRow>,
+    /// Owners that are listed.
+    pub(super) owners: Vec<OwnerRows<'a>>,
     /// Processes with series of their own.
     pub(super) processes: Vec<ProcessRows<'a>>,
     /// How many processes have none for want of room; `None` if none was asked for.
     pub(super) left_out: Option<usize>,
+    /// uvmd itself; `None` if that cannot be read.
+    pub(super) own: Option<Own>,
 }
 
-/// Counters and the values of the labels that name them. A row of a GPU begins with `gpu`, `UUID` and `hostname`.
+/// Counts and the values of the labels that name them. A row of a GPU begins with `gpu`, `UUID` and `hostname`.
 pub(super) struct Row<'a> {
     pub(super) labels: Vec<String>,
+    /// Of the GPU, if it is known.
+    pub(super) uuid: Option<GpuUuid>,
     pub(super) counters: Cow<'a, Counters>,
+    pub(super) reuse: Reuse,
 }
 
 /// One process.
@@ -42,27 +60,38 @@ pub(super) struct ProcessRows<'a> {
 }
 
 impl<'a> Figures<'a> {
-    pub(super) fn new(node: &'a Node, snapshot: &'a Snapshot, listing: Option<Listing<'a>>) -> Self {
+    pub(super) fn new(
+        node: &'a Node,
+        snapshot: &'a Snapshot,
+        verdicts: &'a Verdicts,
+        listing: Option<Listing<'a>>,
+    ) -> Self {
         let mut totals: BTreeMap<_, _> = snapshot.gpu_totals.iter().map(|(key, total)| (*key, total)).collect();
         for key in snapshot.gpus.keys() {
-            totals.entry(*key).or_insert(const { &Counters::ZERO });
-        }
-        let mut gpus = known(node, snapshot, &totals);
-        if !totals.is_empty() {
-            gpus.push(unknown(node, &totals));
+            totals.entry(*key).or_insert(&Counters::ZERO);
         }
         let left_out = listing.as_ref().map(|listing| listing.left_out);
         let listed = listing.map(|listing| listing.processes).unwrap_or_default();
+        let cpu = Row {
+            labels: gpu_labels(node, None, CPU_UUID.to_owned()),
+            uuid: None,
+            counters: Cow::Borrowed(&snapshot.host_totals),
+            reuse: Reuse::default(),
+        };
         Self {
             node,
             snapshot,
-            gpus,
-            cpu: Row::new(node, None, CPU_UUID.to_owned(), Cow::Borrowed(&snapshot.host_totals)),
+            verdicts,
+            gpus: rows(node, snapshot, &totals, &snapshot.reuse_totals, !totals.is_empty()),
+            cpu,
+            memory: memory::rows(node, snapshot),
+            owners: owners::rows(node, snapshot),
             processes: listed
                 .into_iter()
                 .map(|(process, names)| process_rows(node, snapshot, process, names))
                 .collect(),
             left_out,
+            own: Own::read(),
         }
     }
 
@@ -78,41 +107,66 @@ impl<'a> Figures<'a> {
     }
 }
 
-impl<'a> Row<'a> {
-    fn new(node: &Node, id: Option<u32>, uuid: String, counters: Cow<'a, Counters>) -> Self {
-        let id = id.map(|id| id.to_string()).unwrap_or_default();
-        Self { labels: vec![id, uuid, node.hostname.clone()], counters }
+/// `gpu`, `UUID` and `hostname` of a GPU that may not be known.
+pub(super) fn labels_of_gpu(node: &Node, snapshot: &Snapshot, key: GpuKey) -> Vec<String> {
+    match gpus::uuid(key) {
+        Some(uuid) => gpu_labels(node, snapshot.gpus.get(&key).and_then(|gpu| gpu.first_id), uuid),
+        None => gpu_labels(node, None, UNKNOWN_UUID.to_owned()),
     }
+}
+
+fn gpu_labels(node: &Node, id: Option<u32>, uuid: String) -> Vec<String> {
+    let id = id.map(|id| id.to_string()).unwrap_or_default();
+    vec![id, uuid, node.hostname.clone()]
 }
 
 type ByGpu<'a> = BTreeMap<GpuKey, &'a Counters>;
 
-/// A row for each GPU whose UUID is known, in the order of their numbers.
-fn known<'a>(node: &Node, snapshot: &Snapshot, counts: &ByGpu<'a>) -> Vec<Row<'a>> {
-    let mut rows: Vec<_> = counts
+fn by_gpu(counts: &BTreeMap<GpuKey, Counters>) -> ByGpu<'_> {
+    counts.iter().map(|(key, counters)| (*key, counters)).collect()
+}
+
+/// A row for each GPU whose UUID is known, in the order of their numbers, and one of the others, if there are any or `with_unknown`.
+///
+/// What is pending is in neither. It will be in one or the other; shown before, it would have to be taken back, and a counter cannot be.
+fn rows<'a>(
+    node: &Node,
+    snapshot: &Snapshot,
+    counts: &ByGpu<'a>,
+    reuses: &BTreeMap<GpuKey, Reuse>,
+    with_unknown: bool,
+) -> Vec<Row<'a>> {
+    let keys: BTreeSet<GpuKey> = counts.keys().chain(reuses.keys()).copied().collect();
+    let mut rows: Vec<_> = keys
         .iter()
-        .filter_map(|(key, counters)| {
+        .filter_map(|key| {
             let id = snapshot.gpus.get(key).and_then(|gpu| gpu.first_id);
-            Some((id, Row::new(node, id, gpus::uuid(*key)?, Cow::Borrowed(*counters))))
+            let row = Row {
+                labels: key.uuid().map(|_| labels_of_gpu(node, snapshot, *key))?,
+                uuid: key.uuid(),
+                counters: Cow::Borrowed(counts.get(key).copied().unwrap_or(&Counters::ZERO)),
+                reuse: reuses.get(key).copied().unwrap_or_default(),
+            };
+            Some((id, row))
         })
         .collect();
     rows.sort_by_key(|(id, _)| (id.is_none(), *id));
-    rows.into_iter().map(|(_, row)| row).collect()
-}
-
-/// The row of the others. What is pending will be in one or the other; shown before, it would have to be taken back, and a counter cannot be.
-fn unknown<'a>(node: &Node, counts: &ByGpu<'a>) -> Row<'a> {
-    let unknown = counts.iter().filter(|(key, _)| matches!(key, GpuKey::Unknown(_)));
-    let sum = unknown.map(|(_, counters)| *counters).sum();
-    Row::new(node, None, UNKNOWN_UUID.to_owned(), Cow::Owned(sum))
+    let mut rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
+    let is_unknown = |key: &GpuKey| matches!(key, GpuKey::Unknown(_));
+    if with_unknown || keys.iter().any(is_unknown) {
+        let mut reuse = Reuse::default();
+        for (_, each) in reuses.iter().filter(|(key, _)| is_unknown(key)) {
+            reuse += each;
+        }
+        let counters = counts.iter().filter(|(key, _)| is_unknown(key)).map(|(_, counters)| *counters).sum();
+        let labels = gpu_labels(node, None, UNKNOWN_UUID.to_owned());
+        rows.push(Row { labels, uuid: None, counters: Cow::Owned(counters), reuse });
+    }
+    rows
 }
 
 fn process_rows<'a>(node: &Node, snapshot: &Snapshot, process: &'a Process, names: [String; 3]) -> ProcessRows<'a> {
-    let counts: ByGpu<'a> = process.gpus.iter().map(|(key, counters)| (*key, counters)).collect();
-    let mut gpus = known(node, snapshot, &counts);
-    if counts.keys().any(|key| matches!(key, GpuKey::Unknown(_))) {
-        gpus.push(unknown(node, &counts));
-    }
+    let mut gpus = rows(node, snapshot, &by_gpu(&process.gpus), &process.reuse, false);
     for row in &mut gpus {
         row.labels.extend(names.iter().cloned());
     }

@@ -21,6 +21,35 @@ pub(super) const PROCESSOR_UUID: Label = Label {
     help: "The GPU's UUID, or `unknown`, as for the metrics above. `cpu`, with an empty `gpu`: what concerns a CPU, or no processor alone.",
 };
 pub(super) const HOSTNAME: Label = Label { name: "hostname", help: "The node." };
+pub(super) const OWNER_KIND: Label = Label {
+    name: "owner_kind",
+    help: "What its sums are kept by: `pod`, `job`, `container`, `unit`; or `other`, all that find no room, and processes of which nothing is known. \
+           Only the label that belongs to it is not empty.",
+};
+pub(super) const POD_UID: Label =
+    Label { name: "pod_uid", help: "UID of the Kubernetes pod: DCGM's `pod_uid`, and `uid` of `kube_pod_info`." };
+pub(super) const HPC_JOB: Label = Label { name: "hpc_job", help: "Slurm job, as DCGM's exporter calls it." };
+pub(super) const CONTAINER_ID: Label = Label { name: "container_id", help: "Id of a container that is in no pod." };
+pub(super) const UNIT: Label = Label { name: "unit", help: "systemd unit." };
+pub(super) const KIND: Label = Label {
+    name: "kind",
+    help: "`capacity_thrash` (what is evicted is fetched again), `ping_pong` (memory goes back and forth between CPU and GPU), \
+           `driver_throttling` (the driver holds processors back from pages that do).",
+};
+pub(super) const VICTIM_KIND: Label = Label {
+    name: "victim_kind",
+    help: "As `owner_kind`, of whose memory it was; `unknown` if the probes could not tell.",
+};
+pub(super) const VICTIM: Label =
+    Label { name: "victim", help: "Which pod, job, container or unit; empty for `other` and `unknown`." };
+pub(super) const EVICTOR_KIND: Label =
+    Label { name: "evictor_kind", help: "The same, of whom the memory was needed for." };
+pub(super) const EVICTOR: Label = Label { name: "evictor", help: "Likewise." };
+pub(super) const EVICTION_CAUSE: Label = Label {
+    name: "cause",
+    help: "What the memory was needed for: `fault` (a GPU fault), `api` (the evictor asked for memory to be moved), `tool` (another process asked \
+           for the evictor's, such as uvmd), `device_allocation` (memory that is not managed), `other`.",
+};
 pub(super) const PID: Label = Label {
     name: "pid",
     help: "The process id in uvmd's pid namespace. Pids are reused: the series of one process ends before another's begins.",
@@ -40,6 +69,8 @@ pub(super) const DIRECTION: Label = Label {
     name: "direction",
     help: "`htod` (host to GPU), `dtoh` (GPU to host), `dtod` (from another GPU; counted at the one that receives).",
 };
+pub(super) const COPY_DIRECTION: Label =
+    Label { name: "direction", help: "`htod` (host to GPU), `dtoh` (GPU to host)." };
 pub(super) const CAUSE: Label = Label {
     name: "cause",
     help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), \

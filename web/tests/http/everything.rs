@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use axum::Router;
 use model::{
     Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner,
-    OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges, Residency,
-    Reuse, Sample, Snapshot, Verdict, VerdictKind, Verdicts,
+    OwnerEvictions, OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges,
+    Residency, Reuse, Sample, Snapshot, Verdict, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
@@ -83,6 +83,15 @@ fn snapshot() -> Snapshot {
         |victim, evictor| EvictionPair { gpu, victim, evictor, cause: EvictionCause::Tool, evictions: 1, bytes: 2 };
     snapshot.evictions =
         vec![pair(Party::Process(HEAVY), Party::Unknown), pair(Party::Forgotten, Party::Process(LIGHT))];
+    snapshot.owner_evictions = vec![OwnerEvictions {
+        gpu,
+        victim: Some(OwnerKey::Other),
+        evictor: None,
+        cause: EvictionCause::DeviceAllocation,
+        evictions: 1,
+        bytes: 2,
+    }];
+    snapshot.reuse_totals = BTreeMap::from([(gpu, Reuse::default())]);
     snapshot
 }
 

@@ -89,10 +89,7 @@ async fn gpus_are_told_with_their_memory_and_what_is_in_it() {
     for process in &mut snapshot.processes {
         process.residency.insert(known, Residency { bytes: 4, min_bytes: 3, max_bytes: 5 });
     }
-    let reuse = BTreeMap::from([(known, Reuse { refetched_bytes: 9, ..Reuse::default() })]);
-    let host = Counters::default();
-    let totals = OwnerTotals { host, gpus: BTreeMap::new(), reuse, processes: 0, last_active: at(0) };
-    snapshot.owners = BTreeMap::from([(OwnerKey::Other, totals)]);
+    snapshot.reuse_totals = BTreeMap::from([(known, Reuse { refetched_bytes: 9, ..Reuse::default() })]);
     let gpus: api::Gpus = ask(snapshot, "/api/v1/gpus").await;
     let [card, unknown] = &gpus.gpus[..] else { panic!("{gpus:?}") };
     assert_eq!((card.index, card.gpu.gpu, card.gpu.name.as_deref()), (Some(3), Some(1), Some("NVIDIA H200")));

@@ -12,6 +12,7 @@ mod memory;
 mod metrics;
 mod metrics_doc;
 mod openapi;
+mod owner_metrics;
 mod process_metrics;
 mod server;
 mod socket;

@@ -79,6 +79,7 @@ async fn they_tell_who_and_where() {
         (format!(r#"uvm_process_migrated_bytes_total{{{gpu},{heavy},direction="dtoh"}}"#), "12288"),
         (format!("uvm_process_evicted_bytes_total{{{gpu},{heavy}}}"), "8192"),
         (format!("uvm_process_evicted_bytes_caused_total{{{gpu},{heavy}}}"), "0"),
+        (format!("uvm_process_refetched_bytes_total{{{gpu},{heavy}}}"), "0"),
         (format!("uvm_process_managed_bytes{{{heavy}}}"), "67108864"),
     ] {
         assert_eq!(samples.get(&series).map(String::as_str), Some(value), "{series}");

@@ -157,6 +157,14 @@ fn what_comes_again_to_a_process_is_its_owners_at_that_time() {
     ends(&mut ledger, PROCESS, 1, at(3));
     ledger.forget(at(3) + ENDED_RETENTION);
     assert_eq!(fetched(&ledger), [65536, 4096]);
+    // The sum of all stays when its owners are listed no more.
+    let all = |ledger: &Ledger| ledger.reuse()[&GpuKey::Known(CARD)].fetched_bytes;
+    assert_eq!(all(&ledger), 69632);
+    for _ in 0..2 {
+        ledger.settle_owners(at(4) + RETENTION * 2);
+    }
+    assert!(!ledger.owners().contains_key(&unit("b.service")));
+    assert_eq!(all(&ledger), 69632);
 }
 
 #[test]

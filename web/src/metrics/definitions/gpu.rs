@@ -5,7 +5,7 @@ use model::{Access, Cause, Counters, Direction, RemoteCause};
 use crate::metrics::{
     definition::{Buckets, Definition, Sample, Samples},
     figures::{Figures, Row},
-    labels::{CAUSE, DIRECTION, GPU, GPU_ACCESS, HOSTNAME, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
+    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, HOSTNAME, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
 };
 
 /// 10 µs to 10 s: a batch that only maps memory takes tens of microseconds, one that must evict first many milliseconds.
@@ -33,6 +33,12 @@ const DURATIONS: Buckets = Buckets {
 
 /// The driver fetches at most 256 at a time unless its module parameter says otherwise.
 const ENTRIES: Buckets = Buckets { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], units_per_one: 1 };
+
+/// From a small page to a whole block.
+const SIZES: Buckets = Buckets {
+    bounds: &[4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576, 2_097_152],
+    units_per_one: 1,
+};
 
 const ONE_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME];
 const ONE_PROCESSOR: &[&Label] = &[&GPU, &PROCESSOR_UUID, &HOSTNAME];
@@ -65,7 +71,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Time from the first fault of a batch to its replay. The driver handles GPU faults in batches. Sum and count are exact, \
                a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.service_ns)])
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.service_ns)])
         }),
     },
     Definition {
@@ -73,7 +79,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_GPU,
         help: "GPU page faults in a batch, after merging. Sum and count are exact, a bucket's bound above 16 is right to an eighth.",
         samples: Samples::Histogram(&ENTRIES, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.batches.entries)])
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.batches.entries)])
         }),
     },
     Definition {
@@ -81,7 +87,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_GPU,
         help: "Time of each run of the driver's GPU fault handler, which handles several batches, and whatever else it does in between.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution(&counters.handler_ns)])
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.handler_ns)])
         }),
     },
     Definition {
@@ -104,6 +110,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvm_migration_size_bytes",
+        labels: &[&GPU, &UUID, &HOSTNAME, &COPY_DIRECTION],
+        help: "Bytes of each copy between host and GPU that migrates memory: of pages that follow each other, within a block of 2 MiB. Sum and count \
+               are exact, a bucket's bound is right to an eighth.",
+        samples: Samples::Histogram(&SIZES, |figures| {
+            each_gpu(figures, |gpu, counters| {
+                [("htod", &counters.migration_bytes_htod), ("dtoh", &counters.migration_bytes_dtoh)]
+                    .map(|(direction, sizes)| gpu.distribution([direction], sizes))
+                    .into()
+            })
+        }),
+    },
+    Definition {
         name: "uvm_populated_bytes_total",
         labels: ONE_GPU,
         help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory.",
@@ -119,6 +138,25 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)])
         }),
+    },
+    Definition {
+        name: "uvm_fetched_bytes_total",
+        labels: ONE_GPU,
+        help: "Bytes that block records tell were copied to the GPU: what the shares of the next two are shares of. While \
+               uvmd_block_records_lost_total grows, it is less than uvm_migrated_bytes_total says.",
+        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.fetched_bytes)),
+    },
+    Definition {
+        name: "uvm_refetched_bytes_total",
+        labels: ONE_GPU,
+        help: "Of those, bytes that had been evicted before, by 2 MiB block: what thrashing costs.",
+        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.refetched_bytes)),
+    },
+    Definition {
+        name: "uvm_returned_bytes_total",
+        labels: ONE_GPU,
+        help: "Of those, bytes that a CPU that faulted had taken before, by 2 MiB block: what sharing with the CPU costs.",
+        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.returned_bytes)),
     },
     Definition {
         name: "uvm_thrashing_pages_total",
@@ -172,6 +210,10 @@ const NANOSECONDS: f64 = 1e9;
 
 fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()
+}
+
+fn each_row(figures: &Figures<'_>, value: impl Fn(&Row<'_>) -> u64) -> Vec<Sample> {
+    figures.gpus.iter().map(|row| row.sample([], value(row))).collect()
 }
 
 fn each_processor(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample>) -> Vec<Sample> {

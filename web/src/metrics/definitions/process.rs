@@ -46,6 +46,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvm_process_refetched_bytes_total",
+        labels: PROCESS_ON_GPU,
+        help: "As uvm_refetched_bytes_total, of a process. Only on request.",
+        samples: Samples::Counter(|figures| {
+            let rows = figures.processes.iter().flat_map(|process| &process.gpus);
+            rows.map(|row| row.sample([], row.reuse.refetched_bytes)).collect()
+        }),
+    },
+    Definition {
         name: "uvm_process_managed_bytes",
         labels: &[&HOSTNAME, &PID, &PROCESS, &CGROUP],
         help: "Managed memory that a process has mapped, touched or not; absent once it has ended or if it could not be read. Only on request.",

@@ -1,0 +1,49 @@
+//! Who pushed whose memory out.
+
+use std::collections::BTreeMap;
+
+use model::{GpuKey, OwnerEvictions, OwnerKey};
+
+use crate::metrics::{
+    definition::{Definition, Sample, Samples},
+    figures::{Figures, labels_of_gpu},
+    labels::{EVICTION_CAUSE, EVICTOR, EVICTOR_KIND, GPU, HOSTNAME, Label, UUID, VICTIM, VICTIM_KIND},
+};
+
+const PAIR: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &VICTIM_KIND, &VICTIM, &EVICTOR_KIND, &EVICTOR, &EVICTION_CAUSE];
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "uvm_evicted_bytes_total",
+        labels: PAIR,
+        help: "Bytes of one owner's memory that were pushed out of the GPU because memory was needed for another, or for itself. Who it was for \
+               follows from what the probes see. There is a series from the first eviction on.",
+        samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.bytes)),
+    },
+    Definition {
+        name: "uvm_evicted_pieces_total",
+        labels: PAIR,
+        help: "Pieces of memory, of at most 2 MiB, in which that was; with nothing to copy too.",
+        samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.evictions)),
+    },
+];
+
+fn each_pair(figures: &Figures<'_>, value: fn(&OwnerEvictions) -> u64) -> Vec<Sample> {
+    let mut sums: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    // What is pending would have to be taken back.
+    for pair in figures.snapshot.owner_evictions.iter().filter(|pair| !matches!(pair.gpu, GpuKey::Pending(_))) {
+        let mut labels = labels_of_gpu(figures.node, figures.snapshot, pair.gpu);
+        labels.extend(names(pair.victim.as_ref()));
+        labels.extend(names(pair.evictor.as_ref()));
+        labels.push(pair.cause.name().to_owned());
+        // Those of which only an id is known are one GPU here.
+        let sum = sums.entry(labels).or_default();
+        *sum = sum.saturating_add(value(pair));
+    }
+    sums.into_iter().map(|(labels, sum)| Sample { labels, value: sum as f64 }).collect()
+}
+
+/// Kind and id.
+fn names(owner: Option<&OwnerKey>) -> [String; 2] {
+    owner.map_or_else(|| ["unknown".to_owned(), String::new()], |key| [key.kind().to_owned(), key.id().to_owned()])
+}

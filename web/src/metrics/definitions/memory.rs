@@ -1,0 +1,59 @@
+//! What memory there is on each GPU that is known, and what of managed memory is in it.
+
+use crate::metrics::{
+    definition::{Definition, Sample, Samples},
+    figures::{Figures, MemoryRow},
+    labels::{GPU, HOSTNAME, Label, UUID},
+};
+
+const ONE_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME];
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "uvm_gpu_memory_bytes",
+        labels: ONE_GPU,
+        help: "The GPU's memory. Absent where nobody tells it: NVML, or the driver's procfs.",
+        samples: Samples::Gauge(|figures| each(figures, |row| row.card_bytes.map(|bytes| bytes as f64))),
+    },
+    Definition {
+        name: "uvm_gpu_memory_used_bytes",
+        labels: ONE_GPU,
+        help: "What is taken of it, by managed memory and everything else. Absent likewise.",
+        samples: Samples::Gauge(|figures| each(figures, |row| row.used_bytes.map(|bytes| bytes as f64))),
+    },
+    Definition {
+        name: "uvm_gpu_managed_bytes",
+        labels: ONE_GPU,
+        help: "Managed memory that the running processes which use the GPU have mapped, touched or not. One that uses several is counted at each.",
+        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.managed_bytes as f64))),
+    },
+    Definition {
+        name: "uvm_oversubscription_ratio",
+        labels: ONE_GPU,
+        help: "uvm_gpu_managed_bytes over uvm_gpu_memory_bytes: above 1, not all of it fits.",
+        samples: Samples::Gauge(|figures| each(figures, |row| row.managed.oversubscription_ratio)),
+    },
+    Definition {
+        name: "uvm_resident_bytes",
+        labels: ONE_GPU,
+        help: "Managed memory that is in the GPU's memory: an estimate, as the driver does not tell. The true number lies within the next two.",
+        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.resident.bytes as f64))),
+    },
+    Definition {
+        name: "uvm_resident_min_bytes",
+        labels: ONE_GPU,
+        help: "No less of it than this.",
+        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.resident.min_bytes as f64))),
+    },
+    Definition {
+        name: "uvm_resident_max_bytes",
+        labels: ONE_GPU,
+        help: "No more of it than this.",
+        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.resident.max_bytes as f64))),
+    },
+];
+
+fn each(figures: &Figures<'_>, value: impl Fn(&MemoryRow) -> Option<f64>) -> Vec<Sample> {
+    let known = figures.memory.iter().filter_map(|row| Some((row, value(row)?)));
+    known.map(|(row, value)| Sample { labels: row.labels.clone(), value }).collect()
+}

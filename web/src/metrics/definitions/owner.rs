@@ -1,0 +1,143 @@
+//! What is summed up for each pod, job, container and unit, beyond the life of its processes.
+
+use model::{Direction, VerdictKind};
+
+use crate::metrics::{
+    definition::{Definition, Sample, Samples},
+    figures::{Figures, OwnerRows, Row, listed},
+    labels::{
+        CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HOSTNAME, HPC_JOB, KIND, Label, OWNER_KIND, POD_UID, UNIT, UUID,
+    },
+};
+
+const OWNER: &[&Label] = &[&HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
+const OWNER_ON_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
+
+/// The kinds that are thrashing. The others are no fault of anybody's, and are told in the API alone.
+const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::PingPong, VerdictKind::DriverThrottling];
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "uvm_thrashing",
+        labels: &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &KIND],
+        help: "1 while a process of the owner thrashes on the GPU, else 0. /api/v1/verdicts says which one, since when, and what that rests on.",
+        samples: Samples::Gauge(thrashing),
+    },
+    Definition {
+        name: "uvm_owner_gpu_faults_total",
+        labels: OWNER_ON_GPU,
+        help: "GPU page faults of an owner's processes, as in uvm_gpu_faults_total.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.counters.fault_entries.total())),
+    },
+    Definition {
+        name: "uvm_owner_cpu_faults_total",
+        labels: &[&HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &CPU_ACCESS],
+        help: "CPU page faults of an owner's processes, as in uvm_cpu_faults_total.",
+        samples: Samples::Counter(|figures| {
+            let by_access = |owner: &OwnerRows<'_>| {
+                [("read", owner.host.cpu_read_faults), ("write", owner.host.cpu_write_faults)].map(
+                    |(access, faults)| {
+                        let labels = owner.labels.iter().cloned().chain([access.to_owned()]).collect();
+                        Sample { labels, value: faults as f64 }
+                    },
+                )
+            };
+            figures.owners.iter().flat_map(by_access).collect()
+        }),
+    },
+    Definition {
+        name: "uvm_owner_migrated_bytes_total",
+        labels: &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &DIRECTION],
+        help: "Bytes copied to migrate memory of an owner's processes, for whatever cause.",
+        samples: Samples::Counter(|figures| {
+            let by_direction = |row: &Row<'_>| {
+                row.each(Direction::ALL, Direction::name, |direction| row.counters.bytes(direction).total())
+            };
+            on_gpus(figures).flat_map(by_direction).collect()
+        }),
+    },
+    Definition {
+        name: "uvm_owner_evicted_bytes_total",
+        labels: OWNER_ON_GPU,
+        help: "Bytes of an owner's memory that were pushed out of the GPU because memory was needed, by itself or by another.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.counters.evicted_bytes())),
+    },
+    Definition {
+        name: "uvm_owner_evicted_bytes_caused_total",
+        labels: OWNER_ON_GPU,
+        help: "Bytes of anybody's memory, its own too, that were pushed out of the GPU because an owner's process needed memory.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.counters.evicted_bytes_caused)),
+    },
+    Definition {
+        name: "uvm_owner_fetched_bytes_total",
+        labels: OWNER_ON_GPU,
+        help: "As uvm_fetched_bytes_total, of an owner's processes.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.fetched_bytes)),
+    },
+    Definition {
+        name: "uvm_owner_refetched_bytes_total",
+        labels: OWNER_ON_GPU,
+        help: "As uvm_refetched_bytes_total, of an owner's processes.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.refetched_bytes)),
+    },
+    Definition {
+        name: "uvm_owner_returned_bytes_total",
+        labels: OWNER_ON_GPU,
+        help: "As uvm_returned_bytes_total, of an owner's processes.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.returned_bytes)),
+    },
+    Definition {
+        name: "uvm_owner_resident_bytes",
+        labels: OWNER_ON_GPU,
+        help: "Managed memory of an owner's running processes that is in the GPU's memory: an estimate, as uvm_resident_bytes is.",
+        samples: Samples::Gauge(|figures| {
+            let all = figures.owners.iter().flat_map(|owner| &owner.resident);
+            all.map(|(labels, resident)| Sample { labels: labels.clone(), value: resident.bytes as f64 }).collect()
+        }),
+    },
+    Definition {
+        name: "uvm_owner_managed_bytes",
+        labels: OWNER,
+        help: "Managed memory that an owner's running processes have mapped, touched or not: of those whose mappings uvmd could read.",
+        samples: Samples::Gauge(|figures| each_owner(figures, |owner| owner.managed_bytes)),
+    },
+    Definition {
+        name: "uvm_owner_processes",
+        labels: OWNER,
+        help: "Running processes of an owner that use managed memory.",
+        samples: Samples::Gauge(|figures| each_owner(figures, |owner| owner.processes)),
+    },
+];
+
+fn on_gpus<'f>(figures: &'f Figures<'_>) -> impl Iterator<Item = &'f Row<'f>> {
+    figures.owners.iter().flat_map(|owner| &owner.gpus)
+}
+
+fn each(figures: &Figures<'_>, value: impl Fn(&Row<'_>) -> u64) -> Vec<Sample> {
+    on_gpus(figures).map(|row| row.sample([], value(row))).collect()
+}
+
+fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> Vec<Sample> {
+    let sample = |owner: &OwnerRows<'_>| Sample { labels: owner.labels.clone(), value: value(owner) as f64 };
+    figures.owners.iter().map(sample).collect()
+}
+
+/// A series for each owner, GPU and kind, so that an end is seen too.
+fn thrashing(figures: &Figures<'_>) -> Vec<Sample> {
+    let active: Vec<_> = figures
+        .verdicts
+        .active
+        .iter()
+        .filter_map(|verdict| {
+            let process = figures.snapshot.processes.iter().find(|process| process.id == verdict.process)?;
+            Some((listed(figures.snapshot, process)?, verdict.gpu.uuid(), verdict.kind))
+        })
+        .collect();
+    let of_owner = |owner: &OwnerRows<'_>| -> Vec<Sample> {
+        let of_gpu = |row: &Row<'_>| {
+            row.each(THRASHING, VerdictKind::name, |kind| u64::from(active.contains(&(owner.key, row.uuid, kind))))
+        };
+        owner.gpus.iter().flat_map(of_gpu).collect()
+    };
+    figures.owners.iter().flat_map(of_owner).collect()
+}

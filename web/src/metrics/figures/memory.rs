@@ -1,0 +1,31 @@
+//! The memory of GPUs.
+
+use model::{Gpu, GpuKey, Snapshot};
+
+use super::labels_of_gpu;
+use crate::{
+    Node,
+    gpus::{self, Memory},
+};
+
+/// One GPU that is known.
+pub(in crate::metrics) struct MemoryRow {
+    /// `gpu`, `UUID`, `hostname`.
+    pub(in crate::metrics) labels: Vec<String>,
+    /// All of the card's.
+    pub(in crate::metrics) card_bytes: Option<u64>,
+    /// What is taken of it.
+    pub(in crate::metrics) used_bytes: Option<u64>,
+    /// What of it is managed, and what of managed memory there is.
+    pub(in crate::metrics) managed: Memory,
+}
+
+pub(super) fn rows(node: &Node, snapshot: &Snapshot) -> Vec<MemoryRow> {
+    let row = |(key, gpu): (&GpuKey, &Gpu)| MemoryRow {
+        labels: labels_of_gpu(node, snapshot, *key),
+        card_bytes: gpu.memory_bytes,
+        used_bytes: gpu.memory_used_bytes,
+        managed: gpus::memory(snapshot, *key),
+    };
+    snapshot.gpus.iter().filter(|(key, _)| key.uuid().is_some()).map(row).collect()
+}

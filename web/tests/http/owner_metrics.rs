@@ -1,0 +1,221 @@
+//! The series of GPUs' memory, of owners, and of uvmd itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use model::{
+    Access, Counters, EvictionCause, Gpu, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Residency, Reuse,
+    Snapshot, Verdict, VerdictKind, Verdicts, owner::Pod, verdict::Inputs,
+};
+use std::{sync::Arc, time::Duration};
+use web::{Judged, Sources};
+
+use crate::{
+    everything,
+    metrics::scrape_from,
+    support::{always, at, busy, get, router, router_over},
+};
+
+const GPU: &str = r#"gpu="1",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f",hostname="gpu-17""#;
+const UNKNOWN: &str = r#"gpu="",UUID="unknown",hostname="gpu-17""#;
+const POD: &str = r#"owner_kind="pod",pod_uid="7c1f",hpc_job="",container_id="",unit="""#;
+const OTHER: &str = r#"owner_kind="other",pod_uid="",hpc_job="",container_id="",unit="""#;
+
+fn gpu(snapshot: &Snapshot) -> GpuKey {
+    *snapshot.gpus.keys().next().unwrap()
+}
+
+fn totals(gpu: GpuKey, faults: u64) -> OwnerTotals {
+    let mut counters = Counters { evicted_bytes_caused: 5, ..Counters::default() };
+    counters.fault_entries[Access::Read] = faults;
+    let host = Counters { cpu_write_faults: 3, ..Counters::default() };
+    let reuse = Reuse { fetched_bytes: 30, refetched_bytes: 20, returned_bytes: 10, alternations: 1 };
+    OwnerTotals {
+        host,
+        gpus: BTreeMap::from([(gpu, counters)]),
+        reuse: BTreeMap::from([(gpu, reuse)]),
+        processes: 1,
+        last_active: at(50),
+    }
+}
+
+/// Of the processes "heavy" is a pod's, "light" and "gone" are nobody's.
+fn owned() -> Snapshot {
+    let mut snapshot = busy();
+    let gpu = gpu(&snapshot);
+    for process in &mut snapshot.processes {
+        process.residency.insert(gpu, Residency { bytes: 4, min_bytes: 3, max_bytes: 5 });
+    }
+    let heavy = snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap();
+    heavy.owner = Owner { pod: Some(Pod { uid: "7c1f".to_owned() }), ..Owner::default() };
+    snapshot.owners =
+        BTreeMap::from([(OwnerKey::Other, totals(gpu, 10)), (OwnerKey::Pod("7c1f".to_owned()), totals(gpu, 300))]);
+    snapshot
+}
+
+#[track_caller]
+fn assert_are(samples: &BTreeMap<String, String>, expected: &[(String, &str)]) {
+    for (series, value) in expected {
+        assert_eq!(samples.get(series).map(String::as_str), Some(*value), "{series}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_has_series_named_as_others_name_it() {
+    let samples = scrape_from(&router(owned())).await;
+    assert_are(
+        &samples,
+        &[
+            (format!("uvm_owner_gpu_faults_total{{{GPU},{POD}}}"), "300"),
+            (format!("uvm_owner_gpu_faults_total{{{GPU},{OTHER}}}"), "10"),
+            (format!(r#"uvm_owner_cpu_faults_total{{hostname="gpu-17",{POD},access="write"}}"#), "3"),
+            (format!(r#"uvm_owner_migrated_bytes_total{{{GPU},{POD},direction="dtod"}}"#), "0"),
+            (format!("uvm_owner_evicted_bytes_caused_total{{{GPU},{POD}}}"), "5"),
+            (format!("uvm_owner_fetched_bytes_total{{{GPU},{POD}}}"), "30"),
+            (format!("uvm_owner_refetched_bytes_total{{{GPU},{POD}}}"), "20"),
+            (format!("uvm_owner_returned_bytes_total{{{GPU},{POD}}}"), "10"),
+            (format!("uvm_owner_resident_bytes{{{GPU},{POD}}}"), "4"),
+            (format!(r#"uvm_owner_managed_bytes{{hostname="gpu-17",{POD}}}"#), "67108864"),
+            // Of the two that are nobody's one runs.
+            (format!(r#"uvm_owner_managed_bytes{{hostname="gpu-17",{OTHER}}}"#), "67108864"),
+            (format!(r#"uvm_owner_processes{{hostname="gpu-17",{POD}}}"#), "1"),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn who_is_not_listed_has_no_series_and_its_processes_are_among_the_others() {
+    let mut snapshot = owned();
+    snapshot.owners.remove(&OwnerKey::Pod("7c1f".to_owned()));
+    let samples = scrape_from(&router(snapshot)).await;
+    assert!(!samples.keys().any(|series| series.contains("7c1f")));
+    assert_are(&samples, &[(format!(r#"uvm_owner_managed_bytes{{hostname="gpu-17",{OTHER}}}"#), "134217728")]);
+}
+
+#[tokio::test]
+async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
+    let snapshot = owned();
+    let verdict = |name: &str, kind| Verdict {
+        process: snapshot.processes.iter().find(|process| process.name == name).unwrap().id,
+        gpu: gpu(&snapshot),
+        kind,
+        since: at(0),
+        confirmed: at(1),
+        ended: None,
+        ranges: Vec::new(),
+        window: Duration::from_secs(1),
+        inputs: Inputs::default(),
+        total: Inputs::default(),
+        checks: Vec::new(),
+    };
+    let active = vec![verdict("heavy", VerdictKind::PingPong), verdict("light", VerdictKind::Streaming)];
+    let verdicts = Arc::new(Verdicts { active, ..Verdicts::default() });
+    let judged = Judged::new(move || Arc::clone(&verdicts));
+    let samples = scrape_from(&router_over(Sources { judged, ..always(snapshot.clone()).into() })).await;
+    let series: BTreeSet<_> = samples.iter().filter(|(series, _)| series.starts_with("uvm_thrashing{")).collect();
+    // Two owners on one GPU; streaming is no thrashing.
+    assert_eq!(series.len(), 6);
+    let thrashing: Vec<_> = series.iter().filter(|(_, value)| *value == "1").map(|(series, _)| *series).collect();
+    assert_eq!(thrashing, [&format!(r#"uvm_thrashing{{{GPU},{POD},kind="ping_pong"}}"#)]);
+}
+
+#[tokio::test]
+async fn who_evicts_whom_is_told_by_owner_and_what_is_not_known_in_one_series() {
+    let mut snapshot = owned();
+    let gpu = gpu(&snapshot);
+    let pair = |gpu, victim, evictor, bytes| OwnerEvictions {
+        gpu,
+        victim,
+        evictor,
+        cause: EvictionCause::Fault,
+        evictions: 2,
+        bytes,
+    };
+    let pod = || Some(OwnerKey::Pod("7c1f".to_owned()));
+    snapshot.owner_evictions = vec![
+        pair(gpu, pod(), Some(OwnerKey::Other), 100),
+        pair(GpuKey::Unknown(2), None, pod(), 10),
+        pair(GpuKey::Unknown(3), None, pod(), 1),
+        pair(GpuKey::Pending(4), None, pod(), 1000),
+    ];
+    let samples = scrape_from(&router(snapshot)).await;
+    let known = r#"victim_kind="pod",victim="7c1f",evictor_kind="other",evictor="",cause="fault""#;
+    let unknown = r#"victim_kind="unknown",victim="",evictor_kind="pod",evictor="7c1f",cause="fault""#;
+    assert_are(
+        &samples,
+        &[
+            (format!("uvm_evicted_bytes_total{{{GPU},{known}}}"), "100"),
+            (format!("uvm_evicted_pieces_total{{{GPU},{known}}}"), "2"),
+            (format!("uvm_evicted_bytes_total{{{UNKNOWN},{unknown}}}"), "11"),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_gpu_tells_its_memory_and_what_came_back() {
+    let mut snapshot = owned();
+    let gpu = gpu(&snapshot);
+    let card = snapshot.gpus.get_mut(&gpu).unwrap();
+    *card = Gpu { memory_bytes: Some(64 << 20), memory_used_bytes: Some(60 << 20), ..card.clone() };
+    let reuse = Reuse { fetched_bytes: 3, refetched_bytes: 2, returned_bytes: 1, alternations: 0 };
+    snapshot.reuse_totals = BTreeMap::from([(gpu, reuse), (GpuKey::Unknown(2), reuse), (GpuKey::Pending(5), reuse)]);
+    let sizes = &mut snapshot.gpu_totals.get_mut(&gpu).unwrap().migration_bytes_htod;
+    sizes.record(4096, 3, 12_288);
+    sizes.record(2 << 20, 1, 2 << 20);
+    let samples = scrape_from(&router(snapshot)).await;
+    assert_are(
+        &samples,
+        &[
+            (format!("uvm_gpu_memory_bytes{{{GPU}}}"), "67108864"),
+            (format!("uvm_gpu_memory_used_bytes{{{GPU}}}"), "62914560"),
+            (format!("uvm_gpu_managed_bytes{{{GPU}}}"), "134217728"),
+            (format!("uvm_oversubscription_ratio{{{GPU}}}"), "2"),
+            (format!("uvm_resident_bytes{{{GPU}}}"), "8"),
+            (format!("uvm_resident_min_bytes{{{GPU}}}"), "6"),
+            (format!("uvm_resident_max_bytes{{{GPU}}}"), "10"),
+            (format!("uvm_fetched_bytes_total{{{GPU}}}"), "3"),
+            (format!("uvm_refetched_bytes_total{{{GPU}}}"), "2"),
+            (format!("uvm_returned_bytes_total{{{GPU}}}"), "1"),
+            (format!("uvm_refetched_bytes_total{{{UNKNOWN}}}"), "2"),
+            (format!(r#"uvm_migration_size_bytes_bucket{{{GPU},direction="htod",le="4096"}}"#), "3"),
+            (format!(r#"uvm_migration_size_bytes_bucket{{{GPU},direction="htod",le="2097152"}}"#), "4"),
+            (format!(r#"uvm_migration_size_bytes_sum{{{GPU},direction="htod"}}"#), "2109440"),
+            (format!(r#"uvm_migration_size_bytes_count{{{GPU},direction="dtoh"}}"#), "0"),
+        ],
+    );
+    assert!(!samples.contains_key(&format!("uvm_gpu_memory_bytes{{{UNKNOWN}}}")));
+}
+
+#[tokio::test]
+async fn uvmd_tells_what_it_takes_of_the_node() {
+    let samples = scrape_from(&router(busy())).await;
+    let value = |name: &str| samples[name].parse::<f64>().unwrap();
+    assert!(value("process_resident_memory_bytes") > 1e6 && value("process_virtual_memory_bytes") > 1e6);
+    assert!(value("process_open_fds") >= 3.0 && value("process_threads") >= 1.0);
+    assert!(samples.contains_key("process_cpu_seconds_total"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((0.0..3600.0).contains(&(now - value("process_start_time_seconds"))));
+}
+
+/// As it is checked by who wrote the format, where that is installed.
+#[tokio::test]
+async fn prometheus_finds_no_fault_with_it() {
+    let text = get(&everything::router(), "/metrics").await.text;
+    let child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        println!("skipped: promtool is not installed (Debian: prometheus)");
+        return;
+    };
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
