@@ -1,55 +1,72 @@
 //! Which ranges of a process's memory a verdict is about.
 
-use model::{Pattern, Range, RangeCounts, Reuse, VerdictKind, verdict::Involved};
+use model::{Pattern, Range, RangeCounts, Ranges, Reuse, VerdictKind, verdict::Involved};
 
 use crate::thresholds::{RANGE_SHARE_MIN, RANGES_MAX};
 
-/// What one snapshot says of a range.
+/// What one snapshot says of a process's ranges.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangesReading {
+    busiest: Vec<RangeReading>,
+    /// There are others.
+    is_cut: bool,
+}
+
 #[derive(Clone, Debug)]
-pub(crate) struct RangeReading {
+struct RangeReading {
     begin: u64,
     end: u64,
     pattern: Pattern,
     counts: RangeCounts,
 }
 
-impl RangeReading {
-    pub(crate) fn of(range: &Range) -> Self {
-        Self { begin: range.begin, end: range.end, pattern: range.pattern, counts: range.counts }
+impl RangesReading {
+    pub(crate) fn of(ranges: &Ranges) -> Self {
+        let reading = |range: &Range| RangeReading {
+            begin: range.begin,
+            end: range.end,
+            pattern: range.pattern,
+            counts: range.counts,
+        };
+        let busiest: Vec<RangeReading> = ranges.busiest.iter().map(reading).collect();
+        Self { is_cut: ranges.known > busiest.len() as u64, busiest }
     }
 
-    /// What was counted in it since `earlier`; nothing if it is not the same range any more.
-    fn since(&self, earlier: Option<&Self>) -> RangeCounts {
-        let Some(earlier) = earlier else { return self.counts };
-        let (now, then) = (&self.counts, &earlier.counts);
-        let reuse = Reuse {
-            fetched_bytes: now.reuse.fetched_bytes.saturating_sub(then.reuse.fetched_bytes),
-            refetched_bytes: now.reuse.refetched_bytes.saturating_sub(then.reuse.refetched_bytes),
-            returned_bytes: now.reuse.returned_bytes.saturating_sub(then.reuse.returned_bytes),
-            alternations: now.reuse.alternations.saturating_sub(then.reuse.alternations),
-        };
-        RangeCounts {
-            fault_entries: now.fault_entries.saturating_sub(then.fault_entries),
-            cpu_faults: now.cpu_faults.saturating_sub(then.cpu_faults),
-            bytes_htod: now.bytes_htod.saturating_sub(then.bytes_htod),
-            bytes_dtoh: now.bytes_dtoh.saturating_sub(then.bytes_dtoh),
-            bytes_dtod: now.bytes_dtod.saturating_sub(then.bytes_dtod),
-            populated_bytes: now.populated_bytes.saturating_sub(then.populated_bytes),
-            evicted_bytes: now.evicted_bytes.saturating_sub(then.evicted_bytes),
-            evictions: now.evictions.saturating_sub(then.evictions),
-            reuse,
-        }
+    /// What had been counted in a range; `None` if that is not known.
+    fn counted(&self, range: &RangeReading) -> Option<RangeCounts> {
+        let same = |other: &&RangeReading| (other.begin, other.end) == (range.begin, range.end);
+        let known = self.busiest.iter().find(same).map(|range| range.counts);
+        // One that is not there had nothing; or it was not among the busiest.
+        known.or((!self.is_cut).then(RangeCounts::default))
+    }
+}
+
+fn difference(earlier: &RangeCounts, later: &RangeCounts) -> RangeCounts {
+    let since = |counted: fn(&RangeCounts) -> u64| counted(later).saturating_sub(counted(earlier));
+    RangeCounts {
+        fault_entries: since(|counts| counts.fault_entries),
+        cpu_faults: since(|counts| counts.cpu_faults),
+        bytes_htod: since(|counts| counts.bytes_htod),
+        bytes_dtoh: since(|counts| counts.bytes_dtoh),
+        bytes_dtod: since(|counts| counts.bytes_dtod),
+        populated_bytes: since(|counts| counts.populated_bytes),
+        evicted_bytes: since(|counts| counts.evicted_bytes),
+        evictions: since(|counts| counts.evictions),
+        reuse: Reuse {
+            fetched_bytes: since(|counts| counts.reuse.fetched_bytes),
+            refetched_bytes: since(|counts| counts.reuse.refetched_bytes),
+            returned_bytes: since(|counts| counts.reuse.returned_bytes),
+            alternations: since(|counts| counts.reuse.alternations),
+        },
     }
 }
 
 /// The ranges with most of the traffic that a verdict is about, between two readings, most first.
-pub(crate) fn involved(kind: VerdictKind, earlier: &[RangeReading], later: &[RangeReading]) -> Vec<Involved> {
+pub(crate) fn involved(kind: VerdictKind, earlier: &RangesReading, later: &RangesReading) -> Vec<Involved> {
     let counted: Vec<(&RangeReading, RangeCounts)> = later
+        .busiest
         .iter()
-        .map(|range| {
-            let same = |other: &&RangeReading| (other.begin, other.end) == (range.begin, range.end);
-            (range, range.since(earlier.iter().find(same)))
-        })
+        .filter_map(|range| Some((range, difference(&earlier.counted(range)?, &range.counts))))
         .collect();
     let total: u64 = counted.iter().map(|(_, counts)| weight(kind, counts)).fold(0, u64::saturating_add);
     let mut involved: Vec<Involved> = counted
@@ -85,5 +102,65 @@ fn weight(kind: VerdictKind, counts: &RangeCounts) -> u64 {
         VerdictKind::DriverThrottling => counts.fault_entries.saturating_add(counts.cpu_faults),
         VerdictKind::Streaming => counts.bytes_htod.saturating_add(counts.populated_bytes),
         VerdictKind::FirstTouchStorm => counts.populated_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Residency;
+
+    use super::*;
+
+    fn range(begin: u64, refetched_bytes: u64, populated_bytes: u64) -> Range {
+        let reuse = Reuse { fetched_bytes: 2 * refetched_bytes, refetched_bytes, ..Reuse::default() };
+        let counts = RangeCounts { populated_bytes, reuse, ..RangeCounts::default() };
+        Range {
+            begin,
+            end: begin + 4096,
+            mapped: true,
+            counts,
+            residency: Residency::default(),
+            pattern: Pattern::UNKNOWN,
+        }
+    }
+
+    fn of(busiest: Vec<Range>, others: u64) -> RangesReading {
+        RangesReading::of(&Ranges { known: busiest.len() as u64 + others, busiest })
+    }
+
+    /// Where each begins, and its share in percent.
+    fn shares(involved: &[Involved]) -> Vec<(u64, String)> {
+        involved.iter().map(|range| (range.begin, format!("{:.0}", range.share * 100.0))).collect()
+    }
+
+    #[test]
+    fn ranges_are_named_by_their_part_of_what_the_verdict_is_about_since_the_window_began() {
+        let earlier = of(vec![range(0, 1000, 0), range(4096, 0, 1000)], 0);
+        let later = of(vec![range(0, 1100, 5000), range(4096, 300, 1000), range(8192, 3, 1)], 0);
+        let thrash = involved(VerdictKind::CapacityThrash, &earlier, &later);
+        assert_eq!(
+            shares(&thrash),
+            [(4096, "74".to_owned()), (0, "25".to_owned())],
+            "and not the one with less than 1 %"
+        );
+        assert_eq!(format!("{:.1}", thrash[0].refetch_ratio), "0.5");
+        let touched = involved(VerdictKind::FirstTouchStorm, &earlier, &later);
+        assert_eq!(shares(&touched), [(0, "100".to_owned())]);
+        assert!(involved(VerdictKind::PingPong, &earlier, &later).is_empty(), "nothing came back from a CPU");
+    }
+
+    #[test]
+    fn a_range_that_was_not_among_the_busiest_is_not_taken_for_new() {
+        let later = of(vec![range(0, 1100, 0), range(4096, 900_000, 0)], 1);
+        let thrash = involved(VerdictKind::CapacityThrash, &of(vec![range(0, 1000, 0)], 2), &later);
+        assert_eq!(shares(&thrash), [(0, "100".to_owned())]);
+    }
+
+    #[test]
+    fn of_many_ranges_the_busiest_are_named() {
+        let later = of((0..100).map(|at| range(at * 4096, 1000 + at, 0)).collect(), 0);
+        let thrash = involved(VerdictKind::CapacityThrash, &RangesReading::default(), &later);
+        assert_eq!(thrash.len(), RANGES_MAX);
+        assert_eq!(thrash[0].begin, 99 * 4096);
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use model::{Counters, GpuKey, Process, RemoteCause, Reuse, verdict::Inputs};
 
-use crate::ranges::RangeReading;
+use crate::ranges::RangesReading;
 
 /// Sums at one moment.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Reading {
     pub(crate) at: SystemTime,
     pub(crate) counted: Inputs,
     /// The process's busiest ranges, whichever GPU they are used at.
-    pub(crate) ranges: Arc<[RangeReading]>,
+    pub(crate) ranges: Arc<RangesReading>,
 }
 
 /// Of one process.
@@ -31,7 +31,7 @@ impl Reading {
 
 impl ProcessReading {
     pub(crate) fn of(process: &Process, at: SystemTime) -> Self {
-        let ranges: Arc<[RangeReading]> = process.ranges.busiest.iter().map(RangeReading::of).collect();
+        let ranges = Arc::new(RangesReading::of(&process.ranges));
         let host = add(
             &of_counters(&process.host),
             &Inputs {
