@@ -44,11 +44,11 @@ const tiles = [
   { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
 
-function show(status, { processes }, { gpus }, judged) {
+function show(status, { processes }, { gpus }, judged, evictions) {
   rates.record(performance.now(), [
     [NODE, counters(status.total)],
     ...processes.map((process) => [processKey(process), counters(process)]),
-    ...gpus.map((gpu) => [gpuKey(gpu), counters(gpu)]),
+    ...status.gpus.map((gpu) => [gpuKey(gpu), counters(gpu)]),
     ...status.probes.map((probe) => [probeKey(probe), { hits: probe.hits }]),
   ]);
   state.show(status);
@@ -61,6 +61,7 @@ function show(status, { processes }, { gpus }, judged) {
   known = { processes, counting: status.state === "counting", verdicts: judged };
   cards.show(gpus, rateOf, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
   verdicts.show(judged, processes, known.counting);
+  if (restIsDue) matrix.show(evictions);
   showProcesses();
   tables.gpus.update(gpus, gpuKey);
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.missing !== null }));
@@ -104,25 +105,27 @@ function busiestFirst(processes) {
 
 // === asking ===
 
+// What moves, and what is asked for only every other time.
+const MOVING = ["status", "processes"];
+const REST = ["gpus", "verdicts", "evictions"];
+let rest = null;
+let restIsDue = true;
+
 async function refresh() {
   try {
-    show(...(await Promise.all(["status", "processes", "gpus", "verdicts"].map((what) => ask(`/api/v1/${what}`)))));
+    const asked = restIsDue ? [...MOVING, ...REST] : MOVING;
+    const [status, processes, ...answers] = await Promise.all(asked.map((what) => ask(`/api/v1/${what}`)));
+    if (restIsDue) rest = answers;
+    show(status, processes, ...rest);
+    restIsDue = !restIsDue;
   } catch (error) {
+    restIsDue = true;
     if (!authority.refused(error)) state.showSilence(error);
-  }
-}
-
-async function refreshMatrix() {
-  try {
-    matrix.show(await ask("/api/v1/evictions"));
-  } catch {
-    // What uvmd does not answer is told by the questions above.
   }
 }
 
 const rounds = new Rounds();
 rounds.every(1000, refresh);
-rounds.every(2000, refreshMatrix);
 detail.watch(rounds);
 authority.watch(() => rounds.hurry());
 element("filter").addEventListener("input", showProcesses);

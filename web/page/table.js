@@ -41,6 +41,7 @@ export class Table {
     head.append(row);
     table.append(head, this.#body);
     this.element = table;
+    table.hidden = true;
   }
 
   #sortBy(column) {
