@@ -263,9 +263,8 @@ impl Bench {
 
     /// A block is given back.
     pub fn destroy_block(&self, space: &Space, block: &Block) {
-        let data = self.family.image("evd.size").at(0, block.address().to_ne_bytes());
-        // The first event of all families; the table has only those that are counted.
-        driver::event_notify(space.events.as_ptr() as u64, 0, data.address());
+        let data = self.family.image("evd.size").with("blkdestroy.block", block.address().to_ne_bytes());
+        self.notify(space, "BLOCK_DESTROY", &data);
     }
 
     /// An open file of the device that stands for a VA space.

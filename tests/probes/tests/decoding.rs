@@ -101,7 +101,7 @@ fn other_events_are_not_looked_at() {
     in_each_family(
         |bench, space| {
             let garbage = bench.family().image("evd.size").at(0, [0xff; 56]);
-            for event in ["BLOCK_DESTROY", "RANGE_DESTROY", "REVOCATION"] {
+            for event in ["RANGE_DESTROY", "REVOCATION"] {
                 bench.notify(space, event, &garbage);
             }
         },
