@@ -76,7 +76,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     };
 
     let (stop_server, stopped) = watch::channel(());
-    let judging = Judging::start(collector.snapshots(), verdicts.window.0);
+    let mut judging = Judging::start(collector.snapshots(), verdicts.window.0);
     let service = Service::new(node, sources(&collector.snapshots(), judging.latest()));
     let mut servers = JoinSet::new();
     if let Some((socket, path)) = socket {
@@ -98,6 +98,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         ended = servers.join_next() => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
         // What is served from now on would be old for ever.
         () = collector.ended() => bail!("the collector ended by itself; what it said is above"),
+        () = judging.ended() => bail!("nothing is judged any more; what was said is above"),
     };
     tracing::info!("stopping on {signal}");
     notify(notify::STOPPING);

@@ -25,6 +25,14 @@ impl Judging {
     pub(crate) fn latest(&self) -> watch::Receiver<Arc<Verdicts>> {
         self.latest.clone()
     }
+
+    /// Returns when it has ended by itself: with the collector, or by a mistake.
+    pub(crate) async fn ended(&mut self) {
+        if !self.task.is_finished() {
+            // What a panic said is in the log.
+            let _ = (&mut self.task).await;
+        }
+    }
 }
 
 impl Drop for Judging {
