@@ -157,8 +157,34 @@ pub struct Block {
     pub evicted_bytes: u64,
     /// Times that it or a part of it was pushed out.
     pub evictions: u64,
+    /// `bytes_htod` by what brought them.
+    pub bytes_htod_by_cause: CopiedBytes,
+    /// `bytes_dtoh` by what brought them.
+    pub bytes_dtoh_by_cause: CopiedBytes,
+    /// Of the bytes copied to a GPU, those that had been pushed out before.
+    pub refetched_bytes: u64,
+    /// And those that a CPU that faulted had taken.
+    pub returned_bytes: u64,
+    /// Times that it changed sides between a CPU that faulted and a GPU.
+    pub alternations: u64,
+    /// What of it is in GPU memory.
+    pub resident: Residency,
     /// When the last of this happened.
     pub last_seen: String,
+}
+
+/// Bytes copied one way, by what brought them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CopiedBytes {
+    /// A fault; of a CPU's, with what the driver's tree prefetcher brought around it.
+    pub fault: u64,
+    /// The driver's tree prefetcher, around a GPU's fault.
+    pub tree_prefetch: u64,
+    /// That memory was needed.
+    pub eviction: u64,
+    /// The application or a tool asked, or the GPU's access counters.
+    pub other: u64,
 }
 
 /// One process.

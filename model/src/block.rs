@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::GpuKey;
+use crate::{GpuKey, Residency};
 
 /// Bytes of a VA block, and what their addresses are multiples of.
 pub const BLOCK_BYTES: u64 = 2 << 20;
@@ -32,8 +32,59 @@ pub struct Block {
     pub evicted_bytes: u64,
     /// Times that it, or a part of it, was pushed out because memory was needed.
     pub evictions: u64,
+    /// `bytes_htod` by what brought them.
+    pub htod_by_cause: CopiedBytes,
+    /// `bytes_dtoh` by what brought them.
+    pub dtoh_by_cause: CopiedBytes,
+    /// Of the bytes copied to a GPU, those that had been pushed out before.
+    pub refetched_bytes: u64,
+    /// And those that a CPU that faulted had taken.
+    pub returned_bytes: u64,
+    /// Times that it changed sides between a CPU that faulted and a GPU.
+    pub alternations: u64,
+    /// What of it is in GPU memory, all GPUs together.
+    pub resident: Residency,
     /// When the last of this happened.
     pub last_seen: SystemTime,
+}
+
+/// Bytes copied one way, by what brought them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiedBytes {
+    /// A fault; of a CPU's, with what the driver's tree prefetcher brought around it.
+    pub fault: u64,
+    /// The driver's tree prefetcher, around a GPU's fault.
+    pub tree_prefetch: u64,
+    /// That memory was needed.
+    pub eviction: u64,
+    /// The application or a tool asked, or the GPU's access counters.
+    pub other: u64,
+}
+
+impl Block {
+    /// A block to which nothing happened yet.
+    #[must_use]
+    pub fn new(address: u64, last_seen: SystemTime) -> Self {
+        Self {
+            address,
+            gpu: None,
+            fault_entries: 0,
+            cpu_faults: 0,
+            bytes_htod: 0,
+            bytes_dtoh: 0,
+            bytes_dtod: 0,
+            populated_bytes: 0,
+            evicted_bytes: 0,
+            evictions: 0,
+            htod_by_cause: CopiedBytes::default(),
+            dtoh_by_cause: CopiedBytes::default(),
+            refetched_bytes: 0,
+            returned_bytes: 0,
+            alternations: 0,
+            resident: Residency::default(),
+            last_seen,
+        }
+    }
 }
 
 /// The blocks of one process.

@@ -26,7 +26,7 @@ pub mod residency;
 pub mod snapshot;
 pub mod verdict;
 
-pub use block::{Block, Blocks};
+pub use block::{Block, Blocks, CopiedBytes};
 pub use counters::{Access, ApiCall, Batches, Cause, Counters, Direction, RemoteCause};
 pub use distribution::Distribution;
 pub use dropped::DropReason;

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
 use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
-use model::{Block, GpuKey, Pattern, Range, Ranges, Reuse};
+use model::{Block, CopiedBytes, GpuKey, Pattern, Range, Ranges, Reuse};
 
 use self::{
     busiest::{Busiest, PUBLISHED_MAX},
@@ -161,27 +161,44 @@ impl BlockMap {
     ) -> model::Blocks {
         let busiest = self.busiest.published(&self.table);
         model::Blocks {
-            busiest: busiest.map(|seen| block(seen, self.gpus.key(seen.gpu, &key), &at)).collect(),
+            busiest: busiest.map(|seen| self.block(seen, self.gpus.key(seen.gpu, &key), &at)).collect(),
             known: self.table.len() as u64,
             forgotten: self.forgotten,
             ..model::Blocks::default()
         }
     }
-}
 
-fn block(seen: &Seen, gpu: Option<GpuKey>, at: impl Fn(u64) -> SystemTime) -> Block {
-    Block {
-        address: seen.number * BLOCK_BYTES,
-        gpu,
-        fault_entries: seen.fault_entries.into(),
-        cpu_faults: seen.cpu_faults.into(),
-        bytes_htod: seen.htod_bytes(),
-        bytes_dtoh: seen.dtoh_bytes(),
-        bytes_dtod: seen.dtod.bytes(),
-        populated_bytes: seen.populated.bytes(),
-        evicted_bytes: seen.dtoh_eviction.bytes(),
-        evictions: seen.evictions.into(),
-        last_seen: at(seen.last_ns),
+    fn block(&self, seen: &Seen, gpu: Option<GpuKey>, at: impl Fn(u64) -> SystemTime) -> Block {
+        let gpus = self.gpus.count_told().max(1) as u64;
+        Block {
+            address: seen.number * BLOCK_BYTES,
+            gpu,
+            fault_entries: seen.fault_entries.into(),
+            cpu_faults: seen.cpu_faults.into(),
+            bytes_htod: seen.htod_bytes(),
+            bytes_dtoh: seen.dtoh_bytes(),
+            bytes_dtod: seen.dtod.bytes(),
+            populated_bytes: seen.populated.bytes(),
+            evicted_bytes: seen.dtoh_eviction.bytes(),
+            evictions: seen.evictions.into(),
+            htod_by_cause: CopiedBytes {
+                fault: seen.htod_fault.bytes(),
+                tree_prefetch: seen.htod_prefetch.bytes(),
+                eviction: 0,
+                other: seen.htod_asked.bytes(),
+            },
+            dtoh_by_cause: CopiedBytes {
+                fault: seen.dtoh_fault.bytes(),
+                tree_prefetch: 0,
+                eviction: seen.dtoh_eviction.bytes(),
+                other: seen.dtoh_asked.bytes(),
+            },
+            refetched_bytes: seen.refetched.bytes(),
+            returned_bytes: seen.returned.bytes(),
+            alternations: seen.alternations.into(),
+            resident: self.resident_of(seen).bounded(&self.knowledge, Some(gpus * BLOCK_BYTES)),
+            last_seen: at(seen.last_ns),
+        }
     }
 }
 

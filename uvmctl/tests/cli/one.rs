@@ -7,17 +7,14 @@ use crate::support::{GPU, at, busy, run, serve_snapshot, stderr, stdout};
 fn with_blocks() -> Snapshot {
     let mut snapshot = busy();
     let block = |address, fault_entries| Block {
-        address,
         gpu: Some(GPU),
         fault_entries,
         cpu_faults: 2,
         bytes_htod: 4 << 20,
         bytes_dtoh: 2 << 20,
-        bytes_dtod: 0,
-        populated_bytes: 0,
         evicted_bytes: 2 << 20,
         evictions: 1,
-        last_seen: at(3),
+        ..Block::new(address, at(3))
     };
     snapshot.processes[0].blocks = Blocks {
         busiest: vec![block(0x7f2a_4000_0000, 900), Block { gpu: None, ..block(0x2000_0000, 30) }],

@@ -104,17 +104,15 @@ pub(crate) fn blocks(faults: f64, gpu: GpuKey, now: SystemTime, sampled: bool) -
         };
         let entries = faults * weight / 80.0;
         Block {
-            address,
             gpu: Some(gpu),
             fault_entries: entries as u64,
             cpu_faults: (entries * 0.01) as u64,
             bytes_htod: (entries * 130.0) as u64 * 4096,
             bytes_dtoh: (entries * 118.0) as u64 * 4096,
-            bytes_dtod: 0,
             populated_bytes: BLOCK_BYTES,
             evicted_bytes: (entries * 117.0) as u64 * 4096,
             evictions: (entries * 0.23) as u64,
-            last_seen: now - Duration::from_millis(at * 40),
+            ..Block::new(address, now - Duration::from_millis(at * 40))
         }
     };
     let mut busiest: Vec<_> = (0..80).map(block).collect();

@@ -125,6 +125,17 @@ fn block(block: &model::Block) -> api::Block {
         populated_bytes: block.populated_bytes,
         evicted_bytes: block.evicted_bytes,
         evictions: block.evictions,
+        bytes_htod_by_cause: copied(block.htod_by_cause),
+        bytes_dtoh_by_cause: copied(block.dtoh_by_cause),
+        refetched_bytes: block.refetched_bytes,
+        returned_bytes: block.returned_bytes,
+        alternations: block.alternations,
+        resident: residency(block.resident),
         last_seen: time(block.last_seen),
     }
+}
+
+const fn copied(of: model::CopiedBytes) -> api::CopiedBytes {
+    let model::CopiedBytes { fault, tree_prefetch, eviction, other } = of;
+    api::CopiedBytes { fault, tree_prefetch, eviction, other }
 }

@@ -12,8 +12,8 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use model::{
-    Access, Block, Cause, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures,
-    Snapshot, SourceState, SourceStatus,
+    Access, Block, Cause, CopiedBytes, Counters, DriverInfo, Gpu, GpuKey, GpuUuid, ProbeStatus, Process, ProcessId,
+    RecordFigures, Residency, Snapshot, SourceState, SourceStatus,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -205,6 +205,12 @@ pub(crate) fn block(address: u64, gpu: Option<GpuKey>) -> Block {
         populated_bytes: 4096,
         evicted_bytes: 1 << 20,
         evictions: 1,
+        htod_by_cause: CopiedBytes { fault: 1 << 20, tree_prefetch: 1 << 20, ..CopiedBytes::default() },
+        dtoh_by_cause: CopiedBytes { eviction: 1 << 20, ..CopiedBytes::default() },
+        refetched_bytes: 4096,
+        returned_bytes: 8192,
+        alternations: 3,
+        resident: Residency { bytes: 65536, min_bytes: 4096, max_bytes: 131_072 },
         last_seen: at(59),
     }
 }

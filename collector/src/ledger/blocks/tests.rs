@@ -123,8 +123,18 @@ fn of_a_process_that_was_seen_from_its_beginning_it_is_exact_what_is_resident() 
 
 #[test]
 fn where_nothing_ever_told_what_is_resident_nothing_is_said() {
-    let map = map([record(RecordKind::CopyHtod, 3, 1, 65536), resident(3, 1, abi::block::RESIDENT_UNKNOWN, 2)]);
+    let map = map([record(RecordKind::CopyHtod, 3, 1, 65536), fault(4)]);
     assert_eq!(residency(&map), []);
+}
+
+#[test]
+fn where_it_could_not_be_read_what_is_resident_the_block_may_have_all_or_nothing() {
+    let mut map = map([resident(3, 1, 100, 1), resident(4, 1, 50, 1)]);
+    map.mapped(from_ref(&(6 * MIB..10 * MIB)), 0);
+    map.add(&resident(3, 1, abi::block::RESIDENT_UNKNOWN, 2), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [150, 50, 562])]);
+    map.add(&resident(3, 1, 20, 3), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [70; 3])]);
 }
 
 #[test]
