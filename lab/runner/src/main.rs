@@ -4,7 +4,7 @@
 //! * [`scenario`], [`steps`]: the language (docs/scenarios.md)
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
-//! * [`truth`], [`uvmd`], [`figures`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
+//! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak): the commands ([`dice`]: random numbers)
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`console`]: what is wrong with a guest that has ended
@@ -18,6 +18,7 @@ mod console;
 mod dice;
 mod figures;
 mod generate;
+mod matrix;
 mod member;
 mod protocol;
 mod repeat;

@@ -8,8 +8,9 @@ use crate::{
     access_log,
     check::Checked,
     figures::{Comparison, Figures, Relation, Scope, Truth, compare, compare_sums},
+    matrix,
     member::End,
-    residency::Residency,
+    residency::{self, Residency},
     scenario::size::human,
     sys::swgpu::HardwareCounters,
 };
@@ -41,6 +42,13 @@ pub(crate) struct Pass {
     pub(crate) total: TotalReport,
     /// Each figure of each scope, compared.
     pub(crate) comparison: Vec<Comparison>,
+    /// What each process had in each GPU's memory, compared.
+    pub(crate) residency: Vec<residency::Compared>,
+    /// Who lost memory to whom, compared.
+    pub(crate) evictions: Vec<matrix::Compared>,
+    /// Why that is not compared, where the truth is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) evictions_not_known: Option<&'static str>,
     /// Why there are no figures of uvmd though they were asked for.
     pub(crate) uvmd_absent: Option<String>,
     /// Of the log that was asked for.
@@ -156,9 +164,15 @@ impl Pass {
             _ if !self.verified || !self.problems.is_empty() => Verdict::Fail,
             Uvmd::Unwanted => Verdict::Pass,
             Uvmd::Absent => Verdict::NoUvmd,
-            Uvmd::Answered if self.comparison.iter().all(|comparison| comparison.holds) => Verdict::Pass,
+            Uvmd::Answered if self.holds() => Verdict::Pass,
             Uvmd::Answered => Verdict::Fail,
         }
+    }
+
+    fn holds(&self) -> bool {
+        self.comparison.iter().all(|compared| compared.holds)
+            && self.residency.iter().all(|compared| compared.holds)
+            && self.evictions.iter().all(|compared| compared.holds)
     }
 
     /// A figure that nobody gives stays null, and the report says why.
@@ -192,10 +206,10 @@ impl fmt::Display for Pass {
                 (true, ..) => " ok",
                 (false, ..) => " WRONG",
             };
-            let name: String = name.chars().take(14).collect();
-            let field: String = field.chars().take(23).collect();
-            writeln!(f, "{name:<14} {field:<23} {:>17} {:>17}{ok}", Shown(*truth), Shown(*uvmd))?;
+            row(f, name, field, [*truth, *uvmd], ok)?;
         }
+        self.residency.iter().filter(|compared| compared.is_of_interest()).try_for_each(|compared| compared.fmt(f))?;
+        self.evictions.iter().try_for_each(|compared| compared.fmt(f))?;
         if let Some(reason) = &self.uvmd_absent {
             writeln!(f, "uvmd: {reason}")?;
         }
@@ -206,6 +220,42 @@ impl fmt::Display for Pass {
             writeln!(f, "problem: {problem}")?;
         }
         Ok(())
+    }
+}
+
+/// A line of the table: what it is, the truth, uvmd's, and whether that is right.
+fn row(f: &mut fmt::Formatter<'_>, scope: &str, field: &str, figures: [Option<u64>; 2], ok: &str) -> fmt::Result {
+    let cut = |text: &str, width| text.chars().take(width).collect::<String>();
+    let [truth, uvmd] = figures.map(Shown);
+    writeln!(f, "{:<14} {:<23} {truth:>17} {uvmd:>17}{ok}", cut(scope, 14), cut(field, 23))
+}
+
+const fn verdict_on(holds: bool) -> &'static str {
+    if holds { " ok" } else { " WRONG" }
+}
+
+impl fmt::Display for residency::Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { process, gpu, truth_bytes, uvmd, holds } = self;
+        let figures = [Some(*truth_bytes), uvmd.map(|told| told.bytes)];
+        row(f, process, &format!("resident at gpu{gpu}"), figures, verdict_on(*holds))?;
+        match uvmd.filter(|told| !holds || told.min_bytes != told.max_bytes) {
+            None => Ok(()),
+            Some(told) => row(f, "", "  from, to", [told.min_bytes, told.max_bytes].map(Some), ""),
+        }
+    }
+}
+
+impl fmt::Display for matrix::Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gpu, victim, evictor, cause, truth, uvmd, page_table_bytes, holds } = self;
+        let lost = format!("lost to {evictor}");
+        row(f, victim, &lost, [truth.bytes, uvmd.bytes].map(Some), verdict_on(*holds))?;
+        row(f, "", &format!("  {cause}, gpu{gpu}"), [truth.evictions, uvmd.evictions].map(Some), " times")?;
+        match page_table_bytes {
+            0 => Ok(()),
+            bytes => row(f, "", "  and for page tables", [Some(*bytes), None], ""),
+        }
     }
 }
 

@@ -11,9 +11,11 @@ use anyhow::{Context, bail};
 use crate::{
     access_log::Recorder,
     figures::{Figures, THRASHING_PAGES, THROTTLES},
+    matrix::{self, Party},
     member::{End, Member, State},
     protocol::Command,
     report::{FrameReport, GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
+    residency,
     scenario::{Scenario, size::MIB},
     sys::{
         ledger::{Ledger, Taken, Taker},
@@ -22,7 +24,7 @@ use crate::{
     team::Team,
     truth::{
         Counted, Observer,
-        derive::{ProcessFacts, gpu_truth, inconsistencies, process_truth, total_truth},
+        derive::{ProcessFacts, eviction_matrix, gpu_truth, inconsistencies, process_truth, total_truth},
         kmsg,
         procfs::{self, Thrashing},
     },
@@ -89,7 +91,7 @@ fn pass(
 
     // Nothing runs from here on. The observer sees when the driver has come to rest; then all figures are taken.
     let seen = observer.observe()?;
-    team.order(&Command::Figures { residency: counters }, deadline)?;
+    team.order(&Command::Figures { residency: true }, deadline)?;
     let quiet_since = SystemTime::now();
     let mut pass = figures(&observer, &seen, team.members());
     if let Some((recorder, path)) = recorder {
@@ -104,6 +106,7 @@ fn pass(
         (_, Some(Err(error))) => pass.without_uvmd(&error),
         (Some(client), Some(Ok(before))) => match client.ask_after(quiet_since) {
             Ok(answer) => fill(&mut pass, &answer, &before, team.members())
+                .map(|()| compare(&mut pass, &seen, &answer, &before, team.members()))
                 .map_or_else(|error| pass.without_uvmd(&error), |()| Uvmd::Answered),
             Err(error) => pass.without_uvmd(&error),
         },
@@ -156,6 +159,9 @@ fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
         gpus,
         total: TotalReport { truth: total_truth(seen, &facts), uvmd: Figures::default() },
         comparison: Vec::new(),
+        residency: Vec::new(),
+        evictions: Vec::new(),
+        evictions_not_known: None,
         uvmd_absent: None,
         access_log: None,
         problems: inconsistencies(seen, &facts),
@@ -205,4 +211,31 @@ fn fill(pass: &mut Pass, answer: &Answer, before: &Answer, members: &[Member]) -
         process.uvmd = member.id.and_then(|id| answer.process(id)).unwrap_or_default();
     }
     Ok(())
+}
+
+/// Where memory is, and who took it from whom: what uvmd says of that beside the truth.
+fn compare(pass: &mut Pass, seen: &[Counted], answer: &Answer, before: &Answer, members: &[Member]) {
+    for member in members {
+        let (Some(id), Some(residency)) = (member.id, &member.residency) else { continue };
+        pass.residency.extend(pass.gpus.iter().map(|gpu| {
+            let truth_bytes = residency::bytes_at(residency, gpu.gpu);
+            residency::Compared::new(&member.name, gpu.gpu, truth_bytes, answer.resident(id, &gpu.uuid))
+        }));
+    }
+    let facts: Vec<ProcessFacts> = members.iter().map(facts).collect();
+    let name = |party: &Party| {
+        let is = |member: &&Member| {
+            member.id.zip(party.pid.zip(party.start_ticks)).is_some_and(|(id, it)| id.is(it.0, it.1))
+        };
+        members.iter().find(is).map(|member| member.name.clone())
+    };
+    for (gpu, counted) in pass.gpus.iter().zip(seen) {
+        match eviction_matrix(counted, &facts) {
+            Ok(ledger) => {
+                let told = matrix::told(&answer.evictions, &before.evictions, &gpu.uuid, name);
+                pass.evictions.extend(matrix::compare(gpu.gpu, ledger, &told, |pid| name_of(pid, members)));
+            }
+            Err(reason) => pass.evictions_not_known = Some(reason),
+        }
+    }
 }

@@ -9,7 +9,11 @@ use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::figures::{DROPPED_EVENTS, Figures};
+use crate::{
+    figures::{DROPPED_EVENTS, Figures},
+    matrix::Pair,
+    residency::Told,
+};
 
 /// How long a uvmd that was just started may take until it counts.
 const START: Duration = Duration::from_secs(30);
@@ -22,6 +26,8 @@ const POLL: Duration = Duration::from_millis(250);
 pub(crate) struct Answer {
     status: Status,
     processes: Vec<Process>,
+    /// Who lost memory to whom, since uvmd counts.
+    pub(crate) evictions: Vec<Pair>,
 }
 
 /// Of `/api/v1/status`. The figures of counts are [`crate::figures`]' business.
@@ -51,8 +57,16 @@ struct Gpu {
 struct Process {
     pid: u32,
     start_ticks: u64,
+    #[serde(default)]
+    gpus: Vec<ProcessGpu>,
     #[serde(flatten)]
     counts: Value,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ProcessGpu {
+    uuid: Option<String>,
+    resident: Told,
 }
 
 #[derive(Deserialize)]
@@ -60,11 +74,24 @@ struct Processes {
     processes: Vec<Process>,
 }
 
+/// Of `/api/v1/evictions`.
+#[derive(Deserialize)]
+struct Evictions {
+    pairs: Vec<Pair>,
+}
+
 /// Names one process: pids are reused, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
     pub(crate) start_ticks: u64,
+}
+
+impl ProcessId {
+    /// Whether it is the one that uvmd calls so; uvmd has 0 for a process that was gone before it could look.
+    pub(crate) fn is(self, pid: u32, start_ticks: u64) -> bool {
+        self.pid == pid && [self.start_ticks, 0].contains(&start_ticks)
+    }
 }
 
 /// Asks uvmd.
@@ -110,7 +137,8 @@ impl Client {
     pub(crate) fn ask(&self) -> anyhow::Result<Answer> {
         // Processes first: the total is then at least their sum.
         let Processes { processes } = self.get("/api/v1/processes")?;
-        Ok(Answer { status: self.get("/api/v1/status")?, processes })
+        let Evictions { pairs: evictions } = self.get("/api/v1/evictions")?;
+        Ok(Answer { status: self.get("/api/v1/status")?, processes, evictions })
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
@@ -141,9 +169,17 @@ impl Answer {
 
     /// One process's figures; none if uvmd does not know the process.
     pub(crate) fn process(&self, id: ProcessId) -> Option<Figures> {
-        // uvmd has 0 for a process that was gone before it could look.
-        let known = |process: &&Process| process.pid == id.pid && [id.start_ticks, 0].contains(&process.start_ticks);
-        self.processes.iter().find(known).map(|process| Figures::of_uvmd(&process.counts))
+        self.find(id).map(|process| Figures::of_uvmd(&process.counts))
+    }
+
+    /// What a process has in the memory of a GPU, by the end of its UUID.
+    pub(crate) fn resident(&self, id: ProcessId, uuid: &str) -> Option<Told> {
+        let gpu = |gpu: &&ProcessGpu| gpu.uuid.as_ref().is_some_and(|known| known.ends_with(uuid));
+        self.find(id)?.gpus.iter().find(gpu).map(|gpu| gpu.resident)
+    }
+
+    fn find(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.iter().find(|process| id.is(process.pid, process.start_ticks))
     }
 
     /// Everything since an earlier answer of the same uvmd, dropped events without a process too.
@@ -193,13 +229,15 @@ mod tests {
 
     const COUNTS: &str = r#""fault_entries":10,"fault_instances":12,"bytes_dtoh":4096,"dropped_events":0"#;
 
+    const GPU: &str = r#"{"uuid":"GPU-00-01","resident":{"bytes":2,"min_bytes":1,"max_bytes":3}}"#;
+
     fn answer(counting_since: &str, dropped: u64, faults: u64) -> Answer {
         let status = json!({
             "state": "counting", "reasons": [], "time": "2026-01-02T03:04:05Z", "counting_since": counting_since,
             "dropped_events": dropped, "gpus": [{ "gpu": 1, "uuid": "GPU-00-01", "fault_instances": faults }],
             "total": { "fault_entries": faults, "dropped_events": 0 },
         });
-        Answer { status: serde_json::from_value(status).unwrap(), processes: Vec::new() }
+        Answer { status: serde_json::from_value(status).unwrap(), processes: Vec::new(), evictions: Vec::new() }
     }
 
     /// Answers requests with these bodies, in order, then is gone.
@@ -220,16 +258,19 @@ mod tests {
     #[test]
     fn the_two_bodies_are_read_and_processes_found_by_pid_and_start() {
         let processes = format!(
-            r#"{{"processes":[{{"pid":7,"start_ticks":99,"name":"old",{COUNTS}}},{{"pid":7,"start_ticks":500,"name":"a",{COUNTS}}}]}}"#
+            r#"{{"processes":[{{"pid":7,"start_ticks":99,"name":"old",{COUNTS}}},{{"pid":7,"start_ticks":500,"name":"a","gpus":[{GPU}],{COUNTS}}}]}}"#
         );
         let status = format!(
             r#"{{"version":"0.1.0","state":"counting","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_since":"x",
                 "dropped_events":0,"gpus":[],"total":{{{COUNTS}}}}}"#
         );
-        let answer = Client::new(&serve(vec![processes, status])).ask().unwrap();
+        let evictions = r#"{"time":"x","inferred":true,"pairs":[]}"#.to_owned();
+        let answer = Client::new(&serve(vec![processes, evictions, status])).ask().unwrap();
         answer.counting().unwrap();
         let figures = answer.process(ProcessId { pid: 7, start_ticks: 500 }).unwrap();
         assert_eq!((figures.get(&FAULT_ENTRIES), figures.get(&BYTES_DTOH)), (Some(10), Some(4096)));
+        let resident = answer.resident(ProcessId { pid: 7, start_ticks: 500 }, "00-01").unwrap();
+        assert_eq!(resident, Told { bytes: 2, min_bytes: 1, max_bytes: 3 });
         assert!(answer.process(ProcessId { pid: 7, start_ticks: 501 }).is_none());
         assert!(answer.process(ProcessId { pid: 8, start_ticks: 500 }).is_none());
         assert!(answer.is_after(SystemTime::UNIX_EPOCH).unwrap());

@@ -8,7 +8,7 @@ use crate::{
         LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THROTTLES, Truth,
     },
     residency::Residency,
-    sys::{counters::ProcessCounters, swgpu::AccessCounters},
+    sys::{counters::ProcessCounters, ledger::Ledger, swgpu::AccessCounters},
     work::Call,
 };
 
@@ -106,6 +106,11 @@ pub(crate) fn process_truth(gpus: &[Counted], processes: &[ProcessFacts], facts:
 fn evictions<'a>(gpus: &'a [Counted], processes: &[ProcessFacts]) -> Evictions<'a> {
     let evicted = gpus.iter().map(evicted_bytes).sum();
     Evictions::new(gpus, evicted, called(processes).then_some(OWN_CALLS))
+}
+
+/// Who lost what to whom on a GPU, or why that is not known.
+pub(crate) fn eviction_matrix<'a>(gpu: &'a Counted, processes: &[ProcessFacts]) -> Result<&'a Ledger, &'static str> {
+    evictions(std::slice::from_ref(gpu), processes).ledger_of(gpu)
 }
 
 /// What left a GPU and was not asked for by a fault.

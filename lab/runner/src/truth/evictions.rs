@@ -3,7 +3,7 @@
 use super::Counted;
 use crate::{
     figures::{EVICTED_BYTES, EVICTED_BYTES_CAUSED, EVICTIONS, Truth},
-    sys::ledger::{Taken, Taker},
+    sys::ledger::{Ledger, Taken, Taker},
 };
 
 const TAKEN_BACK: &str = "a fault took memory back from a GPU, which the ledger of frames does not tell from evictions";
@@ -26,6 +26,11 @@ impl<'a> Evictions<'a> {
             evictions.doubt = evictions.doubt.or(Some(NOT_TAKEN));
         }
         evictions
+    }
+
+    /// Who lost what to whom on a GPU, or why nobody can say.
+    pub(super) fn ledger_of(&self, gpu: &'a Counted) -> Result<&'a Ledger, &'static str> {
+        self.doubt.map_or(Ok(&gpu.ledger), Err)
     }
 
     /// What a process lost, and what was lost to it.
