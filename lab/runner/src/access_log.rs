@@ -103,7 +103,7 @@ fn keep(entries: &mut Vec<Entry>, (gpu, record): Entry) {
 
 /// What a record tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+pub(crate) enum Event {
     Access,
     Copy,
     Map,
@@ -115,7 +115,7 @@ enum Event {
 impl Event {
     const LOST: u8 = 3;
 
-    fn of(record: &Record) -> Option<Self> {
+    pub(crate) fn of(record: &Record) -> Option<Self> {
         let all = [Self::Access, Self::Copy, Self::Map, Self::Lost, Self::CpuBegins, Self::CpuEnds];
         all.get(usize::from(record.event)).copied()
     }

@@ -5,7 +5,7 @@
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
-//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak): the commands ([`dice`]: random numbers)
+//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`]: the commands ([`dice`]: random numbers)
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`console`]: what is wrong with a guest that has ended
 //! * [`sys`]: the driver; all unsafe code
@@ -33,6 +33,7 @@ mod sys;
 mod team;
 mod truth;
 mod uvmd;
+mod verdicts;
 mod work;
 mod worker;
 
@@ -144,6 +145,8 @@ enum Task {
         #[arg(long, value_name = "REPORT")]
         soak: Option<PathBuf>,
     },
+    #[command(flatten)]
+    Verdicts(verdicts::command::Command),
     /// One process of a scenario; started by the others.
     #[command(name = member::WORKER, hide = true)]
     Worker,
@@ -188,6 +191,7 @@ fn main() -> ExitCode {
             soak(&soak::Options { duration: Duration::from_mins(minutes), seed, uvmd }, report.as_deref())
         }
         Task::Complaints { console, soak } => complaints(&console::Options { console, soak }),
+        Task::Verdicts(command) => command.run(),
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
     };

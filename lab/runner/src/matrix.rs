@@ -148,7 +148,7 @@ mod tests {
     const MANAGED: Taker = Taker::Managed { pid: 8 };
     const UNMANAGED: Taker = Taker::Unmanaged { pid: 8 };
 
-    fn pair(victim: Value, evictor: Value, cause: &str, bytes: u64) -> Pair {
+    fn pair(victim: &Value, evictor: &Value, cause: &str, bytes: u64) -> Pair {
         let body = json!({ "gpu_uuid": "GPU-00-01", "victim": victim, "evictor": evictor, "cause": cause, "evictions": bytes / 4096, "bytes": bytes });
         serde_json::from_value(body).unwrap()
     }
@@ -183,23 +183,23 @@ mod tests {
     fn every_pair_must_have_the_ledgers_bytes_by_what_took_the_frame() {
         let ledger = ledger(&[(MANAGED, 3), (UNMANAGED, 2)]);
         let right = [
-            pair(process(7), process(8), "fault", 3 * 4096),
-            pair(process(7), process(8), "device_allocation", 2 * 4096),
+            pair(&process(7), &process(8), "fault", 3 * 4096),
+            pair(&process(7), &process(8), "device_allocation", 2 * 4096),
         ];
         assert!(wrong(&ledger, &right).is_empty());
         let swapped = [
-            pair(process(7), process(8), "fault", 2 * 4096),
-            pair(process(7), process(8), "device_allocation", 3 * 4096),
+            pair(&process(7), &process(8), "fault", 2 * 4096),
+            pair(&process(7), &process(8), "device_allocation", 3 * 4096),
         ];
         assert_eq!(wrong(&ledger, &swapped).len(), 2);
         let reversed = [
-            pair(process(8), process(7), "fault", 3 * 4096),
-            pair(process(7), process(8), "device_allocation", 2 * 4096),
+            pair(&process(8), &process(7), "fault", 3 * 4096),
+            pair(&process(7), &process(8), "device_allocation", 2 * 4096),
         ];
         assert_eq!(wrong(&ledger, &reversed), [key("p7", "p8", "fault"), key("p8", "p7", "fault")]);
-        let unknown = [pair(process(7), json!({ "kind": "unknown" }), "fault", 3 * 4096), right[1].clone()];
+        let unknown = [pair(&process(7), &json!({ "kind": "unknown" }), "fault", 3 * 4096), right[1].clone()];
         assert_eq!(wrong(&ledger, &unknown), [key("p7", "p8", "fault"), key("p7", "unknown", "fault")]);
-        let other_cause = [pair(process(7), process(8), "other", 3 * 4096), right[1].clone()];
+        let other_cause = [pair(&process(7), &process(8), "other", 3 * 4096), right[1].clone()];
         assert_eq!(wrong(&ledger, &other_cause), [key("p7", "p8", "fault"), key("p7", "p8", "other")]);
     }
 
@@ -207,28 +207,30 @@ mod tests {
     fn what_went_to_page_tables_may_be_anybodys_but_the_sum_must_be_right() {
         let ledger = ledger(&[(MANAGED, 3), (Taker::Driver, 2)]);
         for (mine, its) in [(0, 5), (2, 3), (1, 4)] {
-            let pairs =
-                [pair(process(7), process(7), "fault", mine * 4096), pair(process(7), process(8), "fault", its * 4096)];
+            let pairs = [
+                pair(&process(7), &process(7), "fault", mine * 4096),
+                pair(&process(7), &process(8), "fault", its * 4096),
+            ];
             assert!(wrong(&ledger, &pairs).is_empty(), "{mine} {its}");
         }
         assert_eq!(
-            wrong(&ledger, &[pair(process(7), process(8), "fault", 3 * 4096)]),
+            wrong(&ledger, &[pair(&process(7), &process(8), "fault", 3 * 4096)]),
             [key("p7", "anybody", "any")],
             "two pages went nowhere"
         );
         let too_few =
-            [pair(process(7), process(7), "fault", 3 * 4096), pair(process(7), process(8), "fault", 2 * 4096)];
+            [pair(&process(7), &process(7), "fault", 3 * 4096), pair(&process(7), &process(8), "fault", 2 * 4096)];
         assert_eq!(wrong(&ledger, &too_few), [key("p7", "p7", "fault"), key("p7", "p8", "fault")]);
     }
 
     #[test]
     fn only_what_came_since_and_at_this_gpu_and_to_processes_of_the_run_counts() {
-        let before = [pair(json!({ "kind": "unknown" }), process(8), "fault", 4096)];
+        let before = [pair(&json!({ "kind": "unknown" }), &process(8), "fault", 4096)];
         let now = [
-            pair(json!({ "kind": "unknown" }), process(8), "fault", 3 * 4096),
-            pair(json!({ "kind": "forgotten" }), process(8), "fault", 4096),
-            pair(process(9), process(8), "fault", 4096),
-            pair(process(8), process(7), "fault", 4096),
+            pair(&json!({ "kind": "unknown" }), &process(8), "fault", 3 * 4096),
+            pair(&json!({ "kind": "forgotten" }), &process(8), "fault", 4096),
+            pair(&process(9), &process(8), "fault", 4096),
+            pair(&process(8), &process(7), "fault", 4096),
         ];
         let rows = told(&now, &before, "00-01", named);
         let bytes: Vec<_> = rows.iter().map(|(key, figures)| (key.clone(), figures.bytes)).collect();
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn evictions_with_nothing_to_copy_are_more_than_the_ledger_has() {
         let ledger = ledger(&[(MANAGED, 3)]);
-        let mut told = [pair(process(7), process(8), "fault", 3 * 4096)];
+        let mut told = [pair(&process(7), &process(8), "fault", 3 * 4096)];
         told[0].evictions = 9;
         assert!(wrong(&ledger, &told).is_empty());
         told[0].evictions = 0;

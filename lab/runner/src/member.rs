@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -19,7 +19,7 @@ use crate::{
     residency::Residency,
     scenario::{Process, Scenario},
     shared::Shared,
-    sys::counters::ProcessCounters,
+    sys::{counters::ProcessCounters, memory::SharedPages},
     team::Event,
     uvmd::ProcessId,
     work::Call,
@@ -252,6 +252,11 @@ impl Member {
     /// What the driver counted for it, when the figures were taken or at its end; none without counters.
     pub(crate) fn counters(&self) -> Option<ProcessCounters> {
         self.shared.as_ref()?.counters()
+    }
+
+    /// What it shares, the page that the driver counts in among it, once it has begun.
+    pub(crate) fn shared_pages(&self) -> Option<Arc<SharedPages>> {
+        self.shared.as_ref().map(Shared::pages)
     }
 
     pub(crate) fn checked(&self) -> Checked {

@@ -1,6 +1,6 @@
 //! What a worker shares with the runner, and what so outlives it: the page that the driver counts in, and the worker's tally.
 
-use std::{fs::File, thread, time::Duration};
+use std::{fs::File, sync::Arc, thread, time::Duration};
 
 use crate::{
     check::Tally,
@@ -12,7 +12,7 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// What outlives the worker.
 pub(crate) struct Shared {
-    pages: SharedPages,
+    pages: Arc<SharedPages>,
     /// The driver counts as long as this is open. It keeps the worker's VA space, so it is closed soon after the worker's end.
     tracker: Option<File>,
     counters: Option<ProcessCounters>,
@@ -21,9 +21,14 @@ pub(crate) struct Shared {
 impl Shared {
     /// From the worker's descriptors.
     pub(crate) fn of(pid: u32, pages_fd: i32, tracker_fd: Option<i32>) -> anyhow::Result<Self> {
-        let pages = SharedPages::map(duplicate(pid, pages_fd)?)?;
+        let pages = Arc::new(SharedPages::map(duplicate(pid, pages_fd)?)?);
         let tracker = tracker_fd.map(|fd| duplicate(pid, fd)).transpose()?;
         Ok(Self { pages, tracker, counters: None })
+    }
+
+    /// For whoever looks at them meanwhile.
+    pub(crate) fn pages(&self) -> Arc<SharedPages> {
+        Arc::clone(&self.pages)
     }
 
     /// Take the driver's figures.

@@ -59,8 +59,18 @@ struct Process {
     start_ticks: u64,
     #[serde(default)]
     gpus: Vec<ProcessGpu>,
+    #[serde(default)]
+    reuse: Reuse,
     #[serde(flatten)]
     counts: Value,
+}
+
+/// What brought back what was at a GPU before.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct Reuse {
+    pub(crate) refetched_bytes: u64,
+    pub(crate) returned_bytes: u64,
+    pub(crate) alternations: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -95,6 +105,7 @@ impl ProcessId {
 }
 
 /// Asks uvmd.
+#[derive(Clone, Debug)]
 pub(crate) struct Client {
     url: String,
     agent: ureq::Agent,
@@ -141,7 +152,8 @@ impl Client {
         Ok(Answer { status: self.get("/api/v1/status")?, processes, evictions })
     }
 
-    fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+    /// One of its answers.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.url);
         let body = self.agent.get(&url).call().and_then(|mut response| response.body_mut().read_to_string());
         let body = body.with_context(|| format!("{url} does not answer"))?;
@@ -176,6 +188,11 @@ impl Answer {
     pub(crate) fn resident(&self, id: ProcessId, uuid: &str) -> Option<Told> {
         let gpu = |gpu: &&ProcessGpu| gpu.uuid.as_ref().is_some_and(|known| known.ends_with(uuid));
         self.find(id)?.gpus.iter().find(gpu).map(|gpu| gpu.resident)
+    }
+
+    /// What of a process's traffic came back.
+    pub(crate) fn reuse(&self, id: ProcessId) -> Option<Reuse> {
+        self.find(id).map(|process| process.reuse)
     }
 
     fn find(&self, id: ProcessId) -> Option<&Process> {

@@ -1,0 +1,132 @@
+//! `lab-runner verdicts` ([`command`]): variants of known label, one after the other, and what uvmd says is wrong with them.
+//!
+//! * [`variant`], [`program`]: the variants
+//! * [`pages`], [`facts`], [`timeline`]: what pages did, by the software GPU's log; [`label`]: what docs/verdicts.md calls that
+//! * [`told`]: uvmd's verdicts; [`outcome`]: the two, compared; [`table`]: all of them, for people
+
+pub(crate) mod command;
+mod facts;
+mod label;
+mod outcome;
+mod pages;
+mod program;
+mod table;
+mod timeline;
+mod told;
+mod variant;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use self::{
+    outcome::{Case, Outcome, UvmdFacts},
+    timeline::{Recorder, Watched},
+    told::Watch,
+    variant::Variant,
+};
+use crate::{
+    figures::{BYTES_HTOD, EVICTED_BYTES, EVICTED_BYTES_CAUSED, POPULATED_BYTES, THROTTLES},
+    member::Member,
+    scenario::{parse::parse, size::MIB},
+    sys::swgpu::Gpu,
+    team::Team,
+    truth::{Observer, kmsg::Log},
+    uvmd::{Answer, Client, ProcessId},
+};
+
+/// A variant that takes longer hangs.
+const VARIANT: Duration = Duration::from_mins(3);
+
+/// All that ran in one guest.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Variants that could not be judged, and why.
+    pub(crate) failures: Vec<String>,
+}
+
+/// Run those of the variants that are for this guest, whose driver finds slow thrashing or not.
+pub(crate) fn run(variants: &[Variant], throttling: bool, client: &Client) -> anyhow::Result<Report> {
+    // Keeps the GPU in use: its statistics go with its last user.
+    let observer = Observer::start()?;
+    let gpu = observer.gpus.first().context("no GPU")?;
+    let is_for_this =
+        |variant: &&Variant| variant.throttling == throttling && variant.gpu_mem_mib == gpu.memory_bytes / MIB;
+    let mut log = Log::whole()?;
+    let mut report = Report::default();
+    for variant in variants.iter().filter(is_for_this) {
+        match outcomes(variant, gpu, client) {
+            Ok(outcomes) => {
+                for outcome in &outcomes {
+                    eprintln!("{}", table::line(outcome));
+                }
+                report.outcomes.extend(outcomes);
+            }
+            Err(error) => {
+                eprintln!("{}: {error:#}", variant.name);
+                report.failures.push(format!("{}: {error:#}", variant.name));
+            }
+        }
+        report.failures.extend(log.complaints()?.into_iter().map(|line| format!("{}: kernel: {line}", variant.name)));
+    }
+    Ok(report)
+}
+
+/// Run one, and judge each of its processes.
+fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec<Outcome>> {
+    let deadline = Instant::now() + VARIANT;
+    let scenario = parse(&variant.name, &variant.text)?;
+    client.ask_when_counting()?;
+    let mut team = Team::start(&scenario, true, deadline)?;
+    let watched = |member: &Member| Some(Watched { pid: member.id?.pid, pages: member.shared_pages()? });
+    let recorder = Recorder::start(gpu, team.members().iter().filter_map(watched).collect())?;
+    let watch = Watch::start(client.clone());
+    let begin = SystemTime::now();
+    team.go(deadline)?;
+    let answer = client.ask_after(SystemTime::now())?;
+    team.finish(deadline)?;
+    let (told, end, timeline) = (watch.stop()?, SystemTime::now(), recorder.stop()?);
+    if timeline.lost_events > 0 {
+        bail!("the software GPU's log lost {} events", timeline.lost_events);
+    }
+    let case = |member: &Member| {
+        if let Some(failure) = &member.failure {
+            bail!("{}: {failure}", member.name);
+        }
+        if member.checked().mismatches > 0 {
+            bail!("{}: words are wrong", member.name);
+        }
+        let id = member.id.context("a process that was never started")?;
+        let episodes = told.of(id);
+        let uvmd = uvmd_facts(&answer, id).with_context(|| format!("uvmd does not know {}", member.name))?;
+        Ok(outcome::judge(&Case {
+            variant: &variant.name,
+            process: &member.name,
+            pid: id.pid,
+            gpu_bytes: gpu.memory_bytes,
+            timeline: &timeline,
+            begin,
+            end,
+            episodes: &episodes,
+            uvmd,
+        }))
+    };
+    team.members().iter().map(case).collect()
+}
+
+fn uvmd_facts(answer: &Answer, id: ProcessId) -> Option<UvmdFacts> {
+    let figures = answer.process(id)?;
+    let reuse = answer.reuse(id)?;
+    Some(UvmdFacts {
+        fetched_bytes: figures.get(&BYTES_HTOD)?,
+        populated_bytes: figures.get(&POPULATED_BYTES)?,
+        evicted_bytes: figures.get(&EVICTED_BYTES)?,
+        evicted_for_it_bytes: figures.get(&EVICTED_BYTES_CAUSED)?,
+        refetched_bytes: reuse.refetched_bytes,
+        returned_bytes: reuse.returned_bytes,
+        alternations: reuse.alternations,
+        throttles: figures.get(&THROTTLES)?,
+    })
+}

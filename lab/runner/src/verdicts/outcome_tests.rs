@@ -1,0 +1,87 @@
+use super::*;
+use crate::{scenario::size::MIB, verdicts::facts::Facts};
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// 4 MiB a second, which were evicted before.
+const THRASH: Facts = Facts { refetched_bytes: 4 * MIB, evicted_bytes: 4 * MIB, ..FETCH };
+const FETCH: Facts = Facts {
+    fetched_bytes: 4 * MIB,
+    populated_bytes: 0,
+    evicted_bytes: 0,
+    evicted_for_it_bytes: 0,
+    refetched_bytes: 0,
+    returned_bytes: 0,
+    taken_back_bytes: 0,
+    alternations: 0,
+    gpu_faults: 10,
+    cpu_faults: 0,
+    throttles: 0,
+};
+
+fn episode(kind: Kind, since: u64, ended: Option<u64>, bytes: u64) -> Episode {
+    Episode {
+        kind,
+        since: at(since),
+        confirmed: at(since + 3),
+        ended: ended.map(at),
+        last_active: Some(at(ended.unwrap_or(since + 3) + 4)),
+        window: Duration::from_secs(2),
+        bytes,
+    }
+}
+
+/// A process that does each of these for so many seconds.
+fn judged(phases: &[(Facts, u64)], episodes: &[Episode]) -> Outcome {
+    let facts = phases.iter().flat_map(|(facts, seconds)| (0..*seconds).map(|_| *facts));
+    let timeline = Timeline::by_seconds(7, facts.collect());
+    let seconds: u64 = phases.iter().map(|(_, seconds)| seconds).sum();
+    let fetched_bytes = phases.iter().map(|(facts, seconds)| facts.arrived_bytes() * seconds).sum();
+    let uvmd = UvmdFacts { fetched_bytes, ..UvmdFacts::default() };
+    let (variant, process, pid, gpu_bytes) = ("v", "p", 7, 32 * MIB);
+    let (begin, end) = (at(0), at(seconds));
+    judge(&Case { variant, process, pid, gpu_bytes, timeline: &timeline, begin, end, episodes, uvmd })
+}
+
+#[test]
+fn a_verdict_that_has_most_of_the_bytes_and_is_the_label_is_right() {
+    let outcome = judged(&[(FETCH, 4), (THRASH, 40)], &[episode(Kind::CapacityThrash, 4, None, 160 * MIB)]);
+    assert_eq!((outcome.label, outcome.verdict, outcome.is_near), (Kind::CapacityThrash, Kind::CapacityThrash, false));
+    assert!(outcome.is_right(), "{outcome:?}");
+    assert_eq!(outcome.came_after.len(), 1);
+}
+
+#[test]
+fn one_that_covers_little_is_none() {
+    let outcome = judged(&[(THRASH, 40)], &[episode(Kind::CapacityThrash, 30, None, 40 * MIB)]);
+    assert_eq!((outcome.label, outcome.verdict), (Kind::CapacityThrash, Kind::None));
+}
+
+#[test]
+fn a_kind_that_was_there_and_not_told_is_wrong_if_it_lasted() {
+    let outcome = judged(&[(FETCH, 100), (THRASH, 12)], &[]);
+    assert_eq!((outcome.label, outcome.verdict), (Kind::None, Kind::None));
+    assert_eq!(outcome.wrong.len(), 1, "{outcome:?}");
+    assert!(outcome.wrong[0].starts_with("capacity_thrash from ") && outcome.wrong[0].ends_with("never told"));
+    assert!(judged(&[(FETCH, 100), (THRASH, 5)], &[]).is_right(), "too short to be told");
+}
+
+#[test]
+fn a_kind_that_was_told_and_not_there_is_wrong() {
+    let outcome = judged(&[(FETCH, 40)], &[episode(Kind::PingPong, 10, Some(15), 20 * MIB)]);
+    assert_eq!(outcome.wrong, ["ping_pong told from 10.0 to 15.0 s, and it was none"]);
+    let outcome = judged(
+        &[(FETCH, 40), (THRASH, 12)],
+        &[episode(Kind::CapacityThrash, 10, Some(15), 20 * MIB), episode(Kind::CapacityThrash, 40, None, 48 * MIB)],
+    );
+    assert_eq!(outcome.wrong, ["capacity_thrash told from 10.0 to 15.0 s, and it was none"], "elsewhere it was");
+}
+
+#[test]
+fn how_long_it_stayed_is_known_where_the_process_went_on() {
+    let told = [episode(Kind::CapacityThrash, 0, Some(20), 80 * MIB)];
+    assert_eq!(judged(&[(THRASH, 20), (FETCH, 20)], &told).went_after.len(), 1);
+    assert!(judged(&[(THRASH, 20)], &told).went_after.is_empty());
+}

@@ -1,0 +1,180 @@
+//! The outcomes for people: a line each, the confusion matrix, and what it comes to.
+
+use std::fmt::{self, Write as _};
+
+use super::{
+    Report,
+    label::Kind,
+    outcome::{Delay, Outcome},
+};
+use crate::scenario::size::human;
+
+/// How one came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Right,
+    /// Near a limit, and so neither.
+    Near,
+    Wrong,
+}
+
+impl Mark {
+    fn of(outcome: &Outcome) -> Self {
+        match (outcome.is_near, outcome.is_right()) {
+            (_, true) => Self::Right,
+            (true, false) => Self::Near,
+            (false, false) => Self::Wrong,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Right => "ok",
+            Self::Near => "near",
+            Self::Wrong => "WRONG",
+        }
+    }
+}
+
+/// One outcome, in 80 columns or a little more where something is wrong.
+pub(crate) fn line(outcome: &Outcome) -> String {
+    let Outcome { variant, process, label, is_near, verdict, facts, wrong, .. } = outcome;
+    let name = format!("{variant} {process}");
+    let near = if *is_near { "~" } else { " " };
+    let mark = Mark::of(outcome).name();
+    let mut line = format!("{name:<31} {label:>17}{near} {verdict:>17} {:>9} {mark}", human(facts.arrived_bytes()));
+    for wrong in wrong {
+        // Writing to a string does not fail.
+        let _ = write!(line, "\n    {wrong}");
+    }
+    line
+}
+
+impl Report {
+    /// Whether everything was judged, and nothing but what is near a limit is wrong.
+    pub(crate) fn is_right(&self) -> bool {
+        !self.outcomes.is_empty()
+            && self.failures.is_empty()
+            && self.outcomes.iter().all(|outcome| Mark::of(outcome) != Mark::Wrong)
+    }
+
+    fn count(&self, mark: Mark) -> usize {
+        self.outcomes.iter().filter(|outcome| Mark::of(outcome) == mark).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<31} {:>17}  {:>17} {:>9}", "variant and process", "label", "verdict", "arrived")?;
+        for outcome in &self.outcomes {
+            writeln!(f, "{}", line(outcome))?;
+        }
+        writeln!(f, "\nconfusion matrix: labels down, verdicts across; those near a limit in brackets")?;
+        write!(f, "{:<18}", "")?;
+        for kind in Kind::ALL {
+            write!(f, "{:>11}", short(kind))?;
+        }
+        writeln!(f)?;
+        for label in Kind::ALL {
+            write!(f, "{label:<18}")?;
+            for verdict in Kind::ALL {
+                let those = || self.outcomes.iter().filter(|it| it.label == label && it.verdict == verdict);
+                let (clear, near) = (those().filter(|it| !it.is_near).count(), those().filter(|it| it.is_near).count());
+                let cell = match (clear, near) {
+                    (0, 0) => ".".to_owned(),
+                    (clear, 0) => clear.to_string(),
+                    (clear, near) => format!("{clear} ({near})"),
+                };
+                write!(f, "{cell:>11}")?;
+            }
+            writeln!(f)?;
+        }
+        let delays = |name: &str, of: fn(&Outcome) -> &Vec<Delay>| {
+            let mut all: Vec<Delay> = self.outcomes.iter().flat_map(of).copied().collect();
+            all.sort_by(|one, other| one.windows.total_cmp(&other.windows));
+            let shown = |Delay { seconds, windows }: &Delay| format!("{windows:.1} windows ({seconds:.1} s)");
+            let (middle, most) = (shown(all.get(all.len() / 2)?), shown(all.last()?));
+            Some(format!("{name}: {middle} in the middle, {most} at most, of {}", all.len()))
+        };
+        let came = delays("told after", |outcome| &outcome.came_after);
+        let went = delays("told on for", |outcome| &outcome.went_after);
+        writeln!(f)?;
+        came.into_iter().chain(went).try_for_each(|line| writeln!(f, "{line}"))?;
+        for failure in &self.failures {
+            writeln!(f, "FAILED: {failure}")?;
+        }
+        let [right, near, wrong] = [Mark::Right, Mark::Near, Mark::Wrong].map(|mark| self.count(mark));
+        let verdict = if self.is_right() { "PASS" } else { "FAIL" };
+        writeln!(f, "{verdict}: {right} right, {near} near a limit, {wrong} wrong, {} not judged", self.failures.len())
+    }
+}
+
+const fn short(kind: Kind) -> &'static str {
+    match kind {
+        Kind::DriverThrottling => "throttling",
+        Kind::CapacityThrash => "thrash",
+        Kind::PingPong => "ping_pong",
+        Kind::Streaming => "streaming",
+        Kind::FirstTouchStorm => "touch",
+        Kind::None => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdicts::{facts::Facts, outcome::UvmdFacts};
+
+    fn outcome(label: Kind, verdict: Kind, is_near: bool) -> Outcome {
+        Outcome {
+            variant: "ping_pong_random_32m_12".to_owned(),
+            process: "one".to_owned(),
+            label,
+            is_near,
+            verdict,
+            facts: Facts { fetched_bytes: 96 << 20, ..Facts::default() },
+            uvmd: UvmdFacts::default(),
+            told: Vec::new(),
+            wrong: Vec::new(),
+            came_after: vec![Delay { seconds: 2.0, windows: 1.0 }, Delay { seconds: 4.5, windows: 2.0 }],
+            went_after: Vec::new(),
+        }
+    }
+
+    fn report(outcomes: Vec<Outcome>) -> Report {
+        Report { outcomes, failures: Vec::new() }
+    }
+
+    #[test]
+    fn labels_are_rows_and_verdicts_columns() {
+        let text = report(vec![
+            outcome(Kind::CapacityThrash, Kind::CapacityThrash, false),
+            outcome(Kind::CapacityThrash, Kind::Streaming, true),
+            outcome(Kind::None, Kind::None, false),
+        ])
+        .to_string();
+        assert!(text.lines().all(|line| line.chars().count() <= 84), "{text}");
+        let row = text.lines().find(|line| line.starts_with("capacity_thrash")).unwrap();
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            ["capacity_thrash", ".", "1", ".", "0", "(1)", ".", "."]
+        );
+        assert!(
+            text.contains("told after: 2.0 windows (4.5 s) in the middle, 2.0 windows (4.5 s) at most, of 6"),
+            "{text}"
+        );
+        assert!(text.ends_with("PASS: 2 right, 1 near a limit, 0 wrong, 0 not judged\n"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_verdict_that_is_not_near_fails_and_so_does_what_was_not_judged() {
+        let right = || outcome(Kind::PingPong, Kind::PingPong, false);
+        assert!(report(vec![right()]).is_right());
+        assert!(!report(vec![right(), outcome(Kind::None, Kind::PingPong, false)]).is_right());
+        let extra = Outcome { wrong: vec!["streaming told".to_owned()], ..right() };
+        assert!(!report(vec![extra.clone()]).is_right());
+        assert!(report(vec![Outcome { is_near: true, ..extra }]).is_right());
+        assert!(!Report { failures: vec!["x".to_owned()], ..report(vec![right()]) }.is_right());
+        assert!(!report(Vec::new()).is_right());
+    }
+}

@@ -1,0 +1,179 @@
+//! What uvmd told while a variant ran: its verdicts, from the first to the last time that each was seen.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context, anyhow};
+use serde::Deserialize;
+
+use super::label::Kind;
+use crate::uvmd::{Client, ProcessId};
+
+const POLL: Duration = Duration::from_millis(500);
+
+/// Body of `/api/v1/verdicts`, as far as it matters.
+#[derive(Debug, Default, Deserialize)]
+struct Verdicts {
+    active: Vec<Verdict>,
+    ended: Vec<Verdict>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Verdict {
+    pid: u32,
+    start_ticks: u64,
+    kind: Kind,
+    since: String,
+    confirmed: String,
+    ended: Option<String>,
+    window_seconds: f64,
+    total: Total,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Total {
+    bytes_htod: u64,
+    populated_bytes: u64,
+}
+
+/// One verdict, from its beginning to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Episode {
+    pub(super) kind: Kind,
+    pub(super) since: SystemTime,
+    pub(super) confirmed: SystemTime,
+    pub(super) ended: Option<SystemTime>,
+    /// When it was in force last, by a look at it.
+    pub(super) last_active: Option<SystemTime>,
+    pub(super) window: Duration,
+    /// What arrived meanwhile.
+    pub(super) bytes: u64,
+}
+
+/// All that was told so far, by process, kind and beginning. uvmd forgets the oldest that ended.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<(u32, u64, Kind, String), Episode>);
+
+/// Looks again and again.
+pub(super) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<anyhow::Result<Told>>,
+}
+
+impl Watch {
+    pub(super) fn start(client: Client) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut told = Told::default();
+            loop {
+                let last = stopped.load(Ordering::Relaxed);
+                told.add(&client.get("/api/v1/verdicts")?, SystemTime::now())?;
+                if last {
+                    return Ok(told);
+                }
+                thread::sleep(POLL);
+            }
+        });
+        Self { stop, thread }
+    }
+
+    /// After one more look.
+    pub(super) fn stop(self) -> anyhow::Result<Told> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the thread that watches uvmd panicked"))?
+    }
+}
+
+impl Told {
+    fn add(&mut self, verdicts: &Verdicts, now: SystemTime) -> anyhow::Result<()> {
+        for (verdict, is_active) in verdicts
+            .active
+            .iter()
+            .zip([true].into_iter().cycle())
+            .chain(verdicts.ended.iter().zip([false].into_iter().cycle()))
+        {
+            let key = (verdict.pid, verdict.start_ticks, verdict.kind, verdict.since.clone());
+            let mut episode = verdict.episode()?;
+            let before = self.0.get(&key).and_then(|before| before.last_active);
+            episode.last_active = if is_active { Some(now) } else { before };
+            self.0.insert(key, episode);
+        }
+        Ok(())
+    }
+
+    /// Of one process, in the order of time.
+    pub(super) fn of(&self, process: ProcessId) -> Vec<Episode> {
+        let its = self.0.iter().filter(|((pid, start_ticks, ..), _)| process.is(*pid, *start_ticks));
+        let mut episodes: Vec<Episode> = its.map(|(_, episode)| episode.clone()).collect();
+        episodes.sort_by_key(|episode| episode.since);
+        episodes
+    }
+}
+
+impl Verdict {
+    fn episode(&self) -> anyhow::Result<Episode> {
+        Ok(Episode {
+            kind: self.kind,
+            since: time(&self.since)?,
+            confirmed: time(&self.confirmed)?,
+            ended: self.ended.as_deref().map(time).transpose()?,
+            last_active: None,
+            window: Duration::try_from_secs_f64(self.window_seconds).context("uvmd's window_seconds")?,
+            bytes: self.total.bytes_htod + self.total.populated_bytes,
+        })
+    }
+}
+
+fn time(text: &str) -> anyhow::Result<SystemTime> {
+    humantime::parse_rfc3339(text).with_context(|| format!("uvmd's time {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn verdict(ended: Option<&str>, bytes: u64) -> Value {
+        json!({
+            "pid": 7, "start_ticks": 500, "kind": "capacity_thrash", "since": "2026-01-01T00:00:10Z",
+            "confirmed": "2026-01-01T00:00:12Z", "ended": ended, "window_seconds": 2.5,
+            "total": { "bytes_htod": bytes, "populated_bytes": 1, "alternations": 3 },
+        })
+    }
+
+    fn look(told: &mut Told, active: &[Value], ended: &[Value], at_s: u64) {
+        let body = json!({ "time": "x", "active": active, "ended": ended, "victims": [] });
+        told.add(&serde_json::from_value(body).unwrap(), SystemTime::UNIX_EPOCH + Duration::from_secs(at_s)).unwrap();
+    }
+
+    #[test]
+    fn a_verdict_is_one_from_the_first_look_to_its_end() {
+        let mut told = Told::default();
+        look(&mut told, &[verdict(None, 10)], &[], 100);
+        look(&mut told, &[verdict(None, 20)], &[], 200);
+        look(&mut told, &[], &[verdict(Some("2026-01-01T00:00:20Z"), 30)], 300);
+        look(&mut told, &[], &[], 400);
+        let episodes = told.of(ProcessId { pid: 7, start_ticks: 500 });
+        let [episode] = episodes.as_slice() else { panic!("{episodes:?}") };
+        assert_eq!((episode.kind, episode.bytes), (Kind::CapacityThrash, 31));
+        assert_eq!(episode.last_active, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(200)));
+        assert_eq!(episode.ended.unwrap().duration_since(episode.since).unwrap(), Duration::from_secs(10));
+        assert!(told.of(ProcessId { pid: 7, start_ticks: 501 }).is_empty());
+    }
+
+    #[test]
+    fn a_kind_that_nobody_knows_is_an_error() {
+        let mut unknown = verdict(None, 1);
+        unknown["kind"] = json!("bad_luck");
+        assert!(serde_json::from_value::<Verdict>(unknown).is_err());
+    }
+}
