@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     error::Error,
     fs, io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use abi::{
@@ -204,9 +204,11 @@ impl Probes {
         records
     }
 
-    /// The block records since the last call.
+    /// The block records since the last call; not more than the largest ring holds, so that whoever writes faster than this takes does not hold it.
     pub fn blocks(&mut self, mut take: impl FnMut(BlockRecord)) {
-        while let Some(item) = self.blocks.next() {
+        const TAKEN_MAX: usize = (256 << 20) / size_of::<BlockRecord>();
+        for _ in 0..TAKEN_MAX {
+            let Some(item) = self.blocks.next() else { break };
             if let Some(record) = BlockRecord::from_bytes(&item) {
                 take(record);
             }
@@ -332,6 +334,13 @@ impl Probes {
     #[doc(hidden)]
     pub fn programs() -> impl Iterator<Item = (&'static str, &'static [&'static str], bool)> {
         PROBES.iter().map(|row| (row.program, row.functions, row.at_return()))
+    }
+
+    /// The ring of block records, for whoever writes into it in another way.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ring_fd(&self) -> BorrowedFd<'_> {
+        self.blocks.as_fd()
     }
 
     /// The descriptor of a program, for whoever attaches it in another way than [`Self::attach`].

@@ -159,21 +159,12 @@ impl Bench {
 
     /// A migration.
     pub fn migration(&self, space: &Space, migration: &Migration) {
-        let data = self
-            .family
-            .image("evd.size")
-            .with("mig.dst", migration.to.to_ne_bytes())
-            .with("mig.src", migration.from.to_ne_bytes())
-            .with("mig.address", migration.address.to_ne_bytes())
-            .with("mig.bytes", migration.bytes.to_ne_bytes())
-            .with("mig.transfer_mode", 1u32.to_ne_bytes())
-            .with("mig.cause", migration.cause.to_ne_bytes());
-        self.notify(space, "MIGRATION", &data);
+        self.family.migration(space, migration);
     }
 
     /// Any event.
     pub fn notify(&self, space: &Space, event: &str, data: &Image) {
-        driver::event_notify(space.events.as_ptr() as u64, self.family.event(event), data.address());
+        self.family.notify(space, event, data);
     }
 
     /// What was counted for a VA space: by GPU, kind and detail.
@@ -294,6 +285,25 @@ impl Drop for Bench {
                 scope.spawn(move || drop(event));
             }
         });
+    }
+}
+
+impl Family {
+    /// A migration, also while somebody else has the bench.
+    pub fn migration(&self, space: &Space, migration: &Migration) {
+        let data = self
+            .image("evd.size")
+            .with("mig.dst", migration.to.to_ne_bytes())
+            .with("mig.src", migration.from.to_ne_bytes())
+            .with("mig.address", migration.address.to_ne_bytes())
+            .with("mig.bytes", migration.bytes.to_ne_bytes())
+            .with("mig.transfer_mode", 1u32.to_ne_bytes())
+            .with("mig.cause", migration.cause.to_ne_bytes());
+        self.notify(space, "MIGRATION", &data);
+    }
+
+    fn notify(&self, space: &Space, event: &str, data: &Image) {
+        driver::event_notify(space.events.as_ptr() as u64, self.event(event), data.address());
     }
 }
 

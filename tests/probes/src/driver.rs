@@ -12,6 +12,7 @@ macro_rules! functions {
                 concat!($symbol, ":"),
                 ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
                 $body,
+                concat!(".size ", $symbol, ", . - ", $symbol),
             )+
             ".popsection",
         );

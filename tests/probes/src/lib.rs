@@ -6,5 +6,6 @@
 
 pub mod bench;
 pub mod driver;
+pub mod flood;
 pub mod image;
 pub mod uprobe;
