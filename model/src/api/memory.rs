@@ -1,0 +1,175 @@
+//! Where in a process's memory it happens.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Residency, Reuse};
+
+/// One VA block of 2 MiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Block {
+    /// Its first address, in hexadecimal, with `0x`.
+    pub address: String,
+    /// UUID of the GPU that last faulted on it, received it or lost it.
+    pub gpu_uuid: Option<String>,
+    /// GPU fault entries.
+    pub fault_entries: u64,
+    /// CPU faults.
+    pub cpu_faults: u64,
+    /// Bytes copied from host to GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from GPU to host.
+    pub bytes_dtoh: u64,
+    /// Bytes copied from one GPU to another.
+    pub bytes_dtod: u64,
+    /// Bytes that became resident at a GPU with nothing to copy.
+    pub populated_bytes: u64,
+    /// Bytes pushed out because memory was needed.
+    pub evicted_bytes: u64,
+    /// Times that it or a part of it was pushed out.
+    pub evictions: u64,
+    /// `bytes_htod` by what brought them.
+    pub bytes_htod_by_cause: CopiedBytes,
+    /// `bytes_dtoh` by what brought them.
+    pub bytes_dtoh_by_cause: CopiedBytes,
+    /// Of the bytes copied to a GPU, those that had been pushed out before.
+    pub refetched_bytes: u64,
+    /// And those that a CPU that faulted had taken.
+    pub returned_bytes: u64,
+    /// Times that it changed sides between a CPU that faulted and a GPU.
+    pub alternations: u64,
+    /// What of it is in GPU memory.
+    pub resident: Residency,
+    /// When the last of this happened.
+    pub last_seen: String,
+}
+
+/// Bytes copied one way, by what brought them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CopiedBytes {
+    /// A fault; of a CPU's, with what the driver's tree prefetcher brought around it.
+    pub fault: u64,
+    /// The driver's tree prefetcher, around a GPU's fault.
+    pub tree_prefetch: u64,
+    /// That memory was needed.
+    pub eviction: u64,
+    /// The application or a tool asked, or the GPU's access counters.
+    pub other: u64,
+}
+
+/// Body of `GET /api/v1/processes/{pid}/ranges`. Needs read authority.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Ranges {
+    /// When this was taken.
+    pub time: String,
+    /// The busiest, busiest first.
+    pub ranges: Vec<Range>,
+    /// How many there are.
+    pub ranges_known: u64,
+    /// Blocks forgotten to make room: if not 0, counts are lower bounds.
+    pub blocks_forgotten: u64,
+    /// Block records left out or lost; likewise.
+    pub records_lost: u64,
+    /// What cannot be known from faults.
+    pub limits: Vec<String>,
+}
+
+/// A range of managed memory: one allocation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Range {
+    /// First address, in hexadecimal, with `0x`.
+    pub begin: String,
+    /// The address behind the last, likewise.
+    pub end: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Whether it is mapped still.
+    pub mapped: bool,
+    /// What of it is in GPU memory.
+    pub resident: Residency,
+    /// How it is accessed.
+    pub pattern: Pattern,
+    /// GPU fault entries.
+    pub fault_entries: u64,
+    /// CPU faults.
+    pub cpu_faults: u64,
+    /// Bytes copied from host to GPU.
+    pub bytes_htod: u64,
+    /// Bytes copied from GPU to host.
+    pub bytes_dtoh: u64,
+    /// Bytes copied from one GPU to another.
+    pub bytes_dtod: u64,
+    /// Bytes that became resident with nothing to copy.
+    pub populated_bytes: u64,
+    /// Bytes pushed out because memory was needed.
+    pub evicted_bytes: u64,
+    /// Times that a block or a part of it was pushed out.
+    pub evictions: u64,
+    /// What came back.
+    pub reuse: Reuse,
+}
+
+/// In which order memory is faulted on. Accesses that hit raise no fault and are not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Pattern {
+    /// `sequential`, `strided`, `cyclic`, `random`, `hot_set` or `unknown`.
+    pub kind: String,
+    /// Of a strided one: bytes from one place to the next; negative downwards.
+    pub stride_bytes: Option<i64>,
+    /// The share of what was seen lately that fits it, from 0 to 1.
+    pub confidence: f64,
+    /// How many steps that rests on.
+    pub steps: u64,
+}
+
+/// Body of `GET /api/v1/processes/{pid}/heatmap`. Needs read authority.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeatMap {
+    /// When this was taken.
+    pub time: String,
+    /// In the order of addresses.
+    pub ranges: Vec<HeatRange>,
+    /// Ranges beyond the number that is shown at once.
+    pub ranges_left_out: u64,
+}
+
+/// One range in cells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeatRange {
+    /// First address, in hexadecimal, with `0x`.
+    pub begin: String,
+    /// The address behind the last, likewise.
+    pub end: String,
+    /// Bytes of a cell; the last one may be cut short.
+    pub cell_bytes: u64,
+    /// In the order of addresses.
+    pub cells: Vec<HeatCell>,
+}
+
+/// Some neighbouring blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeatCell {
+    /// GPU fault entries.
+    pub fault_entries: u64,
+    /// CPU faults.
+    pub cpu_faults: u64,
+    /// Bytes copied to a GPU.
+    pub fetched_bytes: u64,
+    /// Bytes copied to the host.
+    pub returned_to_host_bytes: u64,
+    /// Bytes pushed out because memory was needed.
+    pub evicted_bytes: u64,
+    /// Bytes fetched again after that.
+    pub refetched_bytes: u64,
+    /// Bytes in GPU memory.
+    pub resident: Residency,
+    /// Seconds since anything was last seen of it; null where nothing ever was.
+    pub idle_seconds: Option<f64>,
+}
