@@ -21,14 +21,19 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
     }
 }
 
-/// The other process that most of what a process lost in the window of a verdict was pushed out for; without a verdict, any that pushed something out.
-pub(crate) fn evictor<'a>(process: &'a Process, verdict: Option<&Verdict>) -> Option<&'a VictimOf> {
-    let lost_to_others = |evictor: &&VictimOf| {
-        verdict.is_none_or(|Verdict { inputs, window_seconds, .. }| {
-            evictor.bytes_per_second as f64 * window_seconds * 2.0 >= inputs.evicted_bytes as f64
-        })
+/// The other process that most of a process's memory was pushed out for, if at least half of what it lost in the window of its own verdict was for
+/// others; without a verdict of its own, any that pushed something out.
+pub(crate) fn evictor<'a>(process: &'a Process, verdicts: &[Verdict]) -> Option<&'a VictimOf> {
+    let evictor = process.victim_of.as_ref()?;
+    let is = |pid: u32, start_ticks: u64| (pid, start_ticks) == (process.pid, process.start_ticks);
+    let others = verdicts.iter().flat_map(|verdict| &verdict.victims).filter(|lost| is(lost.pid, lost.start_ticks));
+    // Not all who push something out have a verdict of their own.
+    let for_others = others.map(|lost| lost.bytes_per_second).sum::<u64>().max(evictor.bytes_per_second);
+    let mostly = |Verdict { inputs, window_seconds, .. }: &Verdict| {
+        for_others as f64 * window_seconds * 2.0 >= inputs.evicted_bytes as f64
     };
-    process.victim_of.as_ref().filter(lost_to_others)
+    let own = verdicts.iter().find(|verdict| is(verdict.pid, verdict.start_ticks));
+    own.is_none_or(mostly).then_some(evictor)
 }
 
 /// What is wrong with a process, or who makes it suffer, and since when; `None` if nothing and nobody.
@@ -44,9 +49,7 @@ impl Trouble {
     /// By the verdicts in force and the daemon's clock.
     pub(crate) fn of(process: &Process, verdicts: &Verdicts) -> Option<Self> {
         let age = process.verdicts.first().and_then(|verdict| age(&verdict.since, &verdicts.time)).map(clock);
-        let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
-        let verdict = verdicts.active.iter().find(is_its);
-        let what = match (process.verdicts.first(), evictor(process, verdict)) {
+        let what = match (process.verdicts.first(), evictor(process, &verdicts.active)) {
             // Only what is pushed out can be pushed out by others.
             (Some(worst), Some(evictor)) if worst.kind == "capacity_thrash" => format!("victim of {}", evictor.pid),
             (Some(worst), _) => kind(&worst.kind).into_owned(),
@@ -107,7 +110,7 @@ pub(crate) fn user(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::{VerdictInputs, VerdictSummary};
+    use model::api::{VerdictInputs, VerdictSummary, VerdictVictim};
 
     use super::*;
 
@@ -148,6 +151,12 @@ mod tests {
         let process = process(&["capacity_thrash"], Some(7));
         assert_eq!(said(&process, lost(400), NOW).unwrap(), "victim of 7 00:04:12");
         assert_eq!(said(&process, lost(402), NOW).unwrap(), "capacity thrash 00:04:12");
+        // Two others take 60 each: the one that takes most is named.
+        let victims = vec![VerdictVictim { bytes_per_second: 60, ..VerdictVictim::default() }];
+        let other = |pid| Verdict { pid, victims: victims.clone(), ..Verdict::default() };
+        let verdicts = |evicted_bytes| lost(evicted_bytes).into_iter().chain([other(7), other(8)]).collect();
+        assert_eq!(said(&process, verdicts(480), NOW).unwrap(), "victim of 7 00:04:12");
+        assert_eq!(said(&process, verdicts(482), NOW).unwrap(), "capacity thrash 00:04:12");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! One verdict, with everything else that is known and bears on it.
 
-use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict};
+use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict, VictimOf};
 
 /// What advice is given on. What is `None` could not be known, or may not be told to whoever asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) verdict: &'a Verdict,
+    /// Who most of what it lost was pushed out for, if that was for others.
+    pub(crate) evictor: Option<&'a VictimOf>,
     pub(crate) process: &'a Process,
     pub(crate) ranges: Option<&'a Ranges>,
     pub(crate) gpu: Option<&'a GpuDetail>,
@@ -32,21 +34,38 @@ impl<'a> Case<'a> {
         self.involved().find(|involved| patterns.contains(&involved.pattern()))
     }
 
-    /// What there is room for on the card beside everything that is not managed memory.
+    /// What there is room for on the card beside everything that is not managed memory. Where the card's size is not known, what is there of all
+    /// managed memory: as long as memory is pushed out, the card is full.
     pub(crate) fn room_bytes(&self) -> Option<u64> {
         let gpu = self.gpu?;
         let others = gpu.memory_used_bytes.map_or(0, |used| used.saturating_sub(gpu.resident.bytes));
-        Some(gpu.memory_bytes?.saturating_sub(others))
+        let room = gpu.memory_bytes.map(|memory| memory.saturating_sub(others));
+        room.or(Some(gpu.resident.bytes)).filter(|room| *room > 0)
     }
 
-    /// Bytes of the ranges that the verdict is about, and how many of them find no room now; nothing if that is not known of each.
-    pub(crate) fn without_room(&self) -> Option<(u64, u64)> {
-        let mut sums = None;
-        for involved in self.involved() {
-            let (all, out) = sums.unwrap_or((0, 0));
-            sums = Some((all + involved.range.bytes, out + involved.not_resident_bytes()?));
+    /// Managed memory of others on the same card.
+    pub(crate) fn others_bytes(&self) -> Option<u64> {
+        self.gpu?.managed_bytes.checked_sub(self.process.managed_bytes?).filter(|others| *others > 0)
+    }
+
+    /// Bytes of the ranges that the verdict is about.
+    pub(crate) fn involved_bytes(&self) -> Option<u64> {
+        self.involved().map(|involved| involved.range.bytes).reduce(u64::saturating_add)
+    }
+
+    /// What of the ranges that the verdict is about is in GPU memory now; of all its memory, where that is not known.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let there = |involved: Involved<'_>| Some(involved.known?.resident.bytes);
+        let sum = self.involved().map(there).reduce(|sum, bytes| Some(sum?.saturating_add(bytes?)));
+        sum.flatten().unwrap_or(self.process.resident.bytes)
+    }
+
+    /// What of a range can find no room, even were nothing else there; where the room is not known, what is not there now.
+    pub(crate) fn without_room(&self, involved: Involved<'_>) -> Option<u64> {
+        match self.room_bytes() {
+            Some(room) => Some(involved.range.bytes.saturating_sub(room)),
+            None => involved.not_resident_bytes(),
         }
-        sums
     }
 
     /// What part of its GPU faults were writes, in its whole life; nothing if there were none.
@@ -95,7 +114,7 @@ impl Involved<'_> {
     }
 
     /// What of it is not in GPU memory now.
-    pub(crate) fn not_resident_bytes(&self) -> Option<u64> {
+    fn not_resident_bytes(&self) -> Option<u64> {
         Some(self.range.bytes.saturating_sub(self.known?.resident.bytes))
     }
 }

@@ -3,7 +3,10 @@
 use model::api::{Gpus, Process, ProcessDetail, Ranges, Verdict, Verdicts};
 
 use super::case::Case;
-use crate::client::{Answer, Client, Error};
+use crate::{
+    client::{Answer, Client, Error},
+    words,
+};
 
 /// What uvmd says of one process.
 #[derive(Debug)]
@@ -11,6 +14,8 @@ pub(crate) struct Evidence {
     pub(crate) process: Process,
     /// In force and over.
     pub(crate) verdicts: Verdicts,
+    /// In force on other processes.
+    pub(crate) others: Vec<Verdict>,
     /// `None` where whoever asks may not be told.
     pub(crate) ranges: Option<Ranges>,
     pub(crate) gpus: Gpus,
@@ -36,17 +41,24 @@ pub(crate) fn ask(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result
         Err(Error::NoAuthority { .. }) => None,
         Err(error) => return Err(error),
     };
-    Ok(Evidence {
-        verdicts: verdicts(client, pid, start_ticks)?.body,
-        ranges,
-        gpus: client.get("/api/v1/gpus")?.body,
-        process,
-    })
+    let verdicts = client.get("/api/v1/verdicts")?.body;
+    Ok(Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body))
 }
 
 impl Evidence {
+    /// Of all verdicts there are.
+    pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
+        let is_its = |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
+        let Verdicts { time, active, ended } = verdicts;
+        let (active, others) = active.iter().cloned().partition(is_its);
+        let ended = ended.iter().filter(|verdict| is_its(verdict)).cloned().collect();
+        Self { verdicts: Verdicts { time: time.clone(), active, ended }, others, process, ranges, gpus }
+    }
+
     pub(crate) fn case<'a>(&'a self, verdict: &'a Verdict) -> Case<'a> {
         let gpu = self.gpus.gpus.iter().find(|gpu| gpu.gpu.uuid.is_some() && gpu.gpu.uuid == verdict.gpu_uuid);
-        Case { verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu }
+        let all: Vec<_> = [verdict].into_iter().chain(&self.others).cloned().collect();
+        let evictor = words::evictor(&self.process, &all);
+        Case { verdict, evictor, process: &self.process, ranges: self.ranges.as_ref(), gpu }
     }
 }

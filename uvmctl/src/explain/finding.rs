@@ -22,7 +22,7 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
     let Case { verdict, process, .. } = case;
     let gpu = gpu(case.gpu, verdict.gpu_uuid.as_deref());
     let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
-    let what = match (verdict.kind.as_str(), words::evictor(process, Some(verdict))) {
+    let what = match (verdict.kind.as_str(), case.evictor) {
         ("capacity_thrash", Some(evictor)) => format!(
             "loses its memory on {gpu} to {} {} and fetches it again",
             evictor.pid,
@@ -97,14 +97,15 @@ pub(crate) fn resident(resident: model::api::Residency) -> String {
 }
 
 fn counted(case: &Case<'_>) -> String {
-    let Case { verdict, process, .. } = case;
+    let Case { verdict, .. } = case;
     let inputs = &verdict.inputs;
     let bytes = |bytes: u64| format!("{}/s", rates::per_second(Some(case.per_second(bytes)), text::bytes));
     let events = |events: u64| format!("{}/s", rates::per_second(Some(case.per_second(events)), text::count));
     let of_fetched = |part: u64| text::share(part, inputs.fetched_bytes);
     match verdict.kind.as_str() {
         "capacity_thrash" | "streaming" => {
-            let lost_to = words::evictor(process, Some(verdict))
+            let lost_to = case
+                .evictor
                 .map(|evictor| format!(", {}/s of it for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
             format!(
                 "it fetched {}, and {} of that had been pushed out before; it lost {}{}",
@@ -163,15 +164,16 @@ pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
     case.involved().map(line).collect()
 }
 
-/// Who pays for it.
-pub(crate) fn cost(victim: &VerdictVictim) -> String {
-    let VerdictVictim { pid, name, bytes_per_second, inferred, .. } = victim;
-    let inferred = if *inferred { " (inferred from what the driver did at that time)" } else { "" };
-    let name = text::printable(name);
-    format!(
-        "It costs {pid} {name}: {}/s of its memory are pushed out for it{inferred}.",
-        text::bytes(*bytes_per_second)
-    )
+/// Who pays for it, if anybody.
+pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
+    let (last, others) = victims.split_last()?;
+    let cost = |victim: &VerdictVictim| {
+        format!("{} {} {}/s", victim.pid, text::printable(&victim.name), text::bytes(victim.bytes_per_second))
+    };
+    let others: Vec<_> = others.iter().map(cost).collect();
+    let and = if others.is_empty() { "" } else { " and " };
+    let inferred = if victims.iter().any(|victim| victim.inferred) { " (inferred)" } else { "" };
+    Some(format!("It costs {}{and}{} of memory, pushed out for it{inferred}.", others.join(", "), cost(last)))
 }
 
 /// A condition that was checked: its words end with what is compared.
@@ -259,6 +261,22 @@ mod tests {
         let of = |min_bytes, max_bytes| resident(Residency { bytes: 38 * GIB, min_bytes, max_bytes });
         assert_eq!(of(38 * GIB, 38 * GIB), "38.0 GiB are");
         assert_eq!(of(37 * GIB, 39 * GIB), "38.0 GiB (at least 37.0 GiB, at most 39.0 GiB) are");
+    }
+
+    #[test]
+    fn who_pays_is_named_with_what_it_costs() {
+        let victim = |pid, gib: u64| VerdictVictim {
+            pid,
+            name: "p".to_owned(),
+            bytes_per_second: gib * GIB,
+            ..VerdictVictim::default()
+        };
+        assert_eq!(costs(&[]), None);
+        assert_eq!(costs(&[victim(1, 3)]).unwrap(), "It costs 1 p 3.0 GiB/s of memory, pushed out for it.");
+        let all = [victim(1, 3), victim(2, 2), VerdictVictim { inferred: true, ..victim(3, 1) }];
+        let expected =
+            "It costs 1 p 3.0 GiB/s, 2 p 2.0 GiB/s and 3 p 1.0 GiB/s of memory, pushed out for it (inferred).";
+        assert_eq!(costs(&all).unwrap(), expected);
     }
 
     #[test]

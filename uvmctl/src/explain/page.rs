@@ -70,7 +70,7 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
         // Columns stay columns: no line is broken unless it must be.
         page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
-    page.extend(verdict.victims.iter().map(|victim| Paragraph::plain(finding::cost(victim))));
+    page.extend(finding::costs(&verdict.victims).map(Paragraph::plain));
     if !verdict.checks.is_empty() {
         page.push(Paragraph::title("What was checked"));
         page.extend(verdict.checks.iter().map(|check| item("-", Style::Plain, finding::check(check))));

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::SystemTime};
 
-use model::api::{Counts, Evictions, Gpu, GpuDetail, Gpus, Process, Status, Verdict, Verdicts};
+use model::api::{Counts, Evictions, Gpu, GpuDetail, Gpus, Process, Status, Verdicts};
 
 use super::{
     columns::{Counter, Row},
@@ -126,11 +126,7 @@ impl Samples {
     /// What is known of one process, and bears on what is wrong with it.
     pub(crate) fn evidence(&self, detailed: &Detailed) -> Evidence {
         let process = detailed.process.process.clone();
-        let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
-        let its = |verdicts: &[Verdict]| verdicts.iter().filter(is_its).cloned().collect();
-        let Verdicts { time, active, ended } = &self.verdicts;
-        let verdicts = Verdicts { time: time.clone(), active: its(active), ended: its(ended) };
-        Evidence { verdicts, ranges: detailed.ranges.clone(), gpus: self.gpu_details.clone(), process }
+        Evidence::new(process, &self.verdicts, detailed.ranges.clone(), self.gpu_details.clone())
     }
 
     /// How long it has counted, by its own clock: this one may differ.

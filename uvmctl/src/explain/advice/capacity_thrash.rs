@@ -3,11 +3,11 @@
 use model::api::VictimOf;
 
 use super::{Advice, Advised, Case, FEW_WRITES, leave_at_host, read_mostly};
-use crate::{text, words};
+use crate::text;
 
 pub(super) fn advice(case: &Case<'_>) -> Advised {
     // What others push out says nothing of how it uses its memory.
-    if let Some(evictor) = words::evictor(case.process, Some(case.verdict)) {
+    if let Some(evictor) = case.evictor {
         return Advised { helps: vec![from_other(case, evictor)], does_not_help: Vec::new() };
     }
     let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), apart(case), less(case)];
@@ -33,7 +33,7 @@ fn from_other(case: &Case<'_>, evictor: &VictimOf) -> Advice {
 /// Of a walk that comes round again, what was used longest ago is what is needed next, and what is pushed out.
 fn in_order(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["cyclic", "sequential"])?;
-    let out = involved.not_resident_bytes().filter(|out| *out > 0 && *out < involved.range.bytes);
+    let out = case.without_room(involved).filter(|out| *out > 0 && *out < involved.range.bytes);
     let part = match out {
         Some(out) => format!("the last {} of the {}", text::bytes(out), involved.name()),
         None => format!("the end of the {}, as much as finds no room,", involved.name()),
@@ -109,8 +109,7 @@ fn strided(case: &Case<'_>) -> Option<Advice> {
 
 /// Alone it would fit.
 fn apart(case: &Case<'_>) -> Option<Advice> {
-    let (gpu, managed, room) = (case.gpu?, case.process.managed_bytes?, case.room_bytes()?);
-    let others = gpu.managed_bytes.checked_sub(managed).filter(|others| *others > 0)?;
+    let (managed, room, others) = (case.process.managed_bytes?, case.room_bytes()?, case.others_bytes()?);
     (managed <= room).then(|| {
         let evidence = format!(
             "it has {} of managed memory and there is room for {}; the others on this GPU have {}",
@@ -123,40 +122,17 @@ fn apart(case: &Case<'_>) -> Option<Advice> {
 }
 
 fn less(case: &Case<'_>) -> Option<Advice> {
-    let (out, evidence) = match (case.without_room(), case.process.managed_bytes.zip(case.room_bytes())) {
-        (Some((all, out)), _) => {
-            let (all, there) = (text::bytes(all), text::bytes(all - out));
-            (out, format!("of the {all} that this is about, {there} are in GPU memory now"))
-        }
-        (None, Some((managed, room))) => {
-            let out = managed.saturating_sub(room);
-            (
-                out,
-                format!(
-                    "it has {} of managed memory, and there is room for {}",
-                    text::bytes(managed),
-                    text::bytes(room)
-                ),
-            )
-        }
-        (None, None) => {
-            let (managed, there) = (case.process.managed_bytes?, case.process.resident.max_bytes);
-            // Nothing at all is no measure of what there is room for.
-            if there == 0 {
-                return None;
-            }
-            let evidence = format!(
-                "it has {} of managed memory, and {} are in GPU memory now",
-                text::bytes(managed),
-                text::bytes(there)
-            );
-            (managed.saturating_sub(there), evidence)
-        }
+    let about = case.involved_bytes().or(case.process.managed_bytes)?;
+    let shared = if case.others_bytes().is_some() { " for it and the others on this GPU" } else { "" };
+    let (room, evidence) = match case.room_bytes() {
+        Some(room) => (room, format!("there is room for {}{shared}", text::bytes(room))),
+        None => (case.resident_bytes(), format!("{} are in GPU memory now", text::bytes(case.resident_bytes()))),
     };
-    (out > 0).then(|| {
-        let action = format!("use up to {} less at a time, as by a smaller batch", text::bytes(out));
-        Advice::new(action, evidence).unless("part of it is not in use: then less is enough")
-    })
+    // Nothing at all is no measure of what there is room for.
+    let out = about.checked_sub(room).filter(|out| *out > 0 && room > 0)?;
+    let action = format!("use up to {} less at a time, as by a smaller batch", text::bytes(out));
+    let evidence = format!("this is about {}, and {evidence}", text::bytes(about));
+    Some(Advice::new(action, evidence).unless("part of it is not in use: then less is enough"))
 }
 
 fn rate(case: &Case<'_>, bytes: u64) -> String {
@@ -198,11 +174,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_much_is_measured_by_the_card_and_not_by_what_others_leave() {
+        let mut known = thrashing("cyclic");
+        known.process.managed_bytes = Some(48 * GIB);
+        known.card(40 * GIB, 70 * GIB);
+        let advice = helps(&known);
+        assert!(advice[0].action.contains("leave the last 8.0 GiB"), "{advice:?}");
+        assert_eq!(advice[1].action, "use up to 8.0 GiB less at a time, as by a smaller batch");
+        assert_eq!(
+            advice[1].evidence,
+            "this is about 48.0 GiB, and there is room for 40.0 GiB for it and the others on this GPU"
+        );
+        // The size of the card is not known: what all have there is.
+        let gpu = known.gpu.as_mut().unwrap();
+        (gpu.memory_bytes, gpu.resident.bytes) = (None, 42 * GIB);
+        assert!(actions(&known)[1].contains("6.0 GiB less"), "{:?}", actions(&known));
+    }
+
+    #[test]
     fn where_the_card_is_not_known_what_is_there_now_tells_how_much_is_too_much() {
         let mut known = thrashing("unknown");
         (known.ranges, known.process.managed_bytes) = (None, Some(48 * GIB));
         assert_eq!(actions(&known), [""; 0], "nothing is known of what is there");
-        known.process.resident.max_bytes = 40 * GIB;
+        known.process.resident.bytes = 40 * GIB;
         assert_eq!(actions(&known), ["use up to 8.0 GiB less at a time, as by a smaller batch"]);
     }
 

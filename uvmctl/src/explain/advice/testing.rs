@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::api::{GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict};
 
 use super::{Advice, on};
-use crate::explain::case::Case;
+use crate::{explain::case::Case, words};
 
 pub(crate) const GIB: u64 = 1 << 30;
 
@@ -19,13 +19,19 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(kind: &str) -> Self {
-        let verdict = Verdict { kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
+        let verdict = Verdict { pid: 41_207, kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
         let process = Process { pid: 41_207, name: "python train.py".to_owned(), ..Process::default() };
         Self { verdict, process, ranges: None, gpu: None }
     }
 
     pub(crate) fn case(&self) -> Case<'_> {
-        Case { verdict: &self.verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu: self.gpu.as_ref() }
+        Case {
+            verdict: &self.verdict,
+            evictor: words::evictor(&self.process, std::slice::from_ref(&self.verdict)),
+            process: &self.process,
+            ranges: self.ranges.as_ref(),
+            gpu: self.gpu.as_ref(),
+        }
     }
 
     /// One more range that the verdict is about.

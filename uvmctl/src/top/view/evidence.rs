@@ -19,7 +19,7 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
         let case = evidence.case(verdict);
         let headline = finding::headline(&case, &evidence.verdicts.time);
         lines.extend(wrapped(&look.text(&headline), width).into_iter().map(|line| Line::styled(line, look.warning())));
-        let facts = [finding::window(&case)].into_iter().chain(verdict.victims.iter().map(finding::cost));
+        let facts = [finding::window(&case)].into_iter().chain(finding::costs(&verdict.victims));
         lines.extend(facts.flat_map(|fact| wrapped(&look.text(&fact), width)).map(Line::raw));
     }
     lines
