@@ -10,7 +10,10 @@ pub(super) fn advice(case: &Case<'_>) -> Advised {
     if let Some(evictor) = case.evictor {
         return Advised { helps: vec![from_other(case, evictor)], does_not_help: Vec::new() };
     }
-    let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), apart(case), less(case)];
+    if let Some(apart) = apart(case) {
+        return Advised { helps: vec![apart], does_not_help: Vec::new() };
+    }
+    let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), less(case)];
     let does_not_help = "cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would push out as much as \
                          the faults do";
     Advised { helps: helps.into_iter().flatten().collect(), does_not_help: vec![does_not_help.to_owned()] }
@@ -33,7 +36,11 @@ fn from_other(case: &Case<'_>, evictor: &VictimOf) -> Advice {
 /// Of a walk that comes round again, what was used longest ago is what is needed next, and what is pushed out.
 fn in_order(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["cyclic", "sequential"])?;
-    let out = case.without_room(involved).filter(|out| *out > 0 && *out < involved.range.bytes);
+    let out = case.without_room(involved);
+    if out == Some(0) {
+        return None;
+    }
+    let out = out.filter(|out| *out < involved.range.bytes);
     let part = match out {
         Some(out) => format!("the last {} of the {}", text::bytes(out), involved.name()),
         None => format!("the end of the {}, as much as finds no room,", involved.name()),
@@ -107,7 +114,7 @@ fn strided(case: &Case<'_>) -> Option<Advice> {
     Some(Advice::new(action, evidence))
 }
 
-/// Alone it would fit.
+/// Alone it would fit: then it is not for its own sake that it thrashes, and how it uses its memory is no matter.
 fn apart(case: &Case<'_>) -> Option<Advice> {
     let (managed, room, others) = (case.process.managed_bytes?, case.room_bytes()?, case.others_bytes()?);
     (managed <= room).then(|| {
@@ -251,12 +258,21 @@ mod tests {
         known.process.managed_bytes = Some(60 * GIB);
         known.card(80 * GIB, 100 * GIB);
         let advice = helps(&known);
+        assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(advice[0].action.contains("one after another"), "{advice:?}");
         assert!(advice[0].evidence.contains("the others on this GPU have 40.0 GiB"), "{advice:?}");
         known.card(50 * GIB, 100 * GIB);
         assert!(!actions(&known).concat().contains("one after another"), "it does not fit alone either");
         known.card(80 * GIB, 60 * GIB);
         assert!(!actions(&known).concat().contains("one after another"), "it is alone");
+    }
+
+    #[test]
+    fn a_range_that_fits_is_not_left_at_the_host_in_part() {
+        let mut known = thrashing("cyclic");
+        known.process.managed_bytes = Some(90 * GIB);
+        known.card(80 * GIB, 100 * GIB);
+        assert_eq!(actions(&known), [""; 0]);
     }
 
     #[test]
