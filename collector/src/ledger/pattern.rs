@@ -3,6 +3,7 @@
 //! What there is to go by: the driver serves GPU faults in batches and sorts each by address, so that within a batch the order is lost; batches
 //! follow each other as the accesses did. Many accesses are under way at once, so a batch is a cloud of places rather than one. So this looks at
 //! * how the middle of the batches moves: a walk goes one way, and where there is no order it turns two times in three;
+//! * whether a batch of many places is a whole piece of the range, or strewn over the same part as the one before;
 //! * the distances between neighbouring places, within a batch and from one to the next: where nearly all are the same, that is the stride;
 //! * which parts of the range have the faults.
 //!
@@ -25,6 +26,18 @@ mod walk;
 const MOVES_MIN: u64 = 12;
 /// And before it is said that there is no order, which takes more to tell.
 const MOVES_MIN_OF_NONE: u64 = 16;
+/// Enough where each batch is a whole piece of the range, which no chance brings about.
+const MOVES_MIN_OF_PIECES: u64 = 2;
+/// A batch of no fewer places tells by itself.
+const MANY: u32 = 32;
+/// Such a batch is a whole piece if this part of what it spans is in it.
+const WHOLE: f32 = 0.75;
+/// And no more than this part of it was spanned by the one before, or no less where both are strewn over the same part of the range.
+const APART: f32 = 0.25;
+const STREWN: f32 = 0.5;
+/// So many strewn batches, and this share of all of late, before it is said that there is no order.
+const STREWN_MIN: u64 = 2;
+const STREWN_SHARE: f32 = 0.6;
 /// Distances before they are called a stride.
 const GAPS_MIN: u64 = 16;
 /// The share of distances that are the stride.
@@ -51,6 +64,8 @@ pub(super) struct Order {
     batch: Option<Batch>,
     before: Option<Batch>,
     walk: Walk,
+    /// Batches that were strewn over what the one before was strewn over.
+    strewn: Share,
     gaps: Gaps,
     spread: Spread,
 }
@@ -61,6 +76,48 @@ struct Batch {
     number: u16,
     lowest: Place,
     highest: Place,
+    places: u32,
+}
+
+impl Batch {
+    fn span(&self) -> u64 {
+        self.highest - self.lowest + 1
+    }
+
+    /// The part of what it spans that is in it; 0 of one that has few.
+    fn density(&self) -> f32 {
+        if self.places < MANY { 0.0 } else { self.places as f32 / self.span() as f32 }
+    }
+
+    /// The part of the shorter of two that the other spans too.
+    fn overlap(&self, other: &Self) -> f32 {
+        let both = (self.highest.min(other.highest) + 1).saturating_sub(self.lowest.max(other.lowest));
+        both as f32 / self.span().min(other.span()) as f32
+    }
+}
+
+/// Of things that happen one after the other, those of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    count: u64,
+    /// Of late: all, and those.
+    recent: f32,
+    those: f32,
+}
+
+impl Share {
+    /// Weight of all that was before, each time.
+    const KEEPS: f32 = 1.0 - 1.0 / 64.0;
+
+    fn add(&mut self, is_of_those: bool) {
+        self.count += u64::from(is_of_those);
+        self.recent = self.recent * Self::KEEPS + 1.0;
+        self.those = self.those * Self::KEEPS + f32::from(u8::from(is_of_those));
+    }
+
+    fn get(&self) -> f32 {
+        if self.recent > 0.0 { self.those / self.recent } else { 0.0 }
+    }
 }
 
 impl Order {
@@ -71,6 +128,7 @@ impl Order {
             batch: None,
             before: None,
             walk: Walk::default(),
+            strewn: Share::default(),
             gaps: Gaps::default(),
             spread: Spread::default(),
         }
@@ -92,7 +150,7 @@ impl Order {
         if self.batch.is_none_or(|batch| batch.number != record.cause) {
             self.finish();
             let lowest = first + u64::from(slots.trailing_zeros());
-            self.batch = Some(Batch { number: record.cause, lowest, highest: lowest });
+            self.batch = Some(Batch { number: record.cause, lowest, highest: lowest, places: 1 });
             slots &= slots - 1;
         }
         let Some(batch) = &mut self.batch else { return };
@@ -103,6 +161,7 @@ impl Order {
             if place > batch.highest {
                 self.gaps.add(place - batch.highest);
                 batch.highest = place;
+                batch.places += 1;
             }
             batch.lowest = batch.lowest.min(place);
         }
@@ -117,7 +176,15 @@ impl Order {
             } else if batch.highest < before.lowest {
                 self.gaps.add(before.lowest - batch.highest);
             }
-            self.walk.moved(before.lowest + before.highest, batch.lowest + batch.highest);
+            let (overlap, densities) = (batch.overlap(&before), [before.density(), batch.density()]);
+            let are_pieces = overlap <= APART && densities.iter().all(|density| *density >= WHOLE);
+            let (from, to) = (before.lowest + before.highest, batch.lowest + batch.highest);
+            if are_pieces {
+                self.walk.moved_for_certain(from, to);
+            } else {
+                self.walk.moved(from, to);
+            }
+            self.strewn.add(overlap >= STREWN && densities.iter().all(|density| *density > 0.0 && *density < WHOLE));
         }
     }
 
@@ -131,25 +198,27 @@ impl Order {
     }
 
     fn kind(&self) -> (PatternKind, f32) {
-        let turns = self.walk.turns();
-        let is_walk = self.walk.moves() >= MOVES_MIN && turns < TURNS_OF_WALK;
-        if is_walk && self.walk.is_cyclic() {
+        let (turns, moves) = (self.walk.turns(), self.walk.moves());
+        let is_seen = moves >= MOVES_MIN || self.walk.certain() >= MOVES_MIN_OF_PIECES;
+        let is_walk = is_seen && turns < TURNS_OF_WALK;
+        let is_strewn = self.strewn.count >= STREWN_MIN && self.strewn.get() >= STREWN_SHARE;
+        if is_walk && !is_strewn && self.walk.is_cyclic() {
             return (PatternKind::Cyclic, 1.0 - turns);
         }
-        let has_no_order = self.walk.moves() >= MOVES_MIN_OF_NONE && turns > TURNS_OF_NONE;
+        let has_no_order = is_strewn || moves >= MOVES_MIN_OF_NONE && turns > TURNS_OF_NONE;
         if self.gaps.count() >= GAPS_MIN
-            && !has_no_order
+            && (is_strewn || !has_no_order)
             && let Some(stride) = self.gaps.stride().filter(|stride| stride.share >= STRIDE_MIN)
         {
             let stride_bytes = stride_bytes(stride.places, self.walk.is_downwards());
             return (PatternKind::Strided { stride_bytes }, stride.share);
         }
-        if is_walk && self.gaps.share_up_to(u64::from(SLOTS)) >= NEAR_MIN {
+        if is_walk && !is_strewn && self.gaps.share_up_to(u64::from(SLOTS)) >= NEAR_MIN {
             return (PatternKind::Sequential, 1.0 - turns);
         }
         if has_no_order {
-            let hot = self.spread.hot();
-            return hot.map_or((PatternKind::Random, turns / TURNS_EXPECTED), |share| (PatternKind::HotSet, share));
+            let hot = self.spread.hot().map(|share| (PatternKind::HotSet, share));
+            return hot.unwrap_or((PatternKind::Random, (turns / TURNS_EXPECTED).max(self.strewn.get())));
         }
         (PatternKind::Unknown, 0.0)
     }

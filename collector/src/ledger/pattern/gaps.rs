@@ -10,7 +10,7 @@ const KINDS: usize = 8;
 pub(super) struct Gaps {
     count: u64,
     total: f32,
-    /// The last distances that were no more than this, and their weight.
+    /// Distances, and their weights.
     kinds: [(u64, f32); KINDS],
 }
 
@@ -35,7 +35,7 @@ impl Gaps {
         if let Some(place) = known.or_else(|| rarest().map(|(place, _)| place))
             && let Some(kind) = self.kinds.get_mut(place)
         {
-            // One that makes room takes its weight along: it may have been seen less often than that, never more.
+            // A new one begins at the beginning, so that none is ever said to be commoner than it is.
             *kind = if known.is_some() { (gap, kind.1 + 1.0) } else { (gap, 1.0) };
         }
     }

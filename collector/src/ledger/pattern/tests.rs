@@ -187,6 +187,22 @@ fn what_is_permuted_has_no_order_whether_it_fits_or_not() {
 }
 
 #[test]
+fn a_few_large_batches_tell_as_much() {
+    // As a GPU with thousands of threads raises them: 256 at once, which is all that the driver takes at a time.
+    let once = walk(768);
+    assert_eq!(seen(&once, 256, ROOMY).kind, PatternKind::Sequential);
+    let down: Vec<_> = once.iter().rev().copied().collect();
+    assert_eq!(seen(&down, 256, ROOMY).kind, PatternKind::Sequential);
+    let again: Vec<_> = [&once[..], &once[..], &once[..]].concat();
+    assert_eq!(seen(&again, 256, 4).kind, PatternKind::Cyclic);
+    for seed in 1..200 {
+        let mut shuffled = walk(1024);
+        Dice(seed * 0x9e37_79b9).shuffle(&mut shuffled);
+        assert_eq!(seen(&shuffled, 256, ROOMY).kind, PatternKind::Random, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_small_part_with_most_of_the_faults_is_a_hot_set() {
     for seed in 1..20 {
         let mut dice = Dice(seed * 0x9e37_79b9);

@@ -6,6 +6,8 @@ const KEEPS: f32 = 1.0 - 1.0 / 64.0;
 const BACK: f32 = 0.4;
 /// So many moves make a way from which one can go back.
 const WAY_MIN: u32 = 5;
+/// And so many where no chance brings it about.
+const WAY_MIN_FOR_CERTAIN: u32 = 1;
 /// A way is walked to its end when it is as long as this part of the one before.
 const WHOLE: f32 = 0.9;
 /// With so many turns of late, what looked like ways back was chance.
@@ -15,6 +17,8 @@ const TURNS_MAX: f32 = 0.4;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Walk {
     moves: u64,
+    /// Those of them that no chance brought about.
+    certain: u64,
     /// Of late: moves, and those of them that turned. What is longer ago has less weight.
     recent: f32,
     turned: f32,
@@ -30,8 +34,18 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// From one place to another.
+    /// From one place to another, which may be by chance.
     pub(super) fn moved(&mut self, from: u64, to: u64) {
+        self.moves_on(from, to, WAY_MIN);
+    }
+
+    /// From one place to another, and not by chance.
+    pub(super) fn moved_for_certain(&mut self, from: u64, to: u64) {
+        self.certain += 1;
+        self.moves_on(from, to, WAY_MIN_FOR_CERTAIN);
+    }
+
+    fn moves_on(&mut self, from: u64, to: u64, way_min: u32) {
         if from == to {
             return;
         }
@@ -42,7 +56,7 @@ impl Walk {
         self.at = to;
         self.recent = self.recent * KEEPS + 1.0;
         self.turned *= KEEPS;
-        if is_against && self.length >= WAY_MIN && to.abs_diff(from) as f32 >= way as f32 * BACK {
+        if is_against && self.length >= way_min && to.abs_diff(from) as f32 >= way as f32 * BACK {
             (self.began, self.length, self.way_before) = (to, 0, way);
             self.wraps = self.wraps.saturating_add(1);
         } else if is_against {
@@ -63,6 +77,10 @@ impl Walk {
 
     pub(super) const fn moves(&self) -> u64 {
         self.moves
+    }
+
+    pub(super) const fn certain(&self) -> u64 {
+        self.certain
     }
 
     /// The share of moves that turned, of late.
