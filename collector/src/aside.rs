@@ -11,14 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// So few answers are kept, wanted or not.
+const FEW: usize = 64;
+
 /// How often to look up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// How long to wait after a look-up that found nothing; twice as long each time, up to `retry_max`.
     pub(crate) retry_min: Duration,
     pub(crate) retry_max: Duration,
-    /// How old an answer may become. What nobody asked for that long is forgotten.
+    /// How old an answer may become.
     pub(crate) answer_max: Duration,
+    /// What nobody asked for that long is forgotten, sooner or later.
+    pub(crate) wanted: Duration,
     /// Look-ups at a time.
     pub(crate) running_max: usize,
 }
@@ -36,6 +41,8 @@ struct Known<K, V> {
     answers: HashMap<K, Answer<V>>,
     /// Look-ups that run.
     running: usize,
+    /// With so many answers it is looked which are forgotten.
+    forget_at: usize,
 }
 
 struct Answer<V> {
@@ -59,14 +66,15 @@ where
     V: Clone + Send + 'static,
 {
     pub(crate) fn new(pace: Pace, find: impl Fn(&K) -> Option<V> + Send + Sync + 'static) -> Self {
-        let known = Known { answers: HashMap::new(), running: 0 };
+        let known = Known { answers: HashMap::new(), running: 0, forget_at: 0 };
         Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)) }
     }
 
     /// What is known by now. Begins to look it up where that is due.
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
         let mut known = lock(&self.known);
-        let Known { answers, running } = &mut *known;
+        known.forget(now, self.pace.wanted);
+        let Known { answers, running, .. } = &mut *known;
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
             due: Due::At(now),
@@ -75,12 +83,12 @@ where
         });
         answer.asked = now;
         let value = answer.value.clone();
-        let is_due = matches!(answer.due, Due::At(at) if at <= now);
-        if is_due && *running < self.pace.running_max && self.start(key.clone(), now) {
+        if matches!(answer.due, Due::At(at) if at <= now)
+            && *running < self.pace.running_max
+            && self.start(key.clone(), now)
+        {
             answer.due = Due::Running;
             *running += 1;
-            let is_wanted = |answer: &Answer<V>| now.saturating_duration_since(answer.asked) < self.pace.answer_max;
-            answers.retain(|_, answer| answer.due == Due::Running || is_wanted(answer));
         }
         value
     }
@@ -89,11 +97,19 @@ where
     fn start(&self, key: K, now: Instant) -> bool {
         let (find, pace, known) = (Arc::clone(&self.find), self.pace, Arc::clone(&self.known));
         let started = thread::Builder::new().name("look-up".to_owned()).spawn(move || {
-            let found = find(&key);
-            let mut known = lock(&known);
-            known.running = known.running.saturating_sub(1);
-            if let Some(answer) = known.answers.get_mut(&key) {
-                answer.finish(found, pace, now);
+            let began = Instant::now();
+            let (mut next, mut started) = (Some(key), now);
+            while let Some(key) = next {
+                let found = find(&key);
+                let mut known = lock(&known);
+                if let Some(answer) = known.answers.get_mut(&key) {
+                    answer.finish(found, pace, started);
+                }
+                started = now + began.elapsed();
+                next = known.next(started, pace.wanted);
+                if next.is_none() {
+                    known.running = known.running.saturating_sub(1);
+                }
             }
         });
         if let Err(error) = &started {
@@ -103,7 +119,33 @@ where
     }
 }
 
+impl<K: Clone + Eq + Hash, V> Known<K, V> {
+    /// Takes the one that has been due for longest. Were it whoever asks first, those who ask last might never have their turn.
+    fn next(&mut self, now: Instant, wanted: Duration) -> Option<K> {
+        let due = self.answers.iter_mut().filter_map(|(key, answer)| match answer.due {
+            Due::At(at) if at <= now && answer.is_wanted(now, wanted) => Some((at, key, answer)),
+            _ => None,
+        });
+        let (_, key, answer) = due.min_by_key(|(at, ..)| *at)?;
+        answer.due = Due::Running;
+        Some(key.clone())
+    }
+
+    /// Forgets what nobody wants any more, once there is twice as much as there was when that was done last.
+    fn forget(&mut self, now: Instant, wanted: Duration) {
+        if self.answers.len() < self.forget_at {
+            return;
+        }
+        self.answers.retain(|_, answer| answer.due == Due::Running || answer.is_wanted(now, wanted));
+        self.forget_at = 2 * self.answers.len() + FEW;
+    }
+}
+
 impl<V> Answer<V> {
+    fn is_wanted(&self, now: Instant, wanted: Duration) -> bool {
+        now.saturating_duration_since(self.asked) < wanted
+    }
+
     /// An answer that is not found again is kept: the one who was asked may be down.
     fn finish(&mut self, found: Option<V>, pace: Pace, started: Instant) {
         let wait = if found.is_some() {
@@ -147,7 +189,7 @@ mod tests {
 
     fn service(running_max: usize) -> Service {
         let (ask, asked) = mpsc::channel();
-        let pace = Pace { retry_min: MINUTE, retry_max: 3 * MINUTE, answer_max: HOUR, running_max };
+        let pace = Pace { retry_min: MINUTE, retry_max: 3 * MINUTE, answer_max: HOUR, wanted: HOUR, running_max };
         let aside = Aside::new(pace, move |key: &u32| {
             let (answer, answered) = mpsc::channel::<Option<&str>>();
             ask.send((*key, answer)).ok()?;
@@ -223,19 +265,31 @@ mod tests {
         service.get(3, Duration::ZERO);
         assert!(service.is_asked().is_none());
         drop(running);
-        while lock(&service.aside.known).running > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        service.get(3, Duration::ZERO);
         assert_eq!(service.is_asked().unwrap().0, 3);
     }
 
     #[test]
-    fn what_nobody_asks_for_any_more_is_forgotten() {
-        let service = service(4);
-        service.get(7, Duration::ZERO);
-        service.answer(Some("alice"));
-        service.get(8, HOUR);
-        assert!(!lock(&service.aside.known).answers.contains_key(&7));
+    fn whoever_has_waited_longest_is_looked_up_next() {
+        let service = service(1);
+        service.get(1, 3 * MINUTE);
+        let (_, answer) = service.is_asked().unwrap();
+        for (key, minute) in [(7, 2), (9, 0), (8, 1)] {
+            service.get(key, minute * MINUTE);
+        }
+        drop(answer);
+        let order = [(); 3].map(|()| service.is_asked().unwrap().0);
+        assert_eq!(order, [9, 8, 7]);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
+        let service = service(1);
+        for key in 0..1000 {
+            service.get(key, key * MINUTE);
+        }
+        // Those of the last hour, and that which hangs.
+        let known = lock(&service.aside.known);
+        assert!(known.answers.len() < 2 * (60 + 1) + FEW, "{}", known.answers.len());
+        assert!(known.answers.contains_key(&0) && known.answers.contains_key(&999));
     }
 }

@@ -20,6 +20,8 @@ const PACE: Pace = Pace {
     retry_min: Duration::from_secs(1),
     retry_max: Duration::from_mins(5),
     answer_max: Duration::from_mins(10),
+    // A process may have another name every time.
+    wanted: Duration::from_secs(10),
     running_max: 4,
 };
 /// Of a longer one the beginning is shown.

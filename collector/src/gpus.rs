@@ -27,6 +27,7 @@ const PACE: Pace = Pace {
     retry_min: Duration::from_secs(1),
     retry_max: Duration::from_mins(10),
     answer_max: Duration::from_hours(24 * 365),
+    wanted: Duration::from_hours(24 * 365),
     running_max: 1,
 };
 

@@ -24,6 +24,7 @@ const PACE: Pace = Pace {
     retry_min: Duration::from_secs(10),
     retry_max: Duration::from_mins(5),
     answer_max: Duration::from_secs(10),
+    wanted: Duration::from_secs(10),
     running_max: 1,
 };
 /// Of a process with more mappings than this holds, some 600,000, it is not known.

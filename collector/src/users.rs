@@ -11,6 +11,7 @@ const PACE: Pace = Pace {
     retry_min: Duration::from_mins(1),
     retry_max: Duration::from_mins(1),
     answer_max: Duration::from_hours(1),
+    wanted: Duration::from_hours(2),
     running_max: 4,
 };
 
