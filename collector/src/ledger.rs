@@ -4,7 +4,7 @@
 //! the process is forgotten, into the totals. So every sum only grows; but what is pending, as its GPU is not known yet, moves there once it is.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -343,6 +343,7 @@ impl Ledger {
         let mut ended: Vec<_> = forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
         ended.sort_unstable();
         let too_many = ended.len().saturating_sub(self.limits.ended_max);
+        let mut forgotten = BTreeSet::new();
         for (at, (when, process)) in ended.into_iter().enumerate() {
             // A clock set back makes a process stay longer, not forever: the number is bounded.
             let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
@@ -350,11 +351,15 @@ impl Ledger {
                 && let Some(entry) = self.processes.remove(&process)
             {
                 self.owners.forget(&entry, |generation, id| gpu(&self.spaces, generation, id));
-                self.evictions.forget(process);
                 self.past.add(&entry.past);
-                for space in self.spaces.values_mut().filter(|space| space.process == Some(process)) {
-                    space.process = None;
-                }
+                forgotten.insert(process);
+            }
+        }
+        // All at once: thousands may end together.
+        if !forgotten.is_empty() {
+            self.evictions.forget(&forgotten);
+            for space in self.spaces.values_mut() {
+                space.process = space.process.filter(|process| !forgotten.contains(process));
             }
         }
     }

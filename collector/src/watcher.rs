@@ -274,10 +274,12 @@ impl Watcher {
         let probes = &mut attached.probes;
         let counts = probes.counts()?;
         let distributions = probes.distributions()?;
-        for space in probes.spaces()? {
+        let spaces = probes.spaces()?;
+        let until_ns = clock::not_before_now(&self.config.roots);
+        for space in spaces {
             let losses = Losses { events: space.lost_events, records: space.records };
             if losses != Losses::default() {
-                self.ledger.lost_by(space.generation, losses, clock::not_before_now(&self.config.roots));
+                self.ledger.lost_by(space.generation, losses, until_ns);
             }
         }
         let evictions = probes.evictions()?;
@@ -298,10 +300,11 @@ impl Watcher {
         }
         self.nearly_full = nearly_full.is_some();
         // Closed only once its keys are gone: what is left would be taken for another VA space's.
-        for (key, _) in counts.iter().chain(&distributions).filter(|(key, _)| closing.contains(&key.generation)) {
+        let gone: HashSet<_> = closing.iter().copied().collect();
+        for (key, _) in counts.iter().chain(&distributions).filter(|(key, _)| gone.contains(&key.generation)) {
             probes.forget(key)?;
         }
-        let is_final = |key: &EvictionKey| closing.contains(&key.victim) || closing.contains(&key.evictor);
+        let is_final = |key: &EvictionKey| gone.contains(&key.victim) || gone.contains(&key.evictor);
         for (key, _) in evictions.iter().filter(|(key, _)| is_final(key)) {
             probes.forget_eviction(key)?;
         }

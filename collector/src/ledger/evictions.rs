@@ -5,7 +5,7 @@
 //!
 //! By owner there are sums of their own, to which each reading adds what is new: an owner's stay when its processes are forgotten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use abi::{Tally, count::EvictionKey};
 use model::{EvictionCause, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party, ProcessId};
@@ -106,9 +106,10 @@ impl Evictions {
         pairs.collect()
     }
 
-    /// A process is no longer listed.
-    pub(super) fn forget(&mut self, process: ProcessId) {
-        let forgotten = |party| if party == Party::Process(process) { Party::Forgotten } else { party };
+    /// Processes are no longer listed.
+    pub(super) fn forget(&mut self, processes: &BTreeSet<ProcessId>) {
+        let is_forgotten = |party| matches!(party, Party::Process(process) if processes.contains(&process));
+        let forgotten = |party| if is_forgotten(party) { Party::Forgotten } else { party };
         for (pair, tally) in std::mem::take(&mut self.past) {
             let pair = Pair { victim: forgotten(pair.victim), evictor: forgotten(pair.evictor), ..pair };
             add(self.past.entry(pair).or_default(), tally);
@@ -276,7 +277,7 @@ mod tests {
         evictions.count(key(20, 10, EvictionCause::Fault), tally(2, 0));
         evictions.count(key(10, 0, EvictionCause::Other), tally(4, 0));
         evictions.close(10, party, owner, |_, _| CARD);
-        evictions.forget(A);
+        evictions.forget(&[A].into());
         let (b, forgotten) = (Party::Process(B), Party::Forgotten);
         assert_eq!(
             all(&evictions),
@@ -286,7 +287,7 @@ mod tests {
                 (forgotten, Party::Unknown, EvictionCause::Other, 4, 0)
             ]
         );
-        evictions.forget(B);
+        evictions.forget(&[B].into());
         assert_eq!(all(&evictions)[0], (forgotten, forgotten, EvictionCause::Fault, 3, 4096));
     }
 
@@ -313,8 +314,7 @@ mod tests {
         evictions.count(key(11, 20, EvictionCause::Fault), tally(1, 0));
         evictions.close(10, party, owner, |_, _| CARD);
         evictions.settle_owners(owner, |_, _| CARD);
-        evictions.forget(A);
-        evictions.forget(B);
+        evictions.forget(&[A, B].into());
         assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 4, 8192)]);
         evictions.count(key(0, 20, EvictionCause::Fault), tally(1, 0));
         evictions.settle_owners(owner, |_, _| CARD);
