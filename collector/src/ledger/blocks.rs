@@ -110,7 +110,14 @@ impl BlockMap {
 
     /// A VA space is gone, or with it the probes: which GPUs it meant is final.
     pub(super) fn settle(&mut self, generation: Generation, is_destroyed: bool, key: impl Fn(u32) -> GpuKey) {
+        if !is_destroyed {
+            self.knowledge.has_gaps();
+        }
         let Self { gpus, pieces, .. } = self;
+        // Of one that did nothing no block tells: to go through all would cost milliseconds for each that is opened and closed.
+        if !gpus.has_any_of(generation) {
+            return;
+        }
         for seen in self.table.iter_mut().filter(|seen| gpus.is_of(seen.resident_gpu, generation)) {
             (seen.resident, seen.resident_ns) = (0, 0);
         }
@@ -124,9 +131,6 @@ impl BlockMap {
             (seen.gpu, seen.resident_gpu) = (moves.of(seen.gpu), moves.of(seen.resident_gpu));
         }
         pieces.change(|piece| piece.gpu = moves.of(piece.gpu));
-        if !is_destroyed {
-            self.knowledge.has_gaps();
-        }
         self.recount();
     }
 

@@ -96,6 +96,11 @@ impl Gpus {
         self.0.get(usize::from(index.0)).is_some_and(|of| matches!(of.gpu, Gpu::Of(its, _) if its == generation))
     }
 
+    /// Whether any is of a VA space.
+    pub(super) fn has_any_of(&self, generation: Generation) -> bool {
+        self.0.iter().any(|of| matches!(of.gpu, Gpu::Of(its, _) if its == generation))
+    }
+
     /// How many there are of which it was told what is resident.
     pub(super) fn count_told(&self) -> usize {
         self.0.iter().filter(|of| of.is_told).count()
@@ -109,7 +114,9 @@ impl Gpus {
                 Gpu::Of(its, id) if its == generation => Gpu::Known(key(id)),
                 other => other,
             };
-            let place = settled.iter().position(|of| of.gpu == gpu).unwrap_or(settled.len());
+            // Those that are known are few. Of the others there may be thousands, and no two are the same.
+            let same = |known| settled.iter().position(|of| of.gpu == known);
+            let place = Some(gpu).filter(|gpu| matches!(gpu, Gpu::Known(_))).and_then(same).unwrap_or(settled.len());
             match settled.get_mut(place) {
                 Some(same) => {
                     same.reuse += &of.reuse;
@@ -182,6 +189,15 @@ mod tests {
         assert_eq!(again.of(moves.of(second)), again.of(moves.of(first)));
         assert_eq!(gpus.reuse(|_, _| card), [(card, reuse(5)), (GpuKey::Unknown(9), reuse(2))].into());
         assert_eq!(again.of(GpuIndex::NONE), GpuIndex::NONE);
+    }
+
+    #[test]
+    fn a_va_space_that_did_nothing_has_none() {
+        let mut gpus = Gpus::default();
+        gpus.index(7, 1);
+        assert_eq!([7, 8].map(|generation| gpus.has_any_of(generation)), [true, false]);
+        gpus.settle(7, GpuKey::Unknown);
+        assert!(!gpus.has_any_of(7));
     }
 
     #[test]

@@ -63,7 +63,11 @@ impl BlockMap {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
         let number = record.address / BLOCK_BYTES;
         let Some(seen) = table.get_mut(number) else { return };
-        let Some(range) = ranges.of_block(number).map(|(begin, known)| begin..known.end) else { return };
+        let Some(range) = ranges.of_block(number).map(|(begin, known)| begin..known.end) else {
+            // There was no room for another range.
+            knowledge.has_gaps();
+            return;
+        };
         let mut sums = Sums { gpus, ranges, number };
 
         let first_page = record.first_page;
