@@ -168,7 +168,9 @@ impl Sums {
                     events: tally.events.saturating_sub(before.events),
                     amount: tally.amount.saturating_sub(before.amount),
                 };
-                self.counts.add_tally(key, space.gpu_ids.key(key.gpu), since);
+                if since != Tally::default() {
+                    self.counts.add_tally(key, space.gpu_ids.key(key.gpu), since);
+                }
             }
         } else {
             self.counts.add_space(space);
@@ -245,7 +247,8 @@ impl Ledger {
         }
     }
 
-    /// Those that nobody belongs to any more, after a while in which nothing was counted for them.
+    /// Those that nobody belongs to any more, after a while in which nothing was counted for them; at once where nothing ever was: a process that
+    /// goes from one cgroup to the next must not take the room of all others.
     fn retire_idle_owners(&mut self, now: SystemTime) {
         let of_spaces = self.spaces.values().map(|space| &space.share.account);
         let of_processes = self.processes.values().flat_map(|entry| [&entry.share.account, &entry.share.of_reuse]);
@@ -256,10 +259,12 @@ impl Ledger {
             if is_active {
                 account.last_active = now;
             }
-            if is_active || in_use.contains(key) {
+            let is_needed = is_active || in_use.contains(key);
+            if is_needed {
                 account.last_needed = now;
             }
-            let is_idle = now.duration_since(account.last_needed).is_ok_and(|idle| idle >= limits.retention);
+            let is_old = now.duration_since(account.last_needed).is_ok_and(|idle| idle >= limits.retention);
+            let is_idle = is_old || !is_needed && account.settled == Sums::default();
             if is_idle {
                 retired.add(&account.settled);
             }

@@ -211,6 +211,22 @@ fn who_finds_no_room_is_among_the_others_until_there_is_some() {
 }
 
 #[test]
+fn a_process_that_goes_through_many_cgroups_takes_no_room_where_it_did_nothing() {
+    let mut ledger = ledger(3);
+    ledger.registered(1, PROCESS, of("a.service"));
+    cpu_faults(&mut ledger, 1, 3);
+    copied(&mut ledger, 1, 1, 4096);
+    shown(&mut ledger);
+    for second in 1..10 {
+        ledger.settle_owners(at(second));
+        moves(&mut ledger, PROCESS, &format!("{second}.service"));
+    }
+    ledger.settle_owners(at(10));
+    cpu_faults(&mut ledger, 1, 5);
+    assert_eq!(faults(&ledger), owned(&[("unit 9.service", 2), ("unit a.service", 3)]));
+}
+
+#[test]
 fn what_no_process_is_known_for_is_among_the_others() {
     let mut ledger = ledger(8);
     cpu_faults(&mut ledger, 9, 2);
