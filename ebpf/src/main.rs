@@ -2,7 +2,7 @@
 //!
 //! * [`notify`]: faults and migrations, counted in the kernel
 //! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
-//! * [`residency`]: memory that becomes resident with nothing to copy
+//! * [`residency`]: how much of a block is at which GPU, and memory that becomes resident with nothing to copy
 //! * [`eviction`]: whose memory is pushed out, and for whom
 //! * [`thrashing`] and [`remote`]: what the driver does about memory that several processors want
 //! * [`calls`]: what processes ask of the driver
