@@ -108,3 +108,34 @@ fn a_wrong_option_is_a_usage_error() {
     assert_eq!(runner(&["run", "--nonsense"]).status.code(), Some(2));
     assert_eq!(runner(&["run", "x.toml", "--uvmd", "http://localhost", "--no-uvmd"]).status.code(), Some(2));
 }
+
+#[test]
+fn variants_are_listed_with_their_guest_and_each_is_a_scenario_that_can_be_checked() {
+    let listed = runner(&["variants", "--seed", "5"]);
+    let lines: Vec<&str> = text(&listed.stdout).lines().collect();
+    assert!(
+        lines.len() >= 40 && lines.contains(&"32 no cyclic_32m_150") && lines.iter().any(|line| line.contains(" yes "))
+    );
+    let printed = runner(&["variants", "--seed", "5", "--print", "cyclic_32m_150"]);
+    let file = std::env::temp_dir().join(format!("lab-runner-variant-{}.toml", std::process::id()));
+    std::fs::write(&file, &printed.stdout).unwrap();
+    let checked = runner(&["check", file.to_str().unwrap(), "--print", "gpu-mem-mib"]);
+    assert_eq!(text(&checked.stdout), "32\n");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_report_of_verdicts_without_one_fails() {
+    let file = std::env::temp_dir().join(format!("lab-runner-verdicts-{}.json", std::process::id()));
+    std::fs::write(&file, r#"{ "outcomes": [], "failures": ["cyclic: uvmd was gone"] }"#).unwrap();
+    let output = runner(&["confusion", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("FAILED: cyclic: uvmd was gone")
+            && table.contains("0 right, 0 near a limit, 0 wrong, 1 not judged")
+    );
+    std::fs::write(&file, "").unwrap();
+    assert!(text(&runner(&["confusion", file.to_str().unwrap()]).stderr).contains("is no report"));
+    std::fs::remove_file(file).unwrap();
+}

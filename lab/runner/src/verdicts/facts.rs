@@ -26,7 +26,8 @@ pub(crate) struct Facts {
     /// By the driver's own counter of the process.
     pub(crate) gpu_faults: u64,
     pub(crate) cpu_faults: u64,
-    /// By the driver's own statistics. They do not say whose; so there is one process where there are any.
+    /// No more than these: the driver's own statistics count each fault of a processor that is held back already. They do not say whose; so
+    /// there is one process where there are any.
     pub(crate) throttles: u64,
 }
 

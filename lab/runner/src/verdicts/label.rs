@@ -111,10 +111,10 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.may_be(facts, 0.0)).unwrap_or(Self::None)
     }
 
-    /// What it would be with one value or another a little off; one kind if it is clear.
+    /// What it would be with one value or another a little off, and with fewer throttles, as those known are a bound; one kind if it is clear.
     pub(super) fn possible(facts: &Facts) -> BTreeSet<Self> {
         let near = facts.with_one_off(NEAR);
-        near.iter().chain([facts]).map(Self::of).collect()
+        near.iter().chain([facts, &Facts { throttles: 0, ..*facts }]).map(Self::of).collect()
     }
 }
 

@@ -107,6 +107,10 @@ impl Pages {
         let facts = counts.entry(pid).or_default();
         if self.is_on_cpu(pid, block) {
             facts.taken_back_bytes += PAGE_BYTES;
+            // Also where the GPU took it again since the access began.
+            if self.sides.insert((pid, block), Side::Cpu) == Some(Side::Gpu) {
+                facts.alternations += 1;
+            }
             self.places.insert((pid, address), Place::TakenBack);
             return;
         }
@@ -240,6 +244,19 @@ mod tests {
             ..Facts::default()
         };
         assert_eq!(log.of(7), expected);
+    }
+
+    #[test]
+    fn sides_change_as_often_as_they_do_in_one_access_of_the_cpu() {
+        let mut log = Log::default();
+        log.populate(7, BASE, FRAME, 8192);
+        log.cpu(7, BASE, 8192, |log| {
+            log.copy_out(7, BASE, FRAME, 4096);
+            log.fetch(7, BASE, FRAME, 4096);
+            log.copy_out(7, BASE, FRAME, 4096);
+            log.copy_out(7, BASE + 4096, FRAME + 4096, 4096);
+        });
+        assert_eq!(log.of(7).alternations, 3);
     }
 
     #[test]
