@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// A file with the token that gives read authority over TCP
+    /// A file with the token that gives read authority
     #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }
@@ -92,8 +92,8 @@ impl Client {
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Error> {
         let mut request = self.agent.get(format!("{}{path}", self.place.base()));
-        // A socket's peer is known by its credentials.
-        if let (Some(token), Place::Url { .. }) = (&self.token, &self.place) {
+        // On a socket, too: who is not in its group may know the token.
+        if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.bearer());
         }
         let mut response = request.call().map_err(|error| self.failed(error))?;
@@ -111,10 +111,11 @@ impl Client {
     /// How to be told what not everybody is told.
     pub(crate) fn remedy(&self) -> String {
         match (&self.place, &self.token) {
-            (Place::Socket(path), _) => {
-                format!("{} tells it to root and to the group that uvmd's configuration names", path.display())
-            }
-            (Place::Url { .. }, Some(token)) => format!("the token in {} is not uvmd's", token.path().display()),
+            (_, Some(token)) => format!("the token in {} is not uvmd's", token.path().display()),
+            (Place::Socket(path), None) => format!(
+                "{} tells it to root and to the group that uvmd's configuration names; or name uvmd's token with --token-file",
+                path.display()
+            ),
             (Place::Url { shut_socket: Some(path), .. }, None) => format!(
                 "{} may not be opened by you: run this as root or as a member of its group, or name uvmd's token with --token-file",
                 path.display()
@@ -136,7 +137,7 @@ impl Client {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 // The daemon does not know what else was tried.
                 let remark = match (&self.place, &self.token) {
-                    (Place::Url { .. }, Some(token)) => format!(" ({})", token.path().display()),
+                    (_, Some(token)) => format!(" ({})", token.path().display()),
                     (Place::Url { shut_socket: Some(path), .. }, None) => {
                         format!(" ({} may not be opened by you)", path.display())
                     }

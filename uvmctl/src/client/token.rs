@@ -1,4 +1,4 @@
-//! The token that gives read authority over TCP.
+//! The token that gives read authority.
 
 use std::{
     fs, io,

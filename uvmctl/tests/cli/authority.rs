@@ -32,7 +32,7 @@ fn a_socket_where_nobody_listens_is_exit_code_3_and_named() {
 }
 
 #[test]
-fn a_token_goes_with_every_request_over_tcp_and_never_over_a_socket() {
+fn a_token_goes_with_every_request_over_tcp_and_over_a_socket() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
     fs::write(&token, "s3cret\n").unwrap();
@@ -40,7 +40,9 @@ fn a_token_goes_with_every_request_over_tcp_and_never_over_a_socket() {
     let by_option = uvmctl(&daemon.serve()).args(["status", "--token-file", token.to_str().unwrap()]).output().unwrap();
     let by_environment = uvmctl(&daemon.serve()).arg("status").env("UVMD_TOKEN_FILE", &token).output().unwrap();
     assert_eq!((by_option.status.code(), by_environment.status.code()), (Some(0), Some(0)));
-    for request in daemon.requests() {
+    let requests = daemon.requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
         assert!(request.to_lowercase().contains("authorization: bearer s3cret\r\n"), "{request}");
     }
     let socket = directory.path().join("uvmd.sock");
@@ -52,7 +54,11 @@ fn a_token_goes_with_every_request_over_tcp_and_never_over_a_socket() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(!daemon.requests()[0].to_lowercase().contains("authorization"), "{:?}", daemon.requests());
+    assert!(
+        daemon.requests()[0].to_lowercase().contains("authorization: bearer s3cret\r\n"),
+        "{:?}",
+        daemon.requests()
+    );
 }
 
 #[test]
