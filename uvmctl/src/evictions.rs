@@ -3,6 +3,7 @@
 mod matrix;
 
 use std::{
+    collections::HashMap,
     io::{self, Write},
     thread,
     time::Duration,
@@ -104,11 +105,13 @@ pub(crate) fn nothing(total: &Counts) -> &'static str {
 /// What there is now, and how it grew, most first.
 pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
     let moment = |of: &Evictions| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_since: None };
-    let before = before.and_then(|before| Some((before, moment(now).seconds_since(moment(before))?)));
+    let before = before.and_then(|before| {
+        let pairs: HashMap<_, _> = before.pairs.iter().map(|pair| (key(pair), pair.bytes)).collect();
+        Some((pairs, moment(now).seconds_since(moment(before))?))
+    });
     let flow = |pair: &EvictionPair| {
-        let rate = before.and_then(|(before, seconds)| {
-            let same = |earlier: &&EvictionPair| key(earlier) == key(pair);
-            let bytes = before.pairs.iter().find(same).map_or(0, |earlier| earlier.bytes);
+        let rate = before.as_ref().and_then(|(before, seconds)| {
+            let bytes = before.get(&key(pair)).copied().unwrap_or(0);
             Some(pair.bytes.checked_sub(bytes)? as f64 / seconds)
         });
         Flow { pair: pair.clone(), bytes_per_second: rate }
@@ -119,12 +122,17 @@ pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
     flows
 }
 
-/// What names a party.
-pub(crate) fn party_key(party: &Party) -> (&str, Option<u32>, Option<u64>) {
+/// What names a party: kind, pid and start.
+type PartyKey<'a> = (&'a str, Option<u32>, Option<u64>);
+
+/// What names a pair: GPU, victim, evictor and cause.
+type Key<'a> = (Option<&'a str>, PartyKey<'a>, PartyKey<'a>, &'a str);
+
+pub(crate) fn party_key(party: &Party) -> PartyKey<'_> {
     (party.kind.as_str(), party.pid, party.start_ticks)
 }
 
-fn key(pair: &EvictionPair) -> impl PartialEq + '_ {
+fn key(pair: &EvictionPair) -> Key<'_> {
     (pair.gpu_uuid.as_deref(), party_key(&pair.victim), party_key(&pair.evictor), pair.cause.as_str())
 }
 

@@ -46,6 +46,8 @@ pub(crate) enum Measure {
 const PAGE_BYTES: u64 = 4096;
 /// Cells in a line where nobody looks at columns.
 const CELLS: usize = 64;
+/// No more are told of a range.
+const CELLS_MOST: usize = 4096;
 /// `0x7f2a40000000  48.0 GiB  `
 const LABEL_WIDTH: usize = 26;
 
@@ -93,7 +95,7 @@ pub(crate) fn path(pid: u32, start_ticks: Option<u64>, cells: usize) -> String {
 
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     let Options { pid, start_ticks, by, json } = options;
-    let width = terminal::width().map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).max(1));
+    let width = terminal::width().map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).clamp(1, CELLS_MOST));
     let answer = client.get::<HeatMap>(&path(pid, start_ticks, width))?;
     if json {
         return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);

@@ -61,9 +61,9 @@ fn cell(text: &str) -> String {
 
 /// The sum; a dot where there is nothing.
 fn figure<'a>(flows: impl Iterator<Item = &'a Flow>, with_rates: bool) -> String {
-    let (mut bytes, mut rate) = (0, 0.0);
+    let (mut bytes, mut rate) = (0_u64, 0.0);
     for flow in flows {
-        bytes += flow.pair.bytes;
+        bytes = bytes.saturating_add(flow.pair.bytes);
         rate += flow.bytes_per_second.unwrap_or(0.0);
     }
     match (with_rates, bytes, rate) {

@@ -1,5 +1,7 @@
 //! One verdict, with everything else that is known and bears on it.
 
+use std::collections::BTreeMap;
+
 use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict, VictimOf};
 
 /// What advice is given on. What is `None` could not be known, or may not be told to whoever asks.
@@ -70,24 +72,27 @@ impl<'a> Case<'a> {
 
     /// What part of its GPU faults were writes, in its whole life; nothing if there were none.
     pub(crate) fn gpu_write_share(&self) -> Option<f64> {
-        let by_access = &self.process.counts.fault_entries_by_access;
-        let reads: u64 = by_access.iter().filter(|(access, _)| is_read(access)).map(|(_, faults)| faults).sum();
-        let all: u64 = by_access.values().sum();
-        (all > 0).then(|| (all - reads) as f64 / all as f64)
+        write_share(&self.process.counts.fault_entries_by_access)
     }
 
     /// What part of its CPU faults were writes, likewise.
     pub(crate) fn cpu_write_share(&self) -> Option<f64> {
-        let by_access = &self.process.counts.cpu_faults_by_access;
-        let writes: u64 = by_access.iter().filter(|(access, _)| !is_read(access)).map(|(_, faults)| faults).sum();
-        let all: u64 = by_access.values().sum();
-        (all > 0).then(|| writes as f64 / all as f64)
+        write_share(&self.process.counts.cpu_faults_by_access)
     }
 
     /// So many in the window, a second.
     pub(crate) fn per_second(&self, in_window: u64) -> f64 {
         in_window as f64 / self.verdict.window_seconds.max(f64::MIN_POSITIVE)
     }
+}
+
+/// Of faults by access. As floats, whose sum does not overflow.
+fn write_share(by_access: &BTreeMap<String, u64>) -> Option<f64> {
+    let sum = |wanted: fn(&str) -> bool| -> f64 {
+        by_access.iter().filter(|(access, _)| wanted(access)).map(|(_, faults)| *faults as f64).sum()
+    };
+    let all = sum(|_| true);
+    (all > 0.0).then(|| sum(|access| !is_read(access)) / all)
 }
 
 fn is_read(access: &str) -> bool {
