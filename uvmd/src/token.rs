@@ -71,8 +71,8 @@ impl TokenFile {
                     }
                     None
                 }
-                // Only while the runtime ends.
-                Err(_) => return,
+                // The runtime ends; or else nobody looks any more, and whoever takes the token back must not be let down.
+                Err(_) => return access.change(None),
             };
             if token != known {
                 if token.is_some() {
