@@ -102,14 +102,17 @@ function about(paths, show, fail) {
 }
 
 function close() {
+  clear();
   element("panel").hidden = true;
   // Back to where the reader came from, if that is still there.
   if (opener?.isConnected) opener.focus();
   history.replaceState(null, "", location.pathname);
 }
 
+// Nothing of it is left in the page, which may be shown to others once the token is forgotten.
 function clear() {
-  say(element("title"), `Process ${wanted().pid}`);
+  const process = wanted();
+  say(element("title"), process === null ? "" : `Process ${process.pid}`);
   for (const part of ["identity", "command", "note"]) say(element(part), "");
   element("sums").replaceChildren();
   for (const table of Object.values(tables)) table.update([], () => "");
