@@ -21,9 +21,12 @@ export const same = (one, other) => one.pid === other.pid && one.start_ticks ===
 export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 
 // The other process that most of what a process lost in the window of a verdict was pushed out for; without a verdict, any that pushed something out.
+// Of two that push each other out, only the one that loses more is a victim.
 export function evictorOf({ victim_of: evictor }, verdict) {
-  const mostly = evictor && (!verdict || evictor.bytes_per_second * verdict.window_seconds * 2 >= verdict.inputs.evicted_bytes);
-  return mostly ? evictor : null;
+  if (!evictor || !verdict) return evictor;
+  const loses = evictor.bytes_per_second;
+  const takes = verdict.victims.find((victim) => same(victim, evictor))?.bytes_per_second ?? 0;
+  return loses > takes && loses * verdict.window_seconds * 2 >= verdict.inputs.evicted_bytes ? evictor : null;
 }
 
 // What is wrong with a process, or who makes it suffer; null if nothing and nobody.
@@ -43,17 +46,18 @@ export function trouble(process, verdicts) {
 export function why({ kind, inputs, window_seconds }) {
   const rate = (bytes) => `${format.bytes(bytes / Math.max(window_seconds, 0.001))}/s`;
   const arrived = inputs.bytes_htod + inputs.populated_bytes;
+  const pushedOut = Math.max(inputs.evicted_bytes, inputs.evicted_bytes_caused);
   // Records may be left out, so that shares of what they tell are to be taken of all.
   const share = (bytes) => (inputs.fetched_bytes > 0 ? bytes / inputs.fetched_bytes : 0);
   switch (kind) {
     case "capacity_thrash":
-      return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(inputs.evicted_bytes)} pushed out again.`;
+      return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(pushedOut)} pushed out, of it or for it.`;
     case "ping_pong":
       return `${format.percent(share(inputs.returned_bytes))} of what it fetches a CPU had taken: blocks changed sides ${format.count(inputs.alternations)} times in ${format.span(window_seconds)}.`;
     case "driver_throttling":
       return `The driver held processors back ${format.count(inputs.throttles)} times in ${format.span(window_seconds)}, for ${format.time(inputs.throttled_ns)} together.`;
     case "streaming":
-      return `${rate(arrived)} arrive at the GPU and ${rate(Math.max(inputs.evicted_bytes, inputs.evicted_bytes_caused))} are pushed out for it, but only ${format.percent(share(inputs.refetched_bytes))} of what is fetched had been there before.`;
+      return `${rate(arrived)} arrive at the GPU and ${rate(pushedOut)} are pushed out for it, but only ${format.percent(share(inputs.refetched_bytes))} of what is fetched had been there before.`;
     case "first_touch_storm":
       return `${format.count(inputs.fault_entries)} faults in ${format.span(window_seconds)} brought ${format.bytes(inputs.populated_bytes)} of new memory.`;
     default:
@@ -74,7 +78,7 @@ export function owner(process) {
   // The first part of a UUID; a unit's name without its manager's.
   const short = { pod: id.split("-")[0], container: id.slice(0, CONTAINER_DIGITS), unit: id.split("/").at(-1) }[kind] ?? id;
   if (short !== "") return format.printable(`${kind} ${short}`);
-  return "uid" in process ? format.printable(`user ${process.user ?? process.uid}`) : "–";
+  return "uid" in process ? format.printable(`user ${process.user ?? process.uid}`) : "";
 }
 
 // All that is known of it.
