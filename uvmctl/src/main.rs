@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
 
+mod card;
 mod client;
 mod doctor;
 mod evictions;

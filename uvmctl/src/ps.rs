@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use model::api::{Counts, Process, Processes, Status, Verdicts};
+use model::api::{Counts, Gpus, Process, Processes, Status, Verdicts};
 
 use crate::{
     client::Client,
@@ -92,6 +92,7 @@ const CONCESSIONS: [Concession; 15] = [
 struct Listing {
     processes: Processes,
     verdicts: Verdicts,
+    gpus: Gpus,
     before: Option<Vec<Before>>,
 }
 
@@ -115,7 +116,12 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
         let before = before(&answer.body, &now);
         (now, Some(before))
     };
-    let listing = Listing { processes, verdicts: client.get("/api/v1/verdicts")?.body, before };
+    let listing = Listing {
+        processes,
+        verdicts: client.get("/api/v1/verdicts")?.body,
+        gpus: client.get("/api/v1/gpus")?.body,
+        before,
+    };
     let width = if wide { None } else { terminal::width() };
     let table = table(&listing, all).fit(width, &CONCESSIONS);
     io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
@@ -149,14 +155,14 @@ fn nothing(status: &Status) -> String {
 }
 
 fn table(listing: &Listing, with_state: bool) -> Table {
-    let Listing { processes: Processes { processes, .. }, verdicts, before } = listing;
+    let Listing { processes: Processes { processes, .. }, verdicts, gpus, before } = listing;
     let cells = |cell: fn(&Process) -> String| processes.iter().map(cell);
     let unknown = || "-".to_owned();
     let mut columns = vec![
         Column::number("PID", cells(|process| process.pid.to_string())),
         Column::text("PROCESS", cells(|process| text::printable(&process.name).into_owned())),
         Column::text("OWNER", cells(words::owner)),
-        Column::text("GPU", cells(gpus)),
+        Column::text("GPU", cells(gpu_ids)),
         Column::number("MANAGED", cells(|process| process.managed_bytes.map_or_else(|| "-".to_owned(), text::bytes))),
         Column::number("RESIDENT", cells(|process| text::bytes(process.resident.bytes))),
     ];
@@ -167,8 +173,9 @@ fn table(listing: &Listing, with_state: bool) -> Table {
             Column::number(rate, rates.map(|rate| rates::per_second(rate, *shown)))
         }
     }));
-    let verdict =
-        |process: &Process| Trouble::of(process, verdicts).map_or_else(unknown, |trouble| trouble.within(usize::MAX));
+    let verdict = |process: &Process| {
+        Trouble::of(process, verdicts, gpus).map_or_else(unknown, |trouble| trouble.within(usize::MAX))
+    };
     columns.push(Column::text("VERDICT", processes.iter().map(verdict)));
     if with_state {
         columns.push(Column::text("STATE", cells(|process| text::printable(&process.state).into_owned())));
@@ -184,7 +191,7 @@ fn style(process: &Process) -> Style {
     }
 }
 
-fn gpus(process: &Process) -> String {
+fn gpu_ids(process: &Process) -> String {
     let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(gpu.gpu)).collect();
     if ids.is_empty() { "-".to_owned() } else { ids.join(",") }
 }

@@ -5,9 +5,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::api::{Owner, Process, Verdict, Verdicts, VictimOf};
+use model::api::{GpuDetail, Gpus, Owner, Process, Verdict, Verdicts, VictimOf};
 
-use crate::text;
+use crate::{card, text};
 
 /// The name of a kind of verdict, as people say it.
 pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
@@ -21,19 +21,19 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
     }
 }
 
-/// The other process that most of a process's memory was pushed out for, if at least half of what it lost in the window of its own verdict was for
-/// others; without a verdict of its own, any that pushed something out.
-pub(crate) fn evictor<'a>(process: &'a Process, verdicts: &[Verdict]) -> Option<&'a VictimOf> {
+/// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
+/// is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
+pub(crate) fn evictor<'a>(
+    process: &'a Process,
+    verdict: Option<&Verdict>,
+    gpu: Option<&GpuDetail>,
+) -> Option<&'a VictimOf> {
     let evictor = process.victim_of.as_ref()?;
-    let is = |pid: u32, start_ticks: u64| (pid, start_ticks) == (process.pid, process.start_ticks);
-    let others = verdicts.iter().flat_map(|verdict| &verdict.victims).filter(|lost| is(lost.pid, lost.start_ticks));
-    // Not all who push something out have a verdict of their own.
-    let for_others = others.map(|lost| lost.bytes_per_second).sum::<u64>().max(evictor.bytes_per_second);
-    let mostly = |Verdict { inputs, window_seconds, .. }: &Verdict| {
-        for_others as f64 * window_seconds * 2.0 >= inputs.evicted_bytes as f64
+    let suffers = |Verdict { inputs, window_seconds, .. }: &Verdict| {
+        card::fits_alone(process, gpu)
+            .unwrap_or_else(|| evictor.bytes_per_second as f64 * window_seconds * 2.0 >= inputs.evicted_bytes as f64)
     };
-    let own = verdicts.iter().find(|verdict| is(verdict.pid, verdict.start_ticks));
-    own.is_none_or(mostly).then_some(evictor)
+    verdict.is_none_or(suffers).then_some(evictor)
 }
 
 /// What is wrong with a process, or who makes it suffer, and since when; `None` if nothing and nobody.
@@ -46,10 +46,13 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// By the verdicts in force and the daemon's clock.
-    pub(crate) fn of(process: &Process, verdicts: &Verdicts) -> Option<Self> {
+    /// By the verdicts in force, the room there is, and the daemon's clock.
+    pub(crate) fn of(process: &Process, verdicts: &Verdicts, gpus: &Gpus) -> Option<Self> {
         let age = process.verdicts.first().and_then(|verdict| age(&verdict.since, &verdicts.time)).map(clock);
-        let what = match (process.verdicts.first(), evictor(process, &verdicts.active)) {
+        let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
+        let verdict = verdicts.active.iter().find(is_its);
+        let gpu = card::with_uuid(gpus, verdict.and_then(|verdict| verdict.gpu_uuid.as_deref()));
+        let what = match (process.verdicts.first(), evictor(process, verdict, gpu)) {
             // Only what is pushed out can be pushed out by others.
             (Some(worst), Some(evictor)) if worst.kind == "capacity_thrash" => format!("victim of {}", evictor.pid),
             (Some(worst), _) => kind(&worst.kind).into_owned(),
@@ -110,7 +113,7 @@ pub(crate) fn user(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::{VerdictInputs, VerdictSummary, VerdictVictim};
+    use model::api::{Gpu, VerdictInputs, VerdictSummary};
 
     use super::*;
 
@@ -127,7 +130,7 @@ mod tests {
 
     fn said(process: &Process, verdicts: Vec<Verdict>, now: &str) -> Option<String> {
         let verdicts = Verdicts { time: now.to_owned(), active: verdicts, ended: Vec::new() };
-        Trouble::of(process, &verdicts).map(|trouble| trouble.within(80))
+        Trouble::of(process, &verdicts, &Gpus::default()).map(|trouble| trouble.within(80))
     }
 
     const NOW: &str = "2026-11-21T14:04:12.7Z";
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_push_each_other_out_the_victim_is_who_loses_most_to_the_other() {
+    fn where_the_room_is_not_known_the_victim_is_who_loses_most_to_the_other() {
         let lost = |evicted_bytes| {
             let inputs = VerdictInputs { evicted_bytes, ..VerdictInputs::default() };
             vec![Verdict { inputs, window_seconds: 2.0, ..Verdict::default() }]
@@ -151,12 +154,21 @@ mod tests {
         let process = process(&["capacity_thrash"], Some(7));
         assert_eq!(said(&process, lost(400), NOW).unwrap(), "victim of 7 00:04:12");
         assert_eq!(said(&process, lost(402), NOW).unwrap(), "capacity thrash 00:04:12");
-        // Two others take 60 each: the one that takes most is named.
-        let victims = vec![VerdictVictim { bytes_per_second: 60, ..VerdictVictim::default() }];
-        let other = |pid| Verdict { pid, victims: victims.clone(), ..Verdict::default() };
-        let verdicts = |evicted_bytes| lost(evicted_bytes).into_iter().chain([other(7), other(8)]).collect();
-        assert_eq!(said(&process, verdicts(480), NOW).unwrap(), "victim of 7 00:04:12");
-        assert_eq!(said(&process, verdicts(482), NOW).unwrap(), "capacity thrash 00:04:12");
+    }
+
+    #[test]
+    fn who_would_fit_alone_is_a_victim_and_who_would_not_is_none() {
+        let uuid = || Some("GPU-1".to_owned());
+        let gpu = Gpu { uuid: uuid(), ..Gpu::default() };
+        let gpus =
+            Gpus { gpus: vec![GpuDetail { gpu, memory_bytes: Some(64), ..GpuDetail::default() }], ..Gpus::default() };
+        let active = vec![Verdict { gpu_uuid: uuid(), window_seconds: 1.0, ..Verdict::default() }];
+        let verdicts = Verdicts { active, ..Verdicts::default() };
+        let said = |managed_bytes| {
+            let process = Process { managed_bytes: Some(managed_bytes), ..process(&["capacity_thrash"], Some(7)) };
+            Trouble::of(&process, &verdicts, &gpus).unwrap().what
+        };
+        assert_eq!([64, 65].map(said), ["victim of 7", "capacity thrash"]);
     }
 
     #[test]

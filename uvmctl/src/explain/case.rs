@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict, VictimOf};
 
+use crate::{card, text};
+
 /// What advice is given on. What is `None` could not be known, or may not be told to whoever asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) verdict: &'a Verdict,
-    /// Who most of what it lost was pushed out for, if that was for others.
+    /// For whose sake it suffers, if not for its own.
     pub(crate) evictor: Option<&'a VictimOf>,
     pub(crate) process: &'a Process,
     pub(crate) ranges: Option<&'a Ranges>,
@@ -36,13 +38,9 @@ impl<'a> Case<'a> {
         self.involved().find(|involved| patterns.contains(&involved.pattern()))
     }
 
-    /// What there is room for on the card beside everything that is not managed memory. Where the card's size is not known, what is there of all
-    /// managed memory: as long as memory is pushed out, the card is full.
+    /// What managed memory there is room for on the card.
     pub(crate) fn room_bytes(&self) -> Option<u64> {
-        let gpu = self.gpu?;
-        let others = gpu.memory_used_bytes.map_or(0, |used| used.saturating_sub(gpu.resident.bytes));
-        let room = gpu.memory_bytes.map(|memory| memory.saturating_sub(others));
-        room.or(Some(gpu.resident.bytes)).filter(|room| *room > 0)
+        card::room_bytes(self.gpu?)
     }
 
     /// Managed memory of others on the same card.
@@ -106,15 +104,15 @@ impl Involved<'_> {
 
     /// `48.0 GiB at 0x7f2a40000000`
     pub(crate) fn name(&self) -> String {
-        let begin = crate::text::printable(&self.range.begin);
-        format!("{} at {begin}", crate::text::bytes(self.range.bytes))
+        let begin = text::printable(&self.range.begin);
+        format!("{} at {begin}", text::bytes(self.range.bytes))
     }
 
     /// `cyclic, which fits 98 % of 1.2k steps`
     pub(crate) fn pattern_with_evidence(&self) -> String {
         let pattern = &self.range.pattern;
-        let kind = crate::text::printable(&pattern.kind).replace('_', " ");
-        let (fits, steps) = (crate::text::percent(pattern.confidence), crate::text::count(pattern.steps));
+        let kind = text::printable(&pattern.kind).replace('_', " ");
+        let (fits, steps) = (text::percent(pattern.confidence), text::count(pattern.steps));
         format!("{kind}, which fits {fits} of {steps} steps from fault to fault")
     }
 

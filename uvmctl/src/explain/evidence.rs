@@ -4,6 +4,7 @@ use model::api::{Gpus, Process, ProcessDetail, Ranges, Verdict, Verdicts};
 
 use super::case::Case;
 use crate::{
+    card,
     client::{Answer, Client, Error},
     words,
 };
@@ -14,8 +15,6 @@ pub(crate) struct Evidence {
     pub(crate) process: Process,
     /// In force and over.
     pub(crate) verdicts: Verdicts,
-    /// In force on other processes.
-    pub(crate) others: Vec<Verdict>,
     /// `None` where whoever asks may not be told.
     pub(crate) ranges: Option<Ranges>,
     pub(crate) gpus: Gpus,
@@ -41,7 +40,7 @@ pub(crate) fn ask(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result
         Err(Error::NoAuthority { .. }) => None,
         Err(error) => return Err(error),
     };
-    let verdicts = client.get("/api/v1/verdicts")?.body;
+    let verdicts = verdicts(client, pid, start_ticks)?.body;
     Ok(Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body))
 }
 
@@ -50,15 +49,14 @@ impl Evidence {
     pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
         let is_its = |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
         let Verdicts { time, active, ended } = verdicts;
-        let (active, others) = active.iter().cloned().partition(is_its);
-        let ended = ended.iter().filter(|verdict| is_its(verdict)).cloned().collect();
-        Self { verdicts: Verdicts { time: time.clone(), active, ended }, others, process, ranges, gpus }
+        let its = |verdicts: &[Verdict]| verdicts.iter().filter(|verdict| is_its(verdict)).cloned().collect();
+        let verdicts = Verdicts { time: time.clone(), active: its(active), ended: its(ended) };
+        Self { process, verdicts, ranges, gpus }
     }
 
     pub(crate) fn case<'a>(&'a self, verdict: &'a Verdict) -> Case<'a> {
-        let gpu = self.gpus.gpus.iter().find(|gpu| gpu.gpu.uuid.is_some() && gpu.gpu.uuid == verdict.gpu_uuid);
-        let all: Vec<_> = [verdict].into_iter().chain(&self.others).cloned().collect();
-        let evictor = words::evictor(&self.process, &all);
+        let gpu = card::with_uuid(&self.gpus, verdict.gpu_uuid.as_deref());
+        let evictor = words::evictor(&self.process, Some(verdict), gpu);
         Case { verdict, evictor, process: &self.process, ranges: self.ranges.as_ref(), gpu }
     }
 }

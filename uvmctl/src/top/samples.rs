@@ -99,7 +99,7 @@ impl Samples {
             let nothing = Counts::default();
             let earlier = known.get(&ProcessKey::of(&process)).map_or(&nothing, |row| &row.process.counts);
             let before = seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default();
-            let trouble = Trouble::of(&process, &verdicts);
+            let trouble = Trouble::of(&process, &verdicts, &gpu_details);
             Row { process, trouble, before }
         };
         let gpu = |gpu: &Gpu| {

@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     Counters, RecordFigures, SourceState,
-    api::{Counts, Process, Processes, VerdictSummary, Verdicts, VictimOf},
+    api::{Counts, Gpus, Process, Processes, VerdictSummary, Verdicts, VictimOf},
 };
 
 use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
@@ -48,7 +48,8 @@ fn ps_shows_rates_and_who_is_thrashing_since_when_at_whose_cost() {
     let daemon = Canned::default()
         .once("/api/v1/processes", &listing(260))
         .with("/api/v1/processes", &listing(262))
-        .with("/api/v1/verdicts", &verdicts);
+        .with("/api/v1/verdicts", &verdicts)
+        .with("/api/v1/gpus", &Gpus::default());
     let text = stdout(&run(&daemon.serve(), &["ps", "--interval", "0.1"]));
     let columns = ["PID", "FAULTS/s", "H2D/s", "VERDICT"].map(|title| text.find(title).unwrap());
     assert!(columns.is_sorted(), "{text}");

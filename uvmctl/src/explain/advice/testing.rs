@@ -27,7 +27,7 @@ impl Known {
     pub(crate) fn case(&self) -> Case<'_> {
         Case {
             verdict: &self.verdict,
-            evictor: words::evictor(&self.process, std::slice::from_ref(&self.verdict)),
+            evictor: words::evictor(&self.process, Some(&self.verdict), self.gpu.as_ref()),
             process: &self.process,
             ranges: self.ranges.as_ref(),
             gpu: self.gpu.as_ref(),
