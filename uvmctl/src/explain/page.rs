@@ -44,13 +44,13 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
     } else {
         page.push(Paragraph::title("What cannot be known"));
         page.extend(limits(evidence).into_iter().map(|limit| item("-", Style::Plain, limit)));
-    }
-    if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
-        page.push(item(
-            "-",
-            Style::Warning,
-            format!("Where in its memory this happens is not told to everybody: {remedy}"),
-        ));
+        if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
+            page.push(item(
+                "-",
+                Style::Warning,
+                format!("Where in its memory this happens is not told to everybody: {remedy}"),
+            ));
+        }
     }
     page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} --json", evidence.process.pid)));
     page

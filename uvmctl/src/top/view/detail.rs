@@ -183,6 +183,10 @@ fn quantiles(of: &Distribution, shown: fn(u64) -> String) -> String {
 // === blocks ===
 
 fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
+    // The ranges' line says why.
+    if detail.redacted {
+        return Vec::new();
+    }
     let busiest = detail.blocks.iter().map(busyness).max().unwrap_or(0);
     let mut lines = vec![blocks_title(detail, look)];
     if !detail.blocks.is_empty() {

@@ -150,8 +150,11 @@ fn where_in_memory_is_told_to_whom_may_know() {
     let of = state.selected.unwrap();
     let detailed = Detailed { process: scene::detail_of(of.pid), ranges: None, heat: None };
     state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
-    let screen = screen(&mut state, Look::PLAIN, 80, 24);
-    assert!(screen.contains("is thrashing GPU1") && screen.contains("told to root"), "{screen}");
+    let details = screen(&mut state, Look::PLAIN, 80, 24);
+    assert!(details.contains("is thrashing GPU1") && details.contains("told to root"), "{details}");
+    state.apply(Action::Open(Page::Explain));
+    let explained = screen(&mut state, Look::PLAIN, 80, 60);
+    assert!(explained.contains("Where in its memory this happens is not told to everybody"), "{explained}");
 }
 
 #[test]
