@@ -371,6 +371,7 @@ impl Ledger {
         at: impl Fn(u64) -> SystemTime,
     ) -> (Vec<Process>, Counts) {
         let key = |generation, id| gpu(&self.spaces, generation, id);
+        let busiest_max = memory::busiest_max(self.processes.len());
         let mut records: BTreeMap<ProcessId, RecordLosses> = BTreeMap::new();
         for space in self.spaces.values() {
             if let Some(process) = space.process {
@@ -410,11 +411,11 @@ impl Ledger {
                     blocks: Blocks {
                         sampled_out_records: records.sampled_out,
                         dropped_records: records.dropped,
-                        ..blocks.published(key, &at)
+                        ..blocks.published(busiest_max, key, &at)
                     },
                     command_line: command_line.clone(),
                     owner,
-                    ranges: blocks.ranges(),
+                    ranges: blocks.ranges(busiest_max),
                     residency: blocks.residency(key),
                     reuse: blocks.reuse(key),
                 })

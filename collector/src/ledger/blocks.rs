@@ -6,7 +6,7 @@ use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
 use model::{Block, CopiedBytes, GpuKey, Pattern, Range, Ranges, Reuse};
 
 use self::{
-    busiest::{Busiest, PUBLISHED_MAX},
+    busiest::Busiest,
     gpus::Gpus,
     pieces::Pieces,
     ranges::Origin,
@@ -26,6 +26,7 @@ mod resident;
 mod seen;
 mod table;
 
+pub(super) use busiest::PUBLISHED_MAX;
 pub(crate) use ranges::{RANGES_MAX, Span};
 
 /// The blocks of one process, and the ranges they are in.
@@ -139,12 +140,12 @@ impl BlockMap {
         self.gpus.reuse(key)
     }
 
-    /// The busiest ranges, and how many there are.
-    pub(super) fn ranges(&self) -> Ranges {
+    /// The `max` busiest ranges, and how many there are.
+    pub(super) fn ranges(&self, max: usize) -> Ranges {
         let mut order: Vec<_> =
             self.ranges.iter().map(|(span, known)| (known.counts.activity(), span, known)).collect();
         order.sort_by_key(|(activity, ..)| Reverse(*activity));
-        order.truncate(PUBLISHED_MAX);
+        order.truncate(max);
         let gpus = self.gpus.count_told().max(1) as u64;
         let busiest = order.into_iter().map(|(_, span, known)| Range {
             begin: span.start,
@@ -157,13 +158,14 @@ impl BlockMap {
         Ranges { busiest: busiest.collect(), known: self.ranges.iter().len() as u64 }
     }
 
-    /// The busiest, and the numbers.
+    /// The `max` busiest, and the numbers.
     pub(super) fn published(
         &self,
+        max: usize,
         key: impl Fn(Generation, u32) -> GpuKey,
         at: impl Fn(u64) -> SystemTime,
     ) -> model::Blocks {
-        let busiest = self.busiest.published(&self.table);
+        let busiest = self.busiest.published(&self.table, max);
         model::Blocks {
             busiest: busiest.map(|seen| self.block(seen, self.gpus.key(seen.gpu, &key), &at)).collect(),
             known: self.table.len() as u64,

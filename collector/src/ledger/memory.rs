@@ -3,7 +3,16 @@
 use abi::BlockRecord;
 use model::{HeatMap, HeatRequest, ProcessId};
 
-use super::{Generation, Ledger, Losses, Span};
+use super::{Generation, Ledger, Losses, Span, blocks::PUBLISHED_MAX};
+
+/// Blocks that a snapshot holds of all processes together, and the number that each may have at least.
+const PUBLISHED_OF_ALL: usize = 8192;
+const PUBLISHED_MIN: usize = 8;
+
+/// How many of its blocks and ranges a snapshot holds of each of so many processes.
+pub(super) fn busiest_max(processes: usize) -> usize {
+    (PUBLISHED_OF_ALL / processes.max(1)).clamp(PUBLISHED_MIN, PUBLISHED_MAX)
+}
 
 impl Ledger {
     /// What happened to a block. That of a VA space whose process is not known is nowhere to be shown.

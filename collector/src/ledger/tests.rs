@@ -1,7 +1,10 @@
 use abi::{BlockRecord, Kind, RecordKind};
 use model::{Access, Cause, Counters, GpuUuid, Owner};
 
-use super::{memory::share, *};
+use super::{
+    memory::{busiest_max, share},
+    *,
+};
 
 const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
 const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
@@ -469,6 +472,11 @@ fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
         processes(&ledger).iter().map(|process| (process.blocks.known, process.blocks.forgotten)).collect();
     // 2625 are left: of 200 and 808 each.
     assert_eq!(blocks, [(808, 92), (808, 692), (808, 192), (200, 0)]);
+}
+
+#[test]
+fn of_very_many_processes_a_snapshot_holds_fewer_blocks_each() {
+    assert_eq!([0, 1, 128, 512, 2000, 1_000_000].map(busiest_max), [64, 64, 64, 16, 8, 8]);
 }
 
 #[test]

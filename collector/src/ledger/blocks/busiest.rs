@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 
 use super::{seen::Seen, table::Table};
 
-/// How many are published.
-pub(super) const PUBLISHED_MAX: usize = 64;
+/// How many are published at most.
+pub(crate) const PUBLISHED_MAX: usize = 64;
 /// Then the candidates are gone through.
 const CANDIDATES_MAX: usize = 16 * PUBLISHED_MAX;
 
@@ -67,10 +67,10 @@ impl Busiest {
         }
     }
 
-    /// Busiest first.
-    pub(super) fn published<'a>(&self, table: &'a Table) -> impl Iterator<Item = &'a Seen> {
+    /// Busiest first, and so many.
+    pub(super) fn published<'a>(&self, table: &'a Table, max: usize) -> impl Iterator<Item = &'a Seen> {
         let mut order = order(table, &self.candidates);
-        order.truncate(PUBLISHED_MAX);
+        order.truncate(max.min(PUBLISHED_MAX));
         order.into_iter().filter_map(|(_, number)| table.get(number))
     }
 }
@@ -115,7 +115,7 @@ mod tests {
                 busiest.restart(&mut table);
             }
             if step % 1009 == 0 {
-                let published: Vec<_> = busiest.published(&table).map(Seen::activity).collect();
+                let published: Vec<_> = busiest.published(&table, PUBLISHED_MAX).map(Seen::activity).collect();
                 assert_eq!(published, expected(&table), "step {step}");
             }
         }

@@ -21,7 +21,7 @@ fn record(kind: RecordKind, block: u64, events: u32, bytes: u32) -> BlockRecord 
 }
 
 fn published(map: &BlockMap) -> model::Blocks {
-    map.published(|_, id| GpuKey::Pending(id), |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
+    map.published(PUBLISHED_MAX, |_, id| GpuKey::Pending(id), |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_block_that_is_forgotten_may_still_be_resident() {
 
 fn spans(map: &BlockMap) -> Vec<(u64, u64, bool, u64)> {
     let mut spans: Vec<_> = map
-        .ranges()
+        .ranges(PUBLISHED_MAX)
         .busiest
         .iter()
         .map(|range| (range.begin / MIB, range.end / MIB, range.mapped, range.counts.fault_entries))
@@ -283,7 +283,7 @@ fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
         map.add(&BlockRecord { slots: 1 << slot, ..fault(0) }, usize::MAX, PAGE);
     }
     map.add(&fault(0), usize::MAX, PAGE);
-    let ranges = map.ranges();
+    let ranges = map.ranges(PUBLISHED_MAX);
     let mut counts: Vec<_> =
         ranges.busiest.iter().map(|range| (range.begin / SLOT_BYTES, range.counts.fault_entries)).collect();
     counts.sort_unstable();
@@ -295,7 +295,7 @@ fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
 fn there_are_no_more_ranges_than_there_is_room_for_and_all_is_counted() {
     let far_apart = (0..2 * RANGES_MAX as u64).map(|at| fault(at * 3));
     let map = map(far_apart);
-    assert_eq!(map.ranges().known, RANGES_MAX as u64);
+    assert_eq!(map.ranges(PUBLISHED_MAX).known, RANGES_MAX as u64);
     let counted: u64 = map.ranges.iter().map(|(_, known)| known.counts.fault_entries).sum();
     assert_eq!(counted, 2 * RANGES_MAX as u64);
 }
@@ -331,13 +331,13 @@ fn whatever_happens_the_sums_are_those_of_the_blocks() {
             _ => {}
         }
         if step % 101 == 0 {
-            let (resident, ranges) = (residency(&map), map.ranges());
+            let (resident, ranges) = (residency(&map), map.ranges(PUBLISHED_MAX));
             map.recount();
             assert_eq!(resident, residency(&map), "step {step}");
-            for (summed_up, anew) in ranges.busiest.iter().zip(map.ranges().busiest) {
+            for (summed_up, anew) in ranges.busiest.iter().zip(map.ranges(PUBLISHED_MAX).busiest) {
                 assert_eq!(*summed_up, anew, "step {step}");
             }
-            assert_eq!(ranges.known, map.ranges().known);
+            assert_eq!(ranges.known, map.ranges(PUBLISHED_MAX).known);
         }
     }
 }
@@ -345,7 +345,7 @@ fn whatever_happens_the_sums_are_those_of_the_blocks() {
 #[test]
 fn a_range_is_shown_with_the_order_of_its_faults() {
     let map = map((0..400).map(|block| BlockRecord { slots: 1, cause: u16::try_from(block).unwrap(), ..fault(block) }));
-    let [range] = &map.ranges().busiest[..] else { panic!() };
+    let [range] = &map.ranges(PUBLISHED_MAX).busiest[..] else { panic!() };
     assert_eq!(range.pattern.kind, model::PatternKind::Strided { stride_bytes: 2 << 20 });
 }
 
