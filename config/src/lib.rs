@@ -166,6 +166,27 @@ pub struct Verdicts {
     pub window: VerdictWindow,
 }
 
+impl Config {
+    /// What is in order, and is perhaps not meant: a sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let Self { listen, auth, .. } = self;
+        if listen.ip().is_loopback() {
+            return Vec::new();
+        }
+        let mut warnings = vec![format!(
+            "{listen} is not loopback: anyone who can reach it can read process names, users and cgroups"
+        )];
+        if auth.token_file.is_some() {
+            warnings.push(format!(
+                "the token of auth.token_file is sent in the clear to {listen}, which is not loopback: whoever can listen in on the network \
+                 knows it then; let clients come through a tunnel"
+            ));
+        }
+        warnings
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

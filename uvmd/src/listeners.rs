@@ -25,12 +25,12 @@ pub(crate) async fn tcp(listen: SocketAddr) -> anyhow::Result<(TcpListener, Sock
 }
 
 /// On the machine itself, and where.
-pub(crate) fn socket(socket: &config::Socket) -> anyhow::Result<(Socket, PathBuf)> {
+pub(crate) async fn socket(socket: &config::Socket) -> anyhow::Result<(Socket, PathBuf)> {
     const ADVICE: &str = "choose with --set socket.path=PATH, or do without by --set socket.enabled=false";
     let config::Socket { enabled: _, path: AbsolutePath(path), group } = socket;
     let gid = group.as_ref().map(gid).transpose()?;
     let readers = Readers { uid: uzers::get_effective_uid(), gid };
-    let bound = Socket::bind(path, readers).map_err(|error| anyhow!("{error}: {ADVICE}"))?;
+    let bound = Socket::bind(path, readers).await.map_err(|error| anyhow!("{error}: {ADVICE}"))?;
     Ok((bound, path.clone()))
 }
 

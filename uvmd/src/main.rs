@@ -49,8 +49,11 @@ fn run(loaded: Loaded) -> anyhow::Result<()> {
     service::run(loaded, log.dropped()).inspect_err(|error| log.failed(error))
 }
 
-/// As TOML, so that it can be used as a file.
+/// As TOML, so that it can be used as a file; warnings apart from it.
 fn show(loaded: &Loaded) -> anyhow::Result<()> {
+    for warning in loaded.config.warnings() {
+        say(&format!("warning: {warning}"));
+    }
     let file = loaded.file.as_ref().map_or_else(|| "no file".to_owned(), |file| file.display().to_string());
     let text = toml::to_string(&loaded.config)?;
     let text = format!("# ok: {file}; in force, with the command line:\n{text}");

@@ -41,6 +41,7 @@ pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result
 }
 
 async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
+    let warnings = config.warnings();
     let Config { listen, hostname, socket, auth, log: _, collector, metrics, records, verdicts } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let access = token::access(auth)?;
@@ -66,7 +67,10 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = listeners::tcp(listen).await?;
-    let socket = socket.enabled.then(|| listeners::socket(&socket)).transpose()?;
+    let socket = match &socket {
+        config::Socket { enabled: true, .. } => Some(listeners::socket(&socket).await?),
+        config::Socket { enabled: false, .. } => None,
+    };
     let mut collector = tokio::select! {
         started = Collector::start(collector) => started?,
         signal = signals.next() => {
@@ -88,8 +92,8 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     if let Some(file) = file {
         tracing::info!("configured by {}", file.display());
     }
-    if !address.ip().is_loopback() {
-        tracing::warn!("{address} is not loopback: anyone who can reach it can read process names, users and cgroups");
+    for warning in warnings {
+        tracing::warn!("{warning}");
     }
     notify(notify::READY);
 

@@ -32,6 +32,9 @@ pub enum SocketError {
     /// The folder cannot be made.
     #[error("cannot make {}: {}", .0.display(), sys::reason(.1))]
     Folder(PathBuf, #[source] io::Error),
+    /// Whoever may write to the folder can put a socket of their own in its place.
+    #[error("others may write to {}, and could replace the socket: chmod go-w it, or give it the sticky bit", .0.display())]
+    Exposed(PathBuf),
     /// Another one holds the socket.
     #[error("another uvmd serves on {}", .0.display())]
     Taken(PathBuf),
@@ -61,20 +64,23 @@ impl Socket {
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub fn bind(path: &Path, readers: Readers) -> Result<Self, SocketError> {
+    pub async fn bind(path: &Path, readers: Readers) -> Result<Self, SocketError> {
         if let Some(folder) = path.parent() {
-            let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-            made.map_err(|error| SocketError::Folder(folder.to_owned(), error))?;
+            make(folder)?;
         }
         let failed = |error| SocketError::Bind(path.to_owned(), error);
         let lock = lock(path)?;
         match fs::symlink_metadata(path) {
             Ok(there) if !there.file_type().is_socket() => return Err(SocketError::NoSocket(path.to_owned())),
-            Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => match UnixStream::connect(path).await {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     fs::remove_file(path).map_err(failed)?;
                 }
                 Ok(_) => return Err(SocketError::Taken(path.to_owned())),
+                // Somebody has it and takes no connection: its queue is full. It is not waited for.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(SocketError::Taken(path.to_owned()));
+                }
                 Err(error) => return Err(failed(error)),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -122,6 +128,19 @@ impl Drop for Socket {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Makes a folder if it is not there. Nobody else may replace what is in it.
+fn make(folder: &Path) -> Result<(), SocketError> {
+    const OTHERS_MAY_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let failed = |error| SocketError::Folder(folder.to_owned(), error);
+    DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
+    let mode = fs::metadata(folder).map_err(failed)?.mode();
+    if mode & OTHERS_MAY_WRITE != 0 && mode & STICKY == 0 {
+        return Err(SocketError::Exposed(folder.to_owned()));
+    }
+    Ok(())
 }
 
 fn id(path: &Path) -> io::Result<(u64, u64)> {

@@ -67,6 +67,24 @@ fn the_check_shows_what_is_in_force_as_a_file_that_says_the_same() {
 }
 
 #[test]
+fn the_check_warns_of_what_others_could_read_and_shows_the_same() {
+    let file = file("listen = \"192.0.2.1:1\"\n[auth]\ntoken_file = \"/etc/uvmd/token\"\n");
+    let checked = |arguments: &[&str]| {
+        let output = run(configured(file.path(), &[&["--check-config"], arguments].concat()));
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).starts_with("# ok: "));
+        text(&output.stderr)
+    };
+    let said = checked(&[]);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].starts_with("uvmd: warning: 192.0.2.1:1 is not loopback: "), "{said}");
+    assert!(lines[1].contains("auth.token_file is sent in the clear"), "{said}");
+    // With nobody but this machine to listen in there is nothing to say.
+    assert_eq!(checked(&["--listen", "127.0.0.1:1"]), "");
+}
+
+#[test]
 fn the_check_needs_no_privileges() {
     if !privileged() {
         return;

@@ -13,7 +13,12 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+use tokio::{
+    net::UnixSocket,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 use web::{
     Readers, Service, Socket, SocketError,
     server::{Limits, serve},
@@ -45,10 +50,10 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    async fn start() -> Self {
         let folder = folder();
         let path = folder.path().join("run/uvmd.sock");
-        let socket = Socket::bind(&path, readers()).unwrap();
+        let socket = Socket::bind(&path, readers()).await.unwrap();
         let router = Service::new(node(), always(busy())).on_socket();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(socket, router, Limits::default(), async { drop(stopped.await) }));
@@ -90,7 +95,7 @@ async fn root_the_services_user_and_the_groups_members_may_read_everything_and_o
     if !may_become_others() {
         return;
     }
-    let server = Server::start();
+    let server = Server::start().await;
     let other_groups: Vec<String> = (70_000..70_200).map(|group| group.to_string()).collect();
     let many = |last: &str| format!("{},{last}", other_groups.join(","));
     for (uid, gid, groups, may_read) in [
@@ -111,7 +116,7 @@ async fn root_the_services_user_and_the_groups_members_may_read_everything_and_o
 
 #[tokio::test]
 async fn everyone_may_connect_and_the_folder_is_made() {
-    let server = Server::start();
+    let server = Server::start().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&server.path), 0o666);
     assert_eq!(mode(server.path.parent().unwrap()), 0o755);
@@ -123,7 +128,7 @@ async fn a_socket_that_nobody_answers_on_is_replaced() {
     let path = folder.path().join("uvmd.sock");
     drop(UnixListener::bind(&path).unwrap());
     assert!(UnixStream::connect(&path).is_err());
-    let _socket = Socket::bind(&path, readers()).unwrap();
+    let _socket = Socket::bind(&path, readers()).await.unwrap();
     UnixStream::connect(&path).unwrap();
 }
 
@@ -132,16 +137,44 @@ async fn a_socket_that_is_in_use_is_left_alone() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     let _another = UnixListener::bind(&path).unwrap();
-    assert!(matches!(Socket::bind(&path, readers()), Err(SocketError::Taken(_))));
+    assert!(matches!(Socket::bind(&path, readers()).await, Err(SocketError::Taken(_))));
     UnixStream::connect(&path).unwrap();
 
     let path = folder.path().join("second.sock");
-    let first = Socket::bind(&path, readers()).unwrap();
-    let error = Socket::bind(&path, readers()).unwrap_err();
+    let first = Socket::bind(&path, readers()).await.unwrap();
+    let error = Socket::bind(&path, readers()).await.unwrap_err();
     assert_eq!(error.to_string(), format!("another uvmd serves on {}", path.display()));
     drop(first);
     assert!(!path.exists());
-    Socket::bind(&path, readers()).unwrap();
+    Socket::bind(&path, readers()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_socket_whose_owner_takes_no_connections_is_not_waited_for() {
+    let folder = folder();
+    let path = folder.path().join("uvmd.sock");
+    let stuck = UnixSocket::new_stream().unwrap();
+    stuck.bind(&path).unwrap();
+    let _never_accepts = stuck.listen(0).unwrap();
+    let _only_one_that_finds_room = UnixStream::connect(&path).unwrap();
+    let bound = timeout(Duration::from_secs(10), Socket::bind(&path, readers())).await;
+    assert!(matches!(bound.expect("it waits"), Err(SocketError::Taken(_))));
+}
+
+#[tokio::test]
+async fn a_folder_in_which_others_could_replace_the_socket_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("uvmd.sock");
+    for (mode, is_fine) in [(0o755, true), (0o1777, true), (0o777, false), (0o775, false), (0o702, false)] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        match Socket::bind(&path, readers()).await {
+            Ok(_) => assert!(is_fine, "{mode:o}"),
+            Err(error) => {
+                assert!(!is_fine && matches!(error, SocketError::Exposed(_)), "{mode:o}: {error}");
+                assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -149,25 +182,25 @@ async fn what_is_no_socket_is_left_alone() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     fs::write(&path, "notes").unwrap();
-    assert!(matches!(Socket::bind(&path, readers()), Err(SocketError::NoSocket(_))));
+    assert!(matches!(Socket::bind(&path, readers()).await, Err(SocketError::NoSocket(_))));
     assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
     // Not even where it leads to a socket: whoever made the link may lead it elsewhere.
     let link = folder.path().join("link.sock");
     std::os::unix::fs::symlink(folder.path().join("nowhere"), &link).unwrap();
-    assert!(matches!(Socket::bind(&link, readers()), Err(SocketError::NoSocket(_))));
+    assert!(matches!(Socket::bind(&link, readers()).await, Err(SocketError::NoSocket(_))));
 }
 
 #[tokio::test]
 async fn a_name_that_is_too_long_is_a_clear_error() {
     let folder = folder();
     let path = folder.path().join("x".repeat(120));
-    let error = Socket::bind(&path, readers()).unwrap_err().to_string();
+    let error = Socket::bind(&path, readers()).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen on {}: ", path.display())), "{error}");
 }
 
 #[tokio::test]
 async fn a_server_that_ends_removes_its_socket_and_no_other() {
-    let server = Server::start();
+    let server = Server::start().await;
     let path = server.path.clone();
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -182,7 +215,7 @@ async fn a_server_that_ends_removes_its_socket_and_no_other() {
     server.task.await.unwrap();
     assert!(!path.exists());
 
-    let server = Server::start();
+    let server = Server::start().await;
     fs::remove_file(&server.path).unwrap();
     // The file system may give the inode's number again at once.
     sleep(Duration::from_millis(1)).await;
