@@ -4,7 +4,7 @@ use axum::{Router, http::header, response::IntoResponse, routing::get};
 use utoipa::{
     OpenApi, ToSchema,
     openapi::{
-        ContentBuilder, Ref, ResponseBuilder,
+        ContentBuilder, Ref, RefOr, ResponseBuilder, Schema,
         path::Operation,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
@@ -36,6 +36,7 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
     ));
     components.add_security_scheme(TOKEN, SecurityScheme::Http(token.build()));
     components.schemas.insert(problem::Body::name().into_owned(), <problem::Body as utoipa::PartialSchema>::schema());
+    components.schemas.values_mut().for_each(with_every_field);
     for item in document.paths.paths.values_mut() {
         item.get.iter_mut().for_each(with_problems);
     }
@@ -44,6 +45,15 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
     let answer =
         async move |_: Parameters<NoParameters>| ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     documented.route("/openapi.json", get(answer))
+}
+
+/// Every field is in every answer, null where nothing is known, though readers do without some of those that earlier versions did not send.
+fn with_every_field(schema: &mut RefOr<Schema>) {
+    match schema {
+        RefOr::T(Schema::Object(object)) => object.required = object.properties.keys().cloned().collect(),
+        RefOr::T(Schema::AllOf(parts)) => parts.items.iter_mut().for_each(with_every_field),
+        RefOr::Ref(_) | RefOr::T(_) => {}
+    }
 }
 
 /// Whatever is not answered as said is a problem.

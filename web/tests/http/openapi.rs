@@ -110,6 +110,17 @@ fn fields<'a>(document: &'a Value, schema: &'a Value, may: &mut Map<String, Valu
     must.extend(schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str));
 }
 
+/// Those that had to be read from daemons of before among them.
+#[tokio::test]
+async fn every_field_must_be_there() {
+    let document = document().await;
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        let (mut may, mut must) = (Map::new(), BTreeSet::new());
+        fields(&document, schema, &mut may, &mut must);
+        assert_eq!(may.keys().map(String::as_str).collect::<BTreeSet<_>>(), must, "{name}");
+    }
+}
+
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
