@@ -1,4 +1,6 @@
 //! The JSON bodies of the HTTP API. Bytes and counts are plain numbers with the unit in the name; times are RFC 3339.
+//!
+//! What is nothing but numbers is what the rest of the model counts in. What names GPUs, processes and times has a form of its own here.
 
 mod counts;
 mod eviction;
@@ -10,12 +12,14 @@ mod process;
 mod status;
 mod verdict;
 
-pub use counts::{Counts, Distribution, Residency, Reuse};
+pub use counts::{Counts, Distribution};
 pub use eviction::{EvictionPair, Evictions, Party};
 pub use gpu::{Gpu, GpuDetail, Gpus};
 pub use history::{History, HistorySample};
-pub use memory::{Block, CopiedBytes, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
+pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
 pub use owner::{Owner, OwnerGpu, OwnerTotals, Owners};
 pub use process::{Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
 pub use status::{Probe, Status};
-pub use verdict::{Check, InvolvedRange, Verdict, VerdictInputs, VerdictVictim, Verdicts};
+pub use verdict::{Check, InvolvedRange, Verdict, VerdictVictim, Verdicts};
+
+pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{GpuKey, Residency};
 
 /// Bytes of a VA block, and what their addresses are multiples of.
@@ -49,7 +51,8 @@ pub struct Block {
 }
 
 /// Bytes copied one way, by what brought them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CopiedBytes {
     /// A fault; of a CPU's, with what the driver's tree prefetcher brought around it.
     pub fault: u64,

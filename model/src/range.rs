@@ -2,12 +2,15 @@
 
 use std::ops::AddAssign;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Residency;
 
 /// Traffic that brings back what was there before. From block records: a lower bound where records were left out.
 ///
 /// It is kept by 2 MiB block: bytes that come back are compared with the bytes that left that block, not page by page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reuse {
     /// Bytes copied to a GPU, as the records tell: what the shares below are shares of.
     pub fetched_bytes: u64,
@@ -34,7 +37,8 @@ impl AddAssign<&Self> for Reuse {
 }
 
 /// What was counted for a range, from block records. All counts only grow while the range exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RangeCounts {
     /// GPU fault entries.
     pub fault_entries: u64,

@@ -2,11 +2,14 @@
 
 use std::ops::AddAssign;
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes resident at a GPU, with the bounds within which the true number lies.
 ///
 /// The driver does not tell; it follows from what the probes see of each block. What they did not see, as before uvmd counted or where records were
 /// left out, widens the bounds until the block is seen again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Residency {
     /// The best estimate.
     pub bytes: u64,

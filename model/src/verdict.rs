@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{GpuKey, Pattern, ProcessId};
 
 /// What is wrong.
@@ -44,7 +46,9 @@ impl VerdictKind {
 }
 
 /// What was counted between two moments: the inputs of a decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = VerdictInputs))]
 pub struct Inputs {
     /// GPU fault entries.
     pub fault_entries: u64,
@@ -57,16 +61,17 @@ pub struct Inputs {
     /// Bytes of it pushed out of the GPU because memory was needed, for itself or for others.
     pub evicted_bytes: u64,
     /// Bytes pushed out of the GPU because memory was needed for it: anybody's, its own among them.
+    #[serde(default)]
     pub evicted_bytes_caused: u64,
     /// Bytes that became resident with nothing to copy.
     pub populated_bytes: u64,
-    /// As in [`crate::Reuse`].
+    /// Bytes copied to the GPU, as the block records tell.
     pub fetched_bytes: u64,
-    /// As in [`crate::Reuse`].
+    /// Of those, bytes that had been evicted before.
     pub refetched_bytes: u64,
-    /// As in [`crate::Reuse`].
+    /// Of those, bytes that a CPU that faulted had taken before.
     pub returned_bytes: u64,
-    /// As in [`crate::Reuse`].
+    /// Times that a block changed sides between a CPU that faulted and a GPU.
     pub alternations: u64,
     /// Times that the driver held a processor back.
     pub throttles: u64,

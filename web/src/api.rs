@@ -30,7 +30,7 @@ pub(crate) struct Known {
 
 impl Known {
     fn view(&self) -> View<'_> {
-        View { snapshot: &self.snapshot, verdicts: &self.verdicts }
+        View::new(&self.snapshot, &self.verdicts)
     }
 }
 

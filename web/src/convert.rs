@@ -11,6 +11,7 @@ mod status;
 mod verdict;
 
 use std::{
+    collections::HashMap,
     ops::AddAssign,
     time::{Duration, SystemTime},
 };
@@ -31,15 +32,21 @@ pub(crate) use verdict::verdicts;
 const INFERRED: bool = true;
 
 /// What an answer is made of.
-#[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) verdicts: &'a Verdicts,
+    snapshot: &'a Snapshot,
+    verdicts: &'a Verdicts,
+    /// There may be thousands, each named in many pairs.
+    processes: HashMap<ProcessId, &'a Process>,
 }
 
 impl<'a> View<'a> {
-    fn process(self, id: ProcessId) -> Option<&'a Process> {
-        self.snapshot.processes.iter().find(|process| process.id == id)
+    pub(crate) fn new(snapshot: &'a Snapshot, verdicts: &'a Verdicts) -> Self {
+        let processes = snapshot.processes.iter().map(|process| (process.id, process)).collect();
+        Self { snapshot, verdicts, processes }
+    }
+
+    fn process(&self, id: ProcessId) -> Option<&'a Process> {
+        self.processes.get(&id).copied()
     }
 }
 

@@ -97,29 +97,3 @@ pub struct Distribution {
     /// All values are.
     pub max: u64,
 }
-
-/// Bytes resident in GPU memory, with the bounds within which the true number lies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Residency {
-    /// The best estimate.
-    pub bytes: u64,
-    /// No less than this.
-    pub min_bytes: u64,
-    /// No more than this.
-    pub max_bytes: u64,
-}
-
-/// Traffic that brought back what was there before. From block records: a lower bound where records were left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Reuse {
-    /// Bytes copied to GPUs, as the records tell.
-    pub fetched_bytes: u64,
-    /// Of those, bytes that had been evicted before.
-    pub refetched_bytes: u64,
-    /// Of those, bytes that a CPU had taken by faults before.
-    pub returned_bytes: u64,
-    /// Times that a block changed sides between a CPU that faulted and a GPU.
-    pub alternations: u64,
-}

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Residency, Reuse};
+use crate::{CopiedBytes, RangeCounts, Residency};
 
 /// One VA block of 2 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,20 +44,6 @@ pub struct Block {
     pub last_seen: String,
 }
 
-/// Bytes copied one way, by what brought them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct CopiedBytes {
-    /// A fault; of a CPU's, with what the driver's tree prefetcher brought around it.
-    pub fault: u64,
-    /// The driver's tree prefetcher, around a GPU's fault.
-    pub tree_prefetch: u64,
-    /// That memory was needed.
-    pub eviction: u64,
-    /// The application or a tool asked, or the GPU's access counters.
-    pub other: u64,
-}
-
 /// Body of `GET /api/v1/processes/{pid}/ranges`. Needs read authority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -92,24 +78,9 @@ pub struct Range {
     pub resident: Residency,
     /// How it is accessed.
     pub pattern: Pattern,
-    /// GPU fault entries.
-    pub fault_entries: u64,
-    /// CPU faults.
-    pub cpu_faults: u64,
-    /// Bytes copied from host to GPU.
-    pub bytes_htod: u64,
-    /// Bytes copied from GPU to host.
-    pub bytes_dtoh: u64,
-    /// Bytes copied from one GPU to another.
-    pub bytes_dtod: u64,
-    /// Bytes that became resident with nothing to copy.
-    pub populated_bytes: u64,
-    /// Bytes pushed out because memory was needed.
-    pub evicted_bytes: u64,
-    /// Times that a block or a part of it was pushed out.
-    pub evictions: u64,
-    /// What came back.
-    pub reuse: Reuse,
+    /// What was counted in it.
+    #[serde(flatten)]
+    pub counts: RangeCounts,
 }
 
 /// In which order memory is faulted on. Accesses that hit raise no fault and are not known.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Owner, Pattern};
+use crate::verdict::Inputs;
 
 /// Body of `GET /api/v1/verdicts`, and of `GET /api/v1/processes/{pid}/verdict` for one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,9 +46,9 @@ pub struct Verdict {
     /// Seconds of the last window that showed it.
     pub window_seconds: f64,
     /// What was counted in that window.
-    pub inputs: VerdictInputs,
+    pub inputs: Inputs,
     /// What was counted since the beginning.
-    pub total: VerdictInputs,
+    pub total: Inputs,
     /// What was checked in that window.
     pub checks: Vec<Check>,
     /// Those who lose memory to this process, most bytes first.
@@ -88,45 +89,6 @@ pub struct InvolvedRange {
     pub share: f64,
     /// What part of the bytes fetched into it came back, from 0 to 1.
     pub refetch_ratio: f64,
-}
-
-/// What a verdict rests on: what was counted between two moments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct VerdictInputs {
-    /// GPU fault entries.
-    pub fault_entries: u64,
-    /// CPU faults.
-    pub cpu_faults: u64,
-    /// Bytes copied from host to GPU.
-    pub bytes_htod: u64,
-    /// Bytes copied from GPU to host.
-    pub bytes_dtoh: u64,
-    /// Bytes of it pushed out because memory was needed, for itself or for others.
-    pub evicted_bytes: u64,
-    /// Bytes pushed out because memory was needed for it: anybody's, its own among them.
-    #[serde(default)]
-    pub evicted_bytes_caused: u64,
-    /// Bytes that became resident with nothing to copy.
-    pub populated_bytes: u64,
-    /// Bytes copied to the GPU, as the block records tell.
-    pub fetched_bytes: u64,
-    /// Of those, bytes that had been evicted before.
-    pub refetched_bytes: u64,
-    /// Of those, bytes that a CPU had taken by faults before.
-    pub returned_bytes: u64,
-    /// Times that a block changed sides between a CPU that faulted and a GPU.
-    pub alternations: u64,
-    /// Times that the driver held a processor back.
-    pub throttles: u64,
-    /// How long, together.
-    pub throttled_ns: u64,
-    /// Pages that the driver found to be thrashing.
-    pub thrashing_pages: u64,
-    /// Bytes that the driver pinned elsewhere because of that; 0 unless a tool is attached to the process.
-    pub pinned_bytes: u64,
-    /// Block records that were left out or lost: if not 0, what rests on records is a lower bound.
-    pub lost_records: u64,
 }
 
 /// A condition that a verdict rests on.

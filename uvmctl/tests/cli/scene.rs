@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use model::api::{
     Check, Counts, EvictionPair, Evictions, Gpu, GpuDetail, Gpus, HeatCell, HeatMap, HeatRange, InvolvedRange, Party,
-    Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, Ranges, Residency, Reuse, Status, Verdict,
-    VerdictInputs, VerdictSummary, VerdictVictim, Verdicts, VictimOf,
+    Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts, Ranges, Residency, Reuse, Status,
+    Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts, VictimOf,
 };
 
 const MIB: u64 = 1 << 20;
@@ -134,8 +134,8 @@ pub(crate) fn verdicts() -> Verdicts {
 fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges {
     let InvolvedRange { begin, end, pattern, .. } = involved(begin, bytes, pattern);
     let reuse = Reuse { fetched_bytes: 200 * MIB, refetched_bytes: 184 * MIB, ..Reuse::default() };
-    let range =
-        Range { begin, end, bytes, mapped: true, pattern, resident, fault_entries: 1000, reuse, ..Range::default() };
+    let counts = RangeCounts { fault_entries: 1000, reuse, ..RangeCounts::default() };
+    let range = Range { begin, end, bytes, mapped: true, pattern, resident, counts };
     let limits =
         vec!["How often memory is used that is in GPU memory: an access that hits raises no fault.".to_owned()];
     Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, limits, ..Ranges::default() }

@@ -40,5 +40,5 @@ pub(crate) async fn owners(_: Parameters<NoParameters>, Fresh(snapshot): Fresh) 
 /// Who pushed whose memory out, since uvmd counts.
 #[utoipa::path(get, path = "/api/v1/evictions", responses((status = OK, body = Evictions)))]
 pub(crate) async fn evictions(_: Parameters<NoParameters>, known: Known) -> Json<Evictions> {
-    Json(convert::evictions(known.view()))
+    Json(convert::evictions(&known.view()))
 }

@@ -37,7 +37,7 @@ pub(crate) async fn processes(Parameters(filter): Parameters<ProcessFilter>, kno
         Some(ProcessState::Running) => process.ended.is_none(),
         Some(ProcessState::Ended) => process.ended.is_some(),
     };
-    Json(convert::processes(known.view(), wanted))
+    Json(convert::processes(&known.view(), wanted))
 }
 
 /// How many blocks are shown of a process unless the request says.
@@ -69,6 +69,6 @@ pub(crate) async fn process(
     known: Known,
 ) -> Result<Json<ProcessDetail>, Problem> {
     let process = choose(&known.snapshot, pid, start_ticks)?;
-    let detail = convert::detail(known.view(), process, blocks.unwrap_or(BLOCKS));
+    let detail = convert::detail(&known.view(), process, blocks.unwrap_or(BLOCKS));
     Ok(Json(if all { detail } else { convert::redacted(detail) }))
 }

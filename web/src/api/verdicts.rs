@@ -22,7 +22,7 @@ pub(crate) async fn verdicts(
     _: Parameters<NoParameters>,
     known: Known,
 ) -> Json<Verdicts> {
-    Json(convert::verdicts(known.view(), ranges, |_| true))
+    Json(convert::verdicts(&known.view(), ranges, |_| true))
 }
 
 /// What is wrong with one process, and what was.
@@ -40,5 +40,5 @@ pub(crate) async fn process_verdicts(
     known: Known,
 ) -> Result<Json<Verdicts>, Problem> {
     let id = choose(&known.snapshot, pid, start_ticks)?.id;
-    Ok(Json(convert::verdicts(known.view(), ranges, |verdict| verdict.process == id)))
+    Ok(Json(convert::verdicts(&known.view(), ranges, |verdict| verdict.process == id)))
 }

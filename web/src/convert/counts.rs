@@ -72,13 +72,3 @@ fn distribution(of: &Distribution) -> api::Distribution {
         max: of.quantile(1.0),
     }
 }
-
-pub(super) const fn residency(of: model::Residency) -> api::Residency {
-    let model::Residency { bytes, min_bytes, max_bytes } = of;
-    api::Residency { bytes, min_bytes, max_bytes }
-}
-
-pub(super) const fn reuse(of: model::Reuse) -> api::Reuse {
-    let model::Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations } = of;
-    api::Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations }
-}

@@ -8,7 +8,7 @@ use super::{INFERRED, View, owner::owner, time};
 use crate::gpus;
 
 /// Most bytes first.
-pub(crate) fn evictions(view: View<'_>) -> api::Evictions {
+pub(crate) fn evictions(view: &View<'_>) -> api::Evictions {
     let mut pairs: Vec<&EvictionPair> = view.snapshot.evictions.iter().collect();
     pairs.sort_by_key(|pair| (Reverse((pair.bytes, pair.evictions)), pair.gpu, pair.victim, pair.evictor, pair.cause));
     api::Evictions {
@@ -18,7 +18,7 @@ pub(crate) fn evictions(view: View<'_>) -> api::Evictions {
     }
 }
 
-fn pair(view: View<'_>, pair: &EvictionPair) -> api::EvictionPair {
+fn pair(view: &View<'_>, pair: &EvictionPair) -> api::EvictionPair {
     let EvictionPair { gpu, victim, evictor, cause, evictions, bytes } = *pair;
     api::EvictionPair {
         gpu_uuid: gpus::uuid(gpu),
@@ -30,7 +30,7 @@ fn pair(view: View<'_>, pair: &EvictionPair) -> api::EvictionPair {
     }
 }
 
-fn party(view: View<'_>, party: Party) -> api::Party {
+fn party(view: &View<'_>, party: Party) -> api::Party {
     let of_kind = |kind: &str| api::Party { kind: kind.to_owned(), ..api::Party::default() };
     match party {
         Party::Process(id) => {

@@ -2,11 +2,7 @@
 
 use model::{GpuKey, GpuSource, Snapshot, api};
 
-use super::{
-    counts::{residency, reuse},
-    status::gpu,
-    time,
-};
+use super::{status::gpu, time};
 use crate::gpus::{self, GpuTotal};
 
 /// By index, then UUID.
@@ -27,9 +23,9 @@ fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
         memory_bytes: card.and_then(|card| card.memory_bytes),
         memory_used_bytes: card.and_then(|card| card.memory_used_bytes),
         managed_bytes: memory.managed_bytes,
-        resident: residency(memory.resident),
+        resident: memory.resident,
         oversubscription_ratio: memory.oversubscription_ratio,
-        reuse: reuse(gpus::reuse(snapshot, each.key)),
+        reuse: gpus::reuse(snapshot, each.key),
         source: card.and_then(|card| card.source).map(GpuSource::name).map(str::to_owned),
     }
 }

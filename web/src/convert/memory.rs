@@ -4,11 +4,7 @@ use std::time::SystemTime;
 
 use model::{PatternKind, Process, Snapshot, api};
 
-use super::{
-    address,
-    counts::{residency, reuse},
-    time,
-};
+use super::{address, time};
 
 /// What no answer about memory can tell, as faults are all that is seen.
 const LIMITS: [&str; 3] = [
@@ -30,23 +26,14 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
 }
 
 fn range(range: &model::Range) -> api::Range {
-    let counts = &range.counts;
     api::Range {
         begin: address(range.begin),
         end: address(range.end),
         bytes: range.end.saturating_sub(range.begin),
         mapped: range.mapped,
-        resident: residency(range.residency),
+        resident: range.residency,
         pattern: pattern(range.pattern),
-        fault_entries: counts.fault_entries,
-        cpu_faults: counts.cpu_faults,
-        bytes_htod: counts.bytes_htod,
-        bytes_dtoh: counts.bytes_dtoh,
-        bytes_dtod: counts.bytes_dtod,
-        populated_bytes: counts.populated_bytes,
-        evicted_bytes: counts.evicted_bytes,
-        evictions: counts.evictions,
-        reuse: reuse(counts.reuse),
+        counts: range.counts,
     }
 }
 
@@ -103,7 +90,7 @@ fn heat_cell(cell: &model::HeatCell) -> api::HeatCell {
         returned_to_host_bytes,
         evicted_bytes,
         refetched_bytes,
-        resident: residency(resident),
+        resident,
         idle_seconds: idle_ns.map(|idle| idle as f64 / NANOSECONDS),
     }
 }

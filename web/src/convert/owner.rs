@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use model::{Counters, OwnerKey, OwnerTotals, Snapshot, api};
 
 use super::{
-    counts::{busyness, counts, reuse},
+    counts::{busyness, counts},
     sum, time,
 };
 use crate::gpus;
@@ -46,13 +46,13 @@ fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters) -> api::
         id: key.id().to_owned(),
         processes: totals.processes,
         last_active: time(totals.last_active),
-        reuse: reuse(sum(totals.reuse.values())),
+        reuse: sum(totals.reuse.values()),
         counts: counts(total),
         gpus: gpus::shown(&totals.gpus)
             .iter()
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
-                reuse: reuse(reuses.get(key).copied().unwrap_or_default()),
+                reuse: reuses.get(key).copied().unwrap_or_default(),
                 counts: counts(counters),
             })
             .collect(),

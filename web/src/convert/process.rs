@@ -6,14 +6,14 @@ use model::{Counters, ProcessId, api};
 
 use super::{
     INFERRED, View, address,
-    counts::{busyness, counts, residency, reuse},
+    counts::{busyness, counts},
     owner::owner,
     rate, sum, time,
 };
 use crate::gpus;
 
 /// The processes that are `wanted`: living ones first, then those that moved or faulted most memory.
-pub(crate) fn processes(view: View<'_>, wanted: impl Fn(&model::Process) -> bool) -> api::Processes {
+pub(crate) fn processes(view: &View<'_>, wanted: impl Fn(&model::Process) -> bool) -> api::Processes {
     let all = view.snapshot.processes.iter();
     let mut chosen: Vec<_> = all.filter(|process| wanted(process)).map(|process| (process, process.total())).collect();
     chosen.sort_by_key(|(process, total)| (process.ended.is_some(), Reverse(busyness(total)), process.id));
@@ -24,7 +24,7 @@ pub(crate) fn processes(view: View<'_>, wanted: impl Fn(&model::Process) -> bool
 }
 
 /// Everything about one process, with the `blocks_max` busiest blocks of its memory.
-pub(crate) fn detail(view: View<'_>, each: &model::Process, blocks_max: usize) -> api::ProcessDetail {
+pub(crate) fn detail(view: &View<'_>, each: &model::Process, blocks_max: usize) -> api::ProcessDetail {
     let model::Blocks { busiest, known, forgotten, sampled_out_records, dropped_records } = &each.blocks;
     api::ProcessDetail {
         process: process(view, each, &each.total()),
@@ -43,7 +43,7 @@ pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
     api::ProcessDetail { redacted: true, command_line: None, blocks: Vec::new(), ..detail }
 }
 
-fn process(view: View<'_>, process: &model::Process, total: &Counters) -> api::Process {
+fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::Process {
     api::Process {
         pid: process.id.pid,
         start_ticks: process.id.start_ticks,
@@ -56,8 +56,8 @@ fn process(view: View<'_>, process: &model::Process, total: &Counters) -> api::P
         ended: process.ended.map(time),
         managed_bytes: process.managed_bytes,
         owner: owner(&process.owner),
-        resident: residency(sum(process.residency.values())),
-        reuse: reuse(sum(process.reuse.values())),
+        resident: sum(process.residency.values()),
+        reuse: sum(process.reuse.values()),
         verdicts: verdicts(view, process.id),
         victim_of: victim_of(view, process.id),
         counts: counts(total),
@@ -66,7 +66,7 @@ fn process(view: View<'_>, process: &model::Process, total: &Counters) -> api::P
 }
 
 /// It on each GPU where anything is known of it.
-fn by_gpu(view: View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
+fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
     let mut counters = gpus::shown(&process.gpus);
     let (residencies, reuses) = (gpus::shown(&process.residency), gpus::shown(&process.reuse));
     for key in residencies.keys().chain(reuses.keys()) {
@@ -77,15 +77,15 @@ fn by_gpu(view: View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
         .map(|(key, counters)| api::ProcessGpu {
             gpu: gpus::id(view.snapshot, *key),
             uuid: gpus::uuid(*key),
-            resident: residency(residencies.get(key).copied().unwrap_or_default()),
-            reuse: reuse(reuses.get(key).copied().unwrap_or_default()),
+            resident: residencies.get(key).copied().unwrap_or_default(),
+            reuse: reuses.get(key).copied().unwrap_or_default(),
             counts: counts(counters),
         })
         .collect()
 }
 
 /// What is wrong with it. The one with most traffic is the worst, and they are in that order.
-fn verdicts(view: View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
+fn verdicts(view: &View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
     let active = view.verdicts.active.iter().filter(|verdict| verdict.process == id);
     active
         .map(|verdict| api::VerdictSummary {
@@ -97,7 +97,7 @@ fn verdicts(view: View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
 }
 
 /// Of the others whom its memory was pushed out for, all GPUs together, the one that it lost most to.
-fn victim_of(view: View<'_>, id: ProcessId) -> Option<api::VictimOf> {
+fn victim_of(view: &View<'_>, id: ProcessId) -> Option<api::VictimOf> {
     let mut rates: BTreeMap<ProcessId, u64> = BTreeMap::new();
     for lost in view.verdicts.victims.iter().filter(|lost| lost.victim == id && lost.evictor != id) {
         let bytes_per_second = rates.entry(lost.evictor).or_default();
@@ -125,17 +125,12 @@ fn block(block: &model::Block) -> api::Block {
         populated_bytes: block.populated_bytes,
         evicted_bytes: block.evicted_bytes,
         evictions: block.evictions,
-        bytes_htod_by_cause: copied(block.htod_by_cause),
-        bytes_dtoh_by_cause: copied(block.dtoh_by_cause),
+        bytes_htod_by_cause: block.htod_by_cause,
+        bytes_dtoh_by_cause: block.dtoh_by_cause,
         refetched_bytes: block.refetched_bytes,
         returned_bytes: block.returned_bytes,
         alternations: block.alternations,
-        resident: residency(block.resident),
+        resident: block.resident,
         last_seen: time(block.last_seen),
     }
-}
-
-const fn copied(of: model::CopiedBytes) -> api::CopiedBytes {
-    let model::CopiedBytes { fault, tree_prefetch, eviction, other } = of;
-    api::CopiedBytes { fault, tree_prefetch, eviction, other }
 }

@@ -2,14 +2,14 @@
 
 use model::{
     api,
-    verdict::{Check, Inputs, Involved, Verdict, Victim},
+    verdict::{Check, Involved, Verdict, Victim},
 };
 
 use super::{INFERRED, View, address, memory::pattern, owner::owner, rate, time};
 use crate::gpus;
 
 /// Those that are `wanted`, with the ranges they are about if the reader may see addresses.
-pub(crate) fn verdicts(view: View<'_>, with_ranges: bool, wanted: impl Fn(&Verdict) -> bool) -> api::Verdicts {
+pub(crate) fn verdicts(view: &View<'_>, with_ranges: bool, wanted: impl Fn(&Verdict) -> bool) -> api::Verdicts {
     let told = |verdicts: &[Verdict]| {
         verdicts.iter().filter(|each| wanted(each)).map(|each| verdict(view, each, with_ranges)).collect()
     };
@@ -20,7 +20,7 @@ pub(crate) fn verdicts(view: View<'_>, with_ranges: bool, wanted: impl Fn(&Verdi
     }
 }
 
-fn verdict(view: View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
+fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let process = view.process(each.process);
     let victims = view.verdicts.victims.iter().filter(|lost| {
         let at_all_others = lost.victim != each.process;
@@ -40,14 +40,14 @@ fn verdict(view: View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         ended: each.ended.map(time),
         ranges: with_ranges.then(|| each.ranges.iter().map(involved).collect()),
         window_seconds: each.window.as_secs_f64(),
-        inputs: inputs(each.inputs),
-        total: inputs(each.total),
+        inputs: each.inputs,
+        total: each.total,
         checks: each.checks.iter().map(check).collect(),
         victims: victims.map(|lost| victim(view, lost)).collect(),
     }
 }
 
-fn victim(view: View<'_>, lost: &Victim) -> api::VerdictVictim {
+fn victim(view: &View<'_>, lost: &Victim) -> api::VerdictVictim {
     let process = view.process(lost.victim);
     api::VerdictVictim {
         pid: lost.victim.pid,
@@ -67,45 +67,6 @@ fn involved(range: &Involved) -> api::InvolvedRange {
         pattern: pattern(range.pattern),
         share: range.share,
         refetch_ratio: range.refetch_ratio,
-    }
-}
-
-const fn inputs(inputs: Inputs) -> api::VerdictInputs {
-    let Inputs {
-        fault_entries,
-        cpu_faults,
-        bytes_htod,
-        bytes_dtoh,
-        evicted_bytes,
-        evicted_bytes_caused,
-        populated_bytes,
-        fetched_bytes,
-        refetched_bytes,
-        returned_bytes,
-        alternations,
-        throttles,
-        throttled_ns,
-        thrashing_pages,
-        pinned_bytes,
-        lost_records,
-    } = inputs;
-    api::VerdictInputs {
-        fault_entries,
-        cpu_faults,
-        bytes_htod,
-        bytes_dtoh,
-        evicted_bytes,
-        evicted_bytes_caused,
-        populated_bytes,
-        fetched_bytes,
-        refetched_bytes,
-        returned_bytes,
-        alternations,
-        throttles,
-        throttled_ns,
-        thrashing_pages,
-        pinned_bytes,
-        lost_records,
     }
 }
 

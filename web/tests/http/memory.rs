@@ -13,6 +13,18 @@ use crate::support::{always, assert_problem, busy, get_as_reader, router, router
 
 #[tokio::test]
 async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
+    let counts = RangeCounts {
+        fault_entries: 1,
+        cpu_faults: 2,
+        bytes_htod: 3,
+        bytes_dtoh: 4,
+        bytes_dtod: 5,
+        populated_bytes: 6,
+        evicted_bytes: 7,
+        evictions: 8,
+        reuse: Reuse { fetched_bytes: 9, refetched_bytes: 10, returned_bytes: 11, alternations: 12 },
+    };
+    let residency = Residency { bytes: 13, min_bytes: 14, max_bytes: 15 };
     let mut snapshot = busy();
     let heavy = snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap();
     heavy.blocks = Blocks { forgotten: 4, sampled_out_records: 5, dropped_records: 6, ..Blocks::default() };
@@ -21,18 +33,8 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
             begin: 0x7f00_0000_0000,
             end: 0x7f00_0600_0000,
             mapped: true,
-            counts: RangeCounts {
-                fault_entries: 1,
-                cpu_faults: 2,
-                bytes_htod: 3,
-                bytes_dtoh: 4,
-                bytes_dtod: 5,
-                populated_bytes: 6,
-                evicted_bytes: 7,
-                evictions: 8,
-                reuse: Reuse { fetched_bytes: 9, refetched_bytes: 10, returned_bytes: 11, alternations: 12 },
-            },
-            residency: Residency { bytes: 13, min_bytes: 14, max_bytes: 15 },
+            counts,
+            residency,
             pattern: Pattern { kind: PatternKind::Strided { stride_bytes: -8192 }, confidence: 0.75, steps: 16 },
         }],
         known: 3,
@@ -48,24 +50,19 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
             end: "0x7f0006000000".to_owned(),
             bytes: 0x600_0000,
             mapped: true,
-            resident: api::Residency { bytes: 13, min_bytes: 14, max_bytes: 15 },
+            resident: residency,
             pattern: api::Pattern {
                 kind: "strided".to_owned(),
                 stride_bytes: Some(-8192),
                 confidence: 0.75,
                 steps: 16
             },
-            fault_entries: 1,
-            cpu_faults: 2,
-            bytes_htod: 3,
-            bytes_dtoh: 4,
-            bytes_dtod: 5,
-            populated_bytes: 6,
-            evicted_bytes: 7,
-            evictions: 8,
-            reuse: api::Reuse { fetched_bytes: 9, refetched_bytes: 10, returned_bytes: 11, alternations: 12 },
+            counts,
         }]
     );
+    // Beside the rest, and not in an object of their own.
+    let json: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!((&json["ranges"][0]["evictions"], &json["ranges"][0]["reuse"]["alternations"]), (&8.into(), &12.into()));
 }
 
 #[tokio::test]

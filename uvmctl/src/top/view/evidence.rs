@@ -45,7 +45,7 @@ pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usiz
         // What is in force tells of now; else what there was in all its life.
         let involved = verdicts.iter().filter_map(|verdict| verdict.ranges.as_ref()).flatten();
         let again = involved.into_iter().find(|involved| involved.begin == range.begin).map_or_else(
-            || text::share(range.reuse.refetched_bytes, range.reuse.fetched_bytes),
+            || text::share(range.counts.reuse.refetched_bytes, range.counts.reuse.fetched_bytes),
             |involved| text::percent(involved.refetch_ratio),
         );
         Line::raw(format!(
