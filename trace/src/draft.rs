@@ -1,0 +1,212 @@
+//! Making an iteration: what importers and generators fill, and what its JSON looks like.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    id::{Id, KernelId, MAX_ENTRIES, Table, TensorId},
+    iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use, row},
+};
+
+/// An iteration that was not checked yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draft {
+    /// What it is an iteration of, for people.
+    #[serde(default)]
+    pub name: String,
+    /// Kernels name them by their place in this list.
+    pub tensors: Vec<Tensor>,
+    /// In the order in which they run.
+    pub kernels: Vec<DraftKernel>,
+}
+
+/// A kernel of a draft.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DraftKernel {
+    /// What it computes.
+    #[serde(default)]
+    pub name: String,
+    /// How long it runs with all its tensors on the GPU.
+    pub duration_ns: u64,
+    /// What it reads.
+    #[serde(default)]
+    pub inputs: Vec<TensorId>,
+    /// What it writes, its workspace among it. What it changes in place stands in both lists.
+    #[serde(default)]
+    pub outputs: Vec<TensorId>,
+}
+
+/// Why a draft is no iteration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Invalid {
+    #[error("no kernels")]
+    NoKernels,
+    #[error("more than {MAX_ENTRIES} tensors or kernels")]
+    TooMany,
+    #[error("tensor {tensor} holds no bytes")]
+    EmptyTensor { tensor: TensorId },
+    #[error("the tensors hold more than 64 bits of bytes")]
+    BytesOverflow,
+    #[error("the kernels take more than 64 bits of nanoseconds")]
+    DurationOverflow,
+    #[error("kernel {kernel} names tensor {tensor}, and there are {tensors}")]
+    UnknownTensor { kernel: KernelId, tensor: TensorId, tensors: usize },
+    #[error("tensor {tensor} is a workspace and persistent")]
+    PersistentWorkspace { tensor: TensorId },
+    #[error("tensor {tensor} is a workspace and used by kernel {kernel} besides its own")]
+    SharedWorkspace { tensor: TensorId, kernel: KernelId },
+    #[error("tensor {tensor} is a workspace and read by kernel {kernel}")]
+    WorkspaceRead { tensor: TensorId, kernel: KernelId },
+}
+
+impl Draft {
+    /// Adds a tensor and tells its id.
+    pub fn tensor(&mut self, tensor: Tensor) -> TensorId {
+        self.tensors.push(tensor);
+        TensorId::new(self.tensors.len() - 1)
+    }
+
+    /// Adds a kernel after the others.
+    pub fn kernel(&mut self, kernel: DraftKernel) -> KernelId {
+        self.kernels.push(kernel);
+        KernelId::new(self.kernels.len() - 1)
+    }
+
+    /// The iteration, if it is one.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn check(self) -> Result<Iteration, Invalid> {
+        let Self { name, tensors, kernels } = self;
+        if kernels.is_empty() {
+            return Err(Invalid::NoKernels);
+        }
+        if tensors.len() >= MAX_ENTRIES || kernels.len() >= MAX_ENTRIES {
+            return Err(Invalid::TooMany);
+        }
+        let tensors = Table::from(tensors);
+        check_tensors(&tensors)?;
+
+        let mut operands = Vec::new();
+        let mut operand_starts = vec![0];
+        let mut owner: Table<TensorId, Option<KernelId>> = Table::of(None, tensors.len());
+        for (index, kernel) in kernels.iter().enumerate() {
+            let own = merge(&kernel.inputs, &kernel.outputs);
+            for operand in &own {
+                check_operand(KernelId::new(index), *operand, &tensors, &mut owner)?;
+            }
+            operands.extend(own);
+            operand_starts.push(operands.len());
+        }
+        let (uses, use_starts) = transpose(&operands, &operand_starts, tensors.len());
+        let kernels: Table<_, _> =
+            kernels.into_iter().map(|DraftKernel { name, duration_ns, .. }| Kernel { name, duration_ns }).collect();
+        let start_ns = start_times(&kernels)?;
+        Ok(Iteration { name, tensors, kernels, operands, operand_starts, uses, use_starts, start_ns })
+    }
+}
+
+fn check_tensors(tensors: &Table<TensorId, Tensor>) -> Result<(), Invalid> {
+    let mut sum = 0_u64;
+    for (id, tensor) in tensors.iter() {
+        if tensor.bytes == 0 {
+            return Err(Invalid::EmptyTensor { tensor: id });
+        }
+        if tensor.persistent && tensor.role == Role::Workspace {
+            return Err(Invalid::PersistentWorkspace { tensor: id });
+        }
+        sum = sum.checked_add(tensor.bytes).ok_or(Invalid::BytesOverflow)?;
+    }
+    Ok(())
+}
+
+fn check_operand(
+    kernel: KernelId,
+    Operand { tensor, access }: Operand,
+    tensors: &Table<TensorId, Tensor>,
+    owner: &mut Table<TensorId, Option<KernelId>>,
+) -> Result<(), Invalid> {
+    let Some(entry) = tensors.find(tensor) else {
+        return Err(Invalid::UnknownTensor { kernel, tensor, tensors: tensors.len() });
+    };
+    if entry.role == Role::Workspace {
+        if access.reads() {
+            return Err(Invalid::WorkspaceRead { tensor, kernel });
+        }
+        if owner[tensor].replace(kernel).is_some() {
+            return Err(Invalid::SharedWorkspace { tensor, kernel });
+        }
+    }
+    Ok(())
+}
+
+/// Inputs in their order, then what is written only, in its order.
+fn merge(inputs: &[TensorId], outputs: &[TensorId]) -> Vec<Operand> {
+    let written: HashSet<_> = outputs.iter().copied().collect();
+    let mut seen = HashSet::new();
+    let mut operands = Vec::with_capacity(inputs.len() + outputs.len());
+    for &tensor in inputs.iter().filter(|&&tensor| seen.insert(tensor)) {
+        let access = if written.contains(&tensor) { Access::ReadWrite } else { Access::Read };
+        operands.push(Operand { tensor, access });
+    }
+    for &tensor in outputs {
+        if seen.insert(tensor) {
+            operands.push(Operand { tensor, access: Access::Write });
+        }
+    }
+    operands
+}
+
+/// From operands by kernel to uses by tensor. All operands are known tensors.
+fn transpose(operands: &[Operand], operand_starts: &[usize], tensors: usize) -> (Vec<Use>, Vec<usize>) {
+    let mut by_tensor: Table<TensorId, Vec<Use>> = Table::of(Vec::new(), tensors);
+    for (kernel, _) in operand_starts.iter().skip(1).enumerate() {
+        for operand in row(operands, operand_starts, kernel) {
+            by_tensor[operand.tensor].push(Use { kernel: KernelId::new(kernel), access: operand.access });
+        }
+    }
+    let mut uses = Vec::with_capacity(operands.len());
+    let mut starts = vec![0];
+    for own in by_tensor.values() {
+        uses.extend_from_slice(own);
+        starts.push(uses.len());
+    }
+    (uses, starts)
+}
+
+impl TryFrom<Draft> for Iteration {
+    type Error = Invalid;
+
+    fn try_from(draft: Draft) -> Result<Self, Invalid> {
+        draft.check()
+    }
+}
+
+impl From<Iteration> for Draft {
+    fn from(iteration: Iteration) -> Self {
+        let kernels = iteration.kernels.iter().map(|(id, kernel)| DraftKernel {
+            name: kernel.name.clone(),
+            duration_ns: kernel.duration_ns,
+            inputs: iteration.inputs(id).collect(),
+            outputs: iteration.outputs(id).collect(),
+        });
+        let kernels = kernels.collect();
+        Self { name: iteration.name, tensors: iteration.tensors.values().to_vec(), kernels }
+    }
+}
+
+pub(crate) fn start_times(kernels: &Table<KernelId, Kernel>) -> Result<Table<KernelId, u64>, Invalid> {
+    let mut starts = Vec::with_capacity(kernels.len() + 1);
+    let mut now = 0_u64;
+    starts.push(now);
+    for kernel in kernels.values() {
+        now = now.checked_add(kernel.duration_ns).ok_or(Invalid::DurationOverflow)?;
+        starts.push(now);
+    }
+    Ok(starts.into())
+}
