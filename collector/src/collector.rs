@@ -49,13 +49,15 @@ pub struct Config {
 pub struct OwnerLimits {
     /// How many at most.
     pub max: usize,
+    /// How many pairs of those who pushed out and were pushed out at most.
+    pub eviction_pairs_max: usize,
     /// How long one keeps them after it was last active.
     pub retention: Duration,
 }
 
 impl Default for OwnerLimits {
     fn default() -> Self {
-        Self { max: 256, retention: Duration::from_hours(1) }
+        Self { max: 256, eviction_pairs_max: 1024, retention: Duration::from_hours(1) }
     }
 }
 

@@ -20,8 +20,8 @@ use std::{
 pub use load::{ConfigError, Loaded, Setting, load};
 use serde::{Deserialize, Serialize};
 use value::{
-    AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, OwnersMax, RecordRate, Retention,
-    RingSize, SeriesMax, VerdictWindow, of_file,
+    AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, OwnersMax, PairsMax, RecordRate,
+    Retention, RingSize, SeriesMax, VerdictWindow, of_file,
 };
 
 /// The file that is read unless another is named.
@@ -117,6 +117,9 @@ pub struct Collector {
     /// How many owners have sums of their own.
     #[serde(deserialize_with = "of_file")]
     pub owners_max: OwnersMax,
+    /// How many pairs of owners have sums of what one pushed out for the other.
+    #[serde(deserialize_with = "of_file")]
+    pub eviction_pairs_max: PairsMax,
     /// How long an owner keeps them while it is idle.
     #[serde(deserialize_with = "of_file")]
     pub owner_retention: Retention,
@@ -223,6 +226,7 @@ impl Default for Collector {
             ended_retention: value::Time(Duration::from_mins(5)),
             ended_max: value::Number(1024),
             owners_max: value::Number(256),
+            eviction_pairs_max: value::Number(1024),
             owner_retention: value::Time(Duration::from_hours(1)),
         }
     }

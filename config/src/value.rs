@@ -5,7 +5,7 @@ mod bounded;
 use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr};
 
 pub use bounded::{
-    EndedMax, Interval, Number, OwnersMax, RecordRate, Retention, RingSize, SeriesMax, Time, VerdictWindow,
+    EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, Retention, RingSize, SeriesMax, Time, VerdictWindow,
 };
 use serde::{
     Deserializer, Serialize, Serializer,

@@ -63,7 +63,11 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
             ring_bytes: records.ring_size.bytes,
         },
         blocks: collector::BlockLimits::default(),
-        owners: collector::OwnerLimits { max: collector.owners_max.0 as usize, retention: collector.owner_retention.0 },
+        owners: collector::OwnerLimits {
+            max: collector.owners_max.0 as usize,
+            eviction_pairs_max: collector.eviction_pairs_max.0 as usize,
+            retention: collector.owner_retention.0,
+        },
     };
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = listeners::tcp(listen).await?;

@@ -3,11 +3,14 @@
 //! The probes tell it by VA space. When one of the two is gone, what they had is kept by process; when the process is forgotten, under
 //! [`Party::Forgotten`]. So sums only grow, and there are at most as many as pairs of listed processes.
 //!
-//! By owner there are sums of their own, to which each reading adds what is new: an owner's stay when its processes are forgotten.
+//! By owner there are sums of their own, to which each reading adds what is new: [`by_owner`].
+
+mod by_owner;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use abi::{Tally, count::EvictionKey};
+use by_owner::{ByOwner, OwnerPair};
 use model::{EvictionCause, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party, ProcessId};
 
 use super::Generation;
@@ -17,7 +20,7 @@ use super::Generation;
 pub(super) struct Evictions {
     living: HashMap<EvictionKey, Counted>,
     past: BTreeMap<Pair, Tally>,
-    by_owner: BTreeMap<OwnerPair, Tally>,
+    by_owner: ByOwner,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,15 +36,6 @@ struct Pair {
     gpu: GpuKey,
     victim: Party,
     evictor: Party,
-    cause: EvictionCause,
-}
-
-/// No owner where nobody could be named.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct OwnerPair {
-    gpu: GpuKey,
-    victim: Option<OwnerKey>,
-    evictor: Option<OwnerKey>,
     cause: EvictionCause,
 }
 
@@ -68,42 +62,37 @@ impl Evictions {
             };
             add(self.past.entry(pair).or_default(), counted.tally);
             if let Some(new) = counted.new_for_owners() {
-                add(self.by_owner.entry(OwnerPair::of(&key, pair.gpu, &owner)).or_default(), new);
+                self.by_owner.add(owner_pair(&key, pair.gpu, &owner), new);
             }
         }
     }
 
-    /// Adds what is new to the sums of owners, where it is known on which GPU it was. After each reading; the arguments are as of [`Self::close`].
+    /// Adds what is new to the sums of owners, where it is known on which GPU it was. After each reading; `pairs_max`: how many pairs have room; the
+    /// other arguments are as of [`Self::close`].
     pub(super) fn settle_owners(
         &mut self,
+        pairs_max: usize,
         owner: impl Fn(Generation) -> Option<OwnerKey>,
         gpu: impl Fn(Generation, u32) -> GpuKey,
     ) {
         for (key, counted) in &mut self.living {
             let Some(new) = counted.new_for_owners() else { continue };
             if let Some(gpu) = known_gpu(key, &gpu) {
-                add(self.by_owner.entry(OwnerPair::of(key, gpu, &owner)).or_default(), new);
+                self.by_owner.add(owner_pair(key, gpu, &owner), new);
                 counted.of_owners = counted.tally;
             }
         }
+        self.by_owner.settle(pairs_max);
     }
 
     /// Forgets the sums of owners that are listed no more.
     pub(super) fn retain_owners(&mut self, is_listed: impl Fn(&OwnerKey) -> bool) {
-        self.by_owner.retain(|pair, _| pair.victim.iter().chain(&pair.evictor).all(&is_listed));
+        self.by_owner.retain(is_listed);
     }
 
-    /// Every pair of owners.
+    /// Every pair of owners that is listed.
     pub(super) fn of_owners(&self) -> Vec<OwnerEvictions> {
-        let pairs = self.by_owner.iter().map(|(OwnerPair { gpu, victim, evictor, cause }, tally)| OwnerEvictions {
-            gpu: *gpu,
-            victim: victim.clone(),
-            evictor: evictor.clone(),
-            cause: *cause,
-            evictions: tally.events,
-            bytes: tally.amount,
-        });
-        pairs.collect()
+        self.by_owner.all()
     }
 
     /// Processes are no longer listed.
@@ -155,10 +144,8 @@ impl Counted {
     }
 }
 
-impl OwnerPair {
-    fn of(key: &EvictionKey, gpu: GpuKey, owner: impl Fn(Generation) -> Option<OwnerKey>) -> Self {
-        Self { gpu, victim: owner(key.victim), evictor: owner(key.evictor), cause: cause(key.cause) }
-    }
+fn owner_pair(key: &EvictionKey, gpu: GpuKey, owner: impl Fn(Generation) -> Option<OwnerKey>) -> OwnerPair {
+    OwnerPair { gpu, victim: owner(key.victim), evictor: owner(key.evictor), cause: cause(key.cause) }
 }
 
 /// Which GPU it was on. Both use it; either may have been looked at.
@@ -197,6 +184,7 @@ mod tests {
     const A: ProcessId = ProcessId { pid: 1, start_ticks: 1 };
     const B: ProcessId = ProcessId { pid: 2, start_ticks: 1 };
     const CARD: GpuKey = GpuKey::Unknown(7);
+    const PAIRS_MAX: usize = 9;
 
     fn key(victim: Generation, evictor: Generation, cause: EvictionCause) -> EvictionKey {
         EvictionKey { victim, evictor, gpu: 1, cause: cause as u32 }
@@ -307,17 +295,17 @@ mod tests {
     fn an_owners_sums_only_grow_and_stay_when_its_processes_are_forgotten() {
         let mut evictions = Evictions::default();
         evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
-        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
         assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 1, 4096)]);
-        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
         evictions.count(key(10, 20, EvictionCause::Fault), tally(3, 8192));
         evictions.count(key(11, 20, EvictionCause::Fault), tally(1, 0));
         evictions.close(10, party, owner, |_, _| CARD);
-        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
         evictions.forget(&[A, B].into());
         assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 4, 8192)]);
         evictions.count(key(0, 20, EvictionCause::Fault), tally(1, 0));
-        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
         evictions.retain_owners(|owner| *owner == OwnerKey::Other);
         assert_eq!(of_owners(&evictions), [("unknown", "other", CARD, 1, 0)]);
     }
@@ -327,9 +315,10 @@ mod tests {
         let mut evictions = Evictions::default();
         evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
         let pending = |_, id| GpuKey::Pending(id);
-        evictions.settle_owners(owner, pending);
+        evictions.settle_owners(PAIRS_MAX, owner, pending);
         assert_eq!(of_owners(&evictions), []);
         evictions.close(10, party, owner, pending);
+        evictions.settle_owners(PAIRS_MAX, owner, pending);
         assert_eq!(of_owners(&evictions), [("unit", "other", GpuKey::Unknown(1), 1, 4096)]);
     }
 
@@ -337,9 +326,9 @@ mod tests {
     fn what_an_owner_had_stays_with_it_when_the_process_changes_hands() {
         let mut evictions = Evictions::default();
         evictions.count(key(10, 10, EvictionCause::Fault), tally(1, 4096));
-        evictions.settle_owners(owner, |_, _| CARD);
+        evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
         evictions.count(key(10, 10, EvictionCause::Fault), tally(2, 8192));
-        evictions.settle_owners(|_| Some(OwnerKey::Other), |_, _| CARD);
+        evictions.settle_owners(PAIRS_MAX, |_| Some(OwnerKey::Other), |_, _| CARD);
         assert_eq!(of_owners(&evictions), [("unit", "unit", CARD, 1, 4096), ("other", "other", CARD, 1, 4096)]);
     }
 }

@@ -207,7 +207,11 @@ impl Ledger {
         }
         // What was read belongs to whom it belonged until now.
         let spaces = &self.spaces;
-        self.evictions.settle_owners(|of| owner(spaces.get(&of)), |of, id| gpu(spaces, of, id));
+        self.evictions.settle_owners(
+            self.owners.limits.eviction_pairs_max,
+            |of| owner(spaces.get(&of)),
+            |of, id| gpu(spaces, of, id),
+        );
         self.change_hands_of_spaces();
         self.change_hands_of_reuse();
         self.retire_idle_owners(now);

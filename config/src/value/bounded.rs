@@ -59,15 +59,6 @@ impl<const MIN_MS: u64, const MAX_MS: u64> Serialize for Time<MIN_MS, MAX_MS> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Number<const MIN: u32, const MAX: u32>(pub u32);
 
-/// How many ended processes are kept.
-pub type EndedMax = Number<0, 100_000>;
-/// How many owners have sums of their own.
-pub type OwnersMax = Number<1, 10_000>;
-/// How many processes have series in the metrics.
-pub type SeriesMax = Number<1, 1000>;
-/// How many records a second.
-pub type RecordRate = Number<1, 1_000_000>;
-
 impl<const MIN: u32, const MAX: u32> Number<MIN, MAX> {
     fn within(number: i64) -> Option<Self> {
         let number = u32::try_from(number).ok()?;
@@ -75,36 +66,31 @@ impl<const MIN: u32, const MAX: u32> Number<MIN, MAX> {
     }
 }
 
-impl Value for EndedMax {
-    const ALLOWED: &'static str = "a whole number from 0 to 100000";
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident: $min:literal to $max:literal;)*) => {$(
+        $(#[$doc])*
+        pub type $name = Number<$min, $max>;
 
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
+        impl Value for $name {
+            const ALLOWED: &'static str = concat!("a whole number from ", $min, " to ", $max);
+
+            fn of_number(number: i64) -> Option<Self> {
+                Self::within(number)
+            }
+        }
+    )*};
 }
-
-impl Value for OwnersMax {
-    const ALLOWED: &'static str = "a whole number from 1 to 10000";
-
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
-}
-
-impl Value for SeriesMax {
-    const ALLOWED: &'static str = "a whole number from 1 to 1000";
-
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
-}
-
-impl Value for RecordRate {
-    const ALLOWED: &'static str = "a whole number from 1 to 1000000";
-
-    fn of_number(number: i64) -> Option<Self> {
-        Self::within(number)
-    }
+numbers! {
+    /// How many ended processes are kept.
+    EndedMax: 0 to 100_000;
+    /// How many owners have sums of their own.
+    OwnersMax: 1 to 10_000;
+    /// How many pairs of owners have.
+    PairsMax: 1 to 100_000;
+    /// How many processes have series in the metrics.
+    SeriesMax: 1 to 1000;
+    /// How many records a second.
+    RecordRate: 1 to 1_000_000;
 }
 
 /// The size of a ring buffer, which the kernel wants to be a power of two, and no less than a page.

@@ -32,6 +32,11 @@ there after its end, so that `rate()` is right for the last seconds of a short j
 process on until it is idle; their number is bounded, and who finds no room counts to `owner_kind=\"other\"`, with processes of which nothing is known.
 `/api/v1/owners` lists them.
 
+Pairs of owners in `uvm_evicted_bytes_total` and `uvm_evicted_pieces_total` are bounded too (`collector.eviction_pairs_max` in the
+[configuration](configuration.md)): of those that come at once the largest find room, the rest is summed up in `victim_kind=\"other\",
+evictor_kind=\"other\"`, so that sums by GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
+`uvm_owner_evicted_bytes_total` and `uvm_owner_evicted_bytes_caused_total` have everything.
+
 Names of pods and jobs are not known on the node; others' metrics tell them:
 
 ```promql

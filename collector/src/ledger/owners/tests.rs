@@ -21,7 +21,7 @@ fn ledger(max: usize) -> Ledger {
         retention: ENDED_RETENTION,
         ended_max: 50,
         blocks: BlockLimits { of_process: 1000, of_all: 3000 },
-        owners: OwnerLimits { max, retention: RETENTION },
+        owners: OwnerLimits { max, retention: RETENTION, ..OwnerLimits::default() },
     })
 }
 

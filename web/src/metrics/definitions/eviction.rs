@@ -17,7 +17,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_evicted_bytes_total",
         labels: PAIR,
         help: "Bytes of one owner's memory that were pushed out of the GPU because memory was needed for another, or for itself. Who it was for \
-               follows from what the probes see. There is a series from the first eviction on.",
+               follows from what the probes see. There is a series from the first eviction on; their number is bounded, and what finds no room is \
+               in the series of `other` for `other`, of the same GPU and cause.",
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.bytes)),
     },
     Definition {

@@ -1,0 +1,130 @@
+//! Sums by owner, which stay when the owners' processes are forgotten.
+//!
+//! The number of pairs is bounded, as their owners alone are too many squared. A pair is listed while there is room, of those that come at once the
+//! largest first, and then stays until one of its owners is listed no more. What finds no room goes to [`OwnerKey::Other`] by `Other`, on the same
+//! GPU and for the same cause, which always has room: so all pairs together are right, and none goes back.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use abi::Tally;
+use model::{EvictionCause, GpuKey, OwnerEvictions, OwnerKey};
+
+use super::add;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct ByOwner {
+    listed: BTreeMap<OwnerPair, Tally>,
+    /// Since [`Self::settle`].
+    new: BTreeMap<OwnerPair, Tally>,
+}
+
+/// No owner where nobody could be named.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct OwnerPair {
+    pub(super) gpu: GpuKey,
+    pub(super) victim: Option<OwnerKey>,
+    pub(super) evictor: Option<OwnerKey>,
+    pub(super) cause: EvictionCause,
+}
+
+impl ByOwner {
+    pub(super) fn add(&mut self, pair: OwnerPair, tally: Tally) {
+        add(self.new.entry(pair).or_default(), tally);
+    }
+
+    /// Adds what is new to the sums, of which there are `max` beside those that always have room.
+    pub(super) fn settle(&mut self, max: usize) {
+        let mut new: Vec<_> = std::mem::take(&mut self.new).into_iter().collect();
+        new.sort_by_key(|(_, tally)| Reverse((tally.amount, tally.events)));
+        let taken = self.listed.keys().filter(|pair| !pair.is_of_others()).count();
+        let mut room = max.saturating_sub(taken);
+        for (pair, tally) in new {
+            let needs_room = !self.listed.contains_key(&pair) && !pair.is_of_others();
+            let pair = if needs_room && room == 0 { pair.of_others() } else { pair };
+            room -= usize::from(needs_room && room > 0);
+            add(self.listed.entry(pair).or_default(), tally);
+        }
+    }
+
+    /// Forgets the sums of owners that are listed no more.
+    pub(super) fn retain(&mut self, is_listed: impl Fn(&OwnerKey) -> bool) {
+        let is_kept = |owner: &OwnerKey| *owner == OwnerKey::Other || is_listed(owner);
+        self.listed.retain(|pair, _| pair.victim.iter().chain(&pair.evictor).all(is_kept));
+    }
+
+    /// Every pair.
+    pub(super) fn all(&self) -> Vec<OwnerEvictions> {
+        let pairs = self.listed.iter().map(|(OwnerPair { gpu, victim, evictor, cause }, tally)| OwnerEvictions {
+            gpu: *gpu,
+            victim: victim.clone(),
+            evictor: evictor.clone(),
+            cause: *cause,
+            evictions: tally.events,
+            bytes: tally.amount,
+        });
+        pairs.collect()
+    }
+}
+
+impl OwnerPair {
+    fn of_others(self) -> Self {
+        Self { victim: Some(OwnerKey::Other), evictor: Some(OwnerKey::Other), ..self }
+    }
+
+    fn is_of_others(&self) -> bool {
+        [&self.victim, &self.evictor].iter().all(|owner| **owner == Some(OwnerKey::Other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CARD: GpuKey = GpuKey::Unknown(7);
+    const MAX: usize = 2;
+
+    fn pair(victim: &str) -> OwnerPair {
+        let victim = Some(OwnerKey::Unit(victim.to_owned()));
+        OwnerPair { gpu: CARD, victim, evictor: None, cause: EvictionCause::Fault }
+    }
+
+    fn count(sums: &mut ByOwner, new: &[(&str, u64)]) {
+        for (victim, amount) in new {
+            sums.add(pair(victim), Tally { events: 1, amount: *amount });
+        }
+        sums.settle(MAX);
+    }
+
+    /// Victims, with pieces and bytes.
+    fn all(sums: &ByOwner) -> Vec<(String, u64, u64)> {
+        let victim = |pair: &OwnerEvictions| pair.victim.as_ref().unwrap().id().to_owned();
+        sums.all().iter().map(|pair| (victim(pair), pair.evictions, pair.bytes)).collect()
+    }
+
+    fn are(expected: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
+        expected.iter().map(|(victim, evictions, bytes)| ((*victim).to_owned(), *evictions, *bytes)).collect()
+    }
+
+    #[test]
+    fn of_those_that_come_at_once_the_largest_find_room_and_the_rest_is_summed_up() {
+        let mut sums = ByOwner::default();
+        count(&mut sums, &[("a", 1), ("b", 9), ("c", 2), ("d", 10)]);
+        assert_eq!(all(&sums), are(&[("b", 1, 9), ("d", 1, 10), ("", 2, 3)]));
+        let rest = sums.all().pop().unwrap();
+        assert_eq!((rest.gpu, rest.cause), (CARD, EvictionCause::Fault));
+        assert_eq!((rest.victim, rest.evictor), (Some(OwnerKey::Other), Some(OwnerKey::Other)));
+    }
+
+    #[test]
+    fn who_is_listed_stays_and_what_was_summed_up_stays_there() {
+        let mut sums = ByOwner::default();
+        count(&mut sums, &[("a", 1), ("b", 2)]);
+        count(&mut sums, &[("a", 1), ("c", 100)]);
+        assert_eq!(all(&sums), are(&[("a", 2, 2), ("b", 1, 2), ("", 1, 100)]));
+        // Once an owner is gone there is room: for what comes from then on.
+        sums.retain(|owner| owner.id() != "a");
+        count(&mut sums, &[("c", 5)]);
+        assert_eq!(all(&sums), are(&[("b", 1, 2), ("c", 1, 5), ("", 1, 100)]));
+    }
+}
