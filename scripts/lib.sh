@@ -26,6 +26,9 @@ export UVMD_LAB_DRIVER UVMD_LAB_KERNEL UVMD_LAB_BUILD
 lab_kernel_dir() { echo "$UVMD_CACHE/kernel-$1"; }
 lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }
 
+# Where scripts/setup puts promtool, which checks /metrics as Prometheus would.
+UVMD_PROMTOOL=$UVMD_CACHE/promtool
+
 # Where uvmd listens, on a node and for the lab's guest.
 UVMD_PORT=9477
 

@@ -211,7 +211,7 @@ async fn prometheus_finds_no_fault_with_it() {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut child) = child else {
-        println!("skipped: promtool is not installed (Debian: prometheus)");
+        println!("skipped: promtool is not in PATH; scripts/test has it there");
         return;
     };
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
