@@ -1,6 +1,7 @@
 //! Look-ups that may take their time, on threads of their own: what is not known yet is not shown yet.
 //!
-//! Plain threads, not the runtime's: one that hangs must not keep uvmd from ending.
+//! Plain threads, not the runtime's: one that hangs must not keep uvmd from ending, nor others from being looked up. After a while it is left
+//! alone, and another thread works in its place; there may be so many of them, and no more. What it finds in the end is taken.
 
 use std::{
     collections::HashMap,
@@ -13,6 +14,8 @@ use std::{
 
 /// So few answers are kept, wanted or not.
 const FEW: usize = 64;
+/// Threads that may hang. With one more the look-ups that run at a time become fewer.
+const HUNG_MAX: usize = 16;
 
 /// How often to look up.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +29,8 @@ pub(crate) struct Pace {
     pub(crate) wanted: Duration,
     /// Look-ups at a time.
     pub(crate) running_max: usize,
+    /// After so long one hangs, and others need not wait for it any more.
+    pub(crate) patience: Duration,
 }
 
 type Find<K, V> = Arc<dyn Fn(&K) -> Option<V> + Send + Sync>;
@@ -39,8 +44,10 @@ pub(crate) struct Aside<K, V> {
 
 struct Known<K, V> {
     answers: HashMap<K, Answer<V>>,
-    /// Look-ups that run.
-    running: usize,
+    /// Look-ups that run, and since when.
+    running: Vec<(K, Instant)>,
+    /// Those that hang.
+    hung: Vec<K>,
     /// With so many answers it is looked which are forgotten.
     forget_at: usize,
 }
@@ -52,6 +59,14 @@ struct Answer<V> {
     /// Look-ups in a row that found nothing.
     failures: u32,
     asked: Instant,
+}
+
+/// Look-ups that hang.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hung<K> {
+    pub(crate) keys: Vec<K>,
+    /// Whether so many do that no more may.
+    pub(crate) is_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,7 +81,7 @@ where
     V: Clone + Send + 'static,
 {
     pub(crate) fn new(pace: Pace, find: impl Fn(&K) -> Option<V> + Send + Sync + 'static) -> Self {
-        let known = Known { answers: HashMap::new(), running: 0, forget_at: 0 };
+        let known = Known { answers: HashMap::new(), running: Vec::new(), hung: Vec::new(), forget_at: 0 };
         Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)) }
     }
 
@@ -74,6 +89,7 @@ where
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
         let mut known = lock(&self.known);
         known.forget(now, self.pace.wanted);
+        known.leave_alone(now, self.pace.patience);
         let Known { answers, running, .. } = &mut *known;
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
@@ -84,13 +100,20 @@ where
         answer.asked = now;
         let value = answer.value.clone();
         if matches!(answer.due, Due::At(at) if at <= now)
-            && *running < self.pace.running_max
+            && running.len() < self.pace.running_max
             && self.start(key.clone(), now)
         {
             answer.due = Due::Running;
-            *running += 1;
+            running.push((key.clone(), now));
         }
         value
+    }
+
+    /// Those whose look-ups hang.
+    pub(crate) fn hung(&self, now: Instant) -> Hung<K> {
+        let mut known = lock(&self.known);
+        known.leave_alone(now, self.pace.patience);
+        Hung { keys: known.hung.clone(), is_full: known.hung.len() >= HUNG_MAX }
     }
 
     /// Whether there was a thread to be had; if not, the next question tries again.
@@ -102,14 +125,10 @@ where
             while let Some(key) = next {
                 let found = find(&key);
                 let mut known = lock(&known);
-                if let Some(answer) = known.answers.get_mut(&key) {
-                    answer.finish(found, pace, started);
-                }
-                started = now + began.elapsed();
-                next = known.next(started, pace.wanted);
-                if next.is_none() {
-                    known.running = known.running.saturating_sub(1);
-                }
+                let ended = now + began.elapsed();
+                known.finish(&key, found, pace, started, ended);
+                started = ended;
+                next = known.next(started, pace);
             }
         });
         if let Err(error) = &started {
@@ -120,15 +139,41 @@ where
 }
 
 impl<K: Clone + Eq + Hash, V> Known<K, V> {
-    /// Takes the one that has been due for longest. Were it whoever asks first, those who ask last might never have their turn.
-    fn next(&mut self, now: Instant, wanted: Duration) -> Option<K> {
+    /// Takes the one that has been due for longest, where another may run. Were it whoever asks first, those who ask last might never have their
+    /// turn.
+    fn next(&mut self, now: Instant, pace: Pace) -> Option<K> {
+        if self.running.len() >= pace.running_max {
+            return None;
+        }
         let due = self.answers.iter_mut().filter_map(|(key, answer)| match answer.due {
-            Due::At(at) if at <= now && answer.is_wanted(now, wanted) => Some((at, key, answer)),
+            Due::At(at) if at <= now && answer.is_wanted(now, pace.wanted) => Some((at, key, answer)),
             _ => None,
         });
         let (_, key, answer) = due.min_by_key(|(at, ..)| *at)?;
         answer.due = Due::Running;
+        self.running.push((key.clone(), now));
         Some(key.clone())
+    }
+
+    /// A look-up has ended.
+    fn finish(&mut self, key: &K, found: Option<V>, pace: Pace, started: Instant, ended: Instant) {
+        self.running.retain(|(running, _)| running != key);
+        let hung_before = self.hung.len();
+        self.hung.retain(|hung| hung != key);
+        if let Some(answer) = self.answers.get_mut(key) {
+            answer.finish(found, pace, started);
+            if self.hung.len() < hung_before {
+                // It may hang again: the more seldom, the better.
+                answer.due = Due::At(ended + pace.retry_max);
+            }
+        }
+    }
+
+    /// Goes on without those that run for too long.
+    fn leave_alone(&mut self, now: Instant, patience: Duration) {
+        let room = HUNG_MAX.saturating_sub(self.hung.len());
+        let too_long = |(_, since): &mut (K, Instant)| now.saturating_duration_since(*since) >= patience;
+        self.hung.extend(self.running.extract_if(.., too_long).take(room).map(|(key, _)| key));
     }
 
     /// Forgets what nobody wants any more, once there is twice as much as there was when that was done last.
@@ -172,124 +217,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    const HOUR: Duration = Duration::from_hours(1);
-    const MINUTE: Duration = Duration::from_mins(1);
-
-    /// Look-ups that the test answers one by one.
-    struct Service {
-        aside: Aside<u32, String>,
-        asked: mpsc::Receiver<(u32, mpsc::Sender<Option<&'static str>>)>,
-        start: Instant,
-    }
-
-    fn service(running_max: usize) -> Service {
-        let (ask, asked) = mpsc::channel();
-        let pace = Pace { retry_min: MINUTE, retry_max: 3 * MINUTE, answer_max: HOUR, wanted: HOUR, running_max };
-        let aside = Aside::new(pace, move |key: &u32| {
-            let (answer, answered) = mpsc::channel::<Option<&str>>();
-            ask.send((*key, answer)).ok()?;
-            answered.recv().ok()?.map(str::to_owned)
-        });
-        Service { aside, asked, start: Instant::now() }
-    }
-
-    impl Service {
-        fn get(&self, key: u32, after: Duration) -> Option<String> {
-            self.aside.get(&key, self.start + after)
-        }
-
-        fn is_asked(&self) -> Option<(u32, mpsc::Sender<Option<&'static str>>)> {
-            self.asked.recv_timeout(Duration::from_millis(100)).ok()
-        }
-
-        /// Answers the look-up that runs, and waits until that is noted.
-        fn answer(&self, found: Option<&'static str>) {
-            let (key, answer) = self.asked.recv_timeout(Duration::from_secs(10)).expect("a look-up");
-            answer.send(found).unwrap();
-            while lock(&self.aside.known).answers[&key].due == Due::Running {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-
-    #[test]
-    fn nobody_waits_for_an_answer_and_it_is_asked_for_once() {
-        let service = service(4);
-        assert_eq!(service.get(7, Duration::ZERO), None);
-        assert_eq!(service.get(7, Duration::ZERO), None);
-        service.answer(Some("alice"));
-        assert_eq!(service.get(7, MINUTE).as_deref(), Some("alice"));
-        assert!(service.is_asked().is_none());
-    }
-
-    #[test]
-    fn what_was_not_found_is_looked_up_again_at_growing_distances() {
-        let service = service(4);
-        let mut at = Duration::ZERO;
-        for minutes in [1, 2, 3, 3] {
-            service.get(7, at);
-            service.answer(None);
-            at += minutes * MINUTE;
-            service.get(7, at.checked_sub(Duration::from_secs(1)).unwrap());
-            assert!(service.is_asked().is_none(), "before {minutes} minutes");
-        }
-        service.get(7, at);
-        service.answer(Some("bob"));
-        assert_eq!(service.get(7, at).as_deref(), Some("bob"));
-    }
-
-    #[test]
-    fn an_old_answer_is_shown_until_there_is_a_new_one() {
-        let service = service(4);
-        service.get(7, Duration::ZERO);
-        service.answer(Some("alice"));
-        assert_eq!(service.get(7, HOUR).as_deref(), Some("alice"));
-        service.answer(None);
-        assert_eq!(service.get(7, HOUR + MINUTE).as_deref(), Some("alice"));
-        service.answer(Some("carol"));
-        assert_eq!(service.get(7, HOUR + MINUTE).as_deref(), Some("carol"));
-    }
-
-    #[test]
-    fn no_more_look_ups_run_at_a_time_than_allowed() {
-        let service = service(2);
-        for key in 1..=3 {
-            service.get(key, Duration::ZERO);
-        }
-        let running = [service.is_asked().unwrap(), service.is_asked().unwrap()];
-        service.get(3, Duration::ZERO);
-        assert!(service.is_asked().is_none());
-        drop(running);
-        assert_eq!(service.is_asked().unwrap().0, 3);
-    }
-
-    #[test]
-    fn whoever_has_waited_longest_is_looked_up_next() {
-        let service = service(1);
-        service.get(1, 3 * MINUTE);
-        let (_, answer) = service.is_asked().unwrap();
-        for (key, minute) in [(7, 2), (9, 0), (8, 1)] {
-            service.get(key, minute * MINUTE);
-        }
-        drop(answer);
-        let order = [(); 3].map(|()| service.is_asked().unwrap().0);
-        assert_eq!(order, [9, 8, 7]);
-    }
-
-    #[test]
-    fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
-        let service = service(1);
-        for key in 0..1000 {
-            service.get(key, key * MINUTE);
-        }
-        // Those of the last hour, and that which hangs.
-        let known = lock(&service.aside.known);
-        assert!(known.answers.len() < 2 * (60 + 1) + FEW, "{}", known.answers.len());
-        assert!(known.answers.contains_key(&0) && known.answers.contains_key(&999));
-    }
-}
+mod tests;

@@ -23,6 +23,7 @@ const PACE: Pace = Pace {
     // A process may have another name every time.
     wanted: Duration::from_secs(10),
     running_max: 4,
+    patience: Duration::from_secs(2),
 };
 /// Of a longer one the beginning is shown.
 const MAX_BYTES: usize = 4096;

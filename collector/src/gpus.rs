@@ -29,6 +29,8 @@ const PACE: Pace = Pace {
     answer_max: Duration::from_hours(24 * 365),
     wanted: Duration::from_hours(24 * 365),
     running_max: 1,
+    // Where NVML hangs for one, it does for all.
+    patience: Duration::MAX,
 };
 
 /// Where nvidia-uvm shows the GPUs that are in use.

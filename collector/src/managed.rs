@@ -1,7 +1,8 @@
 //! Which managed memory processes have mapped.
 //!
 //! To read it the kernel holds the process's memory map, and a process may have very many mappings: it is read aside, seldom, one process at a
-//! time, and given up where it is too much.
+//! time, and given up where it is too much. A process may also hold its map itself, for as long as it likes: then the reading hangs, and is left
+//! alone.
 
 use std::{
     fs::File,
@@ -15,7 +16,7 @@ use procfs::process::Process;
 use sys::Roots;
 
 use crate::{
-    aside::{Aside, Pace},
+    aside::{Aside, Hung, Pace},
     clock,
     ledger::{RANGES_MAX, Span},
 };
@@ -26,7 +27,10 @@ const PACE: Pace = Pace {
     answer_max: Duration::from_secs(10),
     wanted: Duration::from_secs(10),
     running_max: 1,
+    patience: Duration::from_secs(2),
 };
+/// Of those whose reading hangs, so many are named.
+const NAMED_MAX: usize = 4;
 /// Of a process with more mappings than this holds, some 600,000, it is not known.
 const MAPS_MAX_BYTES: u64 = 64 << 20;
 const DEVICE: &str = "/dev/nvidia-uvm";
@@ -55,6 +59,26 @@ impl ManagedMemory {
     pub(crate) fn of(&self, process: ProcessId) -> Option<Managed> {
         self.0.get(&process, Instant::now())
     }
+
+    /// Of which processes it cannot be read, as they hold their memory maps.
+    pub(crate) fn warning(&self) -> Option<String> {
+        warning(&self.0.hung(Instant::now()))
+    }
+}
+
+fn warning(hung: &Hung<ProcessId>) -> Option<String> {
+    let Hung { keys, is_full } = hung;
+    let pids: Vec<_> = keys.iter().take(NAMED_MAX).map(|process| process.pid.to_string()).collect();
+    let more = if keys.len() > NAMED_MAX { ", ..." } else { "" };
+    let others = if *is_full { "; as they are many, no other is read until one of them lets go" } else { "" };
+    (!keys.is_empty()).then(|| {
+        format!(
+            "/proc/PID/maps of {} processes cannot be read, as they hold their memory maps (pid {}{more}): which managed memory they have is as it \
+             was read last, or not known{others}",
+            keys.len(),
+            pids.join(", ")
+        )
+    })
 }
 
 /// `None` where it is gone, or another process has its pid by now, or it cannot be read.
@@ -128,6 +152,20 @@ mod tests {
         let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
             7f0000600000-7f0000602000 rw-s 0 00:06 1 /dev/nvidia-uvm\n9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
         assert_eq!(mapped(maps.as_bytes()).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
+    }
+
+    #[test]
+    fn whose_map_cannot_be_read_is_told_of_a_few_and_counted_of_all() {
+        let hung = |pids: std::ops::Range<u32>, is_full| {
+            let keys = pids.map(|pid| ProcessId { pid, start_ticks: 1 }).collect();
+            warning(&Hung { keys, is_full })
+        };
+        assert_eq!(hung(0..0, false), None);
+        let few = hung(7..9, false).unwrap();
+        assert!(few.contains("of 2 processes") && few.contains("(pid 7, 8)") && few.ends_with("not known"), "{few}");
+        let many = hung(1..17, true).unwrap();
+        assert!(many.contains("of 16 processes") && many.contains("(pid 1, 2, 3, 4, ...)"), "{many}");
+        assert!(many.contains("no other is read"), "{many}");
     }
 
     #[test]

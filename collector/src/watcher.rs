@@ -407,7 +407,7 @@ impl Watcher {
             self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
         // Those that belong to a process are among all that were dropped.
         totals.host.dropped_events = dropped_events.values().sum();
-        let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), not_adopted];
+        let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), self.managed.warning(), not_adopted];
         let mut warnings: Vec<_> = warnings.into_iter().flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();

@@ -1,0 +1,187 @@
+use std::sync::mpsc;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_hours(1);
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Look-ups that the test answers one by one.
+struct Service {
+    aside: Aside<u32, String>,
+    asked: mpsc::Receiver<(u32, mpsc::Sender<Option<&'static str>>)>,
+    start: Instant,
+}
+
+fn service(running_max: usize) -> Service {
+    let (ask, asked) = mpsc::channel();
+    let pace = Pace {
+        retry_min: MINUTE,
+        retry_max: 3 * MINUTE,
+        answer_max: HOUR,
+        wanted: HOUR,
+        running_max,
+        patience: HOUR / 2,
+    };
+    let aside = Aside::new(pace, move |key: &u32| {
+        let (answer, answered) = mpsc::channel::<Option<&str>>();
+        ask.send((*key, answer)).ok()?;
+        answered.recv().ok()?.map(str::to_owned)
+    });
+    Service { aside, asked, start: Instant::now() }
+}
+
+impl Service {
+    fn get(&self, key: u32, after: Duration) -> Option<String> {
+        self.aside.get(&key, self.start + after)
+    }
+
+    fn is_asked(&self) -> Option<(u32, mpsc::Sender<Option<&'static str>>)> {
+        self.asked.recv_timeout(Duration::from_millis(100)).ok()
+    }
+
+    /// Answers the look-up that runs, and waits until that is noted.
+    fn answer(&self, found: Option<&'static str>) {
+        let (key, answer) = self.asked.recv_timeout(Duration::from_secs(10)).expect("a look-up");
+        answer.send(found).unwrap();
+        self.settled(key);
+    }
+
+    /// Waits until a look-up that was answered is noted.
+    fn settled(&self, key: u32) {
+        while lock(&self.aside.known).answers[&key].due == Due::Running {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_an_answer_and_it_is_asked_for_once() {
+    let service = service(4);
+    assert_eq!(service.get(7, Duration::ZERO), None);
+    assert_eq!(service.get(7, Duration::ZERO), None);
+    service.answer(Some("alice"));
+    assert_eq!(service.get(7, MINUTE).as_deref(), Some("alice"));
+    assert!(service.is_asked().is_none());
+}
+
+#[test]
+fn what_was_not_found_is_looked_up_again_at_growing_distances() {
+    let service = service(4);
+    let mut at = Duration::ZERO;
+    for minutes in [1, 2, 3, 3] {
+        service.get(7, at);
+        service.answer(None);
+        at += minutes * MINUTE;
+        service.get(7, at.checked_sub(Duration::from_secs(1)).unwrap());
+        assert!(service.is_asked().is_none(), "before {minutes} minutes");
+    }
+    service.get(7, at);
+    service.answer(Some("bob"));
+    assert_eq!(service.get(7, at).as_deref(), Some("bob"));
+}
+
+#[test]
+fn an_old_answer_is_shown_until_there_is_a_new_one() {
+    let service = service(4);
+    service.get(7, Duration::ZERO);
+    service.answer(Some("alice"));
+    assert_eq!(service.get(7, HOUR).as_deref(), Some("alice"));
+    service.answer(None);
+    assert_eq!(service.get(7, HOUR + MINUTE).as_deref(), Some("alice"));
+    service.answer(Some("carol"));
+    assert_eq!(service.get(7, HOUR + MINUTE).as_deref(), Some("carol"));
+}
+
+#[test]
+fn no_more_look_ups_run_at_a_time_than_allowed() {
+    let service = service(2);
+    for key in 1..=3 {
+        service.get(key, Duration::ZERO);
+    }
+    let running = [service.is_asked().unwrap(), service.is_asked().unwrap()];
+    service.get(3, Duration::ZERO);
+    assert!(service.is_asked().is_none());
+    drop(running);
+    assert_eq!(service.is_asked().unwrap().0, 3);
+}
+
+#[test]
+fn whoever_has_waited_longest_is_looked_up_next() {
+    let service = service(1);
+    service.get(1, 3 * MINUTE);
+    let (_, answer) = service.is_asked().unwrap();
+    for (key, minute) in [(7, 2), (9, 0), (8, 1)] {
+        service.get(key, minute * MINUTE);
+    }
+    drop(answer);
+    let order = [(); 3].map(|()| service.is_asked().unwrap().0);
+    assert_eq!(order, [9, 8, 7]);
+}
+
+#[test]
+fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
+    let service = service(1);
+    for key in 0..1000 {
+        service.get(key, key * MINUTE);
+    }
+    // Those of the last hour, and those which hang.
+    let known = lock(&service.aside.known);
+    assert!(known.answers.len() < 2 * (60 + HUNG_MAX + 1) + FEW, "{}", known.answers.len());
+    assert!(known.answers.contains_key(&0) && known.answers.contains_key(&999));
+}
+
+#[test]
+fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_taken_when_it_comes_back() {
+    let service = service(1);
+    service.get(1, Duration::ZERO);
+    let (_, hangs) = service.is_asked().unwrap();
+    service.get(2, 29 * MINUTE);
+    assert!(service.is_asked().is_none());
+    service.get(2, 30 * MINUTE);
+    assert_eq!(service.aside.hung(service.start + 30 * MINUTE).keys, [1]);
+    service.answer(Some("bob"));
+    assert_eq!(service.get(2, 30 * MINUTE).as_deref(), Some("bob"));
+    // It is not asked about again while it hangs.
+    service.get(1, 40 * MINUTE);
+    assert!(service.is_asked().is_none());
+    hangs.send(Some("alice")).unwrap();
+    service.settled(1);
+    assert_eq!(service.get(1, 40 * MINUTE).as_deref(), Some("alice"));
+    assert!(service.aside.hung(service.start + 40 * MINUTE).keys.is_empty());
+}
+
+#[test]
+fn one_that_hung_is_tried_again_as_seldom_as_one_that_is_not_found() {
+    let service = service(1);
+    service.get(1, Duration::ZERO);
+    let (_, hangs) = service.is_asked().unwrap();
+    service.get(2, 30 * MINUTE);
+    service.answer(Some("bob"));
+    hangs.send(None).unwrap();
+    service.settled(1);
+    service.get(1, Duration::from_secs(179));
+    assert!(service.is_asked().is_none());
+    service.get(1, 4 * MINUTE);
+    assert_eq!(service.is_asked().unwrap().0, 1);
+}
+
+#[test]
+fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
+    let service = service(2);
+    let mut hanging = Vec::new();
+    for key in 0..12 {
+        service.get(key, key * HOUR);
+        service.get(key + 1000, key * HOUR);
+        hanging.extend(service.asked.try_iter());
+        hanging.extend(service.is_asked());
+    }
+    let hung = service.aside.hung(service.start + 12 * HOUR);
+    assert_eq!((hung.keys.len(), hung.is_full, hanging.len()), (HUNG_MAX, true, HUNG_MAX + 2));
+    // With one that comes back another has its turn.
+    let (key, back) = hanging.swap_remove(0);
+    assert!(hung.keys.contains(&key));
+    back.send(None).unwrap();
+    service.settled(key);
+    service.get(5000, 13 * HOUR);
+    assert!(service.is_asked().is_some());
+}
