@@ -55,8 +55,7 @@ impl Column {
 
     fn aligned(&self, text: &str) -> String {
         let text = text::shortened(text, self.width, '…');
-        let padding = " ".repeat(self.width.saturating_sub(text.width()));
-        if self.right { padding + &text } else { text + &padding }
+        if self.right { text::right(&text, self.width) } else { text::left(&text, self.width) }
     }
 }
 

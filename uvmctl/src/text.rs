@@ -122,6 +122,20 @@ pub(crate) fn shortened_at_the_start(text: &str, width: usize, ellipsis: char) -
     backwards(&shortened(&backwards(text), width, ellipsis))
 }
 
+/// `text` at the left of `width` columns. Unlike `{:<}`, which counts characters: some take two columns, and some none.
+pub(crate) fn left(text: &str, width: usize) -> String {
+    text.to_owned() + &padding(text, width)
+}
+
+/// `text` at the right of `width` columns.
+pub(crate) fn right(text: &str, width: usize) -> String {
+    padding(text, width) + text
+}
+
+fn padding(text: &str, width: usize) -> String {
+    " ".repeat(width.saturating_sub(text.width()))
+}
+
 /// `text` in lines of at most `width` columns, broken between words, the first behind one indent and the others behind another. What is aligned by
 /// spaces stays so in the first line.
 pub(crate) fn wrapped(text: &str, width: usize, first: &str, others: &str) -> Vec<String> {

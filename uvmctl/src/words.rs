@@ -6,6 +6,7 @@ use std::{
 };
 
 use model::api::{GpuDetail, Gpus, Owner, Process, Verdict, Verdicts, VictimOf};
+use unicode_width::UnicodeWidthStr;
 
 use crate::{card, text};
 
@@ -23,6 +24,7 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
 
 /// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
 /// is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
+/// The page has the same rule: `evictorOf` in web/page/words.js.
 pub(crate) fn evictor<'a>(
     process: &'a Process,
     verdict: Option<&Verdict>,
@@ -66,7 +68,7 @@ impl Trouble {
     pub(crate) fn within(&self, width: usize) -> String {
         let Self { what, age } = self;
         match age {
-            Some(age) if what.len() + 1 + age.len() <= width => format!("{what} {age}"),
+            Some(age) if what.width() + 1 + age.width() <= width => format!("{what} {age}"),
             _ => what.clone(),
         }
     }
@@ -98,6 +100,8 @@ pub(crate) fn owner(process: &Process) -> String {
         "pod" => id.split('-').next().unwrap_or_default(),
         // As container runtimes list them.
         "container" => id.get(..12).unwrap_or(id),
+        // Without the manager of a user's.
+        "unit" => id.rsplit('/').next().unwrap_or_default(),
         _ => id.as_str(),
     };
     if shortened.is_empty() {
@@ -208,6 +212,7 @@ mod tests {
         assert_eq!(of("container", &"c0ffee".repeat(10)), "container c0ffeec0ffee");
         assert_eq!(of("job", "4711"), "job 4711");
         assert_eq!(of("unit", "train.service"), "unit train.service");
+        assert_eq!(of("unit", "user@1000.service/train.service"), "unit train.service");
         assert_eq!(of("other", ""), "user alice");
     }
 }

@@ -20,13 +20,14 @@ export const tone = (name) => (THRASHING.includes(name) ? "bad" : "odd");
 export const same = (one, other) => one.pid === other.pid && one.start_ticks === other.start_ticks;
 export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 
-// The other process that most of what a process lost in the window of a verdict was pushed out for; without a verdict, any that pushed something out.
-// Of two that push each other out, only the one that loses more is a victim.
-export function evictorOf({ victim_of: evictor }, verdict) {
+// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
+// is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
+// uvmctl's rule: `words::evictor`.
+export function evictorOf(process, verdict) {
+  const evictor = process.victim_of;
   if (!evictor || !verdict) return evictor;
-  const loses = evictor.bytes_per_second;
-  const takes = verdict.victims.find((victim) => same(victim, evictor))?.bytes_per_second ?? 0;
-  return loses > takes && loses * verdict.window_seconds * 2 >= verdict.inputs.evicted_bytes ? evictor : null;
+  const mostly = () => evictor.bytes_per_second * verdict.window_seconds * 2 >= verdict.inputs.evicted_bytes;
+  return fitsAlone(process, verdict.gpu_uuid) ?? mostly() ? evictor : null;
 }
 
 // What is wrong with a process, or who makes it suffer; null if nothing and nobody.
@@ -97,12 +98,30 @@ export function wholeOwner({ container, container_runtime, pod_uid, slurm_job, s
 
 let gpus = new Map();
 
-// GPUs are named as nvidia-smi does, or else by the driver's number.
 export function learn(details) {
-  gpus = new Map(details.map((gpu) => [gpu.uuid, `GPU ${gpu.index ?? gpu.gpu ?? "–"}`]));
+  gpus = new Map(details.map((gpu) => [gpu.uuid, gpu]));
 }
 
-export const gpu = (uuid) => gpus.get(uuid) ?? (uuid === null ? "a GPU" : uuid.slice(0, 12));
+// As nvidia-smi names it, or else by the driver's number.
+export function gpu(uuid) {
+  const known = gpus.get(uuid);
+  if (known) return `GPU ${known.index ?? known.gpu ?? "–"}`;
+  return uuid === null ? "a GPU" : uuid.slice(0, 12);
+}
+
+// What managed memory there is room for beside everything else. Where the card's size is not known, what is there of all managed memory: as long as
+// memory is pushed out, the card is full. uvmctl's rule: `card::room_bytes`.
+function room({ memory_bytes: all, memory_used_bytes: used, resident }) {
+  const others = Math.max(0, (used ?? resident.bytes) - resident.bytes);
+  return all === null ? resident.bytes : Math.max(0, all - others);
+}
+
+// Whether all managed memory of a process would find room, were it alone; null if that is not known.
+function fitsAlone({ managed_bytes: managed }, uuid) {
+  const known = uuid === null ? undefined : gpus.get(uuid);
+  const bytes = known ? room(known) : 0;
+  return managed === null || bytes === 0 ? null : managed <= bytes;
+}
 
 // === memory ===
 

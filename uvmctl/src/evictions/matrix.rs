@@ -19,7 +19,7 @@ pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
     let (own, others) = evictors.split_at(shown);
 
     let unit = if with_rates { "lost a second" } else { "lost" };
-    let mut heading = format!("{:<LABEL_WIDTH$}", format!("{unit}, for:"));
+    let mut heading = text::left(&format!("{unit}, for:"), LABEL_WIDTH);
     for evictor in own {
         heading += &cell(&evictor.pid.map_or_else(|| party(evictor), |pid| pid.to_string()));
     }
@@ -31,10 +31,10 @@ pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
             let of_cell = |flow: &&Flow| is(&flow.pair.victim, victim) && is_column(&flow.pair.evictor);
             figure(flows.iter().filter(of_cell), with_rates)
         };
-        let label = text::shortened(&party(victim), LABEL_WIDTH - 1, '~');
+        let label = text::left(&text::shortened(&party(victim), LABEL_WIDTH - 1, '~'), LABEL_WIDTH);
         let cells: String = own.iter().map(|evictor| cell(&lost(&|column| is(column, evictor)))).collect();
         let rest = (!others.is_empty()).then(|| cell(&lost(&|column| others.iter().any(|other| is(column, other)))));
-        format!("{label:<LABEL_WIDTH$}{cells}{}", rest.unwrap_or_default())
+        label + &cells + &rest.unwrap_or_default()
     };
     [heading].into_iter().chain(victims.into_iter().map(row)).collect()
 }
@@ -56,7 +56,7 @@ fn parties(flows: &[Flow], side: impl Fn(&Flow) -> &Party) -> Vec<&Party> {
 }
 
 fn cell(text: &str) -> String {
-    format!("{:>CELL_WIDTH$}", text::shortened(text, CELL_WIDTH - 1, '~'))
+    text::right(&text::shortened(text, CELL_WIDTH - 1, '~'), CELL_WIDTH)
 }
 
 /// The sum; a dot where there is nothing.
@@ -75,6 +75,8 @@ fn figure<'a>(flows: impl Iterator<Item = &'a Flow>, with_rates: bool) -> String
 
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr;
+
     use super::{
         super::{flows, testing::*},
         *,
@@ -102,6 +104,13 @@ mod tests {
                 "180 fits                8.0 MiB          .",
             ]
         );
+    }
+
+    #[test]
+    fn names_of_wide_characters_leave_the_figures_in_their_columns() {
+        let (one, other) = (|| process(180, "名前"), || process(182, "nose"));
+        let lines = matrix(&flows(&at(0, vec![pair(one(), other(), MIB), pair(other(), other(), MIB)]), None), 80);
+        assert!(lines[1..].iter().all(|line| line.width() == LABEL_WIDTH + CELL_WIDTH), "{lines:?}");
     }
 
     #[test]

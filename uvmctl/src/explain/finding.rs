@@ -153,10 +153,10 @@ fn already_asked(case: &Case<'_>) -> Option<String> {
 pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
     let line = |involved: super::case::Involved<'_>| {
         format!(
-            "{:>8} at {}  {:<10}  {:>5} of the traffic, {:>5} refetched",
+            "{:>8} at {}  {}  {:>5} of the traffic, {:>5} refetched",
             text::bytes(involved.range.bytes),
             text::printable(&involved.range.begin),
-            text::printable(involved.pattern()).replace('_', " "),
+            text::left(&text::printable(involved.pattern()).replace('_', " "), 10),
             text::percent(involved.range.share),
             text::percent(involved.range.refetch_ratio),
         )

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 
 use model::api::{Counts, Process};
-use unicode_width::UnicodeWidthStr;
 
 use super::look::Look;
 use crate::{
@@ -145,10 +144,9 @@ impl Column {
             Value::Path(_) => text::shortened_at_the_start(text, width, look.ellipsis()),
             _ => text::shortened(text, width, look.ellipsis()),
         };
-        let padding = " ".repeat(width.saturating_sub(shortened.width()));
         match self.value {
-            Value::Text(_) | Value::Path(_) | Value::Verdict => shortened + &padding,
-            _ => padding + &shortened,
+            Value::Text(_) | Value::Path(_) | Value::Verdict => text::left(&shortened, width),
+            _ => text::right(&shortened, width),
         }
     }
 

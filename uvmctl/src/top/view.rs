@@ -14,6 +14,7 @@ use super::{
     look::Look,
     state::State,
 };
+use crate::text;
 
 mod detail;
 mod evidence;
@@ -99,18 +100,7 @@ fn keys(state: &State, look: Look) -> Line<'static> {
 
 /// `text` in lines of at most `width` characters, broken between words; those after the first are indented.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(_) => lines.push(format!("  {word}")),
-            None => lines.push(word.to_owned()),
-        }
-    }
-    lines
+    text::wrapped(text, width, "", "  ")
 }
 
 /// The parts that fit into `width`, two spaces between them, and no part after one that does not.

@@ -49,7 +49,7 @@ pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usiz
             |involved| text::percent(involved.refetch_ratio),
         );
         Line::raw(format!(
-            " {:<14} {:>8} {:<10} {strip:<room$} {again:>9}",
+            " {:<14} {:>8} {} {strip:<room$} {again:>9}",
             look.text(&range.begin),
             text::bytes(range.bytes),
             pattern(&range.pattern),
@@ -65,5 +65,5 @@ pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usiz
 }
 
 fn pattern(pattern: &Pattern) -> String {
-    text::shortened(&text::printable(&pattern.kind).replace('_', " "), 10, '~')
+    text::left(&text::shortened(&text::printable(&pattern.kind).replace('_', " "), 10, '~'), 10)
 }
