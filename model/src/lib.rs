@@ -1,6 +1,7 @@
 //! What uvmd knows about managed memory: identifiers, counters, snapshots, and the JSON form of them. Pure data, no I/O.
 //!
 //! * [`counters`]: what is counted, per process and GPU
+//! * [`terms`]: what that is told apart by
 //! * [`distribution`]: how a quantity was distributed
 //! * [`block`], [`range`], [`heat`]: where in a process's memory it happened
 //! * [`residency`]: how much of it is in GPU memory
@@ -24,10 +25,11 @@ pub mod owner;
 pub mod range;
 pub mod residency;
 pub mod snapshot;
+pub mod terms;
 pub mod verdict;
 
 pub use block::{Block, Blocks, CopiedBytes};
-pub use counters::{Access, ApiCall, Batches, Cause, Counters, Direction, RemoteCause};
+pub use counters::{Batches, Counters};
 pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
@@ -40,4 +42,5 @@ pub use snapshot::{
     DriverInfo, Gpu, GpuKey, GpuSource, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
     SourceStatus,
 };
+pub use terms::{Access, ApiCall, Cause, Direction, RemoteCause};
 pub use verdict::{Verdict, VerdictKind, Verdicts};

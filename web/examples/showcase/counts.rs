@@ -3,7 +3,6 @@
 use model::{Access, ApiCall, Cause, Counters, RemoteCause};
 
 /// At a GPU, and at the host.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
 pub(crate) fn counters(faults: f64, seconds: f64) -> (Counters, Counters) {
     let share = |share: f64| (faults * share) as u64;
     let pages = |pages: f64| share(pages) * 4096;

@@ -32,7 +32,6 @@ pub(crate) fn history(request: &HistoryRequest) -> History {
     History { begin, interval, samples: samples.collect() }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
 fn sample(time: f64, busy: f64, seconds: f64) -> Sample {
     let wave = busy * (1.0 + 0.4 * (time / 9.0).sin() + 0.25 * (time / 700.0).sin());
     let bytes = |gib_a_second: f64| (wave * gib_a_second * seconds * GIB as f64) as u64;

@@ -7,6 +7,8 @@
     clippy::print_stdout,
     clippy::indexing_slicing,
     clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a tool for people who work on the page"
 )]
 

@@ -91,7 +91,6 @@ pub(crate) fn heat(request: &HeatRequest) -> HeatMap {
 }
 
 /// Of two of them.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
 pub(crate) fn blocks(faults: f64, gpu: GpuKey, now: SystemTime, sampled: bool) -> Blocks {
     if faults < 1.0 {
         return Blocks::default();
@@ -126,7 +125,6 @@ pub(crate) fn blocks(faults: f64, gpu: GpuKey, now: SystemTime, sampled: bool) -
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
 fn part(figure: f64) -> u64 {
     figure as u64
 }

@@ -322,7 +322,6 @@ impl Scene {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
 fn part(of: u64, share: f64) -> u64 {
     (of as f64 * share) as u64
 }

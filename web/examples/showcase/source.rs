@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use model::{DriverInfo, DropReason, ProbeStatus, RecordFigures, SourceState, SourceStatus};
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive figures")]
 pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
     let source_state = match state {
         "waiting" => SourceState::Waiting {

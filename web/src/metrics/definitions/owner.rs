@@ -1,5 +1,7 @@
 //! What is summed up for each pod, job, container and unit, beyond the life of its processes.
 
+use std::collections::{HashMap, HashSet};
+
 use model::{Direction, VerdictKind};
 
 use crate::metrics::{
@@ -124,12 +126,13 @@ fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> V
 
 /// A series for each owner, GPU and kind, so that an end is seen too.
 fn thrashing(figures: &Figures<'_>) -> Vec<Sample> {
-    let active: Vec<_> = figures
+    let processes: HashMap<_, _> = figures.snapshot.processes.iter().map(|process| (process.id, process)).collect();
+    let active: HashSet<_> = figures
         .verdicts
         .active
         .iter()
         .filter_map(|verdict| {
-            let process = figures.snapshot.processes.iter().find(|process| process.id == verdict.process)?;
+            let process = processes.get(&verdict.process)?;
             Some((listed(figures.snapshot, process)?, verdict.gpu.uuid(), verdict.kind))
         })
         .collect();
