@@ -318,12 +318,15 @@ pub struct RecordLosses {
     pub sampled_out: u64,
     /// Lost because the ring was full.
     pub dropped: u64,
+    /// Changes of what is resident where of which no record tells: there was no room for it, or one of the probes was kept from its work. Unlike
+    /// the rest, what comes later does not make up for them at once.
+    pub untold: u64,
 }
 
 const _: () = assert!(size_of::<CountKey>() == 16);
 const _: () = assert!(size_of::<EvictionKey>() == 24);
 const _: () = assert!(size_of::<Tally>() == 16);
-const _: () = assert!(size_of::<Space>() == 40);
+const _: () = assert!(size_of::<Space>() == 48);
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]

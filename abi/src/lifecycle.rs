@@ -38,7 +38,7 @@ pub struct Lifecycle {
     pub comm: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Lifecycle>() == 72);
+const _: () = assert!(size_of::<Lifecycle>() == 80);
 
 impl Lifecycle {
     /// The kind, unless this is not one of our records.
@@ -61,12 +61,12 @@ mod tests {
 
     #[test]
     fn a_record_is_read_only_from_bytes_of_its_length() {
-        let mut bytes = [0; 73];
+        let mut bytes = [0; 81];
         bytes[0] = 9;
-        bytes[40] = 2;
-        let record = Lifecycle::from_bytes(&bytes[..72]);
+        bytes[48] = 2;
+        let record = Lifecycle::from_bytes(&bytes[..80]);
         assert_eq!(record, Some(Lifecycle { generation: 9, kind: 2, ..Lifecycle::default() }));
-        assert_eq!(Lifecycle::from_bytes(&bytes[..71]), None);
+        assert_eq!(Lifecycle::from_bytes(&bytes[..79]), None);
         assert_eq!(Lifecycle::from_bytes(&bytes), None);
     }
 

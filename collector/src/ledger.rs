@@ -55,6 +55,7 @@ const fn sum(one: RecordLosses, other: RecordLosses) -> RecordLosses {
     RecordLosses {
         sampled_out: one.sampled_out.saturating_add(other.sampled_out),
         dropped: one.dropped.saturating_add(other.dropped),
+        untold: one.untold.saturating_add(other.untold),
     }
 }
 
@@ -229,6 +230,7 @@ impl Ledger {
         space.records = RecordLosses {
             sampled_out: space.records.sampled_out.max(losses.records.sampled_out),
             dropped: space.records.dropped.max(losses.records.dropped),
+            untold: space.records.untold.max(losses.records.untold),
         };
     }
 

@@ -3,7 +3,8 @@
 //! Produces: `BLOCKS`, and in `RECORDS` and the VA space's entry what became of each record.
 //! Cost: about 0.1 µs a record. Nobody is woken: user space comes by in time.
 //!
-//! Counts do not depend on them. Each CPU may write only so many in a tenth of a second; then they are left out, which is counted.
+//! Counts do not depend on them. Each CPU may write only so many in a tenth of a second, and only while a quarter of the ring is free: the rest is
+//! left out, which is counted. What is resident is always told, if there is room at all: what is not told stays wrong until the block changes again.
 
 use abi::{
     BlockRecord, RecordFate, RecordKind,
@@ -40,6 +41,8 @@ struct Window {
 static WINDOWS: PerCpuArray<Window> = PerCpuArray::with_max_entries(1, 0);
 
 const BPF_RB_NO_WAKEUP: u64 = 1;
+const BPF_RB_AVAIL_DATA: u64 = 0;
+const BPF_RB_RING_SIZE: u64 = 1;
 
 /// What there is to say of a block.
 #[derive(Clone, Copy)]
@@ -96,8 +99,16 @@ pub fn record(space: &Known, happening: &Happening) {
 fn write_or_count(space: &Known, happening: &Happening) -> u32 {
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_boot_ns() };
-    let fate = if may_write(now) { write(now, space.generation, happening) } else { RecordFate::SampledOut };
+    let tells_state = matches!(happening.kind, RecordKind::Residency | RecordKind::Gone);
+    let fate = match tells_state {
+        false if !may_write(now) => RecordFate::SampledOut,
+        false if !has_room() => RecordFate::Dropped,
+        _ => write(now, space.generation, happening),
+    };
     increment(&RECORDS, fate as u32);
+    if tells_state && !matches!(fate, RecordFate::Written) {
+        untold(space);
+    }
     let losses = match fate {
         RecordFate::Written => return 0,
         // SAFETY: a field of a value of the map.
@@ -123,6 +134,22 @@ fn may_write(now: u64) -> bool {
     }
     window.records += 1;
     true
+}
+
+/// Whether there is room for what could be left out: a quarter of the ring is for what must not be.
+#[inline(always)]
+fn has_room() -> bool {
+    let [used, size] = [BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE].map(|what| BLOCKS.query(what));
+    used < size - size / 4
+}
+
+/// What is resident of a block changed, and no record tells of it.
+#[inline(always)]
+pub fn untold(space: &Known) {
+    // SAFETY: a field of a value of the map.
+    let untold = unsafe { &raw mut (*space.value).records.untold };
+    // SAFETY: 8-byte aligned, and only ever changed atomically.
+    unsafe { memory::add_atomically(untold, 1) };
 }
 
 #[inline(always)]

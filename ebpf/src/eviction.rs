@@ -25,8 +25,8 @@ use crate::{
     counting::{self, Known, Lost},
     maps::{EVICTIONS, PROCESSES, hit, layout, lose},
     memory::{self, Unreadable},
+    moves,
     notify::{CAUSE_API, CAUSE_FAULT_MAX},
-    residency,
 };
 
 #[kprobe]
@@ -103,7 +103,7 @@ fn evictor() -> (u64, EvictionCause) {
         return (unsafe { (*handler).generation }, EvictionCause::Fault);
     }
     // The block for which there is no room tells it best.
-    if let Some(under_way) = residency::under_way()
+    if let Some(under_way) = moves::under_way()
         && let Ok(space) = Known::at(under_way.va_space)
     {
         let cause = match under_way.cause as u32 {

@@ -2,7 +2,8 @@
 //!
 //! * [`notify`]: faults and migrations, counted in the kernel
 //! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
-//! * [`residency`]: how much of a block is at which GPU, and memory that becomes resident with nothing to copy
+//! * [`moves`]: blocks that are made resident somewhere, and memory that becomes resident with nothing to copy
+//! * [`residency`], [`split`] and [`pages`]: how much of a block is at which GPU
 //! * [`eviction`]: whose memory is pushed out, and for whom
 //! * [`thrashing`] and [`remote`]: what the driver does about memory that several processors want
 //! * [`calls`]: what processes ask of the driver
@@ -24,9 +25,12 @@ mod eviction;
 mod lifecycle;
 mod maps;
 mod memory;
+mod moves;
 mod notify;
+mod pages;
 mod remote;
 mod residency;
+mod split;
 mod thrashing;
 
 /// GPL-compatible, as the tracing helpers demand.

@@ -29,7 +29,7 @@ pub(crate) use layout;
 #[unsafe(no_mangle)]
 pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0 };
 
-/// Living VA spaces by address. 40 bytes each; a node has one a CUDA process, and few have a thousand.
+/// Living VA spaces by address. 48 bytes each; a node has one a CUDA process, and few have a thousand.
 #[map]
 pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
 
@@ -37,7 +37,7 @@ pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
 pub const BPF_NOEXIST: u64 = 1;
 
 /// Of a VA space that is new.
-pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0 };
+pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0, untold: 0 };
 
 /// A VA space that is new.
 #[inline(always)]
@@ -74,7 +74,7 @@ pub struct Teardown {
 #[map]
 pub static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(1024, 0);
 
-/// VA spaces made and destroyed: 3,200 records between two readings of user space, which is woken by each.
+/// VA spaces made and destroyed: 2,900 records between two readings of user space, which is woken by each.
 #[map]
 pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 

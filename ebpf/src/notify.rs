@@ -5,7 +5,7 @@
 //! whether or not anyone listens.
 //! Produces: `COUNTS`, and where an event cannot be counted, `LOST` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
 //! and block records.
-//! Cost: at most three reads of kernel memory and two hash look-ups an event, three for a copy, four for one to a GPU; no locks. Other events of
+//! Cost: at most three reads of kernel memory and two hash look-ups an event, four for a copy; no locks. Other events of
 //! the driver end after one comparison.
 //!
 //! An event belongs to the owner of its VA space. The current process is no help: GPU faults are served by a kernel thread, and
@@ -30,7 +30,7 @@ use crate::{
     eviction,
     maps::{fail, hit, layout, lose},
     memory::{self, Copied, Room, Unreadable},
-    residency,
+    moves, residency,
 };
 
 /// `UVM_PERF_EVENT_BLOCK_DESTROY`, in all versions. Its data begin with the pointer to the block.
@@ -122,7 +122,7 @@ fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
         return Ok(residency::gone(va_space, data)?);
     }
     let data = EventData::from(&EVENT, data, layout!(event_size))?;
-    let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data, va_space)? };
+    let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data)? };
     match counted {
         Some(counted) => Ok(add(va_space, &counted)?),
         None => Ok(()),
@@ -188,7 +188,7 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
 
 /// `None` for a copy between nodes of the host's memory, which crosses no bus to a GPU.
 #[inline(always)]
-fn migration(data: &EventData, va_space: u64) -> Result<Option<Counted>, NotCounted> {
+fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
     let dst = data.field::<u32>(layout!(migration_dst))?;
     let src = data.field::<u32>(layout!(migration_src))?;
     check(dst <= layout!(gpu_max) && src <= layout!(gpu_max), SelfTest::Processor)?;
@@ -207,9 +207,6 @@ fn migration(data: &EventData, va_space: u64) -> Result<Option<Counted>, NotCoun
         (_, gpu) => (gpu, Kind::CopyDtod, RecordKind::CopyDtod),
     };
     check(src != dst, SelfTest::MigrationProcessors)?;
-    if dst != CPU {
-        residency::copied(va_space, dst, bytes);
-    }
     Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, beside: Beside::Block(record) }))
 }
 
@@ -236,7 +233,10 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
         Beside::Block(kind) => {
             let (cause, bytes) = if is_copy { (detail, amount) } else { (0, 0) };
             let slots = slots(address, bytes);
-            blocks::record(&space, &Happening { cause, bytes, slots, ..Happening::of(address, gpu, kind) });
+            let happening = Happening { cause, bytes, slots, ..Happening::of(address, gpu, kind) };
+            if !is_copy || !moves::copied(&space, va_space, &happening) {
+                blocks::record(&space, &happening);
+            }
         }
     }
     result

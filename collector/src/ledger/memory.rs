@@ -25,9 +25,13 @@ impl Ledger {
 
     /// What of a VA space could not be counted or written so far, which was before `until_ns` since boot.
     pub(crate) fn lost_by(&mut self, generation: Generation, losses: Losses, until_ns: u64) {
-        let before = self.spaces.get(&generation).map(|space| space.records).unwrap_or_default();
+        let untold = |ledger: &Self| ledger.spaces.get(&generation).map_or(0, |space| space.records.untold);
+        let before = untold(self);
         self.lost(generation, losses);
-        let Some(space) = self.spaces.get(&generation).filter(|space| space.records != before) else { return };
+        if untold(self) == before {
+            return;
+        }
+        let Some(space) = self.spaces.get(&generation) else { return };
         if let Some(entry) = space.process.and_then(|process| self.processes.get_mut(&process)) {
             entry.blocks.lost(until_ns);
         }

@@ -443,7 +443,8 @@ fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
     };
     ledger.happened(&record);
     ledger.happened(&BlockRecord { generation: 9, ..record });
-    let records = |sampled_out, dropped| Losses { records: RecordLosses { sampled_out, dropped }, events: 0 };
+    let records =
+        |sampled_out, dropped| Losses { records: RecordLosses { sampled_out, dropped, untold: 0 }, events: 0 };
     ledger.lost(1, records(5, 0));
     ledger.destroyed(1, records(7, 2), at(10));
     ledger.close(1);
@@ -454,6 +455,35 @@ fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
     let Blocks { busiest, sampled_out_records, dropped_records, .. } = &process.blocks;
     assert_eq!((busiest.len(), busiest[0].fault_entries), (1, 4));
     assert_eq!((*sampled_out_records, *dropped_records), (8, 3));
+}
+
+#[test]
+fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    let record = BlockRecord {
+        boottime_ns: 5,
+        generation: 1,
+        address: 6 << 20,
+        gpu: 1,
+        kind: RecordKind::Residency as u16,
+        resident_pages: 512,
+        ..BlockRecord::default()
+    };
+    ledger.happened(&record);
+    let bounds = |ledger: &Ledger| {
+        let residency = &processes(ledger)[0].residency;
+        residency.values().map(|told| (told.bytes, told.min_bytes, told.max_bytes)).collect::<Vec<_>>()
+    };
+    let losses = |untold| Losses { records: RecordLosses { sampled_out: 9, dropped: 4, untold }, events: 0 };
+    ledger.lost_by(1, losses(0), 10);
+    assert_eq!(bounds(&ledger), [(2 << 20, 2 << 20, 2 << 20)]);
+    ledger.lost_by(1, losses(1), 10);
+    assert_eq!(bounds(&ledger), [(2 << 20, 0, u64::MAX)]);
+    // What is told later is certain again.
+    ledger.lost_by(1, losses(1), 20);
+    ledger.happened(&BlockRecord { boottime_ns: 11, resident_pages: 256, ..record });
+    assert_eq!(bounds(&ledger), [(1 << 20, 1 << 20, u64::MAX)]);
 }
 
 #[test]

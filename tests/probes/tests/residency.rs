@@ -1,6 +1,10 @@
-//! How many pages of a block are resident at which GPU, as the records tell.
+//! What the records tell of blocks that are made resident: copies, and how many of their pages are resident at which GPU.
 
-use abi::{RecordKind, block::BLOCK_BYTES};
+use abi::{
+    RecordKind,
+    block::{BLOCK_BYTES, SLOT_BYTES},
+};
+use collector::Records;
 use probes_test::{
     bench::{Bench, Migration},
     driver::{self, MakeResident},
@@ -18,6 +22,11 @@ const ALL_PAGES: MakeResident =
 fn residencies(bench: &mut Bench) -> Vec<(u64, u16, u32, u16)> {
     let records = bench.blocks().into_iter().filter(|record| record.kind == RecordKind::Residency as u16);
     records.map(|record| (record.address, record.first_page, record.gpu, record.resident_pages)).collect()
+}
+
+/// Changes of the only VA space of which no record tells.
+fn untold(bench: &mut Bench) -> u64 {
+    bench.probes().spaces().unwrap()[0].records.untold
 }
 
 #[test]
@@ -123,4 +132,92 @@ fn in_each_family_a_block_that_is_given_back_is_gone_unless_its_va_space_is_not_
         bench.destroy_block(&nobodys, &bench.block(&nobodys, START));
         assert_eq!((bench.blocks().len(), bench.lost()), (0, vec![]), "{family}");
     }
+}
+
+#[test]
+fn copies_of_one_kind_within_a_move_are_told_together() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block(&space, START);
+    let piece = |at: u64, from| Migration { from, to: 1, address: START + at * SLOT_BYTES, bytes: 8192, cause: 0 };
+    driver::make_resident(&MakeResident { block: block.address(), ..ALL_PAGES }, || {
+        for at in [0, 3, 5] {
+            bench.migration(&space, &piece(at, 0));
+        }
+        bench.migration(&space, &piece(7, 2));
+    });
+    let records = bench.blocks();
+    let copies = records.iter().filter(|record| record.kind <= RecordKind::CopyDtod as u16);
+    let copies: Vec<_> =
+        copies.map(|copy| (copy.kind, copy.address, copy.gpu, copy.events, copy.bytes, copy.slots)).collect();
+    let [htod, dtod] = [RecordKind::CopyHtod, RecordKind::CopyDtod].map(|kind| kind as u16);
+    assert_eq!(copies, [(htod, START, 1, 3, 24576, 0b10_1001), (dtod, START, 1, 1, 8192, 1 << 7)]);
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
+fn what_was_copied_before_a_move_failed_is_told() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block(&space, START);
+    driver::make_resident(&MakeResident { block: block.address(), status: 0x51, ..ALL_PAGES }, || {
+        bench.migration(&space, &Migration { address: START, bytes: 4096, ..Migration::default() });
+    });
+    let records: Vec<_> = bench.blocks().iter().map(|record| (record.kind, record.bytes)).collect();
+    assert_eq!(records, [(RecordKind::CopyHtod as u16, 4096)]);
+}
+
+#[test]
+fn residency_is_told_however_many_other_records_are_left_out() {
+    let few = Records { per_second_max: 10, ..Records::default() };
+    let Some(mut bench) = Bench::with(FAMILY, 1024, few) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block(&space, START);
+    for _ in 0..1000 {
+        bench.cpu_fault(&space, 0);
+        driver::make_resident(&MakeResident { block: block.address(), ..ALL_PAGES }, || {});
+    }
+    assert_eq!(residencies(&mut bench).len(), 1000);
+    let losses = bench.probes().spaces().unwrap()[0].records;
+    assert!(losses.sampled_out > 500 && (losses.dropped, losses.untold) == (0, 0), "{losses:?}");
+}
+
+#[test]
+fn a_quarter_of_the_ring_is_kept_for_residency_and_what_finds_no_room_there_is_untold() {
+    let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
+    let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
+    for _ in 0..1000 {
+        bench.cpu_fault(&space, 0);
+    }
+    let resident = MakeResident { block: block.address(), ..ALL_PAGES };
+    for _ in 0..10 {
+        driver::make_resident(&resident, || {});
+    }
+    assert_eq!(untold(&mut bench), 0);
+    for _ in 0..100 {
+        driver::make_resident(&resident, || {});
+    }
+    let (untold, told) = (untold(&mut bench), residencies(&mut bench).len() as u64);
+    assert!(untold > 50 && told >= 10, "{untold} {told}");
+    assert_eq!(untold + told, 110);
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
+fn a_move_whose_return_was_missed_is_untold_from_the_threads_next_one_on() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let (space, _) = bench.register(SPACE);
+    let block = bench.block(&space, START);
+    let resident = MakeResident { block: block.address(), ..ALL_PAGES };
+    // The driver never does this: it is what the probes see where a return is missed.
+    driver::make_resident(&resident, || {
+        bench.migration(&space, &Migration { address: START, bytes: 4096, ..Migration::default() });
+        driver::make_resident(&resident, || {});
+    });
+    let records: Vec<_> = bench.blocks().iter().map(|record| record.kind).collect();
+    let told = [RecordKind::CopyHtod, RecordKind::Residency, RecordKind::Populated];
+    assert_eq!(records, told.map(|kind| kind as u16));
+    assert_eq!(untold(&mut bench), 1);
 }

@@ -1,0 +1,277 @@
+//! Blocks that are made resident somewhere, from the call to its return.
+//!
+//! Attaches to: kprobes and kretprobes `uvm_va_block_make_resident_copy` and `_read_duplicate(uvm_va_block_t *, uvm_va_block_retry_t *,
+//! uvm_va_block_context_t *, u32 destination, uvm_va_block_region_t, const uvm_page_mask_t *, const uvm_page_mask_t *, cause)`.
+//! Produces: populated bytes in `COUNTS`: first touches, of which no event tells. And block records: of what was populated, of what was copied, and of
+//! how many pages are resident at each GPU for which that changed.
+//! Cost: a microsecond or two for each.
+//!
+//! Populated are the pages asked for, less those that are there already, less those that are copied between entry and return. The driver tells of
+//! each copy by itself, of as many as 512 where a block's pages lie scattered in the host's memory: one record tells of them together.
+
+use abi::{Kind, LostReason, Probe, RecordKind, Tally, block::BLOCK_BYTES};
+use aya_ebpf::{
+    helpers::bpf_get_current_pid_tgid,
+    macros::{kprobe, kretprobe, map},
+    maps::HashMap,
+    programs::{ProbeContext, RetProbeContext},
+};
+
+use crate::{
+    blocks::{self, Happening},
+    counting::{self, Known, Lost},
+    eviction::va_space_of,
+    maps::{hit, layout},
+    memory::{self, Unreadable},
+    notify::CAUSE_EVICTION,
+    pages::{ask, at_gpu},
+    residency::{moved, start_of},
+};
+
+/// A block that is being made resident somewhere.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Move {
+    /// 0 for ordinary memory (HMM), which is not followed.
+    pub va_space: u64,
+    /// The VA space's; 0 if it is not known.
+    generation: u64,
+    pub block: u64,
+    /// The destination; 0 for the host.
+    pub gpu: u64,
+    /// `uvm_make_resident_cause_t`
+    pub cause: u64,
+    pub region: u64,
+    pub mask: u64,
+    /// Bytes asked for that were not there.
+    missing: u64,
+    /// Bytes copied there.
+    received: u64,
+    pub is_duplicate: u64,
+    copies: Copies,
+}
+
+/// Copies of one kind, one after the other, that are not told yet.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Copies {
+    address: u64,
+    bytes: u64,
+    kind: RecordKind,
+    gpu: u32,
+    cause: u32,
+    /// 0 if there are none.
+    events: u32,
+    slots: u32,
+    padding: u32,
+}
+
+const NO_COPIES: Copies =
+    Copies { address: 0, bytes: 0, kind: RecordKind::CopyHtod, gpu: 0, cause: 0, events: 0, slots: 0, padding: 0 };
+
+/// By thread: see [`place`].
+#[map]
+static MOVES: HashMap<u64, Move> = HashMap::with_max_entries(4096, 0);
+
+/// Where a thread's move is kept. While a block is made resident, others may be pushed out to make room; while one is pushed out, nothing is
+/// moved beside it. So two places are enough.
+#[inline(always)]
+fn place(is_eviction: bool) -> u64 {
+    bpf_get_current_pid_tgid() << 1 | u64::from(is_eviction)
+}
+
+/// What is being made resident on this thread, but for what is pushed out to make room.
+#[inline(always)]
+pub fn under_way() -> Option<&'static Move> {
+    // SAFETY: a value of the map, of this thread alone.
+    MOVES.get_ptr(place(false)).map(|under_way| unsafe { &*under_way })
+}
+
+#[kprobe]
+fn uvm_resident(ctx: ProbeContext) -> u32 {
+    hit(Probe::Resident);
+    counting::note(entered(&ctx, false));
+    0
+}
+
+#[kprobe]
+fn uvm_duplicate(ctx: ProbeContext) -> u32 {
+    hit(Probe::Duplicate);
+    counting::note(entered(&ctx, true));
+    0
+}
+
+#[kretprobe]
+fn uvm_resident_done(ctx: RetProbeContext) -> u32 {
+    hit(Probe::ResidentReturn);
+    counting::note(returned(ctx.ret()));
+    0
+}
+
+#[kretprobe]
+fn uvm_duplicate_done(ctx: RetProbeContext) -> u32 {
+    hit(Probe::DuplicateReturn);
+    counting::note(returned(ctx.ret()));
+    0
+}
+
+#[inline(always)]
+fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Lost> {
+    let cause = memory::late_argument::<u32>(ctx, 7)?;
+    let is_eviction = cause == CAUSE_EVICTION;
+    if !is_eviction {
+        abandon(place(true));
+    }
+    abandon(place(is_eviction));
+    let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let va_space = va_space_of(block)?.unwrap_or_default();
+    let result = begin(ctx, block, va_space, cause, is_duplicate);
+    if result.is_err() && va_space != 0 {
+        untold(va_space);
+    }
+    result
+}
+
+#[inline(always)]
+fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate: bool) -> Result<(), Lost> {
+    let gpu = ctx.arg::<u32>(3).ok_or(Unreadable)?;
+    if gpu > layout!(gpu_max) {
+        return Err(Lost(LostReason::Unreadable));
+    }
+    let region = ctx.arg::<u32>(4).ok_or(Unreadable)?;
+    let mask = ctx.arg::<u64>(5).ok_or(Unreadable)?;
+    let missing = if gpu == 0 || va_space == 0 { 0 } else { ask(region, mask)? - at_gpu(block, gpu)?.asked };
+    let started = Move {
+        va_space,
+        generation: Known::at(va_space).map_or(0, |space| space.generation),
+        block,
+        gpu: u64::from(gpu),
+        cause: u64::from(cause),
+        region: u64::from(region),
+        mask,
+        missing: missing << (layout!(page_shift) & 31),
+        received: 0,
+        is_duplicate: u64::from(is_duplicate),
+        copies: NO_COPIES,
+    };
+    MOVES.insert(place(cause == CAUSE_EVICTION), started, 0).map_err(|_| Lost(LostReason::CountsFull))
+}
+
+/// Of a change of what is resident no record will tell. Not inlined: rare.
+#[inline(never)]
+fn untold(va_space: u64) -> u32 {
+    if let Ok(space) = Known::at(va_space) {
+        blocks::untold(&space);
+    }
+    0
+}
+
+/// Ends a move whose return was missed: how, is not known. Not inlined: rare.
+#[inline(never)]
+fn abandon(place: u64) -> u32 {
+    let Some(missed) = MOVES.get_ptr_mut(place) else { return 0 };
+    // SAFETY: a value of the map, of this thread alone.
+    let missed = unsafe { &mut *missed };
+    // The VA space may be gone since, and another one in its place.
+    if let Ok(space) = Known::at(missed.va_space)
+        && space.generation == missed.generation
+    {
+        tell_copies(&space, &mut missed.copies);
+        blocks::untold(&space);
+    }
+    let _ = MOVES.remove(place);
+    0
+}
+
+/// Takes note of a copy that is part of a move, for the record of them all; `false` if it is part of none.
+#[inline(always)]
+pub fn copied(space: &Known, va_space: u64, copy: &Happening) -> bool {
+    let Some(part_of) = MOVES.get_ptr_mut(place(copy.cause == CAUSE_EVICTION)) else { return false };
+    // SAFETY: a value of the map, of this thread alone.
+    let part_of = unsafe { &mut *part_of };
+    if part_of.va_space != va_space {
+        return false;
+    }
+    if copy.kind as u32 != RecordKind::CopyDtoh as u32 && part_of.gpu == u64::from(copy.gpu) {
+        part_of.received += copy.bytes;
+    }
+    if blocks::are_wanted() {
+        gather(space, copy, &mut part_of.copies);
+    }
+    true
+}
+
+#[inline(always)]
+fn gather(space: &Known, copy: &Happening, copies: &mut Copies) {
+    let address = copy.address & !(BLOCK_BYTES - 1);
+    let is_alike = copies.kind as u32 == copy.kind as u32
+        && copies.gpu == copy.gpu
+        && copies.cause == copy.cause
+        && copies.address == address;
+    if !is_alike {
+        tell_copies(space, copies);
+        copies.kind = copy.kind;
+        copies.gpu = copy.gpu;
+        copies.cause = copy.cause;
+        copies.address = address;
+    }
+    copies.bytes += copy.bytes;
+    copies.events += 1;
+    copies.slots |= copy.slots;
+}
+
+/// Writes the record of copies. Not inlined: the stack has 512 bytes for all.
+#[inline(never)]
+fn tell_copies(space: &Known, copies: &mut Copies) -> u32 {
+    if copies.events == 0 {
+        return 0;
+    }
+    let Copies { address, bytes, kind, gpu, cause, events, slots, .. } = *copies;
+    blocks::record(
+        space,
+        &Happening { cause, events: u64::from(events), bytes, slots, ..Happening::of(address, gpu, kind) },
+    );
+    *copies = NO_COPIES;
+    1
+}
+
+#[inline(always)]
+fn returned(status: u32) -> Result<(), Lost> {
+    // What is pushed out meanwhile returns first.
+    let mut at = place(true);
+    let mut found = MOVES.get_ptr_mut(at);
+    if found.is_none() {
+        at = place(false);
+        found = MOVES.get_ptr_mut(at);
+    }
+    let Some(done) = found else { return Ok(()) };
+    // SAFETY: a value of the map, of this thread alone, which is removed behind its last use.
+    let result = ended(unsafe { &mut *done }, status);
+    let _ = MOVES.remove(at);
+    result
+}
+
+#[inline(always)]
+fn ended(done: &mut Move, status: u32) -> Result<(), Lost> {
+    if done.va_space == 0 {
+        return Ok(());
+    }
+    let space = Known::at(done.va_space)?;
+    tell_copies(&space, &mut done.copies);
+    // Where it failed, nothing else changed: the driver tries again.
+    if status != 0 {
+        return Ok(());
+    }
+    if blocks::are_wanted() && moved(&space, done) != 0 {
+        blocks::untold(&space);
+    }
+    if done.missing <= done.received {
+        return Ok(());
+    }
+    let bytes = done.missing - done.received;
+    let gpu = done.gpu as u32;
+    space.add(gpu, Kind::Populated, 0, Tally { events: 1, amount: bytes })?;
+    let address = start_of(done.block)?;
+    blocks::record(&space, &Happening { bytes, ..Happening::of(address, gpu, RecordKind::Populated) });
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Blocks that the driver splits in two, as where advice is given to a part of one: from then on each part is told of by itself.
+//!
+//! Attaches to: kprobe and kretprobe `uvm_va_block_split(uvm_va_block_t *, u64 new_end, uvm_va_block_t **, uvm_va_range_t *)`.
+//! Produces: block records of what is resident of each part.
+//! Cost: a microsecond or two for each.
+
+use abi::{LostReason, Probe};
+use aya_ebpf::{
+    helpers::bpf_get_current_pid_tgid,
+    macros::{kprobe, kretprobe, map},
+    maps::HashMap,
+    programs::{ProbeContext, RetProbeContext},
+};
+
+use crate::{
+    blocks,
+    counting::{self, Known, Lost},
+    eviction::va_space_of,
+    maps::hit,
+    memory::{self, Unreadable},
+    residency::{self, Processors},
+};
+
+/// A block that is being split in two.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Split {
+    va_space: u64,
+    block: u64,
+    /// Where the other one will be written.
+    other: u64,
+    /// Who had something of it.
+    processors: Processors,
+}
+
+/// By thread.
+#[map]
+static SPLITS: HashMap<u64, Split> = HashMap::with_max_entries(256, 0);
+
+#[kprobe]
+fn uvm_split(ctx: ProbeContext) -> u32 {
+    hit(Probe::Split);
+    if blocks::are_wanted() {
+        counting::note(begins(&ctx));
+    }
+    0
+}
+
+#[inline(always)]
+fn begins(ctx: &ProbeContext) -> Result<(), Lost> {
+    let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
+    let Some(va_space) = va_space_of(block)? else { return Ok(()) };
+    let space = Known::at(va_space)?;
+    let result = note(ctx, va_space, block);
+    if result.is_err() {
+        blocks::untold(&space);
+    }
+    result
+}
+
+#[inline(always)]
+fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Lost> {
+    let other = ctx.arg::<u64>(2).ok_or(Unreadable)?;
+    let processors = *residency::processors_of(block)?;
+    let split = Split { va_space, block, other, processors };
+    SPLITS.insert(bpf_get_current_pid_tgid(), split, 0).map_err(|_| Lost(LostReason::CountsFull))
+}
+
+#[kretprobe]
+fn uvm_split_done(ctx: RetProbeContext) -> u32 {
+    hit(Probe::SplitReturn);
+    let thread = bpf_get_current_pid_tgid();
+    let Some(split) = SPLITS.get_ptr(thread) else { return 0 };
+    // SAFETY: a value of the map, of this thread alone, which is removed behind its last use.
+    let split = unsafe { &*split };
+    if ctx.ret::<u32>() == 0 {
+        counting::note(ended(split));
+    }
+    let _ = SPLITS.remove(thread);
+    0
+}
+
+#[inline(always)]
+fn ended(split: &Split) -> Result<(), Lost> {
+    let space = Known::at(split.va_space)?;
+    let result = tell(&space, split);
+    if result.is_err() {
+        blocks::untold(&space);
+    }
+    Ok(result?)
+}
+
+#[inline(always)]
+fn tell(space: &Known, split: &Split) -> Result<(), Unreadable> {
+    let other = memory::driver::<u64>(split.other)?;
+    for block in [split.block, other] {
+        if residency::split(space, block, &split.processors)? != 0 {
+            return Err(Unreadable);
+        }
+    }
+    Ok(())
+}
