@@ -6,7 +6,9 @@
 //! * [`draft`]: how an iteration is made
 //! * [`iteration`]: tensors, and kernels in order that read and write them
 //! * [`lifetime`]: when a tensor of an iteration is born, used, idle and dead, and how many bytes live at each kernel
+//! * [`recorder`]: how a stream is made
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
+//! * [`import`]: traces of other programs
 //! * [`circle`]: the blocks of one iteration on a circle of one period: what a planner of placements places
 //!
 //! Everything is checked when it is made, by a constructor, an importer or serde; what holds then is said at each type and is not checked again.
@@ -14,12 +16,15 @@
 pub mod circle;
 pub mod draft;
 pub mod id;
+pub mod import;
 pub mod iteration;
 pub mod lifetime;
 pub mod ops;
+pub mod recorder;
 
 pub use circle::{Alignment, Circle, Span};
 pub use draft::Draft;
 pub use id::{BlockId, KernelId, LaunchId, OpId, SignatureId, Table, TensorId};
 pub use iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use};
-pub use ops::{Op, OpKind, OpStream, Recorder};
+pub use ops::{Op, OpKind, OpStream};
+pub use recorder::Recorder;

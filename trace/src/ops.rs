@@ -1,13 +1,12 @@
 //! A run of a program as its memory operations, in the order in which the program issued them.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
     id::{BlockId, Id, LaunchId, MAX_ENTRIES, OpId, SignatureId, Table},
     iteration::Access,
+    recorder::Recorder,
 };
 
 /// One allocation.
@@ -93,14 +92,14 @@ pub struct Op {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct OpStream {
-    blocks: Table<BlockId, Block>,
-    signatures: Table<SignatureId, Signature>,
-    launches: Table<LaunchId, Launch>,
-    ops: Table<OpId, Op>,
+    pub(crate) blocks: Table<BlockId, Block>,
+    pub(crate) signatures: Table<SignatureId, Signature>,
+    pub(crate) launches: Table<LaunchId, Launch>,
+    pub(crate) ops: Table<OpId, Op>,
     #[serde(skip)]
-    mallocs: Table<BlockId, Option<OpId>>,
+    pub(crate) mallocs: Table<BlockId, Option<OpId>>,
     #[serde(skip)]
-    frees: Table<BlockId, Option<OpId>>,
+    pub(crate) frees: Table<BlockId, Option<OpId>>,
 }
 
 /// A stream as it is written.
@@ -231,131 +230,4 @@ impl TryFrom<Parts> for OpStream {
 
 fn malloc(kind: OpKind) -> Option<BlockId> {
     if let OpKind::Malloc(block) = kind { Some(block) } else { None }
-}
-
-/// Makes a stream of ops that name blocks by keys: addresses, or whatever the trace has. A key may be used again once its block is freed.
-#[derive(Debug, Default)]
-pub struct Recorder {
-    stream: OpStream,
-    live: HashMap<u64, BlockId>,
-    known: HashMap<Signature, SignatureId>,
-    bytes: u64,
-}
-
-impl Recorder {
-    /// The kind of launch.
-    pub fn signature(&mut self, signature: Signature) -> SignatureId {
-        if let Some(id) = self.known.get(&signature) {
-            return *id;
-        }
-        let id = self.stream.signatures.push(signature.clone());
-        self.known.insert(signature, id);
-        id
-    }
-
-    /// The block that is allocated under a key.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn block(&self, key: u64) -> Result<BlockId, Invalid> {
-        self.live.get(&key).copied().ok_or(Invalid::NotAllocated { key })
-    }
-
-    /// A block from before the trace.
-    ///
-    /// # Errors
-    /// If the key is taken, or the block is empty.
-    pub fn held_before(&mut self, key: u64, block: Block) -> Result<BlockId, Invalid> {
-        if block.bytes == 0 {
-            return Err(Invalid::EmptyBlock);
-        }
-        if self.live.contains_key(&key) {
-            return Err(Invalid::AllocatedTwice { key });
-        }
-        if self.stream.blocks.len() >= MAX_ENTRIES {
-            return Err(Invalid::TooMany);
-        }
-        self.bytes = self.bytes.checked_add(block.bytes).ok_or(Invalid::BytesOverflow)?;
-        let id = self.stream.blocks.push(block);
-        self.stream.mallocs.push(None);
-        self.stream.frees.push(None);
-        self.live.insert(key, id);
-        Ok(id)
-    }
-
-    /// A block begins.
-    ///
-    /// # Errors
-    /// If the key is taken, the block is empty, or the time goes back.
-    pub fn malloc(&mut self, time_ns: u64, key: u64, block: Block) -> Result<BlockId, Invalid> {
-        self.check_time(time_ns)?;
-        let id = self.held_before(key, block)?;
-        self.stream.mallocs[id] = Some(self.push(time_ns, OpKind::Malloc(id))?);
-        Ok(id)
-    }
-
-    /// A block ends.
-    ///
-    /// # Errors
-    /// If there is none under the key, or the time goes back.
-    pub fn free(&mut self, time_ns: u64, key: u64) -> Result<BlockId, Invalid> {
-        let id = self.block(key)?;
-        self.stream.frees[id] = Some(self.push(time_ns, OpKind::Free(id))?);
-        self.live.remove(&key);
-        Ok(id)
-    }
-
-    /// A block is read.
-    ///
-    /// # Errors
-    /// If there is none under the key, or the time goes back.
-    pub fn read(&mut self, time_ns: u64, key: u64) -> Result<(), Invalid> {
-        self.push(time_ns, OpKind::Read(self.block(key)?)).map(drop)
-    }
-
-    /// A block is written.
-    ///
-    /// # Errors
-    /// If there is none under the key, or the time goes back.
-    pub fn write(&mut self, time_ns: u64, key: u64) -> Result<(), Invalid> {
-        self.push(time_ns, OpKind::Write(self.block(key)?)).map(drop)
-    }
-
-    /// Work is given to the GPU.
-    ///
-    /// # Errors
-    /// If it names a block or a signature that this recorder did not make, or a block that is freed, or the time goes back.
-    pub fn launch(&mut self, time_ns: u64, launch: Launch) -> Result<LaunchId, Invalid> {
-        if self.stream.signatures.find(launch.signature).is_none() {
-            return Err(Invalid::Unknown { index: launch.signature.0 });
-        }
-        for Argument { block, .. } in &launch.arguments {
-            if self.stream.frees.find(*block) != Some(&None) {
-                return Err(Invalid::Unknown { index: block.0 });
-            }
-        }
-        let id = LaunchId::new(self.stream.launches.len());
-        self.push(time_ns, OpKind::Launch(id))?;
-        self.stream.launches.push(launch);
-        Ok(id)
-    }
-
-    /// What was recorded.
-    #[must_use]
-    pub fn finish(self) -> OpStream {
-        self.stream
-    }
-
-    fn check_time(&self, time_ns: u64) -> Result<(), Invalid> {
-        let before_ns = self.stream.ops.values().last().map_or(0, |op| op.time_ns);
-        if time_ns < before_ns { Err(Invalid::TimeGoesBack { before_ns, time_ns }) } else { Ok(()) }
-    }
-
-    fn push(&mut self, time_ns: u64, kind: OpKind) -> Result<OpId, Invalid> {
-        self.check_time(time_ns)?;
-        if self.stream.ops.len() >= MAX_ENTRIES {
-            return Err(Invalid::TooMany);
-        }
-        Ok(self.stream.ops.push(Op { time_ns, kind }))
-    }
 }

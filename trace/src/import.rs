@@ -1,0 +1,65 @@
+//! Traces of other programs.
+//!
+//! * [`g10`]: kernel times and tensors of the G10 artifact
+//! * [`singa`]: memory logs of SINGA
+//! * [`kineto`]: traces of PyTorch's profiler
+//! * [`minimalloc`]: instances of dynamic storage allocation
+//! * [`error`]: what is wrong with a file, and where
+//!
+//! Every importer reads a file once, line by line or event by event, keeps only what the trace holds, and takes gzip for what is in it. None
+//! believes a count or a size that a file tells about itself.
+
+pub mod error;
+pub mod g10;
+pub mod kineto;
+pub mod minimalloc;
+mod own;
+pub mod singa;
+mod text;
+
+use std::path::Path;
+
+pub use error::{ImportError, Reason};
+
+use crate::{circle::Circle, iteration::Iteration, ops::OpStream};
+
+/// Whatever a file turned out to hold.
+#[derive(Clone, Debug)]
+pub enum Trace {
+    /// One iteration.
+    Iteration(Iteration),
+    /// A run.
+    Ops(OpStream),
+    /// Blocks and nothing else.
+    Circle(Circle),
+}
+
+/// Reads a trace of any known kind, which the file's content tells. For `X.kernels.csv` of G10, `X.tensors.csv` lies beside it.
+///
+/// # Errors
+/// If the file cannot be read, is of no known kind, or is wrong: with the line.
+pub fn load(path: &Path) -> Result<Trace, ImportError> {
+    let head = text::head(path)?;
+    let first = head.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    if first.starts_with(['{', '[']) {
+        // The members' names decide; those that tell may come after megabytes of events, and then it is a profiler's.
+        return if head.contains("\"traceEvents\"") || first.starts_with('[') {
+            kineto::load(path, None).map(|run| Trace::Ops(run.stream))
+        } else {
+            own::load(path)
+        };
+    }
+    if first.starts_with("kernel_id,") {
+        return g10::load(path).map(|set| Trace::Iteration(set.iteration));
+    }
+    if first.starts_with("MALLOC: ") || first.starts_with("FREE: ") {
+        return singa::load_log(path).map(Trace::Ops);
+    }
+    if ["Malloc ", "Free ", "Read ", "Mutable ", "Layer "].iter().any(|op| first.starts_with(op)) {
+        return singa::load_ops(path, &[]).map(Trace::Ops);
+    }
+    if first.split(',').any(|column| column == "lower") {
+        return minimalloc::load(path).map(Trace::Circle);
+    }
+    Err(ImportError::new(path, Some(1), Reason::UnknownKind))
+}
