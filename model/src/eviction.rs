@@ -39,7 +39,7 @@ impl EvictionCause {
 pub enum Party {
     /// A process that is listed.
     Process(ProcessId),
-    /// Processes that are listed no more, together.
+    /// Processes that are listed no more, together; and of those whose VA spaces are gone the smallest pairs, where there are too many.
     Forgotten,
     /// Nobody that the probes could name.
     Unknown,

@@ -38,7 +38,7 @@ pub struct EvictionPair {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Party {
-    /// `process`, `forgotten` for processes that are listed no more, or `unknown`.
+    /// `process`, `forgotten` for processes that are listed no more and for the smallest of too many pairs, or `unknown`.
     pub kind: String,
     /// Process id; null unless it is one that is listed.
     pub pid: Option<u32>,
