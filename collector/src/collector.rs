@@ -61,19 +61,22 @@ impl Default for OwnerLimits {
     }
 }
 
-/// How many blocks of 2 MiB are kept. Those not seen for longest are forgotten where there are more. Each takes 96 bytes, and ten at most to find it.
+/// How many blocks of 2 MiB are kept, and how many ranges. Those not seen for longest are forgotten where there are more. Each block takes 96 bytes,
+/// and ten at most to find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
     /// Of one process.
     pub of_process: usize,
     /// Of all processes together.
     pub of_all: usize,
+    /// Ranges of all processes together, each of which has at most 16,384. Where they are more, mappings next to each other are one range.
+    pub ranges_of_all: usize,
 }
 
 impl Default for BlockLimits {
-    /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here.
+    /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here. Eight processes with as many ranges as one may have: 40 MiB.
     fn default() -> Self {
-        Self { of_process: 524_288, of_all: 1_048_576 }
+        Self { of_process: 524_288, of_all: 1_048_576, ranges_of_all: 131_072 }
     }
 }
 

@@ -14,7 +14,7 @@ use abi::{
     count::{EvictionKey, RecordLosses},
 };
 use blocks::BlockMap;
-pub(crate) use blocks::{RANGES_MAX, Span};
+pub(crate) use blocks::{RANGES_MAX, Span, together};
 pub(crate) use counts::Counts;
 use evictions::Evictions;
 use gpu_ids::GpuIds;
@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod blocks;
+mod bounds;
 mod counts;
 mod evictions;
 mod gpu_ids;

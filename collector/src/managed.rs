@@ -7,7 +7,10 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -18,7 +21,7 @@ use sys::Roots;
 use crate::{
     aside::{Aside, Hung, Pace},
     clock,
-    ledger::{RANGES_MAX, Span},
+    ledger::{RANGES_MAX, Span, together},
 };
 
 const PACE: Pace = Pace {
@@ -37,7 +40,11 @@ const DEVICE: &str = "/dev/nvidia-uvm";
 
 /// What was read so far.
 #[derive(Debug)]
-pub(crate) struct ManagedMemory(Aside<ProcessId, Managed>);
+pub(crate) struct ManagedMemory {
+    read: Aside<ProcessId, Managed>,
+    /// How many ranges are kept of each process.
+    ranges_max: Arc<AtomicUsize>,
+}
 
 /// The managed memory of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +52,8 @@ pub(crate) struct Managed {
     pub(crate) bytes: u64,
     /// Its mappings in the order of addresses. Where there are very many, neighbours are taken together.
     pub(crate) ranges: Arc<[Span]>,
+    /// How many there are.
+    pub(crate) mappings: usize,
     /// When it was read, at the earliest; ns since boot.
     pub(crate) read_ns: u64,
 }
@@ -52,17 +61,24 @@ pub(crate) struct Managed {
 impl ManagedMemory {
     pub(crate) fn new(roots: &Roots) -> Self {
         let roots = roots.clone();
-        Self(Aside::new(PACE, move |process| read(&roots, *process)))
+        let ranges_max = Arc::new(AtomicUsize::new(RANGES_MAX));
+        let max = Arc::clone(&ranges_max);
+        Self { read: Aside::new(PACE, move |process| read(&roots, *process, max.load(Ordering::Relaxed))), ranges_max }
+    }
+
+    /// From now on so many ranges are kept of each process.
+    pub(crate) fn bound_ranges(&self, max: usize) {
+        self.ranges_max.store(max, Ordering::Relaxed);
     }
 
     /// What is known by now of a process that is there: some seconds old.
     pub(crate) fn of(&self, process: ProcessId) -> Option<Managed> {
-        self.0.get(&process, Instant::now())
+        self.read.get(&process, Instant::now())
     }
 
     /// Of which processes it cannot be read, as they hold their memory maps.
     pub(crate) fn warning(&self) -> Option<String> {
-        warning(&self.0.hung(Instant::now()))
+        warning(&self.read.hung(Instant::now()))
     }
 }
 
@@ -82,19 +98,19 @@ fn warning(hung: &Hung<ProcessId>) -> Option<String> {
 }
 
 /// `None` where it is gone, or another process has its pid by now, or it cannot be read.
-fn read(roots: &Roots, id: ProcessId) -> Option<Managed> {
+fn read(roots: &Roots, id: ProcessId, ranges_max: usize) -> Option<Managed> {
     let read_ns = clock::since_boot(roots).map_or(0, clock::nanoseconds);
     let folder = roots.proc.join(id.pid.to_string());
-    let mapped = mapped(File::open(folder.join("maps")).ok()?).ok()?;
+    let mapped = mapped(File::open(folder.join("maps")).ok()?, MAPS_MAX_BYTES).ok()?;
     let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
     let bytes = mapped.iter().map(|span| span.end - span.start).sum();
-    let managed = Managed { bytes, ranges: together(&mapped, RANGES_MAX).into(), read_ns };
+    let managed = Managed { bytes, ranges: together(&mapped, ranges_max).into(), mappings: mapped.len(), read_ns };
     (id.start_ticks == 0 || stat.starttime == id.start_ticks).then_some(managed)
 }
 
 /// What is mapped of the driver's device, by a file such as /proc/PID/maps.
-fn mapped(maps: impl Read) -> io::Result<Vec<Span>> {
-    let mut lines = BufReader::new(maps.take(MAPS_MAX_BYTES));
+fn mapped(maps: impl Read, max_bytes: u64) -> io::Result<Vec<Span>> {
+    let mut lines = BufReader::new(maps.take(max_bytes));
     let (mut line, mut spans) = (Vec::new(), Vec::<Span>::new());
     let mut read = 0;
     loop {
@@ -108,7 +124,7 @@ fn mapped(maps: impl Read) -> io::Result<Vec<Span>> {
         let span = span_if_managed(&String::from_utf8_lossy(&line));
         spans.extend(span.filter(|span| spans.last().is_none_or(|last| last.end <= span.start)));
     }
-    if read >= MAPS_MAX_BYTES { Err(io::Error::other("too many mappings")) } else { Ok(spans) }
+    if read >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok(spans) }
 }
 
 /// `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm`
@@ -121,12 +137,6 @@ fn span_if_managed(line: &str) -> Option<Span> {
     let number = |text| u64::from_str_radix(text, 16).ok();
     let span = number(begin)?..number(end)?;
     (!span.is_empty()).then_some(span)
-}
-
-/// At most `max` of them, by taking as many neighbours together as it needs.
-fn together(spans: &[Span], max: usize) -> Vec<Span> {
-    let neighbours = spans.chunks(spans.len().div_ceil(max).max(1));
-    neighbours.filter_map(|few| Some(few.first()?.start..few.last()?.end)).collect()
 }
 
 #[cfg(test)]
@@ -144,14 +154,14 @@ mod tests {
             7f0000700000-7f0000701000 rw-s 00000000 00:06 125      /dev/nvidia-uvm-tools\n\
             7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0        [stack]\n";
         let spans = [0x7f00_0000_0000..0x7f00_0040_0000, 0x7f00_0060_0000..0x7f00_0060_1000];
-        assert_eq!(mapped(maps.as_bytes()).unwrap(), spans);
+        assert_eq!(mapped(maps.as_bytes(), 4096).unwrap(), spans);
     }
 
     #[test]
     fn a_file_that_is_damaged_or_cut_short_counts_what_can_be_read() {
         let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
             7f0000600000-7f0000602000 rw-s 0 00:06 1 /dev/nvidia-uvm\n9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
-        assert_eq!(mapped(maps.as_bytes()).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
+        assert_eq!(mapped(maps.as_bytes(), 4096).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
     }
 
     #[test]
@@ -170,8 +180,8 @@ mod tests {
 
     #[test]
     fn of_endless_mappings_nothing_is_known() {
-        assert!(mapped(io::repeat(b'\n')).is_err());
-        assert!(mapped(io::repeat(b'x')).is_err());
+        assert!(mapped(io::repeat(b'\n'), 4096).is_err());
+        assert!(mapped(io::repeat(b'x'), 4096).is_err());
     }
 
     #[test]
@@ -179,19 +189,11 @@ mod tests {
         let stat = Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
         let roots = Roots::default();
-        let managed = read(&roots, own).unwrap();
+        let managed = read(&roots, own, 10).unwrap();
         assert_eq!((managed.bytes, &managed.ranges[..]), (0, &[][..]));
         assert!(managed.read_ns > 0);
-        assert_eq!(read(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
-        assert_eq!(read(&roots, ProcessId { pid: u32::MAX, ..own }), None);
-    }
-
-    #[test]
-    fn where_there_are_too_many_neighbours_are_taken_together() {
-        let spans: Vec<_> = (0..10_u64).map(|at| at * 10..at * 10 + 1).collect();
-        assert_eq!(together(&spans, 10), spans);
-        assert_eq!(together(&spans, 4), [0..21, 30..51, 60..81, 90..91]);
-        assert!(together(&[], 4).is_empty());
+        assert_eq!(read(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }, 10), None);
+        assert_eq!(read(&roots, ProcessId { pid: u32::MAX, ..own }, 10), None);
     }
 
     /// A file that fails while it is read, as that of a process that exits does.
@@ -209,6 +211,6 @@ mod tests {
     #[test]
     fn of_a_process_that_exits_while_it_is_read_nothing_is_known() {
         let maps = Exits(b"7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n7f00");
-        assert_eq!(mapped(maps).unwrap_err().raw_os_error(), Some(3));
+        assert_eq!(mapped(maps, 4096).unwrap_err().raw_os_error(), Some(3));
     }
 }

@@ -15,7 +15,8 @@ pub use crate::probes::Probes;
 use crate::{
     BlockLimits, OwnerLimits, Records,
     identity::Identity,
-    ledger::{Ledger, Limits},
+    ledger::{Ledger, Limits, together},
+    managed::Managed,
     probes::ITERATED,
 };
 
@@ -77,6 +78,15 @@ impl Kept {
             self.0.happened(&record);
         }
         self.0.bound_blocks();
+    }
+
+    /// A process has these mappings, at so many ns since boot.
+    pub fn mappings(&mut self, pid: u32, mappings: &[std::ops::Range<u64>], read_ns: u64) {
+        let ranges = together(mappings, self.0.bound_ranges());
+        let managed = Managed { bytes: 0, ranges: ranges.into(), mappings: mappings.len(), read_ns };
+        if self.0.manages(ProcessId { pid, start_ticks: 1 }, &managed) {
+            self.0.bound_ranges();
+        }
     }
 
     /// What a snapshot tells.

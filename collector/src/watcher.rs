@@ -332,10 +332,12 @@ impl Watcher {
             if let Some(line) = name.and_then(|name| self.command_lines.get(process, name)) {
                 self.ledger.runs(process, line);
             }
-            if let Some(managed) = self.managed.of(process) {
-                self.ledger.manages(process, managed.bytes, &managed.ranges, managed.read_ns);
+            let managed = self.managed.of(process);
+            if managed.is_some_and(|managed| self.ledger.manages(process, &managed)) {
+                self.ledger.bound_ranges();
             }
         }
+        self.managed.bound_ranges(self.ledger.bound_ranges());
     }
 
     fn look_at_gpus(&mut self) {

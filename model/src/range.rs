@@ -176,4 +176,8 @@ pub struct Ranges {
     pub busiest: Vec<Range>,
     /// How many there are.
     pub known: u64,
+    /// How many mappings there are. Where they are too many, neighbours are one range.
+    pub mappings: u64,
+    /// How many ranges were forgotten to make room: of those that are not mapped, those not seen for longest.
+    pub forgotten: u64,
 }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn of(busiest: Vec<Range>, others: u64) -> RangesReading {
-        RangesReading::of(&Ranges { known: busiest.len() as u64 + others, busiest })
+        RangesReading::of(&Ranges { known: busiest.len() as u64 + others, busiest, ..Ranges::default() })
     }
 
     /// Where each begins, and its share in percent.

@@ -24,10 +24,11 @@ mod ranges;
 mod residency;
 mod resident;
 mod seen;
+mod sums;
 mod table;
 
 pub(super) use busiest::PUBLISHED_MAX;
-pub(crate) use ranges::{RANGES_MAX, Span};
+pub(crate) use ranges::{RANGES_MAX, Span, together};
 
 /// The blocks of one process, and the ranges they are in.
 #[derive(Debug, Default)]
@@ -67,11 +68,11 @@ impl BlockMap {
                 self.ranges.faulted(begin, record);
             }
         }
+        if !seen.is_placed {
+            sums::place(seen, &mut self.gpus, &mut self.ranges, &self.pieces, &self.knowledge);
+        }
         if self.busiest.consider(seen) {
             self.busiest.thin(&mut self.table);
-        }
-        if is_new {
-            self.ranges.gained(number);
         }
         match kind {
             RecordKind::Residency => self.resident(gpu, record, page_bytes),
@@ -102,10 +103,26 @@ impl BlockMap {
         self.table.len()
     }
 
-    /// /proc said what is mapped, at that time or later; ns since boot.
-    pub(super) fn mapped(&mut self, mapped: &[Span], read_ns: u64) {
-        if self.ranges.read(mapped, read_ns) {
-            self.recount();
+    /// /proc said what is mapped, at that time or later; ns since boot. `mappings`: how many there are, where neighbours were taken together. Whether it
+    /// is other than before.
+    pub(super) fn mapped(&mut self, mapped: &[Span], mappings: usize, read_ns: u64) -> bool {
+        let changes = self.ranges.read(mapped, mappings, read_ns);
+        let is_new = changes.is_some();
+        if let Some(changes) = changes {
+            self.change(changes);
+        }
+        is_new
+    }
+
+    /// How many ranges there would be if there was room for all.
+    pub(super) fn ranges_wanted(&self) -> usize {
+        self.ranges.wanted()
+    }
+
+    /// From now on there may be so many ranges.
+    pub(super) fn bound_ranges(&mut self, max: usize) {
+        if let Some(changes) = self.ranges.bound(max) {
+            self.change(changes);
         }
     }
 
@@ -155,7 +172,12 @@ impl BlockMap {
             residency: known.resident.bounded(&self.knowledge, Some(gpus * (span.end - span.start))),
             pattern: known.order.as_ref().map_or(Pattern::UNKNOWN, |order| order.pattern()),
         });
-        Ranges { busiest: busiest.collect(), known: self.ranges.iter().len() as u64 }
+        Ranges {
+            busiest: busiest.collect(),
+            known: self.ranges.iter().len() as u64,
+            mappings: self.ranges.mappings(),
+            forgotten: self.ranges.forgotten(),
+        }
     }
 
     /// The `max` busiest, and the numbers.

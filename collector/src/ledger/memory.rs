@@ -3,7 +3,8 @@
 use abi::BlockRecord;
 use model::{HeatMap, HeatRequest, ProcessId};
 
-use super::{Generation, Ledger, Losses, Span, blocks::PUBLISHED_MAX};
+use super::{Generation, Ledger, Losses, blocks::PUBLISHED_MAX};
+use crate::managed::Managed;
 
 /// Blocks that a snapshot holds of all processes together, and the number that each may have at least.
 const PUBLISHED_OF_ALL: usize = 8192;
@@ -44,45 +45,16 @@ impl Ledger {
         }
     }
 
-    /// Which managed memory a process had mapped at `read_ns` since boot or later.
-    pub(crate) fn manages(&mut self, process: ProcessId, bytes: u64, ranges: &[Span], read_ns: u64) {
-        if let Some(entry) = self.processes.get_mut(&process) {
-            entry.managed_bytes = Some(bytes);
-            entry.blocks.mapped(ranges, read_ns);
-        }
+    /// Which managed memory a process has mapped. Whether it is other than before.
+    pub(crate) fn manages(&mut self, process: ProcessId, managed: &Managed) -> bool {
+        let Some(entry) = self.processes.get_mut(&process) else { return false };
+        let Managed { bytes, ranges, mappings, read_ns } = managed;
+        entry.managed_bytes = Some(*bytes);
+        entry.blocks.mapped(ranges, *mappings, *read_ns)
     }
 
     /// The memory of a process in cells, as it is at `now_ns` since boot; `None` if it is not known.
     pub(crate) fn heat(&self, request: &HeatRequest, now_ns: u64) -> Option<HeatMap> {
         self.processes.get(&request.process).map(|entry| entry.blocks.heat(request, now_ns))
     }
-
-    /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.
-    pub(crate) fn bound_blocks(&mut self) {
-        let max = self.limits.blocks.of_all;
-        let blocks: Vec<_> = self.processes.values().map(|entry| entry.blocks.len()).collect();
-        if blocks.iter().sum::<usize>() <= max {
-            return;
-        }
-        // More room than is needed now, so that it is not made often.
-        let share = share(blocks, max - max / 8);
-        for entry in self.processes.values_mut() {
-            entry.blocks.forget(entry.blocks.len().saturating_sub(share));
-        }
-    }
-}
-
-/// How many of `max` things each may have at most, who have so many now: those who have few keep them all.
-pub(super) fn share(mut have: Vec<usize>, max: usize) -> usize {
-    have.sort_unstable();
-    let (mut left, mut others) = (max, have.len());
-    for had in have {
-        let share = left / others;
-        if had > share {
-            return share;
-        }
-        left -= had;
-        others -= 1;
-    }
-    usize::MAX
 }

@@ -1,17 +1,15 @@
 use abi::{BlockRecord, Kind, RecordKind};
 use model::{Access, Cause, Counters, GpuUuid, Owner};
 
-use super::{
-    memory::{busiest_max, share},
-    *,
-};
+use super::{bounds::share, memory::busiest_max, *};
+use crate::managed::Managed;
 
 const PROCESS: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
 const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
 const CARD: GpuUuid = GpuUuid([3; 16]);
 const OTHER_CARD: GpuUuid = GpuUuid([5; 16]);
 const RETENTION: Duration = Duration::from_mins(5);
-const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000 };
+const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000 };
 
 fn ledger() -> Ledger {
     Ledger::new(Limits { retention: RETENTION, ended_max: 3, blocks: BLOCKS, owners: OwnerLimits::default() })
@@ -507,6 +505,33 @@ fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
 #[test]
 fn of_very_many_processes_a_snapshot_holds_fewer_blocks_each() {
     assert_eq!([0, 1, 128, 512, 2000, 1_000_000].map(busiest_max), [64, 64, 64, 16, 8, 8]);
+}
+
+#[test]
+fn who_has_more_ranges_than_its_share_has_neighbours_taken_together_and_gets_them_back_when_there_is_room() {
+    let mut ledger = ledger();
+    let managed = |mappings: u64| Managed {
+        bytes: 0,
+        ranges: (0..mappings).map(|at| at << 22..(at << 22) + 1).collect(),
+        mappings: usize::try_from(mappings).unwrap(),
+        read_ns: 1,
+    };
+    let processes_with = [(1, 2500), (2, 100), (3, 5000)];
+    for (pid, mappings) in processes_with {
+        let process = ProcessId { pid, start_ticks: 1 };
+        ledger.registered(pid.into(), process, named("app"));
+        assert!(ledger.manages(process, &managed(mappings)));
+        assert!(!ledger.manages(process, &managed(mappings)));
+    }
+    let known = |ledger: &Ledger| processes(ledger).iter().map(|process| process.ranges.known).collect::<Vec<_>>();
+    assert_eq!(ledger.bound_ranges(), 1450);
+    assert_eq!(known(&ledger), [1250, 100, 1250]);
+    assert_eq!(processes(&ledger)[2].ranges.mappings, 5000);
+    // Whoever reads them takes together what is not kept in any case.
+    ledger.manages(ProcessId { pid: 3, start_ticks: 1 }, &managed(10));
+    assert_eq!(ledger.bound_ranges(), RANGES_MAX);
+    ledger.manages(ProcessId { pid: 1, start_ticks: 1 }, &managed(2500));
+    assert_eq!(known(&ledger), [2500, 100, 10]);
 }
 
 #[test]

@@ -54,6 +54,10 @@ pub struct Ranges {
     pub ranges: Vec<Range>,
     /// How many there are.
     pub ranges_known: u64,
+    /// How many mappings there are: where they are too many, neighbours are one range.
+    pub mappings: u64,
+    /// Ranges forgotten to make room, none of them mapped.
+    pub ranges_forgotten: u64,
     /// Blocks forgotten to make room: if not 0, counts are lower bounds.
     pub blocks_forgotten: u64,
     /// Block records left out or lost; likewise.

@@ -55,7 +55,7 @@ pub(crate) fn ranges(managed_gib: u64, resident: Residency, faults: f64, reuse: 
         })
         .filter(|range| range.begin < range.end)
         .collect();
-    Ranges { known: busiest.len() as u64, busiest }
+    Ranges { known: busiest.len() as u64, mappings: busiest.len() as u64, forgotten: 0, busiest }
 }
 
 /// The walk moves on: what it left is in memory, what comes next is not.

@@ -19,6 +19,8 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
         time: time(snapshot.taken),
         ranges: process.ranges.busiest.iter().map(range).collect(),
         ranges_known: process.ranges.known,
+        mappings: process.ranges.mappings,
+        ranges_forgotten: process.ranges.forgotten,
         blocks_forgotten: *forgotten,
         records_lost: sampled_out_records.saturating_add(*dropped_records),
         limits: LIMITS.map(str::to_owned).into(),

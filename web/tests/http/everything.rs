@@ -56,7 +56,7 @@ fn snapshot() -> Snapshot {
             job: Some(Job { id: "7".to_owned(), step: Some("batch".to_owned()) }),
             unit: Some("x.scope".to_owned()),
         },
-        ranges: Ranges { busiest: vec![range], known: 1 },
+        ranges: Ranges { busiest: vec![range], known: 1, mappings: 1, forgotten: 0 },
         residency: BTreeMap::from([(gpu, Residency::exactly(4096))]),
         reuse: BTreeMap::from([(gpu, Reuse { fetched_bytes: 4096, ..Reuse::default() })]),
         ..heavy.clone()

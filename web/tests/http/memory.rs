@@ -38,10 +38,13 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
             pattern: Pattern { kind: PatternKind::Strided { stride_bytes: -8192 }, confidence: 0.75, steps: 16 },
         }],
         known: 3,
+        mappings: 7,
+        forgotten: 8,
     };
     let answer = get_as_reader(&router(snapshot), "/api/v1/processes/20/ranges").await;
     let ranges: api::Ranges = serde_json::from_str(&answer.text).unwrap();
-    assert_eq!((ranges.ranges_known, ranges.blocks_forgotten, ranges.records_lost), (3, 4, 11));
+    assert_eq!((ranges.ranges_known, ranges.mappings, ranges.ranges_forgotten), (3, 7, 8));
+    assert_eq!((ranges.blocks_forgotten, ranges.records_lost), (4, 11));
     assert!(ranges.limits.iter().any(|limit| limit.contains("raise no fault")), "{:?}", ranges.limits);
     assert_eq!(
         ranges.ranges,

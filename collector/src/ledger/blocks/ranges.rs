@@ -17,10 +17,13 @@ use super::{
     seen::Seen,
 };
 
+mod reading;
+
+pub(super) use reading::Changes;
+pub(crate) use reading::together;
+
 /// How many there may be. Of more mappings than this, neighbours are taken together.
 pub(crate) const RANGES_MAX: usize = 16_384;
-/// How many of them are no longer mapped.
-const UNMAPPED_MAX: usize = 1024;
 /// Of how many it is looked at in which order they are faulted on: those that were last.
 const FOLLOWED_MAX: usize = 64;
 /// One that is followed is given up for another when nothing was seen of it for so long.
@@ -32,18 +35,39 @@ const LOOK_EVERY: u32 = 1024;
 pub(crate) type Span = std::ops::Range<u64>;
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ranges {
     /// By their first; they do not overlap.
     by_address: BTreeMap<u64, Known>,
-    /// Whether /proc was read.
-    is_read: bool,
+    /// How many there may be.
+    max: usize,
+    /// How many mappings there are.
+    mappings: usize,
+    /// How many ranges had to make room.
+    forgotten: u64,
+    /// When /proc was read, ns since boot.
+    read_ns: Option<u64>,
     /// Where a record was last: the next is often there too.
     last: Span,
     /// Those whose order is followed.
     followed: Vec<u64>,
     /// Faults on others since it was looked for one to give up.
     not_followed: u32,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Self {
+            by_address: BTreeMap::new(),
+            max: RANGES_MAX,
+            mappings: 0,
+            forgotten: 0,
+            read_ns: None,
+            last: 0..0,
+            followed: Vec::new(),
+            not_followed: 0,
+        }
+    }
 }
 
 /// What is known of a range.
@@ -86,11 +110,6 @@ impl Known {
             blocks: 0,
             is_fresh: false,
         }
-    }
-
-    /// The same range, without what is summed up of its blocks.
-    fn again(self, origin: Origin) -> Self {
-        Self { origin, resident: Resident::default(), blocks: 0, is_fresh: false, ..self }
     }
 
     /// Adds what a record tells.
@@ -188,16 +207,15 @@ impl Ranges {
         self.by_address.get_mut(&begin).map(|known| (begin, known))
     }
 
-    /// A block is known from now on.
-    pub(super) fn gained(&mut self, number: u64) {
-        if let Some((_, known)) = self.of_block(number) {
-            known.blocks += 1;
-        }
+    /// The addresses of the range that a block is summed up in; none if it is in none.
+    pub(super) fn span_of(&self, seen: &Seen) -> Span {
+        let begin = if seen.is_placed { self.find_block(seen.number.saturating_mul(BLOCK_BYTES)) } else { None };
+        begin.and_then(|begin| Some(begin..self.by_address.get(&begin)?.end)).unwrap_or_default()
     }
 
     /// A block was forgotten. A range without any is kept only while it is mapped.
-    pub(super) fn lost(&mut self, number: u64) {
-        let Some((begin, known)) = self.of_block(number) else { return };
+    pub(super) fn lost(&mut self, seen: &Seen) {
+        let Some((begin, known)) = self.of_block(seen.number).filter(|_| seen.is_placed) else { return };
         known.blocks = known.blocks.saturating_sub(1);
         if known.blocks == 0 && known.origin != Origin::Mapped {
             self.by_address.remove(&begin);
@@ -229,7 +247,7 @@ impl Ranges {
             known.end = next.end;
             known.join(&next);
         }
-        let is_full = self.by_address.len() >= RANGES_MAX;
+        let is_full = self.by_address.len() >= self.max;
         if let Some((begin, below)) = self.by_address.range_mut(..first).next_back()
             && below.origin == Origin::Shown
             // Where there is no room for another, it reaches up to here.
@@ -245,62 +263,41 @@ impl Ranges {
         })
     }
 
-    /// Takes over what /proc said was mapped at some time or later. Whether that is something new: then all blocks are to be given to
-    /// [`Self::place`], as what was summed up of them is gone.
-    pub(super) fn read(&mut self, mapped: &[Span], read_ns: u64) -> bool {
-        self.is_read = true;
-        for known in self.by_address.values_mut() {
-            if known.origin == Origin::Shown && known.last_ns < read_ns {
-                known.origin = Origin::Unmapped;
-            }
-        }
-        let before = self.by_address.iter().filter(|(_, known)| known.origin == Origin::Mapped);
-        if before.map(|(begin, known)| *begin..known.end).eq(mapped.iter().cloned()) {
-            return false;
-        }
-        self.last = 0..0;
-        let mut before = std::mem::take(&mut self.by_address);
-        for span in mapped {
-            let same = before.remove(&span.start).filter(|known| known.end == span.end);
-            let known = same.map_or_else(
-                || Known { is_fresh: true, ..Known::new(span.end, Origin::Mapped) },
-                |known| known.again(Origin::Mapped),
-            );
-            self.by_address.insert(span.start, known);
-        }
-        let mut unmapped = 0;
-        for (begin, known) in before {
-            let origin = if known.origin == Origin::Shown { Origin::Shown } else { Origin::Unmapped };
-            unmapped += usize::from(origin == Origin::Unmapped);
-            let has_room = unmapped <= UNMAPPED_MAX && self.by_address.len() < RANGES_MAX;
-            if has_room && self.find(begin, known.end).is_none() {
-                self.by_address.insert(begin, known.again(origin));
-            }
-        }
-        true
+    /// Nothing is summed up any more of what is resident.
+    pub(super) fn clear_resident(&mut self) {
+        self.by_address.values_mut().for_each(|known| known.resident = Resident::default());
     }
 
-    /// Nothing is summed up of blocks any more: they are to be given to [`Self::place`].
+    /// Nor of blocks: they are to be given to [`Self::place`].
     pub(super) fn clear_blocks(&mut self) {
-        for known in self.by_address.values_mut() {
-            (known.resident, known.blocks) = (Resident::default(), 0);
-        }
+        self.clear_resident();
+        self.by_address.values_mut().for_each(|known| known.blocks = 0);
     }
 
-    /// A block as it is; returns its range's addresses.
-    pub(super) fn place(&mut self, seen: &Seen) -> Span {
+    /// Gives a block its place in a range, if there is one.
+    pub(super) fn place(&mut self, seen: &mut Seen) {
         let first = seen.number.saturating_mul(BLOCK_BYTES);
-        let is_new = self.of_block(seen.number).is_none();
+        // Where nothing was seen since /proc was read, nothing is mapped.
+        let is_new = self.of_block(seen.number).is_none() && self.read_ns.is_none_or(|read_ns| seen.last_ns >= read_ns);
         if is_new {
             self.begin(first);
         }
-        let Some((begin, known)) = self.of_block(seen.number) else { return 0..0 };
+        seen.is_placed = false;
+        let Some((_, known)) = self.of_block(seen.number) else { return };
+        seen.is_placed = true;
         known.blocks += 1;
         if known.is_fresh || is_new {
             known.last_ns = known.last_ns.max(seen.last_ns);
             known.counts += &seen.counts();
         }
-        begin..known.end
+    }
+
+    /// A block leaves its place, until it is given another.
+    pub(super) fn displace(&mut self, seen: &mut Seen) {
+        let was_placed = std::mem::replace(&mut seen.is_placed, false);
+        if let Some((_, known)) = self.of_block(seen.number).filter(|_| was_placed) {
+            known.blocks = known.blocks.saturating_sub(1);
+        }
     }
 
     /// All blocks have their place.
@@ -316,12 +313,22 @@ impl Ranges {
     /// Bytes that are mapped, as far as is known; `None` before /proc was read.
     pub(super) fn mapped_bytes(&self) -> Option<u64> {
         let mapped = self.by_address.iter().filter(|(_, known)| known.origin != Origin::Unmapped);
-        self.is_read.then(|| mapped.map(|(begin, known)| known.end - begin).sum())
+        self.read_ns.map(|_| mapped.map(|(begin, known)| known.end - begin).sum())
     }
 
     /// Records were lost.
     pub(super) fn doubt(&mut self) {
         self.by_address.values_mut().for_each(|known| known.resident.doubt());
+    }
+
+    /// How many mappings there are, which may be more than ranges.
+    pub(super) const fn mappings(&self) -> u64 {
+        self.mappings as u64
+    }
+
+    /// How many ranges had to make room.
+    pub(super) const fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// All of them, in the order of addresses.

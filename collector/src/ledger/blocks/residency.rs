@@ -10,51 +10,11 @@ use model::{GpuKey, Residency};
 
 use super::{
     BlockMap, Generation,
-    gpus::Gpus,
     pieces::{Full, Piece},
-    ranges::{Ranges, Span},
-    resident::{Knowledge, Resident, overlap},
+    resident::{Knowledge, Resident},
     seen::{GpuIndex, PAGE_BYTES, Seen},
+    sums::{Sums, of_block, of_piece},
 };
-
-/// What the block itself adds, of which its range has these addresses.
-fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resident {
-    // Of a block in parts it is not known which part is how long.
-    let span = if seen.is_split { 0 } else { overlap(seen.number, range.start, range.end) };
-    knowledge.of(seen.resident_ns, u64::from(seen.resident) * PAGE_BYTES, span)
-}
-
-/// What a piece adds.
-fn of_piece(knowledge: &Knowledge, piece: &Piece) -> Resident {
-    knowledge.of(piece.told_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
-}
-
-/// Where a block's share is summed up.
-struct Sums<'a> {
-    gpus: &'a mut Gpus,
-    ranges: &'a mut Ranges,
-    number: u64,
-}
-
-impl Sums<'_> {
-    fn add(&mut self, gpu: GpuIndex, share: Resident) {
-        if let Some(sum) = self.gpus.resident(gpu) {
-            *sum += share;
-        }
-        if let Some((_, known)) = self.ranges.of_block(self.number) {
-            known.resident += share;
-        }
-    }
-
-    fn take(&mut self, gpu: GpuIndex, share: Resident) {
-        if let Some(sum) = self.gpus.resident(gpu) {
-            *sum -= share;
-        }
-        if let Some((_, known)) = self.ranges.of_block(self.number) {
-            known.resident -= share;
-        }
-    }
-}
 
 impl BlockMap {
     /// Bytes of a block are resident at a GPU, and no others.
@@ -63,12 +23,8 @@ impl BlockMap {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
         let number = record.address / BLOCK_BYTES;
         let Some(seen) = table.get_mut(number) else { return };
-        let Some(range) = ranges.of_block(number).map(|(begin, known)| begin..known.end) else {
-            // There was no room for another range.
-            knowledge.has_gaps();
-            return;
-        };
-        let mut sums = Sums { gpus, ranges, number };
+        let range = ranges.span_of(seen);
+        let mut sums = Sums::of(seen, gpus, ranges);
 
         let first_page = record.first_page;
         let piece = if record.resident_pages == RESIDENT_UNKNOWN {
@@ -119,8 +75,8 @@ impl BlockMap {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
         let number = record.address / BLOCK_BYTES;
         let Some(seen) = table.get_mut(number) else { return };
-        let Some(range) = ranges.of_block(number).map(|(begin, known)| begin..known.end) else { return };
-        let mut sums = Sums { gpus, ranges, number };
+        let range = ranges.span_of(seen);
+        let mut sums = Sums::of(seen, gpus, ranges);
         for piece in pieces.take(number, |piece| piece.first_page == record.first_page) {
             sums.take(piece.gpu, of_piece(knowledge, &piece));
         }
@@ -134,8 +90,8 @@ impl BlockMap {
     /// A block is forgotten: what of it is resident is not known any more.
     pub(super) fn unknown(&mut self, seen: &Seen) {
         let Self { gpus, ranges, pieces, knowledge, .. } = self;
-        let range = ranges.of_block(seen.number).map_or(0..0, |(begin, known)| begin..known.end);
-        let mut sums = Sums { gpus, ranges, number: seen.number };
+        let range = ranges.span_of(seen);
+        let mut sums = Sums::of(seen, gpus, ranges);
         let pieces = pieces.take(seen.number, |_| true);
         if seen.resident > 0 || !pieces.is_empty() {
             knowledge.has_gaps();
@@ -144,7 +100,7 @@ impl BlockMap {
         for piece in pieces {
             sums.take(piece.gpu, of_piece(knowledge, &piece));
         }
-        ranges.lost(seen.number);
+        ranges.lost(seen);
     }
 
     /// What of a block is resident, at all GPUs together.
@@ -155,22 +111,6 @@ impl BlockMap {
             sum += of_piece(&self.knowledge, piece);
         }
         sum
-    }
-
-    /// Sums up all blocks anew.
-    pub(super) fn recount(&mut self) {
-        let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
-        gpus.clear_resident();
-        ranges.clear_blocks();
-        for seen in table.iter() {
-            let range = ranges.place(seen);
-            let mut sums = Sums { gpus, ranges, number: seen.number };
-            sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
-            for piece in pieces.of(seen.number) {
-                sums.add(piece.gpu, of_piece(knowledge, piece));
-            }
-        }
-        ranges.placed();
     }
 
     /// What was there before the probes were is not known.

@@ -84,6 +84,8 @@ pub(super) struct Seen {
     side: Side,
     /// Whether it is among the candidates for the busiest.
     pub(super) is_candidate: bool,
+    /// Whether it is summed up in a range.
+    pub(super) is_placed: bool,
 }
 
 /// A block costs this and twice five bytes at most in the table of places: 64 MiB for the 524,288 blocks of 1 TiB, with room to spare.
@@ -118,6 +120,7 @@ impl Seen {
             gpu: GpuIndex::NONE,
             side: Side::Nobody,
             is_candidate: false,
+            is_placed: false,
         }
     }
 

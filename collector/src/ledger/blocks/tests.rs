@@ -103,6 +103,10 @@ fn map(records: impl IntoIterator<Item = BlockRecord>) -> BlockMap {
     map
 }
 
+fn mapped(map: &mut BlockMap, spans: &[Span], read_ns: u64) {
+    map.mapped(spans, spans.len(), read_ns);
+}
+
 /// Bytes, and the bounds.
 fn residency(map: &BlockMap) -> Vec<(u32, [u64; 3])> {
     let id = |key| if let GpuKey::Pending(id) = key { id } else { panic!("{key:?}") };
@@ -130,7 +134,7 @@ fn where_nothing_ever_told_what_is_resident_nothing_is_said() {
 #[test]
 fn where_it_could_not_be_read_what_is_resident_the_block_may_have_all_or_nothing() {
     let mut map = map([resident(3, 1, 100, 1), resident(4, 1, 50, 1)]);
-    map.mapped(from_ref(&(6 * MIB..10 * MIB)), 0);
+    mapped(&mut map, from_ref(&(6 * MIB..10 * MIB)), 0);
     map.add(&resident(3, 1, abi::block::RESIDENT_UNKNOWN, 2), usize::MAX, PAGE);
     assert_eq!(residency(&map), [(1, [150, 50, 562])]);
     map.add(&resident(3, 1, 20, 3), usize::MAX, PAGE);
@@ -149,7 +153,7 @@ fn of_a_process_that_was_there_before_the_bounds_close_in_as_blocks_are_seen() {
     let mut map = map([resident(0, 1, 512, 5)]);
     map.adopted();
     assert_eq!(residency(&map)[0].1[..2], [512, 512]);
-    map.mapped(from_ref(&(0..8 * MIB)), 1);
+    mapped(&mut map, from_ref(&(0..8 * MIB)), 1);
     assert_eq!(residency(&map), [(1, [512, 512, 2048])]);
     map.add(&resident(1, 1, 0, 6), usize::MAX, PAGE);
     assert_eq!(residency(&map), [(1, [512, 512, 1536])]);
@@ -161,7 +165,7 @@ fn of_a_process_that_was_there_before_the_bounds_close_in_as_blocks_are_seen() {
 #[test]
 fn a_loss_makes_what_was_known_before_it_an_estimate() {
     let mut map = map([resident(0, 1, 512, 5), resident(1, 1, 100, 6)]);
-    map.mapped(from_ref(&(0..4 * MIB)), 1);
+    mapped(&mut map, from_ref(&(0..4 * MIB)), 1);
     map.lost(7);
     assert_eq!(residency(&map), [(1, [612, 0, 1024])]);
     map.add(&resident(0, 1, 500, 7), usize::MAX, PAGE);
@@ -210,7 +214,7 @@ fn when_the_va_space_is_gone_nothing_is_resident() {
 #[test]
 fn when_the_probes_go_and_the_va_space_stays_nothing_is_known() {
     let mut map = map([resident(3, 1, 512, 1)]);
-    map.mapped(from_ref(&(0..64 * MIB)), 1);
+    mapped(&mut map, from_ref(&(0..64 * MIB)), 1);
     map.settle(7, false, GpuKey::Pending);
     assert_eq!(residency(&map), [(1, [0, 0, 16384])]);
 }
@@ -218,21 +222,10 @@ fn when_the_probes_go_and_the_va_space_stays_nothing_is_known() {
 #[test]
 fn a_block_that_is_forgotten_may_still_be_resident() {
     let mut map = map((0..8).map(|block| resident(block, 1, 512, block + 1)));
-    map.mapped(from_ref(&(0..16 * MIB)), 0);
+    mapped(&mut map, from_ref(&(0..16 * MIB)), 0);
     map.forget(2);
     assert_eq!(residency(&map), [(1, [3072, 3072, 4096])]);
     assert_eq!(published(&map).forgotten, 2);
-}
-
-fn spans(map: &BlockMap) -> Vec<(u64, u64, bool, u64)> {
-    let mut spans: Vec<_> = map
-        .ranges(PUBLISHED_MAX)
-        .busiest
-        .iter()
-        .map(|range| (range.begin / MIB, range.end / MIB, range.mapped, range.counts.fault_entries))
-        .collect();
-    spans.sort_unstable();
-    spans
 }
 
 fn fault(block: u64) -> BlockRecord {
@@ -240,69 +233,9 @@ fn fault(block: u64) -> BlockRecord {
 }
 
 #[test]
-fn before_proc_is_read_ranges_are_blocks_next_to_each_other() {
-    let map = map([5, 1, 2, 9, 4, 3, 10].map(fault));
-    assert_eq!(spans(&map), [(2, 12, true, 5), (18, 22, true, 2)]);
-}
-
-#[test]
-fn ranges_are_what_proc_says_with_what_their_blocks_counted_before() {
-    let mut map = map([0, 1, 2, 3, 3].map(fault));
-    map.mapped(&[0..2 * MIB, 2 * MIB..6 * MIB, 6 * MIB..9 * MIB], 100);
-    assert_eq!(spans(&map), [(0, 2, true, 1), (2, 6, true, 2), (6, 9, true, 2)]);
-    map.add(&fault(4), usize::MAX, PAGE);
-    assert_eq!(spans(&map)[2], (6, 9, true, 3));
-}
-
-#[test]
-fn a_range_that_is_no_longer_mapped_is_kept_and_says_so_until_its_blocks_are_forgotten() {
-    let mut map = map([0, 1, 6].map(fault));
-    map.mapped(&[0..4 * MIB, 12 * MIB..14 * MIB], 100);
-    map.mapped(from_ref(&(12 * MIB..14 * MIB)), 200);
-    assert_eq!(spans(&map), [(0, 4, false, 2), (12, 14, true, 1)]);
-    map.forget(2);
-    assert_eq!(spans(&map), [(12, 14, true, 1)]);
-}
-
-#[test]
-fn what_is_seen_after_proc_was_read_is_mapped_and_what_was_seen_before_and_is_not_there_is_not() {
-    let mut map = map([fault(3), fault(50)]);
-    // Records carry their block's number for a time.
-    map.mapped(&[], 20);
-    assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, true, 1)]);
-    map.mapped(&[], 60);
-    assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, false, 1)]);
-}
-
-#[test]
-fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
-    let mut map = BlockMap::default();
-    let slots = |from, to| from * SLOT_BYTES..to * SLOT_BYTES;
-    map.mapped(&[slots(0, 2), slots(2, 3), slots(8, 40)], 1);
-    for slot in [0, 1, 2, 8, 9, 31, 5] {
-        map.add(&BlockRecord { slots: 1 << slot, ..fault(0) }, usize::MAX, PAGE);
-    }
-    map.add(&fault(0), usize::MAX, PAGE);
-    let ranges = map.ranges(PUBLISHED_MAX);
-    let mut counts: Vec<_> =
-        ranges.busiest.iter().map(|range| (range.begin / SLOT_BYTES, range.counts.fault_entries)).collect();
-    counts.sort_unstable();
-    // The last did not say where, and the one before where nothing is mapped: they are in the first.
-    assert_eq!(counts, [(0, 4), (2, 1), (8, 3)]);
-}
-
-#[test]
-fn there_are_no_more_ranges_than_there_is_room_for_and_all_is_counted() {
-    let far_apart = (0..2 * RANGES_MAX as u64).map(|at| fault(at * 3));
-    let map = map(far_apart);
-    assert_eq!(map.ranges(PUBLISHED_MAX).known, RANGES_MAX as u64);
-    let counted: u64 = map.ranges.iter().map(|(_, known)| known.counts.fault_entries).sum();
-    assert_eq!(counted, 2 * RANGES_MAX as u64);
-}
-
-#[test]
 fn whatever_happens_the_sums_are_those_of_the_blocks() {
     let mut map = BlockMap::default();
+    let mut spans: Vec<Span> = (0..8).map(|at| at * 16 * MIB..(at * 16 + 1) * MIB).collect();
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;
     for step in 1..20_000_u64 {
         dice ^= dice << 13;
@@ -322,13 +255,22 @@ fn whatever_happens_the_sums_are_those_of_the_blocks() {
             _ => BlockRecord { slots: 1 << pick(40, 32), ..base },
         };
         map.add(&record, 48, PAGE);
-        match step % 997 {
-            0 => map.lost(step),
-            500 => {
-                let some: Vec<_> = (0..8).map(|at| at * 16 * MIB..(at * 16 + 1 + pick(36, 15)) * MIB).collect();
-                map.mapped(&some, step);
-            }
-            _ => {}
+        if step % 997 == 0 {
+            map.lost(step);
+        }
+        // One mapping changes, or all do.
+        let changed =
+            if step % 61 == 0 { pick(44, 8)..pick(44, 8) + 1 } else { 0..if step % 997 == 500 { 8 } else { 0 } };
+        for at in changed.clone() {
+            let begin = at * 16 + pick(36, 3);
+            spans[usize::try_from(at).unwrap()] =
+                begin * MIB..(begin + 1 + pick(48 - u32::try_from(at).unwrap(), 13)) * MIB;
+        }
+        if !changed.is_empty() {
+            mapped(&mut map, &spans, step);
+        }
+        if step % 499 == 0 {
+            map.bound_ranges(usize::try_from(1 + pick(32, 20)).unwrap());
         }
         if step % 101 == 0 {
             let (resident, ranges) = (residency(&map), map.ranges(PUBLISHED_MAX));
@@ -342,31 +284,6 @@ fn whatever_happens_the_sums_are_those_of_the_blocks() {
     }
 }
 
-#[test]
-fn a_range_is_shown_with_the_order_of_its_faults() {
-    let map = map((0..400).map(|block| BlockRecord { slots: 1, cause: u16::try_from(block).unwrap(), ..fault(block) }));
-    let [range] = &map.ranges(PUBLISHED_MAX).busiest[..] else { panic!() };
-    assert_eq!(range.pattern.kind, model::PatternKind::Strided { stride_bytes: 2 << 20 });
-}
-
-#[test]
-fn of_many_ranges_the_order_of_those_faulted_on_last_is_followed() {
-    let mut map = BlockMap::default();
-    let fault = |range: u64, at: u64| BlockRecord { boottime_ns: at, ..fault(range * 2) };
-    for range in 0..100 {
-        map.add(&fault(range, 1), usize::MAX, PAGE);
-    }
-    let followed = |map: &BlockMap| {
-        let followed = map.ranges.iter().filter(|(_, known)| known.order.is_some());
-        followed.map(|(span, _)| span.start / (4 * MIB)).collect::<Vec<_>>()
-    };
-    assert_eq!(followed(&map), (0..64).collect::<Vec<_>>());
-    for _ in 0..2000 {
-        map.add(&fault(99, 11_000_000_000), usize::MAX, PAGE);
-    }
-    assert_eq!(followed(&map), [&(1..64).collect::<Vec<_>>()[..], &[99]].concat());
-}
-
 fn heat(map: &BlockMap, begin: u64, end: u64, cells_max: usize) -> model::HeatMap {
     let process = model::ProcessId { pid: 1, start_ticks: 1 };
     map.heat(&model::HeatRequest { process, begin, end, cells_max }, 1000)
@@ -375,7 +292,7 @@ fn heat(map: &BlockMap, begin: u64, end: u64, cells_max: usize) -> model::HeatMa
 #[test]
 fn a_heat_map_has_every_block_in_the_cell_of_its_address() {
     let mut map = map((0..10).flat_map(|block| vec![fault(block); usize::try_from(block).unwrap()]));
-    map.mapped(&[0..7 * MIB, 8 * MIB..20 * MIB, 40 * MIB..42 * MIB], 0);
+    mapped(&mut map, &[0..7 * MIB, 8 * MIB..20 * MIB, 40 * MIB..42 * MIB], 0);
     map.add(&resident(9, 1, 512, 300), usize::MAX, PAGE);
     let faults = |heat: &model::HeatMap| -> Vec<(u64, Vec<u64>)> {
         let cells = |range: &model::HeatRange| range.cells.iter().map(|cell| cell.fault_entries).collect();
@@ -395,10 +312,12 @@ fn a_heat_map_has_every_block_in_the_cell_of_its_address() {
 fn a_heat_map_has_a_bound_whatever_is_asked_for() {
     let mut map = map((0..300).flat_map(|range| vec![fault(range * 100); usize::try_from(range).unwrap() + 1]));
     let spans: Vec<_> = (0..300).map(|range| range * 200 * MIB..(range * 200 + 190) * MIB).collect();
-    map.mapped(&spans, 0);
+    mapped(&mut map, &spans, 0);
     let heat = heat(&map, 0, u64::MAX, usize::MAX);
     let cells: usize = heat.ranges.iter().map(|range| range.cells.len()).sum();
     assert_eq!((heat.ranges.len(), heat.ranges_left_out, cells), (256, 44, 4096));
     // The busiest are there.
     assert_eq!(heat.ranges[0].begin, 44 * 200 * MIB);
 }
+
+mod ranges;

@@ -1,0 +1,152 @@
+//! From what /proc says is mapped to ranges: which come, which go, and which make room.
+
+use std::{borrow::Cow, cmp::Reverse};
+
+use abi::block::BLOCK_BYTES;
+
+use super::{Known, Origin, RANGES_MAX, Ranges, Span};
+
+/// How many ranges may be no longer mapped.
+const UNMAPPED_MAX: usize = 1024;
+
+/// What becomes of the ranges of a process.
+#[derive(Debug)]
+pub(in super::super) struct Changes {
+    /// Every range that is a mapping now.
+    mapped: Vec<Span>,
+    /// Those of them that are new.
+    new: Vec<Span>,
+    /// Ranges that make place for others.
+    gone: Vec<Span>,
+    /// How many of those are gone because there is no room for them.
+    forgotten: u64,
+}
+
+impl Changes {
+    /// How many blocks may be of other ranges than before.
+    pub(in super::super) fn blocks(&self) -> u64 {
+        self.spans().map(|span| span.end - span.start).sum()
+    }
+
+    /// Their numbers.
+    pub(in super::super) fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<_> = self.spans().flatten().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+
+    fn spans(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        let changed = self.gone.iter().chain(&self.new);
+        changed.map(|span| span.start / BLOCK_BYTES..span.end.div_ceil(BLOCK_BYTES))
+    }
+}
+
+impl Ranges {
+    /// Takes note of what /proc said was mapped at some time or later, some neighbours perhaps taken together. `None` if that is what was known.
+    pub(in super::super) fn read(&mut self, mapped: &[Span], mappings: usize, read_ns: u64) -> Option<Changes> {
+        self.read_ns = Some(read_ns);
+        self.mappings = mappings;
+        for known in self.by_address.values_mut() {
+            if known.origin == Origin::Shown && known.last_ns < read_ns {
+                known.origin = Origin::Unmapped;
+            }
+        }
+        let mapped = together(mapped, self.max);
+        (!self.mapped().eq(mapped.iter().cloned())).then(|| self.changes(mapped.into_owned()))
+    }
+
+    /// From now on there may be so many. `None` if there are no more.
+    pub(in super::super) fn bound(&mut self, max: usize) -> Option<Changes> {
+        self.max = max.clamp(1, RANGES_MAX);
+        (self.by_address.len() > self.max).then(|| {
+            let mapped: Vec<_> = self.mapped().collect();
+            self.changes(together(&mapped, self.max).into_owned())
+        })
+    }
+
+    /// How many there would be if there was room for all.
+    pub(in super::super) fn wanted(&self) -> usize {
+        self.by_address.len().max(self.mappings).min(RANGES_MAX)
+    }
+
+    /// Those that are mapped, as /proc said last.
+    fn mapped(&self) -> impl Iterator<Item = Span> {
+        self.iter().filter(|(_, known)| known.origin == Origin::Mapped).map(|(span, _)| span)
+    }
+
+    fn changes(&self, mapped: Vec<Span>) -> Changes {
+        let is_known = |span: &&Span| self.by_address.get(&span.start).is_some_and(|known| known.end == span.end);
+        let new = mapped.iter().filter(|span| !is_known(span)).cloned().collect();
+        let (mut gone, mut others) = (Vec::new(), Vec::new());
+        for (span, known) in self.iter() {
+            let next = mapped.get(mapped.partition_point(|mapping| mapping.end <= span.start));
+            match next.filter(|mapping| mapping.start < span.end) {
+                Some(mapping) if *mapping == span => {}
+                Some(_) => gone.push(span),
+                None => others.push((known.last_ns, span, known.origin != Origin::Shown)),
+            }
+        }
+        // Those seen last stay.
+        others.sort_unstable_by_key(|(last_ns, ..)| Reverse(*last_ns));
+        let (mut room, mut unmapped) = (self.max.saturating_sub(mapped.len()), 0);
+        let before = gone.len();
+        for (_, span, is_unmapped) in others {
+            unmapped += usize::from(is_unmapped);
+            if room == 0 || is_unmapped && unmapped > UNMAPPED_MAX {
+                gone.push(span);
+            } else {
+                room -= 1;
+            }
+        }
+        let forgotten = (gone.len() - before) as u64;
+        Changes { mapped, new, gone, forgotten }
+    }
+
+    /// Ranges are as they should be; then blocks are to be given to [`Self::place`].
+    pub(in super::super) fn apply(&mut self, changes: Changes) {
+        let Changes { mapped, new, gone, forgotten } = changes;
+        self.last = 0..0;
+        self.forgotten = self.forgotten.saturating_add(forgotten);
+        for span in gone {
+            self.by_address.remove(&span.start);
+        }
+        for known in self.by_address.values_mut().filter(|known| known.origin == Origin::Mapped) {
+            known.origin = Origin::Unmapped;
+        }
+        for Span { start, end } in new {
+            self.by_address.insert(start, Known { is_fresh: true, ..Known::new(end, Origin::Mapped) });
+        }
+        for span in mapped {
+            if let Some(known) = self.by_address.get_mut(&span.start) {
+                known.origin = Origin::Mapped;
+            }
+        }
+    }
+}
+
+/// At most `max` of them, by taking as many neighbours together as it needs: two, four, eight and so on, so that it is not others each time that
+/// some come or go at the end.
+pub(crate) fn together(spans: &[Span], max: usize) -> Cow<'_, [Span]> {
+    let few = spans.len().div_ceil(max.max(1)).next_power_of_two();
+    if few == 1 {
+        return Cow::Borrowed(spans);
+    }
+    let neighbours = spans.chunks(few);
+    neighbours.filter_map(|few| Some(few.first()?.start..few.last()?.end)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_are_too_many_neighbours_are_taken_together() {
+        let spans: Vec<_> = (0..10_u64).map(|at| at * 10..at * 10 + 1).collect();
+        assert_eq!(together(&spans, 10), spans);
+        assert_eq!(*together(&spans, 4), [0..31, 40..71, 80..91]);
+        assert_eq!(together(&spans[..9], 5)[..4], together(&spans, 5)[..4]);
+        assert_eq!(together(&together(&spans, 8), 3), together(&spans, 3));
+        assert!(together(&[], 4).is_empty());
+    }
+}

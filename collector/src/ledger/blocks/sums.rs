@@ -1,0 +1,131 @@
+//! What blocks add to the sums of their GPUs and of their range.
+
+use super::{
+    BlockMap,
+    gpus::Gpus,
+    pieces::{Piece, Pieces},
+    ranges::{Changes, Ranges, Span},
+    resident::{Knowledge, Resident, overlap},
+    seen::{GpuIndex, PAGE_BYTES, Seen},
+};
+
+/// What the block itself adds, of which its range has these addresses.
+pub(super) fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resident {
+    // Of a block in parts it is not known which part is how long.
+    let span = if seen.is_split { 0 } else { overlap(seen.number, range.start, range.end) };
+    knowledge.of(seen.resident_ns, u64::from(seen.resident) * PAGE_BYTES, span)
+}
+
+/// What a piece adds.
+pub(super) fn of_piece(knowledge: &Knowledge, piece: &Piece) -> Resident {
+    knowledge.of(piece.told_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
+}
+
+/// Where a block's share is summed up.
+pub(super) struct Sums<'a> {
+    gpus: &'a mut Gpus,
+    ranges: &'a mut Ranges,
+    number: u64,
+    is_placed: bool,
+}
+
+impl<'a> Sums<'a> {
+    pub(super) const fn of(seen: &Seen, gpus: &'a mut Gpus, ranges: &'a mut Ranges) -> Self {
+        Self { gpus, ranges, number: seen.number, is_placed: seen.is_placed }
+    }
+
+    pub(super) fn add(&mut self, gpu: GpuIndex, share: Resident) {
+        if let Some(sum) = self.gpus.resident(gpu) {
+            *sum += share;
+        }
+        if let Some(sum) = self.of_range() {
+            *sum += share;
+        }
+    }
+
+    pub(super) fn take(&mut self, gpu: GpuIndex, share: Resident) {
+        if let Some(sum) = self.gpus.resident(gpu) {
+            *sum -= share;
+        }
+        if let Some(sum) = self.of_range() {
+            *sum -= share;
+        }
+    }
+
+    fn of_range(&mut self) -> Option<&mut Resident> {
+        if !self.is_placed {
+            return None;
+        }
+        self.ranges.of_block(self.number).map(|(_, known)| &mut known.resident)
+    }
+}
+
+/// Adds what there is of a block.
+fn add(seen: &Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowledge: &Knowledge) {
+    let range = ranges.span_of(seen);
+    let mut sums = Sums::of(seen, gpus, ranges);
+    sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
+    for piece in pieces.of(seen.number) {
+        sums.add(piece.gpu, of_piece(knowledge, piece));
+    }
+}
+
+/// Takes it away.
+fn take(seen: &Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowledge: &Knowledge) {
+    let range = ranges.span_of(seen);
+    let mut sums = Sums::of(seen, gpus, ranges);
+    sums.take(seen.resident_gpu, of_block(knowledge, seen, &range));
+    for piece in pieces.of(seen.number) {
+        sums.take(piece.gpu, of_piece(knowledge, piece));
+    }
+}
+
+/// Gives a block a place in a range, if there is one, that has none yet.
+pub(super) fn place(seen: &mut Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowledge: &Knowledge) {
+    take(seen, gpus, ranges, pieces, knowledge);
+    ranges.place(seen);
+    add(seen, gpus, ranges, pieces, knowledge);
+}
+
+impl BlockMap {
+    /// Sums up all blocks anew.
+    pub(super) fn recount(&mut self) {
+        let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
+        gpus.clear_resident();
+        ranges.clear_resident();
+        for seen in table.iter() {
+            add(seen, gpus, ranges, pieces, knowledge);
+        }
+    }
+
+    /// Ranges change, and with them the places of blocks.
+    pub(super) fn change(&mut self, changes: Changes) {
+        let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
+        // To look for more than there are is no gain.
+        if changes.blocks() > table.len() as u64 {
+            gpus.clear_resident();
+            ranges.clear_blocks();
+            ranges.apply(changes);
+            for seen in table.iter_mut() {
+                ranges.place(seen);
+                add(seen, gpus, ranges, pieces, knowledge);
+            }
+        } else {
+            let numbers = changes.numbers();
+            for number in &numbers {
+                if let Some(seen) = table.get_mut(*number) {
+                    take(seen, gpus, ranges, pieces, knowledge);
+                    ranges.displace(seen);
+                    add(seen, gpus, ranges, pieces, knowledge);
+                }
+            }
+            ranges.apply(changes);
+            for number in numbers {
+                if let Some(seen) = table.get_mut(number) {
+                    place(seen, gpus, ranges, pieces, knowledge);
+                }
+            }
+        }
+        ranges.placed();
+    }
+}

@@ -1,0 +1,146 @@
+//! Of ranges.
+
+use super::*;
+
+fn spans(map: &BlockMap) -> Vec<(u64, u64, bool, u64)> {
+    let mut spans: Vec<_> = map
+        .ranges(PUBLISHED_MAX)
+        .busiest
+        .iter()
+        .map(|range| (range.begin / MIB, range.end / MIB, range.mapped, range.counts.fault_entries))
+        .collect();
+    spans.sort_unstable();
+    spans
+}
+
+#[test]
+fn before_proc_is_read_ranges_are_blocks_next_to_each_other() {
+    let map = map([5, 1, 2, 9, 4, 3, 10].map(fault));
+    assert_eq!(spans(&map), [(2, 12, true, 5), (18, 22, true, 2)]);
+}
+
+#[test]
+fn ranges_are_what_proc_says_with_what_their_blocks_counted_before() {
+    let mut map = map([0, 1, 2, 3, 3].map(fault));
+    mapped(&mut map, &[0..2 * MIB, 2 * MIB..6 * MIB, 6 * MIB..9 * MIB], 100);
+    assert_eq!(spans(&map), [(0, 2, true, 1), (2, 6, true, 2), (6, 9, true, 2)]);
+    map.add(&fault(4), usize::MAX, PAGE);
+    assert_eq!(spans(&map)[2], (6, 9, true, 3));
+}
+
+#[test]
+fn a_range_that_is_no_longer_mapped_is_kept_and_says_so_until_its_blocks_are_forgotten() {
+    let mut map = map([0, 1, 6].map(fault));
+    mapped(&mut map, &[0..4 * MIB, 12 * MIB..14 * MIB], 100);
+    mapped(&mut map, from_ref(&(12 * MIB..14 * MIB)), 200);
+    assert_eq!(spans(&map), [(0, 4, false, 2), (12, 14, true, 1)]);
+    map.forget(2);
+    assert_eq!(spans(&map), [(12, 14, true, 1)]);
+}
+
+#[test]
+fn what_is_seen_after_proc_was_read_is_mapped_and_what_was_seen_before_and_is_not_there_is_not() {
+    let mut map = map([fault(3), fault(50)]);
+    // Records carry their block's number for a time.
+    mapped(&mut map, &[], 20);
+    assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, true, 1)]);
+    mapped(&mut map, &[], 60);
+    assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, false, 1)]);
+}
+
+#[test]
+fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
+    let mut map = BlockMap::default();
+    let slots = |from, to| from * SLOT_BYTES..to * SLOT_BYTES;
+    mapped(&mut map, &[slots(0, 2), slots(2, 3), slots(8, 40)], 1);
+    for slot in [0, 1, 2, 8, 9, 31, 5] {
+        map.add(&BlockRecord { slots: 1 << slot, ..fault(0) }, usize::MAX, PAGE);
+    }
+    map.add(&fault(0), usize::MAX, PAGE);
+    let ranges = map.ranges(PUBLISHED_MAX);
+    let mut counts: Vec<_> =
+        ranges.busiest.iter().map(|range| (range.begin / SLOT_BYTES, range.counts.fault_entries)).collect();
+    counts.sort_unstable();
+    // The last did not say where, and the one before where nothing is mapped: they are in the first.
+    assert_eq!(counts, [(0, 4), (2, 1), (8, 3)]);
+}
+
+#[test]
+fn there_are_no_more_ranges_than_there_is_room_for_and_all_is_counted() {
+    let far_apart = (0..2 * RANGES_MAX as u64).map(|at| fault(at * 3));
+    let map = map(far_apart);
+    assert_eq!(map.ranges(PUBLISHED_MAX).known, RANGES_MAX as u64);
+    let counted: u64 = map.ranges.iter().map(|(_, known)| known.counts.fault_entries).sum();
+    assert_eq!(counted, 2 * RANGES_MAX as u64);
+}
+
+#[test]
+fn a_range_is_shown_with_the_order_of_its_faults() {
+    let map = map((0..400).map(|block| BlockRecord { slots: 1, cause: u16::try_from(block).unwrap(), ..fault(block) }));
+    let [range] = &map.ranges(PUBLISHED_MAX).busiest[..] else { panic!() };
+    assert_eq!(range.pattern.kind, model::PatternKind::Strided { stride_bytes: 2 << 20 });
+}
+
+#[test]
+fn of_many_ranges_the_order_of_those_faulted_on_last_is_followed() {
+    let mut map = BlockMap::default();
+    let fault = |range: u64, at: u64| BlockRecord { boottime_ns: at, ..fault(range * 2) };
+    for range in 0..100 {
+        map.add(&fault(range, 1), usize::MAX, PAGE);
+    }
+    let followed = |map: &BlockMap| {
+        let followed = map.ranges.iter().filter(|(_, known)| known.order.is_some());
+        followed.map(|(span, _)| span.start / (4 * MIB)).collect::<Vec<_>>()
+    };
+    assert_eq!(followed(&map), (0..64).collect::<Vec<_>>());
+    for _ in 0..2000 {
+        map.add(&fault(99, 11_000_000_000), usize::MAX, PAGE);
+    }
+    assert_eq!(followed(&map), [&(1..64).collect::<Vec<_>>()[..], &[99]].concat());
+}
+
+#[test]
+fn a_mapping_that_goes_or_comes_leaves_the_sums_of_the_others_as_they_are() {
+    let many = |mappings: std::ops::Range<u64>| mappings.map(|at| at * 4 * MIB..(at * 4 + 4) * MIB).collect::<Vec<_>>();
+    let mut map = map((0..200).map(|block| resident(block, 1, 512, block + 1)));
+    mapped(&mut map, &many(0..99), 500);
+    let sums = |map: &BlockMap| map.ranges.iter().map(|(_, known)| known.resident.bytes / MIB).collect::<Vec<_>>();
+    // The blocks of the last were seen before, and are in no range.
+    assert_eq!(sums(&map), [4; 99]);
+    mapped(&mut map, &many(3..100), 501);
+    assert_eq!(sums(&map), [4; 100]);
+    assert_eq!(residency(&map), [(1, [200 * 512; 3])]);
+}
+
+#[test]
+fn with_fewer_ranges_allowed_neighbours_are_one_and_those_not_mapped_and_not_seen_for_longest_are_forgotten() {
+    let mut map = map([0, 1, 2, 3, 20, 30].map(fault));
+    let mappings: Vec<_> = (0..8).map(|at| at * MIB..(at + 1) * MIB).collect();
+    mapped(&mut map, &mappings, 100);
+    let numbers = |map: &BlockMap| {
+        let Ranges { known, mappings, forgotten, .. } = map.ranges(PUBLISHED_MAX);
+        (known, mappings, forgotten)
+    };
+    map.add(&BlockRecord { boottime_ns: 200, ..fault(20) }, usize::MAX, PAGE);
+    assert_eq!(numbers(&map), (10, 8, 0));
+    map.bound_ranges(5);
+    assert_eq!(numbers(&map), (5, 8, 1));
+    assert_eq!(spans(&map), [(0, 2, true, 1), (2, 4, true, 1), (4, 6, true, 1), (6, 8, true, 1), (40, 42, false, 2)]);
+    // It is read again, and nothing is other than it was.
+    assert!(!map.mapped(&mappings, 8, 300));
+    map.bound_ranges(RANGES_MAX);
+    assert!(map.mapped(&mappings, 8, 300));
+    assert_eq!(numbers(&map), (9, 8, 1));
+}
+
+#[test]
+fn of_ranges_that_are_no_longer_mapped_a_part_is_kept_though_their_blocks_are() {
+    let mut map = map((0..2000).map(fault));
+    let mappings: Vec<_> = (0..2000).map(|at| at * 2 * MIB..(at + 1) * 2 * MIB).collect();
+    mapped(&mut map, &mappings, 3000);
+    mapped(&mut map, &[], 3001);
+    let ranges = map.ranges(PUBLISHED_MAX);
+    assert_eq!((ranges.known, ranges.forgotten, map.len()), (1024, 976, 2000));
+    map.recount();
+    assert_eq!(map.ranges(PUBLISHED_MAX).known, 1024);
+}
