@@ -17,7 +17,7 @@ pub struct Thresholds {
     pub alternations: f64,
     /// So many the driver itself needs to pin a page: its `uvm_perf_thrashing_pin_threshold`.
     pub throttles: f64,
-    /// Contended blocks are mostly held rather than moved.
+    /// One for nine changes of sides. Memory that the driver deals with has one for four or more; what it leaves alone has none.
     pub throttle_share: f64,
     /// Fewer of the copies in the block records say nothing of the others.
     pub recorded_share: f64,
@@ -31,7 +31,7 @@ pub const THRESHOLDS: Thresholds = Thresholds {
     faults_per_populated_block: 1.0,
     alternations: 8.0,
     throttles: ENOUGH_THROTTLES as f64,
-    throttle_share: 0.5,
+    throttle_share: 0.1,
     recorded_share: 0.01,
 };
 

@@ -72,11 +72,11 @@ fn new_memory_is_a_storm_only_if_it_comes_by_faults_and_pushes_nothing_out() {
 }
 
 #[test]
-fn throttles_decide_where_memory_is_held_rather_than_moved() {
-    let held = Inputs { throttles: 10, alternations: 10, ..under_pressure(0, 60) };
+fn throttles_decide_if_there_is_one_for_nine_changes_of_sides() {
+    let held = Inputs { throttles: 10, alternations: 90, ..under_pressure(0, 60) };
     assert_eq!(kind(held), Some(DriverThrottling));
-    assert_eq!(kind(Inputs { throttles: 9, alternations: 8, ..held }), Some(PingPong));
-    assert_eq!(kind(Inputs { alternations: 11, ..held }), Some(PingPong));
+    assert_eq!(kind(Inputs { throttles: 9, alternations: 8, ..held }), Some(PingPong), "too few");
+    assert_eq!(kind(Inputs { alternations: 91, ..held }), Some(PingPong));
     assert_eq!(
         kind(Inputs { refetched_bytes: 60 * MIB, ..held }),
         Some(CapacityThrash),

@@ -84,9 +84,9 @@ pub(crate) const EVICTIONS: Field = field("evictions", &["/evictions"], [AtLeast
 pub(crate) const POPULATED_BYTES: Field = field("populated_bytes", &["/populated_bytes"], [Exact, Exact, Exact]);
 /// A batch may hold faults of several processes.
 pub(crate) const REPLAYS: Field = Field { shared: true, ..field("replays", &["/replays"], [Unknown, Exact, Exact]) };
-/// The driver counts every fault of a processor that it holds back already.
-pub(crate) const THROTTLES: Field = field("throttles", &["/throttles"], [Unknown, AtMost, AtMost]);
-pub(crate) const THRASHING_PAGES: Field = field("thrashing_pages", &["/thrashing_pages"], [Unknown, Unknown, Exact]);
+/// The driver's statistics of a GPU count every fault of a processor that it holds back already.
+pub(crate) const THROTTLES: Field = field("throttles", &["/throttles"], [Exact, AtMost, Exact]);
+pub(crate) const THRASHING_PAGES: Field = field("thrashing_pages", &["/thrashing_pages"], [Exact, Unknown, Exact]);
 pub(crate) const REMOTE_BYTES: Field = field("remote_bytes", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_HTOD: Field = field("link_bytes_htod", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const LINK_BYTES_DTOH: Field = field("link_bytes_dtoh", &[], [Unknown, Unknown, Unknown]);

@@ -209,9 +209,9 @@ impl Member {
         }
         self.state = State::Idle;
         match reply {
-            Reply::Ready { pages_fd, tracker_fd } => {
-                self.shared =
-                    Some(Shared::of(self.id.context("a worker without a process")?.pid, pages_fd, tracker_fd)?);
+            Reply::Ready { pages_fd, tracker_fds } => {
+                let pid = self.id.context("a worker without a process")?.pid;
+                self.shared = Some(Shared::of(pid, pages_fd, &tracker_fds)?);
                 if self.start_at.is_some() {
                     self.go(Instant::now());
                 }
@@ -254,7 +254,7 @@ impl Member {
         self.shared.as_ref()?.counters()
     }
 
-    /// What it shares, the page that the driver counts in among it, once it has begun.
+    /// What it shares, the pages that the driver counts in among it, once it has begun.
     pub(crate) fn shared_pages(&self) -> Option<Arc<SharedPages>> {
         self.shared.as_ref().map(Shared::pages)
     }

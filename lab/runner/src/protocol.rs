@@ -34,9 +34,9 @@ pub(crate) enum Command {
 pub(crate) enum Reply {
     /// Registered with the driver, memory mapped, nothing accessed yet.
     Ready {
-        /// Descriptors in the worker: of the shared pages, and of the driver's counters.
+        /// Descriptors in the worker: of the shared pages, and of the driver's counters, none if they are not attached.
         pages_fd: i32,
-        tracker_fd: Option<i32>,
+        tracker_fds: Vec<i32>,
     },
     /// The steps are done.
     Done,

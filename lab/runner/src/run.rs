@@ -102,7 +102,9 @@ fn pass(
     let thrashing: Vec<Thrashing> = seen.iter().map(|gpu| gpu.thrashing).chain([observer.cpu_thrashing()?]).collect();
     let total = &mut pass.total.truth.figures;
     total.set(&THRASHING_PAGES, thrashing.iter().map(|each| each.pages).sum::<u64>());
-    total.set(&THROTTLES, thrashing.iter().map(|each| each.throttles).sum::<u64>());
+    if !counters {
+        total.set(&THROTTLES, thrashing.iter().map(|each| each.throttles).sum::<u64>());
+    }
     let uvmd = match (client, before) {
         (None, _) | (_, None) => Uvmd::Unwanted,
         (_, Some(Err(error))) => pass.without_uvmd(&error),

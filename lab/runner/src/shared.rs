@@ -1,4 +1,4 @@
-//! What a worker shares with the runner, and what so outlives it: the page that the driver counts in, and the worker's tally.
+//! What a worker shares with the runner, and what so outlives it: the pages that the driver counts in, and the worker's tally.
 
 use std::{fs::File, sync::Arc, thread, time::Duration};
 
@@ -13,17 +13,17 @@ const QUIET: Duration = Duration::from_millis(100);
 /// What outlives the worker.
 pub(crate) struct Shared {
     pages: Arc<SharedPages>,
-    /// The driver counts as long as this is open. It keeps the worker's VA space, so it is closed soon after the worker's end.
-    tracker: Option<File>,
+    /// The driver counts as long as these are open. They keep the worker's VA space, so they are closed soon after the worker's end.
+    trackers: Vec<File>,
     counters: Option<ProcessCounters>,
 }
 
 impl Shared {
     /// From the worker's descriptors.
-    pub(crate) fn of(pid: u32, pages_fd: i32, tracker_fd: Option<i32>) -> anyhow::Result<Self> {
+    pub(crate) fn of(pid: u32, pages_fd: i32, tracker_fds: &[i32]) -> anyhow::Result<Self> {
         let pages = Arc::new(SharedPages::map(duplicate(pid, pages_fd)?)?);
-        let tracker = tracker_fd.map(|fd| duplicate(pid, fd)).transpose()?;
-        Ok(Self { pages, tracker, counters: None })
+        let trackers = tracker_fds.iter().map(|fd| duplicate(pid, *fd)).collect::<anyhow::Result<_>>()?;
+        Ok(Self { pages, trackers, counters: None })
     }
 
     /// For whoever looks at them meanwhile.
@@ -33,7 +33,7 @@ impl Shared {
 
     /// Take the driver's figures.
     pub(crate) fn read(&mut self) {
-        self.counters = self.tracker.as_ref().map(|_| ProcessCounters::read(&self.pages));
+        self.counters = (!self.trackers.is_empty()).then(|| ProcessCounters::read(&self.pages));
     }
 
     /// Read the counters once they have not changed for a while.
@@ -53,7 +53,7 @@ impl Shared {
         if settle {
             self.settle();
         }
-        self.tracker = None;
+        self.trackers.clear();
     }
 
     /// When they were last taken; none if the driver does not count.

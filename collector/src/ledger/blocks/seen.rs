@@ -131,10 +131,7 @@ impl Seen {
         let count = |counter: &mut u32| *counter = counter.saturating_add(events);
         let mut reuse = Reuse::default();
         match kind {
-            RecordKind::GpuFaults => {
-                count(&mut self.fault_entries);
-                reuse.alternations = self.used_by(Side::Gpu);
-            }
+            RecordKind::GpuFaults => count(&mut self.fault_entries),
             RecordKind::CpuFault => {
                 count(&mut self.cpu_faults);
                 reuse.alternations = self.used_by(Side::Cpu);
@@ -146,7 +143,7 @@ impl Seen {
                     _ => &mut self.htod_asked,
                 }
                 .add(bytes);
-                reuse = self.fetched(bytes);
+                reuse = Reuse { alternations: self.used_by(Side::Gpu), ..self.fetched(bytes) };
             }
             RecordKind::CopyDtoh => {
                 match cause {
@@ -166,7 +163,10 @@ impl Seen {
                 self.dtod.add(bytes);
                 reuse.fetched_bytes = bytes;
             }
-            RecordKind::Populated => self.populated.add(bytes),
+            RecordKind::Populated => {
+                self.populated.add(bytes);
+                reuse.alternations = self.used_by(Side::Gpu);
+            }
             RecordKind::Evicted => count(&mut self.evictions),
             RecordKind::Gone => (self.evicted_away, self.taken_away) = (0, 0),
             RecordKind::Residency => {}
@@ -175,7 +175,7 @@ impl Seen {
         reuse
     }
 
-    /// Whether that changed sides.
+    /// Whether that changed sides. A GPU uses it when something arrives: its faults alone, held back or for what it then maps remotely, move nothing.
     fn used_by(&mut self, side: Side) -> u64 {
         let before = std::mem::replace(&mut self.side, side);
         let changed = before != side && before != Side::Nobody;
@@ -320,12 +320,19 @@ mod tests {
     }
 
     #[test]
-    fn it_alternates_each_time_that_the_other_side_faults() {
-        let (gpu, cpu) = (copy(RecordKind::GpuFaults, 0, 0), copy(RecordKind::CpuFault, 0, 0));
+    fn it_alternates_each_time_that_a_cpu_faults_after_something_arrived_and_the_other_way_about() {
+        let (cpu, gpu) = (copy(RecordKind::CpuFault, 0, 0), copy(RecordKind::CopyHtod, FAULT, 4096));
+        let (asked, populated) = (copy(RecordKind::CopyHtod, MIGRATE, 4096), copy(RecordKind::Populated, 0, 4096));
         assert_eq!(after([cpu, cpu]).1.alternations, 0);
-        let (seen, reuse) = after([cpu, gpu, gpu, cpu, cpu, gpu]);
-        assert_eq!((reuse.alternations, seen.alternations), (3, 3));
-        assert_eq!((seen.cpu_faults, seen.fault_entries), (3, 3));
+        let (seen, reuse) = after([cpu, gpu, gpu, cpu, cpu, asked, cpu, populated]);
+        assert_eq!((reuse.alternations, seen.alternations, seen.cpu_faults), (5, 5, 4));
+    }
+
+    #[test]
+    fn faults_of_a_gpu_for_which_nothing_moves_are_no_change_of_sides() {
+        let (gpu, cpu) = (copy(RecordKind::GpuFaults, 0, 0), copy(RecordKind::CpuFault, 0, 0));
+        let (seen, reuse) = after([cpu, gpu, cpu, gpu]);
+        assert_eq!((reuse.alternations, seen.cpu_faults, seen.fault_entries), (0, 2, 2));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The driver's own counters of one VA space, from /dev/nvidia-uvm-tools: what NVIDIA's tools read. They count from their attachment on.
+//!
+//! What it does about pages that go back and forth it does not count, but puts into a queue of events. One that is full from the start counts
+//! them: for each kind of event the driver counts what had no room, so that nothing has to be read in time and nothing is lost.
 
 use std::{fs::File, os::fd::AsRawFd, sync::atomic::Ordering};
 
 use super::{
     Request, Uuid,
-    memory::SharedPages,
+    memory::{SharedPages, Words},
     open,
     uvm::{Status, VaSpace, call},
 };
@@ -16,6 +19,10 @@ pub(crate) struct ProcessCounters {
     pub(crate) cpu_faults: u64,
     pub(crate) bytes_htod: u64,
     pub(crate) bytes_dtoh: u64,
+    /// Pages that it found going back and forth.
+    pub(crate) thrashing_pages: u64,
+    /// Times that it held a processor back from one, a GPU or a thread of a CPU.
+    pub(crate) throttles: u64,
 }
 
 // The driver's UvmCounterName: the index in the buffer, and the bit that enables it.
@@ -24,9 +31,20 @@ const BYTES_DTOH: usize = 1;
 const CPU_FAULTS: usize = 2;
 const GPU_FAULTS: usize = 9;
 
+// The driver's UvmEventType: the bit that enables it, and the index among the counts of dropped ones.
+const THRASHING_DETECTED: usize = 10;
+const THROTTLING_START: usize = 11;
+
+/// The least that the driver takes: room for one, as a queue with as many as it has entries would look empty.
+const QUEUE_ENTRIES: u64 = 2;
+/// `get_ahead` and `get_behind` of the queue's control page, each 32 bits: what is read next is what is written next but one.
+const FULL: u64 = 1 | 1 << 32;
+/// Where the counts of dropped events begin, in words: behind the queue's four ends.
+const DROPPED: usize = 2;
+
 /// As the driver has it up to 555; 560 and later want `version` where `status` is.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct InitEventTracker {
     queue_buffer: u64,
     /// 0: counters, no queue of events.
@@ -41,71 +59,93 @@ struct InitEventTracker {
     granted_version: u32,
 }
 
+/// Which counters or events are wanted: the same for both.
 #[repr(C)]
 #[derive(Default)]
-struct EnableCounters {
+struct Enable<const REQUEST: libc::Ioctl> {
     flags: u64,
     status: u32,
 }
+type EnableEvents = Enable<58>;
+type EnableCounters = Enable<60>;
 
 const _: () = assert!(size_of::<InitEventTracker>() == 64 && size_of::<EnableCounters>() == 16);
 
-// SAFETY: repr(C) with the driver's fields; the one buffer it points to outlives the tracker (see Tracker::attach).
+// SAFETY: repr(C) with the driver's fields; the buffers it points to outlive the tracker (see Tracker::attach).
 unsafe impl Request for InitEventTracker {
     const REQUEST: libc::Ioctl = 56;
     const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";
 }
 // SAFETY: repr(C) with the driver's fields, and no pointers.
-unsafe impl Request for EnableCounters {
-    const REQUEST: libc::Ioctl = 60;
-    const NAME: &str = "UVM_TOOLS_ENABLE_COUNTERS";
+unsafe impl<const REQUEST: libc::Ioctl> Request for Enable<REQUEST> {
+    const REQUEST: libc::Ioctl = REQUEST;
+    const NAME: &str = "UVM_TOOLS_ENABLE_COUNTERS or _EVENT_QUEUE_ENABLE_EVENTS";
 }
 impl Status for InitEventTracker {
     fn status(&self) -> u32 {
         self.status
     }
 }
-impl Status for EnableCounters {
+impl<const REQUEST: libc::Ioctl> Status for Enable<REQUEST> {
     fn status(&self) -> u32 {
         self.status
     }
 }
 
-/// Counters attached to a VA space, as long as this or a duplicate of it is open. They keep the VA space too, even a dead one.
-pub(crate) struct Tracker(File);
+/// Counters attached to a VA space, as long as this or duplicates of it are open. They keep the VA space too, even a dead one.
+pub(crate) struct Tracker([File; 2]);
 
 impl Tracker {
-    /// Let the driver count in a page, which must outlive the tracker.
+    /// Let the driver count in pages, which must outlive the tracker.
     pub(crate) fn attach(va_space: &VaSpace, pages: &SharedPages) -> anyhow::Result<Self> {
-        let tracker = open("/dev/nvidia-uvm-tools")?;
-        let request = InitEventTracker {
-            control_buffer: std::ptr::from_ref(pages.counters()).addr() as u64,
-            all_processors: 1,
-            uvm_fd: va_space.file.as_raw_fd().cast_unsigned(),
-            requested_version: 1,
-            ..InitEventTracker::default()
-        };
-        call(&tracker, request)?;
         let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
-        call(&tracker, EnableCounters { flags, status: 0 })?;
-        Ok(Self(tracker))
+        let counters =
+            tracker(va_space, InitEventTracker { control_buffer: address(pages.counters()), ..Default::default() })?;
+        call(&counters, EnableCounters { flags, status: 0 })?;
+        if let Some(ends) = pages.event_control().first() {
+            ends.store(FULL, Ordering::Release);
+        }
+        let queue = InitEventTracker {
+            queue_buffer: address(pages.events()),
+            queue_buffer_size: QUEUE_ENTRIES,
+            control_buffer: address(pages.event_control()),
+            ..Default::default()
+        };
+        let events = tracker(va_space, queue)?;
+        call(&events, EnableEvents { flags: 1 << THRASHING_DETECTED | 1 << THROTTLING_START, status: 0 })?;
+        Ok(Self([counters, events]))
     }
 
-    /// The descriptor's number in this process.
-    pub(crate) fn fd(&self) -> i32 {
-        self.0.as_raw_fd()
+    /// The descriptors' numbers in this process.
+    pub(crate) fn fds(&self) -> [i32; 2] {
+        self.0.each_ref().map(AsRawFd::as_raw_fd)
     }
 }
 
+fn address(words: &Words) -> u64 {
+    std::ptr::from_ref(words).addr() as u64
+}
+
+fn tracker(va_space: &VaSpace, buffers: InitEventTracker) -> anyhow::Result<File> {
+    let file = open("/dev/nvidia-uvm-tools")?;
+    let uvm_fd = va_space.file.as_raw_fd().cast_unsigned();
+    call(&file, InitEventTracker { all_processors: 1, uvm_fd, requested_version: 1, ..buffers })?;
+    Ok(file)
+}
+
 impl ProcessCounters {
-    /// What the driver counted in a page so far.
+    /// What the driver counted in its pages so far.
     pub(crate) fn read(pages: &SharedPages) -> Self {
-        let read = |at: usize| pages.counters().get(at).map_or(0, |counter| counter.load(Ordering::Acquire));
+        let word = |words: &Words, at: usize| words.get(at).map_or(0, |word| word.load(Ordering::Acquire));
+        let counter = |at| word(pages.counters(), at);
+        let events = |kind| word(pages.event_control(), DROPPED + kind);
         Self {
-            fault_entries: read(GPU_FAULTS),
-            cpu_faults: read(CPU_FAULTS),
-            bytes_htod: read(BYTES_HTOD),
-            bytes_dtoh: read(BYTES_DTOH),
+            fault_entries: counter(GPU_FAULTS),
+            cpu_faults: counter(CPU_FAULTS),
+            bytes_htod: counter(BYTES_HTOD),
+            bytes_dtoh: counter(BYTES_DTOH),
+            thrashing_pages: events(THRASHING_DETECTED),
+            throttles: events(THROTTLING_START),
         }
     }
 }

@@ -21,8 +21,17 @@ pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
 const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
 
 const PAGE_BYTES: usize = 4096;
+/// In the order of the accessors below.
+const PAGES: usize = 4;
+const COUNTERS: usize = 0;
+const EVENT_CONTROL: usize = 1;
+const EVENTS: usize = 2;
+const TALLY: usize = 3;
 
-/// Two pages that a worker and the runner share: the one that the driver counts in, and the worker's tally.
+/// A page of words that the driver writes.
+pub(crate) type Words = [AtomicU64; PAGE_BYTES / 8];
+
+/// Pages that a worker and the runner share: the one that the driver counts in, the two of its queue of events, and the worker's tally.
 pub(crate) struct SharedPages {
     file: File,
     base: NonNull<AtomicU64>,
@@ -42,7 +51,7 @@ impl SharedPages {
         }
         // SAFETY: a descriptor that was just made and that nobody else has.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        file.set_len(2 * PAGE_BYTES as u64).context("cannot size shared memory")?;
+        file.set_len((PAGES * PAGE_BYTES) as u64).context("cannot size shared memory")?;
         Self::map(file)
     }
 
@@ -51,7 +60,7 @@ impl SharedPages {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), 2 * PAGE_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+            libc::mmap(std::ptr::null_mut(), PAGES * PAGE_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error()).context("cannot map shared memory");
@@ -66,16 +75,37 @@ impl SharedPages {
     }
 
     /// The page that the driver counts in.
-    pub(crate) fn counters(&self) -> &[AtomicU64; PAGE_BYTES / 8] {
-        // SAFETY: the first page of the mapping, as long as `self`.
-        unsafe { self.base.cast().as_ref() }
+    pub(crate) fn counters(&self) -> &Words {
+        // SAFETY: atomics, for which every content is valid.
+        unsafe { self.page::<COUNTERS, Words>() }
+    }
+
+    /// The page with the ends of the driver's queue of events, and its counts of those that it dropped.
+    pub(crate) fn event_control(&self) -> &Words {
+        // SAFETY: as above.
+        unsafe { self.page::<EVENT_CONTROL, Words>() }
+    }
+
+    /// The page of the events themselves.
+    pub(crate) fn events(&self) -> &Words {
+        // SAFETY: as above.
+        unsafe { self.page::<EVENTS, Words>() }
     }
 
     pub(crate) fn tally(&self) -> &Tally {
-        const { assert!(size_of::<Tally>() <= PAGE_BYTES && align_of::<Tally>() <= PAGE_BYTES) };
-        // SAFETY: within the mapping, which has two pages.
-        let page = unsafe { self.base.byte_add(PAGE_BYTES) };
-        // SAFETY: the second page of the mapping, as long as `self`; a tally is atomics, for which every content is valid.
+        // SAFETY: a tally is atomics.
+        unsafe { self.page::<TALLY, Tally>() }
+    }
+
+    /// What a page holds.
+    ///
+    /// # Safety
+    /// Every content of memory is a valid `T`, which changes under a shared reference.
+    unsafe fn page<const AT: usize, T>(&self) -> &T {
+        const { assert!(AT < PAGES && size_of::<T>() <= PAGE_BYTES && align_of::<T>() <= PAGE_BYTES) };
+        // SAFETY: within the mapping.
+        let page = unsafe { self.base.byte_add(AT * PAGE_BYTES) };
+        // SAFETY: a page of the mapping, which lasts as long as `self`; the caller says that what is in it is a `T`.
         unsafe { page.cast().as_ref() }
     }
 }
@@ -83,7 +113,7 @@ impl SharedPages {
 impl Drop for SharedPages {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `map`; no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), 2 * PAGE_BYTES) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGES * PAGE_BYTES) };
     }
 }
 
@@ -98,9 +128,13 @@ mod tests {
         let one = SharedPages::create().unwrap();
         let other = SharedPages::map(one.file.try_clone().unwrap()).unwrap();
         one.counters()[9].store(7, Ordering::Relaxed);
+        one.event_control()[9].store(8, Ordering::Relaxed);
+        one.events()[9].store(9, Ordering::Relaxed);
         one.tally().mismatches.store(3, Ordering::Relaxed);
         drop(one);
-        assert_eq!(other.counters()[9].load(Ordering::Relaxed), 7);
+        let ninth =
+            [other.counters(), other.event_control(), other.events()].map(|page| page[9].load(Ordering::Relaxed));
+        assert_eq!(ninth, [7, 8, 9]);
         assert_eq!(other.tally().checked().mismatches, 3);
     }
 

@@ -5,7 +5,7 @@ use crate::{
     figures::{
         BYTES_DTOD, BYTES_DTOH, BYTES_HTOD, CALL_BYTES, CALLS, CPU_FAULTS, EVICTED_BYTES, EVICTED_BYTES_CAUSED,
         FAULT_BYTES_IN, FAULT_BYTES_OUT, FAULT_ENTRIES, FAULT_INSTANCES, Field, LINK_BYTES_DTOD, LINK_BYTES_DTOH,
-        LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THROTTLES, Truth,
+        LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THRASHING_PAGES, THROTTLES, Truth,
     },
     residency::Residency,
     sys::{counters::ProcessCounters, ledger::Ledger, swgpu::AccessCounters},
@@ -77,8 +77,10 @@ pub(crate) fn process_truth(gpus: &[Counted], processes: &[ProcessFacts], facts:
             truth.figures.set(&CPU_FAULTS, counters.cpu_faults);
             truth.figures.set(&BYTES_HTOD, counters.bytes_htod);
             truth.figures.set(&BYTES_DTOH, counters.bytes_dtoh);
+            truth.figures.set(&THRASHING_PAGES, counters.thrashing_pages);
+            truth.figures.set(&THROTTLES, counters.throttles);
         }
-        None => [&FAULT_ENTRIES, &CPU_FAULTS, &BYTES_HTOD, &BYTES_DTOH]
+        None => [&FAULT_ENTRIES, &CPU_FAULTS, &BYTES_HTOD, &BYTES_DTOH, &THRASHING_PAGES, &THROTTLES]
             .into_iter()
             .for_each(|field| truth.waive(field, WITHOUT_COUNTERS)),
     }
@@ -180,9 +182,11 @@ pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth
     if let Some(counters) = counters {
         truth.figures.set(&FAULT_ENTRIES, counters.iter().map(|each| each.fault_entries).sum::<u64>());
         truth.figures.set(&CPU_FAULTS, counters.iter().map(|each| each.cpu_faults).sum::<u64>());
+        truth.figures.set(&THROTTLES, counters.iter().map(|each| each.throttles).sum::<u64>());
     } else {
         truth.waive(&FAULT_ENTRIES, WITHOUT_COUNTERS);
         truth.waive(&CPU_FAULTS, WITHOUT_COUNTERS);
+        truth.loosen(&THROTTLES, Relation::AtMost, WITHOUT_COUNTERS);
     }
     let remote = Remote::of(gpus.iter().map(|gpu| &gpu.hardware.access));
     truth.figures.set(&REMOTE_BYTES, remote.bytes());

@@ -8,8 +8,14 @@ use crate::{
     truth::procfs::{GpuStats, Thrashing},
 };
 
-const COUNTERS: ProcessCounters =
-    ProcessCounters { fault_entries: 10, cpu_faults: 2, bytes_htod: 65536, bytes_dtoh: 8192 };
+const COUNTERS: ProcessCounters = ProcessCounters {
+    fault_entries: 10,
+    cpu_faults: 2,
+    bytes_htod: 65536,
+    bytes_dtoh: 8192,
+    thrashing_pages: 1,
+    throttles: 3,
+};
 
 fn counted() -> Counted {
     let driver = GpuStats {

@@ -100,7 +100,7 @@ pub(crate) fn read(uuid: &Uuid) -> anyhow::Result<GpuStats> {
 pub(crate) struct Thrashing {
     /// Pages found to be thrashing.
     pub(crate) pages: u64,
-    /// Times that a fault was put off.
+    /// Faults that were put off: each of a processor that is held back already, too.
     pub(crate) throttles: u64,
 }
 

@@ -26,8 +26,7 @@ pub(crate) struct Facts {
     /// By the driver's own counter of the process.
     pub(crate) gpu_faults: u64,
     pub(crate) cpu_faults: u64,
-    /// No more than these: the driver's own statistics count each fault of a processor that is held back already. They do not say whose; so
-    /// there is one process where there are any.
+    /// By the driver's own events.
     pub(crate) throttles: u64,
 }
 

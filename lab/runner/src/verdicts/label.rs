@@ -38,6 +38,7 @@ const ALTERNATIONS: f64 = 8.0;
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
 const ARRIVED_BYTES: f64 = MIB as f64;
 const QUARTER: f64 = 0.25;
+const TENTH: f64 = 0.1;
 const HALF: f64 = 0.5;
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
 const BYTES_OF_A_FAULT: f64 = 2.0 * MIB as f64;
@@ -72,7 +73,7 @@ impl Kind {
         match self {
             Self::DriverThrottling => vec![
                 AtLeast(throttles, THROTTLES),
-                AtLeast(throttles, HALF * (throttles + alternations) as f64),
+                AtLeast(throttles, TENTH * (throttles + alternations) as f64),
                 Below(refetched_bytes, QUARTER * arrived),
             ],
             Self::CapacityThrash => vec![
@@ -111,10 +112,10 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.may_be(facts, 0.0)).unwrap_or(Self::None)
     }
 
-    /// What it would be with one value or another a little off, and with fewer throttles, as those known are a bound; one kind if it is clear.
+    /// What it would be with one value or another a little off; one kind if it is clear.
     pub(super) fn possible(facts: &Facts) -> BTreeSet<Self> {
         let near = facts.with_one_off(NEAR);
-        near.iter().chain([facts, &Facts { throttles: 0, ..*facts }]).map(Self::of).collect()
+        near.iter().chain([facts]).map(Self::of).collect()
     }
 }
 

@@ -151,6 +151,13 @@ pub(super) fn ping_pong(_dice: &mut Dice, share: Share) -> Vec<Program> {
     one(vec![("a", share.amount * 1024)], vec![steady(&turns)])
 }
 
+/// The same with pauses, longer than the driver looks back where it finds slow thrashing.
+pub(super) fn ping_pong_slow(_dice: &mut Dice, share: Share) -> Vec<Program> {
+    let pause = || "{ sleep_ms = 250 }".to_owned();
+    let turns = [access("cpu_write", "a", EACH_PAGE), pause(), access("gpu_write", "a", EACH_PAGE), pause()];
+    one(vec![("a", share.amount * 1024)], vec![steady(&turns)])
+}
+
 /// The same in no order.
 pub(super) fn ping_pong_random(dice: &mut Dice, share: Share) -> Vec<Program> {
     let turns = [access("cpu_write", "a", &random_order(dice)), access("gpu_write", "a", &random_order(dice))];

@@ -19,7 +19,6 @@ use super::{
 use crate::{
     scenario::size::MIB,
     sys::{access_log::AccessLog, counters::ProcessCounters, memory::SharedPages, swgpu::Gpu},
-    truth::procfs::Thrashing,
 };
 
 /// The log is read so often: it has a time as exact as that.
@@ -70,14 +69,12 @@ pub(super) struct Window {
 // === impl Recorder ===
 
 impl Recorder {
-    /// With these processes. Their throttles cannot be told apart: they are the first one's.
+    /// With these processes.
     pub(super) fn start(gpu: &Gpu, processes: Vec<Watched>) -> anyhow::Result<Self> {
         let log = AccessLog::open(gpu, false)?;
-        let uuid = gpu.uuid;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let throttles = move || Ok(Thrashing::of_gpu(&uuid)?.throttles + Thrashing::of_cpu()?.throttles);
-        let thread = thread::spawn(move || record(log, &processes, throttles, &stopped));
+        let thread = thread::spawn(move || record(log, &processes, &stopped));
         Ok(Self { stop, thread })
     }
 
@@ -87,14 +84,9 @@ impl Recorder {
     }
 }
 
-fn record(
-    mut log: AccessLog,
-    processes: &[Watched],
-    throttles: impl Fn() -> anyhow::Result<u64>,
-    stopped: &AtomicBool,
-) -> anyhow::Result<Timeline> {
+fn record(mut log: AccessLog, processes: &[Watched], stopped: &AtomicBool) -> anyhow::Result<Timeline> {
     let (mut timeline, mut pages, mut batch) = (Timeline::default(), Pages::default(), Vec::new());
-    let mut before = (BTreeMap::<u32, ProcessCounters>::new(), throttles()?);
+    let mut before = BTreeMap::new();
     let mut counts = Counts::new();
     let mut slice_begin = SystemTime::now();
     loop {
@@ -106,7 +98,7 @@ fn record(
         }
         let now = SystemTime::now();
         if last || now.duration_since(slice_begin).is_ok_and(|since| since >= SLICE) {
-            add_counters(&mut counts, processes, throttles()?, &mut before);
+            add_counters(&mut counts, processes, &mut before);
             timeline.slices.push(Slice { end: now, counts: std::mem::take(&mut counts) });
             slice_begin = now;
         }
@@ -119,23 +111,15 @@ fn record(
 }
 
 /// What the driver counted since the last slice.
-fn add_counters(
-    counts: &mut Counts,
-    processes: &[Watched],
-    throttles: u64,
-    before: &mut (BTreeMap<u32, ProcessCounters>, u64),
-) {
+fn add_counters(counts: &mut Counts, processes: &[Watched], before: &mut BTreeMap<u32, ProcessCounters>) {
     for Watched { pid, pages } in processes {
         let now = ProcessCounters::read(pages);
-        let then = before.0.insert(*pid, now).unwrap_or_default();
+        let then = before.insert(*pid, now).unwrap_or_default();
         let facts = counts.entry(*pid).or_default();
         facts.gpu_faults += now.fault_entries.saturating_sub(then.fault_entries);
         facts.cpu_faults += now.cpu_faults.saturating_sub(then.cpu_faults);
+        facts.throttles += now.throttles.saturating_sub(then.throttles);
     }
-    if let Some(first) = processes.first() {
-        counts.entry(first.pid).or_default().throttles += throttles.saturating_sub(before.1);
-    }
-    before.1 = throttles;
 }
 
 // === impl Timeline ===

@@ -43,7 +43,7 @@ const fn quick(family: Family) -> Family {
     Family { quick: true, ..family }
 }
 
-const FAMILIES: [Family; 26] = [
+const FAMILIES: [Family; 27] = [
     quick(family("cyclic", program::cyclic, &[(32, 150), (16, 130), (16, 400), (32, 250), (48, 125), (48, 200)])),
     family("random", program::random, &[(16, 200), (32, 150), (32, 400), (48, 250)]),
     family("strided", program::strided, &[(16, 150), (32, 200), (48, 250)]),
@@ -67,8 +67,9 @@ const FAMILIES: [Family; 26] = [
     family("fits_then_cyclic", program::fits_then_cyclic, &[(16, 150), (32, 200)]),
     family("cyclic_then_fits", program::cyclic_then_fits, &[(16, 200)]),
     family("ping_pong_then_fits", program::ping_pong_then_fits, &[(32, 8)]),
-    quick(throttling("contended", program::contended, &[(32, 256), (32, 1024)])),
+    quick(throttling("contended", program::contended, &[(32, 256), (32, 64), (32, 1024)])),
     throttling("contended_in_turns", program::contended_in_turns, &[(32, 512)]),
+    throttling("ping_pong_slow", program::ping_pong_slow, &[(32, 4)]),
     throttling("cyclic_slow", program::cyclic, &[(32, 170)]),
 ];
 

@@ -81,7 +81,7 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
     let work = Work::new(&tenant, &memory);
     let findings =
         || Ok::<_, anyhow::Error>(Findings { first_mismatch: memory.first_mismatch(), accesses: tenant.accesses()? });
-    reply(&Reply::Ready { pages_fd: pages.fd(), tracker_fd: tenant.tracker_fd() })?;
+    reply(&Reply::Ready { pages_fd: pages.fd(), tracker_fds: tenant.tracker_fds() })?;
     while let Ok(command) = commands.recv() {
         match command {
             Command::Go => match run_list(&process.steps, &work)? {

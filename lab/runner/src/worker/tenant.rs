@@ -62,8 +62,8 @@ impl Tenant {
         Ok(Self { memory, va_space, tracker, device_memory: Mutex::default(), gpus: attached })
     }
 
-    pub(super) fn tracker_fd(&self) -> Option<i32> {
-        self.tracker.as_ref().map(Tracker::fd)
+    pub(super) fn tracker_fds(&self) -> Vec<i32> {
+        self.tracker.iter().flat_map(Tracker::fds).collect()
     }
 
     /// What its accesses moved, by GPU.
