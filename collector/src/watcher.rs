@@ -90,7 +90,7 @@ impl Watcher {
             users: Users::default(),
             managed: ManagedMemory::new(&config.roots),
             command_lines: CommandLines::new(&config.roots),
-            history: History::default(),
+            history: History::new(&config.records),
             rings: Rings::new(config.interval),
             nearly_full: false,
             config,

@@ -20,6 +20,6 @@ pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
 pub use owner::{Owner, OwnerGpu, OwnerTotals, Owners};
 pub use process::{Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
 pub use status::{Probe, Status};
-pub use verdict::{Check, InvolvedRange, Verdict, VerdictVictim, Verdicts};
+pub use verdict::{Check, InvolvedRange, UntoldKind, Verdict, VerdictVictim, Verdicts};
 
 pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

@@ -222,6 +222,8 @@ pub struct ProbeStatus {
 /// Records of what happened to single blocks. Nothing else depends on them: counts stay exact whatever becomes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordFigures {
+    /// None are wanted.
+    pub is_off: bool,
     /// Written by the probes.
     pub written: u64,
     /// Left out by the probes because too many came at once.

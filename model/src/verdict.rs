@@ -38,6 +38,17 @@ impl VerdictKind {
         }
     }
 
+    /// What it rests on that only block records tell: without them it is not told.
+    #[must_use]
+    pub const fn needs_records_for(self) -> Option<&'static str> {
+        match self {
+            Self::CapacityThrash => Some("whether what is fetched had been evicted before"),
+            Self::PingPong => Some("how often memory changes sides between CPUs and the GPU"),
+            Self::Streaming => Some("whether what is fetched is new, so that it is told only where nothing is fetched"),
+            Self::DriverThrottling | Self::FirstTouchStorm => None,
+        }
+    }
+
     /// Whether it is thrashing: work is done again that was done before.
     #[must_use]
     pub const fn is_thrashing(self) -> bool {

@@ -144,12 +144,30 @@ fn without_records_nothing_is_said_of_what_comes_back_or_does_not() {
 }
 
 #[test]
+fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_the_others_are() {
+    let mut told = Vec::new();
+    for inputs in [
+        under_pressure(100, 0),
+        under_pressure(0, 100),
+        under_pressure(0, 0),
+        Inputs { throttles: 100, ..under_pressure(0, 0) },
+        Inputs { fault_entries: 1000, bytes_htod: MIB, populated_bytes: 100 * MIB, ..Inputs::default() },
+    ] {
+        let unrecorded = Inputs { fetched_bytes: 0, refetched_bytes: 0, returned_bytes: 0, alternations: 0, ..inputs };
+        told.extend(kind(unrecorded));
+        let needs_records = kind(inputs).unwrap().needs_records_for().is_some();
+        assert_eq!(kind(unrecorded), kind(inputs).filter(|_| !needs_records));
+    }
+    assert_eq!(told, [DriverThrottling, FirstTouchStorm]);
+}
+
+#[test]
 fn what_stands_needs_less_to_go_on() {
     for (inputs, standing) in [
         (under_pressure(20, 0), CapacityThrash),
         (Inputs { bytes_dtoh: 45 * MIB, alternations: 7, ..under_pressure(0, 20) }, PingPong),
         (Inputs { evicted_bytes: 20 * MIB, ..under_pressure(0, 0) }, Streaming),
-        (Inputs { throttles: 8, alternations: 12, ..under_pressure(0, 0) }, DriverThrottling),
+        (Inputs { throttles: 8, alternations: 90, ..under_pressure(0, 0) }, DriverThrottling),
     ] {
         assert_ne!(kind(inputs), Some(standing));
         assert_eq!(decide(&inputs, Some(standing)).kind, Some(standing));

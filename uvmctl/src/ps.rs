@@ -125,10 +125,20 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     let width = if wide { None } else { terminal::width() };
     let table = table(&listing, all).fit(width, &CONCESSIONS);
     io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
+    if let Some(note) = untold(&listing.verdicts) {
+        terminal::note(&note);
+    }
     if listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0) {
         terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
     }
     Ok(())
+}
+
+/// What no verdict does not mean.
+fn untold(verdicts: &Verdicts) -> Option<String> {
+    let kinds: Vec<_> = verdicts.untold.iter().map(|each| words::kind(&each.kind)).collect();
+    (!kinds.is_empty())
+        .then(|| format!("not told as uvmd is configured: {} (see uvmctl explain PID)", kinds.join(", ")))
 }
 
 /// What each process had counted at the first look. One that was not there counted from nothing.

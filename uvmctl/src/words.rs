@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn said(process: &Process, verdicts: Vec<Verdict>, now: &str) -> Option<String> {
-        let verdicts = Verdicts { time: now.to_owned(), active: verdicts, ended: Vec::new() };
+        let verdicts = Verdicts { time: now.to_owned(), active: verdicts, ..Verdicts::default() };
         Trouble::of(process, &verdicts, &Gpus::default()).map(|trouble| trouble.within(80))
     }
 

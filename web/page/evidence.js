@@ -97,7 +97,7 @@ export function clear() {
   say(element("detail-healthy"), "");
 }
 
-export function show({ time, active, ended }, process) {
+export function show({ time, active, ended, untold }, process) {
   shown = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.since, verdict]).map(([key, verdict]) => {
     const evidence = shown.get(key) ?? new Evidence();
     evidence.update(verdict, time);
@@ -105,10 +105,11 @@ export function show({ time, active, ended }, process) {
   }));
   place(element("detail-evidence"), [...shown.values()].map((evidence) => evidence.element));
   const parts = [];
-  if (active.length === 0) parts.push("Nothing is wrong with it now.");
+  if (active.length === 0) parts.push(untold.length === 0 ? "Nothing is wrong with it now." : "Nothing that can be told is wrong with it now.");
   const evictor = process.victim_of;
   if (evictor) parts.push(`It loses ${bytes(evictor.bytes_per_second)}/s of its memory to ${words.name(evictor)}${evictor.inferred ? " (inferred)" : ""}.`);
   const [last] = ended;
   if (last) parts.push(`Until ${format.moment(last.ended)}: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.since, last.ended))}${ended.length > 1 ? `, and ${ended.length - 1} before` : ""}.`);
+  for (const { kind, reason } of untold) parts.push(`Not told: ${words.kind(kind)}; ${reason}.`);
   say(element("detail-healthy"), parts.join(" "));
 }

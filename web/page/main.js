@@ -24,7 +24,7 @@ const NODE = "node";
 const probeKey = (probe) => `probe ${probe.name}`;
 const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
 
-let known = { processes: [], counting: false, verdicts: { time: "", active: [], ended: [] } };
+let known = { processes: [], counting: false, verdicts: { time: "", active: [], ended: [], untold: [] } };
 const troubleOf = (process) => words.trouble(process, known.verdicts);
 
 const tables = {

@@ -41,6 +41,9 @@ const tables = {
 
 const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.since}`;
 
+const nothing = (untold) =>
+  untold.length === 0 ? "Nothing is thrashing." : `Nothing that can be told is thrashing; not told are ${untold.map(({ kind }) => words.kind(kind)).join(", ")}.`;
+
 export function show(verdicts, processes, counting) {
   now = verdicts.time;
   const byKey = new Map(processes.map((process) => [href(process), process]));
@@ -51,7 +54,7 @@ export function show(verdicts, processes, counting) {
   const thrashing = verdicts.active.filter((verdict) => verdict.thrashing).length;
   say(element("verdict-count"), thrashing > 0 ? `${thrashing} thrashing` : "");
   element("no-verdicts").hidden = thrashing > 0;
-  say(element("no-verdicts"), counting ? "Nothing is thrashing." : "Nothing is judged while nothing is counted.");
+  say(element("no-verdicts"), counting ? nothing(verdicts.untold) : "Nothing is judged while nothing is counted.");
   element("verdicts-over").hidden = ended.length === 0;
   const more = verdicts.ended.length > ended.length ? `, the last ${ended.length} of them` : "";
   say(element("verdicts-over-count"), `${verdicts.ended.length}${more}`);

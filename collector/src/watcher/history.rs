@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use abi::{LostReason, Probe, RecordFate};
 use model::{ProbeStatus, RecordFigures};
 
-use crate::probes::Figures;
+use crate::{Records, probes::Figures};
 
 /// Runs of probes that the kernel skipped: not known to the probes, so not among their reasons.
 pub(super) const SKIPPED: &str = "skipped";
@@ -19,6 +19,10 @@ pub(super) struct History {
 }
 
 impl History {
+    pub(super) fn new(records: &Records) -> Self {
+        Self { records: RecordFigures { is_off: !records.enabled, ..RecordFigures::default() }, ..Self::default() }
+    }
+
     /// An attachment is over.
     pub(super) fn add(&mut self, figures: &Figures) {
         self.lost = self.lost(figures);
@@ -42,8 +46,9 @@ impl History {
     /// What became of block records so far.
     pub(super) fn records(&self, figures: &Figures) -> RecordFigures {
         let now = |fate| figures.records.get(fate as usize).copied().unwrap_or_default();
-        let RecordFigures { written, sampled_out, dropped } = self.records;
+        let RecordFigures { written, sampled_out, dropped, is_off } = self.records;
         RecordFigures {
+            is_off,
             written: written.saturating_add(now(RecordFate::Written)),
             sampled_out: sampled_out.saturating_add(now(RecordFate::SampledOut)),
             dropped: dropped.saturating_add(now(RecordFate::Dropped)),

@@ -15,6 +15,19 @@ pub struct Verdicts {
     pub active: Vec<Verdict>,
     /// Those that are over, the latest first.
     pub ended: Vec<Verdict>,
+    /// Kinds that cannot be told as uvmd is configured: who shows none may show one of these.
+    #[serde(default)]
+    pub untold: Vec<UntoldKind>,
+}
+
+/// A kind that cannot be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UntoldKind {
+    /// See [`super::VerdictSummary::kind`].
+    pub kind: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A verdict on one process at one GPU, with its evidence.

@@ -1,6 +1,6 @@
 //! What is wrong, in words: one sentence that says it, and the figures it rests on.
 
-use model::api::{Check, GpuDetail, Verdict, VerdictInputs, VerdictVictim};
+use model::api::{Check, GpuDetail, UntoldKind, Verdict, VerdictInputs, VerdictVictim, Verdicts};
 
 use super::case::Case;
 use crate::{rates, text, words};
@@ -48,6 +48,13 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
 fn since(verdict: &Verdict, now: &str) -> String {
     let age = words::age(&verdict.since, now).map(|age| format!(" ({})", text::duration(age))).unwrap_or_default();
     format!("Since {}{age}", time_of_day(&verdict.since))
+}
+
+/// What may be wrong and cannot be told.
+pub(crate) fn untold(verdicts: &Verdicts) -> Vec<String> {
+    let untold =
+        |each: &UntoldKind| format!("Not told: {}; {}.", words::kind(&each.kind), text::printable(&each.reason));
+    verdicts.untold.iter().map(untold).collect()
 }
 
 /// `14:06:23 UTC` of an RFC 3339 time.

@@ -1,21 +1,22 @@
-//! What is said of a process with which nothing is wrong.
+//! What is said of a process with which nothing is wrong, as far as can be told.
 
 use model::api::{Process, Reuse, Verdict};
 
 use super::{Evidence, finding};
 use crate::{text, words};
 
-pub(crate) fn headline(process: &Process) -> String {
+pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String {
+    let nothing = if verdicts.untold.is_empty() { "Nothing" } else { "Nothing that can be told" };
     let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
     match (&process.victim_of, process.state.as_str()) {
-        (_, "ended") => format!("{who} has ended. Nothing is wrong with it any more."),
+        (_, "ended") => format!("{who} has ended. {nothing} is wrong with it any more."),
         (Some(evictor), _) => format!(
-            "Nothing is wrong with what {who} does itself, but {} {} pushes {}/s of its memory out.",
+            "{nothing} is wrong with what {who} does itself, but {} {} pushes {}/s of its memory out.",
             evictor.pid,
             text::printable(&evictor.name),
             text::bytes(evictor.bytes_per_second)
         ),
-        (None, _) => format!("Nothing is wrong with {who}."),
+        (None, _) => format!("{nothing} is wrong with {who}."),
     }
 }
 
@@ -44,6 +45,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
         facts.push(format!("Look at the other one: uvmctl explain {}", evictor.pid));
     }
     facts.extend(evidence.verdicts.ended.first().map(over));
+    facts.extend(finding::untold(&evidence.verdicts));
     facts
 }
 

@@ -39,11 +39,14 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
         page.extend(explained(evidence, verdict));
     }
     if verdicts.active.is_empty() {
-        page.push(Paragraph::new(Style::Good, (0, 2), healthy::headline(&evidence.process)));
+        let style = if verdicts.untold.is_empty() { Style::Good } else { Style::Plain };
+        page.push(Paragraph::new(style, (0, 2), healthy::headline(evidence)));
         page.extend(healthy::facts(evidence).into_iter().map(Paragraph::plain));
     } else {
         page.push(Paragraph::title("What cannot be known"));
-        page.extend(limits(evidence).into_iter().map(|limit| item("-", Style::Plain, limit)));
+        page.extend(
+            limits(evidence).into_iter().chain(finding::untold(verdicts)).map(|limit| item("-", Style::Plain, limit)),
+        );
         if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
             page.push(item(
                 "-",

@@ -1,6 +1,6 @@
 //! What `ps`, `explain`, `evictions`, `heatmap` and `gpus` say of a node on which one thrashes and another suffers.
 
-use model::api::Verdicts;
+use model::api::{UntoldKind, Verdicts};
 
 use crate::{
     scene::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts},
@@ -11,7 +11,7 @@ use crate::{
 fn verdicts_of(pid: u32) -> Verdicts {
     let Verdicts { time, active, .. } = verdicts();
     let active = active.into_iter().filter(|verdict| verdict.pid == pid).collect();
-    Verdicts { time, active, ended: Vec::new() }
+    Verdicts { time, active, ..Verdicts::default() }
 }
 
 /// Two tenants: one that fits, one that streams again and again over twice of what there is; and one that does nothing.
@@ -98,6 +98,24 @@ Nothing is wrong with 512 idle (user alice).
 Evidence: uvmctl explain 512 --json
 ";
     assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn without_block_records_it_is_said_what_cannot_be_told() {
+    let reason = "block records are off (records.enabled = false), so it is not known whether it comes back".to_owned();
+    let untold = vec![UntoldKind { kind: "capacity_thrash".to_owned(), reason }];
+    let daemon = two_tenants()
+        .once("/api/v1/verdicts", &Verdicts { untold: untold.clone(), ..verdicts() })
+        .once("/api/v1/processes/512/verdict", &Verdicts { untold, ..verdicts_of(512) })
+        .serve();
+    let explained = stdout(&run(&daemon, &["explain", "512"]));
+    assert!(explained.starts_with("Nothing that can be told is wrong with 512 idle"), "{explained}");
+    assert!(
+        explained.contains("  Not told: capacity thrash; block records are off (records.enabled = false), so"),
+        "{explained}"
+    );
+    let listed = run(&daemon, &["ps", "--totals"]);
+    assert!(stderr(&listed).contains("not told as uvmd is configured: capacity thrash"), "{}", stderr(&listed));
 }
 
 #[test]

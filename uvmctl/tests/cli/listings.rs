@@ -113,7 +113,8 @@ uvm_perf_event_notify  20.0k    400 ns
 fn status_says_which_probes_are_missing_and_which_block_records() {
     let mut partial = busy();
     partial.source.probes[0].missing = Some("batches, as the driver has no such function".to_owned());
-    partial.source.block_records = RecordFigures { written: 5000, sampled_out: 20, dropped: 1 };
+    partial.source.block_records =
+        RecordFigures { written: 5000, sampled_out: 20, dropped: 1, ..RecordFigures::default() };
     let text = stdout(&run(&serve_snapshot(partial), &["status"]));
     assert!(text.contains("Missing  uvm_perf_event_notify: batches, as the driver has no such function\n"), "{text}");
     assert!(text.contains("Blocks   5.0k records, 20 left out, 1 lost: blocks' figures are lower bounds\n"), "{text}");

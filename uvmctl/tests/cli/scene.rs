@@ -128,7 +128,7 @@ pub(crate) fn verdicts() -> Verdicts {
         verdict(&streams(), 200 * MIB, involved(STREAMED, 128 * MIB, "cyclic"), vec![victim]),
         verdict(&fits(), 24 * MIB, involved(0x7f36_0000_0000, 24 * MIB, "random"), Vec::new()),
     ];
-    Verdicts { time: NOW.to_owned(), active, ended: Vec::new() }
+    Verdicts { time: NOW.to_owned(), active, ..Verdicts::default() }
 }
 
 fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ranges {

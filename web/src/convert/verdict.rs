@@ -1,7 +1,7 @@
 //! What is wrong, with what that rests on.
 
 use model::{
-    api,
+    VerdictKind, api,
     verdict::{Check, Involved, Verdict, Victim},
 };
 
@@ -17,7 +17,17 @@ pub(crate) fn verdicts(view: &View<'_>, with_ranges: bool, wanted: impl Fn(&Verd
         time: time(view.snapshot.taken),
         active: told(&view.verdicts.active),
         ended: told(&view.verdicts.ended),
+        untold: if view.snapshot.source.block_records.is_off { untold() } else { Vec::new() },
     }
+}
+
+/// Without block records.
+fn untold() -> Vec<api::UntoldKind> {
+    let reason = |what| format!("block records are off (records.enabled = false), so it is not known {what}");
+    let kind = |kind: VerdictKind| {
+        Some(api::UntoldKind { kind: kind.name().to_owned(), reason: reason(kind.needs_records_for()?) })
+    };
+    VerdictKind::ALL.into_iter().filter_map(kind).collect()
 }
 
 fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {

@@ -97,7 +97,8 @@ async fn each_figure_is_in_its_own_series() {
     host.api_bytes[ApiCall::SetAccessedBy] = 21;
     host.tool_calls[ApiCall::Prefetch] = 22;
     host.tool_bytes[ApiCall::Prefetch] = 23;
-    snapshot.source.block_records = RecordFigures { written: 24, sampled_out: 25, dropped: 26 };
+    snapshot.source.block_records =
+        RecordFigures { written: 24, sampled_out: 25, dropped: 26, ..RecordFigures::default() };
     let samples = scrape(snapshot).await;
     for (series, value) in [
         ("uvm_fault_handler_duration_seconds_sum{GPU}", "0.001"),

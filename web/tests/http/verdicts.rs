@@ -103,6 +103,18 @@ async fn those_of_one_process_are_its_own() {
 }
 
 #[tokio::test]
+async fn what_needs_block_records_is_said_not_to_be_told_without_them() {
+    assert!(verdicts("/api/v1/verdicts").await.untold.is_empty());
+    let mut snapshot = busy();
+    snapshot.source.block_records.is_off = true;
+    let body = get(&router_over(always(snapshot)), "/api/v1/verdicts").await.json();
+    let kinds: Vec<_> = body["untold"].as_array().unwrap().iter().map(|untold| &untold["kind"]).collect();
+    assert_eq!(kinds, ["capacity_thrash", "ping_pong", "streaming"]);
+    let expected = "block records are off (records.enabled = false), so it is not known whether what is fetched had been evicted before";
+    assert_eq!(body["untold"][0]["reason"], expected);
+}
+
+#[tokio::test]
 async fn the_listing_says_what_is_wrong_and_who_suffers() {
     let body = get(&judged(), "/api/v1/processes").await.json();
     let [heavy, light, gone] = &body["processes"].as_array().unwrap()[..] else { panic!("{body}") };
