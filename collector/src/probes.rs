@@ -1,17 +1,18 @@
 //! The probes, loaded and attached, and their maps.
 //!
 //! * `table`: which probe goes where, and what is lost without it
+//! * `maps`: what they write
 //! * `figures`: how they do
+//! * `errors`: why the kernel does not take them
 
 use std::{
     collections::BTreeMap,
-    error::Error,
     fs, io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
 };
 
 use abi::{
-    BlockRecord, CountKey, Kind, Layout, Lifecycle, LostReason, Probe, RecordFate, RecordLimit, SelfTest, Tally,
+    CountKey, Layout, Probe, RecordLimit, Tally,
     count::{EvictionKey, Space},
     names,
 };
@@ -22,10 +23,15 @@ use aya::{
 };
 
 pub(crate) use self::figures::{Figures, ProgramInfo};
-use self::table::{NO_RESIDENCY, Need, PROBES, Row};
+use self::{
+    errors::{chain, io_error, not_loaded, not_permitted, tail},
+    table::{NO_RESIDENCY, Need, PROBES, Row},
+};
 use crate::{Records, refusal::Refusal};
 
+mod errors;
 mod figures;
+mod maps;
 mod table;
 
 /// The programs, as scripts/build-ebpf built them.
@@ -190,121 +196,6 @@ impl Probes {
         Ok(())
     }
 
-    /// A descriptor that is readable when there are lifecycle records.
-    pub(crate) fn lifecycles_fd(&self) -> io::Result<OwnedFd> {
-        self.lifecycles.as_fd().try_clone_to_owned()
-    }
-
-    /// The lifecycle records since the last call.
-    pub fn lifecycles(&mut self) -> Vec<Lifecycle> {
-        let mut records = Vec::new();
-        while let Some(item) = self.lifecycles.next() {
-            records.extend(Lifecycle::from_bytes(&item));
-        }
-        records
-    }
-
-    /// The block records since the last call; not more than the largest ring holds, so that whoever writes faster than this takes does not hold it.
-    pub fn blocks(&mut self, mut take: impl FnMut(BlockRecord)) {
-        const TAKEN_MAX: usize = (256 << 20) / size_of::<BlockRecord>();
-        for _ in 0..TAKEN_MAX {
-            let Some(item) = self.blocks.next() else { break };
-            if let Some(record) = BlockRecord::from_bytes(&item) {
-                take(record);
-            }
-        }
-    }
-
-    /// Every count, summed over CPUs.
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn counts(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
-        let sum = |tallies: &[Tally]| {
-            tallies.iter().fold(Tally::default(), |sum, tally| Tally {
-                events: sum.events.saturating_add(tally.events),
-                amount: sum.amount.saturating_add(tally.amount),
-            })
-        };
-        self.counts.iter().map(|entry| entry.map(|(key, tallies)| (key, sum(&tallies)))).collect()
-    }
-
-    /// Every part of a distribution.
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn distributions(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
-        self.distributions.iter().collect()
-    }
-
-    /// Who pushed whose memory out.
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn evictions(&self) -> Result<Vec<(EvictionKey, Tally)>, MapError> {
-        self.evictions.iter().collect()
-    }
-
-    /// Removes what one pushed out of another's that is final and read.
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be changed.
-    pub(crate) fn forget_eviction(&mut self, key: &EvictionKey) -> Result<(), MapError> {
-        self.evictions.remove(key)
-    }
-
-    /// Removes a count that is final and read.
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be changed.
-    pub fn forget(&mut self, key: &CountKey) -> Result<(), MapError> {
-        if Kind::from_index(key.kind.into()).is_some_and(Kind::is_of_distribution) {
-            self.distributions.remove(key)
-        } else {
-            self.counts.remove(key)
-        }
-    }
-
-    /// Living VA spaces.
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn spaces(&self) -> Result<Vec<Space>, MapError> {
-        self.spaces.iter().map(|entry| entry.map(|(_, space)| space)).collect()
-    }
-
-    /// What became of block records, by [`RecordFate`].
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn record_fates(&self) -> Result<Vec<u64>, MapError> {
-        read(&self.records, RecordFate::COUNT)
-    }
-
-    /// Events not counted, by [`LostReason`].
-    ///
-    /// # Errors
-    /// As for all of these: if the kernel does not let the map be read.
-    pub fn lost(&self) -> Result<Vec<u64>, MapError> {
-        read(&self.lost, LostReason::COUNT)
-    }
-
-    /// Failed self-tests, by [`SelfTest`].
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn self_tests(&self) -> Result<Vec<u64>, MapError> {
-        read(&self.self_tests, SelfTest::COUNT)
-    }
-
-    /// Runs of the probes, by [`Probe`].
-    ///
-    /// # Errors
-    /// If the kernel does not let the map be read.
-    pub fn hits(&self) -> Result<Vec<u64>, MapError> {
-        read(&self.hits, Probe::COUNT)
-    }
-
     /// All that the probes and the kernel tell of how they do.
     pub(crate) fn figures(&self) -> Result<Figures, MapError> {
         let mut programs = [ProgramInfo::default(); Probe::COUNT as usize];
@@ -362,10 +253,6 @@ fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) 
     map.try_into().map_err(|error| not_loaded(&error))
 }
 
-fn read(array: &PerCpuArray<MapData, u64>, length: u32) -> Result<Vec<u64>, MapError> {
-    (0..length).map(|index| Ok(array.get(&index, 0)?.iter().sum())).collect()
-}
-
 fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), Refusal> {
     kprobe(ebpf, program)?.load().map_err(|error| match error {
         // The verifier answers with "permission denied" where it rejects a program: what it says is in its log.
@@ -374,36 +261,6 @@ fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), Refusal> {
         }
         other => not_loaded(&other),
     })
-}
-
-fn not_loaded<E: Error + 'static>(error: &E) -> Refusal {
-    io_error(error).and_then(not_permitted).unwrap_or_else(|| Refusal::Load(chain(error)))
-}
-
-fn not_permitted(cause: &io::Error) -> Option<Refusal> {
-    (cause.kind() == io::ErrorKind::PermissionDenied).then_some(Refusal::NotPermitted)
-}
-
-/// What the kernel answered, somewhere below an error.
-fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
-    causes(error).find_map(|error| error.downcast_ref())
-}
-
-/// The whole of an error in one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let parts: Vec<_> = causes(error).map(ToString::to_string).collect();
-    parts.join(": ")
-}
-
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
-}
-
-/// The end of the verifier's log, where it says what is wrong.
-fn tail(log: &str) -> String {
-    const LINES: usize = 8;
-    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join(" | ")
 }
 
 #[cfg(test)]
@@ -417,14 +274,5 @@ mod tests {
         assert_eq!(counts_capacity(128), 32768);
         assert_eq!(counts_capacity(512), 16384);
         assert_eq!(counts_capacity(0), 65536);
-    }
-
-    #[test]
-    fn of_the_verifiers_log_the_end_is_kept() {
-        let lines: Vec<_> = (0..100).map(|line| format!("line {line}\n")).collect();
-        let log = lines.join("\n");
-        let tail = tail(&log);
-        assert!(tail.starts_with("line 92 |") && tail.ends_with("line 99"), "{tail}");
-        assert_eq!(super::tail(""), "");
     }
 }

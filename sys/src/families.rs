@@ -1,39 +1,16 @@
 //! The driver families: which layout belongs to which driver version.
 
 mod kernel_numbers;
+mod table;
 
-use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
+use std::{fmt, ops::RangeInclusive};
 
-use abi::{
-    Layout,
-    layout::{EVENT_DATA_MAX, FAMILIES_JSON, FAULT_ENTRY_MAX},
-};
+use abi::Layout;
 pub use kernel_numbers::KernelNumbers;
-use serde::Deserialize;
-use thiserror::Error;
+pub use table::TableError;
 
 /// The driver's GPU ids end here up to 545: `UVM_PARENT_ID_MAX_GPUS`.
 const GPU_MAX_TO_545: u32 = 32;
-/// And here from 550 on, where a GPU has eight ids for its MIG instances: `UVM_ID_MAX_PROCESSORS - 1`.
-const GPU_MAX_FROM_550: u32 = 256;
-/// So many ids, one after the other, for each GPU.
-const GPU_IDS_FROM_550: u32 = 8;
-
-/// The six families are compiled in, so that only a mistake of ours can make reading them fail.
-#[derive(Debug, Error)]
-pub enum TableError {
-    /// Not JSON, or of another shape.
-    #[error("the table of driver layouts cannot be read: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A value is missing or makes no sense.
-    #[error("the table of driver layouts lacks {family}/{key}, or has it wrong")]
-    Value {
-        /// In which family.
-        family: String,
-        /// Which value.
-        key: String,
-    },
-}
 
 /// Every family known.
 #[derive(Debug)]
@@ -54,25 +31,6 @@ pub struct Family {
 }
 
 impl Families {
-    /// The table of [`abi::layout`].
-    ///
-    /// # Errors
-    /// If the table has a mistake.
-    pub fn known() -> Result<Self, TableError> {
-        #[derive(Deserialize)]
-        struct Entry {
-            representative: String,
-            values: BTreeMap<String, serde_json::Value>,
-        }
-        let table: BTreeMap<String, Entry> = serde_json::from_str(FAMILIES_JSON)?;
-        let mut families = table
-            .into_iter()
-            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family(entry.representative))
-            .collect::<Result<Vec<_>, _>>()?;
-        families.sort_by_key(|family| *family.majors.start());
-        Ok(Self(families))
-    }
-
     /// The family of a driver version such as `550.163.01`.
     #[must_use]
     pub fn of(&self, version: &str) -> Option<&Family> {
@@ -166,83 +124,6 @@ impl Family {
     #[must_use]
     pub fn procfs_ids_are_eightfold(&self) -> bool {
         self.layout.gpu_max == GPU_MAX_TO_545
-    }
-}
-
-/// One family's entry of the table.
-struct Values<'a> {
-    family: &'a str,
-    values: &'a BTreeMap<String, serde_json::Value>,
-}
-
-impl Values<'_> {
-    fn family(&self, representative: String) -> Result<Family, TableError> {
-        let majors = self.majors().ok_or_else(|| self.wrong("its name"))?;
-        // "357:4": the field begins at bit 357 of the structure and has 4 bits.
-        let access_bits = "fbe.fault_access_type(bit:n)";
-        let (access_bit, access_width) = self
-            .values
-            .get(access_bits)
-            .and_then(serde_json::Value::as_str)
-            .and_then(|text| text.split_once(':'))
-            .and_then(|(bit, width)| Some((bit.parse::<u32>().ok()?, width.parse::<u32>().ok()?)))
-            .ok_or_else(|| self.wrong(access_bits))?;
-        let replayable_bit = self.number("fbe.is_replayable(bit)")?;
-        let layout = Layout {
-            event_fault: self.number("enum.UVM_PERF_EVENT_FAULT")?,
-            event_migration: self.number("enum.UVM_PERF_EVENT_MIGRATION")?,
-            event_size: self.within("evd.size", EVENT_DATA_MAX)?,
-            fault_processor: self.number("fault.proc_id")?,
-            fault_entry: self.number("fault.gpu.buffer_entry")?,
-            fault_is_duplicate: self.number("fault.gpu.is_duplicate")?,
-            fault_batch: self.number("fault.gpu.batch_id")?,
-            fault_cpu_address: self.number("fault.cpu.fault_va")?,
-            fault_is_write: self.number("fault.cpu.is_write")?,
-            migration_dst: self.number("mig.dst")?,
-            migration_src: self.number("mig.src")?,
-            migration_address: self.number("mig.address")?,
-            migration_bytes: self.number("mig.bytes")?,
-            migration_cause: self.number("mig.cause")?,
-            entry_size: self.within("fbe.size", FAULT_ENTRY_MAX)?,
-            entry_address: self.number("fbe.fault_address")?,
-            entry_access: access_bit / 32 * 4,
-            entry_access_shift: access_bit % 32,
-            entry_access_bits: access_width,
-            entry_va_space: self.number("fbe.va_space")?,
-            entry_access_mask: self.number("fbe.access_type_mask")?,
-            entry_instances: self.number("fbe.num_instances")?,
-            entry_replayable: replayable_bit / 8,
-            entry_replayable_bit: replayable_bit % 8,
-            gpu_id: self.number("gpu.id")?,
-            gpu_ids: if *majors.start() < 550 { 1 } else { GPU_IDS_FROM_550 },
-            gpu_max: if *majors.start() < 550 { GPU_MAX_TO_545 } else { GPU_MAX_FROM_550 },
-            ..Layout::default()
-        };
-        let event_count = self.number("enum.UVM_PERF_EVENT_COUNT")?;
-        let gpus_after_range = self.number("block.gpus-range").ok();
-        Ok(Family { majors, layout, event_count, representative, gpus_after_range })
-    }
-
-    /// `L1_530_545` is 530 to 545, `L3_560` is 560.
-    fn majors(&self) -> Option<RangeInclusive<u32>> {
-        let mut numbers = self.family.split('_').skip(1).map(|text| text.parse::<u32>().ok());
-        let first = numbers.next()??;
-        let last = numbers.next().unwrap_or(Some(first))?;
-        Some(first..=last)
-    }
-
-    fn number(&self, key: &str) -> Result<u32, TableError> {
-        let value = self.values.get(key).and_then(serde_json::Value::as_u64);
-        value.and_then(|value| u32::try_from(value).ok()).ok_or_else(|| self.wrong(key))
-    }
-
-    fn within(&self, key: &str, max: usize) -> Result<u32, TableError> {
-        let value = self.number(key)?;
-        if usize::try_from(value).is_ok_and(|value| value <= max) { Ok(value) } else { Err(self.wrong(key)) }
-    }
-
-    fn wrong(&self, key: &str) -> TableError {
-        TableError::Value { family: self.family.to_owned(), key: key.to_owned() }
     }
 }
 

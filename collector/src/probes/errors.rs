@@ -1,0 +1,49 @@
+//! What the kernel answers when it does not take the probes.
+
+use std::{error::Error, io};
+
+use crate::refusal::Refusal;
+
+pub(super) fn not_loaded<E: Error + 'static>(error: &E) -> Refusal {
+    io_error(error).and_then(not_permitted).unwrap_or_else(|| Refusal::Load(chain(error)))
+}
+
+pub(super) fn not_permitted(cause: &io::Error) -> Option<Refusal> {
+    (cause.kind() == io::ErrorKind::PermissionDenied).then_some(Refusal::NotPermitted)
+}
+
+/// What the kernel answered, somewhere below an error.
+pub(super) fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    causes(error).find_map(|error| error.downcast_ref())
+}
+
+/// The whole of an error in one line.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let parts: Vec<_> = causes(error).map(ToString::to_string).collect();
+    parts.join(": ")
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
+}
+
+/// The end of the verifier's log, where it says what is wrong.
+pub(super) fn tail(log: &str) -> String {
+    const LINES: usize = 8;
+    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_verifiers_log_the_end_is_kept() {
+        let lines: Vec<_> = (0..100).map(|line| format!("line {line}\n")).collect();
+        let log = lines.join("\n");
+        let tail = tail(&log);
+        assert!(tail.starts_with("line 92 |") && tail.ends_with("line 99"), "{tail}");
+        assert_eq!(super::tail(""), "");
+    }
+}

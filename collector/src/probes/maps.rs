@@ -1,0 +1,135 @@
+//! What the probes have written: records, counts, and figures of their own.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use abi::{
+    BlockRecord, CountKey, Kind, Lifecycle, LostReason, Probe, RecordFate, SelfTest, Tally,
+    count::{EvictionKey, Space},
+};
+use aya::maps::{MapData, MapError, PerCpuArray};
+
+use super::Probes;
+
+impl Probes {
+    /// A descriptor that is readable when there are lifecycle records.
+    pub(crate) fn lifecycles_fd(&self) -> io::Result<OwnedFd> {
+        self.lifecycles.as_fd().try_clone_to_owned()
+    }
+
+    /// The lifecycle records since the last call.
+    pub fn lifecycles(&mut self) -> Vec<Lifecycle> {
+        let mut records = Vec::new();
+        while let Some(item) = self.lifecycles.next() {
+            records.extend(Lifecycle::from_bytes(&item));
+        }
+        records
+    }
+
+    /// The block records since the last call; not more than the largest ring holds, so that whoever writes faster than this takes does not hold it.
+    pub fn blocks(&mut self, mut take: impl FnMut(BlockRecord)) {
+        const TAKEN_MAX: usize = (256 << 20) / size_of::<BlockRecord>();
+        for _ in 0..TAKEN_MAX {
+            let Some(item) = self.blocks.next() else { break };
+            if let Some(record) = BlockRecord::from_bytes(&item) {
+                take(record);
+            }
+        }
+    }
+
+    /// Every count, summed over CPUs.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn counts(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
+        let sum = |tallies: &[Tally]| {
+            tallies.iter().fold(Tally::default(), |sum, tally| Tally {
+                events: sum.events.saturating_add(tally.events),
+                amount: sum.amount.saturating_add(tally.amount),
+            })
+        };
+        self.counts.iter().map(|entry| entry.map(|(key, tallies)| (key, sum(&tallies)))).collect()
+    }
+
+    /// Every part of a distribution.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn distributions(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
+        self.distributions.iter().collect()
+    }
+
+    /// Who pushed whose memory out.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn evictions(&self) -> Result<Vec<(EvictionKey, Tally)>, MapError> {
+        self.evictions.iter().collect()
+    }
+
+    /// Removes what one pushed out of another's that is final and read.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be changed.
+    pub(crate) fn forget_eviction(&mut self, key: &EvictionKey) -> Result<(), MapError> {
+        self.evictions.remove(key)
+    }
+
+    /// Removes a count that is final and read.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be changed.
+    pub fn forget(&mut self, key: &CountKey) -> Result<(), MapError> {
+        if Kind::from_index(key.kind.into()).is_some_and(Kind::is_of_distribution) {
+            self.distributions.remove(key)
+        } else {
+            self.counts.remove(key)
+        }
+    }
+
+    /// Living VA spaces.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn spaces(&self) -> Result<Vec<Space>, MapError> {
+        self.spaces.iter().map(|entry| entry.map(|(_, space)| space)).collect()
+    }
+
+    /// What became of block records, by [`RecordFate`].
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn record_fates(&self) -> Result<Vec<u64>, MapError> {
+        read(&self.records, RecordFate::COUNT)
+    }
+
+    /// Events not counted, by [`LostReason`].
+    ///
+    /// # Errors
+    /// As for all of these: if the kernel does not let the map be read.
+    pub fn lost(&self) -> Result<Vec<u64>, MapError> {
+        read(&self.lost, LostReason::COUNT)
+    }
+
+    /// Failed self-tests, by [`SelfTest`].
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn self_tests(&self) -> Result<Vec<u64>, MapError> {
+        read(&self.self_tests, SelfTest::COUNT)
+    }
+
+    /// Runs of the probes, by [`Probe`].
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn hits(&self) -> Result<Vec<u64>, MapError> {
+        read(&self.hits, Probe::COUNT)
+    }
+}
+
+fn read(array: &PerCpuArray<MapData, u64>, length: u32) -> Result<Vec<u64>, MapError> {
+    (0..length).map(|index| Ok(array.get(&index, 0)?.iter().sum())).collect()
+}

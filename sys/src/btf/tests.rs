@@ -1,0 +1,92 @@
+use super::*;
+use crate::fake::small_kernel;
+
+#[test]
+fn a_struct_has_its_size_and_its_members_their_offsets() {
+    let file = small_kernel();
+    let btf = Btf::parse(&file).unwrap();
+    assert_eq!(btf.size_of("rw_semaphore"), Ok(40));
+    assert_eq!(btf.offset_of("task_struct", "group_leader"), Ok(48));
+}
+
+#[test]
+fn members_of_an_anonymous_struct_are_members_of_the_one_around_it() {
+    let file = small_kernel();
+    assert_eq!(Btf::parse(&file).unwrap().offset_of("task_struct", "start_boottime"), Ok(16 + 24));
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let file = small_kernel();
+    let btf = Btf::parse(&file).unwrap();
+    assert_eq!(btf.size_of("spinlock"), Err(BtfError::NoStruct("spinlock")));
+    assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
+    // Not a prefix of a longer name.
+    assert_eq!(btf.size_of("task"), Err(BtfError::NoStruct("task")));
+}
+
+#[test]
+fn a_file_cut_anywhere_is_an_error_or_lacks_something_but_never_a_panic() {
+    let file = small_kernel();
+    for length in 0..file.len() {
+        if let Ok(btf) = Btf::parse(&file[..length]) {
+            panic!("{length} bytes of {} were accepted with {} types", file.len(), btf.begins.len());
+        }
+    }
+}
+
+#[test]
+fn any_byte_may_be_wrong_without_a_panic_or_an_endless_search() {
+    let file = small_kernel();
+    for at in 0..file.len() {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut broken = file.clone();
+            broken[at] = value;
+            if let Ok(btf) = Btf::parse(&broken) {
+                let _ = (btf.size_of("rw_semaphore"), btf.offset_of("task_struct", "start_boottime"));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_anonymous_struct_that_holds_itself_ends_the_search() {
+    let mut file = small_kernel();
+    // The type of task_struct's anonymous member becomes task_struct itself, whose own name then says otherwise for `mm`.
+    let at = 24 + 16 + 24 + 36 + 12 + 12 + 4;
+    assert_eq!(u32_at(&file, at), Some(3));
+    file[at..at + 4].copy_from_slice(&4u32.to_ne_bytes());
+    let btf = Btf::parse(&file).unwrap();
+    assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
+}
+
+#[test]
+fn one_function_alone_keeps_its_place_among_the_types() {
+    let mut file = small_kernel();
+    assert_eq!(Btf::parse(&file).unwrap().only_function("int"), Err(BtfError::NoFunction("int")));
+    // The last type is a struct with two members: in its place, a function and two declarations of 12 bytes each.
+    let btf = Btf::parse(&file).unwrap();
+    let (index, begin) = (btf.begins.len() - 1, btf.begins[btf.begins.len() - 1]);
+    let at = 24 + usize::try_from(begin).unwrap();
+    file[at + 4..at + 8].copy_from_slice(&(KIND_FUNCTION << 24).to_ne_bytes());
+    for member in [at + 12, at + 24] {
+        file[member + 4..member + 8].copy_from_slice(&(KIND_FORWARD << 24).to_ne_bytes());
+    }
+    let only = Btf::parse(&file).unwrap().only_function("inode").unwrap();
+    let only = Btf::parse(&only).unwrap();
+    assert_eq!(only.begins.len(), index + 1);
+    assert_eq!(only.header(only.begins[index]).unwrap().kind, KIND_FUNCTION);
+    assert!(only.begins[..index].iter().all(|begin| only.header(*begin).unwrap().kind == KIND_FORWARD));
+}
+
+#[test]
+fn this_machines_kernel_can_be_read_if_it_has_btf() {
+    let Ok(file) = std::fs::read("/sys/kernel/btf/vmlinux") else {
+        println!("skipped: this kernel shows no BTF");
+        return;
+    };
+    let btf = Btf::parse(&file).unwrap();
+    assert!(btf.size_of("rw_semaphore").unwrap() >= 24);
+    assert!(btf.offset_of("task_struct", "group_leader").unwrap() > 0);
+    assert!(btf.offset_of("task_struct", "start_boottime").unwrap() > 0);
+}
