@@ -1,9 +1,10 @@
 use std::{fs, time::Duration};
 
+use model::SourceState;
 use sys::fake::{Machine, small_kernel};
 
 use super::*;
-use crate::Collector;
+use crate::{Collector, ledger::Losses};
 
 fn config(machine: &Machine) -> Config {
     Config { roots: machine.roots.clone(), ..Config::default() }

@@ -1,0 +1,81 @@
+//! What is given out: snapshots, heat maps and history.
+
+use std::time::{Instant, SystemTime};
+
+use model::{HeatMap, HeatRequest, HistoryRequest, Snapshot, SourceState, SourceStatus};
+
+use super::{State, Watcher};
+use crate::{clock, probes::Figures};
+
+impl Watcher {
+    /// The memory of a process in cells; `None` if it is not known.
+    pub(crate) fn heat(&self, request: &HeatRequest) -> Option<HeatMap> {
+        let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
+        self.ledger.heat(request, now_ns)
+    }
+
+    /// Keeps what was read for [`Self::lately`]. For regular readings only.
+    pub(crate) fn keep(&mut self, snapshot: &Snapshot) {
+        self.rings.take(snapshot, Instant::now());
+    }
+
+    /// What was counted lately; `None` if nothing is known of it.
+    pub(crate) fn lately(&self, request: &HistoryRequest) -> Option<model::History> {
+        self.rings.lately(request, Instant::now(), SystemTime::now())
+    }
+
+    /// Everything known now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let (state, driver) = match &self.state {
+            State::Waiting(missing) => {
+                (SourceState::Waiting { missing: missing.iter().map(ToString::to_string).collect() }, None)
+            }
+            State::Refused { driver, reason, retry, .. } => {
+                let again = retry.map(|retry| format!("; tries again in {} s", retry.seconds_left(Instant::now())));
+                (SourceState::Refused { reason: reason.clone() + &again.unwrap_or_default() }, driver.clone())
+            }
+            State::Counting(attached) => {
+                (SourceState::Counting { since: attached.since }, Some(attached.driver.clone()))
+            }
+        };
+        let (probes, dropped_events, not_adopted) = match &self.state {
+            State::Counting(attached) => {
+                let probes = self.history.probes(&attached.figures, attached.probes.missing());
+                (probes, self.history.lost(&attached.figures), attached.warning.clone())
+            }
+            _ => (Vec::new(), self.history.lost(&Figures::default()), None),
+        };
+        let not_attached = probes.iter().filter_map(|probe| probe.missing.clone());
+        let block_records = match &self.state {
+            State::Counting(attached) => self.history.records(&attached.figures),
+            _ => self.history.records(&Figures::default()),
+        };
+
+        let (mut processes, mut totals) =
+            self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
+        // Those that belong to a process are among all that were dropped.
+        totals.host.dropped_events = dropped_events.values().sum();
+        let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), self.managed.warning(), not_adopted];
+        let mut warnings: Vec<_> = warnings.into_iter().flatten().chain(not_attached).collect();
+        // Several probes may be missing for one reason.
+        warnings.dedup();
+        let gpus = self.gpus.with(totals.gpus.keys().copied());
+        for (gpu, residency) in processes.iter_mut().flat_map(|process| &mut process.residency) {
+            if let Some(bytes) = gpus.get(gpu).and_then(|gpu| gpu.memory_bytes) {
+                *residency = residency.at_most(bytes);
+            }
+        }
+        Snapshot {
+            taken: SystemTime::now(),
+            source: SourceStatus { backend: "ebpf", state, warnings, driver, probes, dropped_events, block_records },
+            gpus,
+            processes,
+            gpu_totals: totals.gpus,
+            host_totals: totals.host,
+            reuse_totals: self.ledger.reuse(),
+            owners: self.ledger.owners(),
+            evictions: self.ledger.evictions(),
+            owner_evictions: self.ledger.owner_evictions(),
+        }
+    }
+}
