@@ -1,0 +1,105 @@
+//! How fast packing and unpacking are beside copying the same bytes: one thread, buffers that are in memory, the three in turns, so that what else
+//! the machine does meets them all. Prints how many times the time of a copy each takes the inverse of: 1 is as fast as memcpy.
+
+#![expect(clippy::print_stdout, clippy::expect_used, reason = "a measurement")]
+
+use std::{hint::black_box, time::Instant};
+
+use zvc::{Codec, Isa, Packed, Width};
+
+const KIB: usize = 1024;
+const SIZES: [usize; 6] = [64 * KIB, 256 * KIB, KIB * KIB, 4 * KIB * KIB, 16 * KIB * KIB, 64 * KIB * KIB];
+const ROUNDS: usize = 31;
+/// What one measurement handles at least: some milliseconds.
+const LEAST_BYTES: usize = 32 * KIB * KIB;
+
+/// Speeds as shares of memcpy's: a quarter of the rounds was slower than the first, half than the second.
+struct Speed {
+    pack: [f64; 2],
+    unpack: [f64; 2],
+    ratio: f64,
+}
+
+fn main() {
+    println!(
+        "Shares of memcpy's speed, medians of {ROUNDS} rounds (a quarter of them was below the number in brackets); {}",
+        Isa::best().name()
+    );
+    println!("\nwords of 4 bytes, with index and checksum");
+    println!("| bytes | density | ratio | pack | unpack |\n| --- | --- | --- | --- | --- |");
+    for bytes in SIZES {
+        for tenths in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] {
+            let density = f64::from(tenths) / 10.0;
+            let speed = measure(Codec::new(Width::Four), Isa::best(), bytes, density);
+            row(&format!("{} KiB | {density:.1}", bytes / KIB), &speed);
+        }
+    }
+    println!("\ndensity 0.5");
+    println!("| KiB | by | word | checksum | ratio | pack | unpack |\n| --- | --- | --- | --- | --- | --- | --- |");
+    for bytes in [64 * KIB, 4 * KIB * KIB, 64 * KIB * KIB] {
+        for isa in Isa::available() {
+            for width in Width::ALL {
+                for (checksum, codec) in [("yes", Codec::new(width)), ("no", Codec::new(width).without_checksum())] {
+                    let speed = measure(codec.with_isa(isa), isa, bytes, 0.5);
+                    row(&format!("{} | {} | {} | {checksum}", bytes / KIB, isa.name(), width.bytes()), &speed);
+                }
+            }
+        }
+    }
+}
+
+fn row(what: &str, speed: &Speed) {
+    let [pack, unpack] = [speed.pack, speed.unpack].map(|[low, middle]| format!("{middle:.2} ({low:.2})"));
+    println!("| {what} | {:.2} | {pack} | {unpack} |", speed.ratio);
+}
+
+fn measure(codec: Codec, isa: Isa, bytes: usize, density: f64) -> Speed {
+    let raw = data(bytes, density);
+    // Written to once, so that each of their pages is there.
+    let mut copy = vec![1_u8; bytes];
+    let mut packed = vec![1_u8; codec.bound_bytes(bytes).expect("a size that fits")];
+    let length = codec.pack_into(&raw, &mut packed).expect("a buffer that is large enough");
+    let times = LEAST_BYTES.div_ceil(bytes);
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let copying = seconds(times, || black_box(&mut copy).copy_from_slice(black_box(&raw)));
+        let packing = seconds(times, || {
+            black_box(codec.pack_into(black_box(&raw), black_box(&mut packed)).expect("as before"));
+        });
+        let unpacking = seconds(times, || {
+            let packed = Packed::parse(black_box(packed.get(..length).unwrap_or_default())).expect("what was packed");
+            packed.with_isa(isa).unpack_into(black_box(&mut copy)).expect("what was packed");
+        });
+        rounds.push((copying / packing, copying / unpacking));
+    }
+    assert!(copy == raw, "what was packed is unpacked");
+    let [pack, unpack] = [rounds.iter().map(|r| r.0).collect(), rounds.iter().map(|r| r.1).collect()].map(quartiles);
+    Speed { pack, unpack, ratio: bytes as f64 / length as f64 }
+}
+
+fn seconds(times: usize, mut work: impl FnMut()) -> f64 {
+    let begin = Instant::now();
+    for _ in 0..times {
+        work();
+    }
+    begin.elapsed().as_secs_f64()
+}
+
+fn quartiles(mut of: Vec<f64>) -> [f64; 2] {
+    of.sort_by(f64::total_cmp);
+    [of.len() / 4, of.len() / 2].map(|at| of.get(at).copied().unwrap_or_default())
+}
+
+/// Words of 4 bytes, each zero or not by chance: no pattern that a branch predictor could learn.
+fn data(bytes: usize, density: f64) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state >> 33
+    };
+    let word = |_| {
+        let some = (random() as f64) < density * (1_u64 << 31) as f64;
+        if some { u32::try_from(random()).unwrap_or(1) | 0x8001 } else { 0 }.to_le_bytes()
+    };
+    (0..bytes / 4).flat_map(word).collect()
+}

@@ -1,0 +1,180 @@
+//! The container. Little-endian:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0-3 | `ZVC1` |
+//! | 4 | bytes of a word: 4 or 2 |
+//! | 5 | flags: 1 index, 2 stored as it is, 4 checksum |
+//! | 6-7 | zero |
+//! | 8-15 | bytes before packing; units and pages follow from it |
+//! | 16-23 | bytes of payload |
+//! | 24-27 | CRC-32C of payload, index and the header up to here, in this order; zero without a checksum |
+//! | then | the index, where there is one: for each page of 4 KiB where it begins in the payload, in words, 4 bytes |
+//! | then | the payload: for each unit of 128 bytes its mask, one bit a word from the lowest on, and the words that are not zero |
+//!
+//! The mask takes as many bits as a unit has words. The last unit may be short: its mask has no bits beyond its words, and its last word is filled
+//! with zeros. Data that would not become smaller are stored as they are, without an index.
+
+use crate::Error;
+
+/// What one mask describes.
+pub const UNIT_BYTES: usize = 128;
+/// What can be unpacked by itself, by means of the index.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 28;
+/// Bytes that the index takes for each page.
+pub const INDEX_ENTRY_BYTES: usize = 4;
+/// Where the checksum lies, and what of the header it is about: all before.
+pub(crate) const CHECKSUM_AT: usize = 24;
+
+const MAGIC: [u8; 4] = *b"ZVC1";
+const INDEX: u8 = 1;
+const STORED: u8 = 2;
+const CHECKSUM: u8 = 4;
+
+/// The size of the words that may be zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// 16 bits, for half-precision data; 64 words and a mask of 8 bytes a unit. Not in the paper.
+    Two,
+    /// 32 bits, as in the paper: 32 words and a mask of 4 bytes a unit.
+    Four,
+}
+
+/// What the header says, found consistent with itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) width: Width,
+    pub(crate) index: bool,
+    pub(crate) stored: bool,
+    pub(crate) checksum: Option<u32>,
+    pub(crate) raw_bytes: u64,
+    pub(crate) payload_bytes: u64,
+}
+
+impl Width {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Two, Self::Four];
+
+    /// Bytes of a word.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Two => 2,
+            Self::Four => 4,
+        }
+    }
+
+    /// Words of a whole unit.
+    #[must_use]
+    pub const fn unit_words(self) -> usize {
+        UNIT_BYTES / self.bytes()
+    }
+
+    /// Bytes of a unit's mask.
+    #[must_use]
+    pub const fn mask_bytes(self) -> usize {
+        self.unit_words() / 8
+    }
+
+    /// Bytes that `raw_bytes` take at most: no word is zero.
+    #[must_use]
+    pub(crate) const fn payload_bound(self, raw_bytes: u64) -> Option<u64> {
+        match raw_bytes.checked_next_multiple_of(self.bytes() as u64) {
+            Some(words) => words.checked_add(self.masks_bytes(raw_bytes)),
+            None => None,
+        }
+    }
+
+    /// Bytes that the masks alone take: the least that `raw_bytes` become.
+    pub(crate) const fn masks_bytes(self, raw_bytes: u64) -> u64 {
+        raw_bytes.div_ceil(UNIT_BYTES as u64) * self.mask_bytes() as u64
+    }
+}
+
+impl Header {
+    pub(crate) fn index_bytes(&self) -> u64 {
+        if self.index { pages(self.raw_bytes) * INDEX_ENTRY_BYTES as u64 } else { 0 }
+    }
+
+    /// The container's bytes, if that is a number.
+    pub(crate) fn container_bytes(&self) -> Option<u64> {
+        self.payload_bytes.checked_add(self.index_bytes())?.checked_add(HEADER_BYTES as u64)
+    }
+
+    pub(crate) fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut flags = 0;
+        for (set, flag) in [(self.index, INDEX), (self.stored, STORED), (self.checksum.is_some(), CHECKSUM)] {
+            flags |= if set { flag } else { 0 };
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        let width = if self.width == Width::Two { 2 } else { 4 };
+        let fields: [(usize, &[u8]); 5] = [
+            (0, &MAGIC),
+            (4, &[width, flags]),
+            (8, &self.raw_bytes.to_le_bytes()),
+            (16, &self.payload_bytes.to_le_bytes()),
+            (CHECKSUM_AT, &self.checksum.unwrap_or(0).to_le_bytes()),
+        ];
+        for (at, field) in fields {
+            for (to, from) in bytes.iter_mut().skip(at).zip(field) {
+                *to = *from;
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Error> {
+        let [m0, m1, m2, m3, width, flags, zero @ ..] = *bytes;
+        let [z0, z1, r0, r1, r2, r3, r4, r5, r6, r7, p0, p1, p2, p3, p4, p5, p6, p7, c0, c1, c2, c3] = zero;
+        let found = [m0, m1, m2, m3];
+        if found != MAGIC {
+            return Err(Error::Magic { found });
+        }
+        let width = match width {
+            2 => Width::Two,
+            4 => Width::Four,
+            _ => return Err(Error::Header("words of neither 2 nor 4 bytes")),
+        };
+        if flags & !(INDEX | STORED | CHECKSUM) != 0 || [z0, z1] != [0, 0] {
+            return Err(Error::Header("flags that this version does not know"));
+        }
+        let checksum = u32::from_le_bytes([c0, c1, c2, c3]);
+        if flags & CHECKSUM == 0 && checksum != 0 {
+            return Err(Error::Header("a checksum, and the flag for it is not set"));
+        }
+        let header = Self {
+            width,
+            index: flags & INDEX != 0,
+            stored: flags & STORED != 0,
+            checksum: (flags & CHECKSUM != 0).then_some(checksum),
+            raw_bytes: u64::from_le_bytes([r0, r1, r2, r3, r4, r5, r6, r7]),
+            payload_bytes: u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    /// Holds what unpacking takes to what the container has: at most 32 times its bytes.
+    fn check(&self) -> Result<(), Error> {
+        let (raw, payload) = (self.raw_bytes, self.payload_bytes);
+        if self.stored {
+            return match () {
+                () if self.index => Err(Error::Header("an index of data stored as they are")),
+                () if raw != payload => Err(Error::Header("data stored as they are, of another size")),
+                () => Ok(()),
+            };
+        }
+        let bound = self.width.payload_bound(raw).ok_or(Error::TooLarge { raw_bytes: raw })?;
+        if payload < self.width.masks_bytes(raw) || payload > bound {
+            return Err(Error::Header("a payload that cannot belong to so many bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// Pages that `raw_bytes` take.
+pub(crate) fn pages(raw_bytes: u64) -> u64 {
+    raw_bytes.div_ceil(PAGE_BYTES as u64)
+}

@@ -1,0 +1,229 @@
+//! Unpacking.
+
+use crate::{
+    Error, Isa, PAGE_BYTES, Width,
+    checksum::Checksum,
+    format::{CHECKSUM_AT, HEADER_BYTES, Header, INDEX_ENTRY_BYTES, pages},
+    unit::unpack_lanes,
+};
+
+/// Pages that are unpacked in turns, unit by unit: where a unit begins is known only when the mask of the one before it has been read, and that would
+/// be waited for with nothing else to do.
+const LANES: usize = 4;
+/// Up to here. Data that memory holds and no cache come slower from, or go slower to, several pages at once than the wait takes.
+const LANES_UP_TO_BYTES: usize = 4 << 20;
+
+/// A container whose header is right. Whether the rest is, shows when it is unpacked.
+#[derive(Debug, Clone, Copy)]
+pub struct Packed<'a> {
+    header: Header,
+    /// What of the header the checksum is about.
+    summed: &'a [u8],
+    index: &'a [u8],
+    payload: &'a [u8],
+    raw_bytes: usize,
+    isa: Isa,
+}
+
+impl<'a> Packed<'a> {
+    /// Reads the header of a container that takes all of `bytes`.
+    ///
+    /// # Errors
+    /// It is none, or takes fewer bytes or more.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let have_bytes = bytes.len() as u64;
+        let truncated = |needed_bytes| Error::Truncated { needed_bytes, have_bytes };
+        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(truncated(HEADER_BYTES as u64))?;
+        let header = Header::parse(head)?;
+        let too_large = Error::TooLarge { raw_bytes: header.raw_bytes };
+        let needed_bytes = header.container_bytes().ok_or(too_large)?;
+        if have_bytes > needed_bytes {
+            return Err(Error::Surplus { surplus_bytes: have_bytes - needed_bytes });
+        }
+        let index_bytes = usize::try_from(header.index_bytes()).map_err(|_| too_large)?;
+        let (index, payload) = rest.split_at_checked(index_bytes).ok_or(truncated(needed_bytes))?;
+        if have_bytes < needed_bytes {
+            return Err(truncated(needed_bytes));
+        }
+        let raw_bytes = usize::try_from(header.raw_bytes).map_err(|_| too_large)?;
+        let summed = head.get(..CHECKSUM_AT).unwrap_or_default();
+        Ok(Self { header, summed, index, payload, raw_bytes, isa: Isa::best() })
+    }
+
+    /// By these instructions. The result is the same.
+    #[must_use]
+    pub fn with_isa(self, isa: Isa) -> Self {
+        Self { isa, ..self }
+    }
+
+    /// The size of the words.
+    #[must_use]
+    pub fn width(&self) -> Width {
+        self.header.width
+    }
+
+    /// Bytes before packing: at most 32 times the container's.
+    #[must_use]
+    pub fn raw_bytes(&self) -> usize {
+        self.raw_bytes
+    }
+
+    /// Bytes of masks and words: the container without header and index.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Whether packing would not have made the data smaller.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.header.stored
+    }
+
+    /// Pages of 4 KiB, the last of them perhaps short.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        pages(self.header.raw_bytes)
+    }
+
+    /// Bytes of payload that a page takes, as the index has it.
+    ///
+    /// # Errors
+    /// There is no such page, no index, or the index is corrupted.
+    pub fn page_payload_bytes(&self, page: u64) -> Result<usize, Error> {
+        Ok(self.page_payload(page)?.len())
+    }
+
+    /// All the data.
+    ///
+    /// # Errors
+    /// As of [`Packed::unpack_into`].
+    pub fn unpack(&self) -> Result<Vec<u8>, Error> {
+        let mut out = vec![0; self.raw_bytes];
+        self.unpack_into(&mut out)?;
+        Ok(out)
+    }
+
+    /// All the data, into a buffer of exactly [`Packed::raw_bytes`].
+    ///
+    /// # Errors
+    /// The buffer has another size, or the container is corrupted.
+    pub fn unpack_into(&self, out: &mut [u8]) -> Result<(), Error> {
+        if out.len() != self.raw_bytes {
+            return Err(Error::Buffer { needed_bytes: self.header.raw_bytes, have_bytes: out.len() as u64 });
+        }
+        let mut checksum = Checksum::new(self.header.checksum.is_some());
+        if self.header.stored {
+            checksum.copy(self.payload, out);
+            return self.compare(checksum);
+        }
+        let (groups, rest) = if self.header.index && out.len() <= LANES_UP_TO_BYTES {
+            out.as_chunks_mut::<{ LANES * PAGE_BYTES }>()
+        } else {
+            (&mut [][..], out)
+        };
+        let (mut page, mut at) = (0, 0);
+        for group in groups {
+            at = self.unpack_pages::<LANES>(page, at, group)?;
+            page += LANES as u64;
+            checksum.follow(self.payload.get(..at).unwrap_or_default());
+        }
+        for to in rest.chunks_mut(PAGE_BYTES) {
+            at = self.unpack_pages::<1>(page, at, to)?;
+            page += 1;
+            checksum.follow(self.payload.get(..at).unwrap_or_default());
+        }
+        if at < self.payload.len() {
+            return Err(Error::Payload { surplus_bytes: (self.payload.len() - at) as u64 });
+        }
+        self.compare(checksum)
+    }
+
+    /// One page, to the beginning of `out`; says how many bytes it has. Reads nothing but that page and its entry in the index: what is wrong
+    /// elsewhere, and the checksum, it does not see.
+    ///
+    /// # Errors
+    /// There is no such page or no index, the buffer is smaller than the page, or the page is corrupted.
+    pub fn unpack_page(&self, page: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let payload = self.page_payload(page)?;
+        let page_bytes = self.page_bytes(page);
+        let small = Error::Buffer { needed_bytes: page_bytes as u64, have_bytes: out.len() as u64 };
+        let out = out.get_mut(..page_bytes).ok_or(small)?;
+        if self.header.stored {
+            out.copy_from_slice(payload);
+            return Ok(page_bytes);
+        }
+        match unpack_lanes(self.isa, self.header.width, payload, [0], out) {
+            Ok([read]) if read == payload.len() => Ok(page_bytes),
+            Ok(_) => Err(Error::Index { page }),
+            Err(_) => Err(Error::Page { page }),
+        }
+    }
+
+    /// Compares the checksum without unpacking; right where there is none.
+    ///
+    /// # Errors
+    /// The checksum is another.
+    pub fn verify(&self) -> Result<(), Error> {
+        self.compare(Checksum::new(self.header.checksum.is_some()))
+    }
+
+    /// The `LANES` pages from `first` on, which begin at `at`; says where they end.
+    fn unpack_pages<const LANES: usize>(&self, first: u64, at: usize, out: &mut [u8]) -> Result<usize, Error> {
+        let mut begins = [at; LANES];
+        if self.header.index {
+            for (page, begin) in (first..).zip(&mut begins) {
+                *begin = self.page_at(page)?;
+            }
+        }
+        let ends = unpack_lanes(self.isa, self.header.width, self.payload, begins, out)
+            .map_err(|lane| Error::Page { page: first + lane as u64 })?;
+        // Each begins where the one before it ends.
+        let mut end = at;
+        for (page, (begin, its_end)) in (first..).zip(begins.into_iter().zip(ends)) {
+            if begin != end {
+                return Err(Error::Index { page });
+            }
+            end = its_end;
+        }
+        Ok(end)
+    }
+
+    fn compare(&self, checksum: Checksum) -> Result<(), Error> {
+        match (self.header.checksum, checksum.finish(self.payload, self.index, self.summed)) {
+            (Some(stored), Some(computed)) if stored != computed => Err(Error::Checksum { stored, computed }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of a page that there is.
+    fn page_bytes(&self, page: u64) -> usize {
+        let before = usize::try_from(page).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
+        self.raw_bytes.saturating_sub(before).min(PAGE_BYTES)
+    }
+
+    fn page_payload(&self, page: u64) -> Result<&'a [u8], Error> {
+        let pages = self.pages();
+        if page >= pages {
+            return Err(Error::NoSuchPage { page, pages });
+        }
+        let begin = self.page_at(page)?;
+        let end = match () {
+            () if page + 1 == pages => self.payload.len(),
+            () => self.page_at(page + 1)?,
+        };
+        self.payload.get(begin..end).ok_or(Error::Index { page })
+    }
+
+    /// Where a page that there is begins in the payload.
+    fn page_at(&self, page: u64) -> Result<usize, Error> {
+        let wrong = Error::Index { page };
+        let page = usize::try_from(page).map_err(|_| wrong)?;
+        if self.header.stored {
+            return page.checked_mul(PAGE_BYTES).ok_or(wrong);
+        }
+        let entry = self.index.as_chunks::<INDEX_ENTRY_BYTES>().0.get(page).ok_or(Error::NoIndex)?;
+        let words = usize::try_from(u32::from_le_bytes(*entry)).map_err(|_| wrong)?;
+        words.checked_mul(self.header.width.bytes()).ok_or(wrong)
+    }
+}
