@@ -38,6 +38,13 @@ impl Ledger {
         }
     }
 
+    /// What changed of what is resident was not told, of whichever process, until then at the latest; ns since boot.
+    pub(crate) fn lost_by_all(&mut self, until_ns: u64) {
+        for entry in self.processes.values_mut().filter(|entry| entry.living > 0) {
+            entry.blocks.lost(until_ns);
+        }
+    }
+
     /// What a process did before was not seen.
     pub(crate) fn adopted(&mut self, process: ProcessId) {
         if let Some(entry) = self.processes.get_mut(&process) {

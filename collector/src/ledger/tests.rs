@@ -482,6 +482,9 @@ fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
     ledger.lost_by(1, losses(1), 20);
     ledger.happened(&BlockRecord { boottime_ns: 11, resident_pages: 256, ..record });
     assert_eq!(bounds(&ledger), [(1 << 20, 1 << 20, u64::MAX)]);
+    // Nor is anything certain where the kernel skipped a probe.
+    ledger.lost_by_all(30);
+    assert_eq!(bounds(&ledger), [(1 << 20, 0, u64::MAX)]);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(super) struct Attached {
     pub(super) probes: Probes,
     /// The last that could be read.
     pub(super) figures: Figures,
+    /// Runs of probes that were known to be skipped when that was last asked for.
+    skipped: u64,
     pub(super) strays: Strays,
     /// Why VA spaces that the probes did not see made are not known, where they could not be looked for.
     pub(super) warning: Option<String>,
@@ -108,6 +110,7 @@ impl Attached {
             since: SystemTime::now(),
             probes,
             figures: Figures::default(),
+            skipped: 0,
             strays: Strays::new(now),
             warning: None,
             counts_capacity,
@@ -158,6 +161,12 @@ impl Attached {
             }
             Err(error) => unread(&error),
         }
+    }
+
+    /// Whether the kernel skipped runs of probes since this was last asked for.
+    pub(super) fn has_skipped(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.skipped, self.figures.skipped());
+        self.skipped > before
     }
 
     /// Ready when a VA space was made or destroyed.

@@ -64,6 +64,10 @@ impl Watcher {
     fn look_for_missed(&mut self) {
         let State::Counting(attached) = &mut self.state else { return };
         attached.read_figures();
+        if attached.has_skipped() {
+            // Whose memory it was about, nobody knows.
+            self.ledger.lost_by_all(clock::not_before_now(&self.config.roots));
+        }
         attached.adopt_if_missed(Instant::now());
         let ring_full = attached.figures.lost.get(LostReason::RingFull as usize).copied().unwrap_or_default();
         let now = Instant::now();
