@@ -1,5 +1,7 @@
-//! Verdicts: what is wrong with a process's use of managed memory at a GPU, since when, and what that rests on. No I/O and no clock: time is what
-//! the snapshots say. docs/verdicts.md defines the kinds and the windows.
+//! What uvmd thinks. No I/O and no clock: time is what snapshots and traces say.
+//!
+//! **Verdicts**: what is wrong with a process's use of managed memory at a GPU, since when, and what that rests on. docs/verdicts.md defines the kinds
+//! and the windows.
 //!
 //! snapshots -> [`reading`] -> [`window`] -> [`decision`] -> [`standing`] -> verdicts
 //!
@@ -11,9 +13,14 @@
 //! * [`standing`]: when a verdict begins, stands and ends
 //! * [`ranges`]: which ranges a verdict is about
 //! * [`victims`]: who loses memory to whom
+//!
+//! **Planners**: where the memory of an iteration that is known in advance goes, and when. docs/policies has a page for each.
+//!
+//! * [`planner`]: what they take and what they make
 
 pub mod decision;
 pub mod judge;
+pub mod planner;
 mod ranges;
 mod reading;
 mod standing;

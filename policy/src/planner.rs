@@ -1,0 +1,40 @@
+//! Planners: from one iteration that comes again and again to what memory does in it.
+//!
+//! iteration, [`Machine`] -> [`Planner`] -> [`Schedule`] -> the simulator, or a helper in the live program
+//!
+//! A planner of placements takes a [`Circle`](trace::Circle) and makes a [`Placement`].
+//!
+//! * [`machine`]: the memories and links that a plan is made for
+//! * [`schedule`]: what moves when
+//! * [`placement`]: what lies where in one pool
+
+pub mod machine;
+pub mod placement;
+pub mod schedule;
+
+pub use machine::{Link, Machine, Tier};
+pub use placement::Placement;
+pub use schedule::{Act, Action, Schedule};
+
+use thiserror::Error;
+use trace::{Iteration, KernelId};
+
+/// From a trace of one iteration to a schedule for every iteration.
+pub trait Planner {
+    /// As on the command line: `g10`, `autoswap`.
+    fn name(&self) -> &'static str;
+
+    /// Plans an iteration on a machine. The same input gives the same schedule.
+    ///
+    /// # Errors
+    /// If no schedule can let the iteration run there.
+    fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable>;
+}
+
+/// Why there is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Unplannable {
+    #[error("kernel {kernel} needs {needed_bytes} bytes at once, and the GPU has {gpu_bytes}")]
+    KernelTooLarge { kernel: KernelId, needed_bytes: u64, gpu_bytes: u64 },
+}
