@@ -1,4 +1,4 @@
-//! The blocks of one iteration on a circle of one period: what a planner of placements places once, for all iterations.
+//! The blocks of an iteration on a circle that is closed after one period: what a planner of placements places once, for all iterations.
 //!
 //! Positions on the circle are steps at which blocks may begin: the kernels of an [`Iteration`], the mallocs of a stretch of an [`OpStream`]. Bytes in
 //! use only ever rise at such a step, so nothing between them matters, and frees that drift from one iteration to the next move nothing.
@@ -42,7 +42,7 @@ impl Alignment {
 /// A block that comes again in every iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// What it is where it comes from: the number of a tensor, of a malloc in its iteration, or of a line's own id.
+    /// What it is where it comes from: the number of a tensor, of a malloc in its iteration, or of a block in its file.
     pub source: u64,
     /// Rounded.
     pub bytes: u64,
@@ -50,7 +50,7 @@ pub struct Span {
     pub start: u64,
     /// The steps at which it is alive: at least one and at most the period. With `start` beyond the period: it crosses into the next iteration.
     pub length: u64,
-    /// How many of it are alive at once at most: more than one where it lives longer than a period, and then all around the circle.
+    /// How many of it are alive at once at most. One, but for what lives longer than the circle is: that is alive all around it.
     pub copies: u32,
 }
 
@@ -75,15 +75,26 @@ impl Span {
 }
 
 /// Blocks on a circle of one period.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Circle {
     /// Steps after which everything comes again. More than zero if there are blocks.
     pub period: u64,
+    /// Iterations that it holds.
+    pub turns: usize,
     /// By the step at which they begin.
     pub spans: Vec<Span>,
     /// Bytes, rounded, that are there all the time: never given back, so never shared.
     pub persistent_bytes: u64,
 }
+
+impl Default for Circle {
+    fn default() -> Self {
+        Self { period: 0, turns: 1, spans: Vec::new(), persistent_bytes: 0 }
+    }
+}
+
+/// Of as many iterations as this a circle may be made for a block that lives so long.
+pub const MOST_TURNS: usize = 4;
 
 /// A stretch of a stream's mallocs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,40 +139,62 @@ impl Circle {
         circle.finish()
     }
 
-    /// The blocks that begin in a stretch of a stream. The steps are its mallocs.
+    /// The blocks that begin in a stretch of a stream, which is one iteration. The steps are its mallocs.
     ///
-    /// A block's end is where it ended in this run, be it an iteration later. One that never ended is taken to live all around the circle. Blocks from
-    /// before that are still there at the stretch's end are persistent, unless they are earlier copies of a block that lives longer than a period.
+    /// A block's end is where it ended in this run, be it iterations later. If some live longer than an iteration, the circle holds as many iterations,
+    /// all alike, as are needed for none to meet itself. Blocks that never ended, or only after more than [`MOST_TURNS`] iterations, are there all
+    /// around the circle. Blocks from before that are still there at the stretch's end are persistent, unless they are earlier copies of such a one.
     ///
     /// # Errors
     /// If the stream has not so many mallocs, or sizes add up to more than 64 bits.
     pub fn of_ops(stream: &OpStream, window: Window, alignment: Alignment) -> Result<Self, Invalid> {
         let lives = Lives::of(stream);
-        let first = window.first_malloc;
-        let mallocs = lives.order.len();
-        let outside = || Invalid::OutsideTrace { first, end: first.saturating_add(window.mallocs), mallocs };
-        let end = first.checked_add(window.mallocs).filter(|&end| first < end && end <= mallocs).ok_or_else(outside)?;
-        let period = window.mallocs as u64;
-        let mut circle = Self { period, ..Self::default() };
-        for (step, &block) in lives.order.get(first..end).unwrap_or_default().iter().enumerate() {
-            let start = step as u64;
-            let alive = lives.end_of(block).map(|end| (end - first - step) as u64);
-            let copies = u32::try_from(alive.map_or(1, |alive| alive.div_ceil(period))).unwrap_or(u32::MAX);
-            let length = alive.unwrap_or(period).min(period);
-            let bytes = alignment.round(stream.blocks()[block].bytes);
-            circle.spans.push(Span { source: start, bytes, start, length, copies });
+        let (first, steps, mallocs) = (window.first_malloc, window.mallocs, lives.order.len());
+        let outside = || Invalid::OutsideTrace { first, end: first.saturating_add(steps), mallocs };
+        let end = first.checked_add(steps).filter(|&end| first < end && end <= mallocs).ok_or_else(outside)?;
+        let blocks = lives.order.get(first..end).unwrap_or_default();
+        let bytes = |block: BlockId| alignment.round(stream.blocks()[block].bytes);
+        let alive = |(step, &block): (usize, &BlockId)| lives.end_of(block).map(|end| end - first - step);
+        let alive: Vec<_> = blocks.iter().enumerate().map(alive).collect();
+
+        let longest =
+            alive.iter().flatten().map(|alive| alive.div_ceil(steps)).filter(|&turns| turns <= MOST_TURNS).max();
+        let turns = longest.unwrap_or(1);
+        let period = (turns * steps) as u64;
+        let mut circle = Self { period, turns, ..Self::default() };
+        for ((step, &block), alive) in blocks.iter().enumerate().zip(&alive) {
+            let span = |turn: usize, length, copies| Span {
+                source: step as u64,
+                bytes: bytes(block),
+                start: (turn * steps + step) as u64,
+                length,
+                copies,
+            };
+            match *alive {
+                Some(alive) if alive as u64 <= period => {
+                    circle.spans.extend((0..turns).map(|turn| span(turn, alive as u64, 1)));
+                }
+                Some(alive) => {
+                    let copies = u32::try_from(alive.div_ceil(steps)).unwrap_or(u32::MAX);
+                    circle.spans.push(span(0, period, copies));
+                }
+                None => circle.spans.push(span(0, period, 1)),
+            }
         }
-        for (block, entry) in stream.blocks().iter() {
+        for (block, _) in stream.blocks().iter() {
             let begun = lives.begin_of(block);
-            let before = begun.is_none_or(|begin| begin < first);
-            if !before || lives.end_of(block).is_some_and(|at| at <= end) {
+            if begun.is_some_and(|begin| begin >= first) || lives.end_of(block).is_some_and(|at| at <= end) {
                 continue;
             }
-            let bytes = alignment.round(entry.bytes);
-            let ago = begun.map(|begin| (first - begin) % window.mallocs);
-            let twin = ago.and_then(|ago| circle.spans.get((window.mallocs - ago) % window.mallocs));
-            if !twin.is_some_and(|twin| twin.copies > 1 && twin.bytes == bytes) {
-                circle.persistent_bytes = circle.persistent_bytes.checked_add(bytes).ok_or(Invalid::BytesOverflow)?;
+            // The block that begins where this one began in its own iteration.
+            let twin = begun.map(|begin| (steps - (first - begin) % steps) % steps);
+            let twin = twin.and_then(|step| blocks.get(step).zip(alive.get(step)));
+            let copy = |(&twin, alive): (&BlockId, &Option<usize>)| {
+                alive.is_some_and(|alive| alive > steps) && bytes(twin) == bytes(block)
+            };
+            if !twin.is_some_and(copy) {
+                let sum = circle.persistent_bytes.checked_add(bytes(block));
+                circle.persistent_bytes = sum.ok_or(Invalid::BytesOverflow)?;
             }
         }
         circle.finish()

@@ -10,10 +10,12 @@
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
 //! * [`import`]: traces of other programs
 //! * [`circle`]: the blocks of one iteration on a circle of one period: what a planner of placements places
+//! * [`detect`]: where a run's iterations are
 //!
 //! Everything is checked when it is made, by a constructor, an importer or serde; what holds then is said at each type and is not checked again.
 
 pub mod circle;
+pub mod detect;
 pub mod draft;
 pub mod id;
 pub mod import;
@@ -23,6 +25,7 @@ pub mod ops;
 pub mod recorder;
 
 pub use circle::{Alignment, Circle, Span};
+pub use detect::Detector;
 pub use draft::Draft;
 pub use id::{BlockId, KernelId, LaunchId, OpId, SignatureId, Table, TensorId};
 pub use iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use};

@@ -138,10 +138,11 @@ fn stream(iterations: u64) -> OpStream {
 #[test]
 fn a_block_that_is_freed_an_iteration_later_crosses_on_the_circle() {
     let circle = Circle::of_ops(&stream(4), Window { first_malloc: 3, mallocs: 2 }, Alignment::NONE).unwrap();
-    let [short, crossing] = circle.spans[..] else { panic!("{circle:?}") };
-    assert_eq!(short, Span { source: 0, bytes: 30, start: 0, length: 2, copies: 1 });
-    assert_eq!((crossing.start, crossing.length, crossing.copies), (1, 2, 2), "alive for more than a period");
-    assert_eq!((circle.persistent_bytes, circle.peak_bytes()), (1000, 40));
+    let span = |source, bytes, start, length| Span { source, bytes, start, length, copies: 1 };
+    // It lives for three mallocs, and an iteration has two: a circle of two iterations.
+    let expected = [span(0, 30, 0, 2), span(1, 5, 1, 3), span(0, 30, 2, 2), span(1, 5, 3, 3)];
+    assert_eq!((circle.period, circle.turns, &circle.spans[..]), (4, 2, &expected[..]));
+    assert_eq!((circle.persistent_bytes, circle.peak_bytes()), (1000, 40), "as when it ran");
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn spans_on_a_circle_overlap_across_its_end_too() {
     let span = |start, length| Span { source: 0, bytes: 1, start, length, copies: 1 };
     assert!(span(8, 4).overlaps(&span(1, 1), 10), "8, 9, 0, 1");
     assert!(!span(8, 4).overlaps(&span(2, 6), 10), "2 to 7");
-    let circle = Circle { period: 10, spans: vec![span(1, 1), span(2, 6), span(8, 4)], persistent_bytes: 0 };
+    let circle = Circle { period: 10, turns: 1, spans: vec![span(1, 1), span(2, 6), span(8, 4)], persistent_bytes: 0 };
     assert_eq!(circle.peak_bytes(), 2);
 }
 

@@ -1,0 +1,310 @@
+//! Where iterations are found, when, and at what cost.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test stops at what it cannot do")]
+
+mod common;
+
+use std::path::Path;
+
+use trace::{
+    Alignment, Circle, Detector, OpKind, OpStream,
+    detect::{Lock, Period, State},
+    import::{kineto, singa},
+};
+
+/// What a made-up program does.
+#[derive(Clone, Copy)]
+enum Step {
+    Malloc(u64),
+    Free(u64),
+    Launch(u64),
+}
+
+/// A training iteration of equal layers, each with more operations than the shortest iteration: a forward pass that keeps some of what it allocates, a
+/// backward pass that frees it, and an update, a loop over the weights.
+fn training(layers: u64, batch: u64) -> Vec<Step> {
+    const OPS_OF_LAYER: u64 = 60;
+    let mut steps = Vec::new();
+    let layer = |steps: &mut Vec<Step>, forward: bool| {
+        for op in 0..OPS_OF_LAYER {
+            let bytes = (op % 7 + 1) * batch * 1000;
+            steps.push(Step::Malloc(bytes));
+            steps.push(Step::Launch(op + if forward { 0 } else { 1000 }));
+            // Every other one is kept from the forward pass for the backward pass.
+            match (forward, op % 2) {
+                (true, 0) => {}
+                (true, _) => steps.push(Step::Free(bytes)),
+                (false, odd) => steps.extend(std::iter::repeat_n(Step::Free(bytes), if odd == 0 { 2 } else { 1 })),
+            }
+        }
+    };
+    (0..layers).for_each(|_| layer(&mut steps, true));
+    (0..layers).for_each(|_| layer(&mut steps, false));
+    for _weight in 0..12 * layers {
+        for op in 0..5 {
+            steps.push(Step::Malloc(4096));
+            steps.push(Step::Launch(2000 + op));
+            steps.push(Step::Free(4096));
+        }
+    }
+    steps
+}
+
+/// The numbers 0, 1, 2, ... mixed up: equal seeds give equal numbers.
+fn noise(seed: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |index: u64| {
+        let mixed = (seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 29)) >> 16
+    })
+}
+
+struct Bench {
+    detector: Detector,
+    ops: u64,
+    /// Each change with the number of the operation that brought it.
+    changes: Vec<(u64, State)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { detector: Detector::default(), ops: 0, changes: Vec::new() }
+    }
+
+    fn run(&mut self, steps: &[Step]) -> &mut Self {
+        for step in steps {
+            let before = self.detector.state();
+            match *step {
+                Step::Malloc(bytes) => self.detector.malloc(bytes),
+                Step::Free(bytes) => self.detector.free(bytes),
+                Step::Launch(signature) => self.detector.launch(signature, signature),
+            }
+            self.ops += 1;
+            if self.detector.due() {
+                self.detector.search();
+            }
+            if self.detector.state() != before {
+                self.changes.push((self.ops, self.detector.state()));
+            }
+        }
+        self
+    }
+
+    fn repeat(&mut self, times: usize, steps: &[Step]) -> &mut Self {
+        for _ in 0..times {
+            self.run(steps);
+        }
+        self
+    }
+
+    /// Every period that was ever proposed or relied on.
+    fn periods(&self) -> Vec<Period> {
+        let of = |state: &State| match *state {
+            State::Searching => None,
+            State::Proposed(period) | State::Degraded(period) => Some(period),
+            State::Locked(lock) => Some(lock.period),
+        };
+        let mut periods: Vec<_> = self.changes.iter().filter_map(|(_, state)| of(state)).collect();
+        periods.dedup();
+        periods
+    }
+}
+
+fn period_of(steps: &[Step]) -> Period {
+    let mallocs = steps.iter().filter(|step| matches!(step, Step::Malloc(_))).count();
+    let launches = steps.iter().filter(|step| matches!(step, Step::Launch(_))).count();
+    Period { mallocs, launches }
+}
+
+#[test]
+fn an_iteration_is_found_whatever_comes_before_it_and_not_a_loop_within_it() {
+    for (layers, before) in [(1, 0), (2, 10), (12, 300), (24, 5000)] {
+        let steps = training(layers, 8);
+        let warm_up: Vec<_> = noise(layers).take(before).map(Step::Malloc).collect();
+        let mut bench = Bench::new();
+        bench.run(&warm_up).repeat(6, &steps);
+        assert_eq!(bench.periods(), [period_of(&steps)], "{layers} layers");
+        let &(at, State::Locked(lock)) = bench.changes.last().unwrap() else { panic!("{:?}", bench.changes) };
+        let iterations = (at - before as u64) as f64 / steps.len() as f64;
+        assert!((2.9..3.5).contains(&iterations), "{layers} layers: after {iterations} iterations");
+        let start = (lock.start_op - before as u64) % steps.len() as u64;
+        assert_eq!(start, 0, "where the fewest bytes are allocated");
+    }
+}
+
+#[test]
+fn layers_that_are_launched_without_allocations_are_no_iterations_once_iterations_are_known() {
+    let launches = |steps: Vec<Step>| steps.into_iter().filter(|step| matches!(step, Step::Launch(_))).collect();
+    let steps: Vec<_> = launches(training(12, 8));
+    let mut bench = Bench::new();
+    bench.repeat(12, &steps);
+    let expected = Period { mallocs: 0, launches: steps.len() };
+    let locks = bench.changes.iter().filter_map(|&(at, state)| match state {
+        State::Locked(lock) => Some((at / steps.len() as u64, lock.period)),
+        _ => None,
+    });
+    let wrong: Vec<_> = locks.clone().filter(|(_, period)| *period != expected).collect();
+    assert!(wrong.iter().all(|&(iteration, _)| iteration < 3), "{wrong:?}");
+    assert_eq!(locks.map(|(_, period)| period).next_back(), Some(expected));
+}
+
+#[test]
+fn an_operation_that_was_not_foretold_degrades_at_once_and_three_clean_iterations_lock_again() {
+    let steps = training(4, 8);
+    let period = period_of(&steps);
+    let mut bench = Bench::new();
+    bench.repeat(8, &steps).run(&steps[..100]).run(&[Step::Malloc(12345), Step::Free(12345)]);
+    assert_eq!(bench.changes.last(), Some(&(8 * steps.len() as u64 + 101, State::Degraded(period))));
+    bench.run(&steps[100..]).repeat(5, &steps);
+    let &(at, State::Locked(lock)) = bench.changes.last().unwrap() else { panic!("{:?}", bench.changes) };
+    assert_eq!(lock.period, period);
+    let since = (at - 8 * steps.len() as u64) as f64 / steps.len() as f64;
+    assert!((3.0..3.5).contains(&since), "after {since} iterations");
+    assert_eq!(bench.periods(), [period], "nothing else was taken for an iteration meanwhile");
+}
+
+#[test]
+fn another_batch_size_is_another_iteration_of_the_same_length() {
+    let mut bench = Bench::new();
+    bench.repeat(6, &training(4, 8)).repeat(8, &training(4, 16));
+    let kinds: Vec<_> = bench.changes.iter().map(|(_, state)| std::mem::discriminant(state)).collect();
+    let lock = Lock { period: Period { mallocs: 0, launches: 0 }, shapes_vary: false, start_op: 0, start_malloc: 0 };
+    let [proposed, locked, degraded] =
+        [State::Proposed(lock.period), State::Locked(lock), State::Degraded(lock.period)]
+            .map(|s| std::mem::discriminant(&s));
+    assert_eq!(kinds, [proposed, locked, degraded, locked], "{:?}", bench.changes);
+}
+
+#[test]
+fn another_model_is_another_iteration() {
+    let mut bench = Bench::new();
+    bench.repeat(6, &training(4, 8)).repeat(12, &training(7, 8));
+    assert!(matches!(bench.detector.state(), State::Locked(lock) if lock.period == period_of(&training(7, 8))));
+}
+
+#[test]
+fn shapes_that_depend_on_data_leave_iterations_to_the_functions() {
+    let mut detector = Detector::default();
+    for iteration in 0..6 {
+        for function in 0..300 {
+            let shape = if function == 77 { iteration } else { 0 };
+            detector.launch(function, function * 1000 + shape);
+            if detector.due() {
+                detector.search();
+            }
+        }
+    }
+    let State::Locked(lock) = detector.state() else { panic!("{:?}", detector.state()) };
+    assert_eq!((lock.period.launches, lock.shapes_vary), (300, true));
+}
+
+#[test]
+fn nothing_is_found_in_noise() {
+    let steps: Vec<_> = noise(5).take(20_000).map(Step::Malloc).collect();
+    assert_eq!(Bench::new().run(&steps).changes, []);
+}
+
+#[test]
+fn allocations_and_launches_that_repeat_at_different_lengths_are_not_locked() {
+    let mut detector = Detector::default();
+    let launches = noise(1).take(70).collect::<Vec<_>>();
+    let mallocs = noise(2).take(110).collect::<Vec<_>>();
+    for index in 0..20_000 {
+        let launch = launches[index % launches.len()];
+        detector.launch(launch, launch);
+        detector.malloc(mallocs[index % mallocs.len()]);
+        detector.free(mallocs[index % mallocs.len()]);
+        if detector.due() {
+            detector.search();
+        }
+        // 770 of each is one iteration of both.
+        let period = match detector.state() {
+            State::Locked(lock) => lock.period,
+            State::Proposed(period) => period,
+            _ => continue,
+        };
+        {
+            assert_eq!((period.mallocs, period.launches), (770, 770));
+        }
+    }
+}
+
+#[test]
+fn all_searches_together_are_linear_in_the_operations() {
+    let searched_of = |count| {
+        let steps: Vec<_> = noise(9).take(count).map(Step::Malloc).collect();
+        Bench::new().run(&steps).detector.searched() as f64 / count as f64
+    };
+    // The worst case: nothing to find, ever.
+    let (few, many) = (searched_of(50_000), searched_of(400_000));
+    assert!(few < 20.0 && many < 20.0, "tokens looked at for each operation: {few:.1}, {many:.1}");
+}
+
+fn found(stream: &OpStream) -> (Vec<(u64, State)>, Lock) {
+    let mut detector = Detector::default();
+    let changes = detector.observe(stream);
+    let State::Locked(lock) = detector.state() else { panic!("{changes:?}") };
+    assert!(detector.searched() < 20 * stream.ops().len() as u64, "{} looked at", detector.searched());
+    (changes, lock)
+}
+
+fn mallocs_until(stream: &OpStream, ops: u64) -> usize {
+    let ops = stream.ops().values().iter().take(usize::try_from(ops).unwrap());
+    ops.filter(|op| matches!(op.kind, OpKind::Malloc(_))).count()
+}
+
+/// Proposed, then locked, and nothing else, ever.
+fn check(name: &str, stream: &OpStream, period: Period) -> Lock {
+    let (changes, lock) = found(stream);
+    let [(_, State::Proposed(proposed)), (at, State::Locked(_))] = changes[..] else { panic!("{name}: {changes:?}") };
+    assert_eq!((proposed, lock.period), (period, period), "{name}");
+    if period.mallocs > 0 {
+        let iterations = mallocs_until(stream, at) as f64 / period.mallocs as f64;
+        // The first iteration differs from the others.
+        assert!((3.0..4.7).contains(&iterations), "{name}: after {iterations} iterations");
+    }
+    lock
+}
+
+fn singa_log(data: &Path, name: &str) -> OpStream {
+    singa::load_log(&data.join(format!("singa/{name}.mem-info.log.gz"))).unwrap()
+}
+
+#[test]
+fn published_logs_lock_once_at_their_known_periods() {
+    // mallocs of an iteration; the peak of what is allocated, in MiB
+    let known = [
+        ("imagenet-vgg-batch-16", 511, 3184),
+        ("cifar-100-vgg-batch-128", 511, 658),
+        ("imagenet-resnet-batch-16", 635, 1500),
+        ("imagenet-googlenet-batch-64", 1122, 2853),
+    ];
+    let Some(data) = common::data() else { return };
+    for (name, mallocs, peak_mib) in known {
+        let stream = singa_log(&data, name);
+        let lock = check(name, &stream, Period { mallocs, launches: 0 });
+        let circle = Circle::of_ops(&stream, lock.window().unwrap(), Alignment::NONE).unwrap();
+        let peak_bytes = circle.peak_bytes() + circle.persistent_bytes;
+        assert_eq!((peak_bytes + (1 << 19)) >> 20, peak_mib, "{name}");
+    }
+    let ops = singa::load_ops(&data.join("singa/cifar10-vgg.vec_block_full.csv.gz"), &[]).unwrap();
+    check("op trace", &ops, Period { mallocs: 511, launches: 0 });
+}
+
+#[test]
+fn published_profiles_lock_once_at_their_known_periods() {
+    // 3,874 kernels, 408 copies and 176 fills
+    let known = [
+        ("df_index_resolver", 2677, 4458, false),
+        ("ns_resolution_rank0", 0, 1219, false),
+        ("trace_diff_control", 0, 1575, true),
+    ];
+    let Some(data) = common::data() else { return };
+    for (name, mallocs, launches, shapes_vary) in known {
+        let run = kineto::load(&data.join(format!("kineto/{name}.json.gz")), None).unwrap();
+        let lock = check(name, &run.stream, Period { mallocs, launches });
+        assert_eq!(lock.shapes_vary, shapes_vary, "{name}");
+        if let Some(window) = lock.window() {
+            let circle = Circle::of_ops(&run.stream, window, Alignment::NONE).unwrap();
+            assert_eq!(circle.peak_bytes() >> 20, 2415, "MiB without what is persistent");
+        }
+    }
+}
