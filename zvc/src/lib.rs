@@ -9,11 +9,13 @@
 //! * [`packed`]: how they are unpacked, and tells of each page what it takes
 //! * [`isa`]: the vector instructions that the work is done with
 //! * [`density`]: how much of some data is not zero, and the ratio that follows from it
+//! * [`engine`]: how long the paper's hardware takes for a transfer
 //! * [`rle`]: runs of zeros, the codec to compare with
 
 mod checksum;
 pub mod codec;
 pub mod density;
+pub mod engine;
 mod error;
 pub mod format;
 pub mod isa;
@@ -23,6 +25,7 @@ mod unit;
 
 pub use codec::Codec;
 pub use density::{density, ratio_at};
+pub use engine::Engine;
 pub use error::Error;
 pub use format::{PAGE_BYTES, UNIT_BYTES, Width};
 pub use isa::Isa;
