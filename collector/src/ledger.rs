@@ -2,9 +2,15 @@
 //!
 //! A VA space's counts are absolute and belong to its process, which may have several. When it is gone they are folded into the process; when
 //! the process is forgotten, into the totals. So every sum only grows; but what is pending, as its GPU is not known yet, moves there once it is.
+//!
+//! * `memory`: what is about single blocks of memory, kept by `blocks` and `pattern`; `bounds`: how much of it
+//! * `evictions`: who pushed whose memory out; `owners`: sums by owner
+//! * `counts`, `tally`, `gpu_ids`: what a count means, and of which GPU it is
+//! * `closing`: the end of VA spaces and processes
+//! * `totals`: what is told of all that
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -18,7 +24,7 @@ pub(crate) use blocks::{RANGES_MAX, Span, together};
 pub(crate) use counts::Counts;
 use evictions::Evictions;
 use gpu_ids::GpuIds;
-use model::{Blocks, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party, Process, ProcessId};
+use model::{GpuKey, OwnerKey, Party, ProcessId};
 use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
 
@@ -30,6 +36,7 @@ use crate::{
 
 mod blocks;
 mod bounds;
+mod closing;
 mod counts;
 mod evictions;
 mod gpu_ids;
@@ -37,6 +44,7 @@ mod memory;
 mod owners;
 mod pattern;
 mod tally;
+mod totals;
 
 /// Of a VA space: given by the probes, never twice.
 pub(crate) type Generation = u64;
@@ -247,77 +255,6 @@ impl Ledger {
         }
     }
 
-    /// Folds a VA space into its process.
-    pub(crate) fn close(&mut self, generation: Generation) {
-        let Some(mut space) = self.spaces.remove(&generation) else { return };
-        space.gpu_ids.settle();
-        if generation != NOBODYS {
-            self.owners.close(&space);
-        }
-        self.close_evictions(generation, &space);
-        let mut counts = Counts::default();
-        counts.add_space(&space);
-        self.past.add_handlers(&counts);
-        counts.handlers.clear();
-        match space.process.and_then(|process| self.processes.get_mut(&process)) {
-            Some(entry) => {
-                entry.past.add(&counts);
-                entry.past_records = sum(entry.past_records, space.records);
-                entry.blocks.settle(generation, space.destroyed, |id| space.gpu_ids.key(id));
-                if space.destroyed && entry.living == 0 {
-                    entry.blocks.ended();
-                }
-            }
-            None => self.past.add(&counts),
-        }
-    }
-
-    /// Keeps by process what a VA space pushed out and had pushed out. `space`: it; it is among the others no more.
-    fn close_evictions(&mut self, generation: Generation, space: &Space) {
-        let (spaces, processes) = (&self.spaces, &self.processes);
-        let find = |of| if of == generation { Some(space) } else { spaces.get(&of) };
-        self.evictions.close(
-            generation,
-            |of| party(processes, find(of)),
-            |of| owner(find(of)),
-            |of, id| find(of).map_or(GpuKey::Pending(id), |space| space.gpu_ids.key(id)),
-        );
-    }
-
-    /// Who pushed whose memory out.
-    pub(crate) fn evictions(&self) -> Vec<EvictionPair> {
-        let find = |of| self.spaces.get(&of);
-        self.evictions.all(|of| party(&self.processes, find(of)), |of, id| gpu(&self.spaces, of, id))
-    }
-
-    /// The same by owner, of the owners that are listed.
-    pub(crate) fn owner_evictions(&self) -> Vec<OwnerEvictions> {
-        self.evictions.of_owners()
-    }
-
-    /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
-    pub(crate) fn discard(&mut self) {
-        self.evictions.discard();
-        for space in self.spaces.values_mut() {
-            space.tallies.clear();
-            space.share.discard();
-        }
-    }
-
-    /// Folds all VA spaces, as the probes are gone. With `ended`, so is the driver, and every VA space with it.
-    pub(crate) fn close_all(&mut self, ended: Option<SystemTime>) {
-        let generations: Vec<_> = self.spaces.keys().copied().collect();
-        for generation in generations {
-            if let Some(now) = ended {
-                self.destroyed(generation, Losses::default(), now);
-            }
-            self.close(generation);
-        }
-        for entry in self.processes.values_mut() {
-            entry.living = 0;
-        }
-    }
-
     /// Processes that are not gone, as far as is known, whether or not they have a VA space.
     pub(crate) fn present(&self) -> Vec<ProcessId> {
         let present = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Gone);
@@ -338,94 +275,6 @@ impl Ledger {
             }
             Sighting::Unknown => {}
         }
-    }
-
-    /// Forgets processes that ended long ago, and the oldest of those that are too many.
-    pub(crate) fn forget(&mut self, now: SystemTime) {
-        let forgettable = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Here);
-        let mut ended: Vec<_> = forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
-        ended.sort_unstable();
-        let too_many = ended.len().saturating_sub(self.limits.ended_max);
-        let mut forgotten = BTreeSet::new();
-        for (at, (when, process)) in ended.into_iter().enumerate() {
-            // A clock set back makes a process stay longer, not forever: the number is bounded.
-            let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
-            if (is_old || at < too_many)
-                && let Some(entry) = self.processes.remove(&process)
-            {
-                self.owners.forget(&entry, |generation, id| gpu(&self.spaces, generation, id));
-                self.past.add(&entry.past);
-                forgotten.insert(process);
-            }
-        }
-        // All at once: thousands may end together.
-        if !forgotten.is_empty() {
-            self.evictions.forget(&forgotten);
-            for space in self.spaces.values_mut() {
-                space.process = space.process.filter(|process| !forgotten.contains(process));
-            }
-        }
-    }
-
-    /// Every process, with what it and its VA spaces counted, and the sums over all processes ever seen. `at`: what time some ns since boot were.
-    pub(crate) fn totals(
-        &self,
-        user: impl Fn(u32) -> Option<String>,
-        at: impl Fn(u64) -> SystemTime,
-    ) -> (Vec<Process>, Counts) {
-        let key = |generation, id| gpu(&self.spaces, generation, id);
-        let busiest_max = memory::busiest_max(self.processes.len());
-        let mut records: BTreeMap<ProcessId, RecordLosses> = BTreeMap::new();
-        for space in self.spaces.values() {
-            if let Some(process) = space.process {
-                let losses = records.entry(process).or_default();
-                *losses = sum(*losses, space.records);
-            }
-        }
-        let mut counts: BTreeMap<ProcessId, Counts> =
-            self.processes.iter().map(|(process, entry)| (*process, entry.past.clone())).collect();
-        let mut totals = self.past.clone();
-        for space in self.spaces.values() {
-            match space.process.and_then(|process| counts.get_mut(&process)) {
-                Some(counts) => counts.add_space(space),
-                None => totals.add_space(space),
-            }
-        }
-        let processes = counts
-            .into_iter()
-            .filter_map(|(id, counts)| {
-                totals.add(&counts);
-                let Entry { identity, ended, managed_bytes, command_line, blocks, past_records, .. } =
-                    self.processes.get(&id)?;
-                let Identity { name, uid, cgroup, owner, started } = identity.clone();
-                let Counts { host, gpus, .. } = counts;
-                let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
-                Some(Process {
-                    id,
-                    started,
-                    name,
-                    uid,
-                    user: user(uid),
-                    cgroup,
-                    ended: *ended,
-                    host,
-                    gpus,
-                    managed_bytes: *managed_bytes,
-                    blocks: Blocks {
-                        sampled_out_records: records.sampled_out,
-                        dropped_records: records.dropped,
-                        ..blocks.published(busiest_max, key, &at)
-                    },
-                    command_line: command_line.clone(),
-                    owner,
-                    ranges: blocks.ranges(busiest_max),
-                    residency: blocks.residency(key),
-                    reuse: blocks.reuse(key),
-                })
-            })
-            .collect();
-        totals.count_batches_once();
-        (processes, totals)
     }
 }
 

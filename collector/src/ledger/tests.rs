@@ -1,5 +1,5 @@
 use abi::{BlockRecord, Kind, RecordKind};
-use model::{Access, Cause, Counters, GpuUuid, Owner};
+use model::{Access, Blocks, Cause, Counters, GpuUuid, Owner, Process};
 
 use super::{bounds::share, memory::busiest_max, *};
 use crate::managed::Managed;

@@ -1,0 +1,96 @@
+//! The end of VA spaces and processes: what they had is folded into what stays.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use model::GpuKey;
+
+use super::{Counts, Generation, Ledger, Losses, NOBODYS, Presence, Space, gpu, owner, party, sum};
+
+impl Ledger {
+    /// Folds a VA space into its process.
+    pub(crate) fn close(&mut self, generation: Generation) {
+        let Some(mut space) = self.spaces.remove(&generation) else { return };
+        space.gpu_ids.settle();
+        if generation != NOBODYS {
+            self.owners.close(&space);
+        }
+        self.close_evictions(generation, &space);
+        let mut counts = Counts::default();
+        counts.add_space(&space);
+        self.past.add_handlers(&counts);
+        counts.handlers.clear();
+        match space.process.and_then(|process| self.processes.get_mut(&process)) {
+            Some(entry) => {
+                entry.past.add(&counts);
+                entry.past_records = sum(entry.past_records, space.records);
+                entry.blocks.settle(generation, space.destroyed, |id| space.gpu_ids.key(id));
+                if space.destroyed && entry.living == 0 {
+                    entry.blocks.ended();
+                }
+            }
+            None => self.past.add(&counts),
+        }
+    }
+
+    /// Keeps by process what a VA space pushed out and had pushed out. `space`: it; it is among the others no more.
+    fn close_evictions(&mut self, generation: Generation, space: &Space) {
+        let (spaces, processes) = (&self.spaces, &self.processes);
+        let find = |of| if of == generation { Some(space) } else { spaces.get(&of) };
+        self.evictions.close(
+            generation,
+            |of| party(processes, find(of)),
+            |of| owner(find(of)),
+            |of, id| find(of).map_or(GpuKey::Pending(id), |space| space.gpu_ids.key(id)),
+        );
+    }
+
+    /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
+    pub(crate) fn discard(&mut self) {
+        self.evictions.discard();
+        for space in self.spaces.values_mut() {
+            space.tallies.clear();
+            space.share.discard();
+        }
+    }
+
+    /// Folds all VA spaces, as the probes are gone. With `ended`, so is the driver, and every VA space with it.
+    pub(crate) fn close_all(&mut self, ended: Option<SystemTime>) {
+        let generations: Vec<_> = self.spaces.keys().copied().collect();
+        for generation in generations {
+            if let Some(now) = ended {
+                self.destroyed(generation, Losses::default(), now);
+            }
+            self.close(generation);
+        }
+        for entry in self.processes.values_mut() {
+            entry.living = 0;
+        }
+    }
+
+    /// Forgets processes that ended long ago, and the oldest of those that are too many.
+    pub(crate) fn forget(&mut self, now: SystemTime) {
+        let forgettable = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Here);
+        let mut ended: Vec<_> = forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
+        ended.sort_unstable();
+        let too_many = ended.len().saturating_sub(self.limits.ended_max);
+        let mut forgotten = BTreeSet::new();
+        for (at, (when, process)) in ended.into_iter().enumerate() {
+            // A clock set back makes a process stay longer, not forever: the number is bounded.
+            let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
+            if (is_old || at < too_many)
+                && let Some(entry) = self.processes.remove(&process)
+            {
+                self.owners.forget(&entry, |generation, id| gpu(&self.spaces, generation, id));
+                self.past.add(&entry.past);
+                forgotten.insert(process);
+            }
+        }
+        // All at once: thousands may end together.
+        if !forgotten.is_empty() {
+            self.evictions.forget(&forgotten);
+            for space in self.spaces.values_mut() {
+                space.process = space.process.filter(|process| !forgotten.contains(process));
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What the ledger tells: every process, the sums, and who pushed whose memory out.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use abi::count::RecordLosses;
+use model::{Blocks, EvictionPair, OwnerEvictions, Process, ProcessId};
+
+use super::{Counts, Entry, Identity, Ledger, gpu, memory, party, sum};
+
+impl Ledger {
+    /// Every process, with what it and its VA spaces counted, and the sums over all processes ever seen. `at`: what time some ns since boot were.
+    pub(crate) fn totals(
+        &self,
+        user: impl Fn(u32) -> Option<String>,
+        at: impl Fn(u64) -> SystemTime,
+    ) -> (Vec<Process>, Counts) {
+        let key = |generation, id| gpu(&self.spaces, generation, id);
+        let busiest_max = memory::busiest_max(self.processes.len());
+        let mut records: BTreeMap<ProcessId, RecordLosses> = BTreeMap::new();
+        for space in self.spaces.values() {
+            if let Some(process) = space.process {
+                let losses = records.entry(process).or_default();
+                *losses = sum(*losses, space.records);
+            }
+        }
+        let mut counts: BTreeMap<ProcessId, Counts> =
+            self.processes.iter().map(|(process, entry)| (*process, entry.past.clone())).collect();
+        let mut totals = self.past.clone();
+        for space in self.spaces.values() {
+            match space.process.and_then(|process| counts.get_mut(&process)) {
+                Some(counts) => counts.add_space(space),
+                None => totals.add_space(space),
+            }
+        }
+        let processes = counts
+            .into_iter()
+            .filter_map(|(id, counts)| {
+                totals.add(&counts);
+                let Entry { identity, ended, managed_bytes, command_line, blocks, past_records, .. } =
+                    self.processes.get(&id)?;
+                let Identity { name, uid, cgroup, owner, started } = identity.clone();
+                let Counts { host, gpus, .. } = counts;
+                let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
+                Some(Process {
+                    id,
+                    started,
+                    name,
+                    uid,
+                    user: user(uid),
+                    cgroup,
+                    ended: *ended,
+                    host,
+                    gpus,
+                    managed_bytes: *managed_bytes,
+                    blocks: Blocks {
+                        sampled_out_records: records.sampled_out,
+                        dropped_records: records.dropped,
+                        ..blocks.published(busiest_max, key, &at)
+                    },
+                    command_line: command_line.clone(),
+                    owner,
+                    ranges: blocks.ranges(busiest_max),
+                    residency: blocks.residency(key),
+                    reuse: blocks.reuse(key),
+                })
+            })
+            .collect();
+        totals.count_batches_once();
+        (processes, totals)
+    }
+
+    /// Who pushed whose memory out.
+    pub(crate) fn evictions(&self) -> Vec<EvictionPair> {
+        let find = |of| self.spaces.get(&of);
+        self.evictions.all(|of| party(&self.processes, find(of)), |of, id| gpu(&self.spaces, of, id))
+    }
+
+    /// The same by owner, of the owners that are listed.
+    pub(crate) fn owner_evictions(&self) -> Vec<OwnerEvictions> {
+        self.evictions.of_owners()
+    }
+}
