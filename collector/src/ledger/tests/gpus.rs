@@ -1,0 +1,65 @@
+//! Which GPU a count belongs to.
+
+use super::*;
+
+/// Bytes copied to each GPU.
+fn bytes(counts: &BTreeMap<GpuKey, Counters>) -> Vec<(GpuKey, u64)> {
+    counts.iter().map(|(key, counters)| (*key, counters.bytes_htod.total())).collect()
+}
+
+#[test]
+fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("first"));
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    shown(&mut ledger, CARD);
+    ledger.destroyed(1, Losses::default(), at(10));
+    // The last reading may come after the id has changed hands.
+    shown(&mut ledger, OTHER_CARD);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 2, 8192);
+    ledger.close(1);
+    ledger.registered(2, OTHER, named("second"));
+    count(&mut ledger, 2, 1, Kind::CopyHtod, 0, 1, 65536);
+    shown(&mut ledger, OTHER_CARD);
+
+    let [first, second] = &processes(&ledger)[..] else { panic!() };
+    assert_eq!(bytes(&first.gpus), [(GpuKey::Known(CARD), 8192)]);
+    assert_eq!(bytes(&second.gpus), [(GpuKey::Known(OTHER_CARD), 65536)]);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Known(CARD), 8192), (GpuKey::Known(OTHER_CARD), 65536)]);
+}
+
+#[test]
+fn a_short_life_is_not_counted_on_a_gpu_that_took_the_id_after_it() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("short"));
+    ledger.destroyed(1, Losses::default(), at(10));
+    shown(&mut ledger, OTHER_CARD);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    ledger.close(1);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Unknown(1), 4096)]);
+}
+
+#[test]
+fn counts_under_a_bare_id_move_to_their_gpu_once_it_is_known() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Pending(1), 4096)]);
+    shown(&mut ledger, CARD);
+    assert_eq!(bytes(&totals(&ledger).gpus), [(GpuKey::Known(CARD), 4096)]);
+    assert_eq!(bytes(&processes(&ledger)[0].gpus), [(GpuKey::Known(CARD), 4096)]);
+}
+
+#[test]
+fn several_va_spaces_on_one_gpu_sum_up_though_it_had_another_id_for_each() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
+    shown(&mut ledger, CARD);
+    ledger.destroyed(1, Losses::default(), at(10));
+    ledger.close(1);
+    ledger.registered(2, PROCESS, named("app"));
+    count(&mut ledger, 2, 2, Kind::CopyHtod, 0, 1, 8192);
+    ledger.shown(&Arc::new([(1, OTHER_CARD), (2, CARD)].into()));
+    assert_eq!(bytes(&processes(&ledger)[0].gpus), [(GpuKey::Known(CARD), 12288)]);
+}

@@ -1,0 +1,100 @@
+//! What each kind of count becomes.
+
+use super::*;
+
+#[test]
+fn each_kind_of_count_becomes_the_counter_that_it_is() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 9, Kind::GpuFault, 2, 10, 30);
+    count(&mut ledger, 1, 9, Kind::GpuFaultDuplicate, 2, 1, 4);
+    count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
+    count(&mut ledger, 1, 0, Kind::CpuFault, 1, 6, 0);
+    count(&mut ledger, 1, 9, Kind::CopyHtod, 0, 1, 4096);
+    count(&mut ledger, 1, 9, Kind::CopyDtoh, 4, 1, 8192);
+    count(&mut ledger, 1, 9, Kind::CopyDtod, 6, 1, 65536);
+
+    let [process] = &processes(&ledger)[..] else { panic!() };
+    let gpu = &process.gpus[&GpuKey::Pending(9)];
+    // A fault on a page served already is a fault as any other.
+    assert_eq!((gpu.fault_entries[Access::Write], gpu.fault_instances[Access::Write]), (11, 34));
+    assert_eq!((gpu.fault_entries.total(), gpu.fault_instances.total()), (11, 34));
+    assert_eq!((process.host.cpu_read_faults, process.host.cpu_write_faults), (5, 6));
+    assert_eq!((gpu.bytes_htod[Cause::Fault], gpu.bytes_htod.total()), (4096, 4096));
+    assert_eq!((gpu.bytes_dtoh[Cause::Eviction], gpu.bytes_dtoh.total()), (8192, 8192));
+    assert_eq!((gpu.bytes_dtod[Cause::Api], gpu.bytes_dtod.total()), (65536, 65536));
+    assert_eq!(process.gpus.len(), 1);
+}
+
+#[test]
+fn the_drivers_nine_causes_fall_into_ours() {
+    let causes: Vec<_> = (0..=9).map(cause).collect();
+    let api = Cause::Api;
+    assert_eq!(
+        causes,
+        [
+            Cause::Fault,
+            Cause::Fault,
+            Cause::AccessCounter,
+            Cause::TreePrefetch,
+            Cause::Eviction,
+            api,
+            api,
+            api,
+            api,
+            Cause::Other
+        ]
+    );
+}
+
+#[test]
+fn a_batch_of_two_processes_is_one_of_each_and_one_of_the_gpu() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    ledger.registered(2, OTHER, named("other"));
+    for generation in [1, 2] {
+        count(&mut ledger, generation, 1, Kind::BatchEntries, 10, 1, 10);
+        count(&mut ledger, generation, 1, Kind::Replay, 0, 1, 0);
+    }
+    // What the GPU did is kept under one of those that it served.
+    count(&mut ledger, 2, 1, Kind::GpuBatchEntries, 20, 1, 20);
+    count(&mut ledger, 2, 1, Kind::GpuReplay, 0, 3, 0);
+    count(&mut ledger, 2, 1, Kind::HandlerNs, 30, 1, 5000);
+    let expect = |ledger: &Ledger| {
+        for process in processes(ledger) {
+            let total = process.total();
+            assert_eq!((total.batches.entries.count(), total.batches.entries.sum(), total.replays), (1, 10, 1));
+            assert_eq!(total.handler_ns.count(), 0);
+        }
+        let gpu: Counters = totals(ledger).gpus.values().sum();
+        assert_eq!((gpu.batches.entries.count(), gpu.batches.entries.sum(), gpu.replays), (1, 20, 3));
+        assert_eq!(gpu.handler_ns.sum(), 5000);
+    };
+    expect(&ledger);
+    ledger.destroyed(2, Losses::default(), at(10));
+    ledger.close(2);
+    expect(&ledger);
+}
+
+#[test]
+fn what_no_va_space_was_there_for_is_the_gpus_and_never_ends() {
+    let mut ledger = ledger();
+    count(&mut ledger, NOBODYS, 1, Kind::GpuReplay, 0, 2, 0);
+    assert_eq!(ledger.open(), [0; 0]);
+    let gpu: Counters = totals(&ledger).gpus.values().sum();
+    assert_eq!(gpu.replays, 2);
+}
+
+#[test]
+fn what_a_tool_asked_for_and_what_the_application_did_are_two_things() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("app"));
+    count(&mut ledger, 1, 0, Kind::ApiCall, 0, 2, 8192);
+    count(&mut ledger, 1, 0, Kind::ToolCall, 0, 1, 4096);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 6, 2, 8192);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 6 | abi::count::ASKED_BY_TOOL, 1, 4096);
+    let total = processes(&ledger)[0].total();
+    assert_eq!((total.api_calls.total(), total.api_bytes.total()), (2, 8192));
+    assert_eq!((total.tool_calls.total(), total.tool_bytes.total()), (1, 4096));
+    assert_eq!((total.bytes_htod[Cause::Api], total.bytes_htod[Cause::Tool]), (8192, 4096));
+}
