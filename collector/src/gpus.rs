@@ -29,7 +29,7 @@ const PACE: Pace = Pace {
     answer_max: Duration::from_hours(24 * 365),
     wanted: Duration::from_hours(24 * 365),
     running_max: 1,
-    // Where NVML hangs for one, it does for all.
+    // Where the driver hangs for one GPU, it may for all: one thread is enough to find out.
     patience: Duration::MAX,
 };
 

@@ -141,7 +141,9 @@ fn span_if_managed(line: &str) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
-    use std::slice::from_ref;
+    use std::{fs, process::Command, slice::from_ref, thread};
+
+    use sys::fake::Machine;
 
     use super::*;
 
@@ -176,6 +178,35 @@ mod tests {
         let many = hung(1..17, true).unwrap();
         assert!(many.contains("of 16 processes") && many.contains("(pid 1, 2, 3, 4, ...)"), "{many}");
         assert!(many.contains("no other is read"), "{many}");
+    }
+
+    #[test]
+    fn a_process_that_holds_its_map_does_not_keep_others_from_being_read() {
+        let zeros = "0 ".repeat(30);
+        let stat = |pid| format!("{pid} (app) S {}7 {zeros}\n", &zeros[..36]);
+        let machine = Machine::new()
+            .with("proc/uptime", "5.00 5.00\n")
+            .with("proc/42/stat", stat(42))
+            .with("proc/43/stat", stat(43))
+            .with("proc/43/maps", "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n");
+        // To open it takes until somebody writes.
+        let made = Command::new("mkfifo").arg(machine.roots.proc.join("42/maps")).status().unwrap();
+        assert!(made.success());
+        let managed = ManagedMemory::new(&machine.roots);
+        let [hangs, reads] = [42, 43].map(|pid| ProcessId { pid, start_ticks: 7 });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while managed.of(hangs).is_some() || managed.of(reads).is_none() {
+            assert!(Instant::now() < deadline, "{:?}", managed.warning());
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(managed.of(reads).unwrap().bytes, 4096);
+        assert!(managed.warning().unwrap().contains("(pid 42)"));
+        // Once it lets go nothing is said any more.
+        fs::write(machine.roots.proc.join("42/maps"), "").unwrap();
+        while managed.warning().is_some() {
+            assert!(Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

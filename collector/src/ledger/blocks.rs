@@ -169,7 +169,7 @@ impl BlockMap {
             end: span.end,
             mapped: known.origin != Origin::Unmapped,
             counts: known.counts,
-            residency: known.resident.bounded(&self.knowledge, Some(gpus * (span.end - span.start))),
+            residency: known.resident.bounded(&self.knowledge, Some(gpus.saturating_mul(span.end - span.start))),
             pattern: known.order.as_ref().map_or(Pattern::UNKNOWN, |order| order.pattern()),
         });
         Ranges {

@@ -69,7 +69,7 @@ impl BlockMap {
                 .map(|(at, (cell, resident))| {
                     let blocks = range.blocks(at);
                     let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
-                    HeatCell { resident: resident.bounded(&self.knowledge, Some(gpus * bytes)), ..*cell }
+                    HeatCell { resident: resident.bounded(&self.knowledge, Some(gpus.saturating_mul(bytes))), ..*cell }
                 })
                 .collect(),
         });
