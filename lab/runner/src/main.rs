@@ -95,9 +95,6 @@ enum Task {
         /// Where to write what the GPUs accessed, copied and mapped, as CSV.
         #[arg(long, value_name = "FILE")]
         access_log: Option<PathBuf>,
-        /// Where uvmd says that it does not know for certain where memory is, be content with its bounds.
-        #[arg(long)]
-        residency_by_bounds: bool,
     },
     /// Repeat a scenario until SIGINT or SIGTERM, a line of progress a round; then verify its data.
     Loop {
@@ -179,10 +176,9 @@ fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
     let result = match Options::parse().command {
         Task::Check { file, print } => check(&file, print),
-        Task::Run { file, report, uvmd, no_uvmd, timeout, once, access_log, residency_by_bounds } => {
+        Task::Run { file, report, uvmd, no_uvmd, timeout, once, access_log } => {
             let client = (!no_uvmd).then(|| uvmd::Client::new(&uvmd));
-            let (timeout, without_counters) = (Duration::from_secs(timeout), !once);
-            let options = run::Options { timeout, without_counters, access_log, residency_by_bounds };
+            let options = run::Options { timeout: Duration::from_secs(timeout), without_counters: !once, access_log };
             run(&file, report.as_deref(), client.as_ref(), &options)
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),

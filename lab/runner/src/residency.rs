@@ -48,13 +48,6 @@ impl Compared {
         Self { process: process.to_owned(), gpu, truth_bytes, uvmd, holds }
     }
 
-    /// Where uvmd says that it does not know for certain, its bounds are enough.
-    pub(crate) fn be_content_with_bounds(&mut self) {
-        let told = self.uvmd.unwrap_or_default();
-        let is_uncertain = told.min_bytes != told.max_bytes;
-        self.holds |= is_uncertain && (told.min_bytes..=told.max_bytes).contains(&self.truth_bytes);
-    }
-
     /// Whether there is something to say.
     pub(crate) fn is_of_interest(&self) -> bool {
         !self.holds || self.truth_bytes > 0 || self.uvmd.is_some_and(|told| told.max_bytes > 0)
@@ -72,17 +65,6 @@ mod tests {
 
     fn holds(truth_bytes: u64, [bytes, min_bytes, max_bytes]: [u64; 3]) -> bool {
         Compared::new("p", 0, truth_bytes, Some(Told { bytes, min_bytes, max_bytes })).holds
-    }
-
-    #[test]
-    fn bounds_are_enough_only_where_uvmd_is_not_certain() {
-        let content = |truth_bytes, [bytes, min_bytes, max_bytes]: [u64; 3]| {
-            let mut compared = Compared::new("p", 0, truth_bytes, Some(Told { bytes, min_bytes, max_bytes }));
-            compared.be_content_with_bounds();
-            compared.holds
-        };
-        assert!(content(200 * MIB, [100 * MIB, 0, 200 * MIB]));
-        assert!(!content(200 * MIB, [100 * MIB, 0, 199 * MIB]) && !content(200 * MIB, [100 * MIB; 3]));
     }
 
     #[test]

@@ -40,13 +40,11 @@ pub(crate) struct Options {
     pub(crate) without_counters: bool,
     /// Where to write what the GPUs did when the scenario ran first.
     pub(crate) access_log: Option<PathBuf>,
-    /// Where uvmd says that it does not know for certain where memory is, its bounds are enough.
-    pub(crate) residency_by_bounds: bool,
 }
 
 /// Run a scenario. Fails only where there is nothing to report.
 pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Options) -> anyhow::Result<Report> {
-    let (observer, verdict, pass) = pass(scenario, client, true, options.access_log.as_deref(), options)?;
+    let (observer, verdict, pass) = pass(scenario, client, true, options.access_log.as_deref(), options.timeout)?;
     let first = observer.gpus.first().context("no GPU")?;
     let mut report = Report {
         scenario: scenario.name.clone(),
@@ -61,7 +59,7 @@ pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Option
     drop(observer);
     // A run that failed is not done again: what it left behind would be asked about.
     if options.without_counters && verdict != Verdict::Fail {
-        let (_, verdict, pass) = self::pass(scenario, client, false, None, options)?;
+        let (_, verdict, pass) = self::pass(scenario, client, false, None, options.timeout)?;
         report.verdict = report.verdict.max(verdict);
         report.without_counters = Some(pass);
     }
@@ -78,9 +76,9 @@ fn pass(
     client: Option<&Client>,
     counters: bool,
     access_log: Option<&Path>,
-    options: &Options,
+    timeout: Duration,
 ) -> anyhow::Result<(Observer, Verdict, Pass)> {
-    let deadline = Instant::now() + options.timeout;
+    let deadline = Instant::now() + timeout;
     let observer = Observer::start()?;
     if observer.gpus.len() < scenario.gpu_count as usize {
         bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
@@ -131,9 +129,6 @@ fn pass(
     pass.verified = pass.processes.iter().all(|process| process.verified);
     drop(team);
     pass.problems.extend(kmsg::Log::whole()?.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
-    if options.residency_by_bounds {
-        pass.residency.iter_mut().for_each(residency::Compared::be_content_with_bounds);
-    }
     let verdict = pass.judge(uvmd, counters);
     Ok((observer, verdict, pass))
 }

@@ -183,7 +183,7 @@ impl Runner {
         use std::os::unix::process::CommandExt as _;
         let log = fs::File::create(Self::LOG).context("cannot make the run's log")?;
         let mut command = Command::new("/proc/self/exe");
-        command.args(["run", SCENARIO, "--once", "--report", REPORT, "--residency-by-bounds"]);
+        command.args(["run", SCENARIO, "--once", "--report", REPORT]);
         if !ask_uvmd {
             command.arg("--no-uvmd");
         }
