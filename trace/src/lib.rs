@@ -10,6 +10,7 @@
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
 //! * [`import`]: traces of other programs
 //! * [`circle`]: the blocks of one iteration on a circle of one period: what a planner of placements places
+//! * [`zoo`]: traces of our own making
 //! * [`detect`]: where a run's iterations are
 //!
 //! Everything is checked when it is made, by a constructor, an importer or serde; what holds then is said at each type and is not checked again.
@@ -23,6 +24,7 @@ pub mod iteration;
 pub mod lifetime;
 pub mod ops;
 pub mod recorder;
+pub mod zoo;
 
 pub use circle::{Alignment, Circle, Span};
 pub use detect::Detector;
