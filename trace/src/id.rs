@@ -120,6 +120,11 @@ impl<I: Id, T> Table<I, T> {
         I::new(self.entries.len() - 1)
     }
 
+    /// Takes the last entry away.
+    pub fn pop(&mut self) -> Option<T> {
+        self.entries.pop()
+    }
+
     /// All ids in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
         (0..self.entries.len()).map(I::new)

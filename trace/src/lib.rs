@@ -10,6 +10,7 @@
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
 //! * [`import`]: traces of other programs
 //! * [`circle`]: the blocks of one iteration on a circle of one period: what a planner of placements places
+//! * [`from_ops`]: an iteration out of a stream
 //! * [`zoo`]: traces of our own making
 //! * [`detect`]: where a run's iterations are
 //!
@@ -18,6 +19,7 @@
 pub mod circle;
 pub mod detect;
 pub mod draft;
+pub mod from_ops;
 pub mod id;
 pub mod import;
 pub mod iteration;
@@ -29,6 +31,7 @@ pub mod zoo;
 pub use circle::{Alignment, Circle, Span};
 pub use detect::Detector;
 pub use draft::Draft;
+pub use from_ops::Lives;
 pub use id::{BlockId, KernelId, LaunchId, OpId, SignatureId, Table, TensorId};
 pub use iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use};
 pub use ops::{Op, OpKind, OpStream};

@@ -95,6 +95,14 @@ impl Recorder {
         self.push(time_ns, OpKind::Write(self.block(key)?)).map(drop)
     }
 
+    /// Forgets the last op if it is a write of the block under a key: for traces in which something else looks like one.
+    pub fn take_back_write(&mut self, key: u64) {
+        let last = self.stream.ops.values().last().map(|op| op.kind);
+        if last.is_some() && last == self.block(key).ok().map(OpKind::Write) {
+            self.stream.ops.pop();
+        }
+    }
+
     /// Work is given to the GPU.
     ///
     /// # Errors

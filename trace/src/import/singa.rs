@@ -2,7 +2,8 @@
 //!
 //! * memory log: `MALLOC: ADDRESS BYTES TIME` and `FREE: ADDRESS TIME`
 //! * op trace: `Malloc|Free|Read|Mutable|Layer BLOCK BYTES TIME`, where BLOCK names an object of the framework and `Mutable` is a write. A layer's line
-//!   says that the layer before it is done; it names no block and is left out.
+//!   says that the layer before it is done; it names no block and is left out. A block's free asks for its address, which is logged as a `Mutable` right
+//!   before: that is no use of the block and is left out too.
 //! * card log: `USED FREE TOTAL` in MiB, as cudaMemGetInfo told them after each line of the memory log
 //! * detector's log: when the framework itself was busy with looking for iterations
 //!
@@ -79,7 +80,10 @@ fn op_line(recorder: &mut Recorder, line: &str, cut: &mut Cut<'_>) -> Result<(),
     let key = address("block", key)?;
     match operation {
         "Malloc" => recorder.malloc(time_ns, key, Block { bytes: number("bytes", bytes)?, address: None }).map(drop)?,
-        "Free" => recorder.free(time_ns, key).map(drop)?,
+        "Free" => {
+            recorder.take_back_write(key);
+            recorder.free(time_ns, key)?;
+        }
         "Read" => recorder.read(time_ns, key)?,
         "Mutable" => recorder.write(time_ns, key)?,
         other => return Err(Reason::field("operation", other, "Malloc, Free, Read, Mutable or Layer")),
