@@ -108,16 +108,14 @@ fn unpack_unit(width: Width, payload: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(width.mask_bytes() + words_bytes)
 }
 
-/// No branch depends on the data, but for the end of the payload.
+/// `out` is zero.
 fn unpack_words<const WORD: usize>(mask: u64, words: &[u8], out: &mut [u8]) -> Option<usize> {
-    let mut at = 0;
-    for (bit, out) in out.as_chunks_mut::<WORD>().0.iter_mut().enumerate() {
-        let some = (mask >> bit & 1) as usize;
-        // A zero needs no word of the payload; where there is none left, it has none.
-        let word = words.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; WORD]);
-        let keep = u8::try_from(some).map_or(0, u8::wrapping_neg);
-        *out = word.map(|byte| byte & keep);
-        at += WORD * some;
+    let some = words.as_chunks::<WORD>().0.get(..mask.count_ones() as usize)?;
+    let out = out.as_chunks_mut::<WORD>().0;
+    let mut left = mask;
+    for word in some {
+        *out.get_mut(left.trailing_zeros() as usize)? = *word;
+        left &= left.wrapping_sub(1);
     }
-    (at <= words.len()).then_some(at)
+    Some(some.len() * WORD)
 }

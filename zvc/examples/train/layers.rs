@@ -127,11 +127,11 @@ fn convolve(input: &[f32], side: usize, weights: &[f32], out: &mut [f32]) {
         for (input, kernel) in input.chunks(wide * wide).zip(kernels.as_chunks::<9>().0) {
             for (row, out) in out.chunks_mut(side).enumerate() {
                 let [above, here, below] = [0, 1, 2].map(|down| &input[(row + down) * wide..(row + down + 1) * wide]);
-                for (column, out) in out.iter_mut().enumerate() {
-                    let [above, here, below] = [above, here, below].map(|row| &row[column..column + 3]);
-                    *out += kernel[0] * above[0] + kernel[1] * above[1] + kernel[2] * above[2];
-                    *out += kernel[3] * here[0] + kernel[4] * here[1] + kernel[5] * here[2];
-                    *out += kernel[6] * below[0] + kernel[7] * below[1] + kernel[8] * below[2];
+                let windows = above.array_windows().zip(here.array_windows()).zip(below.array_windows());
+                for (out, (([a, b, c], [d, e, f]), [g, h, i])) in out.iter_mut().zip(windows) {
+                    *out += kernel[0] * a + kernel[1] * b + kernel[2] * c;
+                    *out += kernel[3] * d + kernel[4] * e + kernel[5] * f;
+                    *out += kernel[6] * g + kernel[7] * h + kernel[8] * i;
                 }
             }
         }

@@ -18,9 +18,9 @@ use images::Image;
 use network::Network;
 use ratios::Sizes;
 
-const TRAINED_ON: usize = 6000;
+const TRAINED_ON: usize = 3000;
 const TESTED_ON: usize = 1000;
-const EPOCHS: usize = 20;
+const EPOCHS: usize = 15;
 /// The images whose activations are looked at, always the same: the first of those that it is trained on.
 const BATCH: usize = 256;
 
