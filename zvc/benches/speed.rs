@@ -25,32 +25,39 @@ fn main() {
         "Shares of memcpy's speed, medians of {ROUNDS} rounds (a quarter of them was below the number in brackets); {}",
         Isa::best().name()
     );
-    println!("\nwords of 4 bytes, with index and checksum");
-    println!("| bytes | density | ratio | pack | unpack |\n| --- | --- | --- | --- | --- |");
+    println!("\nwords of 4 bytes, with an index; with and without a checksum");
+    println!(
+        "| KiB | density | ratio | pack | unpack | pack, none | unpack, none |\n| --- | --- | --- | --- | --- | --- | --- |"
+    );
     for bytes in SIZES {
         for tenths in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] {
             let density = f64::from(tenths) / 10.0;
-            let speed = measure(Codec::new(Width::Four), Isa::best(), bytes, density);
-            row(&format!("{} KiB | {density:.1}", bytes / KIB), &speed);
+            row(&format!("{} | {density:.1}", bytes / KIB), Codec::new(Width::Four), Isa::best(), bytes, density);
         }
     }
-    println!("\ndensity 0.5");
-    println!("| KiB | by | word | checksum | ratio | pack | unpack |\n| --- | --- | --- | --- | --- | --- | --- |");
+    println!("\nby instructions and size of words, density 0.5");
+    println!(
+        "| KiB | by | word | ratio | pack | unpack | pack, none | unpack, none |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+    );
     for bytes in [64 * KIB, 4 * KIB * KIB, 64 * KIB * KIB] {
         for isa in Isa::available() {
             for width in Width::ALL {
-                for (checksum, codec) in [("yes", Codec::new(width)), ("no", Codec::new(width).without_checksum())] {
-                    let speed = measure(codec.with_isa(isa), isa, bytes, 0.5);
-                    row(&format!("{} | {} | {} | {checksum}", bytes / KIB, isa.name(), width.bytes()), &speed);
-                }
+                let what = format!("{} | {} | {}", bytes / KIB, isa.name(), width.bytes());
+                row(&what, Codec::new(width).with_isa(isa), isa, bytes, 0.5);
             }
         }
     }
 }
 
-fn row(what: &str, speed: &Speed) {
-    let [pack, unpack] = [speed.pack, speed.unpack].map(|[low, middle]| format!("{middle:.2} ({low:.2})"));
-    println!("| {what} | {:.2} | {pack} | {unpack} |", speed.ratio);
+fn row(what: &str, codec: Codec, isa: Isa, bytes: usize, density: f64) {
+    let speeds = [codec, codec.without_checksum()].map(|codec| measure(codec, isa, bytes, density));
+    print!("| {what} | {:.2} |", speeds[0].ratio);
+    for Speed { pack, unpack, ratio: _ } in speeds {
+        for [low, middle] in [pack, unpack] {
+            print!(" {middle:.2} ({low:.2}) |");
+        }
+    }
+    println!();
 }
 
 fn measure(codec: Codec, isa: Isa, bytes: usize, density: f64) -> Speed {
