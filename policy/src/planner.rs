@@ -7,10 +7,15 @@
 //! * [`machine`]: the memories and links that a plan is made for
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
+//! * [`smartpool`]: places blocks by size
+//! * [`optimal`]: proves that a placement is the smallest, or finds a smaller one
 
+mod arcs;
 pub mod machine;
+pub mod optimal;
 pub mod placement;
 pub mod schedule;
+pub mod smartpool;
 
 pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;

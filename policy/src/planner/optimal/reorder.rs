@@ -1,0 +1,43 @@
+//! Places again and again: what ended above the bound is placed earlier in the next round.
+//!
+//! Blocks that stay in the way rise in the order until they are placed before those that had driven them up, whichever these are.
+
+use super::{
+    super::smartpool::{Fit, by_size, place_in_order},
+    Attempt,
+};
+
+/// Rounds without a better placement after which it starts again, from another order.
+const PATIENCE: u64 = 60;
+
+pub(super) fn improve(attempt: &mut Attempt<'_>) {
+    let arcs = attempt.arcs;
+    let starts = {
+        let size = by_size(arcs);
+        let mut time = size.clone();
+        time.sort_by_key(|&arc| std::cmp::Reverse(arcs.values().get(arc).map_or(0, |arc| arc.count)));
+        [(size.clone(), Fit::First), (time.clone(), Fit::First), (size, Fit::Best), (time, Fit::Best)]
+    };
+    for (mut order, fit) in starts {
+        let (mut best, mut patience) = (u64::MAX, PATIENCE);
+        while patience > 0 && attempt.left.rounds > 0 && !attempt.done() {
+            attempt.left.rounds -= 1;
+            let offsets = place_in_order(arcs, &order, fit);
+            let pool_bytes = super::top(arcs, &offsets);
+            patience = if pool_bytes < best { PATIENCE } else { patience - 1 };
+            best = best.min(pool_bytes);
+            attempt.offer(&offsets);
+            let bound_bytes = attempt.bound_bytes;
+            let high = |arc: usize| offsets.get(arc).is_some_and(|offset| offset + arcs.bytes(arc) > bound_bytes);
+            // Half way to the front, before the block that is there.
+            let mut placed: Vec<_> = order
+                .iter()
+                .enumerate()
+                .map(|(place, &arc)| if high(arc) { (place / 2, false, arc) } else { (place, true, arc) })
+                .collect();
+            placed.sort_by_key(|&(place, stays, _)| (place, stays));
+            order.clear();
+            order.extend(placed.into_iter().map(|(_, _, arc)| arc));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! SmartPool: one pool for an iteration that is known, with every block's place decided once.
+//!
+//! Source: Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems" (arXiv 1903.06631), in its variant for lifetimes on a circle.
+//! Parameters: [`Fit`]; the alignment is the circle's.
+//! Complexity: n blocks of which k are alive with one on average take O(n (log n + k log k)).
+//! docs/policies/smartpool.md says where it differs from the paper and why.
+
+use serde::{Deserialize, Serialize};
+use trace::Circle;
+
+use super::{arcs::Arcs, placement::Placement};
+
+/// Which hole a block gets, of those that it fits in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// The smallest; of equals the lowest.
+    #[default]
+    Best,
+    /// The lowest.
+    First,
+}
+
+/// Places a circle's blocks one by one, the largest first and of equals the one that begins first.
+#[must_use]
+pub fn place(circle: &Circle, fit: Fit) -> Placement {
+    let arcs = Arcs::of(circle);
+    arcs.placement(&place_in_order(&arcs, &by_size(&arcs), fit))
+}
+
+pub(super) fn by_size(arcs: &Arcs) -> Vec<usize> {
+    // The sort keeps the order of arcs, by their beginning, among equals.
+    let mut order: Vec<_> = (0..arcs.len()).collect();
+    order.sort_by_key(|&arc| std::cmp::Reverse(arcs.bytes(arc)));
+    order
+}
+
+/// Where each arc lies if they are placed in this order.
+pub(super) fn place_in_order(arcs: &Arcs, order: &[usize], fit: Fit) -> Vec<u64> {
+    let mut ends: Vec<Option<(u64, u64)>> = vec![None; arcs.len()];
+    let mut taken = Vec::new();
+    for &arc in order {
+        let bytes = arcs.bytes(arc);
+        taken.clear();
+        taken.extend(arcs.beside(arc).filter_map(|other| ends.get(other).copied().flatten()));
+        taken.sort_unstable();
+        let offset = hole(&taken, bytes, fit);
+        if let Some(place) = ends.get_mut(arc) {
+            *place = Some((offset, offset + bytes));
+        }
+    }
+    ends.into_iter().map(|place| place.map_or(0, |(offset, _)| offset)).collect()
+}
+
+/// Where bytes go between ranges that are taken, (begin, end) by begin. Above them all where no hole is large enough. The one below the first counts.
+fn hole(taken: &[(u64, u64)], bytes: u64, fit: Fit) -> u64 {
+    let (mut top, mut best) = (0, None);
+    for &(begin, end) in taken {
+        let free = begin.saturating_sub(top);
+        if free >= bytes && best.is_none_or(|(size, _)| free < size) {
+            best = Some((free, top));
+            if fit == Fit::First {
+                break;
+            }
+        }
+        top = top.max(end);
+    }
+    best.map_or(top, |(_, offset)| offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_goes_into_the_smallest_hole_or_the_lowest_as_asked() {
+        let taken = [(10, 20), (24, 30), (25, 40), (42, 50)];
+        let places = |bytes| (hole(&taken, bytes, Fit::Best), hole(&taken, bytes, Fit::First));
+        assert_eq!(places(1), (40, 0));
+        assert_eq!(places(2), (40, 0));
+        assert_eq!(places(3), (20, 0));
+        assert_eq!(places(5), (0, 0));
+        assert_eq!(places(11), (50, 50));
+        assert_eq!(hole(&[], 7, Fit::Best), 0);
+    }
+}
