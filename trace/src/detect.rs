@@ -246,21 +246,14 @@ impl Detector {
         let (Some(mallocs), Some(launches)) = (mallocs, launches) else {
             return Some(Period { mallocs: mallocs.unwrap_or(0), launches: launches.unwrap_or(0) });
         };
-        for times in 1..=MOST_TIMES {
-            let mallocs = mallocs * times;
-            let from = self.mallocs.op_before(mallocs * (repeats - 1));
-            let within = self.launches.counting().since(from);
-            // Of all the repeats but one: a program's threads shift the streams against each other by a few operations.
-            let spread = (within / 64).max(1);
-            let nearest = ((within + (repeats - 1) * launches / 2) / ((repeats - 1) * launches)).max(1);
-            let period = Period { mallocs, launches: launches * nearest };
-            let both = self.mallocs.repeats(period.mallocs, repeats)
-                && self.launches.counting().repeats(period.launches, repeats);
-            if both && within.abs_diff(period.launches * (repeats - 1)) <= spread {
-                return Some(period);
-            }
-        }
-        None
+        let streams = (&self.mallocs, self.launches.counting());
+        (1..=MOST_TIMES).find_map(|times| {
+            let beside = |period| matching(streams.0, period, streams.1, launches, repeats);
+            let by_mallocs = beside(mallocs * times).map(|launches| Period { mallocs: mallocs * times, launches });
+            let beside = |period| matching(streams.1, period, streams.0, mallocs, repeats);
+            let by_launches = || beside(launches * times).map(|mallocs| Period { mallocs, launches: launches * times });
+            by_mallocs.or_else(by_launches)
+        })
     }
 
     fn lock(&self, period: Period) -> Lock {
@@ -308,4 +301,15 @@ impl Detector {
         }
         changes
     }
+}
+
+/// How much of another stream one stream's period holds, if that is a number of the other's own periods, and both have come so often.
+fn matching(one: &Tracker, period: usize, other: &Tracker, step: usize, repeats: usize) -> Option<usize> {
+    // Of all the repeats but one: a program's threads shift the streams against each other by a few operations.
+    let within = other.since(one.op_before(period * (repeats - 1)));
+    let spread = (within / 64).max(1);
+    let each = step * (repeats - 1);
+    let found = step * ((within + each / 2) / each).max(1);
+    let close = within.abs_diff(found * (repeats - 1)) <= spread;
+    (close && one.repeats(period, repeats) && other.repeats(found, repeats)).then_some(found)
 }

@@ -42,11 +42,14 @@ pub fn load(path: &Path) -> Result<Trace, ImportError> {
     let head = text::head(path)?;
     let first = head.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     if first.starts_with(['{', '[']) {
-        // The members' names decide; those that tell may come after megabytes of events, and then it is a profiler's.
-        return if head.contains("\"traceEvents\"") || first.starts_with('[') {
-            kineto::load(path, None).map(|run| Trace::Ops(run.stream))
+        let has = |members: &[&str]| members.iter().any(|member| head.contains(&format!("\"{member}\"")));
+        return if !has(&["traceEvents"]) && has(&["tensors", "kernels"]) {
+            own::load_iteration(path).map(Trace::Iteration)
+        } else if !has(&["traceEvents"]) && has(&["blocks", "ops"]) {
+            own::load_ops(path).map(Trace::Ops)
         } else {
-            own::load(path)
+            // A profiler's events may come late, after what it says of the machine; or they are the whole file.
+            kineto::load(path, None).map(|run| Trace::Ops(run.stream))
         };
     }
     if first.starts_with("kernel_id,") {

@@ -116,6 +116,8 @@ fn the_kind_of_a_file_is_told_by_what_is_in_it() {
     assert_eq!(kind("blocks.csv"), "circle");
     assert_eq!(kind("iteration.json"), "iteration");
     assert_eq!(kind("stream.json"), "ops");
+    let error = import::load(&sample("wrong.json")).unwrap_err().to_string();
+    assert!(error.ends_with("wrong.json: kernel 0 names tensor 3, and there are 1"), "{error}");
     let error = import::load(&sample("detector.log")).unwrap_err();
     assert!(error.to_string().ends_with("detector.log:1: not a trace of a kind that is known here"), "{error}");
 }

@@ -5,29 +5,20 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{
-    Trace,
     error::{ImportError, Reason},
     text,
 };
 use crate::{iteration::Iteration, ops::OpStream};
 
-/// Either form: which one, its members tell. Not an untagged enum, whose error would say only that it is neither.
-pub(super) fn load(path: &Path) -> Result<Trace, ImportError> {
-    let mut reader = serde_json::Deserializer::from_reader(text::open(path)?);
-    let any = serde_json::Value::deserialize(&mut reader).map_err(|error| json(path, &error))?;
-    let has = |member| any.get(member).is_some();
-    let (iteration, ops) = (has("kernels"), has("ops"));
-    // Once more from the text, for the line of what is wrong.
-    if iteration {
-        parse::<Iteration>(path).map(Trace::Iteration)
-    } else if ops {
-        parse::<OpStream>(path).map(Trace::Ops)
-    } else {
-        Err(ImportError::new(path, None, Reason::UnknownKind))
-    }
+pub(super) fn load_iteration(path: &Path) -> Result<Iteration, ImportError> {
+    load(path)
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, ImportError> {
+pub(super) fn load_ops(path: &Path) -> Result<OpStream, ImportError> {
+    load(path)
+}
+
+fn load<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, ImportError> {
     serde_json::from_reader(text::open(path)?).map_err(|error| json(path, &error))
 }
 
