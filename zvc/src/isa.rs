@@ -1,5 +1,5 @@
 //! The vector instructions, chosen at run time. Each version does whole units as long as the worst of them would fit, and leaves the rest to
-//! [`crate::unit`], which is what they are tested against.
+//! the scalar version, which is what they are tested against.
 
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions that are right on some CPUs alone"))]
 

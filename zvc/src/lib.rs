@@ -4,7 +4,7 @@
 //!
 //! bytes -> [`Codec`] -> container -> [`Packed`] -> bytes, all of them or any page of 4 KiB
 //!
-//! * [`format`]: the container and its parts
+//! * [`mod@format`]: the container and its parts
 //! * [`codec`]: how data are packed
 //! * [`packed`]: how they are unpacked, and tells of each page what it takes
 //! * [`isa`]: the vector instructions that the work is done with

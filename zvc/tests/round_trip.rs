@@ -144,3 +144,24 @@ fn more_than_the_index_can_count_is_refused() {
     assert!(Codec::new(Width::Four).without_index().bound_bytes(16 << 30).is_ok());
     assert!(Codec::new(Width::Two).bound_bytes(usize::MAX).is_err());
 }
+
+#[test]
+fn the_container_is_laid_out_as_documented() {
+    let mut raw = vec![0; PAGE_BYTES + 6];
+    raw[4..8].copy_from_slice(&[1, 2, 3, 4]);
+    raw[PAGE_BYTES + 4..].copy_from_slice(&[5, 6]);
+    let parts: [&[u8]; 9] = [
+        b"ZVC1\x04\x05\0\0",
+        &4102_u64.to_le_bytes(),
+        &140_u64.to_le_bytes(),
+        // Computed by another program.
+        &0x6927_e6ef_u32.to_le_bytes(),
+        // Where the two pages begin, in words.
+        &[0, 0, 0, 0, 33, 0, 0, 0],
+        &[0b10, 0, 0, 0, 1, 2, 3, 4],
+        &[0; 31 * 4],
+        &[0b10, 0, 0, 0],
+        &[5, 6, 0, 0],
+    ];
+    assert_eq!(Codec::new(Width::Four).pack(&raw).unwrap(), parts.concat());
+}
