@@ -2,6 +2,10 @@
 //! the scalar version, which is what they are tested against.
 
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions that are right on some CPUs alone"))]
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, clippy::needless_pass_by_value, reason = "there is the scalar version alone")
+)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

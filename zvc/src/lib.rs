@@ -8,7 +8,7 @@
 //! * [`codec`]: how data are packed
 //! * [`packed`]: how they are unpacked, and tells of each page what it takes
 //! * [`isa`]: the vector instructions that the work is done with
-//! * [`density`]: how much of some data is not zero, and the ratio that follows from it
+//! * [`mod@density`]: how much of some data is not zero, and the ratio that follows from it
 //! * [`engine`]: how long the paper's hardware takes for a transfer
 //! * [`rle`]: runs of zeros, the codec to compare with
 
