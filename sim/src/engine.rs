@@ -1,0 +1,458 @@
+//! Memory, the links and the driver in time: who calls it says what the kernel faults on and what is to be moved, and learns when that is done.
+//!
+//! Each direction of the link carries one transfer at a time, and so does flash. Moves by request begin when a lane is free, in the order in which they were
+//! issued; what faults ask for goes before all that has not begun. A block that is on its way is nowhere else, and not to be evicted.
+
+use std::collections::VecDeque;
+
+use trace::{KernelId, TensorId};
+
+use crate::{
+    event::{Event, Observer},
+    machine::{Machine, to_ns},
+    memory::{Memory, Place},
+    tree,
+    units::{BLOCK_BYTES, GRANULE_BYTES, Granules, Mask, PAGE_BYTES, mask_bytes, runs},
+};
+
+/// One transfer after the other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    free_ns: u64,
+}
+
+impl Lane {
+    fn take(&mut self, from_ns: u64, duration_ns: u64) -> u64 {
+        self.free_ns = self.free_ns.max(from_ns) + duration_ns;
+        self.free_ns
+    }
+}
+
+/// What was moved, and what the driver did for it. Counted when it is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) bytes_htod: u64,
+    pub(crate) bytes_dtoh: u64,
+    pub(crate) bytes_ssd_read: u64,
+    pub(crate) bytes_ssd_written: u64,
+    pub(crate) faults: u64,
+    pub(crate) fault_batches: u64,
+}
+
+/// Where a move by request goes, and what it takes along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the GPU: what is in host memory.
+    FromHost,
+    /// To the GPU: what is on flash.
+    FromFlash,
+    /// Memory on the GPU, without contents.
+    Fill,
+    /// From the GPU to host memory.
+    ToHost,
+    /// From the GPU, or from the host, to flash.
+    ToFlash,
+}
+
+/// A move by request, as far as it is still to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) tensor: TensorId,
+    pub(crate) range: Granules,
+    pub(crate) way: Way,
+    pub(crate) done_before: Option<KernelId>,
+    pub(crate) issued_ns: u64,
+}
+
+impl Move {
+    /// From the GPU.
+    pub(crate) fn leaves(&self) -> bool {
+        matches!(self.way, Way::ToHost | Way::ToFlash)
+    }
+}
+
+/// A block of a move that is on its way.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    of: Move,
+    block: u64,
+    mask: Mask,
+    end_ns: u64,
+    /// It takes a frame that nothing is resident in yet.
+    reserves: bool,
+}
+
+/// What it is about to run out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoVictim;
+
+pub(crate) struct Engine<'m> {
+    machine: &'m Machine,
+    pub(crate) memory: Memory,
+    frames: u64,
+    host_limit_granules: u64,
+    clock_ns: u64,
+    to_gpu: Lane,
+    to_host: Lane,
+    flash_read: Lane,
+    flash_write: Lane,
+    /// To the GPU but for what comes from flash; the latter; from the GPU to the host; to flash.
+    queues: [VecDeque<Move>; 4],
+    /// Crossing the link to the GPU.
+    arriving: Option<Flight>,
+    /// Being read from flash, or read and waiting for the link.
+    reading: Option<Flight>,
+    /// Crossing the link to the host.
+    leaving: Option<Flight>,
+    pub(crate) traffic: Traffic,
+    pub(crate) peak_blocks: u64,
+    /// Blocks that left the GPU since somebody looked.
+    pub(crate) left: Vec<u64>,
+    observer: &'m mut Observer<'m>,
+}
+
+impl<'m> Engine<'m> {
+    pub(crate) fn new(machine: &'m Machine, frames: u64, host_bytes: u64, observer: &'m mut Observer<'m>) -> Self {
+        Self {
+            machine,
+            memory: Memory::default(),
+            frames,
+            host_limit_granules: host_bytes / GRANULE_BYTES,
+            clock_ns: 0,
+            to_gpu: Lane::default(),
+            to_host: Lane::default(),
+            flash_read: Lane::default(),
+            flash_write: Lane::default(),
+            queues: Default::default(),
+            arriving: None,
+            reading: None,
+            leaving: None,
+            traffic: Traffic::default(),
+            peak_blocks: 0,
+            left: Vec::new(),
+            observer,
+        }
+    }
+
+    pub(crate) fn clock_ns(&self) -> u64 {
+        self.clock_ns
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        (self.observer)(event);
+    }
+
+    /// Adds a move behind the others of its way.
+    pub(crate) fn issue(&mut self, of: Move) {
+        let queue = match of.way {
+            Way::FromHost | Way::Fill => 0,
+            Way::FromFlash => 1,
+            Way::ToHost => 2,
+            Way::ToFlash => 3,
+        };
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.push_back(of);
+        }
+    }
+
+    /// Whether a move of that kind is not done yet.
+    pub(crate) fn pending(&self, wanted: impl Fn(&Move) -> bool) -> bool {
+        let flights = [self.arriving, self.reading, self.leaving];
+        self.queues.iter().flatten().any(&wanted) || flights.iter().flatten().any(|flight| wanted(&flight.of))
+    }
+
+    /// Forgets moves that have not begun.
+    pub(crate) fn cancel(&mut self, unwanted: impl Fn(&Move) -> bool) {
+        for queue in &mut self.queues {
+            queue.retain(|of| !unwanted(of));
+        }
+    }
+
+    /// Forgets what is in a range, on its way or not.
+    pub(crate) fn discard(&mut self, tensor: TensorId, range: Granules) {
+        self.cancel(|of| of.tensor == tensor);
+        for flight in [&mut self.arriving, &mut self.reading, &mut self.leaving].into_iter().flatten() {
+            if flight.of.tensor == tensor {
+                flight.mask = 0;
+            }
+        }
+        self.memory.discard(range);
+        self.tell(Event::Discarded { range, at_ns: self.clock_ns });
+    }
+
+    /// Whether a block is on its way to the GPU.
+    pub(crate) fn on_its_way(&self, block: u64) -> bool {
+        [self.arriving, self.reading].iter().flatten().any(|flight| flight.block == block)
+    }
+
+    /// Carries out moves as far as they are done at a time.
+    pub(crate) fn run_until(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
+        while self.step(limit_ns)? {}
+        self.clock_ns = self.clock_ns.max(limit_ns);
+        Ok(())
+    }
+
+    /// The same, or until a block has left the GPU.
+    pub(crate) fn run_until_something_leaves(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
+        while self.left.is_empty() {
+            if !self.step(limit_ns)? {
+                self.clock_ns = self.clock_ns.max(limit_ns);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out moves until something is so; the clock is then when it became so.
+    pub(crate) fn run_while(&mut self, unfinished: impl Fn(&Self) -> bool) -> Result<(), NoVictim> {
+        while unfinished(self) && self.step(u64::MAX)? {}
+        Ok(())
+    }
+
+    /// Goes on to the next end of a transfer, if there is one until then.
+    fn step(&mut self, limit_ns: u64) -> Result<bool, NoVictim> {
+        self.start_leaving(limit_ns);
+        self.start_reading(limit_ns);
+        self.start_arriving(limit_ns)?;
+        // Flash takes the next block when it has written the last.
+        let flash = self.queues[3].front().map(|_| self.flash_write.free_ns).filter(|&free_ns| free_ns > self.clock_ns);
+        let reading = self.reading.map(|flight| flight.end_ns).filter(|&end_ns| end_ns > self.clock_ns);
+        let (arriving, leaving) = (self.arriving.map(|f| f.end_ns), self.leaving.map(|f| f.end_ns));
+        let Some(next_ns) = [arriving, reading, leaving, flash].into_iter().flatten().min() else { return Ok(false) };
+        if next_ns > limit_ns {
+            return Ok(false);
+        }
+        self.clock_ns = self.clock_ns.max(next_ns);
+        if let Some(flight) = self.arriving.take_if(|flight| flight.end_ns <= next_ns) {
+            self.arrive(flight);
+        }
+        if let Some(flight) = self.leaving.take_if(|flight| flight.end_ns <= next_ns) {
+            self.leave(flight);
+        }
+        Ok(true)
+    }
+
+    /// The next block of a queue's first move that has something to move, and what. Moves without are done, but one to the GPU of a tensor that is still
+    /// to leave it: that waits.
+    fn next_of(&mut self, queue: usize) -> Option<(Move, u64, Mask)> {
+        while let Some(&of) = self.queues.get(queue)?.front() {
+            let found = of.range.blocks().find_map(|(block, within)| {
+                let place = self.memory.place(block);
+                let mask = within
+                    & match of.way {
+                        Way::FromHost => place.host,
+                        Way::FromFlash => place.flash,
+                        Way::Fill => !place.populated(),
+                        Way::ToHost => place.gpu,
+                        Way::ToFlash => place.gpu | place.host,
+                    };
+                (mask != 0).then_some((block, mask))
+            });
+            if found.is_none() && !of.leaves() && self.pending(|other| other.tensor == of.tensor && other.leaves()) {
+                return None;
+            }
+            let queue = self.queues.get_mut(queue)?;
+            match (found, queue.front_mut()) {
+                (Some((block, mask)), Some(front)) => {
+                    // What was looked through is not looked through again.
+                    front.range.first = front.range.first.max(block * (BLOCK_BYTES / GRANULE_BYTES));
+                    return Some((of, block, mask));
+                }
+                _ => queue.pop_front(),
+            };
+        }
+        None
+    }
+
+    fn start_arriving(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
+        if self.arriving.is_some() {
+            return Ok(());
+        }
+        // What was read from flash goes first: it waits in a buffer.
+        let read = self.reading.filter(|flight| flight.end_ns <= self.clock_ns);
+        let (of, block, mask) = match read {
+            Some(Flight { of, block, mask, .. }) => (of, block, mask),
+            None => match self.next_of(0) {
+                Some(next) => next,
+                None => return Ok(()),
+            },
+        };
+        let mut from_ns = self.clock_ns.max(self.to_gpu.free_ns).max(of.issued_ns);
+        if from_ns > limit_ns {
+            return Ok(());
+        }
+        let reserves = self.memory.place(block).gpu == 0;
+        if reserves && self.vacant() == 0 {
+            let to_come = self.leaving.is_some() || self.next_of(2).is_some() || self.next_of(3).is_some();
+            if to_come {
+                return Ok(());
+            }
+            from_ns = self.evict(from_ns, |_| false)?;
+        }
+        if read.is_some() {
+            self.reading = None;
+        }
+        let link_ns = if of.way == Way::Fill { 0 } else { self.to_gpu_ns(mask) };
+        let end_ns = self.to_gpu.take(from_ns, link_ns.max(to_ns(self.machine.requests.block_ns.value)));
+        self.arriving = Some(Flight { of, block, mask, end_ns, reserves });
+        self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());
+        Ok(())
+    }
+
+    fn start_reading(&mut self, limit_ns: u64) {
+        if self.reading.is_some() {
+            return;
+        }
+        let Some((of, block, mask)) = self.next_of(1) else { return };
+        // The last one may still cross the link.
+        if self.arriving.is_some_and(|flight| flight.block == block) {
+            return;
+        }
+        let from_ns = self.clock_ns.max(self.flash_read.free_ns).max(of.issued_ns);
+        if from_ns <= limit_ns {
+            let end_ns = self.flash_read.take(from_ns, self.machine.flash_read.transfer_ns(mask_bytes(mask)));
+            self.reading = Some(Flight { of, block, mask, end_ns, reserves: false });
+        }
+    }
+
+    fn start_leaving(&mut self, limit_ns: u64) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let flash_takes = self.flash_write.free_ns <= self.clock_ns;
+        let flash = if flash_takes { self.next_of(3) } else { None };
+        let next = match (self.next_of(2), flash) {
+            (Some(host), Some(flash)) if flash.0.issued_ns < host.0.issued_ns => Some(flash),
+            (host, flash) => host.or(flash),
+        };
+        let Some((of, block, mask)) = next else { return };
+        let from_ns = self.clock_ns.max(self.to_host.free_ns).max(of.issued_ns);
+        if from_ns <= limit_ns {
+            let on_gpu = mask & self.memory.place(block).gpu;
+            let block_ns = to_ns(self.machine.requests.block_ns.value);
+            let end_ns = self.to_host.take(from_ns, self.to_host_ns(on_gpu).max(block_ns));
+            self.leaving = Some(Flight { of, block, mask, end_ns, reserves: false });
+        }
+    }
+
+    fn arrive(&mut self, flight: Flight) {
+        let Flight { of, block, end_ns, .. } = flight;
+        let place = self.memory.place(block);
+        let mask = flight.mask
+            & match of.way {
+                Way::Fill => !place.populated(),
+                _ => place.host | place.flash,
+            };
+        if mask == 0 {
+            return;
+        }
+        if of.way != Way::Fill {
+            self.traffic.bytes_htod += mask_bytes(mask);
+            self.traffic.bytes_ssd_read += mask_bytes(mask & place.flash);
+        }
+        self.memory.put(block, Place { gpu: place.gpu | mask, ..place.without(mask) });
+        self.tell(Event::Arrived { block, mask, with_contents: of.way != Way::Fill, at_ns: end_ns });
+    }
+
+    fn leave(&mut self, flight: Flight) {
+        let Flight { of, block, end_ns, .. } = flight;
+        let place = self.memory.place(block);
+        let mask = flight.mask & (place.gpu | place.host);
+        let from_gpu = mask & place.gpu;
+        self.traffic.bytes_dtoh += mask_bytes(from_gpu);
+        self.settle(block, mask, of.way == Way::ToFlash, end_ns);
+        if from_gpu != 0 {
+            self.left.push(block);
+            self.tell(Event::Left { block, mask: from_gpu, at_ns: end_ns });
+        }
+    }
+
+    /// Puts granules where they went from the GPU: to the host if it has room.
+    fn settle(&mut self, block: u64, mask: Mask, to_flash: bool, at_ns: u64) {
+        let place = self.memory.place(block);
+        let rest = place.without(mask);
+        let host_full = self.memory.host_granules() + u64::from(mask.count_ones()) > self.host_limit_granules;
+        let place = if to_flash || host_full {
+            self.flash_write.take(at_ns, self.machine.flash_write.transfer_ns(mask_bytes(mask)));
+            self.traffic.bytes_ssd_written += mask_bytes(mask);
+            Place { flash: rest.flash | mask, ..rest }
+        } else {
+            Place { host: rest.host | mask, ..rest }
+        };
+        self.memory.put(block, place);
+    }
+
+    /// Frames that nothing is in and nothing is on its way to.
+    fn vacant(&self) -> u64 {
+        let reserved =
+            u64::from(self.arriving.is_some_and(|flight| flight.reserves && self.memory.place(flight.block).gpu == 0));
+        self.frames.saturating_sub(self.memory.resident_blocks() + reserved)
+    }
+
+    /// Evicts as the driver does; when the frame is free.
+    fn evict(&mut self, from_ns: u64, keep: impl Fn(u64) -> bool) -> Result<u64, NoVictim> {
+        let flights = [self.arriving, self.leaving].map(|flight| flight.map(|flight| flight.block));
+        let victim = self.memory.victim(|block| flights.contains(&Some(block)) || keep(block)).ok_or(NoVictim)?;
+        let mask = self.memory.place(victim).gpu;
+        let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
+        self.traffic.bytes_dtoh += mask_bytes(mask);
+        self.settle(victim, mask, false, end_ns);
+        self.left.push(victim);
+        self.tell(Event::Left { block: victim, mask, at_ns: end_ns });
+        Ok(end_ns)
+    }
+
+    /// From a fault to when the driver looks what has faulted.
+    pub(crate) fn batch_ns(&self) -> u64 {
+        to_ns(self.machine.faults.batch_ns.value)
+    }
+
+    /// Services a batch of faults that the driver has fetched; when the threads go on. Blocks are in order, each once, and not on their way.
+    pub(crate) fn service(&mut self, at_ns: u64, batch: &[(u64, Mask)]) -> Result<u64, NoVictim> {
+        let faults = &self.machine.faults;
+        let mut cpu_ns = at_ns as f64;
+        let mut end_ns = 0;
+        for &(block, faulted) in batch {
+            let place = self.memory.place(block);
+            let mask = tree::grow(place.gpu, faulted & !place.gpu, faults.prefetch_threshold_percent.value);
+            let (copied, filled) = (mask & place.populated(), mask & !place.populated());
+            let host_ns_per_mib =
+                if place.cpu_mapped { &faults.cpu_mapped_ns_per_mib } else { &faults.evicted_ns_per_mib }.value;
+            cpu_ns += runs(copied).count() as f64 * faults.transfer_ns.value
+                + mib(copied) * host_ns_per_mib
+                + mib(filled) * faults.populate_ns_per_mib.value;
+            let mut ready_ns = to_ns(cpu_ns);
+            if place.gpu == 0 && self.vacant() == 0 {
+                ready_ns = self.evict(ready_ns, |block| batch.iter().any(|&(other, _)| other == block))?;
+            }
+            let from_flash = copied & place.flash;
+            if from_flash != 0 {
+                ready_ns = self.flash_read.take(ready_ns, self.machine.flash_read.transfer_ns(mask_bytes(from_flash)));
+                self.traffic.bytes_ssd_read += mask_bytes(from_flash);
+            }
+            let arrived_ns = if copied == 0 { ready_ns } else { self.to_gpu.take(ready_ns, self.to_gpu_ns(copied)) };
+            self.traffic.bytes_htod += mask_bytes(copied);
+            self.traffic.faults += mask_bytes(faulted & !place.gpu) / PAGE_BYTES;
+            self.memory.put(block, Place { gpu: place.gpu | mask, ..place.without(mask) });
+            self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());
+            for (mask, with_contents) in [(copied, true), (filled, false)].into_iter().filter(|(mask, _)| *mask != 0) {
+                self.tell(Event::Arrived { block, mask, with_contents, at_ns: arrived_ns });
+            }
+            end_ns = end_ns.max(arrived_ns);
+        }
+        self.traffic.fault_batches += 1;
+        Ok(end_ns.max(to_ns(cpu_ns)))
+    }
+
+    fn to_gpu_ns(&self, mask: Mask) -> u64 {
+        runs(mask).map(|bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum()
+    }
+
+    fn to_host_ns(&self, mask: Mask) -> u64 {
+        runs(mask).map(|bytes| self.machine.link_to_host.transfer_ns(bytes)).sum()
+    }
+}
+
+fn mib(mask: Mask) -> f64 {
+    mask_bytes(mask) as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,63 @@
+//! What happens in a run, for whoever wants to watch: tests, and pictures of memory over time.
+
+use trace::{KernelId, TensorId};
+
+use crate::units::{Granules, Mask};
+
+/// Something that happened. Events come in the order in which they are decided; their times may go back by as much as a batch of faults takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A tensor has addresses from now on.
+    Placed {
+        /// Which.
+        tensor: TensorId,
+        /// Its contents; its memory may reach further.
+        range: Granules,
+    },
+    /// The CPU has put contents there.
+    Written {
+        /// Where.
+        range: Granules,
+        /// When.
+        at_ns: u64,
+    },
+    /// What is there is not needed any more.
+    Discarded {
+        /// Where.
+        range: Granules,
+        /// When.
+        at_ns: u64,
+    },
+    /// Granules of a block are on the GPU.
+    Arrived {
+        /// Which block.
+        block: u64,
+        /// Which granules.
+        mask: Mask,
+        /// Copied from elsewhere; not memory that nobody touched before.
+        with_contents: bool,
+        /// From when on.
+        at_ns: u64,
+    },
+    /// Granules of a block are not on the GPU any more, but where they went.
+    Left {
+        /// Which block.
+        block: u64,
+        /// Which granules.
+        mask: Mask,
+        /// From when on.
+        at_ns: u64,
+    },
+    /// A kernel has run.
+    Ran {
+        /// Which.
+        kernel: KernelId,
+        /// From when.
+        start_ns: u64,
+        /// Until when.
+        end_ns: u64,
+    },
+}
+
+/// Whoever watches.
+pub type Observer<'a> = dyn FnMut(Event) + 'a;

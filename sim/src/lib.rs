@@ -1,0 +1,28 @@
+//! What an iteration costs on managed memory: a timing model of NVIDIA's UVM driver, its links and memories. docs/simulator.md says what it models and what
+//! it does not.
+//!
+//! iteration, machine, schedule -> [`planned`], or [`driver`] or [`ideal`] without a schedule -> [`Outcome`]
+//!
+//! * [`machine`] - what links, memories and the driver cost, from a file for each machine
+//! * [`units`] - pages, granules, blocks
+//! * [`tree`] - the driver's prefetcher
+//! * [`memory`] - where blocks are, and whose turn it is to be evicted
+//! * `address` - which addresses tensors have
+//! * `engine` - transfers and the service of faults in time
+//! * `walk` - how a kernel goes through its tensors
+//! * [`mod@run`] - iterations
+//! * [`event`] - what happened, for whoever watches
+
+mod address;
+mod engine;
+pub mod event;
+pub mod machine;
+pub mod memory;
+pub mod run;
+pub mod tree;
+pub mod units;
+mod walk;
+
+pub use event::Event;
+pub use machine::{Machine, MachineError};
+pub use run::{Freed, Outcome, RunError, Setup, driver, ideal, observed, planned};

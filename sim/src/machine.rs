@@ -1,0 +1,256 @@
+//! What a machine's memories, links and driver cost: a file for each in machines/, where every value has its source.
+
+use std::f64::consts::PI;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The machines that come with it.
+const FILES: [(&str, &str); 6] = [
+    ("gtx1080ti", include_str!("../../machines/gtx1080ti.toml")),
+    ("a100", include_str!("../../machines/a100.toml")),
+    ("rtx5090", include_str!("../../machines/rtx5090.toml")),
+    ("h100", include_str!("../../machines/h100.toml")),
+    ("h200", include_str!("../../machines/h200.toml")),
+    ("gh200", include_str!("../../machines/gh200.toml")),
+];
+
+/// A value and where it is from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Who measured or specified it; or that nobody did.
+    pub source: String,
+}
+
+/// One direction of the link between host and GPU.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// What large transfers reach.
+    pub peak_bytes_per_s: Sourced<f64>,
+    /// What the smallest transfer takes.
+    pub latency_ns: Sourced<f64>,
+}
+
+/// One direction of flash.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flash {
+    /// What large transfers reach.
+    pub bytes_per_s: Sourced<f64>,
+    /// Before the first byte of a transfer.
+    pub latency_ns: Sourced<f64>,
+}
+
+/// What the driver does when a kernel faults.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Faults {
+    /// Faults that the driver takes at once at most.
+    pub batch_entries: Sourced<u32>,
+    /// `uvm_perf_prefetch_threshold`.
+    pub prefetch_threshold_percent: Sourced<u32>,
+    /// Of a batch, whatever is in it: the interrupt, fetching, the replay.
+    pub batch_ns: Sourced<f64>,
+    /// Of each transfer to the GPU, besides the link's time.
+    pub transfer_ns: Sourced<f64>,
+    /// Of what the driver had evicted, besides the link's time.
+    pub evicted_ns_per_mib: Sourced<f64>,
+    /// Of what the CPU has written and maps, besides the link's time.
+    pub cpu_mapped_ns_per_mib: Sourced<f64>,
+    /// Of memory that nobody touched before: zeroing and mapping.
+    pub populate_ns_per_mib: Sourced<f64>,
+}
+
+/// What moving by request costs: the prefetch call.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requests {
+    /// Of a call.
+    pub call_ns: Sourced<f64>,
+    /// Of each block of 2 MiB, in the driver; the link waits no longer than that.
+    pub block_ns: Sourced<f64>,
+}
+
+/// How much a memory holds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capacity {
+    /// The GPU's.
+    pub gpu_bytes: Sourced<u64>,
+    /// The host's, of which a process may have all.
+    pub host_bytes: Sourced<u64>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Machine {
+    /// What it is, for people.
+    pub name: String,
+    /// Memories.
+    pub memory: Capacity,
+    /// From the host to the GPU.
+    pub link_to_gpu: Link,
+    /// From the GPU to the host.
+    pub link_to_host: Link,
+    /// From flash to the host.
+    pub flash_read: Flash,
+    /// From the host to flash.
+    pub flash_write: Flash,
+    /// Threads that the GPU runs at once.
+    pub resident_threads: Sourced<u64>,
+    /// The driver's service of faults.
+    pub faults: Faults,
+    /// The driver's service of requests.
+    pub requests: Requests,
+}
+
+/// Why there is no such machine.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum MachineError {
+    #[error("no machine {name:?}; there are {}", Machine::names().collect::<Vec<_>>().join(", "))]
+    Unknown { name: String },
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    #[error("{what} must be more than zero and finite")]
+    OutOfRange { what: &'static str },
+}
+
+impl Machine {
+    /// The names of the machines that come with it.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FILES.iter().map(|(name, _)| *name)
+    }
+
+    /// A machine that comes with it.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn named(name: &str) -> Result<Self, MachineError> {
+        let file = FILES.iter().find(|(known, _)| *known == name);
+        Self::parse(file.ok_or_else(|| MachineError::Unknown { name: name.to_owned() })?.1)
+    }
+
+    /// A machine of a file's text.
+    ///
+    /// # Errors
+    /// If something is missing, unknown or out of range.
+    pub fn parse(text: &str) -> Result<Self, MachineError> {
+        let machine: Self = toml::from_str(text)?;
+        let rates = [
+            ("a link's peak", machine.link_to_gpu.peak_bytes_per_s.value),
+            ("a link's peak", machine.link_to_host.peak_bytes_per_s.value),
+            ("flash's rate", machine.flash_read.bytes_per_s.value),
+            ("flash's rate", machine.flash_write.bytes_per_s.value),
+        ];
+        let faults = &machine.faults;
+        let times = [
+            machine.link_to_gpu.latency_ns.value,
+            machine.link_to_host.latency_ns.value,
+            machine.flash_read.latency_ns.value,
+            machine.flash_write.latency_ns.value,
+            faults.batch_ns.value,
+            faults.transfer_ns.value,
+            faults.evicted_ns_per_mib.value,
+            faults.cpu_mapped_ns_per_mib.value,
+            faults.populate_ns_per_mib.value,
+            machine.requests.call_ns.value,
+            machine.requests.block_ns.value,
+        ];
+        if let Some((what, _)) = rates.iter().find(|(_, rate)| !(rate.is_finite() && *rate > 0.0)) {
+            return Err(MachineError::OutOfRange { what });
+        }
+        if times.iter().any(|time| !(time.is_finite() && *time >= 0.0)) {
+            return Err(MachineError::OutOfRange { what: "a time" });
+        }
+        // Fewer entries than a granule has pages: no batch would bring anything.
+        if faults.batch_entries.value < 16 || machine.resident_threads.value == 0 {
+            return Err(MachineError::OutOfRange { what: "a count" });
+        }
+        Ok(machine)
+    }
+}
+
+impl Link {
+    /// How long one transfer takes: the peak for large ones, the latency for the smallest, and between them the shape that was measured on a link of PCI Express 3.0
+    /// (Ganguly et al., an arc tangent of the size).
+    #[must_use]
+    pub fn transfer_ns(&self, bytes: u64) -> u64 {
+        let (bytes, peak_per_ns) = (bytes as f64, self.peak_bytes_per_s.value / 1e9);
+        let latency = self.latency_ns.value;
+        if latency == 0.0 {
+            return to_ns(bytes / peak_per_ns);
+        }
+        let shape = PI / (2.0 * peak_per_ns * latency);
+        to_ns(bytes / (peak_per_ns * 2.0 / PI * (shape * bytes).atan()))
+    }
+}
+
+impl Flash {
+    /// How long one transfer takes.
+    #[must_use]
+    pub fn transfer_ns(&self, bytes: u64) -> u64 {
+        to_ns(self.latency_ns.value + bytes as f64 * 1e9 / self.bytes_per_s.value)
+    }
+}
+
+/// Whole nanoseconds, rounded up.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; nothing is negative")]
+pub(crate) fn to_ns(ns: f64) -> u64 {
+    ns.ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_that_comes_with_it_is_whole_and_says_where_each_value_is_from() {
+        for name in Machine::names() {
+            let machine = Machine::named(name).unwrap();
+            assert!(!machine.name.is_empty());
+            let text = FILES.iter().find(|(known, _)| *known == name).unwrap().1;
+            let values = text.lines().filter(|line| line.contains("value ="));
+            assert!(values.clone().count() > 15);
+            for line in values {
+                assert!(line.contains("source = \"") && !line.contains("source = \"\""), "{name}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gpu_has_as_much_memory_as_the_one_that_traces_are_made_for() {
+        for hardware in trace::zoo::Hardware::all() {
+            let machine = Machine::named(&hardware.name).unwrap();
+            assert_eq!(machine.memory.gpu_bytes.value, hardware.memory_bytes, "{}", hardware.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_machine_is_told_which_there_are() {
+        let message = Machine::named("tpu").unwrap_err().to_string();
+        assert_eq!(message, "no machine \"tpu\"; there are gtx1080ti, a100, rtx5090, h100, h200, gh200");
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        let text = include_str!("../../machines/h200.toml");
+        let rate = text.replace("peak_bytes_per_s = { value = ", "peak_bytes_per_s = { value = -");
+        assert!(matches!(Machine::parse(&rate), Err(MachineError::OutOfRange { .. })));
+        assert!(matches!(Machine::parse("name = 'x'"), Err(MachineError::Syntax(_))));
+    }
+
+    #[test]
+    fn larger_transfers_are_faster_by_the_byte_and_never_faster_than_the_peak() {
+        let link = Machine::named("gtx1080ti").unwrap().link_to_gpu;
+        let rates: Vec<_> =
+            (0..16).map(|shift| (4096_u64 << shift) as f64 / link.transfer_ns(4096 << shift) as f64).collect();
+        assert!(rates.windows(2).all(|pair| pair[0] < pair[1]), "{rates:?}");
+        assert!(rates.iter().all(|rate| rate * 1e9 < link.peak_bytes_per_s.value));
+    }
+}

@@ -1,0 +1,309 @@
+//! Where the bytes at each address are, by runs of blocks in the same state, and in which order the driver would evict them.
+//!
+//! Addresses that nobody ever populated take no memory. Resident blocks that became resident one after the other are one entry; so are blocks off the GPU.
+
+use std::collections::BTreeMap;
+
+use crate::units::{GRANULES_PER_BLOCK, Granules, Mask};
+
+/// Where the granules of a block are: each in one place at most, in none if nothing was ever put there or it was discarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Resident on the GPU.
+    pub gpu: Mask,
+    /// In host memory.
+    pub host: Mask,
+    /// On flash.
+    pub flash: Mask,
+    /// The CPU has written what is on the host, and maps it: taking it from there costs more than what the driver evicted.
+    pub cpu_mapped: bool,
+}
+
+impl Place {
+    /// Granules that are somewhere.
+    #[must_use]
+    pub fn populated(self) -> Mask {
+        self.gpu | self.host | self.flash
+    }
+
+    /// The same without these granules.
+    #[must_use]
+    pub fn without(self, mask: Mask) -> Self {
+        let host = self.host & !mask;
+        Self { gpu: self.gpu & !mask, host, flash: self.flash & !mask, cpu_mapped: self.cpu_mapped && host != 0 }
+    }
+}
+
+/// A run of blocks in the same state. If they are on the GPU, their turns to be evicted come one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    blocks: u64,
+    place: Place,
+    /// Of the first block, if it is on the GPU; 0 otherwise.
+    turn: u64,
+}
+
+impl Extent {
+    fn turn_after(&self, blocks: u64) -> u64 {
+        if self.place.gpu == 0 { 0 } else { self.turn + blocks }
+    }
+}
+
+/// All blocks of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// By the first block.
+    extents: BTreeMap<u64, Extent>,
+    /// The driver's list of used memory: by turn, the first block of each extent on the GPU. The head is evicted first.
+    used: BTreeMap<u64, u64>,
+    next_turn: u64,
+    resident_blocks: u64,
+    host_granules: u64,
+}
+
+impl Memory {
+    /// Blocks with something on the GPU: each takes a frame.
+    #[must_use]
+    pub fn resident_blocks(&self) -> u64 {
+        self.resident_blocks
+    }
+
+    /// Granules in host memory.
+    #[must_use]
+    pub fn host_granules(&self) -> u64 {
+        self.host_granules
+    }
+
+    /// Runs of blocks that are kept apart: what this costs in memory.
+    #[must_use]
+    pub fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Where a block is.
+    #[must_use]
+    pub fn place(&self, block: u64) -> Place {
+        self.covering(block).map_or(Place::default(), |(_, extent)| extent.place)
+    }
+
+    /// The first granule of a range that is not on the GPU.
+    #[must_use]
+    pub fn first_missing(&self, range: Granules) -> Option<u64> {
+        let per_block = u64::from(GRANULES_PER_BLOCK);
+        let mut at = range.first;
+        while at < range.end {
+            let block = at / per_block;
+            let Some((first, extent)) = self.covering(block) else { return Some(at) };
+            if extent.place.gpu == Mask::MAX {
+                at = (first + extent.blocks) * per_block;
+                continue;
+            }
+            let missing = !extent.place.gpu & Granules { first: at, end: range.end }.within(block);
+            if missing != 0 {
+                return Some(block * per_block + u64::from(missing.trailing_zeros()));
+            }
+            at = (block + 1) * per_block;
+        }
+        None
+    }
+
+    /// Puts a block elsewhere. If granules of it became resident, it goes to the tail of the driver's list; otherwise it stays where it is there.
+    pub fn put(&mut self, block: u64, place: Place) {
+        self.split(block);
+        self.split(block + 1);
+        let old = self.remove(block);
+        let gained = place.gpu & !old.map_or(0, |old| old.place.gpu) != 0;
+        let turn = match old {
+            _ if place.gpu == 0 => 0,
+            Some(old) if !gained => old.turn,
+            _ => {
+                self.next_turn += 1;
+                self.next_turn
+            }
+        };
+        if place.populated() != 0 {
+            self.insert(block, Extent { blocks: 1, place, turn });
+            self.join(block);
+            self.join(block + 1);
+        }
+    }
+
+    /// Forgets what is in a range.
+    pub fn discard(&mut self, range: Granules) {
+        let per_block = u64::from(GRANULES_PER_BLOCK);
+        let (whole_first, whole_end) = (range.first.div_ceil(per_block), range.end / per_block);
+        if whole_first < whole_end {
+            self.split(whole_first);
+            self.split(whole_end);
+            let inside: Vec<_> = self.extents.range(whole_first..whole_end).map(|(&block, _)| block).collect();
+            for block in inside {
+                self.remove(block);
+            }
+        }
+        for (block, mask) in range.blocks().filter(|&(_, mask)| mask != Mask::MAX) {
+            let place = self.place(block);
+            if place.populated() & mask != 0 {
+                self.put(block, place.without(mask));
+            }
+        }
+    }
+
+    /// The block that the driver would evict next, of those that are not kept.
+    #[must_use]
+    pub fn victim(&self, keep: impl Fn(u64) -> bool) -> Option<u64> {
+        self.used.values().find_map(|first| {
+            let extent = self.extents.get(first)?;
+            (*first..first + extent.blocks).find(|&block| !keep(block))
+        })
+    }
+
+    fn covering(&self, block: u64) -> Option<(u64, &Extent)> {
+        let (&first, extent) = self.extents.range(..=block).next_back()?;
+        (block < first + extent.blocks).then_some((first, extent))
+    }
+
+    /// Makes an extent begin at a block, if one holds it.
+    fn split(&mut self, block: u64) {
+        let Some((first, &extent)) = self.covering(block) else { return };
+        if first == block {
+            return;
+        }
+        self.remove(first);
+        let before = block - first;
+        self.insert(first, Extent { blocks: before, ..extent });
+        self.insert(block, Extent { blocks: extent.blocks - before, turn: extent.turn_after(before), ..extent });
+    }
+
+    /// Makes one of the extent that begins at a block and the one before, if they are alike.
+    fn join(&mut self, block: u64) {
+        let Some(&after) = self.extents.get(&block) else { return };
+        let Some((&first, &before)) = self.extents.range(..block).next_back() else { return };
+        let alike = before.place == after.place && before.turn_after(before.blocks) == after.turn;
+        if first + before.blocks == block && alike {
+            self.remove(first);
+            self.remove(block);
+            self.insert(first, Extent { blocks: before.blocks + after.blocks, ..before });
+        }
+    }
+
+    fn insert(&mut self, block: u64, extent: Extent) {
+        if extent.place.gpu != 0 {
+            self.used.insert(extent.turn, block);
+            self.resident_blocks += extent.blocks;
+        }
+        self.host_granules += extent.blocks * u64::from(extent.place.host.count_ones());
+        self.extents.insert(block, extent);
+    }
+
+    fn remove(&mut self, block: u64) -> Option<Extent> {
+        let extent = self.extents.remove(&block)?;
+        if extent.place.gpu != 0 {
+            self.used.remove(&extent.turn);
+            self.resident_blocks -= extent.blocks;
+        }
+        self.host_granules -= extent.blocks * u64::from(extent.place.host.count_ones());
+        Some(extent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ON_GPU: Place = Place { gpu: Mask::MAX, host: 0, flash: 0, cpu_mapped: false };
+    const ON_HOST: Place = Place { gpu: 0, host: Mask::MAX, flash: 0, cpu_mapped: false };
+
+    fn nobody(_: u64) -> bool {
+        false
+    }
+
+    #[test]
+    fn blocks_that_come_in_a_row_are_one_extent_however_many() {
+        let mut memory = Memory::default();
+        for block in 0..10_000 {
+            memory.put(block, ON_GPU);
+        }
+        assert_eq!((memory.extents(), memory.resident_blocks()), (1, 10_000));
+        memory.put(5_000, ON_HOST);
+        assert_eq!((memory.extents(), memory.resident_blocks(), memory.host_granules()), (3, 9_999, 32));
+    }
+
+    #[test]
+    fn the_first_to_become_resident_is_the_first_to_go_and_touching_does_not_count() {
+        let mut memory = Memory::default();
+        for block in [7, 3, 5] {
+            memory.put(block, ON_GPU);
+        }
+        memory.put(7, ON_GPU);
+        assert_eq!(memory.victim(nobody), Some(7));
+        assert_eq!(memory.victim(|block| block == 7), Some(3));
+    }
+
+    #[test]
+    fn a_block_that_gains_goes_to_the_tail_and_one_that_loses_stays() {
+        let mut memory = Memory::default();
+        let half = Place { gpu: 0xffff, ..Place::default() };
+        memory.put(1, half);
+        memory.put(2, ON_GPU);
+        memory.put(1, ON_GPU);
+        assert_eq!(memory.victim(nobody), Some(2));
+        memory.put(2, half);
+        assert_eq!(memory.victim(nobody), Some(2));
+    }
+
+    #[test]
+    fn what_is_missing_is_found_across_extents_and_inside_blocks() {
+        let mut memory = Memory::default();
+        memory.put(0, ON_GPU);
+        memory.put(1, Place { gpu: 0b11, host: 0b100, ..Place::default() });
+        assert_eq!(memory.first_missing(Granules { first: 0, end: 96 }), Some(34));
+        assert_eq!(memory.first_missing(Granules { first: 0, end: 34 }), None);
+        assert_eq!(memory.first_missing(Granules { first: 70, end: 96 }), Some(70));
+    }
+
+    #[test]
+    fn what_is_discarded_is_nowhere() {
+        let mut memory = Memory::default();
+        for block in 0..4 {
+            memory.put(block, ON_GPU);
+        }
+        memory.discard(Granules { first: 16, end: 112 });
+        assert_eq!(memory.resident_blocks(), 2);
+        assert_eq!(
+            (memory.place(0).gpu, memory.place(1), memory.place(3).gpu),
+            (0xffff, Place::default(), 0xffff_0000)
+        );
+    }
+
+    #[test]
+    fn any_order_of_moves_leaves_the_same_as_a_table_of_blocks() {
+        let mut memory = Memory::default();
+        let mut table = [(Place::default(), 0_u64); 24];
+        let mut state = 7_u64;
+        for step in 1..=30_000 {
+            let mut next = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % below
+            };
+            let block = next(24);
+            let place = match next(4) {
+                0 => ON_GPU,
+                1 => ON_HOST,
+                2 => Place { gpu: 0b111, host: 0b1000, ..Place::default() },
+                _ => Place::default(),
+            };
+            let entry = &mut table[usize::try_from(block).unwrap()];
+            if place.gpu & !entry.0.gpu != 0 {
+                entry.1 = step;
+            }
+            entry.0 = place;
+            memory.put(block, place);
+            for (block, (place, _)) in (0..).zip(&table) {
+                assert_eq!(memory.place(block), *place);
+            }
+            let resident = (0..).zip(&table).filter(|(_, (place, _))| place.gpu != 0);
+            assert_eq!(memory.resident_blocks(), resident.clone().count() as u64);
+            assert_eq!(memory.victim(nobody), resident.min_by_key(|(_, (_, turn))| *turn).map(|(block, _)| block));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The driver's prefetcher: which granules of a block come along with those that faulted.
+//!
+//! A binary tree stands over the block's granules. For each fault the largest subtree is taken of which more than the threshold is resident or faulted.
+//! The driver's leaves are pages of 4 KiB; it fills the 64 KiB around a fault before it counts, so leaves of 64 KiB give the same.
+
+use crate::units::{GRANULES_PER_BLOCK, Mask};
+
+/// What is to become resident in a block: the faulted granules and what the tree adds, without those that are resident.
+#[must_use]
+pub fn grow(resident: Mask, faulted: Mask, threshold_percent: u32) -> Mask {
+    let occupied = resident | faulted;
+    let mut wanted = faulted;
+    let mut rest = faulted;
+    while rest != 0 {
+        let region = largest(occupied, rest.trailing_zeros(), threshold_percent);
+        wanted |= region;
+        // Other faults in it have the same one: what is above it is not dense enough for them either.
+        rest &= !region;
+    }
+    wanted & !resident
+}
+
+fn largest(occupied: Mask, leaf: u32, threshold_percent: u32) -> Mask {
+    let mut largest = 1 << leaf;
+    let mut leaves = 2;
+    while leaves <= GRANULES_PER_BLOCK {
+        let subtree = (Mask::MAX >> (GRANULES_PER_BLOCK - leaves)) << (leaf / leaves * leaves);
+        if (occupied & subtree).count_ones() * 100 > leaves * threshold_percent {
+            largest = subtree;
+        }
+        leaves *= 2;
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_fault_brings_its_64_kib() {
+        assert_eq!(grow(0, 1 << 9, 51), 1 << 9);
+    }
+
+    #[test]
+    fn half_a_subtree_is_not_enough_and_more_than_half_is() {
+        assert_eq!(grow(0b01, 0b10, 51), 0b10);
+        assert_eq!(grow(0b0011, 0b0100, 51), 0b1100);
+        assert_eq!(grow(0, 0xffff, 51), 0xffff);
+        assert_eq!(grow(0, 0x1_ffff, 51), Mask::MAX);
+    }
+
+    #[test]
+    fn a_dense_subtree_far_up_is_taken_across_sparse_ones_below() {
+        // 24 granules on the right resident, one fault on the left: its own pairs are empty, the whole is dense.
+        assert_eq!(grow(0xffff_ff00, 1, 51), 0xff);
+    }
+
+    #[test]
+    fn what_is_resident_does_not_come_again() {
+        assert_eq!(grow(Mask::MAX, 1, 51), 0);
+    }
+
+    #[test]
+    fn every_fault_has_the_region_the_driver_would_give_it_alone() {
+        let mut state = 0x1234_5678_u32;
+        for _ in 0..20_000 {
+            let mut next = || {
+                state ^= state << 13;
+                state ^= state >> 17;
+                state ^= state << 5;
+                state
+            };
+            let (resident, faulted) = (next() & next(), next() & next() & next());
+            let faulted = faulted & !resident;
+            let each = (0..32).filter(|leaf| faulted >> leaf & 1 == 1);
+            let union = each.fold(0, |union, leaf| union | largest(resident | faulted, leaf, 51));
+            assert_eq!(grow(resident, faulted, 51), union & !resident);
+        }
+    }
+}

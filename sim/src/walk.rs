@@ -1,0 +1,266 @@
+//! How a kernel goes through its tensors: all at once, each from its first byte to its last at an even pace.
+//!
+//! Threads that touch what is missing wait for it; the others go on, and new ones begin, until all that fit the GPU wait. So a kernel whose data are nearly
+//! all there hardly waits, and one that misses everything stops at once.
+
+use std::collections::BTreeSet;
+
+use trace::TensorId;
+
+use crate::{
+    engine::{Engine, NoVictim},
+    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, PAGE_BYTES},
+};
+
+/// A kernel's progress is counted in parts of this.
+const WHOLE: u64 = 1 << 32;
+const PER_BLOCK: u64 = GRANULES_PER_BLOCK as u64;
+
+/// A tensor as a kernel goes through it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    pub(crate) tensor: TensorId,
+    pub(crate) range: Granules,
+    pub(crate) reads: bool,
+}
+
+impl Operand {
+    /// When a granule is touched.
+    fn progress_at(&self, granule: u64) -> u64 {
+        let part = u128::from(granule - self.range.first) * u128::from(WHOLE) / u128::from(self.range.count());
+        u64::try_from(part).unwrap_or(WHOLE)
+    }
+
+    /// The first granule that is touched at a progress or later.
+    fn granule_at(&self, progress: u64) -> u64 {
+        let count = (u128::from(progress) * u128::from(self.range.count())).div_ceil(u128::from(WHOLE));
+        self.range.first + u64::try_from(count).unwrap_or(u64::MAX).min(self.range.count())
+    }
+}
+
+/// Why a kernel does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// It reads what is nowhere.
+    Lost(TensorId),
+    /// Nothing can be evicted.
+    NoVictim(NoVictim),
+}
+
+impl From<NoVictim> for Stuck {
+    fn from(none: NoVictim) -> Self {
+        Self::NoVictim(none)
+    }
+}
+
+/// A touch of a granule that is not on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Miss {
+    progress: u64,
+    operand: usize,
+    granule: u64,
+}
+
+/// A kernel under way.
+pub(crate) struct Walk {
+    operands: Vec<Pass>,
+    /// What comes before was touched, or threads wait for it.
+    passed: u64,
+    duration_ns: u64,
+    /// What of it the kernel has done.
+    done_ns: u64,
+    waiting: BTreeSet<Miss>,
+    batch_granules: usize,
+}
+
+/// How far a kernel is with a tensor.
+struct Pass {
+    operand: Operand,
+    /// From what was passed to here nothing is missing.
+    clear: u64,
+    /// Granules that threads wait for, and how many make all threads wait.
+    waiting: u64,
+    limit: u64,
+}
+
+impl Walk {
+    pub(crate) fn new(operands: &[Operand], duration_ns: u64, window_bytes: u64, batch_entries: u32) -> Self {
+        let largest = operands.iter().map(|operand| operand.range.count()).max().unwrap_or(1).max(1);
+        let operands = operands.iter().map(|&operand| {
+            let share =
+                u128::from(window_bytes / GRANULE_BYTES) * u128::from(operand.range.count()) / u128::from(largest);
+            let limit = u64::try_from(share).unwrap_or(u64::MAX).max(1);
+            Pass { operand, clear: operand.range.first, waiting: 0, limit }
+        });
+        // Every page of a granule faults.
+        let batch_granules = u64::from(batch_entries) * PAGE_BYTES / GRANULE_BYTES;
+        Self {
+            operands: operands.collect(),
+            passed: 0,
+            duration_ns,
+            done_ns: 0,
+            waiting: BTreeSet::new(),
+            batch_granules: usize::try_from(batch_granules).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Runs the kernel; when it ends.
+    pub(crate) fn run(mut self, engine: &mut Engine<'_>, start_ns: u64) -> Result<u64, Stuck> {
+        let mut now_ns = start_ns;
+        engine.left.clear();
+        loop {
+            let Some(first) = self.waiting.first().copied() else {
+                // On to the next miss, or until something leaves that may make one.
+                let miss = self.next_miss(engine);
+                let target_ns = miss.map_or(self.duration_ns, |miss| self.pace_ns(miss.progress)).max(self.done_ns);
+                let due_ns = now_ns + (target_ns - self.done_ns);
+                engine.run_until_something_leaves(due_ns)?;
+                self.done_ns = target_ns - (due_ns - engine.clock_ns());
+                now_ns = engine.clock_ns();
+                let arrived = now_ns == due_ns && engine.left.is_empty();
+                self.look_again(engine);
+                match miss {
+                    _ if !arrived => self.pass(self.done_ns),
+                    Some(miss) => self.wait_for(engine, miss)?,
+                    None => return Ok(now_ns),
+                }
+                continue;
+            };
+            let block = first.granule / PER_BLOCK;
+            let began_ns = now_ns;
+            if engine.on_its_way(block) {
+                engine.run_while(|engine| engine.on_its_way(block))?;
+                now_ns = now_ns.max(engine.clock_ns());
+                self.look_again(engine);
+                self.settle(engine, block);
+                self.go_on(engine, now_ns - began_ns)?;
+            } else {
+                // Until the driver looks, threads go on, and more of them fault.
+                let fetched_ns = now_ns + engine.batch_ns();
+                self.go_on(engine, fetched_ns - now_ns)?;
+                engine.run_until(fetched_ns)?;
+                self.look_again(engine);
+                let batch = self.batch(engine);
+                now_ns = if batch.is_empty() { fetched_ns } else { engine.service(fetched_ns, &batch)? };
+                engine.run_until(now_ns)?;
+                self.look_again(engine);
+                for (block, _) in batch {
+                    self.settle(engine, block);
+                }
+                self.go_on(engine, now_ns - fetched_ns)?;
+            }
+        }
+    }
+
+    fn pace_ns(&self, progress: u64) -> u64 {
+        let pace = u128::from(progress) * u128::from(self.duration_ns) / u128::from(WHOLE);
+        u64::try_from(pace).unwrap_or(self.duration_ns)
+    }
+
+    /// What comes before a time of the kernel was touched.
+    fn pass(&mut self, done_ns: u64) {
+        let progress = u128::from(done_ns) * u128::from(WHOLE) / u128::from(self.duration_ns.max(1));
+        self.passed = self.passed.max(u64::try_from(progress).unwrap_or(WHOLE));
+    }
+
+    /// Threads that do not wait go on for a time.
+    fn go_on(&mut self, engine: &Engine<'_>, for_ns: u64) -> Result<(), Stuck> {
+        let until_ns = (self.done_ns + for_ns).min(self.duration_ns);
+        while self.operands.iter().all(|pass| pass.waiting < pass.limit) {
+            match self.next_miss(engine) {
+                Some(miss) if self.pace_ns(miss.progress) <= until_ns => {
+                    self.done_ns = self.done_ns.max(self.pace_ns(miss.progress));
+                    self.wait_for(engine, miss)?;
+                }
+                _ => {
+                    self.done_ns = until_ns;
+                    self.pass(until_ns);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next touch that misses, of what was not passed.
+    fn next_miss(&mut self, engine: &Engine<'_>) -> Option<Miss> {
+        let passed = self.passed;
+        let mut next = None;
+        for (index, Pass { operand, clear, .. }) in self.operands.iter_mut().enumerate() {
+            let first = (*clear).max(operand.granule_at(passed));
+            let missing = engine.memory.first_missing(Granules { first, end: operand.range.end });
+            *clear = missing.unwrap_or(operand.range.end);
+            let miss = missing.map(|granule| Miss { progress: operand.progress_at(granule), operand: index, granule });
+            next = next.into_iter().chain(miss).min();
+        }
+        next
+    }
+
+    /// Threads wait for a miss.
+    fn wait_for(&mut self, engine: &Engine<'_>, miss: Miss) -> Result<(), Stuck> {
+        self.passed = self.passed.max(miss.progress);
+        let Some(pass) = self.operands.get_mut(miss.operand) else { return Ok(()) };
+        pass.clear = miss.granule + 1;
+        let (block, bit) = (miss.granule / PER_BLOCK, 1 << (miss.granule % PER_BLOCK));
+        if pass.operand.reads && engine.memory.place(block).populated() & bit == 0 {
+            return Err(Stuck::Lost(pass.operand.tensor));
+        }
+        if self.waiting.insert(miss) {
+            pass.waiting += 1;
+        }
+        Ok(())
+    }
+
+    /// What left the GPU meanwhile may be missing where the kernel is not yet.
+    fn look_again(&mut self, engine: &mut Engine<'_>) {
+        for block in engine.left.drain(..) {
+            let first = block * PER_BLOCK;
+            for Pass { operand, clear, .. } in &mut self.operands {
+                if first < operand.range.end && operand.range.first < first + PER_BLOCK {
+                    *clear = (*clear).min(first.max(operand.range.first));
+                }
+            }
+        }
+    }
+
+    /// Nobody waits for what is on the GPU.
+    fn settle(&mut self, engine: &Engine<'_>, block: u64) {
+        let here = engine.memory.place(block).gpu;
+        for (index, Pass { operand, waiting, .. }) in self.operands.iter_mut().enumerate() {
+            let mut arrived = operand.range.within(block) & here;
+            while arrived != 0 {
+                let granule = block * PER_BLOCK + u64::from(arrived.trailing_zeros());
+                let miss = Miss { progress: operand.progress_at(granule), operand: index, granule };
+                *waiting -= u64::from(self.waiting.remove(&miss));
+                arrived &= arrived - 1;
+            }
+        }
+    }
+
+    /// What the driver takes at once, by block: what threads wait for, in the order in which they came.
+    fn batch(&mut self, engine: &Engine<'_>) -> Vec<(u64, Mask)> {
+        let mut batch: Vec<(u64, Mask)> = Vec::new();
+        let mut arrived = Vec::new();
+        let mut taken = 0;
+        for miss in &self.waiting {
+            let (block, bit) = (miss.granule / PER_BLOCK, 1 << (miss.granule % PER_BLOCK));
+            if engine.memory.place(block).gpu & bit != 0 {
+                arrived.push(block);
+            } else if !engine.on_its_way(block) {
+                match batch.iter_mut().find(|(other, _)| *other == block) {
+                    Some((_, mask)) => *mask |= bit,
+                    None => batch.push((block, bit)),
+                }
+                taken += 1;
+            }
+            if taken == self.batch_granules {
+                break;
+            }
+        }
+        for block in arrived {
+            self.settle(engine, block);
+        }
+        batch.sort_unstable();
+        batch
+    }
+}
