@@ -1,4 +1,5 @@
-//! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints what it says; only `doctor` looks at the node itself.
+//! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints what it says; only `doctor` looks at the node itself,
+//! and `sim` at a trace.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
 
@@ -12,6 +13,7 @@ mod heat;
 mod ps;
 mod rates;
 mod show;
+mod simulate;
 mod status;
 mod summary;
 mod table;
@@ -88,6 +90,14 @@ enum Command {
     ///
     /// It needs neither the daemon nor root; what may not be seen is not checked, and said so. It exits with 1 if something is missing.
     Doctor(doctor::Options),
+    /// Say what an iteration of a trace would cost on managed memory, by a model
+    ///
+    /// It needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md says how, and what is left out.
+    ///
+    /// TIME is that of an iteration, OF IDEAL how much of it the kernels alone take, STALL the rest; H2D and D2H are bytes copied to the GPU and back,
+    /// FLASH is what of them goes to flash or comes from it; FAULTS are pages that kernels faulted on, BATCHES how often the driver serviced some;
+    /// PEAK is the most GPU memory in use at once.
+    Sim(simulate::Options),
     /// Show whether uvmd counts, on which driver, and the sums over everything
     ///
     /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
@@ -132,6 +142,7 @@ fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
         Command::Heatmap(options) => heat::run(&client, options),
         Command::Ps(options) => ps::run(&client, options),
         Command::Show(options) => show::run(&client, options),
+        Command::Sim(options) => simulate::run(&options),
         Command::Status(options) => status::run(&client, options),
         Command::Completions { shell } => completions(shell),
         Command::Man { directory } => man(&directory),

@@ -9,4 +9,5 @@ mod listings;
 mod live;
 mod one;
 mod scene;
+mod sim;
 mod support;

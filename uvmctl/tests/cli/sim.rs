@@ -1,0 +1,94 @@
+//! `uvmctl sim`, with no daemon anywhere.
+
+use std::{fs, path::PathBuf, process::Output};
+
+use serde_json::Value;
+
+use crate::support::{run, stderr, stdout};
+
+const NOBODY: &str = "http://192.0.2.1:1";
+
+/// Two tensors of 96 MiB that two kernels of 6 ms read in turns.
+fn turns(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let text = r#"{"name": "turns", "tensors": [{"bytes": 100663296, "persistent": true}, {"bytes": 100663296, "persistent": true}],
+        "kernels": [{"duration_ns": 6000000, "inputs": [0]}, {"duration_ns": 6000000, "inputs": [1]}]}"#;
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn sim(arguments: &[&str]) -> Output {
+    run(NOBODY, &[&["sim"], arguments].concat())
+}
+
+#[test]
+fn a_trace_is_told_what_it_costs_in_too_little_memory() {
+    let trace = turns("turns.json");
+    let output = sim(&["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let lines: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[1][..3], ["ideal", "12.0", "ms"], "{text}");
+    assert_eq!((lines[2][0], lines.len()), ("driver", 3), "{text}");
+    assert!(text.contains("192 MiB"), "{text}");
+    assert!(stderr(&output).contains("modelled, not measured"), "{}", stderr(&output));
+}
+
+#[test]
+fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
+    let (trace, file) = (turns("turns2.json"), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("figures.json"));
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "h200", "--gpu-mem", "128MiB"];
+    let printed = sim(&[&arguments[..], &["--policy", "driver,ideal", "--json", "-"]].concat());
+    let written = sim(&[&arguments[..], &["--policy", "driver,ideal", "--json", file.to_str().unwrap()]].concat());
+    assert!(stdout(&written).contains("POLICY"));
+    assert_eq!(stdout(&printed), fs::read_to_string(&file).unwrap());
+    let report: Value = serde_json::from_str(&stdout(&printed)).unwrap();
+    assert_eq!((&report["modelled"], &report["gpu_bytes"]), (&Value::Bool(true), &Value::from(128 << 20)));
+    let policies = report["policies"].as_array().unwrap();
+    assert_eq!(policies.iter().map(|policy| &policy["policy"]).collect::<Vec<_>>(), ["driver", "ideal"]);
+    for field in [
+        "time_s",
+        "ideal_s",
+        "share_of_ideal",
+        "stall_s",
+        "bytes_htod",
+        "bytes_dtoh",
+        "bytes_ssd_read",
+        "bytes_ssd_written",
+        "faults",
+        "peak_bytes",
+        "plan_cpu_s",
+    ] {
+        assert!(policies.iter().all(|policy| policy[field].is_number()), "{field}");
+    }
+    assert_eq!(policies[0]["bytes_htod"], 192 << 20);
+}
+
+#[test]
+fn a_made_network_needs_no_file() {
+    let output = sim(&["--zoo", "bert:2", "--machine", "gtx1080ti", "--gpu-mem", "1GiB"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let unknown = sim(&["--zoo", "bert:2", "--machine", "rtx5090"]);
+    assert!(stderr(&unknown).contains("how fast rtx5090 computes is not known"), "{}", stderr(&unknown));
+}
+
+#[test]
+fn what_cannot_be_simulated_is_said_and_ends_with_1() {
+    let trace = turns("turns3.json");
+    let trace = trace.to_str().unwrap();
+    let run = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("run.json");
+    fs::write(&run, r#"{"blocks": [], "ops": []}"#).unwrap();
+    for (arguments, message) in [
+        (vec!["--trace", trace, "--machine", "tpu"], "no machine \"tpu\"; there are gtx1080ti"),
+        (vec!["--trace", trace, "--machine", "a100", "--gpu-mem", "1MiB"], "too few"),
+        (vec!["--trace", "/nowhere.json", "--machine", "a100"], "/nowhere.json"),
+        (vec!["--trace", run.to_str().unwrap(), "--machine", "a100"], "holds a run"),
+    ] {
+        let output = sim(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    for arguments in [vec!["--machine", "a100"], vec!["--trace", trace, "--machine", "a100", "--gpu-mem", "lots"]] {
+        assert_eq!(sim(&arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
