@@ -11,6 +11,7 @@
 //! * `engine` - transfers and the service of faults in time
 //! * `walk` - how a kernel goes through its tensors
 //! * [`mod@run`] - iterations
+//! * [`outcome`] - what an iteration took
 //! * [`event`] - what happened, for whoever watches
 
 mod address;
@@ -18,6 +19,7 @@ mod engine;
 pub mod event;
 pub mod machine;
 pub mod memory;
+pub mod outcome;
 pub mod run;
 pub mod tree;
 pub mod units;
@@ -25,4 +27,5 @@ mod walk;
 
 pub use event::Event;
 pub use machine::{Machine, MachineError};
-pub use run::{Freed, Outcome, RunError, Setup, driver, ideal, observed, planned};
+pub use outcome::Outcome;
+pub use run::{Freed, RunError, Setup, driver, ideal, observed, planned};

@@ -1,0 +1,217 @@
+//! Moves by request: their queues, and how their blocks begin and end to move.
+
+use trace::{KernelId, TensorId};
+
+use super::{Engine, NoVictim};
+use crate::{
+    event::Event,
+    machine::to_ns,
+    memory::Place,
+    units::{BLOCK_BYTES, GRANULE_BYTES, Granules, Mask, mask_bytes},
+};
+
+/// Where a move by request goes, and what it takes along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the GPU: what is in host memory.
+    FromHost,
+    /// To the GPU: what is on flash.
+    FromFlash,
+    /// Memory on the GPU, without contents.
+    Fill,
+    /// From the GPU to host memory.
+    ToHost,
+    /// From the GPU, or from the host, to flash.
+    ToFlash,
+}
+
+/// A move by request, as far as it is still to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) tensor: TensorId,
+    pub(crate) range: Granules,
+    pub(crate) way: Way,
+    pub(crate) done_before: Option<KernelId>,
+    pub(crate) issued_ns: u64,
+}
+
+impl Move {
+    /// From the GPU.
+    pub(crate) fn leaves(&self) -> bool {
+        matches!(self.way, Way::ToHost | Way::ToFlash)
+    }
+}
+
+/// A block of a move that is on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) of: Move,
+    pub(super) block: u64,
+    pub(super) mask: Mask,
+    pub(super) end_ns: u64,
+    /// It takes a frame that nothing is resident in yet.
+    pub(super) reserves: bool,
+}
+
+impl Engine<'_> {
+    /// Adds a move behind the others of its way.
+    pub(crate) fn issue(&mut self, of: Move) {
+        let queue = match of.way {
+            Way::FromHost | Way::Fill => 0,
+            Way::FromFlash => 1,
+            Way::ToHost => 2,
+            Way::ToFlash => 3,
+        };
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.push_back(of);
+        }
+    }
+
+    /// Whether a move of that kind is not done yet.
+    pub(crate) fn pending(&self, wanted: impl Fn(&Move) -> bool) -> bool {
+        let flights = [self.arriving, self.reading, self.leaving];
+        self.queues.iter().flatten().any(&wanted) || flights.iter().flatten().any(|flight| wanted(&flight.of))
+    }
+
+    /// Forgets moves that have not begun.
+    pub(crate) fn cancel(&mut self, unwanted: impl Fn(&Move) -> bool) {
+        for queue in &mut self.queues {
+            queue.retain(|of| !unwanted(of));
+        }
+    }
+
+    /// The next block of a queue's first move that has something to move, and what. Moves without are done, but one to the GPU of a tensor that is still
+    /// to leave it: that waits.
+    fn next_of(&mut self, queue: usize) -> Option<(Move, u64, Mask)> {
+        while let Some(&of) = self.queues.get(queue)?.front() {
+            let found = of.range.blocks().find_map(|(block, within)| {
+                let place = self.memory.place(block);
+                let mask = within
+                    & match of.way {
+                        Way::FromHost => place.host,
+                        Way::FromFlash => place.flash,
+                        Way::Fill => !place.populated(),
+                        Way::ToHost => place.gpu,
+                        Way::ToFlash => place.gpu | place.host,
+                    };
+                (mask != 0).then_some((block, mask))
+            });
+            if found.is_none() && !of.leaves() && self.pending(|other| other.tensor == of.tensor && other.leaves()) {
+                return None;
+            }
+            let queue = self.queues.get_mut(queue)?;
+            match (found, queue.front_mut()) {
+                (Some((block, mask)), Some(front)) => {
+                    // What was looked through is not looked through again.
+                    front.range.first = front.range.first.max(block * (BLOCK_BYTES / GRANULE_BYTES));
+                    return Some((of, block, mask));
+                }
+                _ => queue.pop_front(),
+            };
+        }
+        None
+    }
+
+    pub(super) fn start_arriving(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
+        if self.arriving.is_some() {
+            return Ok(());
+        }
+        // What was read from flash goes first: it waits in a buffer.
+        let read = self.reading.filter(|flight| flight.end_ns <= self.clock_ns);
+        let (of, block, mask) = match read {
+            Some(Flight { of, block, mask, .. }) => (of, block, mask),
+            None => match self.next_of(0) {
+                Some(next) => next,
+                None => return Ok(()),
+            },
+        };
+        let mut from_ns = self.clock_ns.max(self.to_gpu.free_ns).max(of.issued_ns);
+        if from_ns > limit_ns {
+            return Ok(());
+        }
+        let reserves = self.memory.place(block).gpu == 0;
+        if reserves && self.vacant() == 0 {
+            let to_come = self.leaving.is_some() || self.next_of(2).is_some() || self.next_of(3).is_some();
+            if to_come {
+                return Ok(());
+            }
+            from_ns = self.evict(from_ns, |_| false)?;
+        }
+        if read.is_some() {
+            self.reading = None;
+        }
+        let link_ns = if of.way == Way::Fill { 0 } else { self.to_gpu_ns(mask) };
+        let end_ns = self.to_gpu.take(from_ns, link_ns.max(to_ns(self.machine.requests.block_ns.value)));
+        self.arriving = Some(Flight { of, block, mask, end_ns, reserves });
+        self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());
+        Ok(())
+    }
+
+    pub(super) fn start_reading(&mut self, limit_ns: u64) {
+        if self.reading.is_some() {
+            return;
+        }
+        let Some((of, block, mask)) = self.next_of(1) else { return };
+        // The last one may still cross the link.
+        if self.arriving.is_some_and(|flight| flight.block == block) {
+            return;
+        }
+        let from_ns = self.clock_ns.max(self.flash_read.free_ns).max(of.issued_ns);
+        if from_ns <= limit_ns {
+            let end_ns = self.flash_read.take(from_ns, self.machine.flash_read.transfer_ns(mask_bytes(mask)));
+            self.reading = Some(Flight { of, block, mask, end_ns, reserves: false });
+        }
+    }
+
+    pub(super) fn start_leaving(&mut self, limit_ns: u64) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let flash_takes = self.flash_write.free_ns <= self.clock_ns;
+        let flash = if flash_takes { self.next_of(3) } else { None };
+        let next = match (self.next_of(2), flash) {
+            (Some(host), Some(flash)) if flash.0.issued_ns < host.0.issued_ns => Some(flash),
+            (host, flash) => host.or(flash),
+        };
+        let Some((of, block, mask)) = next else { return };
+        let from_ns = self.clock_ns.max(self.to_host.free_ns).max(of.issued_ns);
+        if from_ns <= limit_ns {
+            let on_gpu = mask & self.memory.place(block).gpu;
+            let block_ns = to_ns(self.machine.requests.block_ns.value);
+            let end_ns = self.to_host.take(from_ns, self.to_host_ns(on_gpu).max(block_ns));
+            self.leaving = Some(Flight { of, block, mask, end_ns, reserves: false });
+        }
+    }
+
+    pub(super) fn arrive(&mut self, flight: Flight) {
+        let Flight { of, block, end_ns, .. } = flight;
+        let place = self.memory.place(block);
+        let mask = flight.mask
+            & match of.way {
+                Way::Fill => !place.populated(),
+                _ => place.host | place.flash,
+            };
+        if mask == 0 {
+            return;
+        }
+        if of.way != Way::Fill {
+            self.traffic.bytes_htod += mask_bytes(mask);
+            self.traffic.bytes_ssd_read += mask_bytes(mask & place.flash);
+        }
+        self.memory.put(block, Place { gpu: place.gpu | mask, ..place.without(mask) });
+        self.tell(Event::Arrived { block, mask, with_contents: of.way != Way::Fill, at_ns: end_ns });
+    }
+
+    pub(super) fn leave(&mut self, flight: Flight) {
+        let Flight { of, block, end_ns, .. } = flight;
+        let place = self.memory.place(block);
+        let mask = flight.mask & (place.gpu | place.host);
+        let from_gpu = mask & place.gpu;
+        self.traffic.bytes_dtoh += mask_bytes(from_gpu);
+        self.settle(block, mask, of.way == Way::ToFlash, end_ns);
+        if from_gpu != 0 {
+            self.left.push(block);
+            self.tell(Event::Left { block, mask: from_gpu, at_ns: end_ns });
+        }
+    }
+}
