@@ -8,10 +8,12 @@
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
 //! * [`smartpool`]: places blocks by size
+//! * [`online`]: what a pool takes that does not know what comes next
 //! * [`optimal`]: proves that a placement is the smallest, or finds a smaller one
 
 mod arcs;
 pub mod machine;
+pub mod online;
 pub mod optimal;
 pub mod placement;
 pub mod schedule;

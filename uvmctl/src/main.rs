@@ -1,5 +1,5 @@
 //! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints what it says; only `doctor` looks at the node itself,
-//! and `sim` at a trace.
+//! and `plan` and `sim` at a trace.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
 
@@ -10,10 +10,12 @@ mod evictions;
 mod explain;
 mod gpus;
 mod heat;
+mod plan;
 mod ps;
 mod rates;
 mod show;
 mod simulate;
+mod size;
 mod status;
 mod summary;
 mod table;
@@ -102,6 +104,11 @@ enum Command {
     ///
     /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
     Status(status::Options),
+    /// Plan the memory of an iteration from a trace of it
+    ///
+    /// It needs neither the daemon nor a GPU.
+    #[command(subcommand)]
+    Plan(plan::Options),
     /// Print completions for a shell, to be put where it looks for them
     Completions {
         /// Which shell
@@ -140,6 +147,7 @@ fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
         Command::Evictions(options) => evictions::run(&client, options),
         Command::Gpus(options) => gpus::run(&client, options),
         Command::Heatmap(options) => heat::run(&client, options),
+        Command::Plan(options) => plan::run(options),
         Command::Ps(options) => ps::run(&client, options),
         Command::Show(options) => show::run(&client, options),
         Command::Sim(options) => simulate::run(&options),

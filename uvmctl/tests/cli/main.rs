@@ -8,6 +8,7 @@ mod doctor;
 mod listings;
 mod live;
 mod one;
+mod plan;
 mod scene;
 mod sim;
 mod support;

@@ -1,0 +1,190 @@
+//! `uvmctl plan pool`.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use policy::planner::{
+    Placement, online,
+    optimal::{self, Effort},
+    smartpool::{self, Fit},
+};
+use serde::Serialize;
+use trace::{Alignment, Circle};
+
+use super::source::Source;
+use crate::{
+    size,
+    table::{Column, Table},
+    terminal::{self, Colour, Style},
+    text,
+};
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    source: Source,
+
+    /// To what sizes are rounded up
+    #[arg(long, value_enum, default_value_t = Rounding::Small)]
+    align: Rounding,
+
+    /// What the program's own pool takes, all in all, to compare with: 3592MiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    own_pool: Option<u64>,
+
+    /// Rounds of reordering before the search
+    #[arg(long, value_name = "COUNT", default_value_t = Effort::default().rounds)]
+    rounds: u64,
+
+    /// Nodes of the search, after which it gives up
+    #[arg(long, value_name = "COUNT", default_value_t = Effort::default().nodes)]
+    nodes: u64,
+
+    /// Write the best placement and all figures into a file as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rounding {
+    /// Sizes as they are
+    None,
+    /// Multiples of 512 bytes
+    Small,
+    /// That, and multiples of 2 MiB from 1 MiB on, so that large blocks and the driver's coincide
+    Uvm,
+}
+
+impl Rounding {
+    fn alignment(self) -> Alignment {
+        match self {
+            Self::None => Alignment::NONE,
+            Self::Small => Alignment::SMALL,
+            Self::Uvm => Alignment::UVM,
+        }
+    }
+}
+
+/// What was planned. Pools are without the persistent bytes, which every one of them needs besides.
+#[derive(Debug, Serialize)]
+struct Report {
+    trace: PathBuf,
+    blocks: usize,
+    iterations: usize,
+    persistent_bytes: u64,
+    bound_bytes: u64,
+    own_pool_bytes: Option<u64>,
+    /// What the last planner spent.
+    spent: Effort,
+    pools: Vec<Pool>,
+    pool_bytes: u64,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pool {
+    planner: &'static str,
+    fit: Option<Fit>,
+    bytes: u64,
+    /// No pool is smaller than this one.
+    proven: bool,
+}
+
+/// A block's place.
+#[derive(Debug, Serialize)]
+struct Slot {
+    /// The tensor, the malloc within its iteration, or the block's line: what the trace calls it.
+    source: u64,
+    copy: u32,
+    start: u64,
+    length: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+pub(crate) fn run(options: Options) -> anyhow::Result<()> {
+    let Options { source, align, own_pool, rounds, nodes, json } = options;
+    let circle = source.circle(align.alignment())?;
+    let best = optimal::place(&circle, Effort { rounds, nodes });
+    let pool = |planner, fit, bytes| Pool { planner, fit, bytes, proven: bytes == best.bound_bytes };
+    let fits = [Fit::Best, Fit::First];
+    let mut pools: Vec<_> =
+        fits.map(|fit| pool("online", Some(fit), online::pool_bytes(&circle, fit))).into_iter().collect();
+    pools.extend(fits.map(|fit| pool("smartpool", Some(fit), smartpool::place(&circle, fit).pool_bytes)));
+    pools.push(pool("optimal", None, best.placement.pool_bytes));
+    let report = Report {
+        trace: source.trace,
+        blocks: circle.spans.len(),
+        iterations: circle.turns,
+        persistent_bytes: circle.persistent_bytes,
+        bound_bytes: best.bound_bytes,
+        own_pool_bytes: own_pool,
+        spent: best.spent,
+        pools,
+        pool_bytes: best.placement.pool_bytes,
+        slots: slots(&circle, &best.placement),
+    };
+    if let Some(path) = &json {
+        let wrong = || format!("cannot write {}", path.display());
+        let out: Box<dyn Write> = if path.as_os_str() == "-" {
+            Box::new(io::stdout())
+        } else {
+            Box::new(File::create(path).with_context(wrong)?)
+        };
+        let mut out = BufWriter::new(out);
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out).and_then(|()| out.flush()).with_context(wrong)?;
+        if path.as_os_str() == "-" {
+            return Ok(());
+        }
+    }
+    print(&report)
+}
+
+fn slots(circle: &Circle, placement: &Placement) -> Vec<Slot> {
+    let of = |slot: &policy::planner::placement::Slot| {
+        let span = circle.spans.get(slot.span)?;
+        let trace::Span { source, bytes, start, length, .. } = *span;
+        Some(Slot { source, copy: slot.copy, start, length, offset: slot.offset, bytes })
+    };
+    placement.slots.iter().filter_map(of).collect()
+}
+
+fn print(report: &Report) -> anyhow::Result<()> {
+    let persistent = report.persistent_bytes;
+    let mut out = io::stdout();
+    writeln!(
+        out,
+        "{} in {}; {} more stay all the time. Bound: {} at once.",
+        text::counted(report.blocks as u64, "block"),
+        text::counted(report.iterations as u64, "iteration"),
+        text::bytes(persistent),
+        text::bytes(report.bound_bytes),
+    )?;
+    let online = report.pools.iter().filter(|pool| pool.planner == "online").map(|pool| pool.bytes).min();
+    let compared = report.own_pool_bytes.unwrap_or(online.unwrap_or(0) + persistent);
+    let fit = |pool: &Pool| match pool.fit {
+        Some(Fit::Best) => "best fit",
+        Some(Fit::First) => "first fit",
+        None if pool.proven => "proven",
+        None => "not proven",
+    };
+    let ratio = |pool: &Pool| pool.bytes as f64 / report.bound_bytes.max(1) as f64;
+    let saved = |pool: &Pool| 100.0 * (1.0 - (pool.bytes + persistent) as f64 / compared.max(1) as f64);
+    let pools = &report.pools;
+    let columns = vec![
+        Column::text("PLANNER", pools.iter().map(|pool| pool.planner.to_owned())),
+        Column::text("HOW", pools.iter().map(|pool| fit(pool).to_owned())),
+        Column::number("POOL", pools.iter().map(|pool| text::bytes(pool.bytes))),
+        Column::number("OF BOUND", pools.iter().map(|pool| format!("{:.4}", ratio(pool)))),
+        Column::number("ALL IN ALL", pools.iter().map(|pool| text::bytes(pool.bytes + persistent))),
+        Column::number("SAVED", pools.iter().map(|pool| format!("{:.2} %", saved(pool)))),
+    ];
+    let table = Table::new(columns, vec![Style::Plain; pools.len()]).fit(terminal::width(), &[]);
+    Ok(out.write_all(table.render(Colour::detect()).as_bytes())?)
+}
