@@ -68,6 +68,7 @@ struct Process {
 /// What brought back what was at a GPU before.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Reuse {
+    pub(crate) fetched_bytes: u64,
     pub(crate) refetched_bytes: u64,
     pub(crate) returned_bytes: u64,
     pub(crate) alternations: u64,

@@ -121,6 +121,7 @@ fn uvmd_facts(answer: &Answer, id: ProcessId) -> Option<UvmdFacts> {
     let reuse = answer.reuse(id)?;
     Some(UvmdFacts {
         fetched_bytes: figures.get(&BYTES_HTOD)?,
+        recorded_bytes: reuse.fetched_bytes,
         populated_bytes: figures.get(&POPULATED_BYTES)?,
         evicted_bytes: figures.get(&EVICTED_BYTES)?,
         evicted_for_it_bytes: figures.get(&EVICTED_BYTES_CAUSED)?,

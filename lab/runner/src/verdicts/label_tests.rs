@@ -84,6 +84,20 @@ fn a_run_is_near_where_a_stretch_could_change_it_or_the_second_is_as_good() {
 }
 
 #[test]
+fn a_run_is_near_where_all_of_it_together_is_of_its_kind_and_near() {
+    let thrash = Facts { evicted_bytes: 100 * M, refetched_bytes: 100 * M, ..fetching() };
+    let pingpong = Facts { alternations: 80, returned_bytes: 100 * M, taken_back_bytes: 100 * M, ..fetching() };
+    let with = |thrashing: usize, going_back_and_forth: usize| {
+        let stretches = [vec![thrash; thrashing], vec![pingpong; going_back_and_forth]].concat();
+        let whole = Facts { evicted_bytes: 44 * M, refetched_bytes: 44 * M, returned_bytes: 56 * M, ..pingpong };
+        label(&[stretches, vec![whole; 10]].concat())
+    };
+    assert_eq!(with(0, 0), Label { kind: Kind::PingPong, is_near: false }, "44 and 56 are no tie");
+    assert_eq!(with(0, 5), Label { kind: Kind::PingPong, is_near: false });
+    assert_eq!(with(1, 0), Label { kind: Kind::PingPong, is_near: true }, "540 and 560 are");
+}
+
+#[test]
 fn the_table_is_that_of_the_documentation() {
     let document = include_str!("../../../../docs/verdicts.md");
     for (kind, words) in [

@@ -45,11 +45,13 @@ pub(crate) struct Delay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UvmdFacts {
     pub(crate) fetched_bytes: u64,
+    /// Of those, what block records tell of, the next two among it.
+    pub(crate) recorded_bytes: u64,
+    pub(crate) refetched_bytes: u64,
+    pub(crate) returned_bytes: u64,
     pub(crate) populated_bytes: u64,
     pub(crate) evicted_bytes: u64,
     pub(crate) evicted_for_it_bytes: u64,
-    pub(crate) refetched_bytes: u64,
-    pub(crate) returned_bytes: u64,
     pub(crate) alternations: u64,
     pub(crate) throttles: u64,
 }
