@@ -1,7 +1,5 @@
 //! What an iteration would cost on managed memory: `uvmctl sim`. It asks no daemon.
 
-mod size;
-
 use std::{
     fs,
     io::{self, Write},
@@ -19,6 +17,7 @@ use trace::{
 };
 
 use crate::{
+    size,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
