@@ -65,7 +65,7 @@ struct Answer<V> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hung<K> {
     pub(crate) keys: Vec<K>,
-    /// Whether so many do that no more may.
+    /// Whether so many do that nothing else is looked up.
     pub(crate) is_full: bool,
 }
 
@@ -113,7 +113,10 @@ where
     pub(crate) fn hung(&self, now: Instant) -> Hung<K> {
         let mut known = lock(&self.known);
         known.leave_alone(now, self.pace.patience);
-        Hung { keys: known.hung.clone(), is_full: known.hung.len() >= HUNG_MAX }
+        // For which there is no room among those that are left alone.
+        let stuck = known.running.iter().filter(|(_, since)| is_too_long(*since, now, self.pace.patience));
+        let keys: Vec<_> = known.hung.iter().chain(stuck.map(|(key, _)| key)).cloned().collect();
+        Hung { is_full: keys.len() >= HUNG_MAX + self.pace.running_max, keys }
     }
 
     /// Whether there was a thread to be had; if not, the next question tries again.
@@ -172,7 +175,7 @@ impl<K: Clone + Eq + Hash, V> Known<K, V> {
     /// Goes on without those that run for too long.
     fn leave_alone(&mut self, now: Instant, patience: Duration) {
         let room = HUNG_MAX.saturating_sub(self.hung.len());
-        let too_long = |(_, since): &mut (K, Instant)| now.saturating_duration_since(*since) >= patience;
+        let too_long = |(_, since): &mut (K, Instant)| is_too_long(*since, now, patience);
         self.hung.extend(self.running.extract_if(.., too_long).take(room).map(|(key, _)| key));
     }
 
@@ -184,6 +187,10 @@ impl<K: Clone + Eq + Hash, V> Known<K, V> {
         self.answers.retain(|_, answer| answer.due == Due::Running || answer.is_wanted(now, wanted));
         self.forget_at = 2 * self.answers.len() + FEW;
     }
+}
+
+fn is_too_long(since: Instant, now: Instant, patience: Duration) -> bool {
+    now.saturating_duration_since(since) >= patience
 }
 
 impl<V> Answer<V> {
