@@ -310,10 +310,15 @@ impl Ranges {
         self.followed = followed.map(|(begin, _)| *begin).collect();
     }
 
-    /// Bytes that are mapped, as far as is known; `None` before /proc was read.
-    pub(super) fn mapped_bytes(&self) -> Option<u64> {
-        let mapped = self.by_address.iter().filter(|(_, known)| known.origin != Origin::Unmapped);
-        self.read_ns.map(|_| mapped.map(|(begin, known)| known.end - begin).sum())
+    /// Bytes that may be resident somewhere; `None` where /proc was not read since what is seen of memory that is new may have been lost.
+    /// `lost_ns`: when that was last, ns since boot.
+    pub(super) fn mapped_bytes(&self, lost_ns: u64) -> Option<u64> {
+        let bytes = |(begin, known): (&u64, &Known)| match known.origin {
+            // Nothing more than what blocks told for certain, from which it is taken away again.
+            Origin::Unmapped => known.resident.certain_span_bytes,
+            Origin::Mapped | Origin::Shown => known.end - begin,
+        };
+        self.read_ns.filter(|read_ns| *read_ns >= lost_ns).map(|_| self.by_address.iter().map(bytes).sum())
     }
 
     /// Records were lost.

@@ -132,7 +132,7 @@ impl BlockMap {
 
     /// What is resident at each GPU; none of which nothing was ever told.
     pub(in super::super) fn residency(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Residency> {
-        let span = self.ranges.mapped_bytes();
+        let span = self.ranges.mapped_bytes(self.knowledge.lost_ns());
         let bounded = |(gpu, sum): (_, Resident)| (gpu, sum.bounded(&self.knowledge, span));
         self.gpus.residents(key).into_iter().map(bounded).collect()
     }

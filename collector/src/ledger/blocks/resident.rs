@@ -76,6 +76,11 @@ impl Knowledge {
         self.lost_ns = self.lost_ns.max(until_ns);
     }
 
+    /// When records were lost last, at the latest; ns since boot.
+    pub(super) const fn lost_ns(&self) -> u64 {
+        self.lost_ns
+    }
+
     /// What a part of a block adds, of which was told at some time that so many bytes are resident.
     pub(super) const fn of(&self, told_ns: u64, bytes: u64, span_bytes: u64) -> Resident {
         if told_ns > self.lost_ns {

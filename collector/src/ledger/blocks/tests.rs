@@ -167,11 +167,32 @@ fn a_loss_makes_what_was_known_before_it_an_estimate() {
     let mut map = map([resident(0, 1, 512, 5), resident(1, 1, 100, 6)]);
     mapped(&mut map, from_ref(&(0..4 * MIB)), 1);
     map.lost(7);
+    // So may have been what tells of memory that was mapped since /proc was read.
+    assert_eq!(residency(&map), [(1, [612, 0, u64::MAX / PAGE])]);
+    mapped(&mut map, from_ref(&(0..4 * MIB)), 7);
     assert_eq!(residency(&map), [(1, [612, 0, 1024])]);
     map.add(&resident(0, 1, 500, 7), usize::MAX, PAGE);
     assert_eq!(residency(&map), [(1, [600, 0, 1024])]);
     map.add(&resident(0, 1, 400, 8), usize::MAX, PAGE);
     assert_eq!(residency(&map), [(1, [500, 400, 912])]);
+}
+
+#[test]
+fn memory_that_is_no_longer_mapped_says_nothing_of_what_is_known_of_the_rest() {
+    let mut map = map((0..4).map(|block| resident(block, 1, 512, block + 5)));
+    map.adopted();
+    let others = 64 * MIB..72 * MIB;
+    mapped(&mut map, &[0..8 * MIB, others.clone()], 1);
+    assert_eq!(residency(&map), [(1, [2048, 2048, 4096])]);
+    for block in 0..4 {
+        let gone = BlockRecord { gpu: 0, boottime_ns: 10, ..record(RecordKind::Gone, block, 1, 0) };
+        map.add(&gone, usize::MAX, PAGE);
+    }
+    assert_eq!(residency(&map), [(1, [0, 0, 2048])]);
+    mapped(&mut map, from_ref(&others), 20);
+    assert_eq!(residency(&map), [(1, [0, 0, 2048])]);
+    map.add(&resident(32, 1, 512, 21), usize::MAX, PAGE);
+    assert_eq!(residency(&map), [(1, [512, 512, 2048])]);
 }
 
 #[test]
