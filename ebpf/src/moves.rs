@@ -123,6 +123,16 @@ fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Lost> {
         abandon(place(true));
     }
     abandon(place(is_eviction));
+    let result = note(ctx, cause, is_duplicate);
+    if result.is_err() && is_eviction {
+        // Its return would be taken for that of the block for which there is to be room.
+        abandon(place(false));
+    }
+    result
+}
+
+#[inline(always)]
+fn note(ctx: &ProbeContext, cause: u32, is_duplicate: bool) -> Result<(), Lost> {
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = va_space_of(block)?.unwrap_or_default();
     let result = begin(ctx, block, va_space, cause, is_duplicate);
@@ -258,8 +268,12 @@ fn ended(done: &mut Move, status: u32) -> Result<(), Lost> {
     }
     let space = Known::at(done.va_space)?;
     tell_copies(&space, &mut done.copies);
-    // Where it failed, nothing else changed: the driver tries again.
+    // Where it failed, nothing else changed: the driver tries again. Unless it was pushed out, its return was missed, and this is that of the block for
+    // which there was to be room: that one always fails.
     if status != 0 {
+        if done.cause as u32 == CAUSE_EVICTION {
+            blocks::untold(&space);
+        }
         return Ok(());
     }
     if blocks::are_wanted() && moved(&space, done) != 0 {

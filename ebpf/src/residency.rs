@@ -81,7 +81,7 @@ struct Piece {
 /// The most GPUs of one word of a mask of processors that are told of: more than a process can use.
 const GPUS_MAX: u32 = 16;
 
-/// Tells what is resident of a block at each GPU of `PROCESSORS`.
+/// Tells what is resident of a block at each GPU of `PROCESSORS`; 0 if it could.
 #[inline(never)]
 fn each(space: &Known, piece: &Piece) -> u32 {
     for at in 0..PROCESSOR_WORDS {
@@ -102,6 +102,9 @@ fn each(space: &Known, piece: &Piece) -> u32 {
             if u64::from(gpu) != piece.but {
                 one(space, piece, gpu);
             }
+        }
+        if left != 0 {
+            return 1;
         }
     }
     0
@@ -133,7 +136,10 @@ pub fn gone(va_space: u64, data: u64) -> Result<(), Unreadable> {
     if blocks::are_wanted()
         && let Ok(space) = Known::at(va_space)
     {
-        let address = start_of(memory::driver(data)?)?;
+        let Ok(address) = memory::driver(data).and_then(start_of) else {
+            blocks::untold(&space);
+            return Err(Unreadable);
+        };
         blocks::record(&space, &Happening::of(address, 0, RecordKind::Gone));
     }
     Ok(())

@@ -48,6 +48,7 @@ fn uvm_split(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn begins(ctx: &ProbeContext) -> Result<(), Lost> {
+    abandon();
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
     let space = Known::at(va_space)?;
@@ -64,6 +65,20 @@ fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Lost> {
     let processors = *residency::processors_of(block)?;
     let split = Split { va_space, block, other, processors };
     SPLITS.insert(bpf_get_current_pid_tgid(), split, 0).map_err(|_| Lost(LostReason::CountsFull))
+}
+
+/// Ends a split whose return was missed: of the parts nothing was told. Not inlined: rare.
+#[inline(never)]
+fn abandon() -> u32 {
+    let thread = bpf_get_current_pid_tgid();
+    let Some(missed) = SPLITS.get_ptr(thread) else { return 0 };
+    // SAFETY: a value of the map, of this thread alone.
+    let va_space = unsafe { (*missed).va_space };
+    if let Ok(space) = Known::at(va_space) {
+        blocks::untold(&space);
+    }
+    let _ = SPLITS.remove(thread);
+    0
 }
 
 #[kretprobe]
