@@ -102,7 +102,7 @@ impl Records {
 
 impl Default for Records {
     fn default() -> Self {
-        Self { enabled: true, per_second_max: 20_000, ring_bytes: 4 << 20 }
+        Self { enabled: true, per_second_max: 100_000, ring_bytes: 4 << 20 }
     }
 }
 

@@ -241,7 +241,7 @@ impl Default for Metrics {
 
 impl Default for Records {
     fn default() -> Self {
-        Self { enabled: true, per_second_max: value::Number(20_000), ring_size: RingSize { bytes: 4 << 20 } }
+        Self { enabled: true, per_second_max: value::Number(100_000), ring_size: RingSize { bytes: 4 << 20 } }
     }
 }
 
