@@ -171,6 +171,12 @@ impl Probes {
         &self.missing
     }
 
+    /// Whether changes of what is resident go unseen, as some of the probes that see them could not be attached.
+    pub(crate) fn miss_moves(&self) -> bool {
+        let some = [Probe::Duplicate, Probe::DuplicateReturn, Probe::Split, Probe::SplitReturn];
+        some.iter().any(|probe| self.missing.contains_key(probe))
+    }
+
     /// Finds the VA spaces that were there before the probes were attached; there will be a lifecycle record for each.
     ///
     /// `types`: the kernel's, among them at least [`ITERATED`].

@@ -31,7 +31,7 @@ impl Watcher {
                     // Read at once: it may be gone soon.
                     self.command_lines.get(process, &identity.name);
                     self.ledger.registered(record.generation, process, identity);
-                    if kind == LifecycleKind::Adopted {
+                    if kind == LifecycleKind::Adopted || attached.probes.miss_moves() {
                         self.ledger.adopted(process);
                     }
                 }
