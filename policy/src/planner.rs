@@ -4,6 +4,7 @@
 //!
 //! A planner of placements takes a [`Circle`](trace::Circle) and makes a [`Placement`].
 //!
+//! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
 //! * [`machine`]: the memories and links that a plan is made for
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
@@ -12,6 +13,7 @@
 //! * [`optimal`]: proves that a placement is the smallest, or finds a smaller one
 
 mod arcs;
+pub mod autoswap;
 pub mod machine;
 pub mod online;
 pub mod optimal;
@@ -44,4 +46,8 @@ pub trait Planner {
 pub enum Unplannable {
     #[error("kernel {kernel} needs {needed_bytes} bytes at once, and the GPU has {gpu_bytes}")]
     KernelTooLarge { kernel: KernelId, needed_bytes: u64, gpu_bytes: u64 },
+    #[error("at kernel {kernel} {staying_bytes} bytes stay whatever leaves, and the GPU has {gpu_bytes}")]
+    TooMuchStays { kernel: KernelId, staying_bytes: u64, gpu_bytes: u64 },
+    #[error("{away_bytes} bytes are away at once, and the host has {host_bytes}")]
+    HostTooSmall { away_bytes: u64, host_bytes: u64 },
 }

@@ -1,10 +1,14 @@
 //! `uvmctl plan`: what planners make of a trace. It needs neither the daemon nor a GPU.
 //!
 //! * `pool`: one pool for all blocks
+//! * `swap`: which tensors leave the GPU while they are idle
+//! * `json`: where reports go
 //! * `source`: the iteration in a trace
 
+mod json;
 mod pool;
 mod source;
+mod swap;
 
 use clap::Subcommand;
 
@@ -16,10 +20,16 @@ pub(crate) enum Options {
     /// size (smartpool), and by a search that proves or improves (optimal). SAVED is what a pool takes less than the online one, or, with --own-pool, less
     /// than the program's own.
     Pool(pool::Options),
+    /// Send tensors to the host while they are idle, and say how much less GPU memory an iteration can do with
+    ///
+    /// Which absences are taken is chosen by four scores, by a vote of them, and by the best weights of them. Without --limit, each line is the lowest peak that
+    /// costs no time; with it, what keeping the limit costs.
+    Swap(swap::Options),
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<()> {
     match options {
         Options::Pool(options) => pool::run(options),
+        Options::Swap(options) => swap::run(&options),
     }
 }

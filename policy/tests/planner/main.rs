@@ -3,4 +3,6 @@
 
 mod placements;
 mod published;
+mod replay;
 mod support;
+mod swaps;

@@ -1,12 +1,10 @@
 //! `uvmctl plan pool`.
 
 use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::PathBuf,
 };
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use policy::planner::{
     Placement, online,
@@ -129,19 +127,10 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
         pool_bytes: best.placement.pool_bytes,
         slots: slots(&circle, &best.placement),
     };
-    if let Some(path) = &json {
-        let wrong = || format!("cannot write {}", path.display());
-        let out: Box<dyn Write> = if path.as_os_str() == "-" {
-            Box::new(io::stdout())
-        } else {
-            Box::new(File::create(path).with_context(wrong)?)
-        };
-        let mut out = BufWriter::new(out);
-        serde_json::to_writer(&mut out, &report)?;
-        writeln!(out).and_then(|()| out.flush()).with_context(wrong)?;
-        if path.as_os_str() == "-" {
-            return Ok(());
-        }
+    if let Some(path) = json
+        && super::json::write(&report, &path)?
+    {
+        return Ok(());
     }
     print(&report)
 }

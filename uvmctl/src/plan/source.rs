@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use trace::{
-    Alignment, Circle, Detector, OpStream, Span,
+    Alignment, Circle, Detector, Iteration, Lives, OpStream, Span,
     circle::Window,
     detect::State,
-    import::{self, Trace},
+    import::{self, Trace, singa},
 };
 
 #[derive(Clone, Debug, Args)]
@@ -41,6 +41,27 @@ impl Source {
                 let block =
                     |span: &Span| (span.source, span.start, span.start + span.length, alignment.round(span.bytes));
                 Circle::of_intervals(circle.spans.iter().map(block)).with_context(wrong)
+            }
+        }
+    }
+
+    /// One iteration, and whether it is of a stream that tells uses one by one, apart from the work that they are for.
+    pub(super) fn iteration(&self, lives: Lives, busy: Option<&Path>) -> anyhow::Result<(Iteration, bool)> {
+        let path = &self.trace;
+        let trace = match busy {
+            Some(busy) => Trace::Ops(singa::load_ops(path, &singa::load_busy(busy)?)?),
+            None => import::load(path)?,
+        };
+        match trace {
+            Trace::Iteration(iteration) => Ok((iteration, false)),
+            Trace::Ops(stream) => {
+                let window = self.window(path, &stream)?;
+                let wrong = || format!("no iteration can be made of {}", path.display());
+                let iteration = Iteration::of_ops(&stream, window, lives).with_context(wrong)?;
+                Ok((iteration, stream.launches().is_empty()))
+            }
+            Trace::Circle(_) => {
+                bail!("{} holds blocks without uses: nobody can tell when they are idle", path.display())
             }
         }
     }

@@ -62,3 +62,44 @@ fn of_a_run_that_does_not_repeat_the_iteration_must_be_named() {
     let report: Value = serde_json::from_str(&stdout(&named)).unwrap();
     assert_eq!((&report["bound_bytes"], &report["persistent_bytes"]), (&512.into(), &1024.into()));
 }
+
+/// 10 MiB are made by the first kernel and read by the last; between them 20 MiB are used for a while.
+const IDLE: &str = r#"{"tensors": [{"bytes": 10485760}, {"bytes": 20971520}], "kernels": [
+    {"duration_ns": 1000000, "outputs": [0]}, {"duration_ns": 9000000}, {"duration_ns": 1000000, "outputs": [1]},
+    {"duration_ns": 9000000}, {"duration_ns": 1000000, "inputs": [0]}]}"#;
+
+#[test]
+fn a_swap_is_planned_without_a_daemon_and_its_schedule_written() {
+    let trace = file("idle.json", IDLE);
+    let swap = |arguments: &[&str]| {
+        let always = ["plan", "swap", "--trace", trace.to_str().unwrap()];
+        support::run("http://127.0.0.1:1", &[&always, arguments].concat())
+    };
+    let output = swap(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("20.0 MiB (33.3 % less)"), "{text}");
+    let lines =
+        text.lines().filter(|line| line.contains("20.0 MiB") && line.contains("33.3 %") && line.contains("0 ns"));
+    assert_eq!(lines.count(), 6, "{text}");
+    let report: Value = serde_json::from_str(&stdout(&swap(&["--limit", "20MiB", "--json", "-"]))).unwrap();
+    let actions = report["schedule"]["actions"].as_array().unwrap();
+    let anchors: Vec<_> =
+        actions.iter().map(|action| (action["begin"].clone(), action["done_before"].clone())).collect();
+    assert_eq!(anchors, [(1.into(), 2.into()), (3.into(), 4.into())], "{report}");
+    assert!(stderr(&swap(&["--limit", "19MiB"])).contains("no limit below 20.0 MiB can be kept"));
+    let over = swap(&["--limit", "19MiB", "--mode", "no-overhead", "--json", "-"]);
+    let report: Value = serde_json::from_str(&stdout(&over)).unwrap();
+    assert_eq!(
+        (&report["plans"][0]["peak_bytes"], &report["plans"][0]["overhead_ns"]),
+        (&20_971_520.into(), &0.into())
+    );
+}
+
+#[test]
+fn blocks_without_uses_cannot_be_swapped() {
+    let trace = file("no-uses.csv", BLOCKS);
+    let output = support::run("http://127.0.0.1:1", &["plan", "swap", "--trace", trace.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("blocks without uses"), "{}", stderr(&output));
+}

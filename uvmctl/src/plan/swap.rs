@@ -1,0 +1,217 @@
+//! `uvmctl plan swap`.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use policy::planner::{
+    Link, Machine, Schedule,
+    autoswap::{self, Effort, Goal, Parameters, Problem, Rule, Settle},
+    machine::Store,
+};
+use serde::Serialize;
+
+use super::{json, source::Source};
+use crate::{
+    size,
+    table::{Column, Table},
+    terminal::{self, Colour, Style},
+    text,
+};
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    source: Source,
+
+    /// GPU memory that the iteration may have, as in 40GiB; the lowest that costs nothing by default
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    limit: Option<u64>,
+
+    /// What gives way where memory is short
+    #[arg(long, value_enum, default_value_t = Mode::Stick)]
+    mode: Mode,
+
+    /// The machine whose link to the host is planned for: gtx1080ti, a100, rtx5090, h100, h200 or gh200; by default that of the authors, PCI Express 3.0
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
+
+    /// Of a run, from when to when its blocks are there
+    #[arg(long, value_enum, default_value_t = Lives::Used)]
+    lives: Lives,
+
+    /// Of an op trace of SINGA, the log of when the program was busy with something else: that time is cut out
+    #[arg(long, value_name = "PATH")]
+    busy: Option<PathBuf>,
+
+    /// Only tensors that are idle at the highest peak leave, as in the paper
+    #[arg(long)]
+    first_peak_only: bool,
+
+    /// How many weights of the scores are tried, besides those spread evenly
+    #[arg(long, value_name = "COUNT", default_value_t = Effort::default().steps)]
+    steps: usize,
+
+    /// Write the best schedule and all figures into a file as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    /// Memory: the limit may be exceeded, and no kernel waits
+    NoOverhead,
+    /// Time: the limit is kept, and kernels wait
+    Stick,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Lives {
+    /// From malloc to free
+    Allocated,
+    /// From the first use to the last
+    Used,
+}
+
+/// What was planned.
+#[derive(Debug, Serialize)]
+struct Report {
+    trace: PathBuf,
+    mode: autoswap::Mode,
+    /// What was asked for.
+    limit_bytes: Option<u64>,
+    duration_ns: u64,
+    peak_bytes: u64,
+    /// What stays when all leaves that may.
+    least_bytes: u64,
+    /// The most that one kernel uses.
+    in_use_bytes: u64,
+    plans: Vec<Plan>,
+    /// Of the best of them.
+    schedule: Schedule,
+}
+
+#[derive(Debug, Serialize)]
+struct Plan {
+    planner: &'static str,
+    rule: Rule,
+    peak_bytes: u64,
+    /// Of the peak with nothing away.
+    reduction_percent: f64,
+    overhead_ns: u64,
+    absences: usize,
+    /// Each way.
+    moved_bytes: u64,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let lives = match options.lives {
+        Lives::Allocated => trace::Lives::Allocated,
+        Lives::Used => trace::Lives::Used,
+    };
+    let mode = match options.mode {
+        Mode::NoOverhead => autoswap::Mode::NoOverhead,
+        Mode::Stick => autoswap::Mode::Stick,
+    };
+    let (iteration, uses_apart) = options.source.iteration(lives, options.busy.as_deref())?;
+    let settle = if uses_apart { Settle::OF_STREAMS } else { Settle::AT_ONCE };
+    let machine = machine(options)?;
+    let parameters = Parameters { settle, first_peak_only: options.first_peak_only, ..Parameters::default() };
+    let problem = Problem::new(&iteration, &machine, &parameters);
+    let goal = options.limit.map_or(Goal::LowestLimit, Goal::At);
+    let names = ["DOA", "AOA", "WDOA", "SWDOA", "vote"];
+    let rules = Rule::PURE.into_iter().chain([Rule::Vote]);
+    let mut found: Vec<_> = names.into_iter().zip(rules.map(|rule| problem.best(rule, mode, goal))).collect();
+    let effort = Effort { steps: options.steps, ..Effort::default() };
+    found.push(("optimised", problem.optimised(mode, goal, effort)));
+    let plans: Option<Vec<_>> = found.into_iter().map(|(name, plan)| plan.map(|plan| (name, plan))).collect();
+    let Some(mut plans) = plans else {
+        bail!("no limit below {} can be kept: so much stays whatever leaves", text::bytes(problem.least_bytes()))
+    };
+    let peak_bytes = problem.peak_bytes();
+    let shown = |(planner, plan): &(&'static str, autoswap::Plan)| Plan {
+        planner,
+        rule: plan.rule,
+        peak_bytes: plan.peak_bytes,
+        reduction_percent: 100.0 * (1.0 - plan.peak_bytes as f64 / peak_bytes.max(1) as f64),
+        overhead_ns: plan.overhead_ns,
+        absences: plan.absences,
+        moved_bytes: plan.moved_bytes,
+    };
+    let figures = plans.iter().map(shown).collect();
+    plans.sort_by_key(|(_, plan)| (plan.overhead_ns, plan.peak_bytes));
+    let report = Report {
+        trace: options.source.trace.clone(),
+        mode,
+        limit_bytes: options.limit,
+        duration_ns: iteration.duration_ns(),
+        peak_bytes,
+        least_bytes: problem.least_bytes(),
+        in_use_bytes: problem.in_use_bytes(),
+        plans: figures,
+        schedule: plans.into_iter().next().map(|(_, plan)| plan.schedule).unwrap_or_default(),
+    };
+    if let Some(path) = &options.json
+        && json::write(&report, path)?
+    {
+        return Ok(());
+    }
+    print(&report)
+}
+
+fn machine(options: &Options) -> anyhow::Result<Machine> {
+    // Zhang et al., pinned memory on PCI Express 3.0 x16.
+    let mut links = [
+        Link { latency_ns: 47_200.0, bytes_per_second: 1e9 / 0.0756 },
+        Link { latency_ns: 9_700.0, bytes_per_second: 1e9 / 0.0823 },
+    ];
+    let mut host_bytes = u64::MAX;
+    if let Some(name) = &options.machine {
+        let machine = sim::Machine::named(name)?;
+        links = [machine.link_to_host, machine.link_to_gpu]
+            .map(|link| Link { latency_ns: link.latency_ns.value, bytes_per_second: link.peak_bytes_per_s.value });
+        host_bytes = machine.memory.host_bytes.value;
+    }
+    let [out, back] = links;
+    Ok(Machine {
+        gpu_bytes: options.limit.unwrap_or(u64::MAX),
+        host: Store { bytes: host_bytes, out, back },
+        flash: None,
+    })
+}
+
+fn print(report: &Report) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    let bound = 100.0 * (1.0 - report.least_bytes as f64 / report.peak_bytes.max(1) as f64);
+    writeln!(
+        out,
+        "Peak {} in {}. Bound: {} ({bound:.1} % less) when all leaves that may; one kernel uses {}.",
+        text::bytes(report.peak_bytes),
+        text::nanoseconds(report.duration_ns),
+        text::bytes(report.least_bytes),
+        text::bytes(report.in_use_bytes),
+    )?;
+    let plans = &report.plans;
+    let columns = vec![
+        Column::text("CHOSEN BY", plans.iter().map(|plan| plan.planner.to_owned())),
+        Column::number("PEAK", plans.iter().map(|plan| text::bytes(plan.peak_bytes))),
+        Column::number("REDUCTION", plans.iter().map(|plan| format!("{:.1} %", plan.reduction_percent))),
+        Column::number("OVERHEAD", plans.iter().map(|plan| text::nanoseconds(plan.overhead_ns))),
+        Column::number("ABSENCES", plans.iter().map(|plan| text::count(plan.absences as u64))),
+        Column::number("MOVED EACH WAY", plans.iter().map(|plan| text::bytes(plan.moved_bytes))),
+        Column::text("WEIGHTS", plans.iter().map(|plan| weights(plan.rule))),
+    ];
+    let table = Table::new(columns, vec![Style::Plain; plans.len()]).fit(terminal::width(), &[]);
+    Ok(out.write_all(table.render(Colour::detect()).as_bytes())?)
+}
+
+/// Of DOA, AOA, WDOA and SWDOA, for what was optimised.
+fn weights(rule: Rule) -> String {
+    match rule {
+        Rule::Weighted(weights) => weights.map(|weight| format!("{weight:.2}")).join(" "),
+        Rule::Doa | Rule::Aoa | Rule::Wdoa | Rule::Swdoa | Rule::Vote => String::new(),
+    }
+}
