@@ -222,7 +222,7 @@ fn saturate() -> Option<()> {
         "{:>10} {:>14} {:>10} {:>12} {:>10} {:>10}",
         "ring", "a second, CPU", "written", "left out", "no room", "counted"
     );
-    for (ring_bytes, per_second_max) in [(4 << 20, 20_000), (4 << 20, 1_000_000), (64 << 10, 1_000_000)] {
+    for (ring_bytes, per_second_max) in [(4 << 20, 100_000), (4 << 20, 1_000_000), (64 << 10, 1_000_000)] {
         let records = Records { enabled: true, per_second_max, ring_bytes };
         let mut bench = Bench::with(FAMILY, 1024, records)?;
         let (space, made) = bench.register(0xffff_8881_2345_6780);
