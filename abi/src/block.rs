@@ -100,12 +100,14 @@ indexed! {
 pub struct RecordLimit {
     /// Each CPU in each [`WINDOW_NS`]; 0 for none at all.
     pub per_window: u32,
+    /// Bytes of the ring in use from which only what tells of what is resident is written.
+    pub used_bytes: u32,
 }
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]
 mod pod {
-    // SAFETY: one integer.
+    // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::RecordLimit {}
 }
 

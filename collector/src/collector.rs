@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use abi::block::WINDOW_NS;
+use abi::{RecordLimit, block::WINDOW_NS};
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot};
 use sys::{Roots, families::TableError};
 use thiserror::Error;
@@ -92,11 +92,12 @@ pub struct Records {
 }
 
 impl Records {
-    /// How many a CPU may write in a window of the probes.
-    pub(crate) const fn per_window(&self) -> u32 {
+    /// What the probes may write: so many a CPU in a window, and in three quarters of the ring.
+    pub(crate) const fn limit(&self) -> RecordLimit {
         const WINDOWS_PER_SECOND: u32 = 10;
         const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);
-        if self.enabled { self.per_second_max.div_ceil(WINDOWS_PER_SECOND) } else { 0 }
+        let per_window = if self.enabled { self.per_second_max.div_ceil(WINDOWS_PER_SECOND) } else { 0 };
+        RecordLimit { per_window, used_bytes: self.ring_bytes - self.ring_bytes / 4 }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use abi::{
-    CountKey, Layout, Probe, RecordLimit, Tally,
+    CountKey, Layout, Probe, Tally,
     count::{EvictionKey, Space},
     names,
 };
@@ -89,7 +89,7 @@ impl Probes {
     /// # Errors
     /// If the kernel rejects one that is needed. Others it may reject: they count as missing when the rest is attached.
     pub(crate) fn load(layout: &Layout, counts_capacity: u32, records: &Records) -> Result<Self, Refusal> {
-        let limit = RecordLimit { per_window: records.per_window() };
+        let limit = records.limit();
         let mut ebpf = EbpfLoader::new()
             // The probes need none of the kernel's types, and having them read costs 36 MB.
             .btf(None)

@@ -42,7 +42,6 @@ static WINDOWS: PerCpuArray<Window> = PerCpuArray::with_max_entries(1, 0);
 
 const BPF_RB_NO_WAKEUP: u64 = 1;
 const BPF_RB_AVAIL_DATA: u64 = 0;
-const BPF_RB_RING_SIZE: u64 = 1;
 
 /// What there is to say of a block.
 #[derive(Clone, Copy)]
@@ -139,8 +138,9 @@ fn may_write(now: u64) -> bool {
 /// Whether there is room for what could be left out: a quarter of the ring is for what must not be.
 #[inline(always)]
 fn has_room() -> bool {
-    let [used, size] = [BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE].map(|what| BLOCKS.query(what));
-    used < size - size / 4
+    let limit = &raw const RECORD_LIMIT.used_bytes;
+    // SAFETY: as in `limit`.
+    BLOCKS.query(BPF_RB_AVAIL_DATA) < u64::from(unsafe { limit.read_volatile() })
 }
 
 /// What is resident of a block changed, and no record tells of it.

@@ -27,7 +27,7 @@ pub(crate) use layout;
 
 /// As [`LAYOUT`].
 #[unsafe(no_mangle)]
-pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0 };
+pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0, used_bytes: 0 };
 
 /// Living VA spaces by address. 48 bytes each; a node has one a CUDA process, and few have a thousand.
 #[map]
