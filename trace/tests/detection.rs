@@ -281,7 +281,7 @@ fn published_logs_lock_once_at_their_known_periods() {
         ("imagenet-resnet-batch-16", 635, 1500),
         ("imagenet-googlenet-batch-64", 1122, 2853),
     ];
-    let Some(data) = common::data() else { return };
+    let Some(data) = published::data() else { return };
     for (name, mallocs, peak_mib) in known {
         let stream = singa_log(&data, name);
         let lock = check(name, &stream, Period { mallocs, launches: 0 });
@@ -301,7 +301,7 @@ fn published_profiles_lock_once_at_their_known_periods() {
         ("ns_resolution_rank0", 0, 1219, false),
         ("trace_diff_control", 0, 1575, true),
     ];
-    let Some(data) = common::data() else { return };
+    let Some(data) = published::data() else { return };
     for (name, mallocs, launches, shapes_vary) in known {
         let run = kineto::load(&data.join(format!("kineto/{name}.json.gz")), None).unwrap();
         let lock = check(name, &run.stream, Period { mallocs, launches });

@@ -75,7 +75,7 @@ fn a_stream_without_uses_or_without_such_mallocs_gives_no_iteration() {
 
 #[test]
 fn an_iteration_of_the_published_op_trace_has_the_bytes_that_its_program_had() {
-    let Some(data) = common::data() else { return };
+    let Some(data) = published::data() else { return };
     let singa_data = data.join("singa");
     let busy = singa::load_busy(&singa_data.join("cifar10-vgg.swap-overhead.log.gz")).unwrap();
     let stream = singa::load_ops(&singa_data.join("cifar10-vgg.vec_block_full.csv.gz"), &busy).unwrap();

@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{G10_SETS, data, g10};
+use common::{G10_SETS, g10};
 use trace::{
     Alignment, Circle, KernelId, OpKind, OpStream,
     import::{g10 as import_g10, kineto, minimalloc, singa},
@@ -30,7 +30,7 @@ fn g10_graphs_have_the_sizes_and_peaks_that_are_known_of_them() {
         (3330, 1299, 0.23, 1085.95, 273.23, 15.31, 135_107_260_924),
         (4341, 2319, 1.30, 1709.82, 342.77, 24.50, 159_444_570_406_u64),
     ];
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     for (set, (tensors, kernels, persistent, others, peak, largest, cycles)) in G10_SETS.into_iter().zip(known) {
         let it = g10(&data, set).iteration;
         assert_eq!((it.tensors().len(), it.kernels().len()), (tensors, kernels), "{set:?}");
@@ -51,7 +51,7 @@ fn g10_graphs_have_the_sizes_and_peaks_that_are_known_of_them() {
 
 #[test]
 fn published_g10_times_and_workspaces_are_those_of_the_graphs() {
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     for (model, batch) in G10_SETS {
         let set = g10(&data, (model, batch));
         let column = |end| data.join(format!("g10/raw/results/{model}/cudnn{batch}{end}.txt"));
@@ -72,7 +72,7 @@ fn published_g10_times_and_workspaces_are_those_of_the_graphs() {
 
 #[test]
 fn a_kernel_of_resnet152_has_its_roles() {
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     let it = g10(&data, ("ResNet152", 1280)).iteration;
     let bytes = |role| {
         it.tensors().values().iter().filter(|tensor| tensor.role == role).map(|tensor| tensor.bytes).sum::<u64>()
@@ -85,7 +85,7 @@ fn a_kernel_of_resnet152_has_its_roles() {
 
 #[test]
 fn singa_logs_free_what_they_allocate() {
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     let singa = data.join("singa");
     let known = [
         ("imagenet-vgg-batch-16", 10_455),
@@ -105,7 +105,7 @@ fn singa_logs_free_what_they_allocate() {
 
 #[test]
 fn the_op_trace_of_vgg_has_as_many_ops_as_is_known() {
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     let singa = data.join("singa");
     let busy = singa::load_busy(&singa.join("cifar10-vgg.swap-overhead.log.gz")).unwrap();
     let path = singa.join("cifar10-vgg.vec_block_full.csv.gz");
@@ -126,7 +126,7 @@ fn the_op_trace_of_vgg_has_as_many_ops_as_is_known() {
 
 #[test]
 fn profiles_have_the_launches_and_allocations_that_are_known_of_them() {
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     // kernels, mallocs, the profiler's own peak in MiB; median of the time from a launch's return to its start, in ms
     let known = [
         ("df_index_resolver", 19_370, 13_385, 6322, 0.002),
@@ -162,7 +162,7 @@ fn profiles_have_the_launches_and_allocations_that_are_known_of_them() {
 
 #[test]
 fn instances_of_minimalloc_peak_at_their_optimum_or_below() {
-    let Some(data) = data() else { return };
+    let Some(data) = published::data() else { return };
     for name in ["A", "B", "C", "E", "K"] {
         let circle = minimalloc::load(&data.join(format!("minimalloc/{name}.1048576.csv"))).unwrap();
         eprintln!("{name}: {} blocks, peak {}", circle.spans.len(), circle.peak_bytes());

@@ -13,6 +13,7 @@ mod heat;
 mod plan;
 mod ps;
 mod rates;
+mod report;
 mod show;
 mod simulate;
 mod size;

@@ -2,10 +2,8 @@
 //!
 //! * `pool`: one pool for all blocks
 //! * `swap`: which tensors leave the GPU while they are idle
-//! * `json`: where reports go
 //! * `source`: the iteration in a trace
 
-mod json;
 mod pool;
 mod source;
 mod swap;

@@ -1,7 +1,6 @@
 //! What an iteration would cost on managed memory: `uvmctl sim`. It asks no daemon.
 
 use std::{
-    fs,
     io::{self, Write},
     path::PathBuf,
 };
@@ -17,7 +16,7 @@ use trace::{
 };
 
 use crate::{
-    size,
+    report, size,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
@@ -124,11 +123,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         modelled: true,
         policies: figures.collect::<Result<_, _>>()?,
     };
-    let json = serde_json::to_string_pretty(&report)? + "\n";
-    match &options.json {
-        Some(path) if path.as_os_str() == "-" => return Ok(io::stdout().write_all(json.as_bytes())?),
-        Some(path) => fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?,
-        None => {}
+    if let Some(path) = &options.json
+        && report::write(&report, path)?
+    {
+        return Ok(());
     }
     io::stdout().write_all(table(&report).fit(terminal::width(), &CONCESSIONS).render(Colour::detect()).as_bytes())?;
     terminal::note(&format!(

@@ -1,26 +1,7 @@
 //! Random circles, and where published traces are.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    sync::Once,
-};
-
+pub(crate) use ::published::data;
 use trace::{Circle, Span};
-
-/// The folder of published traces, which are not part of the project: `UVMD_DATA`, or a folder beside the project. Says so where there is none.
-pub(crate) fn data() -> Option<PathBuf> {
-    static SAID: Once = Once::new();
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("UVMD_DATA").map_or_else(beside, PathBuf::from);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    // Past the test harness, which would keep it to itself.
-    let line = format!("skipped: no published traces in {} (UVMD_DATA names another folder)\n", folder.display());
-    SAID.call_once(|| std::io::stderr().write_all(line.as_bytes()).unwrap());
-    None
-}
 
 /// Numbers that look random and are the same every time.
 pub(crate) struct Numbers(pub(crate) u64);

@@ -16,7 +16,7 @@ use trace::{Alignment, Circle};
 
 use super::source::Source;
 use crate::{
-    size,
+    report, size,
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -128,7 +128,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
         slots: slots(&circle, &best.placement),
     };
     if let Some(path) = json
-        && super::json::write(&report, &path)?
+        && report::write(&report, &path)?
     {
         return Ok(());
     }

@@ -14,9 +14,9 @@ use policy::planner::{
 };
 use serde::Serialize;
 
-use super::{json, source::Source};
+use super::source::Source;
 use crate::{
-    size,
+    report, size,
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -155,7 +155,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         schedule: plans.into_iter().next().map(|(_, plan)| plan.schedule).unwrap_or_default(),
     };
     if let Some(path) = &options.json
-        && json::write(&report, path)?
+        && report::write(&report, path)?
     {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Where reports go as JSON.
+//! Reports as JSON, for other programs.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 /// Writes into a file, or to standard output for `-`, where nothing else is to be written then: it tells whether it did that.
-pub(super) fn write(report: &impl Serialize, path: &Path) -> anyhow::Result<bool> {
+pub(crate) fn write(report: &impl Serialize, path: &Path) -> anyhow::Result<bool> {
     let wrong = || format!("cannot write {}", path.display());
     let to_stdout = path.as_os_str() == "-";
     let out: Box<dyn Write> =
