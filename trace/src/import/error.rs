@@ -16,8 +16,7 @@ pub struct ImportError {
     pub file: PathBuf,
     /// Counted from 1; `None` where the whole file is meant.
     pub line: Option<u64>,
-    /// What is wrong.
-    #[source]
+    /// What is wrong. Part of the message, and so not its source: chains would say it twice.
     pub reason: Reason,
 }
 
@@ -41,7 +40,7 @@ impl fmt::Display for ImportError {
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Reason {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error("not UTF-8 text")]
     NotText,

@@ -52,6 +52,13 @@ fn what_is_wrong_with_a_trace_is_said_with_its_line() {
 }
 
 #[test]
+fn a_trace_that_is_not_there_is_named_with_one_reason() {
+    let output = plan_pool("/nowhere/trace.csv", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "uvmctl: /nowhere/trace.csv: No such file or directory (os error 2)\n");
+}
+
+#[test]
 fn of_a_run_that_does_not_repeat_the_iteration_must_be_named() {
     let run = "MALLOC: 0x1000 512 1\nMALLOC: 0x2000 1024 2\nFREE: 0x1000 3\nMALLOC: 0x1000 512 4\nFREE: 0x1000 5\n";
     let trace = file("run.log", run);
