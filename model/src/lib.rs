@@ -11,33 +11,45 @@
 //! * [`snapshot`]: everything known at one moment, as the collector publishes it
 //! * [`history`]: what was counted lately, second by second
 //! * [`verdict`]: what is wrong, and what that rests on
+//! * [`rule`]: what an operator wants done about it, for whom
+//! * [`plan`]: what is to be done to memory, who does it, and what came of it
+//! * [`decision`]: what was decided, and how it went
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
 
 pub mod api;
 pub mod block;
 pub mod counters;
+pub mod decision;
 pub mod distribution;
 pub mod dropped;
 pub mod eviction;
 pub mod heat;
 pub mod history;
 pub mod owner;
+pub mod plan;
 pub mod range;
 pub mod residency;
+pub mod rule;
 pub mod snapshot;
 pub mod terms;
 pub mod verdict;
 
 pub use block::{Block, Blocks, CopiedBytes};
 pub use counters::{Batches, Counters};
+pub use decision::{Decision, Mode, Stage};
 pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
+pub use plan::{
+    Action, Actuator, Advice, Answer, Call, DecisionId, Expected, LinkBytes, LinkMeter, Order, Outcome, Place, Plan,
+    Share, Step,
+};
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
+pub use rule::{Budget, Override, Selector, Wish};
 pub use snapshot::{
     DriverInfo, Gpu, GpuKey, GpuSource, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
     SourceStatus,

@@ -1,0 +1,172 @@
+//! What was decided about a process, and how it went.
+
+use std::time::{Duration, SystemTime};
+
+use crate::{Advice, Answer, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs};
+
+/// How far uvmd goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// It watches.
+    #[default]
+    Observe,
+    /// It says what it would do.
+    Shadow,
+    /// It does it.
+    Act,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Observe, Self::Shadow, Self::Act];
+
+    /// The name in JSON and TOML.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Shadow => "shadow",
+            Self::Act => "act",
+        }
+    }
+}
+
+/// Where a decision stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The guard said no: why.
+    Refused(String),
+    /// What would be done is known, and nothing is done: why.
+    Shadow(String),
+    /// It is in force, and whether it helps is not known yet.
+    Trial,
+    /// It helped, and stays in force.
+    Kept,
+    /// It was taken back: why.
+    Undone(String),
+    /// What justified it is over, and it was ended: why.
+    Over(String),
+}
+
+impl Stage {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "refused",
+            Self::Shadow(_) => "shadow",
+            Self::Trial => "trial",
+            Self::Kept => "kept",
+            Self::Undone(_) => "undone",
+            Self::Over(_) => "over",
+        }
+    }
+
+    /// Why, where that has to be said.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Refused(why) | Self::Shadow(why) | Self::Undone(why) | Self::Over(why) => Some(why),
+            Self::Trial | Self::Kept => None,
+        }
+    }
+
+    /// Whether anything may be in force because of it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Shadow(_) | Self::Trial | Self::Kept)
+    }
+}
+
+/// What a window counted, of the process and of those beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// How long it was.
+    pub window: Duration,
+    /// Of the process at the GPU.
+    pub inputs: Inputs,
+    /// Replays of fault batches that held its faults.
+    pub replays: u64,
+    /// Over the GPU's link, all programs together; `None` where that cannot be told.
+    pub link: Option<LinkBytes>,
+    /// Bytes evicted of other processes at the GPU.
+    pub others_evicted_bytes: u64,
+}
+
+/// Sums over the calls that were made for a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Calls of the driver that did what they should.
+    pub calls: u64,
+    /// Calls that were not made or were refused.
+    pub failed: u64,
+    /// Bytes that it was asked to move to the GPU.
+    pub to_gpu_bytes: u64,
+    /// Bytes that it was asked to move to the host.
+    pub to_host_bytes: u64,
+    /// Blocks that were renewed.
+    pub renewals: u64,
+    /// Bytes on which advice is in force.
+    pub advised_bytes: u64,
+    /// The longest call, in nanoseconds.
+    pub longest_ns: u64,
+}
+
+/// One decision, from its beginning to now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Its name.
+    pub id: DecisionId,
+    /// About whom.
+    pub process: ProcessId,
+    /// Its short name (comm), for those who read this later.
+    pub process_name: String,
+    /// Where.
+    pub gpu: GpuUuid,
+    /// By which policy.
+    pub policy: &'static str,
+    /// By which override, if by one.
+    pub asked_by: Option<String>,
+    /// On what verdict it rests.
+    pub verdict: Option<VerdictKind>,
+    /// Why, as a sentence.
+    pub reason: String,
+    /// The ranges it is about.
+    pub ranges: Vec<(u64, u64)>,
+    /// The kinds of advice it has given.
+    pub advice: Vec<Advice>,
+    /// What it was to bring.
+    pub expected: Expected,
+    /// When it was made.
+    pub made: SystemTime,
+    /// When it came to where it stands.
+    pub changed: SystemTime,
+    /// Where it stands.
+    pub stage: Stage,
+    /// The last window before it.
+    pub before: Measured,
+    /// The window it was judged by, once there is one.
+    pub after: Option<Measured>,
+    /// What was done.
+    pub done: Done,
+    /// The last answer that was no success, if there was one.
+    pub trouble: Option<Answer>,
+}
+
+/// What happened to a decision: a line of the audit log, and an event of the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// It was made.
+    Made(Decision),
+    /// Steps of it were carried out, or tried.
+    Acted(crate::Outcome),
+    /// It came to another stage.
+    Changed(Decision),
+    /// Everything was switched off or on again, by whom.
+    Switched {
+        /// Whether uvmd may act now.
+        on: bool,
+        /// Who did it.
+        by: String,
+    },
+}

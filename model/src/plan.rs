@@ -1,0 +1,249 @@
+//! What is to be done to a process's managed memory, and what became of it.
+
+use std::fmt;
+
+use crate::{GpuUuid, ProcessId};
+
+/// Where memory can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// In the host's memory.
+    Host,
+    /// In this GPU's.
+    Gpu(GpuUuid),
+}
+
+/// Advice to the driver on a range. It stays in force until it is withdrawn, whatever becomes of who gave it, and the driver does not tell what is
+/// in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Advice {
+    /// Faults bring the memory here, or leave it here and map it; a range has one such place at most.
+    PreferredLocation(Place),
+    /// The GPU gets a mapping to the memory, wherever it is.
+    AccessedBy(GpuUuid),
+    /// What is read may be in several places at once; a write collapses it.
+    ReadDuplication,
+}
+
+/// What can be done to a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Move its pages.
+    Migrate(Place),
+    /// Have the driver evict it later than what arrived before now: it evicts blocks by when they last gained memory, and asking for a page that is
+    /// there already counts (`block_mark_memory_used` in `uvm_va_block.c`). Copies nothing if the block is there; brings one page if it is not.
+    Renew(GpuUuid),
+    /// Give advice.
+    Advise(Advice),
+    /// Take it back.
+    Withdraw(Advice),
+}
+
+impl Action {
+    /// The name in labels, logs and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Migrate(Place::Host) => "migrate_to_host",
+            Self::Migrate(Place::Gpu(_)) => "migrate_to_gpu",
+            Self::Renew(_) => "renew",
+            Self::Advise(advice) => match advice {
+                Advice::PreferredLocation(Place::Host) => "prefer_host",
+                Advice::PreferredLocation(Place::Gpu(_)) => "prefer_gpu",
+                Advice::AccessedBy(_) => "accessed_by",
+                Advice::ReadDuplication => "read_duplication",
+            },
+            Self::Withdraw(advice) => match advice {
+                Advice::PreferredLocation(_) => "prefer_nothing",
+                Advice::AccessedBy(_) => "not_accessed_by",
+                Advice::ReadDuplication => "no_read_duplication",
+            },
+        }
+    }
+
+    /// What puts things back as they were before anything was advised; `None` for what leaves nothing behind but where pages are.
+    #[must_use]
+    pub const fn undoing(self) -> Option<Self> {
+        match self {
+            Self::Advise(advice) => Some(Self::Withdraw(advice)),
+            Self::Migrate(_) | Self::Renew(_) | Self::Withdraw(_) => None,
+        }
+    }
+
+    /// Whether a GPU may access memory across the link because of it, which raises no fault.
+    #[must_use]
+    pub const fn maps_remotely(self) -> bool {
+        matches!(self, Self::Advise(Advice::PreferredLocation(Place::Host) | Advice::AccessedBy(_)))
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Step {
+    /// First address; a multiple of the page size.
+    pub begin: u64,
+    /// The address behind the last; likewise, and greater.
+    pub end: u64,
+    /// What to do to it.
+    pub action: Action,
+}
+
+impl Step {
+    /// Bytes it is about.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.end.saturating_sub(self.begin)
+    }
+}
+
+/// A share, of which no more is known than that it lies between two. Negative where something may grow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// No less.
+    pub at_least: f64,
+    /// No more.
+    pub at_most: f64,
+}
+
+/// What a plan is thought to do, as shares of what the last window before it counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// Bytes over the link that are saved, copied and accessed remotely, both ways.
+    pub link_bytes_saved: Share,
+    /// GPU faults that are saved.
+    pub faults_saved: Share,
+}
+
+/// What to do to one process's memory at one GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Whose memory.
+    pub process: ProcessId,
+    /// At which GPU.
+    pub gpu: GpuUuid,
+    /// Who thought of it.
+    pub policy: &'static str,
+    /// Why, as a sentence.
+    pub reason: String,
+    /// What to do first; what follows from it as things go on is not in here.
+    pub steps: Vec<Step>,
+    /// What it is to bring.
+    pub expected: Expected,
+}
+
+/// Names a decision for as long as uvmd's state is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DecisionId(pub u64);
+
+impl fmt::Display for DecisionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Steps that are to be carried out now, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What they belong to.
+    pub decision: DecisionId,
+    /// Whose memory.
+    pub process: ProcessId,
+    /// At which GPU: one worker each carries them out.
+    pub gpu: GpuUuid,
+    /// What to do.
+    pub steps: Vec<Step>,
+    /// Whether they put something back: then they are carried out whatever the kill switch says.
+    pub is_undoing: bool,
+}
+
+/// What came of a step, or of a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// Nothing managed is mapped there now.
+    NotMapped,
+    /// The process has ended.
+    Ended,
+    /// There is too little host memory for it: at the node, or in a cgroup above the process.
+    HostMemory,
+    /// It was called off before it began: the kill switch, or the service stops.
+    CalledOff,
+    /// It was not done because nothing is (shadow).
+    Shadow,
+    /// The driver or the kernel refused.
+    Refused(String),
+}
+
+/// A call of the driver, or what stood in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The part of the step that it was about.
+    pub step: Step,
+    /// What came of it.
+    pub answer: Answer,
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
+}
+
+/// What came of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What it belonged to.
+    pub decision: DecisionId,
+    /// Whose memory.
+    pub process: ProcessId,
+    /// At which GPU.
+    pub gpu: GpuUuid,
+    /// Whether it put something back.
+    pub is_undoing: bool,
+    /// What was called, in this order. What was not reached is in here too, as [`Answer::CalledOff`].
+    pub calls: Vec<Call>,
+}
+
+/// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.
+pub trait Actuator: Send {
+    /// Carries out an order. Never fails as a whole: each call has its answer. `off` is asked between any two calls: once it says yes, nothing more
+    /// is done, but for what puts something back.
+    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome;
+}
+
+/// Bytes that went over a GPU's link, all programs together. They only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkBytes {
+    /// From the host to the GPU.
+    pub htod: u64,
+    /// From the GPU to the host.
+    pub dtoh: u64,
+}
+
+/// Tells what went over the link: copies, and accesses to memory elsewhere, which raise no fault and which nothing else shows.
+pub trait LinkMeter: Send {
+    /// What went over this GPU's link so far; `None` where it cannot be told.
+    fn read(&mut self, gpu: GpuUuid) -> Option<LinkBytes>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_undone_by_withdrawing_it_and_moves_leave_nothing_to_undo() {
+        let gpu = GpuUuid([1; 16]);
+        for advice in [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(gpu), Advice::ReadDuplication] {
+            assert_eq!(Action::Advise(advice).undoing(), Some(Action::Withdraw(advice)));
+        }
+        for action in [Action::Migrate(Place::Host), Action::Renew(gpu), Action::Withdraw(Advice::ReadDuplication)] {
+            assert_eq!(action.undoing(), None, "{action:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_accessed_across_the_link_is_known() {
+        let gpu = GpuUuid([1; 16]);
+        assert!(Action::Advise(Advice::AccessedBy(gpu)).maps_remotely());
+        assert!(Action::Advise(Advice::PreferredLocation(Place::Host)).maps_remotely());
+        assert!(!Action::Advise(Advice::PreferredLocation(Place::Gpu(gpu))).maps_remotely());
+        assert!(!Action::Migrate(Place::Host).maps_remotely());
+    }
+}

@@ -1,0 +1,77 @@
+//! What an operator wants for which processes.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use crate::Mode;
+
+/// Which processes, and what of their memory. All that is given must fit; nothing given fits everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// The process with this id.
+    pub pid: Option<u32>,
+    /// Its name (comm), or the path of its executable if there is a "/" in it; `*` stands for any characters, here and below.
+    pub executable: Option<String>,
+    /// Of this user.
+    pub uid: Option<u32>,
+    /// In this cgroup, or below it.
+    pub cgroup: Option<String>,
+    /// In this container, by id or the beginning of one.
+    pub container: Option<String>,
+    /// In this pod, by UID.
+    pub pod: Option<String>,
+    /// Of this Slurm job.
+    pub job: Option<String>,
+    /// Only memory from this address up to that one.
+    pub range: Option<(u64, u64)>,
+    /// Only allocations larger than so many bytes.
+    pub allocation_larger_than_bytes: Option<u64>,
+}
+
+/// What uvmd may do for whom, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes moved a second.
+    pub bytes_per_second: Option<u64>,
+    /// Bytes moved in all, for one process.
+    pub bytes: Option<u64>,
+}
+
+/// One wish: for these processes, go so far, by this policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Its name; no two are the same.
+    pub id: String,
+    /// For whom.
+    pub selector: Selector,
+    /// How far to go.
+    pub mode: Mode,
+    /// By which policy.
+    pub policy: String,
+    /// What it is told, by name.
+    pub parameters: BTreeMap<String, String>,
+    /// What it may move.
+    pub budget: Budget,
+    /// Of those that fit, the one with the highest is in force; then the one that says most about the process; then the first by name.
+    pub priority: i32,
+    /// When it ends by itself.
+    pub expires: Option<SystemTime>,
+}
+
+/// What is wanted for one process, once all overrides were looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// By which override; `None` where none fits, and nothing is wanted.
+    pub asked_by: Option<String>,
+    /// How far to go.
+    pub mode: Mode,
+    /// By which policy.
+    pub policy: String,
+    /// What it is told, by name.
+    pub parameters: BTreeMap<String, String>,
+    /// What it may move.
+    pub budget: Budget,
+    /// Only memory from this address up to that one.
+    pub range: Option<(u64, u64)>,
+    /// Only allocations larger than so many bytes.
+    pub allocation_larger_than_bytes: Option<u64>,
+}
