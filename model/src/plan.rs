@@ -171,6 +171,8 @@ pub enum Answer {
     CalledOff,
     /// It was not done because nothing is (shadow).
     Shadow,
+    /// It was never ordered, as there was no budget or no room for it: why.
+    HeldBack(String),
     /// The driver or the kernel refused.
     Refused(String),
 }

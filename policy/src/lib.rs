@@ -14,10 +14,15 @@
 //! * [`ranges`]: which ranges a verdict is about
 //! * [`victims`]: who loses memory to whom
 //!
+//! **Reactors**: what to do about it on the live driver, whether it helped, and what to take back. docs/policies.md describes them.
+//!
+//! * [`act`]: the loop, and the policies
+//!
 //! **Planners**: where the memory of an iteration that is known in advance goes, and when. docs/policies has a page for each.
 //!
 //! * [`planner`]: what they take and what they make
 
+pub mod act;
 pub mod decision;
 pub mod judge;
 pub mod planner;

@@ -1,0 +1,94 @@
+//! What a reactive policy is: it looks at a process's memory at one GPU, proposes a plan where it sees its phase, and then steers for as long as that
+//! phase lasts.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, time::SystemTime};
+
+use model::{
+    Block, Counters, GpuKey, GpuUuid, Outcome, Plan, Process, Range, Residency, Step, Verdict, VerdictKind,
+    verdict::Victim,
+};
+
+/// What a reactor sees: one process at one GPU, and those beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// When that was so. The only clock there is.
+    pub now: SystemTime,
+    /// Whose memory it is about.
+    pub process: &'a Process,
+    /// At which GPU.
+    pub gpu: GpuUuid,
+    /// All memory of that GPU, where it is known.
+    pub gpu_memory_bytes: Option<u64>,
+    /// What is wrong with this process at this GPU.
+    pub verdicts: &'a [&'a Verdict],
+    /// Who loses memory to whom at this GPU.
+    pub victims: &'a [Victim],
+    /// The process's busiest ranges that may be acted upon and are mapped, busiest first.
+    pub ranges: &'a [&'a Range],
+    /// The process's blocks in memory that may be acted upon, by address.
+    pub blocks: &'a [Block],
+    /// The other processes at this GPU, each with its blocks by address.
+    pub others: &'a [(&'a Process, &'a [Block])],
+    /// What the policy was told, by name.
+    pub parameters: &'a BTreeMap<String, String>,
+}
+
+impl<'a> View<'a> {
+    /// The GPU as a key of the process's counts.
+    #[must_use]
+    pub const fn key(&self) -> GpuKey {
+        GpuKey::Known(self.gpu)
+    }
+
+    /// What was counted of the process at the GPU.
+    #[must_use]
+    pub fn counters(&self) -> Option<&'a Counters> {
+        self.process.gpus.get(&self.key())
+    }
+
+    /// What of its memory is at the GPU.
+    #[must_use]
+    pub fn resident(&self) -> Residency {
+        self.process.residency.get(&self.key()).copied().unwrap_or_default()
+    }
+
+    /// The verdict of this kind, if it is in force.
+    #[must_use]
+    pub fn verdict(&self, kind: VerdictKind) -> Option<&'a Verdict> {
+        self.verdicts.iter().copied().find(|verdict| verdict.kind == kind)
+    }
+
+    /// A parameter; `None` if it was not given, or is not of this form.
+    #[must_use]
+    pub fn parameter<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.parameters.get(name)?.parse().ok()
+    }
+}
+
+/// A policy. It has no memory of its own: what it must remember of a plan that is in force is in [`Running`].
+pub trait Reactor: Send + Sync {
+    /// Its name in overrides and in the audit log.
+    fn name(&self) -> &'static str;
+
+    /// What it would do; `None` if what it is for is not there. The plan's steps are the first ones, and [`Running`] says what follows. Both are
+    /// made anew each time it is asked, and dropped if the guard says no.
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
+}
+
+/// A plan in force. Dropped when it ends; the advice that it gave is withdrawn by whoever holds it.
+pub trait Running: Send + fmt::Debug {
+    /// What to do next. Asked at each interval, but not while steps that it asked for are being carried out.
+    fn go_on(&mut self, view: &View<'_>) -> Next;
+
+    /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::Answer::HeldBack`], at once.
+    fn carried_out(&mut self, _outcome: &Outcome) {}
+}
+
+/// How a plan goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// With these steps; none, if there is nothing to do now.
+    Steps(Vec<Step>),
+    /// Not: what justified it has ended, and why that is thought.
+    Over(String),
+}
