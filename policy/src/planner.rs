@@ -40,6 +40,18 @@ pub trait Planner {
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable>;
 }
 
+/// All planners of schedules, each as its page in docs/policies has it by default.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Planner>> {
+    vec![Box::new(autoswap::Autoswap::default())]
+}
+
+/// The planner of that name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<Box<dyn Planner>> {
+    all().into_iter().find(|planner| planner.name() == name)
+}
+
 /// Why there is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the messages say it")]
@@ -50,4 +62,17 @@ pub enum Unplannable {
     TooMuchStays { kernel: KernelId, staying_bytes: u64, gpu_bytes: u64 },
     #[error("{away_bytes} bytes are away at once, and the host has {host_bytes}")]
     HostTooSmall { away_bytes: u64, host_bytes: u64 },
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_planner_is_found_by_its_own_name() {
+        let names: Vec<_> = super::all().iter().map(|planner| planner.name()).collect();
+        for &name in &names {
+            assert_eq!(super::by_name(name).unwrap().name(), name);
+        }
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), names.len());
+        assert!(super::by_name("belady").is_none());
+    }
 }

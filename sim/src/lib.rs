@@ -10,6 +10,7 @@
 //! * `address` - which addresses tensors have
 //! * `engine` - transfers and the service of faults in time
 //! * `walk` - how a kernel goes through its tensors
+//! * [`setup`] - where an iteration runs
 //! * [`mod@run`] - iterations
 //! * [`outcome`] - what an iteration took
 //! * [`event`] - what happened, for whoever watches
@@ -21,6 +22,7 @@ pub mod machine;
 pub mod memory;
 pub mod outcome;
 pub mod run;
+pub mod setup;
 pub mod tree;
 pub mod units;
 mod walk;
@@ -28,4 +30,5 @@ mod walk;
 pub use event::Event;
 pub use machine::{Machine, MachineError};
 pub use outcome::Outcome;
-pub use run::{Freed, RunError, Setup, driver, ideal, observed, planned};
+pub use run::{RunError, driver, ideal, observed, planned};
+pub use setup::{Freed, Setup};

@@ -8,51 +8,16 @@ use crate::{
     address::Addresses,
     engine::{Engine, Move, NoVictim, Traffic, Way},
     event::{Event, Observer},
-    machine::{Machine, to_ns},
+    machine::to_ns,
     memory::Place,
     outcome::Outcome,
+    setup::{Freed, Setup},
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules},
     walk::{Operand, Stuck, Walk},
 };
 
 /// The least memory on the GPU: what a batch of faults can take, and what may be on its way.
 pub const LEAST_GPU_BYTES: u64 = 64 << 20;
-
-/// What becomes of memory whose tensor is dead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Freed {
-    /// Its addresses go to a cache as frameworks have one, contents and all: the driver does not know that nobody needs them, and moves them.
-    #[default]
-    Cached,
-    /// It is given back to the driver: gone at once, and its addresses begin empty.
-    Released,
-}
-
-/// Where an iteration runs.
-#[derive(Clone, Debug)]
-pub struct Setup<'a> {
-    /// The machine.
-    pub machine: &'a Machine,
-    /// The GPU's memory that the program may have, in place of the machine's.
-    pub gpu_bytes: u64,
-    /// The host's.
-    pub host_bytes: u64,
-    /// What becomes of dead tensors' memory.
-    pub freed: Freed,
-    /// How many iterations are run; the last one is reported. The first pays for what the CPU has written and nobody touched.
-    pub iterations: u32,
-    /// How far the threads that run at once lie apart in the largest tensor of a kernel: how much is touched, and faulted on, at once.
-    pub bytes_per_thread: u64,
-}
-
-impl<'a> Setup<'a> {
-    /// All of a machine's memory; two iterations; neighbouring threads touch neighbouring words.
-    #[must_use]
-    pub fn new(machine: &'a Machine) -> Self {
-        let (gpu_bytes, host_bytes) = (machine.memory.gpu_bytes.value, machine.memory.host_bytes.value);
-        Self { machine, gpu_bytes, host_bytes, freed: Freed::default(), iterations: 2, bytes_per_thread: 4 }
-    }
-}
 
 /// Why an iteration does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

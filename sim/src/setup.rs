@@ -1,0 +1,60 @@
+//! Where an iteration runs.
+
+use policy::planner::{self, machine::Store};
+
+use crate::machine::{Flash, Link, Machine};
+
+/// What becomes of memory whose tensor is dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Freed {
+    /// Its addresses go to a cache as frameworks have one, contents and all: the driver does not know that nobody needs them, and moves them.
+    #[default]
+    Cached,
+    /// It is given back to the driver: gone at once, and its addresses begin empty.
+    Released,
+}
+
+/// Where an iteration runs.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The GPU's memory that the program may have, in place of the machine's.
+    pub gpu_bytes: u64,
+    /// The host's.
+    pub host_bytes: u64,
+    /// What becomes of dead tensors' memory.
+    pub freed: Freed,
+    /// How many iterations are run; the last one is reported. The first pays for what the CPU has written and nobody touched.
+    pub iterations: u32,
+    /// How far the threads that run at once lie apart in the largest tensor of a kernel: how much is touched, and faulted on, at once.
+    pub bytes_per_thread: u64,
+}
+
+impl<'a> Setup<'a> {
+    /// All of a machine's memory; two iterations; neighbouring threads touch neighbouring words.
+    #[must_use]
+    pub fn new(machine: &'a Machine) -> Self {
+        let (gpu_bytes, host_bytes) = (machine.memory.gpu_bytes.value, machine.memory.host_bytes.value);
+        Self { machine, gpu_bytes, host_bytes, freed: Freed::default(), iterations: 2, bytes_per_thread: 4 }
+    }
+
+    /// What a planner is told of it: rates of large transfers, and flash without end.
+    #[must_use]
+    pub fn for_planners(&self) -> planner::Machine {
+        let machine = self.machine;
+        let link = |link: &Link| planner::Link {
+            latency_ns: link.latency_ns.value,
+            bytes_per_second: link.peak_bytes_per_s.value,
+        };
+        let flash = |flash: &Flash| planner::Link {
+            latency_ns: flash.latency_ns.value,
+            bytes_per_second: flash.bytes_per_s.value,
+        };
+        planner::Machine {
+            gpu_bytes: self.gpu_bytes,
+            host: Store { bytes: self.host_bytes, out: link(&machine.link_to_host), back: link(&machine.link_to_gpu) },
+            flash: Some(Store { bytes: u64::MAX, out: flash(&machine.flash_write), back: flash(&machine.flash_read) }),
+        }
+    }
+}
