@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use abi::{RecordLimit, block::WINDOW_NS};
-use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot};
+use model::Snapshot;
 use sys::{Roots, families::TableError};
 use thiserror::Error;
 use tokio::{
@@ -12,7 +12,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::watcher::Watcher;
+use crate::{
+    asking::{Answer, Request, Snapshots},
+    watcher::Watcher,
+};
 
 /// How often to look for the driver. A program that loads it makes its VA space some 100 ms later; one that is faster is found as well.
 const DRIVER_EVERY: Duration = Duration::from_millis(100);
@@ -144,23 +147,6 @@ pub struct Collector {
     ended: oneshot::Receiver<()>,
 }
 
-/// Gives out snapshots. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Snapshots {
-    latest: watch::Receiver<Arc<Snapshot>>,
-    requests: mpsc::Sender<Request>,
-}
-
-type Answer<T> = oneshot::Sender<T>;
-
-/// What may be asked of the collector.
-#[derive(Debug)]
-enum Request {
-    Snapshot(Answer<Arc<Snapshot>>),
-    Heat(HeatRequest, Answer<Option<HeatMap>>),
-    History(HistoryRequest, Answer<Option<History>>),
-}
-
 impl Collector {
     /// Starts. A driver that is there already is probed when this is ready, which may take a second. Given up before, it ends by itself.
     ///
@@ -229,41 +215,6 @@ fn on_its_own_thread(work: impl Future<Output = ()> + Send + 'static) -> io::Res
     Ok(ended)
 }
 
-impl Snapshots {
-    /// The snapshot taken last: at most an interval old.
-    #[must_use]
-    pub fn latest(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.latest.borrow())
-    }
-
-    /// The next snapshot that is taken, whoever has it taken; those taken between two calls are skipped. `None` once the collector has stopped.
-    pub async fn next(&mut self) -> Option<Arc<Snapshot>> {
-        self.latest.changed().await.ok()?;
-        Some(Arc::clone(&self.latest.borrow_and_update()))
-    }
-
-    /// A snapshot whose counts are no older than this call. `None` once the collector has stopped.
-    pub async fn fresh(&self) -> Option<Arc<Snapshot>> {
-        self.ask(Request::Snapshot).await
-    }
-
-    /// The memory of a process in cells; `Some(None)` if the process is not known. `None` once the collector has stopped.
-    pub async fn heat(&self, request: HeatRequest) -> Option<Option<HeatMap>> {
-        self.ask(|answer| Request::Heat(request, answer)).await
-    }
-
-    /// What was counted lately; `Some(None)` if nothing is known of it. `None` once the collector has stopped.
-    pub async fn history(&self, request: HistoryRequest) -> Option<Option<History>> {
-        self.ask(|answer| Request::History(request, answer)).await
-    }
-
-    async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Option<T> {
-        let (sender, answer) = oneshot::channel();
-        self.requests.send(request(sender)).await.ok()?;
-        answer.await.ok()
-    }
-}
-
 async fn run(
     mut watcher: Watcher,
     every: Duration,
@@ -311,6 +262,7 @@ async fn run(
                     Request::Snapshot(answer) => waiting.push(answer),
                     Request::Heat(request, answer) => drop(answer.send(watcher.heat(&request))),
                     Request::History(request, answer) => drop(answer.send(watcher.lately(&request))),
+                    Request::Blocks(process, answer) => drop(answer.send(watcher.blocks_of(process))),
                 }
                 continue;
             }

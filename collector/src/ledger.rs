@@ -95,6 +95,8 @@ struct Entry {
     managed_bytes: Option<u64>,
     command_line: Option<String>,
     blocks: BlockMap,
+    /// Whether it had a VA space before the probes were there.
+    is_adopted: bool,
     /// Block records of its destroyed VA spaces that were not written.
     past_records: RecordLosses,
     /// Whose counts these are.
@@ -167,6 +169,7 @@ impl Ledger {
             managed_bytes: None,
             command_line: None,
             blocks: BlockMap::default(),
+            is_adopted: false,
             past_records: RecordLosses::default(),
             share: ProcessShare::new(owner, &account),
         });

@@ -3,7 +3,7 @@
 //! [`Collector`] is the way in: it watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
 //!
 //! Inside, from the driver to the snapshot:
-//! * `collector`: the thread that does it, and when it does what
+//! * `collector`: the thread that does it, and when it does what; `asking`: what others may ask of it
 //! * `watcher`: the work itself, step by step
 //! * `refusal`: why a driver is not counted on; what this machine lacks, and which driver is loaded, tells [`sys`]
 //! * `probes`: the probes themselves, loaded and attached, and their maps
@@ -18,6 +18,7 @@
 //! host's cgroup namespace too, or /proc/PID/cgroup shows it paths such as `/../../system.slice` instead of those that the host knows.
 
 mod aside;
+mod asking;
 mod clock;
 mod collector;
 mod command_line;
@@ -33,7 +34,8 @@ mod rings;
 mod users;
 mod watcher;
 
-pub use collector::{BlockLimits, Collector, Config, OwnerLimits, Records, Snapshots, StartError};
+pub use asking::Snapshots;
+pub use collector::{BlockLimits, Collector, Config, OwnerLimits, Records, StartError};
 pub use sys::Roots;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.

@@ -128,6 +128,8 @@ pub struct Process {
     pub host: Counters,
     /// What was counted on each GPU.
     pub gpus: BTreeMap<GpuKey, Counters>,
+    /// Whether what it did before uvmd counted was not seen: what it advised the driver, for one.
+    pub is_adopted: bool,
     /// Bytes of managed memory mapped, as /proc said last; `None` if it could not be read.
     pub managed_bytes: Option<u64>,
     /// Where it happened.
@@ -158,6 +160,7 @@ impl Process {
             ended: None,
             host: Counters::ZERO,
             gpus: BTreeMap::new(),
+            is_adopted: false,
             managed_bytes: None,
             blocks: Blocks::default(),
             command_line: None,

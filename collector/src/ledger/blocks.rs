@@ -196,6 +196,22 @@ impl BlockMap {
         }
     }
 
+    /// All of them, or the `max` seen last, in the order of addresses.
+    pub(super) fn all(
+        &self,
+        max: usize,
+        key: impl Fn(Generation, u32) -> GpuKey,
+        at: impl Fn(u64) -> SystemTime,
+    ) -> Vec<Block> {
+        let mut all: Vec<&Seen> = self.table.iter().collect();
+        if all.len() > max {
+            all.select_nth_unstable_by_key(max, |seen| Reverse(seen.last_ns));
+            all.truncate(max);
+        }
+        all.sort_unstable_by_key(|seen| seen.number);
+        all.into_iter().map(|seen| self.block(seen, self.gpus.key(seen.gpu, &key), &at)).collect()
+    }
+
     fn block(&self, seen: &Seen, gpu: Option<GpuKey>, at: impl Fn(u64) -> SystemTime) -> Block {
         let gpus = self.gpus.count_told().max(1) as u64;
         Block {

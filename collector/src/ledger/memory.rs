@@ -1,14 +1,18 @@
 //! The part of the ledger that is about single blocks of memory: from the probes' records and from what /proc says is mapped.
 
-use abi::BlockRecord;
-use model::{HeatMap, HeatRequest, ProcessId};
+use std::time::SystemTime;
 
-use super::{Generation, Ledger, Losses, blocks::PUBLISHED_MAX};
+use abi::BlockRecord;
+use model::{Block, HeatMap, HeatRequest, ProcessId};
+
+use super::{Generation, Ledger, Losses, blocks::PUBLISHED_MAX, gpu};
 use crate::managed::Managed;
 
 /// Blocks that a snapshot holds of all processes together, and the number that each may have at least.
 const PUBLISHED_OF_ALL: usize = 8192;
 const PUBLISHED_MIN: usize = 8;
+/// Blocks of one process that are given out at once: those of 256 GiB.
+const ALL_MAX: usize = 1 << 17;
 
 /// How many of its blocks and ranges a snapshot holds of each of so many processes.
 pub(super) fn busiest_max(processes: usize) -> usize {
@@ -48,6 +52,14 @@ impl Ledger {
     /// What a process did before was not seen.
     pub(crate) fn adopted(&mut self, process: ProcessId) {
         if let Some(entry) = self.processes.get_mut(&process) {
+            entry.is_adopted = true;
+        }
+        self.untold(process);
+    }
+
+    /// What becomes resident is not told of a process, or was not told of its beginning.
+    pub(crate) fn untold(&mut self, process: ProcessId) {
+        if let Some(entry) = self.processes.get_mut(&process) {
             entry.blocks.adopted();
         }
     }
@@ -58,6 +70,12 @@ impl Ledger {
         let Managed { bytes, ranges, mappings, read_ns } = managed;
         entry.managed_bytes = Some(*bytes);
         entry.blocks.mapped(ranges, *mappings, *read_ns)
+    }
+
+    /// The blocks of a process that are known, in the order of addresses; `None` if it is not known. `at`: what time some ns since boot were.
+    pub(crate) fn blocks_of(&self, process: ProcessId, at: impl Fn(u64) -> SystemTime) -> Option<Vec<Block>> {
+        let entry = self.processes.get(&process)?;
+        Some(entry.blocks.all(ALL_MAX, |generation, id| gpu(&self.spaces, generation, id), at))
     }
 
     /// The memory of a process in cells, as it is at `now_ns` since boot; `None` if it is not known.

@@ -36,7 +36,7 @@ impl Ledger {
             .into_iter()
             .filter_map(|(id, counts)| {
                 totals.add(&counts);
-                let Entry { identity, ended, managed_bytes, command_line, blocks, past_records, .. } =
+                let Entry { identity, ended, is_adopted, managed_bytes, command_line, blocks, past_records, .. } =
                     self.processes.get(&id)?;
                 let Identity { name, uid, cgroup, owner, started } = identity.clone();
                 let Counts { host, gpus, .. } = counts;
@@ -51,6 +51,7 @@ impl Ledger {
                     ended: *ended,
                     host,
                     gpus,
+                    is_adopted: *is_adopted,
                     managed_bytes: *managed_bytes,
                     blocks: Blocks {
                         sampled_out_records: records.sampled_out,

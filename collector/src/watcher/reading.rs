@@ -31,8 +31,10 @@ impl Watcher {
                     // Read at once: it may be gone soon.
                     self.command_lines.get(process, &identity.name);
                     self.ledger.registered(record.generation, process, identity);
-                    if kind == LifecycleKind::Adopted || attached.probes.miss_moves() {
+                    if kind == LifecycleKind::Adopted {
                         self.ledger.adopted(process);
+                    } else if attached.probes.miss_moves() {
+                        self.ledger.untold(process);
                     }
                 }
                 Some(LifecycleKind::Destroyed) => {

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use model::{HeatMap, HeatRequest, HistoryRequest, Snapshot, SourceState, SourceStatus};
+use model::{Block, HeatMap, HeatRequest, HistoryRequest, ProcessId, Snapshot, SourceState, SourceStatus};
 
 use super::{State, Watcher};
 use crate::{clock, probes::Figures};
@@ -12,6 +12,12 @@ impl Watcher {
     pub(crate) fn heat(&self, request: &HeatRequest) -> Option<HeatMap> {
         let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
         self.ledger.heat(request, now_ns)
+    }
+
+    /// The blocks of a process that are known, as they are now; `None` if it is not known.
+    pub(crate) fn blocks_of(&mut self, process: ProcessId) -> Option<Vec<Block>> {
+        self.take_blocks();
+        self.ledger.blocks_of(process, clock::wall(&self.config.roots))
     }
 
     /// Keeps what was read for [`Self::lately`]. For regular readings only.

@@ -341,4 +341,5 @@ fn a_heat_map_has_a_bound_whatever_is_asked_for() {
     assert_eq!(heat.ranges[0].begin, 44 * 200 * MIB);
 }
 
+mod listing;
 mod ranges;

@@ -1,0 +1,64 @@
+//! What may be asked of the collector, from any thread.
+
+use std::sync::Arc;
+
+use model::{Block, HeatMap, HeatRequest, History, HistoryRequest, ProcessId, Snapshot};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Gives out snapshots. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    pub(crate) latest: watch::Receiver<Arc<Snapshot>>,
+    pub(crate) requests: mpsc::Sender<Request>,
+}
+
+pub(crate) type Answer<T> = oneshot::Sender<T>;
+
+/// What may be asked of the collector.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Snapshot(Answer<Arc<Snapshot>>),
+    Heat(HeatRequest, Answer<Option<HeatMap>>),
+    History(HistoryRequest, Answer<Option<History>>),
+    Blocks(ProcessId, Answer<Option<Vec<Block>>>),
+}
+
+impl Snapshots {
+    /// The snapshot taken last: at most an interval old.
+    #[must_use]
+    pub fn latest(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.latest.borrow())
+    }
+
+    /// The next snapshot that is taken, whoever has it taken; those taken between two calls are skipped. `None` once the collector has stopped.
+    pub async fn next(&mut self) -> Option<Arc<Snapshot>> {
+        self.latest.changed().await.ok()?;
+        Some(Arc::clone(&self.latest.borrow_and_update()))
+    }
+
+    /// A snapshot whose counts are no older than this call. `None` once the collector has stopped.
+    pub async fn fresh(&self) -> Option<Arc<Snapshot>> {
+        self.ask(Request::Snapshot).await
+    }
+
+    /// The memory of a process in cells; `Some(None)` if the process is not known. `None` once the collector has stopped.
+    pub async fn heat(&self, request: HeatRequest) -> Option<Option<HeatMap>> {
+        self.ask(|answer| Request::Heat(request, answer)).await
+    }
+
+    /// What was counted lately; `Some(None)` if nothing is known of it. `None` once the collector has stopped.
+    pub async fn history(&self, request: HistoryRequest) -> Option<Option<History>> {
+        self.ask(|answer| Request::History(request, answer)).await
+    }
+
+    /// All blocks of a process that are known, in the order of addresses; `Some(None)` if the process is not known. `None` once the collector has stopped.
+    pub async fn blocks(&self, process: ProcessId) -> Option<Option<Vec<Block>>> {
+        self.ask(|answer| Request::Blocks(process, answer)).await
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Option<T> {
+        let (sender, answer) = oneshot::channel();
+        self.requests.send(request(sender)).await.ok()?;
+        answer.await.ok()
+    }
+}
