@@ -3,13 +3,16 @@
 //! What is nothing but numbers is what the rest of the model counts in. What names GPUs, processes and times has a form of its own here.
 
 mod counts;
+pub mod decision;
 mod eviction;
 mod gpu;
 mod history;
 mod memory;
 mod owner;
 mod process;
+pub mod rule;
 mod status;
+pub mod text;
 mod verdict;
 
 pub use counts::{Counts, Distribution};

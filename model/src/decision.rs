@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Advice, Answer, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs};
 
 /// How far uvmd goes.
@@ -94,7 +96,8 @@ pub struct Measured {
 }
 
 /// Sums over the calls that were made for a decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Done {
     /// Calls of the driver that did what they should.
     pub calls: u64,
@@ -129,7 +132,7 @@ pub struct Decision {
     pub asked_by: Option<String>,
     /// On what verdict it rests.
     pub verdict: Option<VerdictKind>,
-    /// Why, as a sentence.
+    /// Why, as a sentence; with no addresses in it, since everybody may read it.
     pub reason: String,
     /// The ranges it is about.
     pub ranges: Vec<(u64, u64)>,

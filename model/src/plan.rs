@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{GpuUuid, ProcessId};
 
 /// Where memory can be.
@@ -97,7 +99,8 @@ impl Step {
 }
 
 /// A share, of which no more is known than that it lies between two. Negative where something may grow.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Share {
     /// No less.
     pub at_least: f64,
@@ -106,7 +109,8 @@ pub struct Share {
 }
 
 /// What a plan is thought to do, as shares of what the last window before it counted.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Expected {
     /// Bytes over the link that are saved, copied and accessed remotely, both ways.
     pub link_bytes_saved: Share,
@@ -123,7 +127,7 @@ pub struct Plan {
     pub gpu: GpuUuid,
     /// Who thought of it.
     pub policy: &'static str,
-    /// Why, as a sentence.
+    /// Why, as a sentence; with no addresses in it, since everybody may read it.
     pub reason: String,
     /// What to do first; what follows from it as things go on is not in here.
     pub steps: Vec<Step>,
@@ -177,6 +181,23 @@ pub enum Answer {
     Refused(String),
 }
 
+impl Answer {
+    /// The name in labels and JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NotMapped => "not_mapped",
+            Self::Ended => "ended",
+            Self::HostMemory => "host_memory",
+            Self::CalledOff => "called_off",
+            Self::Shadow => "shadow",
+            Self::Refused(_) => "refused",
+            Self::HeldBack(_) => "held_back",
+        }
+    }
+}
+
 /// A call of the driver, or what stood in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -211,7 +232,8 @@ pub trait Actuator: Send {
 }
 
 /// Bytes that went over a GPU's link, all programs together. They only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LinkBytes {
     /// From the host to the GPU.
     pub htod: u64,

@@ -16,7 +16,6 @@ mod rates;
 mod report;
 mod show;
 mod simulate;
-mod size;
 mod status;
 mod summary;
 mod table;

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use model::api::text::parse_bytes;
 use serde::Serialize;
 use sim::{Freed, Machine, Outcome, Setup};
 use trace::{
@@ -16,7 +17,7 @@ use trace::{
 };
 
 use crate::{
-    report, size,
+    report,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
@@ -37,11 +38,11 @@ pub(crate) struct Options {
     machine: String,
 
     /// GPU memory that the program may have, as in 40GiB; all of the machine's by default
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     gpu_mem: Option<u64>,
 
     /// Host memory that it may have; what does not fit goes to flash
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     host_mem: Option<u64>,
 
     /// What manages memory, in the order in which it is shown

@@ -10,13 +10,12 @@ mod process;
 mod status;
 mod verdict;
 
-use std::{
-    collections::HashMap,
-    ops::AddAssign,
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashMap, ops::AddAssign, time::Duration};
 
-use model::{Process, ProcessId, Snapshot, Verdicts};
+use model::{
+    Process, ProcessId, Snapshot, Verdicts,
+    api::text::{address, time},
+};
 
 pub(crate) use counts::busyness;
 pub(crate) use eviction::evictions;
@@ -48,15 +47,6 @@ impl<'a> View<'a> {
     fn process(&self, id: ProcessId) -> Option<&'a Process> {
         self.processes.get(&id).copied()
     }
-}
-
-fn time(at: SystemTime) -> String {
-    // A clock that was never set may read as earlier than 1970, which RFC 3339 could say and the formatter cannot.
-    humantime::format_rfc3339_millis(at.max(SystemTime::UNIX_EPOCH)).to_string()
-}
-
-fn address(address: u64) -> String {
-    format!("{address:#x}")
 }
 
 fn sum<T: Default + AddAssign<U>, U>(all: impl Iterator<Item = U>) -> T {

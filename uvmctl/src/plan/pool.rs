@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use model::api::text::parse_bytes;
 use policy::planner::{
     Placement, online,
     optimal::{self, Effort},
@@ -16,7 +17,7 @@ use trace::{Alignment, Circle};
 
 use super::source::Source;
 use crate::{
-    report, size,
+    report,
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -32,7 +33,7 @@ pub(crate) struct Options {
     align: Rounding,
 
     /// What the program's own pool takes, all in all, to compare with: 3592MiB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     own_pool: Option<u64>,
 
     /// Rounds of reordering before the search

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use model::api::text::parse_bytes;
 use policy::planner::{
     Link, Machine, Schedule,
     autoswap::{self, Effort, Goal, Parameters, Problem, Rule, Settle},
@@ -16,7 +17,7 @@ use serde::Serialize;
 
 use super::source::Source;
 use crate::{
-    report, size,
+    report,
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     source: Source,
 
     /// GPU memory that the iteration may have, as in 40GiB; the lowest that costs nothing by default
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     limit: Option<u64>,
 
     /// What gives way where memory is short

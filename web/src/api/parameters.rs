@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use model::api::text::parse_address;
 use serde::{Deserialize, Deserializer, de::Error};
 
 /// An address as the API writes it: in hexadecimal, with `0x`.
@@ -11,10 +12,7 @@ pub(super) struct Address(pub(super) u64);
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        // A sign is a digit to the parser.
-        let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
-        let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        address.map(Self).ok_or_else(|| D::Error::custom(format!("{text:?} is no address such as 0x7f2a40000000")))
+        parse_address(&text).map(Self).map_err(D::Error::custom)
     }
 }
 
