@@ -82,6 +82,13 @@ pub trait Running: Send + fmt::Debug {
 
     /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::Answer::HeldBack`], at once.
     fn carried_out(&mut self, _outcome: &Outcome) {}
+
+    /// Bytes of its memory that the program has come through since the plan began, where the policy can tell, as by faults on what it left out on
+    /// purpose. Before the plan that was what arrived at the GPU: a policy that brings memory ahead of the program is judged by this, as a program
+    /// that gets on faster moves more.
+    fn passed_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// How a plan goes on.
