@@ -17,6 +17,7 @@
 //! **Reactors**: what to do about it on the live driver, whether it helped, and what to take back. docs/policies.md describes them.
 //!
 //! * [`act`]: the loop, and the policies
+//! * [`rules`]: what operators want for whom
 //!
 //! **Planners**: where the memory of an iteration that is known in advance goes, and when. docs/policies has a page for each.
 //!
@@ -28,6 +29,7 @@ pub mod judge;
 pub mod planner;
 mod ranges;
 mod reading;
+pub mod rules;
 mod standing;
 pub mod thresholds;
 mod victims;

@@ -1,0 +1,203 @@
+//! Which override applies to whom.
+#![cfg(test)]
+
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use model::{Budget, Container, Job, Mode, Override, Owner, Pod, Process, ProcessId, Selector};
+use policy::rules::{Explained, Fallback, Fit, Rules, Subject};
+
+const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+fn process() -> Process {
+    Process {
+        uid: 1000,
+        cgroup: Some("/kubepods.slice/pod7.slice/cri-1f9c.scope".into()),
+        owner: Owner {
+            container: Some(Container { runtime: None, id: "1f9c8e".to_owned() }),
+            pod: Some(Pod { uid: "7c1f-0c0e".to_owned() }),
+            job: Some(Job { id: "123".to_owned(), step: None }),
+            unit: None,
+        },
+        ..Process::new(ProcessId { pid: 7, start_ticks: 1 }, "python3")
+    }
+}
+
+fn rule(id: &str, selector: Selector) -> Override {
+    Override {
+        id: id.to_owned(),
+        selector,
+        mode: Mode::Shadow,
+        policy: "cycle".to_owned(),
+        parameters: [].into(),
+        budget: Budget::default(),
+        priority: 0,
+        expires: None,
+    }
+}
+
+fn fallback() -> Fallback {
+    Fallback {
+        mode: Mode::Observe,
+        policy: "auto-live".to_owned(),
+        budget: Budget { bytes_per_second: Some(100), bytes: Some(1000) },
+        mode_max: Mode::Act,
+    }
+}
+
+fn explain(overrides: Vec<Override>) -> Explained {
+    let process = process();
+    let subject = Subject { process: &process, executable: Some(Path::new("/usr/bin/python3.11")) };
+    let rules = Rules::new(overrides, fallback());
+    let explained = rules.explain(subject, NOW);
+    assert_eq!(rules.wish(subject, NOW), explained.wish, "asked with and without the reasons");
+    explained
+}
+
+fn in_force(overrides: Vec<Override>) -> Option<String> {
+    explain(overrides).wish.asked_by
+}
+
+#[test]
+fn where_nothing_fits_the_default_holds() {
+    let Explained { wish, why, considered } = explain(Vec::new());
+    assert_eq!((wish.asked_by, wish.mode, wish.policy.as_str()), (None, Mode::Observe, "auto-live"));
+    assert_eq!(wish.budget, fallback().budget);
+    assert!(why.contains("no override") && considered.is_empty(), "{why}");
+}
+
+#[test]
+fn all_that_is_given_must_fit() {
+    let fitting = [
+        Selector::default(),
+        Selector { pid: Some(7), ..Selector::default() },
+        Selector { executable: Some("python*".into()), ..Selector::default() },
+        Selector { executable: Some("/usr/bin/*".into()), ..Selector::default() },
+        Selector { uid: Some(1000), ..Selector::default() },
+        Selector { cgroup: Some("/kubepods.slice".into()), ..Selector::default() },
+        Selector { cgroup: Some("/kubepods.slice/".into()), ..Selector::default() },
+        Selector { cgroup: Some("/".into()), ..Selector::default() },
+        Selector { cgroup: Some("/kubepods.slice/pod*.slice".into()), ..Selector::default() },
+        Selector { container: Some("1f9c".into()), ..Selector::default() },
+        Selector { pod: Some("7c1f*".into()), ..Selector::default() },
+        Selector { job: Some("123".into()), ..Selector::default() },
+        Selector { range: Some((0, 4096)), allocation_larger_than_bytes: Some(1), ..Selector::default() },
+        Selector { uid: Some(1000), pod: Some("7c1f-0c0e".into()), job: Some("*".into()), ..Selector::default() },
+    ];
+    for selector in fitting {
+        assert_eq!(in_force(vec![rule("a", selector.clone())]), Some("a".into()), "{selector:?}");
+    }
+    let others = [
+        ("match.pid", Selector { pid: Some(8), ..Selector::default() }),
+        ("match.executable", Selector { executable: Some("python".into()), ..Selector::default() }),
+        ("match.executable", Selector { executable: Some("/bin/python3".into()), ..Selector::default() }),
+        ("match.uid", Selector { uid: Some(0), pod: Some("7c1f*".into()), ..Selector::default() }),
+        ("match.cgroup", Selector { cgroup: Some("/kubepods".into()), ..Selector::default() }),
+        ("match.container", Selector { container: Some("f9c".into()), ..Selector::default() }),
+        ("match.pod", Selector { pod: Some("7c1f".into()), ..Selector::default() }),
+        ("match.job", Selector { job: Some("12".into()), ..Selector::default() }),
+    ];
+    for (key, selector) in others {
+        let Explained { wish, considered, .. } = explain(vec![rule("a", selector)]);
+        assert_eq!(wish.asked_by, None);
+        assert!(matches!(&considered[0].fit, Fit::Differs { key: differs, .. } if *differs == key), "{considered:?}");
+    }
+}
+
+#[test]
+fn what_is_not_known_of_a_process_fits_nothing() {
+    let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "python3");
+    let subject = Subject { process: &process, executable: None };
+    for selector in [
+        Selector { executable: Some("/*".into()), ..Selector::default() },
+        Selector { cgroup: Some("*".into()), ..Selector::default() },
+        Selector { container: Some("*".into()), ..Selector::default() },
+        Selector { pod: Some("*".into()), ..Selector::default() },
+        Selector { job: Some("*".into()), ..Selector::default() },
+    ] {
+        let rules = Rules::new(vec![rule("a", selector.clone())], fallback());
+        assert_eq!(rules.wish(subject, NOW).asked_by, None, "{selector:?}");
+    }
+}
+
+#[test]
+fn priority_goes_before_precision_which_goes_before_the_name() {
+    let exact = rule("exact", Selector { pid: Some(7), ..Selector::default() });
+    let wide = rule("wide", Selector::default());
+    assert_eq!(in_force(vec![wide.clone(), exact.clone()]), Some("exact".into()));
+    let urgent = Override { priority: 1, ..wide.clone() };
+    assert_eq!(in_force(vec![exact, urgent]), Some("wide".into()));
+    assert_eq!(in_force(vec![wide, rule("also", Selector::default())]), Some("also".into()));
+}
+
+#[test]
+fn what_names_the_smaller_group_says_more() {
+    let growing = [
+        Selector::default(),
+        Selector { allocation_larger_than_bytes: Some(1), ..Selector::default() },
+        Selector { uid: Some(1000), ..Selector::default() },
+        Selector { executable: Some("py*".into()), ..Selector::default() },
+        Selector { executable: Some("python3".into()), uid: Some(1000), ..Selector::default() },
+        Selector { cgroup: Some("/kubepods.slice".into()), ..Selector::default() },
+        Selector { cgroup: Some("/kubepods.slice/pod7.slice".into()), ..Selector::default() },
+        Selector { job: Some("123".into()), ..Selector::default() },
+        Selector { pod: Some("*".into()), ..Selector::default() },
+        Selector { pod: Some("7c1f-0c0e".into()), ..Selector::default() },
+        Selector { container: Some("1f9c".into()), ..Selector::default() },
+        Selector { pid: Some(7), ..Selector::default() },
+    ];
+    for pair in growing.windows(2) {
+        // The name would decide otherwise.
+        let overrides = vec![rule("a", pair[0].clone()), rule("b", pair[1].clone())];
+        assert_eq!(in_force(overrides), Some("b".into()), "{:?}", pair[1]);
+    }
+}
+
+#[test]
+fn one_whose_time_is_over_is_not_in_force() {
+    let ends = |at| Override { expires: Some(at), priority: 1, ..rule("brief", Selector::default()) };
+    let other = rule("other", Selector::default());
+    assert_eq!(in_force(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
+    let Explained { wish, considered, .. } = explain(vec![ends(NOW), other]);
+    assert_eq!(wish.asked_by, Some("other".into()));
+    assert_eq!(considered[0].fit, Fit::Expired);
+}
+
+#[test]
+fn the_reasons_name_what_decided() {
+    let Explained { why, considered, .. } = explain(vec![
+        rule("team", Selector { uid: Some(1000), ..Selector::default() }),
+        rule("pod", Selector { pod: Some("7c1f*".into()), ..Selector::default() }),
+        rule("batch", Selector { job: Some("99".into()), ..Selector::default() }),
+    ]);
+    assert_eq!(why, "of 2 that fit, pod says more about the process");
+    let told: Vec<String> = considered.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
+    assert_eq!(
+        told,
+        [
+            "pod: it is the first that fits",
+            "batch: match.job does not fit: it is 123",
+            "team: it fits, but pod says more about the process",
+        ]
+    );
+}
+
+#[test]
+fn what_an_override_does_not_say_about_budgets_the_default_does() {
+    let budget = Budget { bytes_per_second: Some(5), bytes: None };
+    let wish = explain(vec![Override { budget, ..rule("a", Selector::default()) }]).wish;
+    assert_eq!(wish.budget, Budget { bytes_per_second: Some(5), bytes: Some(1000) });
+}
+
+#[test]
+fn nobody_goes_further_than_is_allowed_at_all() {
+    let process = process();
+    let subject = Subject { process: &process, executable: None };
+    let acting = Override { mode: Mode::Act, ..rule("a", Selector::default()) };
+    let rules = Rules::new(vec![acting], Fallback { mode_max: Mode::Shadow, ..fallback() });
+    let Explained { wish, why, .. } = rules.explain(subject, NOW);
+    assert_eq!(wish.mode, Mode::Shadow);
+    assert!(why.contains("policy.enabled"), "{why}");
+}
