@@ -2,6 +2,8 @@
 //! open file, and that can be taken with [`PidFd::take`](crate::pidfd::PidFd::take).
 //!
 //! * [`target`]: a VA space of another process, and moving its pages
+//! * `advice`: advice on its ranges
+//! * [`mapped`]: where a process has managed memory
 //! * [`counters`]: the driver's own counters of one VA space
 //! * [`request`]: the parameter blocks, by driver version
 //!
@@ -9,7 +11,9 @@
 //! down it tears down in the process that closes last. So descriptors are taken just before they are used and closed right after, and who
 //! keeps one ([`counters::Counters`] must) closes it when the process's pidfd says that it has ended.
 
+mod advice;
 pub mod counters;
+pub mod mapped;
 mod request;
 pub mod target;
 
@@ -76,6 +80,8 @@ impl Status {
     pub const ILLEGAL_ACTION: Self = Self(0x16);
     /// Nothing managed is there; what a VA space whose process has ended says of all its addresses.
     pub const INVALID_ADDRESS: Self = Self(0x1e);
+    /// Neither the GPU's nor, where host memory was asked for, the host's memory has room.
+    pub const NO_MEMORY: Self = Self(0x51);
 
     fn name(self) -> Option<&'static str> {
         // nvstatuscodes.h
@@ -118,6 +124,12 @@ pub struct Uuid([u8; 16]);
 impl Uuid {
     /// The CPU's (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
     pub const CPU: Self = Self(0xa65e_0f4e_d7d4_7ba2_5047_412c_142a_7773_u128.to_be_bytes());
+
+    /// Of its bytes, in the order in which they are written.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
 }
 
 /// As nvidia-smi writes that of a GPU.

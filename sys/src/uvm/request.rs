@@ -1,6 +1,6 @@
 //! The driver's parameter blocks, as in its `uvm_ioctl.h`, and how they are handed over.
 //!
-//! All of them are the same from 515 to 595, but for the one that attaches a tool: [`TrackerLayout`].
+//! All of them are the same from 515 to 595, but for the one that attaches a tool, [`TrackerLayout`], and [`SetPreferredLocation`].
 #![expect(unsafe_code, reason = "ioctl: only the driver's header says what a request reads and writes")]
 
 use std::{
@@ -61,6 +61,57 @@ pub(super) struct Migrate {
     pub(super) cpu_numa_node: i32,
     pub(super) user_space_start: u64,
     pub(super) user_space_length: u64,
+    pub(super) status: u32,
+}
+
+/// Up to 545 the answer is where the node is from 550 on, and nothing comes behind it. A driver that has a node there leaves it as it is, and
+/// the other writes an answer, which is never [`ANY_NODE`]: so what comes back tells which it was, also within a branch.
+#[repr(C)]
+pub(super) struct SetPreferredLocation {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) location: Uuid,
+    pub(super) cpu_numa_node: i32,
+    pub(super) status: u32,
+}
+
+/// Any node of the host.
+pub(super) const ANY_NODE: i32 = -1;
+
+#[repr(C)]
+pub(super) struct UnsetPreferredLocation {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) status: u32,
+}
+
+#[repr(C)]
+pub(super) struct SetAccessedBy {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) by: Uuid,
+    pub(super) status: u32,
+}
+
+#[repr(C)]
+pub(super) struct UnsetAccessedBy {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) by: Uuid,
+    pub(super) status: u32,
+}
+
+#[repr(C)]
+pub(super) struct EnableReadDuplication {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    pub(super) status: u32,
+}
+
+#[repr(C)]
+pub(super) struct DisableReadDuplication {
+    pub(super) base: u64,
+    pub(super) length: u64,
     pub(super) status: u32,
 }
 
@@ -154,9 +205,24 @@ macro_rules! requests {
     )*};
 }
 requests! {
+    UnsetPreferredLocation, 43, "UVM_UNSET_PREFERRED_LOCATION", 24;
+    EnableReadDuplication, 44, "UVM_ENABLE_READ_DUPLICATION", 24;
+    DisableReadDuplication, 45, "UVM_DISABLE_READ_DUPLICATION", 24;
+    SetAccessedBy, 46, "UVM_SET_ACCESSED_BY", 40;
+    UnsetAccessedBy, 47, "UVM_UNSET_ACCESSED_BY", 40;
     Migrate, 51, "UVM_MIGRATE", 80;
     ValidateVaRange, 72, "UVM_VALIDATE_VA_RANGE", 24;
     EnableCounters, 60, "UVM_TOOLS_ENABLE_COUNTERS", 16;
+}
+
+const _: () = assert!(size_of::<SetPreferredLocation>() == 40);
+// SAFETY: repr(C) with the fields of the driver's structure of this name from 550 on, as large as the older one, and no pointers.
+unsafe impl Request for SetPreferredLocation {
+    const REQUEST: libc::Ioctl = 42;
+    const NAME: &str = "UVM_SET_PREFERRED_LOCATION";
+    fn status(&self) -> Status {
+        Status(if self.cpu_numa_node == ANY_NODE { self.status } else { self.cpu_numa_node.cast_unsigned() })
+    }
 }
 
 const _: () =
@@ -208,6 +274,33 @@ mod tests {
         assert_eq!(answered(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
         assert_eq!(answered(TrackerLayout::VersionLast, [0x16, 1, 1, 0]).status(), Status::ILLEGAL_ACTION);
         assert_eq!(answered(TrackerLayout::VersionFirst, [1, 0, 0, 0]).status(), Status::OK);
+    }
+
+    #[test]
+    fn what_is_said_to_a_preferred_location_is_read_where_either_layout_has_it() {
+        let answered = |cpu_numa_node, status| {
+            SetPreferredLocation { base: 0, length: 0, location: Uuid::CPU, cpu_numa_node, status }.status()
+        };
+        // Asked with any node and a status that no driver gives.
+        let unset = u32::MAX;
+        assert_eq!(answered(ANY_NODE, 0), Status::OK);
+        assert_eq!(answered(ANY_NODE, 0x1e), Status::INVALID_ADDRESS);
+        assert_eq!(answered(0, unset), Status::OK);
+        assert_eq!(answered(0x1e, unset), Status::INVALID_ADDRESS);
+    }
+
+    #[test]
+    fn fields_are_where_the_drivers_header_has_them() {
+        use std::mem::offset_of;
+        assert_eq!(
+            (offset_of!(SetPreferredLocation, cpu_numa_node), offset_of!(SetPreferredLocation, status)),
+            (32, 36)
+        );
+        assert_eq!((offset_of!(SetAccessedBy, by), offset_of!(SetAccessedBy, status)), (16, 32));
+        assert_eq!((offset_of!(UnsetAccessedBy, by), offset_of!(UnsetAccessedBy, status)), (16, 32));
+        assert_eq!(offset_of!(UnsetPreferredLocation, status), 16);
+        assert_eq!(offset_of!(EnableReadDuplication, status), 16);
+        assert_eq!(offset_of!(DisableReadDuplication, status), 16);
     }
 
     #[test]

@@ -10,15 +10,15 @@ use std::{
 
 use super::{
     Status, Uuid, UvmError,
-    request::{Migrate, ValidateVaRange, call},
+    request::{ANY_NODE, Migrate, Request, ValidateVaRange, call},
 };
 use crate::{
     Roots, driver,
     pidfd::{PidFd, PidFdError},
 };
 
-/// The most that one call may migrate: it holds the target's locks, and so stops its faults and its mmap, until everything is copied.
-pub const MIGRATE_MAX_BYTES: u64 = 32 << 20;
+/// The most that one call may be about: it holds the target's locks, and so stops its faults and its mmap, until everything is copied or mapped.
+pub const CALL_MAX_BYTES: u64 = 32 << 20;
 
 /// Whole pages, few enough for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,12 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// None if it is empty, not on page boundaries, larger than [`MIGRATE_MAX_BYTES`], or goes beyond the last address.
+    /// None if it is empty, not on page boundaries, larger than [`CALL_MAX_BYTES`], or goes beyond the last address.
     #[must_use]
     pub fn new(base: u64, length: u64) -> Option<Self> {
         let page = procfs::page_size();
         let is_whole = base.is_multiple_of(page) && length.is_multiple_of(page);
-        let is_sized = (1..=MIGRATE_MAX_BYTES).contains(&length);
+        let is_sized = (1..=CALL_MAX_BYTES).contains(&length);
         (is_whole && is_sized && base.checked_add(length).is_some()).then_some(Self { base, length })
     }
 
@@ -51,6 +51,18 @@ impl PageRange {
             at = next;
         }
         (!parts.is_empty()).then_some(parts)
+    }
+
+    /// The first address.
+    #[must_use]
+    pub const fn begin(self) -> u64 {
+        self.base
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.length
     }
 }
 
@@ -88,20 +100,24 @@ impl<'a> VaSpace<'a> {
     /// # Errors
     /// If the process has ended, or the driver refuses: with [`Status::INVALID_ADDRESS`] where no managed memory is.
     pub fn migrate(&self, pages: PageRange, to: Uuid) -> Result<(), UvmError> {
-        must_live(self.process)?;
         let PageRange { base, length } = pages;
-        let mut request = Migrate {
+        self.ask(Migrate {
             base,
             length,
             destination: to,
             flags: 0,
             semaphore_address: 0,
             semaphore_payload: 0,
-            cpu_numa_node: -1,
+            cpu_numa_node: ANY_NODE,
             user_space_start: 0,
             user_space_length: 0,
             status: 0,
-        };
+        })
+    }
+
+    /// Asks the driver, if the process lives.
+    pub(super) fn ask<R: Request>(&self, mut request: R) -> Result<(), UvmError> {
+        must_live(self.process)?;
         call(self.file.as_fd(), &mut request)
     }
 
@@ -160,7 +176,7 @@ mod tests {
             (0, 0),
             (1, 4096),
             (4096, 100),
-            (0, MIGRATE_MAX_BYTES + 4096),
+            (0, CALL_MAX_BYTES + 4096),
             (u64::MAX - 4095, 4096),
             (u64::MAX - 4095, 8192),
         ] {

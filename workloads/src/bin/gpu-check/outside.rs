@@ -1,6 +1,6 @@
 //! What can be done to a running process from outside: its VA space taken, the driver's counters attached, its pages moved.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context;
 use sys::{
@@ -9,6 +9,7 @@ use sys::{
     uvm::{
         Uuid, UvmError,
         counters::{Counted, Counters},
+        mapped,
         target::{PageRange, VaSpace},
     },
 };
@@ -84,24 +85,10 @@ pub(crate) fn is_out_of_reach(error: &anyhow::Error) -> bool {
     }
 }
 
-/// The managed memory of a process: what it mapped of the driver's device, as (address, bytes).
+/// The managed memory of a process, as (address, bytes).
 pub(crate) fn managed_ranges(pid: u32) -> anyhow::Result<Vec<(u64, u64)>> {
-    let path = format!("/proc/{pid}/maps");
-    let maps = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    Ok(managed_in(&maps))
-}
-
-/// In managed memory, the offset in the file is the address; other things are mapped elsewhere.
-fn managed_in(maps: &str) -> Vec<(u64, u64)> {
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let range = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let (begin, end) = fields.next()?.split_once('-')?;
-        let (begin, end, offset) = (hex(begin)?, hex(end)?, hex(fields.nth(1)?)?);
-        let path = fields.nth(2)?;
-        (path.ends_with("/nvidia-uvm") && offset == begin && end > begin).then(|| (begin, end - begin))
-    };
-    maps.lines().filter_map(range).collect()
+    let ranges = mapped::of(&Roots::default(), pid).with_context(|| format!("cannot read /proc/{pid}/maps"))?;
+    Ok(ranges.into_iter().map(|range| (range.start, range.end - range.start)).collect())
 }
 
 #[cfg(test)]
@@ -109,19 +96,6 @@ mod tests {
     use sys::uvm::Status;
 
     use super::*;
-
-    #[test]
-    fn managed_memory_is_what_is_mapped_of_the_device_at_its_own_address() {
-        let maps = "\
-55d0c0000000-55d0c0001000 r--p 00000000 08:01 123 /usr/bin/python3
-7f2a40000000-7f2a44000000 rw-s 7f2a40000000 00:05 345 /dev/nvidia-uvm
-7f2a50000000-7f2a50001000 rw-s 00001000 00:05 345 /dev/nvidia-uvm
-7f2a60000000-7f2a60001000 rw-s 7f2a60000000 00:05 346 /dev/nvidiactl
-7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]
-bad line
-";
-        assert_eq!(managed_in(maps), [(0x7f2a_4000_0000, 0x400_0000)]);
-    }
 
     #[test]
     fn a_process_without_the_driver_says_so() {

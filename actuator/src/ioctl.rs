@@ -1,0 +1,177 @@
+//! Acts on the driver, from outside of the process.
+
+mod part;
+
+use std::{collections::VecDeque, time::Instant};
+
+use model::{Action, Actuator, Advice, Answer, Call, Order, Outcome, Place, Step};
+use part::{Part, next_part};
+use sys::{
+    Roots,
+    pidfd::PidFd,
+    uvm::{
+        Status, Uuid, UvmError, mapped,
+        target::{CALL_MAX_BYTES, PageRange, VaSpace},
+    },
+};
+
+use crate::{
+    headroom, outcome_of,
+    process::{answer_of, hold},
+    untried,
+};
+
+/// Descriptors of a process are taken anew after so many calls, and what it has mapped is read again.
+const CALLS_PER_DESCRIPTOR: usize = 16;
+
+/// How it acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The most that one call moves: the target's locks are held for so long. From the driver's block of 2 MiB up to [`CALL_MAX_BYTES`].
+    pub part_bytes: u64,
+    /// So much host memory is left alone, at the node and in each cgroup above the target.
+    pub host_reserve_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { part_bytes: part::BLOCK_BYTES, host_reserve_bytes: 512 << 20 }
+    }
+}
+
+/// See the module's documentation, and docs/acting.md.
+#[derive(Debug)]
+pub struct Ioctl {
+    settings: Settings,
+    roots: Roots,
+}
+
+impl Ioctl {
+    /// One that acts like this.
+    #[must_use]
+    pub fn new(settings: Settings, roots: Roots) -> Self {
+        let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
+        Self { settings: Settings { part_bytes, ..settings }, roots }
+    }
+
+    /// A few calls on descriptors that are taken for them, from the first step that is left on. An error is the answer to all that is left.
+    fn some_calls(
+        &self,
+        process: &PidFd,
+        left: &mut VecDeque<Step>,
+        calls: &mut Vec<Call>,
+        is_off: &dyn Fn() -> bool,
+    ) -> Result<(), Answer> {
+        let spaces = VaSpace::of(process, &self.roots).map_err(|error| answer_of(process, &error))?;
+        let mapped = mapped::of(&self.roots, process.pid())
+            .map_err(|source| answer_of(process, &UvmError::Unreadable { pid: process.pid(), source }))?;
+        for _ in 0..CALLS_PER_DESCRIPTOR {
+            let Some(step) = left.front_mut() else { break };
+            if is_off() {
+                return Err(Answer::CalledOff);
+            }
+            let Part { step: part, pages } = next_part(step, &mapped, self.settings.part_bytes);
+            step.begin = part.end;
+            if step.begin >= step.end {
+                left.pop_front();
+            }
+            let call = match pages {
+                None => untried(part, Answer::NotMapped),
+                Some(pages) => self.call(process, &spaces, part, pages),
+            };
+            let has_ended = call.answer == Answer::Ended;
+            calls.push(call);
+            if has_ended {
+                return Err(Answer::Ended);
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&self, process: &PidFd, spaces: &[VaSpace<'_>], step: Step, pages: PageRange) -> Call {
+        let begun = Instant::now();
+        let answer = if self.has_room(process, &step) {
+            ask_each(spaces, |space| ask(space, step.action, pages)).map_or_else(
+                |error| match (&error, step.action) {
+                    (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => {
+                        Answer::HostMemory
+                    }
+                    _ => answer_of(process, &error),
+                },
+                |()| Answer::Done,
+            )
+        } else {
+            Answer::HostMemory
+        };
+        Call { step, answer, took_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    /// What moves may take as much of the host's memory: there, or for what the driver evicts to make room at the GPU. The driver charges it to the
+    /// process, and where that is at its limit the kernel kills the process.
+    fn has_room(&self, process: &PidFd, step: &Step) -> bool {
+        match step.action {
+            Action::Migrate(_) => {
+                let needed = step.bytes().saturating_add(self.settings.host_reserve_bytes);
+                headroom::of(&self.roots, process.pid()).is_some_and(|headroom| headroom >= needed)
+            }
+            Action::Renew(_) | Action::Advise(_) | Action::Withdraw(_) => true,
+        }
+    }
+}
+
+impl Actuator for Ioctl {
+    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+        let is_off = || !order.is_undoing && off();
+        let mut outcome = outcome_of(order);
+        let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
+        let mut carry_out = || {
+            if is_off() {
+                return Err(Answer::CalledOff);
+            }
+            let process = hold(&self.roots, order.process)?;
+            while !left.is_empty() {
+                self.some_calls(&process, &mut left, &mut outcome.calls, &is_off)?;
+            }
+            Ok(())
+        };
+        if let Err(answer) = carry_out() {
+            outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
+        }
+        outcome
+    }
+}
+
+/// The VA space that has the pages is the one that does not say that they are nowhere. Most processes have one.
+fn ask_each<S>(spaces: &[S], ask: impl Fn(&S) -> Result<(), UvmError>) -> Result<(), UvmError> {
+    let mut nowhere = None;
+    for space in spaces {
+        match ask(space) {
+            Err(error @ UvmError::Refused { status: Status::INVALID_ADDRESS, .. }) => nowhere = Some(error),
+            other => return other,
+        }
+    }
+    nowhere.map_or(Ok(()), Err)
+}
+
+fn ask(space: &VaSpace<'_>, action: Action, pages: PageRange) -> Result<(), UvmError> {
+    match action {
+        Action::Migrate(place) => space.migrate(pages, uuid(place)),
+        Action::Renew(gpu) => space.migrate(pages, uuid(Place::Gpu(gpu))),
+        Action::Advise(Advice::PreferredLocation(place)) => space.set_preferred_location(pages, uuid(place)),
+        Action::Withdraw(Advice::PreferredLocation(_)) => space.unset_preferred_location(pages),
+        Action::Advise(Advice::AccessedBy(gpu)) => space.set_accessed_by(pages, uuid(Place::Gpu(gpu))),
+        Action::Withdraw(Advice::AccessedBy(gpu)) => space.unset_accessed_by(pages, uuid(Place::Gpu(gpu))),
+        Action::Advise(Advice::ReadDuplication) => space.enable_read_duplication(pages),
+        Action::Withdraw(Advice::ReadDuplication) => space.disable_read_duplication(pages),
+    }
+}
+
+const fn uuid(place: Place) -> Uuid {
+    match place {
+        Place::Host => Uuid::CPU,
+        Place::Gpu(gpu) => Uuid::from_bytes(gpu.0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Carries out orders.
+//!
+//! * [`Ioctl`]: on the driver, from outside of the process
+//! * [`Shadow`]: not at all
+//! * [`Workers`]: a thread for each GPU, in which one of these works
+//! * [`headroom`]: how much host memory a process may still take
+//! * [`link`]: what went over a GPU's link
+//!
+//! docs/acting.md says what it does to a process, and what it never does.
+
+pub mod headroom;
+mod ioctl;
+pub mod link;
+mod process;
+mod shadow;
+mod workers;
+
+pub use ioctl::{Ioctl, Settings};
+pub use shadow::Shadow;
+pub use workers::Workers;
+
+use model::{Answer, Call, Order, Outcome, Step};
+
+/// The outcome of an order, so far empty.
+fn outcome_of(order: &Order) -> Outcome {
+    Outcome {
+        decision: order.decision,
+        process: order.process,
+        gpu: order.gpu,
+        is_undoing: order.is_undoing,
+        calls: Vec::new(),
+    }
+}
+
+/// What of an order was not even tried has the same answer throughout.
+fn all_answered(order: &Order, answer: &Answer) -> Outcome {
+    Outcome { calls: order.steps.iter().map(|step| untried(*step, answer.clone())).collect(), ..outcome_of(order) }
+}
+
+/// A step, or the rest of one, for which nothing was called.
+fn untried(step: Step, answer: Answer) -> Call {
+    Call { step, answer, took_ns: 0 }
+}

@@ -1,0 +1,31 @@
+//! What went over a GPU's link to the host.
+//!
+//! * [`software`]: of the lab's software GPU, exactly
+//! * [`nvml`]: of a GPU, as NVIDIA's library samples it
+//!
+//! Remote accesses raise no fault, so without this nobody can say whether mapping memory remotely helped.
+
+mod nvml;
+mod software;
+
+use model::{GpuUuid, LinkBytes, LinkMeter};
+use nvml::Sampler;
+use sys::Roots;
+
+/// The meter for whatever GPUs this node has.
+#[must_use]
+pub fn meter(roots: Roots) -> Box<dyn LinkMeter> {
+    Box::new(Meter { roots, sampler: Sampler::default() })
+}
+
+#[derive(Debug)]
+struct Meter {
+    roots: Roots,
+    sampler: Sampler,
+}
+
+impl LinkMeter for Meter {
+    fn read(&mut self, gpu: GpuUuid) -> Option<LinkBytes> {
+        if software::is_there(&self.roots) { software::read(&self.roots, gpu) } else { self.sampler.read(gpu) }
+    }
+}

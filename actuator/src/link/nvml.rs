@@ -1,0 +1,207 @@
+//! The throughput of a GPU's `PCIe` link, as NVIDIA's management library tells it, added up over time.
+//!
+//! It is an estimate. The library measures one direction for 20 ms when it is asked, so with both directions in turn each is seen for at most
+//! half of the time, and what comes in between is taken to be like it. It is everything on the GPU's link, whosoever and whatever: also copies of memory
+//! that is not managed, other devices, and what the protocol adds. It is not what goes over `NVLink`, nor over the link of a Grace CPU. So
+//! it serves to compare one window with the next while the same programs run, and for nothing finer.
+//!
+//! As with all questions to NVML, the answer may never come: a thread of its own asks, and nobody waits for it. It asks about a GPU while others
+//! ask here, and lets go of the library when nobody does, as an open library keeps the driver from being unloaded.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::{GpuUuid, LinkBytes};
+use nvml_wrapper::{Nvml, enum_wrappers::device::PcieUtilCounter, error::NvmlError};
+
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// From one sample to the next; each GPU adds its 40 ms.
+const EVERY: Duration = Duration::from_millis(50);
+/// Nobody asks any more.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+/// A sum that did not grow for so long tells nothing of now, and what went over the link meanwhile is not known.
+const STALE: Duration = Duration::from_secs(1);
+/// How soon to try again where the library is of no use.
+const RETRY: Duration = Duration::from_mins(1);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Sampler {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    gpus: BTreeMap<GpuUuid, Sampled>,
+    is_running: bool,
+    /// When the library failed last.
+    failed: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Sampled {
+    asked: Instant,
+    sums: Option<Sums>,
+}
+
+/// Throughput, added up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sums {
+    at: Instant,
+    bytes: LinkBytes,
+}
+
+/// Bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rates {
+    htod: u64,
+    dtoh: u64,
+}
+
+impl Sums {
+    /// What was measured just now went on since the last time, if that was not too long ago.
+    fn and(last: Option<Self>, rates: Rates, now: Instant) -> Self {
+        let (since, bytes) = last.map_or((Duration::ZERO, LinkBytes::default()), |last| {
+            (now.saturating_duration_since(last.at), last.bytes)
+        });
+        let since = if since > STALE { Duration::ZERO } else { since };
+        let add = |sum: u64, rate: u64| {
+            let more = u128::from(rate) * since.as_micros() / 1_000_000;
+            sum.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+        };
+        Self { at: now, bytes: LinkBytes { htod: add(bytes.htod, rates.htod), dtoh: add(bytes.dtoh, rates.dtoh) } }
+    }
+}
+
+impl Sampler {
+    pub(super) fn read(&self, gpu: GpuUuid) -> Option<LinkBytes> {
+        let now = Instant::now();
+        let mut shared = lock(&self.shared);
+        let sampled = shared.gpus.entry(gpu).or_insert(Sampled { asked: now, sums: None });
+        sampled.asked = now;
+        let sums = sampled.sums;
+        let may_start = shared.failed.is_none_or(|failed| now.saturating_duration_since(failed) > RETRY);
+        if !shared.is_running && may_start {
+            shared.is_running = self.start(&mut shared, now);
+        }
+        sums.filter(|sums| now.saturating_duration_since(sums.at) <= STALE).map(|sums| sums.bytes)
+    }
+
+    fn start(&self, shared: &mut Shared, now: Instant) -> bool {
+        let weak = Arc::downgrade(&self.shared);
+        match thread::Builder::new().name("link".to_owned()).spawn(move || run(&weak)) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!("no thread to measure links: {error}");
+                shared.failed = Some(now);
+                false
+            }
+        }
+    }
+}
+
+fn run(shared: &Weak<Mutex<Shared>>) {
+    let error = sample_while_asked(shared).err();
+    let Some(shared) = shared.upgrade() else { return };
+    let mut shared = lock(&shared);
+    shared.is_running = false;
+    if let Some(error) = error {
+        if shared.failed.is_none() {
+            tracing::info!("NVML is of no use, so what goes over the GPUs' links is not known: {error}");
+        }
+        shared.failed = Some(Instant::now());
+    }
+}
+
+fn sample_while_asked(shared: &Weak<Mutex<Shared>>) -> Result<(), NvmlError> {
+    let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init()?;
+    while let Some(held) = shared.upgrade() {
+        let now = Instant::now();
+        let asked: Vec<GpuUuid> = {
+            let mut held = lock(&held);
+            held.gpus.retain(|_, sampled| now.saturating_duration_since(sampled.asked) <= FORGOTTEN);
+            held.gpus.keys().copied().collect()
+        };
+        drop(held);
+        if asked.is_empty() {
+            break;
+        }
+        let (mut failure, mut is_useful) = (None, false);
+        for gpu in asked {
+            match rates(&library, gpu) {
+                Ok(rates) => {
+                    is_useful = true;
+                    let Some(held) = shared.upgrade() else { break };
+                    if let Some(sampled) = lock(&held).gpus.get_mut(&gpu) {
+                        sampled.sums = Some(Sums::and(sampled.sums, rates, Instant::now()));
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure.filter(|_| !is_useful) {
+            // It has failed already.
+            let _ = library.shutdown();
+            return Err(error);
+        }
+        thread::sleep(EVERY);
+    }
+    library.shutdown()
+}
+
+/// The GPU sends what comes to the host.
+fn rates(library: &Nvml, gpu: GpuUuid) -> Result<Rates, NvmlError> {
+    let device = library.device_by_uuid(gpu.to_string())?;
+    // In KB; whether of 1000 or of 1024 bytes it does not say.
+    let rate = |counter| device.pcie_throughput(counter).map(|kilobytes| u64::from(kilobytes) * 1000);
+    Ok(Rates { htod: rate(PcieUtilCounter::Receive)?, dtoh: rate(PcieUtilCounter::Send)? })
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throughput_adds_up_over_time() {
+        let begun = Instant::now();
+        let rates = Rates { htod: 1_000_000, dtoh: 3_000 };
+        let first = Sums::and(None, rates, begun);
+        assert_eq!(first.bytes, LinkBytes::default(), "before the first sample nothing is known");
+        let second = Sums::and(Some(first), rates, begun + Duration::from_millis(100));
+        assert_eq!(second.bytes, LinkBytes { htod: 100_000, dtoh: 300 });
+        let third = Sums::and(Some(second), Rates { htod: 0, dtoh: 0 }, begun + Duration::from_millis(200));
+        assert_eq!(third.bytes, second.bytes);
+    }
+
+    #[test]
+    fn nothing_is_made_up_for_a_time_without_samples() {
+        let begun = Instant::now();
+        let rates = Rates { htod: 1_000_000, dtoh: 0 };
+        let first = Sums::and(None, rates, begun);
+        let late = Sums::and(Some(first), rates, begun + Duration::from_mins(1));
+        assert_eq!(late.bytes.htod, 0);
+        assert_eq!(late.at, begun + Duration::from_mins(1));
+    }
+
+    #[test]
+    fn without_the_library_nothing_is_known_and_it_is_not_tried_all_the_time() {
+        let sampler = Sampler::default();
+        let gpu = GpuUuid([1; 16]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while lock(&sampler.shared).failed.is_none() {
+            assert_eq!(sampler.read(gpu), None);
+            assert!(Instant::now() < deadline, "a library without such a GPU, or none, has to fail");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(sampler.read(gpu), None);
+        assert!(!lock(&sampler.shared).is_running);
+    }
+}

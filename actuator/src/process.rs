@@ -1,0 +1,79 @@
+//! The process that is meant, and no other that has its id by now.
+
+use model::{Answer, ProcessId};
+use procfs::process::Process;
+use sys::{
+    Roots,
+    pidfd::{PidFd, PidFdError},
+    uvm::{Status, UvmError},
+};
+
+/// Hold the process; else what there is to say of it.
+pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, Answer> {
+    let held = PidFd::open(id.pid).map_err(|error| answer_to(&error))?;
+    // Only now that it is held can no other get its id; whoever has it is the one that was meant if it began when that did.
+    if is_alive(roots, id) { Ok(held) } else { Err(Answer::Ended) }
+}
+
+/// Whether this very process is there, as far as /proc shows. Of a process whose beginning was never learned that cannot be said, so it is not.
+pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> bool {
+    let folder = roots.proc.join(id.pid.to_string());
+    let start_ticks = || Some(Process::new_with_root(folder).ok()?.stat().ok()?.starttime);
+    id.start_ticks != 0 && start_ticks() == Some(id.start_ticks)
+}
+
+/// What an error comes to where a process is held, or to be held.
+fn answer_to(error: &PidFdError) -> Answer {
+    match error {
+        PidFdError::NoProcess(_) => Answer::Ended,
+        other => Answer::Refused(other.to_string()),
+    }
+}
+
+/// What an error of a call on a held process comes to.
+pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> Answer {
+    match error {
+        UvmError::Process(error) => answer_to(error),
+        // All of these are also how a process looks that is just ending.
+        _ if process.has_exited().unwrap_or_default() => Answer::Ended,
+        UvmError::NoVaSpace(_) | UvmError::Refused { status: Status::INVALID_ADDRESS, .. } => Answer::NotMapped,
+        other => Answer::Refused(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> ProcessId {
+        let stat = Process::myself().unwrap().stat().unwrap();
+        ProcessId { pid: std::process::id(), start_ticks: stat.starttime }
+    }
+
+    #[test]
+    fn another_process_with_the_same_id_is_not_taken_for_the_one_that_was_meant() {
+        let roots = Roots::default();
+        let ProcessId { pid, start_ticks } = own();
+        assert_eq!(hold(&roots, own()).unwrap().pid(), pid);
+        assert_eq!(hold(&roots, ProcessId { pid, start_ticks: start_ticks + 1 }).unwrap_err(), Answer::Ended);
+        assert_eq!(hold(&roots, ProcessId { pid, start_ticks: 0 }).unwrap_err(), Answer::Ended);
+        assert_eq!(hold(&roots, ProcessId { pid: u32::MAX, start_ticks }).unwrap_err(), Answer::Ended);
+    }
+
+    #[test]
+    fn what_the_driver_says_of_a_process_that_ends_is_that_it_ended() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = PidFd::open(child.id()).unwrap();
+        let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status };
+        assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), Answer::NotMapped);
+        assert_eq!(answer_of(&process, &UvmError::NoVaSpace(1)), Answer::NotMapped);
+        let told = "UVM_MIGRATE failed: the driver says NV_ERR_ILLEGAL_ACTION";
+        assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), Answer::Refused(told.to_owned()));
+        assert!(matches!(answer_of(&process, &PidFdError::NotPermitted(1).into()), Answer::Refused(_)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for error in [refused(Status::INVALID_ADDRESS), refused(Status::ILLEGAL_ACTION), UvmError::NoVaSpace(1)] {
+            assert_eq!(answer_of(&process, &error), Answer::Ended, "{error}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Does nothing.
+
+use model::{Actuator, Answer, Order, Outcome};
+
+use crate::all_answered;
+
+/// Does nothing, and says so.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shadow;
+
+impl Actuator for Shadow {
+    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        all_answered(order, &Answer::Shadow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Action, DecisionId, GpuUuid, ProcessId, Step};
+
+    use super::*;
+
+    #[test]
+    fn each_step_is_answered_and_none_is_done() {
+        let gpu = GpuUuid([1; 16]);
+        let step = |begin: u64| Step { begin, end: begin + 4096, action: Action::Renew(gpu) };
+        let order = Order {
+            decision: DecisionId(7),
+            process: ProcessId { pid: 1, start_ticks: 1 },
+            gpu,
+            steps: vec![step(0), step(8192)],
+            is_undoing: false,
+        };
+        let outcome = Shadow.carry_out(&order, &|| false);
+        let answered: Vec<_> = outcome.calls.iter().map(|call| (call.step, call.answer.clone())).collect();
+        assert_eq!(answered, [(step(0), Answer::Shadow), (step(8192), Answer::Shadow)]);
+        assert_eq!(outcome.decision, DecisionId(7));
+    }
+}

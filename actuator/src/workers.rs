@@ -1,0 +1,150 @@
+//! A thread for each GPU, which carries out its orders one after the other.
+//!
+//! A call of the driver waits for the target's locks, and may wait long: so nobody waits for a worker, and one GPU's does not hold up another's.
+//!
+//! What puts something back comes first, and is never turned away: there is at most one such order for each decision in force. An order that it puts
+//! back is called off, if it waits, or stops after the call it makes: else it would come into force when nobody takes it back any more.
+
+mod queue;
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use model::{Actuator, Answer, GpuUuid, Order, Outcome};
+use queue::Queue;
+
+use crate::all_answered;
+
+type Make = Arc<dyn Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync>;
+type Off = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// See the module's documentation. Whoever drops it stops it first: [`Workers::stop`].
+pub struct Workers {
+    make: Make,
+    off: Off,
+    gpus: BTreeMap<GpuUuid, Worker>,
+    told: Sender<Outcome>,
+    outcomes: Receiver<Outcome>,
+}
+
+struct Worker {
+    queue: Arc<Queue>,
+    thread: JoinHandle<()>,
+}
+
+impl Workers {
+    /// With an actuator for each GPU, made in its thread when its first order comes, and made anew if it panics. While `off` says yes, nothing is done but
+    /// what puts something back.
+    pub fn start(
+        make: impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static,
+        off: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let (told, outcomes) = mpsc::channel();
+        Self { make: Arc::new(make), off: Arc::new(off), gpus: BTreeMap::new(), told, outcomes }
+    }
+
+    /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
+    pub fn submit(&mut self, order: Order) {
+        let refused = |order: &Order, why: String| all_answered(order, &Answer::Refused(why));
+        let queue = match self.queue(order.gpu) {
+            Ok(queue) => queue,
+            Err(error) => {
+                let why = format!("no thread to carry it out: {error}");
+                let _ = self.told.send(refused(&order, why));
+                return;
+            }
+        };
+        for (order, why) in queue.push(order) {
+            let outcome = match why {
+                queue::Left::PutBack => all_answered(&order, &Answer::CalledOff),
+                queue::Left::Full => {
+                    refused(&order, format!("{} orders wait for this GPU already", queue::WAITING_MAX))
+                }
+            };
+            // The other end is this one's own.
+            let _ = self.told.send(outcome);
+        }
+    }
+
+    /// What was carried out since this was asked last. Does not wait.
+    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
+        self.outcomes.try_iter()
+    }
+
+    /// The next outcome, waiting for it at most so long.
+    #[must_use]
+    pub fn next_outcome(&self, at_most: Duration) -> Option<Outcome> {
+        self.outcomes.recv_timeout(at_most).ok()
+    }
+
+    /// Call off what waits, but for what puts something back; carry that out, and end. A worker that hangs in the driver for longer than this is left
+    /// alone. What was carried out meanwhile comes back.
+    #[must_use]
+    pub fn stop(self, at_most: Duration) -> Vec<Outcome> {
+        let deadline = Instant::now() + at_most;
+        for worker in self.gpus.values() {
+            worker.queue.close();
+        }
+        for (gpu, worker) in self.gpus {
+            while !worker.thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if !worker.thread.is_finished() {
+                tracing::warn!("what was begun at {gpu} has not ended: its worker is left alone");
+            }
+        }
+        self.outcomes.try_iter().collect()
+    }
+
+    fn queue(&mut self, gpu: GpuUuid) -> std::io::Result<&Queue> {
+        use std::collections::btree_map::Entry;
+
+        let worker = match self.gpus.entry(gpu) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let queue = Arc::new(Queue::default());
+                let (make, off) = (Arc::clone(&self.make), Arc::clone(&self.off));
+                let (orders, told) = (Arc::clone(&queue), self.told.clone());
+                let thread = thread::Builder::new()
+                    .name("actuator".to_owned())
+                    .spawn(move || work(gpu, &orders, &make, &off, &told))?;
+                entry.insert(Worker { queue, thread })
+            }
+        };
+        Ok(&worker.queue)
+    }
+}
+
+fn work(gpu: GpuUuid, orders: &Queue, make: &Make, off: &Off, told: &Sender<Outcome>) {
+    let mut actuator = None;
+    while let Some(taken) = orders.next() {
+        let order = taken.order;
+        if taken.is_called_off {
+            let _ = told.send(all_answered(&order, &Answer::CalledOff));
+            continue;
+        }
+        let is_off = || off() || orders.is_called_off();
+        let carried_out =
+            catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(gpu)).carry_out(&order, &is_off)));
+        let outcome = carried_out.unwrap_or_else(|panic| {
+            actuator = None;
+            let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
+            let why = format!("it failed in the middle: {}", what.unwrap_or_default());
+            tracing::error!("an order of decision {} for {gpu}: {why}", order.decision);
+            all_answered(&order, &Answer::Refused(why))
+        });
+        // Whoever listened may be gone.
+        let _ = told.send(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests;

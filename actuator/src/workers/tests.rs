@@ -1,0 +1,186 @@
+use std::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use model::{Action, Call, DecisionId, ProcessId, Step};
+
+use super::*;
+use crate::outcome_of;
+
+const GPU: GpuUuid = GpuUuid([1; 16]);
+const SOON: Duration = Duration::from_secs(20);
+
+fn order(decision: u64, is_undoing: bool) -> Order {
+    let steps = vec![Step { begin: 0, end: 4096, action: Action::Renew(GPU) }];
+    let process = ProcessId { pid: 1, start_ticks: 1 };
+    Order { decision: DecisionId(decision), process, gpu: GPU, steps, is_undoing }
+}
+
+/// Works only while it is let: each order takes until then.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+    arrived: AtomicUsize,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait_for_arrivals(&self, count: usize) {
+        let deadline = Instant::now() + SOON;
+        while self.arrived.load(Ordering::Relaxed) < count {
+            assert!(Instant::now() < deadline, "nobody came");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+struct Gated(Arc<Gate>);
+
+impl Actuator for Gated {
+    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+        self.0.arrived.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.0.open.lock().unwrap();
+        while !*open {
+            open = self.0.changed.wait(open).unwrap();
+        }
+        let answer = if !order.is_undoing && off() { Answer::CalledOff } else { Answer::Done };
+        let calls = order.steps.iter().map(|step| Call { step: *step, answer: answer.clone(), took_ns: 1 }).collect();
+        Outcome { calls, ..outcome_of(order) }
+    }
+}
+
+fn gated() -> (Workers, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    let made = Arc::clone(&gate);
+    (Workers::start(move |_| Box::new(Gated(Arc::clone(&made))), || false), gate)
+}
+
+/// So many outcomes as (decision, whether it puts something back, the answer).
+fn told(workers: &Workers, count: usize) -> Vec<(u64, bool, Answer)> {
+    let told = |outcome: Outcome| (outcome.decision.0, outcome.is_undoing, outcome.calls[0].answer.clone());
+    (0..count).map(|_| told(workers.next_outcome(SOON).expect("an outcome"))).collect()
+}
+
+#[test]
+fn orders_are_carried_out_one_after_the_other_and_what_puts_back_comes_first() {
+    let (mut workers, gate) = gated();
+    workers.submit(order(1, false));
+    gate.wait_for_arrivals(1);
+    workers.submit(order(2, false));
+    workers.submit(order(3, false));
+    workers.submit(order(9, true));
+    gate.open();
+    let done = |decision, is_undoing| (decision, is_undoing, Answer::Done);
+    assert_eq!(told(&workers, 4), [done(1, false), done(9, true), done(2, false), done(3, false)]);
+}
+
+#[test]
+fn what_is_put_back_does_not_begin_afterwards() {
+    let (mut workers, gate) = gated();
+    workers.submit(order(1, false));
+    gate.wait_for_arrivals(1);
+    workers.submit(order(2, false));
+    workers.submit(order(1, false));
+    workers.submit(order(1, true));
+    // The one that waited has its answer at once, the one at work stops, and only then is it put back.
+    assert_eq!(told(&workers, 1), [(1, false, Answer::CalledOff)]);
+    gate.open();
+    let rest = [(1, false, Answer::CalledOff), (1, true, Answer::Done), (2, false, Answer::Done)];
+    assert_eq!(told(&workers, 3), rest);
+}
+
+#[test]
+fn an_order_without_room_is_answered_and_one_that_puts_back_always_has_room() {
+    let (mut workers, gate) = gated();
+    workers.submit(order(0, false));
+    gate.wait_for_arrivals(1);
+    for decision in 1..=65 {
+        workers.submit(order(decision, false));
+    }
+    let full = Answer::Refused("64 orders wait for this GPU already".to_owned());
+    assert_eq!(told(&workers, 1), [(65, false, full)]);
+    for decision in 100..200 {
+        workers.submit(order(decision, true));
+    }
+    gate.open();
+    let rest = told(&workers, 165);
+    assert!(rest.iter().all(|(_, _, answer)| *answer == Answer::Done));
+    assert_eq!(rest.iter().filter(|(_, is_undoing, _)| *is_undoing).count(), 100);
+}
+
+struct Panics(Arc<AtomicBool>);
+
+impl Actuator for Panics {
+    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        assert!(self.0.swap(true, Ordering::Relaxed), "out of luck");
+        all_answered(order, &Answer::Done)
+    }
+}
+
+#[test]
+fn a_panic_is_the_outcome_of_its_order_and_the_next_is_carried_out() {
+    let (had_luck, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&made);
+    let mut workers = Workers::start(
+        move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Box::new(Panics(Arc::clone(&had_luck)))
+        },
+        || false,
+    );
+    workers.submit(order(1, false));
+    workers.submit(order(2, false));
+    let failed = Answer::Refused("it failed in the middle: out of luck".to_owned());
+    assert_eq!(told(&workers, 2), [(1, false, failed), (2, false, Answer::Done)]);
+    assert_eq!(made.load(Ordering::Relaxed), 2, "what panicked is not used again");
+}
+
+#[test]
+fn a_gpu_whose_worker_hangs_does_not_hold_up_another() {
+    let (mut workers, gate) = gated();
+    workers.submit(order(1, false));
+    gate.wait_for_arrivals(1);
+    workers.submit(Order { gpu: GpuUuid([2; 16]), ..order(2, false) });
+    gate.wait_for_arrivals(2);
+    gate.open();
+    assert_eq!(told(&workers, 2).len(), 2);
+}
+
+/// Works until it is called off.
+struct UntilOff;
+
+impl Actuator for UntilOff {
+    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+        while !order.is_undoing && !off() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        all_answered(order, if order.is_undoing { &Answer::Done } else { &Answer::CalledOff })
+    }
+}
+
+#[test]
+fn at_the_end_only_what_puts_back_is_still_carried_out() {
+    let mut workers = Workers::start(|_| Box::new(UntilOff), || false);
+    workers.submit(order(1, false));
+    workers.submit(order(2, false));
+    workers.submit(order(3, true));
+    let outcomes = workers.stop(SOON).into_iter();
+    let mut outcomes: Vec<_> = outcomes.map(|outcome| (outcome.decision.0, outcome.calls[0].answer.clone())).collect();
+    outcomes.sort_by_key(|(decision, _)| *decision);
+    assert_eq!(outcomes, [(1, Answer::CalledOff), (2, Answer::CalledOff), (3, Answer::Done)]);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_worker_that_hangs() {
+    let (mut workers, gate) = gated();
+    workers.submit(order(1, false));
+    gate.wait_for_arrivals(1);
+    assert!(workers.stop(Duration::from_millis(10)).is_empty());
+    gate.open();
+}

@@ -1,0 +1,108 @@
+//! Where a process has managed memory: what it mapped of the driver's device. In /proc/PID/maps, which takes the process's lock of its memory map, and
+//! so hangs while that is held.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    ops::Range,
+};
+
+use crate::Roots;
+
+const DEVICE: &str = "/dev/nvidia-uvm";
+/// Of a process with more mappings than this holds, some 600,000, it is not known.
+const MAPS_MAX_BYTES: u64 = 64 << 20;
+
+/// The mappings, in the order of addresses. The driver takes only those that are at the address which is also their offset.
+///
+/// # Errors
+/// If the process is gone, its maps cannot be read, or there are too many of them.
+pub fn of(roots: &Roots, pid: u32) -> io::Result<Vec<Range<u64>>> {
+    read(File::open(roots.proc.join(pid.to_string()).join("maps"))?, MAPS_MAX_BYTES)
+}
+
+fn read(maps: impl Read, max_bytes: u64) -> io::Result<Vec<Range<u64>>> {
+    let mut lines = BufReader::new(maps.take(max_bytes));
+    let (mut line, mut spans) = (Vec::new(), Vec::<Range<u64>>::new());
+    let mut read = 0;
+    loop {
+        line.clear();
+        let length = lines.read_until(b'\n', &mut line)?;
+        read += length as u64;
+        if length == 0 {
+            break;
+        }
+        // The kernel sorts them; what a damaged file says twice is there once.
+        let span = span_if_managed(&String::from_utf8_lossy(&line));
+        spans.extend(span.filter(|span| spans.last().is_none_or(|last| last.end <= span.start)));
+    }
+    if read >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok(spans) }
+}
+
+/// `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm`
+fn span_if_managed(line: &str) -> Option<Range<u64>> {
+    let mut fields = line.split_whitespace();
+    let (begin, end) = fields.next()?.split_once('-')?;
+    if fields.nth(4)? != DEVICE {
+        return None;
+    }
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let span = number(begin)?..number(end)?;
+    (!span.is_empty()).then_some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use super::*;
+
+    #[test]
+    fn mappings_of_the_device_are_listed_and_no_others() {
+        let maps = "55d0c0000000-55d0c0001000 r--p 00000000 08:01 42   /usr/bin/python3\n\
+            7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm\n\
+            7f0000400000-7f0000500000 rw-s 00000000 00:06 124      /dev/nvidia0\n\
+            7f0000600000-7f0000601000 rw-s 7f0000600000 00:06 123  /dev/nvidia-uvm\n\
+            7f0000700000-7f0000701000 rw-s 00000000 00:06 125      /dev/nvidia-uvm-tools\n\
+            7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0        [stack]\n";
+        let spans = [0x7f00_0000_0000..0x7f00_0040_0000, 0x7f00_0060_0000..0x7f00_0060_1000];
+        assert_eq!(read(maps.as_bytes(), 4096).unwrap(), spans);
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_or_cut_short_counts_what_can_be_read() {
+        let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
+            7f0000600000-7f0000602000 rw-s 0 00:06 1 /dev/nvidia-uvm\n9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
+        assert_eq!(read(maps.as_bytes(), 4096).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
+    }
+
+    #[test]
+    fn of_endless_mappings_nothing_is_known() {
+        assert!(read(io::repeat(b'\n'), 4096).is_err());
+        assert!(read(io::repeat(b'x'), 4096).is_err());
+    }
+
+    #[test]
+    fn of_a_process_that_is_gone_nothing_is_known() {
+        assert_eq!(of(&Roots::default(), std::process::id()).unwrap(), []);
+        assert_eq!(of(&Roots::default(), u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A file that fails while it is read, as that of a process that exits does.
+    struct Exits(&'static [u8]);
+
+    impl Read for Exits {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(io::Error::from_raw_os_error(3)); // ESRCH
+            }
+            self.0.read(buffer)
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_exits_while_it_is_read_nothing_is_known() {
+        let maps = Exits(b"7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n7f00");
+        assert_eq!(read(maps, 4096).unwrap_err().raw_os_error(), Some(3));
+    }
+}
