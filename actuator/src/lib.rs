@@ -3,6 +3,7 @@
 //! * [`Ioctl`]: on the driver, from outside of the process
 //! * [`Shadow`]: not at all
 //! * [`Workers`]: a thread for each GPU, in which one of these works
+//! * [`Journal`]: what advice may be in force, on disk, and [`Journalled`], which keeps it
 //! * [`headroom`]: how much host memory a process may still take
 //! * [`link`]: what went over a GPU's link
 //!
@@ -10,12 +11,14 @@
 
 pub mod headroom;
 mod ioctl;
+mod journal;
 pub mod link;
 mod process;
 mod shadow;
 mod workers;
 
 pub use ioctl::{Ioctl, Settings};
+pub use journal::{Journal, JournalError, Journalled, Leftover};
 pub use shadow::Shadow;
 pub use workers::Workers;
 

@@ -130,6 +130,12 @@ impl Uuid {
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
+
+    /// Its bytes, in that order.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 16] {
+        self.0
+    }
 }
 
 /// As nvidia-smi writes that of a GPU.

@@ -1,0 +1,52 @@
+//! An actuator that writes down what advice it is about to give.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{Action, Actuator, Answer, Order, Outcome};
+
+use super::Journal;
+use crate::all_answered;
+
+/// Carries out orders by another, and keeps the journal, which those of all GPUs share. Where it cannot be written no advice is given.
+pub struct Journalled<A> {
+    pub(super) inner: A,
+    journal: Arc<Mutex<Journal>>,
+}
+
+impl<A> Journalled<A> {
+    /// This actuator's advice is in this journal.
+    pub const fn new(inner: A, journal: Arc<Mutex<Journal>>) -> Self {
+        Self { inner, journal }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Actuator> Actuator for Journalled<A> {
+    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+        // What is called off before it begins leaves no trace.
+        if order.is_undoing || !off() {
+            let intended = self.journal().intend(order.process, order.gpu, &order.steps);
+            if let Err(error) = intended {
+                return all_answered(order, &Answer::Refused(error.to_string()));
+            }
+        }
+        let outcome = self.inner.carry_out(order, off);
+        let mut journal = self.journal();
+        for call in &outcome.calls {
+            match (&call.answer, call.step.action) {
+                (Answer::Ended, _) => journal.ended(order.process),
+                // With the mapping its advice is gone.
+                (Answer::Done | Answer::NotMapped, Action::Withdraw(_)) | (Answer::NotMapped, Action::Advise(_)) => {
+                    journal.withdrawn(order.process, order.gpu, &call.step);
+                }
+                // What was refused may have been done in part; and what was called off may have been advised before.
+                _ => {}
+            }
+        }
+        drop(journal);
+        outcome
+    }
+}
