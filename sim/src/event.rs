@@ -7,6 +7,11 @@ use crate::units::{Granules, Mask};
 /// Something that happened. Events come in the order in which they are decided; their times may go back by as much as a batch of faults takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// An iteration begins.
+    Began {
+        /// When.
+        at_ns: u64,
+    },
     /// A tensor has addresses from now on.
     Placed {
         /// Which.

@@ -14,10 +14,12 @@
 //! * [`mod@run`] - iterations
 //! * [`outcome`] - what an iteration took
 //! * [`event`] - what happened, for whoever watches
+//! * [`history`] - of that, memory and transfers over time
 
 mod address;
 mod engine;
 pub mod event;
+pub mod history;
 pub mod machine;
 pub mod memory;
 pub mod outcome;
@@ -28,6 +30,7 @@ pub mod units;
 mod walk;
 
 pub use event::Event;
+pub use history::History;
 pub use machine::{Machine, MachineError};
 pub use outcome::Outcome;
 pub use run::{RunError, driver, ideal, observed, planned};

@@ -119,6 +119,7 @@ impl<'a> Run<'a> {
 
     fn once(&mut self) -> Result<Outcome, RunError> {
         let (began_ns, before) = (self.now_ns, self.engine.traffic);
+        self.engine.tell(Event::Began { at_ns: began_ns });
         self.engine.peak_blocks = self.engine.memory.resident_blocks();
         let mut before_this = None;
         for kernel in self.iteration.kernels().ids() {

@@ -2,7 +2,10 @@
 
 use policy::planner::{self, machine::Store};
 
-use crate::machine::{Flash, Link, Machine};
+use crate::{
+    machine::{Flash, Link, Machine},
+    run::LEAST_GPU_BYTES,
+};
 
 /// What becomes of memory whose tensor is dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,9 +42,16 @@ impl<'a> Setup<'a> {
         Self { machine, gpu_bytes, host_bytes, freed: Freed::default(), iterations: 2, bytes_per_thread: 4 }
     }
 
-    /// What a planner is told of it: rates of large transfers, and flash without end.
+    /// What a planner is told of it: rates of large transfers, flash without end, and less memory on the GPU than there is, for what planners do not
+    /// count: tensors take whole blocks, blocks on their way take room at both ends, and memory of the dead lies around until somebody needs its place.
     #[must_use]
     pub fn for_planners(&self) -> planner::Machine {
+        self.for_planners_within(self.gpu_bytes.saturating_sub((self.gpu_bytes / 64).max(LEAST_GPU_BYTES)))
+    }
+
+    /// The same with so much memory on the GPU.
+    #[must_use]
+    pub fn for_planners_within(&self, gpu_bytes: u64) -> planner::Machine {
         let machine = self.machine;
         let link = |link: &Link| planner::Link {
             latency_ns: link.latency_ns.value,
@@ -52,7 +62,7 @@ impl<'a> Setup<'a> {
             bytes_per_second: flash.bytes_per_s.value,
         };
         planner::Machine {
-            gpu_bytes: self.gpu_bytes,
+            gpu_bytes,
             host: Store { bytes: self.host_bytes, out: link(&machine.link_to_host), back: link(&machine.link_to_gpu) },
             flash: Some(Store { bytes: u64::MAX, out: flash(&machine.flash_write), back: flash(&machine.flash_read) }),
         }

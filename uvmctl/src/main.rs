@@ -5,6 +5,7 @@
 
 mod card;
 mod client;
+mod cpu;
 mod doctor;
 mod evictions;
 mod explain;

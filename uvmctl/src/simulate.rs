@@ -1,15 +1,26 @@
 //! What an iteration would cost on managed memory: `uvmctl sim`. It asks no daemon.
+//!
+//! * `manager`: what manages memory, by name
+//! * `progress`: how far a run is, for people who wait
+//! * `picture`: memory and transfers over time, as a page
+
+mod manager;
+mod picture;
+mod progress;
 
 use std::{
+    fs,
     io::{self, Write},
     path::PathBuf,
 };
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use manager::Manager;
 use model::api::text::parse_bytes;
+use progress::Progress;
 use serde::Serialize;
-use sim::{Freed, Machine, Outcome, Setup};
+use sim::{Freed, History, Machine, Outcome, Setup};
 use trace::{
     Iteration,
     import::{self, Trace},
@@ -17,7 +28,7 @@ use trace::{
 };
 
 use crate::{
-    report,
+    cpu, report,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
@@ -45,9 +56,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     host_mem: Option<u64>,
 
-    /// What manages memory, in the order in which it is shown
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver")]
-    policy: Vec<Policy>,
+    /// What manages memory, in the order in which it is shown: ideal is memory without end, driver its faults, its prefetcher and its order of
+    /// eviction; the others are planners
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver", value_parser = manager::parser())]
+    policy: Vec<Manager>,
 
     /// What becomes of memory whose tensor is dead
     #[arg(long, value_enum, default_value = "cached")]
@@ -56,14 +68,10 @@ pub(crate) struct Options {
     /// Write the figures as JSON into this file as well; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    /// Memory without end
-    Ideal,
-    /// The driver alone: faults, its prefetcher, its order of eviction
-    Driver,
+    /// Write a page with a picture of memory and transfers over time into this file as well
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -84,18 +92,29 @@ struct Report {
     /// All figures are a model's.
     modelled: bool,
     policies: Vec<Figures>,
+    failed: Vec<Failure>,
 }
 
 #[derive(Serialize)]
 struct Figures {
-    policy: &'static str,
+    policy: String,
     #[serde(flatten)]
     outcome: Outcome,
-    /// Neither plans.
+    /// Of the one thread that plans.
     plan_cpu_s: f64,
+    #[serde(skip)]
+    history: History,
 }
 
-const CONCESSIONS: [Concession; 4] = [
+/// A policy that cannot run there.
+#[derive(Serialize)]
+struct Failure {
+    policy: String,
+    why: String,
+}
+
+const CONCESSIONS: [Concession; 5] = [
+    Concession::Drop("PLANNED IN"),
     Concession::Drop("BATCHES"),
     Concession::Drop("FLASH WRITTEN"),
     Concession::Drop("FLASH READ"),
@@ -115,21 +134,34 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         },
         ..defaults
     };
-    let figures = options.policy.iter().map(|&policy| figures(policy, &iteration, &setup));
+    let (mut policies, mut failed) = (Vec::new(), Vec::new());
+    for manager in &options.policy {
+        match figures(manager, &iteration, &setup)? {
+            Ok(figures) => policies.push(figures),
+            Err(failure) => failed.push(failure),
+        }
+    }
     let report = Report {
         trace: iteration.name().to_owned(),
         machine: options.machine.clone(),
         gpu_bytes: setup.gpu_bytes,
         host_bytes: setup.host_bytes,
         modelled: true,
-        policies: figures.collect::<Result<_, _>>()?,
+        policies,
+        failed,
     };
+    if let Some(path) = &options.html {
+        fs::write(path, picture::page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if let Some(path) = &options.json
         && report::write(&report, path)?
     {
         return Ok(());
     }
     io::stdout().write_all(table(&report).fit(terminal::width(), &CONCESSIONS).render(Colour::detect()).as_bytes())?;
+    for Failure { policy, why } in &report.failed {
+        terminal::note(&format!("{policy} cannot run there: {why}"));
+    }
     terminal::note(&format!(
         "modelled, not measured: {}, {} of GPU memory; docs/simulator.md says what the model leaves out",
         machine.name,
@@ -138,12 +170,26 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn figures(policy: Policy, iteration: &Iteration, setup: &Setup<'_>) -> anyhow::Result<Figures> {
-    let (policy, outcome) = match policy {
-        Policy::Ideal => ("ideal", sim::ideal(iteration)),
-        Policy::Driver => ("driver", sim::driver(iteration, setup)?),
+/// What a policy costs; or why it cannot run there, which is a result as well.
+fn figures(manager: &Manager, iteration: &Iteration, setup: &Setup<'_>) -> anyhow::Result<Result<Figures, Failure>> {
+    let progress = Progress::new(manager.name(), iteration.kernels().len() * setup.iterations as usize);
+    progress.planning();
+    let policy = manager.name().to_owned();
+    let (planned, plan_cpu_s) = cpu::timed(|| manager.plan(iteration, setup));
+    let schedule = match planned {
+        Ok(schedule) => schedule,
+        Err(unplannable) => return Ok(Err(Failure { policy, why: unplannable.to_string() })),
     };
-    Ok(Figures { policy, outcome, plan_cpu_s: 0.0 })
+    let mut history = History::new(iteration);
+    let mut watch = |event| {
+        progress.see(event);
+        history.see(event);
+    };
+    let outcome = match &schedule {
+        Some(schedule) => sim::observed(iteration, setup, schedule, &mut watch)?,
+        None => sim::ideal(iteration),
+    };
+    Ok(Ok(Figures { policy, outcome, plan_cpu_s, history }))
 }
 
 fn iteration(options: &Options) -> anyhow::Result<Iteration> {
@@ -174,7 +220,7 @@ fn table(report: &Report) -> Table {
         )
     };
     let columns = vec![
-        Column::text("POLICY", report.policies.iter().map(|figures| figures.policy.to_owned())),
+        Column::text("POLICY", report.policies.iter().map(|figures| figures.policy.clone())),
         number("TIME", |outcome| seconds(outcome.time_s)),
         number("OF IDEAL", |outcome| text::percent(outcome.share_of_ideal)),
         number("STALL", |outcome| seconds(outcome.stall_s)),
@@ -185,6 +231,7 @@ fn table(report: &Report) -> Table {
         number("FAULTS", |outcome| text::count(outcome.faults)),
         number("BATCHES", |outcome| text::count(outcome.fault_batches)),
         number("PEAK", |outcome| text::bytes(outcome.peak_bytes)),
+        Column::number("PLANNED IN", report.policies.iter().map(|figures| seconds(figures.plan_cpu_s))),
     ];
     Table::new(columns, vec![Style::Plain; report.policies.len()])
 }

@@ -14,6 +14,7 @@ use policy::planner::{
     machine::Store,
 };
 use serde::Serialize;
+use sim::Setup;
 
 use super::source::Source;
 use crate::{
@@ -164,24 +165,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn machine(options: &Options) -> anyhow::Result<Machine> {
-    // Zhang et al., pinned memory on PCI Express 3.0 x16.
-    let mut links = [
-        Link { latency_ns: 47_200.0, bytes_per_second: 1e9 / 0.0756 },
-        Link { latency_ns: 9_700.0, bytes_per_second: 1e9 / 0.0823 },
-    ];
-    let mut host_bytes = u64::MAX;
+    let gpu_bytes = options.limit.unwrap_or(u64::MAX);
     if let Some(name) = &options.machine {
         let machine = sim::Machine::named(name)?;
-        links = [machine.link_to_host, machine.link_to_gpu]
-            .map(|link| Link { latency_ns: link.latency_ns.value, bytes_per_second: link.peak_bytes_per_s.value });
-        host_bytes = machine.memory.host_bytes.value;
+        return Ok(Setup::new(&machine).for_planners_within(gpu_bytes));
     }
-    let [out, back] = links;
-    Ok(Machine {
-        gpu_bytes: options.limit.unwrap_or(u64::MAX),
-        host: Store { bytes: host_bytes, out, back },
-        flash: None,
-    })
+    // Zhang et al., pinned memory on PCI Express 3.0 x16.
+    let out = Link { latency_ns: 47_200.0, bytes_per_second: 1e9 / 0.0756 };
+    let back = Link { latency_ns: 9_700.0, bytes_per_second: 1e9 / 0.0823 };
+    Ok(Machine { gpu_bytes, host: Store { bytes: u64::MAX, out, back }, flash: None })
 }
 
 fn print(report: &Report) -> anyhow::Result<()> {

@@ -65,6 +65,44 @@ fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
 }
 
 #[test]
+fn planners_run_beside_the_driver_and_one_that_cannot_is_told_apart() {
+    let trace = turns("turns4.json");
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--policy", "driver,autoswap"];
+    let report = |gpu_mem| {
+        let output = sim(&[&arguments[..], &["--gpu-mem", gpu_mem, "--json", "-"]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_str::<Value>(&stdout(&output)).unwrap()
+    };
+    let enough = report("400MiB");
+    assert_eq!(enough["policies"][1]["policy"], "autoswap");
+    assert_eq!(enough["failed"], Value::Array(Vec::new()));
+    // A kernel's own tensor is larger than what planners are told of.
+    let too_little = report("128MiB");
+    assert_eq!(too_little["policies"].as_array().unwrap().len(), 1);
+    assert_eq!(too_little["failed"][0]["policy"], "autoswap");
+    let shown = sim(&[&arguments[..], &["--gpu-mem", "128MiB"]].concat());
+    assert!(stderr(&shown).contains("autoswap cannot run there: "), "{}", stderr(&shown));
+}
+
+#[test]
+fn a_page_shows_every_policy_and_needs_nothing_from_elsewhere() {
+    let (trace, file) = (turns("turns5.json"), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("picture.html"));
+    let text = fs::read_to_string(&trace).unwrap().replace("turns\"", "turns <&>\"");
+    fs::write(&trace, text).unwrap();
+    let path = file.to_str().unwrap();
+    let output = sim(&["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB", "--html", path]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("POLICY") && !stderr(&output).contains("kernel 1 of"), "{}", stderr(&output));
+    let page = fs::read_to_string(&file).unwrap();
+    assert!(
+        page.contains("<h2>ideal</h2>") && page.contains("<h2>driver</h2>") && page.contains("turns &lt;&amp;&gt;")
+    );
+    assert_eq!(page.matches("<svg").count(), 1, "nothing moves in the other");
+    assert!(page.contains("class=\"in\"") && page.contains("class=\"out\""));
+    assert!(!page.contains("http") && !page.contains("<script") && page.contains("prefers-color-scheme: dark"));
+}
+
+#[test]
 fn a_made_network_needs_no_file() {
     let output = sim(&["--zoo", "bert:2", "--machine", "gtx1080ti", "--gpu-mem", "1GiB"]);
     assert!(output.status.success(), "{}", stderr(&output));
