@@ -50,6 +50,14 @@ impl ProcessReading {
     }
 }
 
+/// What was counted of a process at a GPU, without what belongs to no GPU.
+pub(crate) fn counted_at(process: &Process, gpu: GpuKey) -> Inputs {
+    let counters = process.gpus.get(&gpu).map(of_counters).unwrap_or_default();
+    let reuse = process.reuse.get(&gpu).copied().map(of_reuse).unwrap_or_default();
+    let cpu = Inputs { cpu_faults: process.host.cpu_faults(), ..Inputs::default() };
+    add(&add(&counters, &reuse), &cpu)
+}
+
 fn of_counters(counters: &Counters) -> Inputs {
     Inputs {
         fault_entries: counters.fault_entries.total(),

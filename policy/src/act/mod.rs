@@ -1,7 +1,46 @@
 //! The loop that acts: from what is wrong with a process to steps that put it right, and back when they do not. docs/policies.md describes it.
 //!
+//! [`Scene`] -> proposal -> guard -> [`model::Order`] -> (an actuator) -> [`model::Outcome`] -> verification -> kept, or taken back
+//!
+//! * [`engine`]: [`Acting`], for all processes
+//! * [`track`], [`open`], [`leaving`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
+//! * [`scene`]: what is looked at
 //! * [`reactor`]: what a policy sees and says
+//! * [`catalogue`]: all policies, and which is tried
+//! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
+//! * [`meter`], [`trial`], [`verify`]: whether it helped
+//! * [`cooling`]: what is not tried again for now
+//! * [`ledger`], [`intervals`]: what advice is in force
+//! * [`limits`]: every limit, with its reason
+//!
+//! Policies: [`pingpong`], [`auto_live`]; and [`controls`], which are there to be shown to be bad.
 
+mod auto_live;
+mod bucket;
+pub mod catalogue;
+mod controls;
+mod cooling;
+pub mod denied;
+pub mod engine;
+mod guard;
+mod intervals;
+mod leaving;
+mod ledger;
+pub mod limits;
+mod meter;
+mod open;
+mod permitted;
+mod pingpong;
 pub mod reactor;
+mod room;
+mod scene;
+mod track;
+mod trial;
+mod verify;
 
+pub use catalogue::policies;
+pub use engine::Acting;
+pub use leaving::InForce;
+pub use limits::Limits;
 pub use reactor::{Next, Reactor, Running, View};
+pub use scene::Scene;

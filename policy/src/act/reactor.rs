@@ -23,6 +23,8 @@ pub struct View<'a> {
     pub verdicts: &'a [&'a Verdict],
     /// Who loses memory to whom at this GPU.
     pub victims: &'a [Victim],
+    /// Whether a CPU or the GPU raised a write fault on its memory in the last window; `None` if so much was not seen yet.
+    pub written: Option<bool>,
     /// The process's busiest ranges that may be acted upon and are mapped, busiest first.
     pub ranges: &'a [&'a Range],
     /// The process's blocks in memory that may be acted upon, by address.

@@ -1,0 +1,88 @@
+//! A rate that may not be exceeded, on the clock of the snapshots.
+
+use std::time::{Duration, SystemTime};
+
+/// What is allowed of something: so much a second, and as much at once as one second brings.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    per_second: u64,
+    left: u64,
+    /// Up to when `left` is filled. Never moves back.
+    filled: SystemTime,
+}
+
+impl Bucket {
+    pub(crate) const fn full(per_second: u64, now: SystemTime) -> Self {
+        Self { per_second, left: per_second, filled: now }
+    }
+
+    /// What may be taken now. From then on there may be so much a second.
+    pub(crate) fn left(&mut self, per_second: u64, now: SystemTime) -> u64 {
+        let passed = now.duration_since(self.filled).unwrap_or_default();
+        let gained = u128::from(self.per_second).saturating_mul(passed.as_nanos()) / NANOS;
+        if passed >= Duration::from_secs(1) || self.per_second != per_second {
+            // What a second brings is all that it holds; what is left under another rate counts on.
+            self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX));
+            self.filled = now.max(self.filled);
+        } else if gained > 0 {
+            // The time that the whole bytes took, so that what is less than one is not lost.
+            let took = gained.saturating_mul(NANOS).div_ceil(u128::from(self.per_second.max(1)));
+            self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX));
+            self.filled += Duration::from_nanos(u64::try_from(took).unwrap_or(u64::MAX));
+        }
+        self.per_second = per_second;
+        self.left = self.left.min(per_second);
+        self.left
+    }
+
+    pub(crate) const fn take(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+}
+
+const NANOS: u128 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn in_any_stretch_no_more_is_taken_than_the_rate_and_one_second_of_it() {
+        for step_ms in [1, 7, 100, 333, 5000] {
+            let mut bucket = Bucket::full(1_000_003, at(0));
+            let mut taken = 0_u64;
+            let mut now = 0;
+            while now <= 20_000 {
+                let left = bucket.left(1_000_003, at(now));
+                bucket.take(left);
+                taken += left;
+                assert!(taken <= 1_000_003 + 1_000_003 * now / 1000, "{taken} after {now} ms in steps of {step_ms} ms");
+                now += step_ms;
+            }
+            if step_ms <= 1000 {
+                assert!(taken >= 1_000_003 * 20, "{taken} in steps of {step_ms} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_brings_nothing() {
+        let mut bucket = Bucket::full(1000, at(10_000));
+        bucket.take(1000);
+        assert_eq!(bucket.left(1000, at(0)), 0);
+        assert_eq!(bucket.left(1000, at(10_500)), 500);
+    }
+
+    #[test]
+    fn another_rate_holds_at_once() {
+        let mut bucket = Bucket::full(1000, at(0));
+        assert_eq!(bucket.left(100, at(0)), 100);
+        bucket.take(100);
+        assert_eq!(bucket.left(10_000, at(500)), 50);
+        assert_eq!(bucket.left(10_000, at(600)), 1050);
+    }
+}

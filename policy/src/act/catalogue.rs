@@ -1,0 +1,48 @@
+//! All policies, and which of them is tried.
+
+use model::{Plan, decision::Measured};
+
+use super::{
+    auto_live, controls,
+    guard::Admission,
+    pingpong::PingPong,
+    reactor::{Reactor, Running, View},
+};
+
+/// Those that `auto-live` chooses from.
+const REACTORS: &[&dyn Reactor] = &[&PingPong];
+/// Those that are there to be shown to be bad, and the one that does nothing: only for who names them.
+const NAMED_ONLY: &[&dyn Reactor] =
+    &[&controls::Observe, &controls::PinHost, &controls::PrefetchAll, &controls::Harmful];
+
+/// What can be named in an override.
+pub fn policies() -> impl Iterator<Item = &'static str> {
+    let named = REACTORS.iter().chain(NAMED_ONLY).map(|reactor| reactor.name());
+    [auto_live::NAME].into_iter().chain(named)
+}
+
+/// What is to be tried.
+pub(crate) struct Proposal {
+    pub(crate) plan: Plan,
+    pub(crate) running: Box<dyn Running>,
+    pub(crate) admission: Admission,
+}
+
+/// What the policy of this name proposes; `None` if it has nothing to propose, or cools down.
+pub(crate) fn choose(
+    policy: &str,
+    view: &View<'_>,
+    before: &Measured,
+    rests: impl Fn(&str) -> bool,
+    admits: impl Fn(&Plan) -> Admission,
+) -> Option<Proposal> {
+    let named = REACTORS.iter().chain(NAMED_ONLY).filter(|reactor| reactor.name() == policy);
+    let candidates: Vec<&&dyn Reactor> =
+        if policy == auto_live::NAME { REACTORS.iter().collect() } else { named.collect() };
+    let proposals = candidates.into_iter().filter(|reactor| !rests(reactor.name())).filter_map(|reactor| {
+        let (plan, running) = reactor.propose(view)?;
+        let is_here = plan.process == view.process.id && plan.gpu == view.gpu;
+        is_here.then(|| Proposal { admission: admits(&plan), plan, running })
+    });
+    auto_live::best(proposals.collect(), before)
+}

@@ -1,0 +1,227 @@
+//! The loop: at each interval, what to do for whom; and what came of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::SystemTime,
+};
+
+use model::{
+    Decision, DecisionId, GpuKey, GpuUuid, Mode, Order, Outcome, Process, ProcessId, SourceState, Stage, Verdicts,
+    Wish, decision::Event,
+};
+
+use super::{
+    guard::Guard,
+    leaving::{InForce, Leaving, Withdrawn},
+    ledger::Ledger,
+    limits::Limits,
+    open::count,
+    scene::{Scene, Sight},
+    track::{Closed, Track, Turn},
+};
+
+/// Acts for all processes. Pure: what it says is done by others, and what came of it is told to it.
+#[derive(Debug)]
+pub struct Acting {
+    limits: Limits,
+    guard: Guard,
+    tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
+    leaving: Leaving,
+    /// Decisions that are over, the latest first.
+    over: VecDeque<Decision>,
+    events: Vec<Event>,
+    next: DecisionId,
+    now: SystemTime,
+}
+
+impl Acting {
+    /// Nothing is in force.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            guard: Guard::default(),
+            tracks: BTreeMap::new(),
+            leaving: Leaving::default(),
+            over: VecDeque::new(),
+            events: Vec::new(),
+            next: DecisionId(1),
+            now: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    /// Takes back what a former run may have left in force. New decisions get names above these, and above `last`.
+    pub fn adopt(&mut self, in_force: Vec<InForce>, last: DecisionId) -> Vec<Order> {
+        self.next = self.next.max(DecisionId(last.0.saturating_add(1)));
+        let mut orders = Vec::new();
+        for InForce { decision, process, gpu, steps } in in_force {
+            self.next = self.next.max(DecisionId(decision.0.saturating_add(1)));
+            let mut ledger = Ledger::default();
+            for step in &steps {
+                ledger.given(step);
+            }
+            orders.extend(self.leaving.begin(decision, process, gpu, ledger));
+        }
+        orders
+    }
+
+    /// The processes whose blocks are to be in the next scene.
+    #[must_use]
+    pub fn wants_blocks(&self, verdicts: &Verdicts, wishes: &BTreeMap<ProcessId, Wish>) -> Vec<ProcessId> {
+        let wanted = |process: &ProcessId| wishes.get(process).is_some_and(|wish| wish.mode != Mode::Observe);
+        if !wishes.keys().any(wanted) {
+            return Vec::new();
+        }
+        let judged = verdicts.active.iter().map(|verdict| verdict.process);
+        let victims = verdicts.victims.iter().flat_map(|victim| [victim.victim, victim.evictor]);
+        let busy = self.tracks.iter().filter(|(_, track)| track.is_busy()).map(|((process, _), _)| *process);
+        let wanted: BTreeSet<ProcessId> = judged.chain(victims).chain(busy).collect();
+        wanted.into_iter().collect()
+    }
+
+    /// Looks at everything, and says what is to be done now: for one GPU in this order.
+    pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
+        self.now = scene.snapshot.taken;
+        let mut orders = self.leaving.again();
+        let seen = seen(scene);
+        orders.extend(self.drop_unseen(scene, &seen));
+        self.guard.forget_all_but(&scene.snapshot.processes.iter().map(|process| process.id).collect());
+        for (process, gpu, wish) in seen {
+            let sight = Sight::of(scene, process, gpu, wish);
+            let rests = self.leaving.concerns(process.id, gpu);
+            let track = self.tracks.entry((process.id, gpu)).or_default();
+            let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
+            self.take(turn, &mut orders);
+        }
+        for order in orders.iter().filter(|order| order.is_undoing) {
+            self.guard.undoes(order.process);
+        }
+        orders
+    }
+
+    fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
+        for event in &turn.events {
+            if let Event::Made(decision) = event {
+                self.next = self.next.max(DecisionId(decision.id.0.saturating_add(1)));
+            }
+        }
+        for closed in turn.closed {
+            orders.extend(self.close(closed));
+        }
+        self.events.extend(turn.events);
+        orders.extend(turn.order);
+    }
+
+    fn close(&mut self, Closed { decision, ledger }: Closed) -> Option<Order> {
+        let order = self.leaving.begin(decision.id, decision.process, decision.gpu, ledger);
+        self.remember(decision);
+        order
+    }
+
+    fn remember(&mut self, decision: Decision) {
+        self.over.push_front(decision);
+        self.over.truncate(self.limits.decisions_max);
+    }
+
+    /// Ends what stands for processes that are gone, or for which nothing is wanted any more.
+    fn drop_unseen(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Wish)]) -> Vec<Order> {
+        let there: BTreeSet<(ProcessId, GpuUuid)> = seen.iter().map(|(process, gpu, _)| (process.id, *gpu)).collect();
+        let gone: Vec<(ProcessId, GpuUuid)> = self.tracks.keys().filter(|key| !there.contains(key)).copied().collect();
+        let mut orders = Vec::new();
+        for key in gone {
+            let Some(mut track) = self.tracks.remove(&key) else { continue };
+            let process = scene.snapshot.processes.iter().find(|process| process.id == key.0);
+            let has_ended = process.is_some_and(|process| process.ended.is_some());
+            let why = match process {
+                Some(_) if has_ended => "the process has ended",
+                Some(_) if is_counting(scene) => "nothing is wanted for the process any more",
+                Some(_) | None => "the process is not seen any more",
+            };
+            if let Some((mut closed, event)) = track.close(Stage::Over(why.to_owned()), self.now) {
+                if has_ended {
+                    // Its memory is gone, and the advice with it.
+                    closed.ledger = Ledger::default();
+                }
+                self.events.push(event);
+                orders.extend(self.close(closed));
+            }
+        }
+        orders
+    }
+
+    /// Takes what came of an order into account.
+    pub fn carried_out(&mut self, outcome: Outcome) {
+        self.guard.carried_out(&outcome);
+        let withdrawn = self.leaving.carried_out(&outcome);
+        if let Some(track) =
+            self.tracks.get_mut(&(outcome.process, outcome.gpu)).filter(|track| track.holds(outcome.decision))
+        {
+            track.carried_out(&outcome, self.now);
+        }
+        let over = self.over.iter_mut().find(|decision| decision.id == outcome.decision);
+        if let Some(decision) = over {
+            if !outcome.is_undoing {
+                count(decision, &outcome.calls);
+            }
+            match &withdrawn {
+                Some(Withdrawn::All) => decision.done.advised_bytes = 0,
+                Some(Withdrawn::GivenUp(answer)) => {
+                    decision.trouble = Some(answer.clone());
+                    self.events.push(Event::Changed(decision.clone()));
+                }
+                Some(Withdrawn::NotYet) | None => {}
+            }
+        }
+        if let Some(Withdrawn::GivenUp(_)) = withdrawn {
+            self.guard.spoil(outcome.process, "advice given before could not be withdrawn".to_owned());
+        }
+        self.events.push(Event::Acted(outcome));
+    }
+
+    /// What happened since this was asked last.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// All decisions that are remembered, newest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.over).collect();
+        all.sort_by_key(|decision| std::cmp::Reverse(decision.id));
+        all.into_iter()
+    }
+
+    /// Takes everything back: for the end of the service.
+    pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
+        let mut orders = self.leaving.again();
+        let closed: Vec<_> =
+            self.tracks.values_mut().filter_map(|track| track.close(Stage::Undone(why.to_owned()), self.now)).collect();
+        for (closed, event) in closed {
+            self.events.push(event);
+            orders.extend(self.close(closed));
+        }
+        for order in &orders {
+            self.guard.undoes(order.process);
+        }
+        orders
+    }
+}
+
+fn is_counting(scene: &Scene<'_>) -> bool {
+    matches!(scene.snapshot.source.state, SourceState::Counting { .. })
+}
+
+/// The processes for which something is wanted, at each GPU that they use.
+fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Wish)> {
+    if !is_counting(scene) {
+        return Vec::new();
+    }
+    let living = scene.snapshot.processes.iter().filter(|process| process.ended.is_none());
+    let wished = living.filter_map(|process| {
+        let wish = scene.wishes.get(&process.id).filter(|wish| wish.mode != Mode::Observe)?;
+        Some((process, wish))
+    });
+    let at_gpus = wished.flat_map(|(process, wish)| {
+        process.gpus.keys().copied().filter_map(GpuKey::uuid).map(move |gpu| (process, gpu, wish))
+    });
+    at_gpus.collect()
+}

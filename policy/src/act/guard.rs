@@ -1,0 +1,314 @@
+//! What may be done at all, how much of it, and to which memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
+
+use model::{Action, Advice, Answer, Call, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
+
+use super::{
+    bucket::Bucket,
+    limits::{Limits, RENEWAL_BYTES},
+    permitted::{denied, unknown_advice},
+    room::{is_meant, resident_bytes, room_bytes},
+    scene::Sight,
+};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// What may become of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It may be tried.
+    Act,
+    /// It may be told.
+    Shadow(String),
+    /// It may not be made.
+    Refused(String),
+}
+
+/// Keeps account of what was moved, for whom.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guard {
+    node: Option<Bucket>,
+    processes: BTreeMap<ProcessId, Account>,
+    /// To be moved to the GPU by the steps that are being looked at.
+    filling_bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Account {
+    bucket: Bucket,
+    /// Ordered to be moved, ever.
+    moved_bytes: u64,
+    /// Ordered to be moved to the host, and not answered yet.
+    on_its_way_to_host_bytes: u64,
+    /// Orders that are not answered yet.
+    awaited: u64,
+    /// Calls that gave or took advice, of ours.
+    own_advice_calls: u64,
+    /// Advice that could not be withdrawn: why.
+    spoiled: Option<String>,
+    /// Blocks that were asked to stay, and when last.
+    renewed: BTreeMap<u64, SystemTime>,
+}
+
+impl Guard {
+    pub(crate) fn forget_all_but(&mut self, there: &BTreeSet<ProcessId>) {
+        self.processes.retain(|process, _| there.contains(process));
+    }
+
+    /// Whether a plan with these steps may be tried.
+    pub(crate) fn admits(&self, steps: &[Step], sight: &Sight<'_>) -> Admission {
+        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, sight)) {
+            return Admission::Refused(why);
+        }
+        if steps.iter().any(|step| step.action.maps_remotely()) && !sight.scene.links.contains_key(&sight.gpu) {
+            return Admission::Shadow(NO_LINK.to_owned());
+        }
+        Admission::Act
+    }
+
+    /// What of these steps may be ordered now, which is then charged; and what not, with the reason.
+    pub(crate) fn pass(&mut self, steps: Vec<Step>, sight: &Sight<'_>, limits: &Limits) -> (Vec<Step>, Vec<Call>) {
+        let (mut passed, mut held) = (Vec::new(), Vec::new());
+        self.filling_bytes = 0;
+        for step in steps {
+            for (step, verdict) in self.judge(step, sight, limits) {
+                match verdict {
+                    Ok(()) => passed.push(step),
+                    Err(why) => held.push(Call { step, answer: Answer::HeldBack(why), took_ns: 0 }),
+                }
+            }
+        }
+        if !passed.is_empty() {
+            self.account(sight, limits).awaited += 1;
+        }
+        (passed, held)
+    }
+
+    fn judge(&mut self, step: Step, sight: &Sight<'_>, limits: &Limits) -> Vec<(Step, Result<(), String>)> {
+        if step.begin >= step.end || !step.begin.is_multiple_of(PAGE_BYTES) || !step.end.is_multiple_of(PAGE_BYTES) {
+            return vec![(step, Err("it is not of whole pages".to_owned()))];
+        }
+        if !is_meant(&step, sight) {
+            return vec![(step, Err("it is about memory that the override is not about".to_owned()))];
+        }
+        if let Some(why) = self.forbids(step.action, sight) {
+            return vec![(step, Err(why))];
+        }
+        if step.action.maps_remotely() && !sight.scene.links.contains_key(&sight.gpu) {
+            return vec![(step, Err(NO_LINK.to_owned()))];
+        }
+        match step.action {
+            Action::Migrate(place) => self.judge_move(step, place, sight, limits),
+            Action::Renew(_) => self.judge_renewal(step, sight, limits),
+            Action::Advise(Advice::PreferredLocation(Place::Host)) => {
+                let left = self.host_left(sight, limits);
+                let enough = resident_bytes(&step, sight) <= left;
+                vec![(step, if enough { Ok(()) } else { Err(too_little_host(left)) })]
+            }
+            Action::Advise(_) | Action::Withdraw(_) => vec![(step, Ok(()))],
+        }
+    }
+
+    fn judge_move(
+        &mut self,
+        step: Step,
+        place: Place,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Vec<(Step, Result<(), String>)> {
+        let (budget, why_budget) = self.budget_left(sight, limits);
+        let (room, why_room) = match place {
+            Place::Host => {
+                let left = self.host_left(sight, limits);
+                (left, too_little_host(left))
+            }
+            Place::Gpu(_) if headroom(sight).is_some_and(|headroom| headroom < limits.host_reserve_bytes) => {
+                (0, too_little_host(0))
+            }
+            Place::Gpu(_) => self.gpu_left(sight, limits),
+        };
+        let (most, why) = if budget <= room { (budget, why_budget) } else { (room, why_room) };
+        if step.bytes() <= most {
+            self.charge(&step, place, sight, limits);
+            return vec![(step, Ok(()))];
+        }
+        // Whole blocks of it, as that is what the driver moves best.
+        let end = step.begin.saturating_add(most) / BLOCK_BYTES * BLOCK_BYTES;
+        if end <= step.begin {
+            return vec![(step, Err(why))];
+        }
+        let first = Step { end, ..step };
+        self.charge(&first, place, sight, limits);
+        vec![(first, Ok(())), (Step { begin: end, ..step }, Err(why))]
+    }
+
+    fn judge_renewal(&mut self, step: Step, sight: &Sight<'_>, limits: &Limits) -> Vec<(Step, Result<(), String>)> {
+        let now = sight.scene.snapshot.taken;
+        let (room, why_room) = self.gpu_left(sight, limits);
+        if step.bytes() > sight.memory_bytes.unwrap_or(0) {
+            return vec![(step, Err(why_room))];
+        }
+        let first = step.begin / BLOCK_BYTES;
+        let blocks: Vec<u64> =
+            (first..step.end.div_ceil(BLOCK_BYTES)).map(|at| at.saturating_mul(BLOCK_BYTES)).collect();
+        let bytes = RENEWAL_BYTES.saturating_mul(blocks.len() as u64);
+        let (budget, why_budget) = self.budget_left(sight, limits);
+        let account = self.account(sight, limits);
+        let new = blocks.iter().filter(|block| !account.renewed.contains_key(block)).count() as u64 * BLOCK_BYTES;
+        if new > room {
+            return vec![(step, Err(why_room))];
+        }
+        if bytes > budget {
+            return vec![(step, Err(why_budget))];
+        }
+        account.renewed.extend(blocks.into_iter().map(|block| (block, now)));
+        self.spend(bytes, sight, limits);
+        vec![(step, Ok(()))]
+    }
+
+    /// Why this is not done to this process at all.
+    fn forbids(&self, action: Action, sight: &Sight<'_>) -> Option<String> {
+        if let Some(row) = denied(action, sight) {
+            return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
+        }
+        if matches!(action, Action::Advise(_)) { self.unknown_advice(sight) } else { None }
+    }
+
+    fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
+        let account = self.processes.get(&sight.process.id);
+        if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
+            return Some(why);
+        }
+        // Calls that are being made are counted before they are answered.
+        let own = account.map_or(Some(0), |account| (account.awaited == 0).then_some(account.own_advice_calls));
+        unknown_advice(sight, own).map(str::to_owned)
+    }
+
+    /// Bytes that may be moved now, and what says so.
+    fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
+        let now = sight.scene.snapshot.taken;
+        let budget = sight.wish.budget;
+        let rate = budget
+            .bytes_per_second
+            .map_or(limits.process_bytes_per_second, |rate| rate.min(limits.process_bytes_per_second));
+        let node = self
+            .node
+            .get_or_insert_with(|| Bucket::full(limits.node_bytes_per_second, now))
+            .left(limits.node_bytes_per_second, now);
+        let account = self.account(sight, limits);
+        let process = account.bucket.left(rate, now);
+        let in_all = budget.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(account.moved_bytes));
+        let least = node.min(process).min(in_all);
+        let why = if least == in_all {
+            format!("the budget of {} bytes is used up", budget.bytes.unwrap_or(0))
+        } else if least == process {
+            format!("the process has {rate} bytes a second")
+        } else {
+            format!("the node has {} bytes a second", limits.node_bytes_per_second)
+        };
+        (least, why)
+    }
+
+    fn charge(&mut self, step: &Step, place: Place, sight: &Sight<'_>, limits: &Limits) {
+        self.spend(step.bytes(), sight, limits);
+        if place != Place::Host {
+            self.filling_bytes = self.filling_bytes.saturating_add(step.bytes());
+        }
+        let account = self.account(sight, limits);
+        if place == Place::Host {
+            account.on_its_way_to_host_bytes = account.on_its_way_to_host_bytes.saturating_add(step.bytes());
+        }
+    }
+
+    fn spend(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) {
+        if let Some(node) = &mut self.node {
+            node.take(bytes);
+        }
+        let account = self.account(sight, limits);
+        account.bucket.take(bytes);
+        account.moved_bytes = account.moved_bytes.saturating_add(bytes);
+    }
+
+    /// Host memory that may be filled for the process.
+    fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
+        let on_its_way = self.processes.get(&sight.process.id).map_or(0, |account| account.on_its_way_to_host_bytes);
+        headroom(sight).unwrap_or(0).saturating_sub(limits.host_reserve_bytes).saturating_sub(on_its_way)
+    }
+
+    /// GPU memory that may be filled or kept for the process, beside what it was asked to keep.
+    fn gpu_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
+        let Some(room) = room_bytes(sight, limits) else {
+            return (0, "how much memory the GPU has is not known".to_owned());
+        };
+        let now = sight.scene.snapshot.taken;
+        let filling = self.filling_bytes;
+        let account = self.account(sight, limits);
+        let is_kept = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
+        account.renewed.retain(|_, at| is_kept(*at));
+        let kept = (account.renewed.len() as u64 * BLOCK_BYTES).saturating_add(filling);
+        (
+            room.saturating_sub(kept),
+            format!("{room} bytes of the GPU are free of what others use, and {kept} of them are kept"),
+        )
+    }
+
+    /// What came of an order.
+    pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
+        let Some(account) = self.processes.get_mut(&outcome.process) else { return };
+        account.awaited = account.awaited.saturating_sub(1);
+        for call in &outcome.calls {
+            match call.step.action {
+                Action::Advise(_) | Action::Withdraw(_)
+                    if !matches!(call.answer, Answer::CalledOff | Answer::Ended) =>
+                {
+                    account.own_advice_calls = account.own_advice_calls.saturating_add(1);
+                }
+                Action::Migrate(Place::Host) => {
+                    account.on_its_way_to_host_bytes =
+                        account.on_its_way_to_host_bytes.saturating_sub(call.step.bytes());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Advice of ours that puts something back is on its way.
+    pub(crate) fn undoes(&mut self, process: ProcessId) {
+        if let Some(account) = self.processes.get_mut(&process) {
+            account.awaited = account.awaited.saturating_add(1);
+        }
+    }
+
+    /// Advice of ours may be in force for good.
+    pub(crate) fn spoil(&mut self, process: ProcessId, why: String) {
+        if let Some(account) = self.processes.get_mut(&process) {
+            account.spoiled = Some(why);
+        }
+    }
+
+    fn account(&mut self, sight: &Sight<'_>, limits: &Limits) -> &mut Account {
+        self.processes.entry(sight.process.id).or_insert_with(|| Account {
+            bucket: Bucket::full(limits.process_bytes_per_second, sight.scene.snapshot.taken),
+            moved_bytes: 0,
+            on_its_way_to_host_bytes: 0,
+            awaited: 0,
+            own_advice_calls: 0,
+            spoiled: None,
+            renewed: BTreeMap::new(),
+        })
+    }
+}
+
+const NO_LINK: &str = "what goes over the GPU's link cannot be told, and accesses across it raise no faults";
+
+fn headroom(sight: &Sight<'_>) -> Option<u64> {
+    sight.scene.headroom_bytes.get(&sight.process.id).copied()
+}
+
+fn too_little_host(left: u64) -> String {
+    format!("{left} bytes of host memory are left for it")
+}

@@ -1,0 +1,95 @@
+//! Sets of addresses.
+
+use std::collections::BTreeMap;
+
+/// Disjoint intervals, none of which touches another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Intervals {
+    /// By first address; the address behind the last.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl Intervals {
+    pub(crate) fn insert(&mut self, mut begin: u64, mut end: u64) {
+        if begin >= end {
+            return;
+        }
+        let joined: Vec<u64> =
+            self.ends.range(..=end).rev().take_while(|(_, until)| **until >= begin).map(|(from, _)| *from).collect();
+        for from in joined {
+            if let Some(until) = self.ends.remove(&from) {
+                begin = begin.min(from);
+                end = end.max(until);
+            }
+        }
+        self.ends.insert(begin, end);
+    }
+
+    pub(crate) fn remove(&mut self, begin: u64, end: u64) {
+        if begin >= end {
+            return;
+        }
+        let cut: Vec<(u64, u64)> = self
+            .ends
+            .range(..end)
+            .rev()
+            .take_while(|(_, until)| **until > begin)
+            .map(|(from, until)| (*from, *until))
+            .collect();
+        for (from, until) in cut {
+            self.ends.remove(&from);
+            if from < begin {
+                self.ends.insert(from, begin);
+            }
+            if until > end {
+                self.ends.insert(end, until);
+            }
+        }
+    }
+
+    /// Whether any of these addresses is in it.
+    pub(crate) fn touches(&self, begin: u64, end: u64) -> bool {
+        self.ends.range(..end).next_back().is_some_and(|(_, until)| *until > begin)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.ends.iter().map(|(begin, end)| (*begin, *end))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.iter().map(|(begin, end)| end.saturating_sub(begin)).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(u64, u64)]) -> Intervals {
+        let mut intervals = Intervals::default();
+        for (begin, end) in pairs {
+            intervals.insert(*begin, *end);
+        }
+        intervals
+    }
+
+    #[test]
+    fn neighbours_and_overlaps_become_one() {
+        assert_eq!(of(&[(10, 20), (30, 40), (20, 30)]).iter().collect::<Vec<_>>(), [(10, 40)]);
+        assert_eq!(of(&[(10, 20), (5, 50)]).iter().collect::<Vec<_>>(), [(5, 50)]);
+        assert_eq!(of(&[(10, 20), (30, 40)]).bytes(), 20);
+    }
+
+    #[test]
+    fn what_is_removed_leaves_what_was_beside_it() {
+        let mut intervals = of(&[(10, 40), (50, 60)]);
+        intervals.remove(20, 55);
+        assert_eq!(intervals.iter().collect::<Vec<_>>(), [(10, 20), (55, 60)]);
+        assert!(intervals.touches(0, 11) && intervals.touches(59, 70));
+        assert!(!intervals.touches(20, 55) && !intervals.touches(0, 10));
+    }
+}

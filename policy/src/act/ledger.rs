@@ -1,0 +1,128 @@
+//! What advice may be in force because of a decision.
+
+use std::collections::BTreeMap;
+
+use model::{Action, Advice, Answer, Call, Step};
+
+use super::intervals::Intervals;
+
+/// From the moment that advice is ordered it may be in force; it is not once it was withdrawn, or was found not to have been given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    /// Not answered yet.
+    ordered: BTreeMap<Advice, Intervals>,
+    given: BTreeMap<Advice, Intervals>,
+}
+
+impl Ledger {
+    pub(crate) fn ordered(&mut self, step: &Step) {
+        if let Action::Advise(advice) = step.action {
+            self.ordered.entry(advice).or_default().insert(step.begin, step.end);
+        }
+    }
+
+    /// It may be in force, as somebody else says.
+    pub(crate) fn given(&mut self, step: &Step) {
+        if let Action::Advise(advice) = step.action {
+            self.given.entry(advice).or_default().insert(step.begin, step.end);
+        }
+    }
+
+    /// Takes an answer into account.
+    pub(crate) fn answered(&mut self, Call { step, answer, .. }: &Call) {
+        match step.action {
+            Action::Advise(advice) => {
+                remove(&mut self.ordered, advice, step);
+                match answer {
+                    // What the driver refuses it may have done in part.
+                    Answer::Done | Answer::Refused(_) => {
+                        self.given.entry(advice).or_default().insert(step.begin, step.end);
+                    }
+                    Answer::NotMapped | Answer::Ended => remove(&mut self.given, advice, step),
+                    Answer::HostMemory | Answer::CalledOff | Answer::Shadow | Answer::HeldBack(_) => {}
+                }
+            }
+            Action::Withdraw(advice) if matches!(answer, Answer::Done | Answer::NotMapped | Answer::Ended) => {
+                remove(&mut self.given, advice, step);
+            }
+            Action::Withdraw(_) | Action::Migrate(_) | Action::Renew(_) => {}
+        }
+    }
+
+    /// What takes all of it back.
+    pub(crate) fn withdrawals(&self) -> Vec<Step> {
+        let mut all = self.given.clone();
+        for (advice, intervals) in &self.ordered {
+            let together = all.entry(*advice).or_default();
+            intervals.iter().for_each(|(begin, end)| together.insert(begin, end));
+        }
+        let each = all.iter().flat_map(|(advice, intervals)| intervals.iter().map(move |at| (*advice, at)));
+        each.map(|(advice, (begin, end))| Step { begin, end, action: Action::Withdraw(advice) }).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ordered.is_empty() && self.given.is_empty()
+    }
+
+    /// Bytes on which any is in force.
+    pub(crate) fn bytes(&self) -> u64 {
+        let mut all = Intervals::default();
+        for (begin, end) in self.given.values().flat_map(Intervals::iter) {
+            all.insert(begin, end);
+        }
+        all.bytes()
+    }
+
+    /// The kinds that are in force.
+    pub(crate) fn advice(&self) -> impl Iterator<Item = Advice> {
+        self.given.keys().copied()
+    }
+}
+
+fn remove(from: &mut BTreeMap<Advice, Intervals>, advice: Advice, step: &Step) {
+    if let Some(intervals) = from.get_mut(&advice) {
+        intervals.remove(step.begin, step.end);
+        if intervals.is_empty() {
+            from.remove(&advice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::GpuUuid;
+
+    use super::*;
+
+    const ADVICE: Advice = Advice::AccessedBy(GpuUuid([1; 16]));
+
+    fn call(begin: u64, end: u64, action: Action, answer: Answer) -> Call {
+        Call { step: Step { begin, end, action }, answer, took_ns: 0 }
+    }
+
+    #[test]
+    fn what_was_ordered_is_withdrawn_but_for_what_was_not_given_or_is_withdrawn_already() {
+        let mut ledger = Ledger::default();
+        ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
+        ledger.answered(&call(0, 20, Action::Advise(ADVICE), Answer::Done));
+        ledger.answered(&call(20, 40, Action::Advise(ADVICE), Answer::NotMapped));
+        ledger.answered(&call(40, 60, Action::Advise(ADVICE), Answer::Refused("busy".to_owned())));
+        ledger.answered(&call(0, 10, Action::Withdraw(ADVICE), Answer::Done));
+        let withdraw = |begin, end| Step { begin, end, action: Action::Withdraw(ADVICE) };
+        assert_eq!(ledger.withdrawals(), [withdraw(10, 20), withdraw(40, 100)]);
+        assert_eq!(ledger.bytes(), 30, "of the rest it is not known yet");
+        ledger.answered(&call(60, 100, Action::Advise(ADVICE), Answer::Ended));
+        ledger.answered(&call(0, 100, Action::Withdraw(ADVICE), Answer::Ended));
+        assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn advice_that_was_given_stays_so_if_giving_it_again_is_called_off() {
+        let mut ledger = Ledger::default();
+        for answer in [Answer::Done, Answer::CalledOff] {
+            ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
+            ledger.answered(&call(0, 100, Action::Advise(ADVICE), answer));
+        }
+        assert_eq!(ledger.withdrawals().len(), 1);
+    }
+}

@@ -1,0 +1,63 @@
+//! Every limit that acting depends on, each with its reason. docs/policies.md has the same ones.
+
+use std::time::Duration;
+
+/// What the loop may do, whoever asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// How long before and after are measured. The same as that of verdicts: what a verdict needs to be told is enough to see it gone.
+    pub window: Duration,
+    /// Bytes that may be moved a second on the node, all processes together. A quarter of what a link of the slowest kind in use moves: the rest is the
+    /// programs' own.
+    pub node_bytes_per_second: u64,
+    /// The same for one process, where no override says less.
+    pub process_bytes_per_second: u64,
+    /// Host memory that is left alone: programs need some to live.
+    pub host_reserve_bytes: u64,
+    /// Of the GPU's memory, one part in so many is left alone: contexts, kernels, the driver's own.
+    pub gpu_reserve_part: u64,
+    /// How long a policy is not tried again where it was undone, the first time; each time doubles it.
+    pub cool_down: Duration,
+    /// It grows no longer than this.
+    pub cool_down_max: Duration,
+    /// Decisions that are over and are remembered.
+    pub decisions_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            window: crate::thresholds::WINDOW,
+            node_bytes_per_second: 4 << 30,
+            process_bytes_per_second: 4 << 30,
+            host_reserve_bytes: 1 << 30,
+            gpu_reserve_part: 50,
+            cool_down: Duration::from_secs(30),
+            cool_down_max: Duration::from_hours(1),
+            decisions_max: 512,
+        }
+    }
+}
+
+/// What is seen after the first orders and before the window that counts, as a part of the window: moves that a plan begins with are no fault of it.
+pub(crate) const SETTLING: f64 = 0.25;
+/// Windows between two looks at a plan that is kept.
+pub(crate) const LOOK_AGAIN_WINDOWS: u32 = 4;
+/// Noise is no less than this, however even the windows before were...
+pub(crate) const NOISE_MIN: f64 = 0.05;
+/// ...and no more than this, or anything would pass for it.
+pub(crate) const NOISE_MAX: f64 = 0.25;
+/// A plan that promised so much has to bring half of it: promises rest on what one window showed.
+pub(crate) const KEPT_PROMISE: f64 = 0.5;
+/// With less than this part of what it did before, a process is idle.
+pub(crate) const IDLE: f64 = 0.05;
+/// Fewer bytes that arrived in memory that a plan left alone do not tell how fast the program goes: two blocks.
+pub(crate) const PACE_BYTES: u64 = 4 << 20;
+/// Times that something is withdrawn before that is given up, if the driver refuses.
+pub(crate) const WITHDRAWALS_MAX: u32 = 5;
+/// Bytes that a renewal is charged: the page that it brings if its block is gone.
+pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
+/// Modelled, for comparing proposals: what a link moves a second...
+pub(crate) const LINK_BYTES_PER_SECOND: f64 = 12e9;
+/// ...and how long a fault entry takes to be served (12 us each were seen with 31,774 of them on a GTX 1080).
+pub(crate) const FAULT_SECONDS: f64 = 12e-6;

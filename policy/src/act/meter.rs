@@ -1,0 +1,242 @@
+//! What is counted of a process at a GPU, and beside it, over stretches of time: for what was before a plan and what came after.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, SystemTime},
+};
+
+use model::{Access, Counters, LinkBytes, Party, decision::Measured, verdict::Inputs};
+
+use super::{
+    intervals::Intervals,
+    limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES},
+    scene::Sight,
+};
+use crate::{
+    reading::{counted_at, difference},
+    thresholds::EARLY,
+};
+
+/// How far back is remembered, in windows.
+const KEPT_WINDOWS: u32 = 4;
+/// How many times in a window it is written down what arrived in each block.
+const MARKS_A_WINDOW: u32 = 4;
+
+/// Sums at one moment.
+#[derive(Clone, Debug)]
+struct Sample {
+    at: SystemTime,
+    counted: Inputs,
+    replays: u64,
+    link: Option<LinkBytes>,
+    /// Copied over the link for everybody.
+    copied_bytes: u64,
+    /// Evicted of others for this process.
+    others_evicted_bytes: u64,
+    /// What arrived for others.
+    others_arrived_bytes: u64,
+    passed_bytes: Option<u64>,
+    write_faults: u64,
+}
+
+/// What had arrived in each block.
+#[derive(Clone, Debug)]
+struct Mark {
+    at: SystemTime,
+    arrived: BTreeMap<u64, u64>,
+}
+
+/// Remembers what was counted lately.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    samples: VecDeque<Sample>,
+    marks: VecDeque<Mark>,
+}
+
+/// What a stretch showed.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) measured: Measured,
+    /// Over the link because of this process: copied, and accessed remotely by anybody, as nobody can tell by whom.
+    pub(crate) cost_bytes: u64,
+    pub(crate) others_arrived_bytes: u64,
+    pub(crate) passed_bytes: Option<u64>,
+    from: Option<Mark>,
+    to: Option<Mark>,
+}
+
+impl Meter {
+    /// Takes a moment into account.
+    pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>) {
+        let sample = sample(sight, passed_bytes);
+        if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
+            // Counts went back, or the clock did: what was before tells nothing any more.
+            *self = Self::default();
+        }
+        let now = sample.at;
+        self.samples.push_back(sample);
+        let is_due = self.marks.back().is_none_or(|mark| between(mark.at, now) >= window / MARKS_A_WINDOW);
+        if is_due && !sight.blocks.is_empty() {
+            let arrived = sight
+                .blocks
+                .iter()
+                .map(|block| (block.address, block.bytes_htod.saturating_add(block.populated_bytes)));
+            self.marks.push_back(Mark { at: now, arrived: arrived.collect() });
+        }
+        let old = |at: SystemTime, windows: u32| between(at, now) > window.saturating_mul(windows);
+        while self.samples.get(1).is_some_and(|next| old(next.at, KEPT_WINDOWS)) {
+            self.samples.pop_front();
+        }
+        // The first that is kept lies a window back at least.
+        while self.marks.get(1).is_some_and(|next| old(next.at, 1)) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Whether anything was counted lately.
+    pub(crate) fn is_busy(&self) -> bool {
+        match (self.samples.front(), self.samples.back()) {
+            (Some(first), Some(last)) => first.counted != last.counted,
+            _ => false,
+        }
+    }
+
+    /// What the last stretch of at least this length showed; `None` if so much was not seen yet.
+    pub(crate) fn last(&self, window: Duration) -> Option<Span> {
+        let (from, to) = self.stretch(window)?;
+        self.span(from, to)
+    }
+
+    /// Whether a write fault came in the last stretch of this length.
+    pub(crate) fn written(&self, window: Duration) -> Option<bool> {
+        let (from, to) = self.stretch(window)?;
+        Some(to.write_faults > from.write_faults)
+    }
+
+    fn stretch(&self, window: Duration) -> Option<(&Sample, &Sample)> {
+        let to = self.samples.back()?;
+        let from = self.samples.iter().rev().find(|from| between(from.at, to.at) >= window.mul_f64(1.0 - EARLY))?;
+        Some((from, to))
+    }
+
+    /// What was seen since then, if anything was counted at that time.
+    pub(crate) fn since(&self, begin: SystemTime) -> Option<Span> {
+        let to = self.samples.back()?;
+        self.span(self.samples.iter().find(|from| from.at >= begin)?, to)
+    }
+
+    fn span(&self, from: &Sample, to: &Sample) -> Option<Span> {
+        let mut span = from.until(to)?;
+        span.from = self.marks.iter().rev().find(|mark| mark.at <= from.at).or(self.marks.front()).cloned();
+        span.to = self.marks.back().cloned();
+        Some(span)
+    }
+
+    /// By what part of itself the cost of a window differed from that of the next, before anything was done.
+    pub(crate) fn noise(&self, window: Duration) -> f64 {
+        let mut costs = Vec::new();
+        let mut end = self.samples.len();
+        while let Some(to) = end.checked_sub(1).and_then(|at| self.samples.get(at)) {
+            let Some(begin) = self.samples.iter().take(end).rposition(|from| between(from.at, to.at) >= window / 2)
+            else {
+                break;
+            };
+            let span = self.samples.get(begin).and_then(|from| from.until(to));
+            costs.extend(span.map(|span| rate(span.cost_bytes, span.measured.window)));
+            end = begin.saturating_add(1);
+        }
+        let most = costs.iter().copied().fold(0.0, f64::max);
+        let least = costs.iter().copied().fold(most, f64::min);
+        let spread = if most > 0.0 { (most - least) / (most + least) } else { 0.0 };
+        spread.clamp(NOISE_MIN, NOISE_MAX)
+    }
+}
+
+impl Span {
+    /// Bytes a second that arrived in blocks that a plan leaves alone; `None` if they are too few to tell.
+    pub(crate) fn arrived_beside(&self, touched: &Intervals) -> Option<f64> {
+        let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
+        let beside = to
+            .arrived
+            .iter()
+            .filter(|(address, _)| !touched.touches(**address, address.saturating_add(model::block::BLOCK_BYTES)));
+        let arrived =
+            beside.map(|(address, bytes)| bytes.saturating_sub(from.arrived.get(address).copied().unwrap_or(0)));
+        let arrived = arrived.fold(0, u64::saturating_add);
+        (arrived >= PACE_BYTES && to.at > from.at).then(|| rate(arrived, between(from.at, to.at)))
+    }
+}
+
+impl Sample {
+    fn until(&self, to: &Self) -> Option<Span> {
+        let window = to.at.duration_since(self.at).ok()?;
+        let inputs = difference(&self.counted, &to.counted)?;
+        let link = match (self.link, to.link) {
+            (Some(from), Some(to)) => {
+                Some(LinkBytes { htod: to.htod.checked_sub(from.htod)?, dtoh: to.dtoh.checked_sub(from.dtoh)? })
+            }
+            _ => None,
+        };
+        let mine = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh);
+        let copied = to.copied_bytes.checked_sub(self.copied_bytes)?;
+        let remote = link.map_or(0, |link| link.htod.saturating_add(link.dtoh).saturating_sub(copied));
+        let measured = Measured {
+            window,
+            inputs,
+            replays: to.replays.checked_sub(self.replays)?,
+            link,
+            others_evicted_bytes: to.others_evicted_bytes.saturating_sub(self.others_evicted_bytes),
+        };
+        Some(Span {
+            measured,
+            cost_bytes: mine.saturating_add(remote),
+            others_arrived_bytes: to.others_arrived_bytes.saturating_sub(self.others_arrived_bytes),
+            passed_bytes: to.passed_bytes.map(|passed| passed.saturating_sub(self.passed_bytes.unwrap_or(0))),
+            from: None,
+            to: None,
+        })
+    }
+}
+
+fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
+    let (snapshot, key) = (sight.scene.snapshot, sight.key());
+    let copied = |counters: &Counters| counters.bytes_htod.total().saturating_add(counters.bytes_dtoh.total());
+    let arrived = |counters: &Counters| counters.bytes_htod.total().saturating_add(counters.populated_bytes);
+    let others = snapshot.evictions.iter().filter(|pair| {
+        let me = Party::Process(sight.process.id);
+        pair.gpu == key && pair.evictor == me && pair.victim != me
+    });
+    Sample {
+        at: snapshot.taken,
+        counted: counted_at(sight.process, key),
+        replays: sight.process.gpus.get(&key).map_or(0, |counters| counters.replays),
+        link: sight.scene.links.get(&sight.gpu).copied(),
+        copied_bytes: snapshot.gpu_totals.get(&key).map_or(0, copied),
+        others_evicted_bytes: others.map(|pair| pair.bytes).fold(0, u64::saturating_add),
+        others_arrived_bytes: sight
+            .others
+            .iter()
+            .filter_map(|(other, _)| other.gpus.get(&key))
+            .map(arrived)
+            .fold(0, u64::saturating_add),
+        passed_bytes,
+        write_faults: write_faults(sight),
+    }
+}
+
+fn write_faults(sight: &Sight<'_>) -> u64 {
+    let of_gpu = sight.process.gpus.get(&sight.key()).map_or(0, |counters| {
+        let writes = [Access::Write, Access::AtomicWeak, Access::AtomicStrong];
+        writes.into_iter().map(|access| counters.fault_entries[access]).fold(0, u64::saturating_add)
+    });
+    of_gpu.saturating_add(sight.process.host.cpu_write_faults)
+}
+
+fn between(earlier: SystemTime, later: SystemTime) -> Duration {
+    later.duration_since(earlier).unwrap_or_default()
+}
+
+/// So many a second.
+pub(crate) fn rate(count: u64, lasted: Duration) -> f64 {
+    if lasted.is_zero() { 0.0 } else { count as f64 / lasted.as_secs_f64() }
+}

@@ -1,0 +1,188 @@
+//! A decision that stands: what it is, who steers it, what it has done.
+
+use std::time::SystemTime;
+
+use model::{Action, Answer, Call, Decision, Order, Outcome, Place, Plan, Stage, Step, Wish, decision::Done};
+
+use super::{
+    guard::{Admission, Guard},
+    intervals::Intervals,
+    ledger::Ledger,
+    limits::Limits,
+    reactor::{Next, Running, View},
+    scene::Sight,
+    trial::Trial,
+};
+
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) decision: Decision,
+    pub(crate) running: Box<dyn Running>,
+    /// What was wanted when it was made.
+    pub(crate) wish: Wish,
+    /// What it began with: whether that may be done is asked again while it may only be told.
+    first: Vec<Step>,
+    /// `None` if nothing is done.
+    pub(crate) trial: Option<Trial>,
+    pub(crate) ledger: Ledger,
+    /// All memory that it has done anything to.
+    pub(crate) touched: Intervals,
+    /// An order that is not answered yet.
+    waits: bool,
+}
+
+impl Open {
+    pub(crate) fn new(
+        decision: Decision,
+        plan: Plan,
+        running: Box<dyn Running>,
+        wish: Wish,
+        trial: Option<Trial>,
+    ) -> Self {
+        Self {
+            decision,
+            running,
+            wish,
+            first: plan.steps,
+            trial,
+            ledger: Ledger::default(),
+            touched: Intervals::default(),
+            waits: false,
+        }
+    }
+
+    /// Whether it may be done by now, if it could only be told.
+    pub(crate) fn may_be_done(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
+        self.trial.is_none() && guard.admits(&self.first, sight) == Admission::Act
+    }
+
+    pub(crate) fn begin(
+        &mut self,
+        guard: &mut Guard,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Result<Option<Order>, String> {
+        let order = self.order(self.first.clone(), guard, sight, limits);
+        if order.is_some() {
+            return Ok(order);
+        }
+        if let Some(Answer::HeldBack(why)) = &self.decision.trouble {
+            return Err(why.clone());
+        }
+        // It has no first steps: what it does comes later.
+        if let Some(trial) = &mut self.trial {
+            trial.began(sight.scene.snapshot.taken);
+        }
+        Ok(None)
+    }
+
+    /// What is to be done next, if anything; or why it is over.
+    pub(crate) fn go_on(
+        &mut self,
+        view: &View<'_>,
+        guard: &mut Guard,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Result<Option<Order>, String> {
+        if self.waits {
+            return Ok(None);
+        }
+        match self.running.go_on(view) {
+            Next::Steps(steps) => Ok(self.order(steps, guard, sight, limits)),
+            Next::Over(why) => Err(why),
+        }
+    }
+
+    fn order(&mut self, steps: Vec<Step>, guard: &mut Guard, sight: &Sight<'_>, limits: &Limits) -> Option<Order> {
+        if steps.is_empty() {
+            return None;
+        }
+        if self.trial.is_none() {
+            let calls = steps.into_iter().map(|step| Call { step, answer: Answer::Shadow, took_ns: 0 }).collect();
+            self.running.carried_out(&self.outcome(calls));
+            return None;
+        }
+        let (passed, held) = guard.pass(steps, sight, limits);
+        if !held.is_empty() {
+            self.count(&held);
+            self.running.carried_out(&self.outcome(held));
+        }
+        if passed.is_empty() {
+            return None;
+        }
+        for step in &passed {
+            self.ledger.ordered(step);
+            self.touched.insert(step.begin, step.end);
+        }
+        self.waits = true;
+        Some(Order {
+            decision: self.decision.id,
+            process: self.decision.process,
+            gpu: self.decision.gpu,
+            steps: passed,
+            is_undoing: false,
+        })
+    }
+
+    /// Takes what came of an order into account.
+    pub(crate) fn carried_out(&mut self, outcome: &Outcome, now: SystemTime) {
+        self.waits = false;
+        for call in &outcome.calls {
+            self.ledger.answered(call);
+        }
+        self.count(&outcome.calls);
+        self.running.carried_out(outcome);
+        if let Some(trial) = &mut self.trial {
+            trial.began(now);
+        }
+    }
+
+    fn count(&mut self, calls: &[Call]) {
+        count(&mut self.decision, calls);
+        self.decision.done.advised_bytes = self.ledger.bytes();
+        for advice in self.ledger.advice() {
+            if !self.decision.advice.contains(&advice) {
+                self.decision.advice.push(advice);
+            }
+        }
+    }
+
+    fn outcome(&self, calls: Vec<Call>) -> Outcome {
+        Outcome {
+            decision: self.decision.id,
+            process: self.decision.process,
+            gpu: self.decision.gpu,
+            is_undoing: false,
+            calls,
+        }
+    }
+
+    pub(crate) fn changes_to(&mut self, stage: Stage, now: SystemTime) {
+        self.decision.stage = stage;
+        self.decision.changed = now;
+    }
+}
+
+/// Adds calls up.
+pub(crate) fn count(decision: &mut Decision, calls: &[Call]) {
+    let Decision { done, trouble, .. } = decision;
+    for Call { step, answer, took_ns } in calls {
+        if *answer == Answer::Done {
+            add(done, step);
+        } else if *answer != Answer::Shadow {
+            done.failed = done.failed.saturating_add(1);
+            *trouble = Some(answer.clone());
+        }
+        done.longest_ns = done.longest_ns.max(*took_ns);
+    }
+}
+
+fn add(done: &mut Done, step: &Step) {
+    done.calls = done.calls.saturating_add(1);
+    match step.action {
+        Action::Migrate(Place::Gpu(_)) => done.to_gpu_bytes = done.to_gpu_bytes.saturating_add(step.bytes()),
+        Action::Migrate(Place::Host) => done.to_host_bytes = done.to_host_bytes.saturating_add(step.bytes()),
+        Action::Renew(_) => done.renewals = done.renewals.saturating_add(1),
+        Action::Advise(_) | Action::Withdraw(_) => {}
+    }
+}

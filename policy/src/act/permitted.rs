@@ -1,0 +1,127 @@
+//! Which advice may be given to a process at all, and what is not done with which driver and GPU.
+
+use std::cmp::Ordering;
+
+use model::{Action, ApiCall, Place, SourceState};
+
+use super::{
+    denied::{DENIED, Denied, What},
+    scene::Sight,
+};
+
+/// The driver's calls that give or take advice.
+const ADVICE_CALLS: [ApiCall; 6] = [
+    ApiCall::SetPreferredLocation,
+    ApiCall::UnsetPreferredLocation,
+    ApiCall::SetAccessedBy,
+    ApiCall::UnsetAccessedBy,
+    ApiCall::EnableReadDuplication,
+    ApiCall::DisableReadDuplication,
+];
+
+/// Why it is not known what advice is in force on the process's memory, apart from what uvmd itself gave by so many calls; `None` for those if they
+/// are being made. The driver cannot be asked, and taking back what was not given would take the application's.
+pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Option<&'static str> {
+    let source = &sight.scene.snapshot.source;
+    let SourceState::Counting { since } = source.state else { return Some("nothing is counted") };
+    if sight.process.started.is_none_or(|started| started < since) {
+        return Some("the process is older than uvmd's counting: what it was advised before is not known");
+    }
+    if source.probes.iter().any(|probe| probe.missing.is_some() && is_of_advice(&probe.name)) {
+        return Some("a probe is missing: not all advice is seen");
+    }
+    let total = sight.process.total();
+    if total.dropped_events > 0 {
+        return Some("events of the process were lost: not all advice may have been seen");
+    }
+    if ADVICE_CALLS.iter().any(|call| total.api_calls[*call] > 0) {
+        return Some("the application advises the driver itself");
+    }
+    let by_tools = ADVICE_CALLS.iter().map(|call| total.tool_calls[*call]).fold(0, u64::saturating_add);
+    own_calls.is_some_and(|own| by_tools > own).then_some("another program advised the driver about the process")
+}
+
+fn is_of_advice(probe: &str) -> bool {
+    ["preferred_location", "accessed_by", "read_duplication"].iter().any(|advice| probe.contains(advice))
+}
+
+/// The report for which this is not done here.
+pub(crate) fn denied(action: Action, sight: &Sight<'_>) -> Option<&'static Denied> {
+    let version = sight.scene.snapshot.source.driver.as_ref()?.version.as_str();
+    let name = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.name.as_deref());
+    DENIED.iter().find(|row| holds(row, version, name) && concerns(row.what, action))
+}
+
+fn holds(row: &Denied, version: &str, gpu: Option<&str>) -> bool {
+    let from = compare(version, row.driver_from) != Ordering::Less;
+    // Up to and with the last one: "550" means all of 550.
+    let until = row.driver_until.is_none_or(|until| {
+        let parts = until.split('.').count();
+        compare(&version.split('.').take(parts).collect::<Vec<_>>().join("."), until) != Ordering::Greater
+    });
+    from && until && gpu.is_none_or(|gpu| gpu.to_lowercase().contains(&row.gpu.to_lowercase()))
+}
+
+const fn concerns(what: What, action: Action) -> bool {
+    match what {
+        What::Everything => !matches!(action, Action::Withdraw(_)),
+        What::ToGpu => matches!(action, Action::Migrate(Place::Gpu(_)) | Action::Renew(_)),
+    }
+}
+
+/// Driver versions, number by number.
+fn compare(one: &str, other: &str) -> Ordering {
+    let numbers = |version: &str| version.split('.').map(|part| part.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>();
+    numbers(one).cmp(&numbers(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::GpuUuid;
+
+    use super::*;
+
+    const ROW: Denied = Denied {
+        driver_from: "535.54.03",
+        driver_until: Some("550"),
+        gpu: "h100",
+        what: What::ToGpu,
+        why: "it hangs",
+        url: "https://example.org/1",
+    };
+
+    #[test]
+    fn a_row_holds_for_its_versions_and_gpus_and_for_a_gpu_that_has_no_name() {
+        for (version, gpu, expected) in [
+            ("535.54.03", Some("NVIDIA H100 NVL"), true),
+            ("535.54.02", Some("NVIDIA H100 NVL"), false),
+            ("535.104", Some("NVIDIA H100 NVL"), true),
+            ("550.163.01", Some("NVIDIA H100 NVL"), true),
+            ("551.1", Some("NVIDIA H100 NVL"), false),
+            ("550.163.01", Some("NVIDIA A100"), false),
+            ("550.163.01", None, true),
+        ] {
+            assert_eq!(holds(&ROW, version, gpu), expected, "{version} {gpu:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_denied_never_includes_putting_things_back() {
+        let gpu = GpuUuid([1; 16]);
+        assert!(concerns(What::ToGpu, Action::Renew(gpu)));
+        assert!(!concerns(What::ToGpu, Action::Migrate(Place::Host)));
+        assert!(concerns(What::Everything, Action::Migrate(Place::Host)));
+        assert!(!concerns(What::Everything, Action::Withdraw(model::Advice::ReadDuplication)));
+    }
+
+    #[test]
+    fn every_row_names_a_public_report_and_versions_in_order() {
+        for row in DENIED {
+            assert!(row.url.starts_with("https://github.com/"), "{row:?}");
+            assert!(
+                row.driver_until.is_none_or(|until| compare(row.driver_from, until) != Ordering::Greater),
+                "{row:?}"
+            );
+        }
+    }
+}

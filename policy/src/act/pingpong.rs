@@ -1,0 +1,163 @@
+//! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, and the GPU reaches it across the link. Where neither side writes,
+//! each gets a copy.
+//!
+//! Parameters: `alternations`, how often a block must have changed sides to be meant (4); `read_duplication`, `auto` or `never`.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Action, Advice, Block, Expected, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    verdict::Involved,
+};
+
+use super::{
+    intervals::Intervals,
+    reactor::{Next, Reactor, Running, View},
+};
+
+/// Twice there and back.
+const ALTERNATIONS: u64 = 4;
+/// A range with less of the traffic is not worth advice.
+const SHARE: f64 = 0.1;
+/// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
+const WITNESS_EACH: usize = 32;
+/// When those that were left alone have not changed sides for so long, the phase is over.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The policy.
+#[derive(Debug)]
+pub(crate) struct PingPong;
+
+#[derive(Debug)]
+struct Watching {
+    /// Blocks left alone, with how often each has changed sides.
+    witnesses: BTreeMap<u64, u64>,
+    /// When one of them last did.
+    seen: SystemTime,
+    memory: Intervals,
+    is_duplicated: bool,
+}
+
+impl Reactor for PingPong {
+    fn name(&self) -> &'static str {
+        "ping-pong"
+    }
+
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+        let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
+        let least = view.parameter("alternations").unwrap_or(ALTERNATIONS);
+        let blocks = alternating(view, verdict, least);
+        let (meant, witnesses) = with_witnesses(&blocks);
+        let memory = clipped(view, verdict, &meant);
+        if memory.is_empty() {
+            return None;
+        }
+        let may_duplicate = view.parameters.get("read_duplication").is_none_or(|wanted| wanted == "auto");
+        let is_duplicated = may_duplicate && view.written == Some(false);
+        let advice: &[Advice] = if is_duplicated {
+            &[Advice::ReadDuplication]
+        } else {
+            &[Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)]
+        };
+        let steps = memory.iter().flat_map(|(begin, end)| {
+            advice.iter().map(move |advice| Step { begin, end, action: Action::Advise(*advice) })
+        });
+        let share = memory.bytes() as f64 / (memory.bytes() + witnesses.len() as u64 * BLOCK_BYTES) as f64;
+        let plan = Plan {
+            process: view.process.id,
+            gpu: view.gpu,
+            policy: self.name(),
+            reason: reason(verdict, memory.bytes(), is_duplicated),
+            steps: steps.collect(),
+            expected: expected(verdict, share),
+        };
+        let witnesses = witnesses.into_iter().map(|block| (block.address, block.alternations)).collect();
+        Some((plan, Box::new(Watching { witnesses, seen: view.now, memory, is_duplicated })))
+    }
+}
+
+impl Running for Watching {
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let is_mapped = |(begin, end)| view.ranges.iter().any(|range| range.begin < end && begin < range.end);
+        if !self.memory.iter().any(is_mapped) {
+            return Next::Over("the memory was freed".to_owned());
+        }
+        if self.is_duplicated && view.written == Some(true) {
+            return Next::Over("the memory is written to, and its copies cost more than they bring".to_owned());
+        }
+        for block in view.blocks {
+            if let Some(alternations) = self.witnesses.get_mut(&block.address)
+                && *alternations < block.alternations
+            {
+                *alternations = block.alternations;
+                self.seen = view.now;
+            }
+        }
+        let quiet = view.now.duration_since(self.seen).unwrap_or_default();
+        if !self.witnesses.is_empty() && quiet >= QUIET {
+            return Next::Over("memory that was left alone has not changed sides for 10 s".to_owned());
+        }
+        Next::Steps(Vec::new())
+    }
+}
+
+/// Blocks that go back and forth in the ranges that the verdict is about.
+fn alternating<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Block> {
+    let inside = |block: &&Block| {
+        meant(verdict).any(|range| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end)
+    };
+    view.blocks.iter().filter(|block| block.alternations >= least).filter(inside).collect()
+}
+
+fn meant(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
+    verdict.ranges.iter().filter(|range| range.share >= SHARE)
+}
+
+/// Which of them get advice, and which are left alone.
+fn with_witnesses<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
+    let is_witness = |at: usize| blocks.len() >= WITNESS_EACH / 2 && at % WITNESS_EACH == WITNESS_EACH / 4;
+    let (witnesses, meant): (Vec<_>, Vec<_>) = blocks.iter().copied().enumerate().partition(|(at, _)| is_witness(*at));
+    let bare = |of: Vec<(usize, &'a Block)>| of.into_iter().map(|(_, block)| block).collect();
+    (bare(meant), bare(witnesses))
+}
+
+/// What of them is mapped, and in ranges that the verdict is about.
+fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
+    let mut memory = Intervals::default();
+    for range in view
+        .ranges
+        .iter()
+        .filter(|range| meant(verdict).any(|meant| meant.begin < range.end && range.begin < meant.end))
+    {
+        for block in blocks {
+            memory.insert(block.address.max(range.begin), (block.address.saturating_add(BLOCK_BYTES)).min(range.end));
+        }
+    }
+    memory
+}
+
+fn reason(verdict: &Verdict, bytes: u64, is_duplicated: bool) -> String {
+    let mib = bytes >> 20;
+    let changed = verdict.inputs.alternations;
+    if is_duplicated {
+        format!(
+            "a CPU and the GPU read {mib} MiB in turn, and neither writes: each gets a copy ({changed} changes of sides in a window)"
+        )
+    } else {
+        format!(
+            "a CPU and the GPU use {mib} MiB in turn: it stays on the host, and the GPU reaches it there ({changed} changes of sides in a window)"
+        )
+    }
+}
+
+/// All faults on what gets advice, if the verdict's ranges have all of them; and no more bytes than now.
+fn expected(verdict: &Verdict, share: f64) -> Expected {
+    let of_traffic: f64 = meant(verdict).map(|range| range.share).sum::<f64>().clamp(0.0, 1.0);
+    Expected {
+        link_bytes_saved: Share { at_least: 0.0, at_most: share },
+        faults_saved: Share { at_least: 0.8 * share * of_traffic, at_most: share },
+    }
+}

@@ -1,0 +1,61 @@
+//! How much memory is there for a process, beside what others use.
+
+use model::{Block, Process, Step, VerdictKind, block::BLOCK_BYTES};
+
+use super::{limits::Limits, scene::Sight};
+
+/// GPU memory that the process may fill or keep; `None` if it is not known how much there is. Others keep what they use, but an even share of the
+/// card is its own whatever they do.
+pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
+    let all = sight.memory_bytes?;
+    let managed = sight.scene.snapshot.processes.iter().filter_map(|process| process.residency.get(&sight.key()));
+    let managed = managed.map(|resident| resident.bytes).fold(0, u64::saturating_add);
+    let used = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.memory_used_bytes);
+    // What is taken by allocations that are not managed.
+    let unmanaged = used.map_or(0, |used| used.saturating_sub(managed));
+    let reserve = all / limits.gpu_reserve_part.max(1);
+    let free_for_managed = all.saturating_sub(reserve).saturating_sub(unmanaged);
+    let hot: Vec<u64> = sight.others.iter().map(|(other, blocks)| hot_bytes(other, blocks, sight)).collect();
+    let beside = free_for_managed.saturating_sub(hot.iter().copied().fold(0, u64::saturating_add));
+    let tenants = hot.iter().filter(|bytes| **bytes > 0).count() as u64 + 1;
+    Some(beside.max(free_for_managed / tenants))
+}
+
+/// What another process has at the GPU and uses again. Of one that streams, that is what it has fetched again; of any other, all.
+fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
+    let key = sight.key();
+    let resident = other.residency.get(&key).map_or(0, |resident| resident.bytes);
+    let streams = sight
+        .scene
+        .verdicts
+        .active
+        .iter()
+        .any(|verdict| verdict.process == other.id && verdict.gpu == key && verdict.kind == VerdictKind::Streaming);
+    if !streams || blocks.is_empty() {
+        return resident;
+    }
+    let again = blocks.iter().filter(|block| block.gpu == Some(key) && block.refetched_bytes > 0);
+    again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
+}
+
+/// Of a step's memory, what may be in GPU memory, and so needs host memory to go to.
+pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
+    if sight.blocks.is_empty() {
+        return step.bytes();
+    }
+    let inside = sight
+        .blocks
+        .iter()
+        .filter(|block| block.address < step.end && step.begin < block.address.saturating_add(BLOCK_BYTES));
+    let most = inside.map(|block| block.resident.max_bytes.min(BLOCK_BYTES)).fold(0, u64::saturating_add);
+    most.min(step.bytes())
+}
+
+/// Whether the wish is about all of a step's memory.
+pub(crate) fn is_meant(step: &Step, sight: &Sight<'_>) -> bool {
+    let wish = sight.wish;
+    let in_range = wish.range.is_none_or(|(begin, end)| begin <= step.begin && step.end <= end);
+    let in_large = wish.allocation_larger_than_bytes.is_none()
+        || sight.ranges.iter().any(|range| range.begin <= step.begin && step.end <= range.end);
+    in_range && in_large
+}

@@ -1,0 +1,239 @@
+//! One process at one GPU: what is counted of it, the decision that stands, and what is not tried on it again.
+
+use std::time::SystemTime;
+
+use model::{Answer, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
+
+use super::{
+    catalogue::{self, Proposal},
+    cooling::{Circumstances, Cooling},
+    guard::{Admission, Guard},
+    intervals::Intervals,
+    ledger::Ledger,
+    limits::Limits,
+    meter::{Meter, Span},
+    open::Open,
+    scene::Sight,
+    trial::{Look, Trial},
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Track {
+    meter: Meter,
+    open: Option<Open>,
+    cooling: Cooling,
+}
+
+/// A decision that is over, and the advice that is to be withdrawn.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) decision: Decision,
+    pub(crate) ledger: Ledger,
+}
+
+/// What one interval brought.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) events: Vec<Event>,
+    pub(crate) closed: Vec<Closed>,
+    pub(crate) order: Option<Order>,
+}
+
+impl Track {
+    pub(crate) fn decision(&self) -> Option<&Decision> {
+        self.open.as_ref().map(|open| &open.decision)
+    }
+
+    pub(crate) fn holds(&self, decision: DecisionId) -> bool {
+        self.decision().is_some_and(|open| open.id == decision)
+    }
+
+    /// Whether anything is in force, or anything came lately.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.open.is_some() || self.meter.is_busy()
+    }
+
+    pub(crate) fn carried_out(&mut self, outcome: &Outcome, now: SystemTime) {
+        if let Some(open) = &mut self.open {
+            open.carried_out(outcome, now);
+        }
+    }
+
+    /// Ends what stands.
+    pub(crate) fn close(&mut self, stage: Stage, now: SystemTime) -> Option<(Closed, Event)> {
+        let mut open = self.open.take()?;
+        open.changes_to(stage, now);
+        let Open { decision, ledger, .. } = open;
+        let event = Event::Changed(decision.clone());
+        Some((Closed { decision, ledger }, event))
+    }
+
+    /// One interval. `rests` while something of a former decision is being withdrawn.
+    pub(crate) fn turn(
+        &mut self,
+        sight: &Sight<'_>,
+        guard: &mut Guard,
+        limits: &Limits,
+        next: DecisionId,
+        rests: bool,
+    ) -> Turn {
+        let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
+        self.meter.read(sight, limits.window, passed);
+        let mut turn = Turn::default();
+        if let Some(stage) = self.ends(sight, guard, limits) {
+            self.end(stage, sight.scene.snapshot.taken, &mut turn);
+        }
+        if self.open.is_some() {
+            self.steer(sight, guard, limits, &mut turn);
+        } else if !rests && turn.closed.is_empty() {
+            self.propose(sight, guard, limits, next, &mut turn);
+        }
+        turn
+    }
+
+    fn end(&mut self, stage: Stage, now: SystemTime, turn: &mut Turn) {
+        if let Some((closed, event)) = self.close(stage, now) {
+            turn.closed.push(closed);
+            turn.events.push(event);
+        }
+    }
+
+    /// Whether what stands is to end, for what is wanted, or for what was seen of it.
+    fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+        let open = self.open.as_mut()?;
+        let now = sight.scene.snapshot.taken;
+        if open.wish != *sight.wish {
+            return Some(Stage::Over("what is wanted for the process has changed".to_owned()));
+        }
+        let Some(trial) = &mut open.trial else {
+            let may = is_wanted(sight).is_ok() && open.may_be_done(guard, sight);
+            return may.then(|| Stage::Over("it may be done now".to_owned()));
+        };
+        if let Err(why) = is_wanted(sight) {
+            return Some(Stage::Undone(why));
+        }
+        let name = open.decision.policy;
+        if let Some(answer) = open.decision.trouble.as_ref().filter(|_| open.decision.done.calls == 0) {
+            if matches!(answer, Answer::Ended) {
+                return Some(Stage::Over("the process has ended".to_owned()));
+            }
+            if !matches!(answer, Answer::HeldBack(_)) {
+                let why = format!("nothing of it could be done: {answer:?}");
+                self.cooling.begin(name, now, limits, None);
+                return Some(Stage::Undone(why));
+            }
+        }
+        match trial.look(&self.meter, now, &open.touched, &open.decision.expected) {
+            Look::Open => None,
+            Look::Keeps(after) => {
+                open.decision.after = Some(after);
+                None
+            }
+            Look::Fails { why, after, unless_changed } => {
+                open.decision.after = Some(after);
+                let circumstances = unless_changed.then(|| Circumstances::of(sight));
+                self.cooling.begin(name, now, limits, circumstances);
+                Some(Stage::Undone(why))
+            }
+        }
+    }
+
+    fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
+        let now = sight.scene.snapshot.taken;
+        let Some(open) = &mut self.open else { return };
+        if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_kept) {
+            open.changes_to(Stage::Kept, now);
+            self.cooling.forget(open.decision.policy);
+            turn.events.push(Event::Changed(open.decision.clone()));
+        }
+        match open.go_on(&sight.view(self.meter.written(limits.window)), guard, sight, limits) {
+            Ok(order) => turn.order = order,
+            Err(why) => self.end(Stage::Over(why), now, turn),
+        }
+    }
+
+    fn propose(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, next: DecisionId, turn: &mut Turn) {
+        let now = sight.scene.snapshot.taken;
+        let window = window(sight, limits);
+        let Some(before) = self.meter.last(window) else { return };
+        let circumstances = Circumstances::of(sight);
+        let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances);
+        let admits =
+            |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
+        let Some(Proposal { plan, running, admission }) = catalogue::choose(
+            &sight.wish.policy,
+            &sight.view(self.meter.written(window)),
+            &before.measured,
+            rests,
+            admits,
+        ) else {
+            return;
+        };
+        let stage = match &admission {
+            Admission::Act => Stage::Trial,
+            Admission::Shadow(why) => Stage::Shadow(why.clone()),
+            Admission::Refused(why) => Stage::Refused(why.clone()),
+        };
+        let noise = self.meter.noise(window);
+        let decision = decision(next, &plan, sight, stage, &before);
+        let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now));
+        let mut open = Open::new(decision, plan, running, sight.wish.clone(), trial);
+        match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
+            Ok(order) => turn.order = order,
+            Err(why) => open.changes_to(Stage::Refused(why), now),
+        }
+        turn.events.push(Event::Made(open.decision.clone()));
+        if matches!(open.decision.stage, Stage::Refused(_)) {
+            self.cooling.begin(open.decision.policy, now, limits, None);
+            let Open { decision, ledger, .. } = open;
+            turn.closed.push(Closed { decision, ledger });
+        } else {
+            self.open = Some(open);
+        }
+    }
+}
+
+/// Whether anything may be done for the process; if not, why.
+fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
+    if sight.wish.mode != Mode::Act {
+        Err("nothing is to be done for this process, only told".to_owned())
+    } else if !sight.scene.on {
+        Err("acting is switched off".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+/// How long is measured: as long as it took to tell what is wrong.
+fn window(sight: &Sight<'_>, limits: &Limits) -> std::time::Duration {
+    let longest = sight.verdicts.iter().map(|verdict| verdict.window).max().unwrap_or_default();
+    longest.clamp(limits.window, limits.window.saturating_mul(3))
+}
+
+fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before: &Span) -> Decision {
+    let mut ranges = Intervals::default();
+    for step in &plan.steps {
+        ranges.insert(step.begin, step.end);
+    }
+    let now = sight.scene.snapshot.taken;
+    Decision {
+        id,
+        process: sight.process.id,
+        process_name: sight.process.name.clone(),
+        gpu: sight.gpu,
+        policy: plan.policy,
+        asked_by: sight.wish.asked_by.clone(),
+        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
+        reason: plan.reason.clone(),
+        ranges: ranges.iter().collect(),
+        advice: Vec::new(),
+        expected: plan.expected,
+        made: now,
+        changed: now,
+        stage,
+        before: before.measured,
+        after: None,
+        done: model::decision::Done::default(),
+        trouble: None,
+    }
+}
