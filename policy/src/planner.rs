@@ -5,6 +5,7 @@
 //! A planner of placements takes a [`Circle`](trace::Circle) and makes a [`Placement`].
 //!
 //! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
+//! * [`g10`]: sends what is idle for long to flash or the host, where memory is short most
 //! * [`machine`]: the memories and links that a plan is made for
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
@@ -14,12 +15,15 @@
 
 mod arcs;
 pub mod autoswap;
+pub mod g10;
 pub mod machine;
 pub mod online;
 pub mod optimal;
 pub mod placement;
+mod ring;
 pub mod schedule;
 pub mod smartpool;
+mod upkeep;
 
 pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;
@@ -43,7 +47,11 @@ pub trait Planner {
 /// All planners of schedules, each as its page in docs/policies has it by default.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Planner>> {
-    vec![Box::new(autoswap::Autoswap::default())]
+    vec![
+        Box::new(autoswap::Autoswap::default()),
+        Box::new(g10::G10::by(g10::Ranking::Benefit)),
+        Box::new(g10::G10::by(g10::Ranking::BenefitByCost)),
+    ]
 }
 
 /// The planner of that name.

@@ -57,8 +57,8 @@ pub(crate) struct Engine<'m> {
     to_host: Lane,
     flash_read: Lane,
     flash_write: Lane,
-    /// To the GPU but for what comes from flash; the latter; from the GPU to the host; to flash.
-    queues: [VecDeque<Move>; 4],
+    /// To the GPU from the host; from flash; from the GPU to the host; to flash; and memory on the GPU that nothing crosses the link for.
+    queues: [VecDeque<Move>; 5],
     /// Crossing the link to the GPU.
     arriving: Option<Flight>,
     /// Being read from flash, or read and waiting for the link.

@@ -5,6 +5,7 @@ use policy::planner::{self, machine::Store};
 use crate::{
     machine::{Flash, Link, Machine},
     run::LEAST_GPU_BYTES,
+    units::BLOCK_BYTES,
 };
 
 /// What becomes of memory whose tensor is dead.
@@ -42,7 +43,7 @@ impl<'a> Setup<'a> {
         Self { machine, gpu_bytes, host_bytes, freed: Freed::default(), iterations: 2, bytes_per_thread: 4 }
     }
 
-    /// What a planner is told of it: rates of large transfers, flash without end, and less memory on the GPU than there is, for what planners do not
+    /// What a planner is told of it: rates of whole blocks, what a request costs, flash without end, and less memory on the GPU than there is, for what planners do not
     /// count: tensors take whole blocks, blocks on their way take room at both ends, and memory of the dead lies around until somebody needs its place.
     #[must_use]
     pub fn for_planners(&self) -> planner::Machine {
@@ -53,13 +54,15 @@ impl<'a> Setup<'a> {
     #[must_use]
     pub fn for_planners_within(&self, gpu_bytes: u64) -> planner::Machine {
         let machine = self.machine;
+        let block_ns = |link: &Link| (link.transfer_ns(BLOCK_BYTES) as f64).max(machine.requests.block_ns.value);
         let link = |link: &Link| planner::Link {
-            latency_ns: link.latency_ns.value,
-            bytes_per_second: link.peak_bytes_per_s.value,
+            latency_ns: machine.requests.call_ns.value,
+            bytes_per_second: BLOCK_BYTES as f64 * 1e9 / block_ns(link),
         };
+        // Each block is a transfer of its own.
         let flash = |flash: &Flash| planner::Link {
-            latency_ns: flash.latency_ns.value,
-            bytes_per_second: flash.bytes_per_s.value,
+            latency_ns: machine.requests.call_ns.value,
+            bytes_per_second: BLOCK_BYTES as f64 * 1e9 / flash.transfer_ns(BLOCK_BYTES) as f64,
         };
         planner::Machine {
             gpu_bytes,

@@ -35,6 +35,13 @@ impl Link {
     pub fn transfer_ns(&self, bytes: u64) -> u64 {
         (self.latency_ns + bytes as f64 * 1e9 / self.bytes_per_second).ceil() as u64
     }
+
+    /// How many bytes cross it in a time, one transfer after the other without a pause.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; nothing is negative")]
+    pub fn carried_bytes(&self, duration_ns: u64) -> u64 {
+        (duration_ns as f64 * self.bytes_per_second / 1e9) as u64
+    }
 }
 
 /// A memory beyond the GPU's, and both directions of the way to it.

@@ -57,10 +57,11 @@ impl Engine<'_> {
     /// Adds a move behind the others of its way.
     pub(crate) fn issue(&mut self, of: Move) {
         let queue = match of.way {
-            Way::FromHost | Way::Fill => 0,
+            Way::FromHost => 0,
             Way::FromFlash => 1,
             Way::ToHost => 2,
             Way::ToFlash => 3,
+            Way::Fill => 4,
         };
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.push_back(of);
@@ -80,10 +81,11 @@ impl Engine<'_> {
         }
     }
 
-    /// The next block of a queue's first move that has something to move, and what. Moves without are done, but one to the GPU of a tensor that is still
-    /// to leave it: that waits.
+    /// The next block of the first move of a queue that can go on, and what of it. Moves with nothing left are done; one to the GPU of a tensor that is still
+    /// to leave it waits, and lets others pass.
     fn next_of(&mut self, queue: usize) -> Option<(Move, u64, Mask)> {
-        while let Some(&of) = self.queues.get(queue)?.front() {
+        let mut at = 0;
+        while let Some(&of) = self.queues.get(queue)?.get(at) {
             let found = of.range.blocks().find_map(|(block, within)| {
                 let place = self.memory.place(block);
                 let mask = within
@@ -96,18 +98,18 @@ impl Engine<'_> {
                     };
                 (mask != 0).then_some((block, mask))
             });
-            if found.is_none() && !of.leaves() && self.pending(|other| other.tensor == of.tensor && other.leaves()) {
-                return None;
-            }
-            let queue = self.queues.get_mut(queue)?;
-            match (found, queue.front_mut()) {
-                (Some((block, mask)), Some(front)) => {
-                    // What was looked through is not looked through again.
-                    front.range.first = front.range.first.max(block * (BLOCK_BYTES / GRANULE_BYTES));
-                    return Some((of, block, mask));
+            if let Some((block, mask)) = found {
+                // What was looked through is not looked through again.
+                if let Some(of) = self.queues.get_mut(queue)?.get_mut(at) {
+                    of.range.first = of.range.first.max(block * (BLOCK_BYTES / GRANULE_BYTES));
                 }
-                _ => queue.pop_front(),
-            };
+                return Some((of, block, mask));
+            }
+            if !of.leaves() && self.pending(|other| other.tensor == of.tensor && other.leaves()) {
+                at += 1;
+            } else {
+                self.queues.get_mut(queue)?.remove(at);
+            }
         }
         None
     }
@@ -120,7 +122,8 @@ impl Engine<'_> {
         let read = self.reading.filter(|flight| flight.end_ns <= self.clock_ns);
         let (of, block, mask) = match read {
             Some(Flight { of, block, mask, .. }) => (of, block, mask),
-            None => match self.next_of(0) {
+            // Memory without contents does not wait for what crosses the link.
+            None => match self.next_of(4).or_else(|| self.next_of(0)) {
                 Some(next) => next,
                 None => return Ok(()),
             },

@@ -43,6 +43,31 @@ fn capacity_is_never_exceeded_nothing_is_used_before_it_is_there_and_no_data_are
 }
 
 #[test]
+fn so_it_is_with_every_planner() {
+    let machine = Machine::named("a100").unwrap();
+    let mut planned = std::collections::BTreeMap::new();
+    for round in 0..8 {
+        let iteration = iteration(&mut Dice::new(round));
+        for setup in setups(&machine) {
+            for planner in policy::planner::all() {
+                // Some memory is too small for any schedule of whole tensors.
+                let Ok(schedule) = planner.plan(&iteration, &setup.for_planners()) else { continue };
+                let mut audit = Audit::new(&iteration);
+                let mut watch = |event: Event| audit.see(event);
+                let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
+                assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes, "{} in round {round}", planner.name());
+                assert!(outcome.peak_bytes <= setup.gpu_bytes);
+                assert_eq!(audit.kernels(), iteration.kernels().len() * 3);
+                *planned.entry(planner.name()).or_default() += schedule.actions().len();
+            }
+        }
+    }
+    for planner in policy::planner::all() {
+        assert!(planned.get(planner.name()).is_some_and(|&actions: &usize| actions > 100), "{planned:?}");
+    }
+}
+
+#[test]
 fn no_time_is_less_than_the_kernels_take_nor_than_the_link_needs() {
     let machine = Machine::named("h200").unwrap();
     for round in 0..ROUNDS {
