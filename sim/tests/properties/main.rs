@@ -51,7 +51,9 @@ fn so_it_is_with_every_planner() {
         for setup in setups(&machine) {
             for planner in policy::planner::all() {
                 // Some memory is too small for any schedule of whole tensors.
-                let Ok(schedule) = planner.plan(&iteration, &setup.for_planners()) else { continue };
+                let Ok(schedule) = planner.plan(&iteration, &setup.for_planners_within(setup.gpu_bytes)) else {
+                    continue;
+                };
                 let mut audit = Audit::new(&iteration);
                 let mut watch = |event: Event| audit.see(event);
                 let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
