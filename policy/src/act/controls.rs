@@ -116,8 +116,12 @@ fn to_gpu(view: &View<'_>) -> Vec<Step> {
     all.map(|(begin, end)| Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) }).collect()
 }
 
-/// The fuller half of what came to the GPU, as far as it is there now.
+/// The half of what is at the GPU that came most; all that there is where that is not known.
 fn hot_to_host(view: &View<'_>) -> Vec<Step> {
+    if view.blocks.is_empty() {
+        let all = view.ranges.iter().map(|range| (range.begin, range.end));
+        return all.map(|(begin, end)| Step { begin, end, action: Action::Migrate(Place::Host) }).collect();
+    }
     let mut there: Vec<&Block> = view.blocks.iter().filter(|block| block.resident.bytes > 0).collect();
     there.sort_by_key(|block| Reverse(block.bytes_htod));
     there.truncate(there.len().div_ceil(2));

@@ -37,34 +37,44 @@ impl Circumstances {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cooling(BTreeMap<&'static str, Rest>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Rest {
-    until: SystemTime,
+    until: Option<SystemTime>,
     times: u32,
-    /// What has to change besides; `None` if only time has to pass.
-    unless_other_than: Option<Circumstances>,
+    /// In what it failed: something else has to be there for it to be tried again.
+    failed_in: Vec<Circumstances>,
 }
+
+/// As many are remembered; the oldest are forgotten.
+const FAILED_MAX: usize = 16;
 
 impl Cooling {
     pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> bool {
-        self.0
-            .get(policy)
-            .is_some_and(|rest| now < rest.until || rest.unless_other_than.as_ref() == Some(circumstances))
+        let is_resting =
+            |rest: &Rest| rest.until.is_some_and(|until| now < until) || rest.failed_in.contains(circumstances);
+        self.0.get(policy).is_some_and(is_resting)
     }
 
-    /// From now on, for twice as long as the last time.
+    /// From now on, for twice as long as the last time. What it failed in is what was there when it began, and what is there now, as it may have
+    /// brought that about itself.
     pub(crate) fn begin(
         &mut self,
         policy: &'static str,
         now: SystemTime,
         limits: &Limits,
-        unless_other_than: Option<Circumstances>,
+        failed_in: impl IntoIterator<Item = Circumstances>,
     ) {
-        let times = self.0.get(policy).map_or(0, |rest| rest.times.saturating_add(1));
-        let lasts =
-            limits.cool_down.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(limits.cool_down_max);
-        let until = now.checked_add(lasts).unwrap_or(now);
-        self.0.insert(policy, Rest { until, times, unless_other_than });
+        let rest = self.0.entry(policy).or_default();
+        let lasts = limits.cool_down.saturating_mul(1_u32.checked_shl(rest.times).unwrap_or(u32::MAX));
+        rest.until = now.checked_add(lasts.min(limits.cool_down_max));
+        rest.times = rest.times.saturating_add(1);
+        for circumstances in failed_in {
+            if !rest.failed_in.contains(&circumstances) {
+                rest.failed_in.push(circumstances);
+            }
+        }
+        let too_many = rest.failed_in.len().saturating_sub(FAILED_MAX);
+        rest.failed_in.drain(..too_many);
     }
 
     /// It helped: what was before counts no more.

@@ -178,7 +178,8 @@ impl Guard {
         if matches!(action, Action::Advise(_)) { self.unknown_advice(sight) } else { None }
     }
 
-    fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
+    /// Why no advice may be given to the process, or stay in force.
+    pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
         let account = self.processes.get(&sight.process.id);
         if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
             return Some(why);

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use model::{Action, Answer, Call, Decision, Order, Outcome, Place, Plan, Stage, Step, Wish, decision::Done};
 
 use super::{
+    cooling::Circumstances,
     guard::{Admission, Guard},
     intervals::Intervals,
     ledger::Ledger,
@@ -20,6 +21,8 @@ pub(crate) struct Open {
     pub(crate) running: Box<dyn Running>,
     /// What was wanted when it was made.
     pub(crate) wish: Wish,
+    /// What was there when it was made.
+    pub(crate) circumstances: Circumstances,
     /// What it began with: whether that may be done is asked again while it may only be told.
     first: Vec<Step>,
     /// `None` if nothing is done.
@@ -37,12 +40,14 @@ impl Open {
         plan: Plan,
         running: Box<dyn Running>,
         wish: Wish,
+        circumstances: Circumstances,
         trial: Option<Trial>,
     ) -> Self {
         Self {
             decision,
             running,
             wish,
+            circumstances,
             first: plan.steps,
             trial,
             ledger: Ledger::default(),

@@ -112,6 +112,11 @@ impl Track {
         if let Err(why) = is_wanted(sight) {
             return Some(Stage::Undone(why));
         }
+        if !open.ledger.is_empty()
+            && let Some(why) = guard.unknown_advice(sight)
+        {
+            return Some(Stage::Over(why));
+        }
         let name = open.decision.policy;
         if let Some(answer) = open.decision.trouble.as_ref().filter(|_| open.decision.done.calls == 0) {
             if matches!(answer, Answer::Ended) {
@@ -119,7 +124,7 @@ impl Track {
             }
             if !matches!(answer, Answer::HeldBack(_)) {
                 let why = format!("nothing of it could be done: {answer:?}");
-                self.cooling.begin(name, now, limits, None);
+                self.cooling.begin(name, now, limits, []);
                 return Some(Stage::Undone(why));
             }
         }
@@ -131,8 +136,8 @@ impl Track {
             }
             Look::Fails { why, after, unless_changed } => {
                 open.decision.after = Some(after);
-                let circumstances = unless_changed.then(|| Circumstances::of(sight));
-                self.cooling.begin(name, now, limits, circumstances);
+                let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
+                self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::Undone(why))
             }
         }
@@ -177,14 +182,14 @@ impl Track {
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
         let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now));
-        let mut open = Open::new(decision, plan, running, sight.wish.clone(), trial);
+        let mut open = Open::new(decision, plan, running, sight.wish.clone(), circumstances, trial);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
             Ok(order) => turn.order = order,
             Err(why) => open.changes_to(Stage::Refused(why), now),
         }
         turn.events.push(Event::Made(open.decision.clone()));
         if matches!(open.decision.stage, Stage::Refused(_)) {
-            self.cooling.begin(open.decision.policy, now, limits, None);
+            self.cooling.begin(open.decision.policy, now, limits, []);
             let Open { decision, ledger, .. } = open;
             turn.closed.push(Closed { decision, ledger });
         } else {

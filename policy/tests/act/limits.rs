@@ -1,0 +1,148 @@
+//! How much is done, at most.
+
+use std::time::Duration;
+
+use model::{Action, Answer, Mode, Order, block::BLOCK_BYTES, decision::Event};
+use policy::act::Limits;
+
+use crate::world::{BASE, Program, World, limits, wish};
+
+const MIB: u64 = 1 << 20;
+
+fn moved(order: &Order) -> u64 {
+    let moves = order.steps.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
+    moves.map(model::Step::bytes).sum()
+}
+
+/// The most that was ordered to be moved in any stretch, beyond what the rate allows in it.
+fn excess(world: &World, per_second: u64) -> i128 {
+    let orders: Vec<_> = world.orders.iter().map(|(at, order)| (*at, moved(order))).collect();
+    let mut worst = i128::MIN;
+    for (from, (begin, _)) in orders.iter().enumerate() {
+        let mut sum = 0_u64;
+        for (at, bytes) in &orders[from..] {
+            sum += bytes;
+            let allowed = u128::from(per_second) * at.duration_since(*begin).unwrap().as_nanos() / 1_000_000_000;
+            worst = worst.max(i128::from(sum) - i128::try_from(allowed).unwrap());
+        }
+    }
+    worst
+}
+
+#[test]
+fn no_more_is_moved_in_any_stretch_than_the_rate_and_one_second_of_it() {
+    let rate = 10 * BLOCK_BYTES + 4096;
+    let mut process = wish(Mode::Act, "prefetch_all");
+    process.budget.bytes_per_second = Some(rate);
+    for (limits, wish) in [
+        (limits(), process),
+        (Limits { process_bytes_per_second: rate, ..limits() }, wish(Mode::Act, "prefetch_all")),
+        (Limits { node_bytes_per_second: rate, ..limits() }, wish(Mode::Act, "prefetch_all")),
+    ] {
+        let mut world = World::with(limits);
+        world.add(Program::InTurn, 64, Some(wish.clone()));
+        world.run(30.0);
+        let worst = excess(&world, rate);
+        assert!(worst <= i128::from(rate), "{worst} of {rate}");
+        assert!(worst > i128::from(rate - BLOCK_BYTES), "it is used");
+    }
+}
+
+#[test]
+fn all_processes_together_keep_to_the_rate_of_the_node() {
+    let rate = 20 * BLOCK_BYTES;
+    let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
+    for _ in 0..3 {
+        world.add(Program::InTurn, 32, Some(wish(Mode::Act, "prefetch_all")));
+    }
+    world.run(20.0);
+    assert!(excess(&world, rate) <= i128::from(rate));
+}
+
+#[test]
+fn no_more_is_moved_in_all_than_the_budget() {
+    let mut wish = wish(Mode::Act, "prefetch_all");
+    wish.budget.bytes = Some(100 * BLOCK_BYTES + 4096);
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish));
+    world.run(30.0);
+    let ordered: u64 = world.orders.iter().map(|(_, order)| moved(order)).sum();
+    assert_eq!(ordered, 100 * BLOCK_BYTES, "in whole blocks");
+}
+
+#[test]
+fn host_memory_below_the_reserve_is_left_alone() {
+    let mut world = World::with(Limits { host_reserve_bytes: 1 << 30, ..limits() });
+    world.headroom_bytes = (1 << 30) + 8 * MIB;
+    world.add(Program::OnGpu, 64, Some(wish(Mode::Act, "harmful")));
+    world.run(5.0);
+    for (_, order) in &world.orders {
+        assert!(moved(order) <= 8 * MIB, "{order:?}");
+    }
+    assert!(!world.orders.is_empty());
+    world.headroom_bytes = 1 << 30;
+    world.orders.clear();
+    world.run(300.0);
+    assert_eq!(world.orders, []);
+}
+
+#[test]
+fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
+    let mut world = World::new();
+    world.add(Program::OnGpu, 200, None);
+    world.add(Program::OnGpu, 1, None);
+    world.run(5.0);
+    world.add(Program::InTurn, 600, Some(wish(Mode::Act, "prefetch_all")));
+    world.run(20.0);
+    let room = (1 << 30) - (1 << 30) / 50 - 201 * BLOCK_BYTES;
+    let most = world.orders.iter().map(|(_, order)| moved(order)).max().unwrap();
+    assert!(most <= room && most + BLOCK_BYTES > room, "{most} of {room}");
+}
+
+#[test]
+fn only_memory_that_the_wish_is_about_is_touched() {
+    let mut only = wish(Mode::Act, "ping-pong");
+    only.range = Some((BASE + 8 * BLOCK_BYTES, BASE + 24 * BLOCK_BYTES));
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(only));
+    world.run(10.0);
+    let steps: Vec<_> = world.orders.iter().flat_map(|(_, order)| &order.steps).collect();
+    assert!(!steps.is_empty());
+    assert!(steps.iter().all(|step| step.begin >= BASE + 8 * BLOCK_BYTES && step.end <= BASE + 24 * BLOCK_BYTES));
+    let mut large = wish(Mode::Act, "ping-pong");
+    large.allocation_larger_than_bytes = Some(64 * BLOCK_BYTES);
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(large));
+    world.run(10.0);
+    assert_eq!(world.orders, []);
+}
+
+#[test]
+fn what_is_held_back_is_counted_and_not_called() {
+    let mut wish = wish(Mode::Act, "prefetch_all");
+    wish.budget.bytes_per_second = Some(4 * BLOCK_BYTES);
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish));
+    world.run(5.0);
+    assert!(matches!(world.decision().trouble, Some(Answer::HeldBack(_))));
+    let held = |event: &Event| match event {
+        Event::Acted(outcome) => outcome.calls.iter().any(|call| matches!(call.answer, Answer::HeldBack(_))),
+        _ => false,
+    };
+    assert!(!world.events.iter().any(held));
+}
+
+#[test]
+fn decisions_that_are_over_are_forgotten_when_there_are_too_many() {
+    let mut world = World::with(Limits { decisions_max: 5, cool_down: Duration::from_millis(1), ..limits() });
+    let id = world.add(Program::InTurn, 32, None);
+    for round in 0..20 {
+        let mut wish = wish(Mode::Shadow, "ping-pong");
+        wish.parameters.insert("round".to_owned(), round.to_string());
+        world.wishes.insert(id, wish);
+        world.run(3.0);
+    }
+    assert!(world.acting.decisions().count() <= 6);
+    let ids: Vec<_> = world.acting.decisions().map(|decision| decision.id).collect();
+    assert!(ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
+}

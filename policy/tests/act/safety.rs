@@ -1,0 +1,196 @@
+//! What is not done, and what is taken back whatever happens.
+
+use std::time::Duration;
+
+use model::{Action, Answer, ApiCall, Mode, SourceState, Stage};
+use policy::act::InForce;
+
+use crate::world::{GPU, Program, World, wish};
+
+/// Makes it unknown what advice is in force.
+type Spoil = dyn Fn(&mut World, model::ProcessId);
+
+fn kept() -> (World, model::ProcessId) {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    (world, id)
+}
+
+#[test]
+fn once_switched_off_nothing_is_ordered_but_putting_things_back() {
+    let (mut world, _) = kept();
+    let before = world.orders.len();
+    world.on = false;
+    world.run(10.0);
+    assert!(world.orders[before..].iter().all(|(_, order)| order.is_undoing));
+    assert_eq!(world.advised_blocks(), 0);
+    assert!(matches!(world.decision().stage, Stage::Shadow(_)), "what would be done is told");
+    world.on = true;
+    world.run(10.0);
+    assert_eq!(world.decision().stage, Stage::Kept, "it is no fault of the plan");
+}
+
+#[test]
+fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_back() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let late = loop {
+        let orders = world.interval();
+        if !orders.is_empty() {
+            break orders;
+        }
+    };
+    world.on = false;
+    let undoing = world.interval();
+    assert!(undoing.iter().all(|order| order.is_undoing) && !undoing.is_empty());
+    world.carry_out(late);
+    world.carry_out(undoing);
+    world.run(1.0);
+    assert_eq!(world.advised_blocks(), 0);
+}
+
+#[test]
+fn a_process_that_ends_gets_no_more_orders() {
+    let (mut world, id) = kept();
+    world.process(id).ended = Some(world.now);
+    let orders = world.orders.len();
+    world.run(5.0);
+    assert_eq!(world.orders.len(), orders);
+    assert_eq!(world.decision().stage, Stage::Over("the process has ended".to_owned()));
+    world.processes.clear();
+    world.run(5.0);
+    assert_eq!(world.orders.len(), orders);
+}
+
+#[test]
+fn a_process_that_is_not_seen_any_more_is_left_as_it_was() {
+    let (mut world, id) = kept();
+    let mut snapshot = world.snapshot();
+    snapshot.processes.clear();
+    let orders = world.look(&snapshot);
+    assert!(orders.iter().all(|order| order.is_undoing && order.process == id) && orders.len() == 1);
+}
+
+#[test]
+fn when_nothing_is_counted_any_more_everything_is_taken_back() {
+    let (mut world, _) = kept();
+    let mut snapshot = world.snapshot();
+    snapshot.source.state = SourceState::Waiting { missing: Vec::new() };
+    let orders = world.look(&snapshot);
+    world.carry_out(orders);
+    assert_eq!(world.advised_blocks(), 0);
+}
+
+#[test]
+fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
+    let older = |world: &mut World, id| world.process(id).started = world.since - Duration::from_secs(1);
+    let by_application = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::SetAccessedBy] = 1;
+    let by_a_tool = |world: &mut World, id| world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] = 1;
+    let lost = |world: &mut World, id| world.process(id).host.dropped_events = 1;
+    let cases: [(&str, &Spoil); 4] = [
+        ("the process is older", &older),
+        ("the application advises", &by_application),
+        ("another program advised", &by_a_tool),
+        ("events of the process were lost", &lost),
+    ];
+    for (why, make) in cases {
+        let mut world = World::new();
+        let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        make(&mut world, id);
+        world.run(10.0);
+        let Stage::Refused(said) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
+        assert!(said.contains(why), "{said}");
+        assert_eq!(world.orders, [], "{why}");
+        // Moves leave nothing behind.
+        world.wishes.insert(id, wish(Mode::Act, "prefetch_all"));
+        world.run(10.0);
+        assert!(!world.orders.is_empty(), "{why}");
+        assert!(
+            world
+                .orders
+                .iter()
+                .flat_map(|(_, order)| &order.steps)
+                .all(|step| matches!(step.action, Action::Migrate(_)))
+        );
+    }
+}
+
+#[test]
+fn an_application_that_begins_to_advise_the_driver_is_left_to_itself() {
+    let (mut world, id) = kept();
+    world.process(id).host.api_calls[ApiCall::SetPreferredLocation] = 1;
+    world.run(1.0);
+    assert_eq!(world.advised_blocks(), 0);
+}
+
+#[test]
+fn without_a_reading_of_the_link_remote_mappings_stay_in_shadow() {
+    let mut world = World::new();
+    world.has_link = false;
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run(10.0);
+    assert!(world.decision().stage.why().unwrap().contains("link"), "{:#?}", world.decision());
+    assert_eq!(world.orders, []);
+    world.has_link = true;
+    world.run(20.0);
+    assert_eq!(world.decision().stage, Stage::Kept, "once there is one");
+}
+
+#[test]
+fn drivers_and_gpus_that_stood_still_elsewhere_are_left_alone_and_the_report_is_named() {
+    let mut world = World::new();
+    world.driver = "580.173.02".to_owned();
+    world.gpu_name = Some("NVIDIA GB10".to_owned());
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+    world.run(10.0);
+    assert_eq!(world.orders, []);
+    assert!(world.decision().stage.why().unwrap().contains("https://github.com/"));
+}
+
+#[test]
+fn a_driver_that_refuses_ends_the_trial() {
+    let mut world = World::new();
+    world.answers = Some(Answer::Refused("NV_ERR_INVALID_ADDRESS".to_owned()));
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run(10.0);
+    let undone = world.acting.decisions().last().unwrap();
+    assert!(undone.stage.why().unwrap().contains("NV_ERR_INVALID_ADDRESS"), "{undone:#?}");
+}
+
+#[test]
+fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given() {
+    let (mut world, id) = kept();
+    world.answers = Some(Answer::Refused("busy".to_owned()));
+    world.wishes.remove(&id);
+    world.run(5.0);
+    let tries = world.orders.iter().filter(|(_, order)| order.is_undoing).count();
+    assert_eq!(tries, 5);
+    assert_eq!(world.decision().trouble, Some(Answer::Refused("busy".to_owned())));
+    world.answers = None;
+    world.wishes.insert(id, wish(Mode::Act, "ping-pong"));
+    world.run(20.0);
+    assert!(world.decision().stage.why().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
+}
+
+#[test]
+fn everything_is_taken_back_at_the_end_and_what_a_former_run_left_at_the_beginning() {
+    let (mut world, id) = kept();
+    let steps = world.orders.iter().flat_map(|(_, order)| order.steps.clone()).collect::<Vec<_>>();
+    let decision = world.decision().id;
+    let mut next = World::new();
+    next.processes = std::mem::take(&mut world.processes);
+    let in_force = InForce { decision, process: id, gpu: GPU, steps };
+    let orders = next.acting.adopt(vec![in_force], decision);
+    assert!(next.advised_blocks() > 0);
+    next.carry_out(orders);
+    assert_eq!(next.advised_blocks(), 0);
+    let id = next.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    next.run(20.0);
+    assert!(next.decision().id > decision, "names are not used twice");
+    assert!(next.process(id).is_advised());
+    let orders = next.acting.undo_all("the service ends");
+    next.carry_out(orders);
+    assert_eq!(next.advised_blocks(), 0);
+    assert_eq!(next.decision().stage, Stage::Undone("the service ends".to_owned()));
+}

@@ -1,0 +1,174 @@
+//! What becomes of a decision.
+
+use std::time::Duration;
+
+use model::{Mode, Stage, VerdictKind, decision::Event};
+
+use crate::world::{Program, World, wish};
+
+#[test]
+fn nothing_is_done_where_nothing_is_wanted() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, None);
+    world.add(Program::InTurn, 64, Some(wish(Mode::Observe, "auto-live")));
+    world.run(20.0);
+    assert!(!world.verdicts.active.is_empty(), "there is something to do");
+    assert_eq!((world.orders.len(), world.events.len()), (0, 0));
+}
+
+#[test]
+fn in_shadow_the_plan_and_its_bounds_are_told_and_nothing_is_done() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish(Mode::Shadow, "ping-pong")));
+    world.run(20.0);
+    let decision = world.decision();
+    assert!(matches!(decision.stage, Stage::Shadow(_)), "{decision:#?}");
+    assert_eq!(decision.verdict, Some(VerdictKind::PingPong));
+    assert!(decision.expected.faults_saved.at_least > 0.5 && !decision.ranges.is_empty());
+    assert!(decision.before.inputs.alternations > 0);
+    assert_eq!(world.orders, []);
+    assert_eq!(world.events.len(), 1, "it is told once");
+}
+
+#[test]
+fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    let decision = world.decision().clone();
+    let (before, after) = (decision.before, decision.after.unwrap());
+    // It does nine times as many rounds in that time.
+    assert!(after.inputs.fault_entries * 3 < before.inputs.fault_entries, "{decision:#?}");
+    assert!(after.replays * 3 < before.replays);
+    let rounds = world.process(id).rounds;
+    world.run(60.0);
+    assert_eq!(world.decision().stage, Stage::Kept, "{:#?}", world.decision());
+    assert!(world.process(id).rounds > rounds);
+    let stages: Vec<&str> = world
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Made(decision) | Event::Changed(decision) => Some(decision.stage.name()),
+            Event::Acted(_) | Event::Switched { .. } => None,
+        })
+        .collect();
+    assert_eq!(stages, ["trial", "kept"]);
+}
+
+#[test]
+fn a_program_that_goes_faster_because_it_is_helped_is_not_taken_for_one_that_costs_more() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    // Almost all that it moves it accesses too, and it gets on ten times as fast.
+    world.process(id).accessed_bytes = 3 << 20;
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    let decision = world.decision();
+    let bytes = |measured: &model::decision::Measured| {
+        let link = measured.link.unwrap();
+        (link.htod + link.dtoh) as f64 / measured.window.as_secs_f64()
+    };
+    assert!(
+        bytes(&decision.after.unwrap()) > 2.0 * bytes(&decision.before),
+        "it moves more in a second: {decision:#?}"
+    );
+}
+
+#[test]
+fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_something_changes() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.process(id).accessed_bytes = 12 << 20;
+    world.run_until("an undone decision", |world| {
+        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+    });
+    let undone = world.decision().clone();
+    assert!(undone.stage.why().unwrap().contains("bytes over the link"), "{undone:#?}");
+    world.run(0.2);
+    assert_eq!(world.advised_blocks(), 0);
+    world.run(600.0);
+    assert_eq!(world.acting.decisions().count(), 1, "nothing changed");
+    world.wishes.get_mut(&id).unwrap().parameters.insert("alternations".to_owned(), "8".to_owned());
+    world.run(1.0);
+    assert_eq!(world.acting.decisions().count(), 2, "something did");
+}
+
+#[test]
+fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
+    for program in [Program::OnGpu, Program::InTurn] {
+        let mut world = World::new();
+        world.add(program, 64, Some(wish(Mode::Act, "harmful")));
+        world.run_until("an undone decision", |world| {
+            world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+        });
+        let decision = world.decision();
+        let lasted = decision.changed.duration_since(decision.made).unwrap();
+        assert!(lasted <= Duration::from_secs(4), "{program:?}: {lasted:?}");
+        let orders = world.orders.len();
+        world.run(60.0);
+        assert_eq!(world.orders.len(), orders, "{program:?}: it is not tried again");
+    }
+}
+
+#[test]
+fn where_the_program_pauses_it_is_looked_at_once_more_and_then_taken_back() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a trial", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Trial));
+    world.process(id).program = Program::Idle;
+    world.run(3.0);
+    assert_eq!(world.decision().stage, Stage::Trial);
+    world.run(3.0);
+    assert!(world.decision().stage.why().unwrap().contains("too little"), "{:#?}", world.decision());
+    // It goes on, and time is all that has to pass.
+    world.process(id).program = Program::InTurn;
+    world.run(60.0);
+    assert_eq!(world.decision().stage, Stage::Kept);
+}
+
+#[test]
+fn a_plan_ends_with_the_phase_that_justified_it_and_its_advice_with_it() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    assert!(world.advised_blocks() > 50);
+    world.process(id).program = Program::Idle;
+    world.run(15.0);
+    assert_eq!(world.decision().stage.name(), "over");
+    assert_eq!(world.advised_blocks(), 0);
+}
+
+#[test]
+fn what_no_longer_helps_is_undone_though_it_did_once() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    world.process(id).accessed_bytes = 16 << 20;
+    world.run_until("an undone decision", |world| {
+        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+    });
+    world.run(0.2);
+    assert_eq!(world.advised_blocks(), 0);
+}
+
+#[test]
+fn another_wish_ends_what_stands() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    world.wishes.insert(id, wish(Mode::Shadow, "ping-pong"));
+    world.run(5.0);
+    assert_eq!(world.advised_blocks(), 0);
+    let stages: Vec<&str> = world.acting.decisions().map(|decision| decision.stage.name()).collect();
+    assert_eq!(stages, ["shadow", "over"]);
+    world.wishes.remove(&id);
+    world.run(1.0);
+    assert_eq!(world.decision().stage.name(), "over");
+}
+
+#[test]
+fn auto_live_takes_what_helps() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "auto-live")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    assert_eq!(world.decision().policy, "ping-pong");
+}
