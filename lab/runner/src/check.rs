@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) verified_bytes: AtomicU64,
     /// Words that did not hold what they must.
     pub(crate) mismatches: AtomicU64,
+    /// Kernels that it began: GPU steps.
+    pub(crate) kernels: AtomicU64,
     /// The application's calls of the driver, by [`Call::kind`].
     calls: [Calls; Call::KINDS],
 }
@@ -99,6 +101,11 @@ impl Tally {
             mismatches: self.mismatches.load(Ordering::Relaxed),
             first_mismatch: None,
         }
+    }
+
+    /// Kernels begun so far.
+    pub(crate) fn kernels(&self) -> u64 {
+        self.kernels.load(Ordering::Relaxed)
     }
 
     /// A call is about to be made.

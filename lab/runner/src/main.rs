@@ -5,7 +5,8 @@
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
-//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`]: the commands ([`dice`]: random numbers)
+//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`]: the commands ([`dice`]: random numbers;
+//!   [`service`]: uvmd, started, killed, started again)
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`console`]: what is wrong with a guest that has ended
 //! * [`sys`]: the driver; all unsafe code
@@ -14,6 +15,7 @@ mod access_log;
 mod builtin;
 mod cgroup;
 mod check;
+mod compare;
 mod console;
 mod dice;
 mod figures;
@@ -26,6 +28,7 @@ mod report;
 mod residency;
 mod run;
 mod scenario;
+mod service;
 mod shared;
 mod soak;
 mod steps;
@@ -49,7 +52,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::{
-    scenario::{Scenario, size::human},
+    scenario::{Scenario, Variation, size::human},
     truth::complaints::Judgement,
 };
 
@@ -92,6 +95,12 @@ enum Task {
         /// Do not run the scenario once more without the driver's counters.
         #[arg(long)]
         once: bool,
+        /// What makes this run differ from others of the same scenario; as it is written if left out.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Multiply all access rates by this.
+        #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+        access_rate_factor: f64,
         /// Where to write what the GPUs accessed, copied and mapped, as CSV.
         #[arg(long, value_name = "FILE")]
         access_log: Option<PathBuf>,
@@ -145,6 +154,9 @@ enum Task {
         #[arg(long, value_name = "REPORT")]
         soak: Option<PathBuf>,
     },
+    /// Run scenarios under the driver alone and under policies of uvmd's, and compare.
+    #[command(subcommand)]
+    Compare(compare::command::Command),
     #[command(flatten)]
     Verdicts(verdicts::command::Command),
     /// One process of a scenario; started by the others.
@@ -176,10 +188,11 @@ fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
     let result = match Options::parse().command {
         Task::Check { file, print } => check(&file, print),
-        Task::Run { file, report, uvmd, no_uvmd, timeout, once, access_log } => {
+        Task::Run { file, report, uvmd, no_uvmd, timeout, once, seed, access_rate_factor, access_log } => {
             let client = (!no_uvmd).then(|| uvmd::Client::new(&uvmd));
             let options = run::Options { timeout: Duration::from_secs(timeout), without_counters: !once, access_log };
-            run(&file, report.as_deref(), client.as_ref(), &options)
+            let variation = Variation { seed, access_rate_factor };
+            run(&file, variation, report.as_deref(), client.as_ref(), &options)
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
@@ -191,6 +204,7 @@ fn main() -> ExitCode {
             soak(&soak::Options { duration: Duration::from_mins(minutes), seed, uvmd }, report.as_deref())
         }
         Task::Complaints { console, soak } => complaints(&console::Options { console, soak }),
+        Task::Compare(command) => command.run(),
         Task::Verdicts(command) => command.run(),
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
@@ -230,11 +244,12 @@ fn check(file: &Path, print: Option<Print>) -> anyhow::Result<ExitCode> {
 
 fn run(
     file: &Path,
+    variation: Variation,
     report_file: Option<&Path>,
     uvmd: Option<&uvmd::Client>,
     options: &run::Options,
 ) -> anyhow::Result<ExitCode> {
-    let report = run::run(&load(file)?, uvmd, options)?;
+    let report = run::run(&scenario::load_varied(file, variation)?, uvmd, options)?;
     eprint!("{report}");
     write_report(&report, report_file)?;
     Ok(ExitCode::from(report.verdict.exit_code()))

@@ -87,7 +87,12 @@ impl Member {
         Some(Self {
             name: name.clone(),
             at,
-            become_: Command::Become { scenario: scenario.text.clone(), process: at, counters },
+            become_: Command::Become {
+                scenario: scenario.text.clone(),
+                variation: scenario.variation,
+                process: at,
+                counters,
+            },
             memory_limit_bytes: *memory_limit_bytes,
             events: events.clone(),
             starts_after: *start_after,
@@ -262,6 +267,11 @@ impl Member {
     pub(crate) fn checked(&self) -> Checked {
         let checked = self.shared.as_ref().map_or_else(Checked::default, |shared| shared.tally().checked());
         Checked { first_mismatch: self.findings.first_mismatch.clone(), ..checked }
+    }
+
+    /// Kernels that it began.
+    pub(crate) fn kernels(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.tally().kernels())
     }
 
     /// Its calls of the driver, and the bytes they were about, by kind.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{check::Mismatch, residency::Residency, sys::swgpu::AccessCounters};
+use crate::{check::Mismatch, residency::Residency, scenario::Variation, sys::swgpu::AccessCounters};
 
 /// To a worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -11,6 +11,8 @@ pub(crate) enum Command {
     Become {
         /// The scenario's file.
         scenario: String,
+        /// How this run differs from it.
+        variation: Variation,
         /// Which of its processes, from 0.
         process: usize,
         /// Attach the driver's counters.

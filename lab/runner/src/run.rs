@@ -134,7 +134,7 @@ fn pass(
 }
 
 /// The truth, without a check of memory yet: that comes with the end.
-fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
+pub(crate) fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
     let facts: Vec<ProcessFacts> = members.iter().map(facts).collect();
     let process = |(member, of_it): (&Member, &ProcessFacts)| ProcessReport {
         name: member.name.clone(),

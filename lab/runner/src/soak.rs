@@ -1,15 +1,12 @@
 //! `lab-runner soak`: random scenarios one after the other, with random kills (-9) of their processes, of uvmd and of the runner itself,
 //! and the checks that nothing of that leaves a trace.
 //!
-//! * [`service`]: uvmd, started, killed, started again
 //! * [`summary`]: what is told in the end
 
-mod service;
 mod summary;
 
 use std::{
     fs,
-    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
@@ -18,16 +15,17 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use self::{
-    service::Service,
-    summary::{Failure, Summary},
-};
+use self::summary::{Failure, Summary};
 use crate::{
     dice::Dice,
     generate::{self, Machine},
     scenario::{parse, size::MIB},
+    service::Service,
     sys::{process, swgpu::Gpu},
-    truth::kmsg::Log,
+    truth::{
+        free::{all_is_free, gpus},
+        kmsg::Log,
+    },
 };
 
 /// What a soak is to be.
@@ -97,11 +95,6 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-fn gpus() -> anyhow::Result<Vec<Gpu>> {
-    let first = Gpu::open(0)?;
-    (0..first.count).map(Gpu::open).collect()
-}
-
 fn round(
     seed: u64,
     machine: Machine,
@@ -155,19 +148,7 @@ fn report() -> anyhow::Result<Value> {
 
 /// What must hold after every round: nobody has memory of a GPU, and nothing complained.
 fn check(gpus: &[Gpu], log: &mut Log) -> anyhow::Result<()> {
-    let deadline = Instant::now() + RELEASE;
-    for gpu in gpus {
-        while gpu.counters()?.free_bytes < gpu.memory_bytes {
-            if Instant::now() > deadline {
-                bail!(
-                    "{} of {} bytes of a GPU are free though nothing runs",
-                    gpu.counters()?.free_bytes,
-                    gpu.memory_bytes
-                );
-            }
-            thread::sleep(POLL);
-        }
-    }
+    all_is_free(gpus)?;
     match log.complaints()?.first() {
         Some(complaint) => bail!("kernel: {complaint}"),
         None => Ok(()),
@@ -228,15 +209,5 @@ impl Runner {
             thread::sleep(POLL);
         }
         Ok(())
-    }
-}
-
-/// The kernel has no probe of anybody's.
-fn no_kprobes() -> anyhow::Result<()> {
-    let path = Path::new("/sys/kernel/debug/kprobes/list");
-    let list = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    match list.lines().count() {
-        0 => Ok(()),
-        count => bail!("{count} kprobes are left"),
     }
 }

@@ -165,6 +165,11 @@ impl<'a> Work<'a> {
         value(self.memory.number, self.machine.address(allocation) + word as u64 * WORD_BYTES, write)
     }
 
+    /// A kernel begins.
+    pub(crate) fn begins_kernel(&self) {
+        self.memory.tally.kernels.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A word was written.
     pub(crate) fn written(&self, allocation: usize, word: usize, value: u64) {
         if let Some(shadow) = self.memory.shadows.get(allocation) {

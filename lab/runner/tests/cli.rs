@@ -68,7 +68,7 @@ fn a_worker_without_a_lab_reports_its_failure() {
     let mut input = worker.stdin.take().unwrap();
     input
         .write_all(
-            b"{\"Become\":{\"scenario\":\"name = 's'\\n[[process]]\\nname = 'p'\",\"process\":0,\"counters\":false}}\n",
+            b"{\"Become\":{\"scenario\":\"name = 's'\\n[[process]]\\nname = 'p'\",\"variation\":{\"seed\":0,\"access_rate_factor\":1.0},\"process\":0,\"counters\":false}}\n",
         )
         .unwrap();
     let output = worker.wait_with_output().unwrap();

@@ -4,6 +4,7 @@
 //! * [`table`]: the file's tables, taken apart key by key
 //! * [`part`], [`place`], [`size`]: a part of an allocation, where pages can be, numbers of bytes
 //! * [`order`]: in which order an access step visits its words
+//! * [`variation`]: what makes runs of one scenario differ; [`target`]: what a policy must reach on it
 
 pub(crate) mod order;
 pub(crate) mod parse;
@@ -11,13 +12,17 @@ pub(crate) mod part;
 pub(crate) mod place;
 pub(crate) mod size;
 pub(crate) mod table;
+pub(crate) mod target;
+pub(crate) mod variation;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 pub(crate) use order::Order;
-pub(crate) use parse::load;
+pub(crate) use parse::{load, load_varied};
 pub(crate) use part::Part;
 pub(crate) use place::Place;
+pub(crate) use target::Target;
+pub(crate) use variation::Variation;
 
 use crate::steps::Step;
 
@@ -36,6 +41,10 @@ pub(crate) struct Scenario {
     /// Module parameters that nvidia-uvm is to be loaded with.
     pub(crate) driver_parameters: BTreeMap<String, u64>,
     pub(crate) processes: Vec<Process>,
+    /// What a policy must reach on it.
+    pub(crate) targets: Vec<Target>,
+    /// How this run of it differs from what is written.
+    pub(crate) variation: Variation,
     /// The file itself, for the processes, which read it again.
     pub(crate) text: String,
 }
@@ -53,6 +62,8 @@ pub(crate) struct Process {
     /// How much host memory its cgroup may have.
     pub(crate) memory_limit_bytes: Option<u64>,
     pub(crate) steps: Vec<Box<dyn Step>>,
+    /// How long it waits before the first of them.
+    pub(crate) delay: Duration,
 }
 
 /// One managed allocation.
@@ -71,6 +82,7 @@ pub(crate) struct Scope<'a> {
     /// The number of the enclosing step with a dot: step `2.1` is the first of step 2.
     pub(crate) prefix: String,
     pub(crate) depth: usize,
+    pub(crate) variation: Variation,
 }
 
 // === impl Scenario ===
@@ -118,7 +130,7 @@ impl Scope<'_> {
 
     /// The scope of the steps inside the step of that number.
     pub(crate) fn inside(&self, number: &str) -> Self {
-        let &Self { process, allocations, gpus, .. } = self;
-        Self { process, allocations, gpus, prefix: format!("{number}."), depth: self.depth + 1 }
+        let &Self { process, allocations, gpus, variation, .. } = self;
+        Self { process, allocations, gpus, prefix: format!("{number}."), depth: self.depth + 1, variation }
     }
 }

@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use super::table::{Fault, Table};
+use super::{
+    Variation,
+    table::{Fault, Table},
+};
 
 /// An order over any number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +26,8 @@ enum Name {
 
 impl Order {
     /// The options `order` and `seed` of a step.
-    pub(crate) fn take(table: &mut Table<'_>) -> Result<Self, Fault> {
-        let seed = table.take("seed")?.unwrap_or(1);
+    pub(crate) fn take(table: &mut Table<'_>, variation: &Variation) -> Result<Self, Fault> {
+        let seed = variation.order_seed(table.take("seed")?.unwrap_or(1));
         Ok(match table.take("order")? {
             None | Some(Name::Sequential) => Self::Sequential,
             Some(Name::Random) => Self::Random { seed },

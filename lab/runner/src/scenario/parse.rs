@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Allocation, Process, Scenario, Scope, WORD_BYTES,
+    Allocation, Process, Scenario, Scope, Target, Variation, WORD_BYTES,
     size::{Bytes, MIB},
     table::{Fault, Table},
 };
@@ -33,6 +33,11 @@ const MAX_ALLOCATION_BYTES: u64 = 1 << 40;
 
 /// Read and check a scenario file.
 pub(crate) fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+    load_varied(path, Variation::default())
+}
+
+/// The same, for a run that differs from what is written.
+pub(crate) fn load_varied(path: &Path, variation: Variation) -> Result<Scenario, ScenarioError> {
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| ScenarioError {
         file: file.clone(),
@@ -40,12 +45,17 @@ pub(crate) fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         column: 1,
         reason: format!("cannot be read: {error}"),
     })?;
-    parse(&file, &text)
+    parse_varied(&file, &text, variation)
 }
 
 /// Check a scenario; `file` is for messages.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
-    Table::parse(text).and_then(|table| scenario(table, text)).map_err(|Fault { span, about, reason }| {
+    parse_varied(file, text, Variation::default())
+}
+
+/// The same, for a run that differs from what is written.
+pub(crate) fn parse_varied(file: &str, text: &str, variation: Variation) -> Result<Scenario, ScenarioError> {
+    Table::parse(text).and_then(|table| scenario(table, text, variation)).map_err(|Fault { span, about, reason }| {
         let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         ScenarioError {
@@ -57,7 +67,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     })
 }
 
-fn scenario(mut table: Table<'_>, text: &str) -> Result<Scenario, Fault> {
+fn scenario(mut table: Table<'_>, text: &str, variation: Variation) -> Result<Scenario, Fault> {
     let name = label("the scenario", table.need("name")?)?;
     // For people and `scripts/lab list`.
     table.take::<String>("description")?;
@@ -85,7 +95,7 @@ fn scenario(mut table: Table<'_>, text: &str) -> Result<Scenario, Fault> {
     let mut processes = Vec::new();
     for table in tables {
         let span = table.span();
-        let process = process(table, gpu_count).map_err(|fault| fault.within(&span, String::new))?;
+        let process = process(table, gpu_count, variation).map_err(|fault| fault.within(&span, String::new))?;
         if !names.insert(process.name.clone()) {
             return Err(
                 Fault::from(format!("there are two processes named {:?}", process.name)).within(&span, String::new)
@@ -93,8 +103,15 @@ fn scenario(mut table: Table<'_>, text: &str) -> Result<Scenario, Fault> {
         }
         processes.push(process);
     }
+    let mut targets = Vec::new();
+    for table in table.tables("target")? {
+        let span = table.span();
+        let names: Vec<&str> = processes.iter().map(|process: &Process| process.name.as_str()).collect();
+        targets.push(Target::take(table, &names).map_err(|fault| fault.within(&span, String::new))?);
+    }
     table.finish("a scenario")?;
-    Ok(Scenario { name, gpu_mem_mib, gpu_count, nvlink, driver_parameters, processes, text: text.to_owned() })
+    let text = text.to_owned();
+    Ok(Scenario { name, gpu_mem_mib, gpu_count, nvlink, driver_parameters, processes, targets, variation, text })
 }
 
 /// It becomes a word of a command line.
@@ -102,7 +119,7 @@ fn is_parameter(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-fn process(mut table: Table<'_>, gpu_count: u32) -> Result<Process, Fault> {
+fn process(mut table: Table<'_>, gpu_count: u32, variation: Variation) -> Result<Process, Fault> {
     let name = label("a process", table.need("name")?)?;
     let about = || format!("process {name:?}: ");
     let mut allocations: Vec<Allocation> = Vec::new();
@@ -125,11 +142,13 @@ fn process(mut table: Table<'_>, gpu_count: u32) -> Result<Process, Fault> {
     let milliseconds = |count: Option<u32>| count.map(|count| Duration::from_millis(count.into()));
     let start_after = milliseconds(table.take("start_after_ms")?).unwrap_or_default();
     let kill_after = milliseconds(table.take("kill_after_ms")?);
-    let scope = Scope { process: &name, allocations: &allocations, gpus: &gpus, prefix: String::new(), depth: 0 };
+    let scope =
+        Scope { process: &name, allocations: &allocations, gpus: &gpus, prefix: String::new(), depth: 0, variation };
     let steps = steps::parse_list(table.tables("steps")?, &scope)?;
     let span = table.span();
     table.finish("a process").map_err(|fault| fault.within(&span, about))?;
-    Ok(Process { name, allocations, gpus, start_after, kill_after, memory_limit_bytes, steps })
+    let delay = variation.delay(&name);
+    Ok(Process { name, allocations, gpus, start_after, kill_after, memory_limit_bytes, steps, delay })
 }
 
 /// A name that is shown in tables and in the process list.

@@ -176,6 +176,7 @@ fn a_step_that_cannot_be_done_is_refused_with_the_reason() {
 fn a_scenario_that_cannot_be_run_is_refused_with_the_reason() {
     let process = "[[process]]\nname = \"p\"\n";
     let allocation = |allocation: &str| format!("name = \"s\"\n{process}alloc = [{allocation}]\n");
+    let target = |target: &str| format!("name = \"s\"\n{process}[[target]]\n{target}\n");
     let cases = [
         (String::new(), "name is missing"),
         ("name = \"s\"\n".to_owned(), "0 processes"),
@@ -197,6 +198,12 @@ fn a_scenario_that_cannot_be_run_is_refused_with_the_reason() {
         (allocation("{ name = \"a\", mib = 9000000000000000000 }"), "larger than 1 TiB"),
         (allocation("{ name = \"a\", mib = -1 }"), "invalid"),
         (allocation("{ name = \"a\", size = \"big\" }"), "not a size"),
+        (target("figure = \"replays\""), "needs one of at_most and within"),
+        (target("figure = \"replays\"\nat_most = 1.0\nwithin = 0.1"), "needs one of at_most and within"),
+        (target("figure = \"replays\"\nat_most = -1.0"), "must not be negative"),
+        (target("figure = \"replays\"\nprocess = \"p\"\nat_most = 1.0"), "not told by process"),
+        (target("figure = \"link_bytes\"\nprocess = \"q\"\nat_most = 1.0"), "there is no process \"q\""),
+        (target("figure = \"speed\"\nat_most = 1.0"), "speed"),
         ("name = \"s\"\nx y\n".to_owned(), "test.toml:2:"),
     ];
     for (text, reason) in cases {
@@ -219,9 +226,9 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn every_scenario_in_the_repository_can_be_run() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let folder = |name: &str| fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).unwrap();
     let mut count = 0;
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in folder("scenarios").chain(folder("compare")) {
         let path = entry.unwrap().path();
         let scenario = load(&path).unwrap();
         assert_eq!(path.file_stem().unwrap().to_str(), Some(scenario.name.as_str()), "a scenario's file has its name");
@@ -236,4 +243,18 @@ fn the_example_in_the_documentation_can_be_run() {
     let example = document.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let scenario = parse("docs/scenarios.md", example).unwrap();
     assert!(scenario.processes.len() > 1);
+}
+
+#[test]
+fn a_run_may_differ_from_what_is_written_in_its_seed_and_its_rates_and_not_in_its_work() {
+    let text = with_steps("{ gpu_read = \"a\", order = \"random\" }, { sleep_ms = 1000 }");
+    let varied = |seed, access_rate_factor| {
+        let scenario = parse_varied("t", &text, Variation { seed, access_rate_factor }).unwrap();
+        format!("{:?}", scenario.processes[0].steps)
+    };
+    assert_eq!(varied(0, 1.0), format!("{:?}", parse("t", &text).unwrap().processes[0].steps));
+    assert_ne!(varied(1, 1.0), varied(2, 1.0));
+    assert!(varied(0, 10.0).contains("access_millibytes: 320000"), "{}", varied(0, 10.0));
+    let words = |text: &str| text.split("seed: ").next().map(str::to_owned);
+    assert_eq!(words(&varied(1, 1.0)), words(&varied(2, 1.0)));
 }

@@ -5,8 +5,7 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Service;
-use crate::{report::digits, scenario::size::human};
+use crate::{report::digits, scenario::size::human, service::Service};
 
 /// For the report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

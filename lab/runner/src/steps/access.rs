@@ -95,7 +95,7 @@ fn gpu(table: &mut Table<'_>, scope: &Scope<'_>, key: &str, kind: Kind) -> Resul
     let access = words(table, scope, key, kind, Processor::Cpu)?;
     // The step's accesses stand for `rate` accesses to each page it covers.
     let each = |rate| rate * access.part.pages_covered(access.stride_bytes) as f64 / access.count() as f64;
-    let access_millibytes = rate.map_or(SECTOR_MILLIBYTES, |rate| millibytes(each(rate)));
+    let access_millibytes = millibytes(rate.map_or(1.0, each) * scope.variation.access_rate_factor);
     Ok(Box::new(Access { by: Processor::Gpu { gpu, window, access_millibytes }, ..access }))
 }
 
@@ -113,7 +113,7 @@ fn words(table: &mut Table<'_>, scope: &Scope<'_>, key: &str, kind: Kind, by: Pr
     if stride_bytes % WORD_BYTES != 0 {
         return Err(format!("stride = {stride_bytes}: must be a multiple of {WORD_BYTES}").into());
     }
-    let order = Order::take(table)?;
+    let order = Order::take(table, &scope.variation)?;
     Ok(Access { by, kind, part, stride_bytes, order })
 }
 
@@ -197,6 +197,7 @@ impl Access {
         let allocation = self.part.allocation;
         let base = work.machine.address(allocation);
         let write = work.next_write(self.kind);
+        work.begins_kernel();
         let mut words = self.words();
         let mut part = Vec::with_capacity(MAX_ACCESSES.min(usize::try_from(self.count())?));
         let mut addends = Vec::new();

@@ -24,8 +24,9 @@ const NAP: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 struct Sleep(Duration);
 
-fn parse(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
-    Ok(Box::new(Sleep(Duration::from_millis(table.need("sleep_ms")?))))
+fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+    let written = Duration::from_millis(table.need("sleep_ms")?);
+    Ok(Box::new(Sleep(scope.variation.pause(written, scope.process, &scope.prefix))))
 }
 
 impl Step for Sleep {

@@ -2,11 +2,13 @@
 //!
 //! * [`procfs`]: the driver's statistics of a GPU
 //! * [`derive`]: the truth of each scope, from what was counted; [`evictions`], [`population`]: what takes more than a look to know
+//! * [`free`]: whether anybody has memory of a GPU
 //! * [`kmsg`]: the kernel's log, which must hold no complaint; [`complaints`]: what is one
 
 pub(crate) mod complaints;
 pub(crate) mod derive;
 mod evictions;
+pub(crate) mod free;
 pub(crate) mod kmsg;
 mod population;
 pub(crate) mod procfs;

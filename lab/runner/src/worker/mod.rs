@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use self::tenant::Tenant;
 use crate::{
     protocol::{Command, Findings, Reply},
-    scenario::parse,
+    scenario::{Process, parse},
     steps::{Flow, run_list},
     sys::{memory::SharedPages, process},
     work::{Memory, Work},
@@ -66,11 +66,17 @@ fn reply(reply: &Reply) -> anyhow::Result<()> {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("the runner is gone")
 }
 
+/// All of its steps, after its delay.
+fn run_steps(process: &Process, work: &Work<'_>) -> anyhow::Result<Flow> {
+    thread::sleep(process.delay);
+    run_list(&process.steps, work)
+}
+
 fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result<()> {
-    let Ok(Command::Become { scenario, process: at, counters }) = commands.recv() else {
+    let Ok(Command::Become { scenario, variation, process: at, counters }) = commands.recv() else {
         bail!("was not told what to do")
     };
-    let mut scenario = parse::parse("the scenario", &scenario)?;
+    let mut scenario = parse::parse_varied("the scenario", &scenario, variation)?;
     let number = at as u64 + 1;
     let process =
         if at < scenario.processes.len() { scenario.processes.swap_remove(at) } else { bail!("no process {number}") };
@@ -84,7 +90,7 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
     reply(&Reply::Ready { pages_fd: pages.fd(), tracker_fds: tenant.tracker_fds() })?;
     while let Ok(command) = commands.recv() {
         match command {
-            Command::Go => match run_list(&process.steps, &work)? {
+            Command::Go => match run_steps(&process, &work)? {
                 Flow::Done | Flow::Stopped => reply(&Reply::Done)?,
                 // In the middle of things: memory mapped, GPUs registered. Verifying comes first, and is part of what is counted: after
                 // it all pages are in host memory, so that nothing of this process can be evicted any more.

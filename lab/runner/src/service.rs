@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, OpenOptions},
+    path::Path,
     process::{Child, Command},
     thread,
     time::{Duration, Instant},
@@ -9,9 +10,10 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::no_kprobes;
 use crate::uvmd::Client;
 
+/// Where it listens.
+pub(crate) const URL: &str = "http://127.0.0.1:9477";
 /// Where the guest's first process looks for it.
 const LOG: &str = "/run/uvmd.log";
 /// Asked to end, it does; killed, its probes go with it.
@@ -19,21 +21,21 @@ const END: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 
 /// A running uvmd.
-pub(super) struct Service {
+pub(crate) struct Service {
     options: Vec<String>,
     child: Child,
     /// Counts its lives from 1.
-    pub(super) life: u64,
+    pub(crate) life: u64,
 }
 
 impl Service {
     /// Start it, and wait until it counts.
-    pub(super) fn start(options: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn start(options: &[String]) -> anyhow::Result<Self> {
         Ok(Self { options: options.to_vec(), child: spawn(options)?, life: 1 })
     }
 
     /// Kill it (-9), and see that the kernel keeps nothing of it.
-    pub(super) fn kill(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait().context("cannot wait for uvmd")? {
             bail!("uvmd had ended by itself with {status}");
         }
@@ -42,14 +44,14 @@ impl Service {
         without_kprobes()
     }
 
-    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
         self.child = spawn(&self.options)?;
         self.life += 1;
         Ok(())
     }
 
     /// Resident memory.
-    pub(super) fn rss_kib(&self) -> anyhow::Result<u64> {
+    pub(crate) fn rss_kib(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).context("uvmd is gone")?;
         let line =
@@ -58,7 +60,7 @@ impl Service {
     }
 
     /// Ask it to end, and see that it does well.
-    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id();
         let asked = Command::new("kill").args(["-TERM", &pid.to_string()]).status().context("cannot run kill")?;
         if !asked.success() {
@@ -79,13 +81,31 @@ impl Service {
     }
 }
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        // After an error. One that has ended cannot be killed, and that is no loss.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn spawn(options: &[String]) -> anyhow::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).open(LOG).with_context(|| format!("cannot open {LOG}"))?;
     let mut command = Command::new("uvmd");
     command.args(options).stdout(log.try_clone().context("cannot duplicate a descriptor")?).stderr(log);
     let child = command.spawn().context("cannot start uvmd")?;
-    Client::new("http://127.0.0.1:9477").ask_when_counting()?;
+    Client::new(URL).ask_when_counting()?;
     Ok(child)
+}
+
+/// The kernel has no probe of anybody's.
+fn no_kprobes() -> anyhow::Result<()> {
+    let path = Path::new("/sys/kernel/debug/kprobes/list");
+    let list = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    match list.lines().count() {
+        0 => Ok(()),
+        count => bail!("{count} kprobes are left"),
+    }
 }
 
 /// The kernel takes the probes of a dead process away in its own time.

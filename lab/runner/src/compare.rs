@@ -1,0 +1,115 @@
+//! `lab-runner compare` ([`command`]): the same scenario under the driver alone and under policies of uvmd's, and whether the policies reach their
+//! targets (docs/lab.md).
+//!
+//! * [`plan`]: which runs; [`policy`]: what uvmd is told in each
+//! * [`measured`]: what a run came to, by code that is not uvmd's; [`decided`]: what uvmd says that it did
+//! * [`model`]: how long that would have taken on a machine
+//! * [`rows`]: medians over the seeds; [`judge`]: the targets; [`table`]: all of it, for people
+
+pub(crate) mod command;
+mod decided;
+mod judge;
+mod measured;
+mod model;
+mod plan;
+mod policy;
+mod rows;
+mod table;
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+
+use self::{
+    decided::Decided,
+    measured::{Machine, Measured, Record},
+    plan::{Plan, Run},
+};
+use crate::{
+    protocol::Command,
+    scenario::{
+        Variation,
+        parse::parse_varied,
+        size::{MIB, human},
+    },
+    service::{self, Service},
+    team::Team,
+    truth::{
+        Observer,
+        free::{all_is_free, gpus},
+        kmsg::Log,
+    },
+    uvmd::Client,
+};
+
+/// A run that takes longer hangs.
+const RUN: Duration = Duration::from_mins(4);
+
+/// Do the runs of a plan, but for the first so many, and write a line for each as soon as it is over: whatever becomes of this machine later, that
+/// is known.
+fn run(plan: &Plan, skip: usize, mut out: impl Write) -> anyhow::Result<()> {
+    let gpus = gpus()?;
+    let first = gpus.first().context("no GPU")?;
+    let machine = Machine {
+        arch: first.arch.clone(),
+        driver: crate::run::line_of("/sys/module/nvidia_uvm/version")?,
+        kernel: crate::run::line_of("/proc/sys/kernel/osrelease")?,
+        gpu_mem_mib: first.memory_bytes / MIB,
+    };
+    let mut log = Log::whole()?;
+    for (at, run) in plan.runs.iter().enumerate().skip(skip) {
+        let begin = Instant::now();
+        let result = measure(plan, run);
+        let mut record = Record::new(plan.name_of(run), run, &machine, begin.elapsed(), result);
+        record.problems.extend(all_is_free(&gpus).err().map(|error| format!("{error:#}")));
+        record.problems.extend(log.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
+        eprintln!("{}", progress(at, plan, &record));
+        serde_json::to_writer(&mut out, &record)?;
+        out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write what a run came to")?;
+    }
+    Ok(())
+}
+
+/// One run: a uvmd of its own, the scenario, its figures, and every byte verified.
+fn measure(plan: &Plan, run: &Run) -> anyhow::Result<(Measured, Vec<Decided>)> {
+    let deadline = Instant::now() + RUN;
+    let variation = Variation { seed: run.seed, access_rate_factor: run.rate };
+    let text = &plan.scenarios.get(run.scenario).context("a run of no scenario")?.text;
+    let scenario = parse_varied(plan.name_of(run), text, variation)?;
+    let uvmd = Service::start(&policy::options(&run.policy, &plan.uvmd)?)?;
+    let client = Client::new(service::URL);
+    let observer = Observer::start()?;
+    if observer.gpus.len() < scenario.gpu_count as usize {
+        bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
+    }
+    let mut team = Team::start(&scenario, true, deadline)?;
+    team.go(deadline)?;
+    let seen = observer.observe()?;
+    team.order(&Command::Figures { residency: false }, deadline)?;
+    let pass = crate::run::figures(&observer, &seen, team.members());
+    let mut measured = Measured::new(team.members(), &seen, &pass, policy::acts(&run.policy));
+    let decided = if policy::acts(&run.policy) { decided::ask(&client)? } else { Vec::new() };
+    // While uvmd goes on, so that what it does meanwhile is checked too.
+    team.finish(deadline)?;
+    measured.verify(team.members(), pass.problems);
+    drop(team);
+    uvmd.stop()?;
+    Ok((measured, decided))
+}
+
+fn progress(at: usize, plan: &Plan, record: &Record) -> String {
+    let Record { scenario, policy, rate, seed, seconds, measured, problems, .. } = record;
+    let name = format!("{scenario} {policy} {rate}x, seed {seed}");
+    let what = measured.as_ref().map_or_else(
+        || "FAILED".to_owned(),
+        |measured| {
+            let (htod, dtoh) = measured.link_bytes(1.0);
+            format!("{:>6} replays, {:>9} in, {:>9} out", measured.replays, human(htod), human(dtoh))
+        },
+    );
+    let line = format!("{:>4}/{} {name:<44} {seconds:>5.1} s {what}", at + 1, plan.runs.len());
+    [&line].into_iter().chain(problems).map(String::as_str).collect::<Vec<_>>().join("\n    ")
+}

@@ -1,0 +1,85 @@
+//! What uvmd says that it did in a run: its decisions, as anyone can read them.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::uvmd::Client;
+
+/// One decision, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Decided {
+    pub(super) name: String,
+    pub(super) policy: String,
+    pub(super) verdict: Option<String>,
+    pub(super) stage: String,
+    pub(super) stage_reason: Option<String>,
+    pub(super) made: String,
+    pub(super) changed: String,
+    pub(super) done: Done,
+    pub(super) before: Option<Window>,
+    pub(super) after: Option<Window>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) calls: u64,
+    pub(super) failed: u64,
+    pub(super) to_gpu_bytes: u64,
+    pub(super) to_host_bytes: u64,
+    pub(super) renewals: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Window {
+    pub(super) window_seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    decisions: Vec<Decided>,
+}
+
+/// How much later than two windows a decision may be taken back: what is read is read once in a while.
+const READINGS: Duration = Duration::from_secs(1);
+
+pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decided>> {
+    Ok(client.get::<Answer>("/api/v1/decisions")?.decisions)
+}
+
+impl Decided {
+    /// Whether it was taken back within two windows, as long as they were.
+    pub(super) fn was_undone_in_time(&self) -> anyhow::Result<bool> {
+        let time = |text: &str| humantime::parse_rfc3339(text).with_context(|| format!("uvmd's time {text:?}"));
+        let took = time(&self.changed)?.duration_since(time(&self.made)?).unwrap_or_default();
+        let longest = [self.before, self.after].into_iter().flatten().map(|window| window.window_seconds);
+        let window = Duration::try_from_secs_f64(longest.fold(0.0, f64::max)).unwrap_or_default();
+        Ok(self.stage == "undone" && took <= window * 2 + READINGS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decided(stage: &str, changed: &str) -> Decided {
+        serde_json::from_value(json!({
+            "id": 1, "name": "p", "policy": "harmful", "verdict": null, "stage": stage, "stage_reason": "worse",
+            "made": "2026-01-01T00:00:10Z", "changed": changed,
+            "done": { "calls": 3, "failed": 0, "to_gpu_bytes": 1, "to_host_bytes": 2, "renewals": 0, "longest_ns": 9 },
+            "before": { "window_seconds": 2.0, "replays": 1 }, "after": null,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn taken_back_within_two_windows_is_in_time() {
+        assert!(decided("undone", "2026-01-01T00:00:14Z").was_undone_in_time().unwrap());
+        assert!(!decided("undone", "2026-01-01T00:00:16Z").was_undone_in_time().unwrap());
+        assert!(!decided("kept", "2026-01-01T00:00:12Z").was_undone_in_time().unwrap());
+        assert!(decided("undone", "yesterday").was_undone_in_time().is_err());
+    }
+}

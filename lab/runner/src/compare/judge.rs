@@ -1,0 +1,205 @@
+//! Whether a policy reaches its targets: against the medians of the driver alone.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    measured::Record,
+    policy::{self, CONTROLS, DRIVER, HARMFUL},
+    rows::{Over, Row},
+};
+use crate::scenario::{Target, target::Limit};
+
+/// One target, and how far it was reached.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Check {
+    pub(super) what: String,
+    pub(super) value: f64,
+    pub(super) driver: f64,
+    /// From and to what it may be.
+    pub(super) least: f64,
+    pub(super) most: f64,
+    pub(super) holds: bool,
+}
+
+impl Check {
+    fn new(what: String, value: f64, driver: f64, least: f64, most: f64) -> Self {
+        Self { what, value, driver, least, most, holds: (least..=most).contains(&value) }
+    }
+
+    fn of(target: &Target, row: &Row, driver: &Row) -> Option<Self> {
+        let figure = |row: &Row| row.figure(target.figure, target.process.as_deref());
+        let (value, Over { median, spread }) = (figure(row)?.median, figure(driver)?);
+        let (least, most) = match target.limit {
+            Limit::AtMost(share) => (0.0, median * share),
+            Limit::Within(share) => {
+                let off = (median * share).max(spread);
+                (median - off, median + off)
+            }
+        };
+        Some(Self::new(target.to_string(), value, median, least, most))
+    }
+}
+
+/// In hundredths of the driver's.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, value, driver, least, most, holds } = self;
+        let share =
+            |value: &f64| if *driver == 0.0 { value.to_string() } else { format!("{:.1} %", value / driver * 100.0) };
+        let mark = if *holds { "ok  " } else { "MISS" };
+        write!(f, "{mark} {what}: {} of the driver's, ", share(value))?;
+        if *least > 0.0 {
+            write!(f, "from {} to {}", share(least), share(most))
+        } else {
+            write!(f, "at most {}", share(most))
+        }
+    }
+}
+
+/// Check every row of a policy. `targets`: those of a scenario, by its name.
+pub(super) fn judge<'a>(rows: &mut [Row], targets: impl Fn(&str) -> &'a [Target]) {
+    let drivers: Vec<Row> = rows.iter().filter(|row| row.policy == DRIVER).cloned().collect();
+    for row in rows.iter_mut().filter(|row| policy::acts(&row.policy)) {
+        let Some(driver) =
+            drivers.iter().find(|driver| driver.scenario == row.scenario && driver.rate.total_cmp(&row.rate).is_eq())
+        else {
+            row.problems.push("there is no run of the driver alone to compare with".to_owned());
+            continue;
+        };
+        row.checks = targets(&row.scenario).iter().filter_map(|target| Check::of(target, row, driver)).collect();
+        let Over { median, spread } = driver.modelled_seconds;
+        let time = Check::new("modelled time".to_owned(), row.modelled_seconds.median, median, 0.0, median + spread);
+        row.checks.push(time);
+    }
+}
+
+impl Row {
+    /// Whether everything about it is as it must be.
+    pub(super) fn holds(&self) -> bool {
+        self.is_valid() && self.checks.iter().all(|check| check.holds)
+    }
+
+    /// Whether its runs count at all.
+    pub(super) fn is_valid(&self) -> bool {
+        self.verified && self.problems.is_empty()
+    }
+}
+
+/// A policy that is known to do harm, and whether that showed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Control {
+    pub(super) policy: String,
+    pub(super) holds: bool,
+    pub(super) why: String,
+}
+
+/// Those that ran.
+pub(super) fn controls(rows: &[Row], records: &[Record]) -> Vec<Control> {
+    let of = |policy: &'static str| rows.iter().filter(move |row| row.policy == policy);
+    let must_miss = CONTROLS.into_iter().filter(|policy| of(policy).next().is_some()).map(|policy| {
+        let missed: Vec<&str> = of(policy)
+            .filter(|row| row.checks.iter().any(|check| !check.holds))
+            .map(|row| row.scenario.as_str())
+            .collect();
+        let why = if missed.is_empty() {
+            "reaches every target".to_owned()
+        } else {
+            format!("misses on {}", missed.join(", "))
+        };
+        Control { policy: policy.to_owned(), holds: !missed.is_empty(), why }
+    });
+    let harmful = of(HARMFUL).next().map(|_| harmful(records));
+    must_miss.chain(harmful).collect()
+}
+
+/// Each of its decisions was taken back in time, and there was one.
+fn harmful(records: &[Record]) -> Control {
+    let its = records.iter().filter(|record| record.policy == HARMFUL).flat_map(|record| &record.decisions);
+    let made: Vec<_> = its.filter(|decided| decided.policy == HARMFUL && decided.done.calls > 0).collect();
+    let late = made.iter().filter(|decided| !decided.was_undone_in_time().unwrap_or(false)).count();
+    let why = match (made.len(), late) {
+        (0, _) => "did nothing".to_owned(),
+        (made, 0) => format!("undone within two windows, {made} times of {made}"),
+        (made, late) => format!("not undone within two windows, {late} times of {made}"),
+    };
+    Control { policy: HARMFUL.to_owned(), holds: !made.is_empty() && late == 0, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        compare::{
+            model::Model,
+            rows::{rows, tests::record},
+        },
+        scenario::target::Figure,
+    };
+
+    fn target(figure: Figure, limit: Limit) -> Target {
+        Target { figure, process: None, limit }
+    }
+
+    fn judged(records: &[Record], targets: &[Target]) -> Vec<Row> {
+        let mut rows = rows(records, &Model::new().unwrap());
+        judge(&mut rows, |_| targets);
+        rows
+    }
+
+    #[test]
+    fn a_target_is_a_share_of_the_drivers_median() {
+        let records = [record("driver", 1, 1.0, 1000, 0), record("cycle", 1, 1.0, 500, 0)];
+        let held = |share| {
+            let rows = judged(&records, &[target(Figure::LinkBytes, Limit::AtMost(share))]);
+            rows[1].checks.iter().map(|check| check.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(held(0.5), [true, true]);
+        assert_eq!(held(0.49), [false, true]);
+    }
+
+    #[test]
+    fn what_must_stay_may_be_off_by_a_share_or_by_the_drivers_own_spread() {
+        let near = [target(Figure::LinkBytes, Limit::Within(0.01))];
+        let held = |records: &[Record]| judged(records, &near).last().unwrap().checks[0].holds;
+        assert!(held(&[record("driver", 1, 1.0, 1000, 0), record("cycle", 1, 1.0, 1010, 0)]));
+        assert!(!held(&[record("driver", 1, 1.0, 1000, 0), record("cycle", 1, 1.0, 980, 0)]));
+        let spread = [record("driver", 1, 1.0, 990, 0), record("driver", 2, 1.0, 1010, 0)];
+        assert!(held(&[spread[0].clone(), spread[1].clone(), record("cycle", 1, 1.0, 980, 0)]));
+    }
+
+    #[test]
+    fn modelled_time_may_exceed_the_drivers_by_its_spread_in_every_row() {
+        let driver = [record("driver", 1, 1.0, 1000, 0), record("driver", 2, 1.0, 1200, 0)];
+        let time = |copied| judged(&[driver[0].clone(), driver[1].clone(), record("cycle", 1, 1.0, copied, 0)], &[]);
+        assert!(time(1290).last().unwrap().holds());
+        assert!(!time(1400).last().unwrap().holds());
+    }
+
+    #[test]
+    fn a_control_holds_if_it_misses_somewhere() {
+        let targets = [target(Figure::LinkBytes, Limit::AtMost(1.0))];
+        let with = |copied| {
+            let records = [record("driver", 1, 1.0, 1000, 0), record("pin_host", 1, 1.0, copied, 0)];
+            controls(&judged(&records, &targets), &records)
+        };
+        assert!(with(2000)[0].holds);
+        assert_eq!(with(900)[0].why, "reaches every target");
+    }
+
+    #[test]
+    fn a_harmful_policy_that_did_nothing_shows_nothing() {
+        let records = [record("driver", 1, 1.0, 1000, 0), record("harmful", 1, 1.0, 1000, 0)];
+        let found = controls(&judged(&records, &[]), &records);
+        assert_eq!((found[0].holds, found[0].why.as_str()), (false, "did nothing"));
+    }
+
+    #[test]
+    fn a_check_is_told_in_hundredths_of_the_drivers() {
+        let check = Check::new("replays".to_owned(), 83.0, 1000.0, 0.0, 100.0);
+        assert_eq!(check.to_string(), "ok   replays: 8.3 % of the driver's, at most 10.0 %");
+        let check = Check::new("link_bytes".to_owned(), 900.0, 1000.0, 990.0, 1010.0);
+        assert_eq!(check.to_string(), "MISS link_bytes: 90.0 % of the driver's, from 99.0 % to 101.0 %");
+    }
+}

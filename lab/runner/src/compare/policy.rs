@@ -1,0 +1,78 @@
+//! What uvmd is told in a run.
+
+use std::{fs, path::Path};
+
+use anyhow::Context;
+
+/// The driver alone: uvmd watches.
+pub(super) const DRIVER: &str = "driver";
+/// What runs unless others are named: the policy that chooses among the others.
+pub(super) const CHOOSES: &str = "auto-live";
+/// Those that can be named.
+pub(super) const POLICIES: [&str; 7] = [DRIVER, CHOOSES, "ping-pong", "stream", "cycle", "hot-cold", "tenants"];
+/// Those that must miss a target somewhere.
+pub(super) const CONTROLS: [&str; 2] = ["pin_host", "prefetch_all"];
+/// The one that uvmd must take back.
+pub(super) const HARMFUL: &str = "harmful";
+
+/// Files of one run's uvmd.
+const STATE: &str = "/run/compare";
+
+/// A name as it is given.
+pub(super) fn parse(name: &str) -> Result<String, String> {
+    let known = || POLICIES.into_iter().chain(CONTROLS).chain([HARMFUL]);
+    if known().any(|policy| policy == name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("{name:?} is no policy: one of {} is", known().collect::<Vec<_>>().join(", ")))
+}
+
+/// Whether uvmd does anything.
+pub(super) fn acts(policy: &str) -> bool {
+    policy != DRIVER
+}
+
+/// uvmd's options, those of the plan among them. What an earlier uvmd kept is forgotten.
+pub(super) fn options(policy: &str, common: &[String]) -> anyhow::Result<Vec<String>> {
+    let state = Path::new(STATE);
+    // Not there the first time.
+    let _ = fs::remove_dir_all(state);
+    fs::create_dir_all(state).context("cannot make a folder for uvmd")?;
+    let mut options = common.to_vec();
+    if acts(policy) {
+        let file = state.join("overrides.toml");
+        fs::write(&file, overrides(policy)).context("cannot write the overrides")?;
+        for setting in [
+            "policy.enabled=true".to_owned(),
+            format!("policy.overrides_file={}", file.display()),
+            format!("policy.state_dir={}", state.display()),
+        ] {
+            options.extend(["--set".to_owned(), setting]);
+        }
+    }
+    Ok(options)
+}
+
+/// For everybody.
+fn overrides(policy: &str) -> String {
+    format!("[[override]]\nid = \"compare\"\nmatch = {{}}\nmode = \"act\"\npolicy = \"{policy}\"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_policies_that_exist_are_taken() {
+        assert_eq!(parse("auto-live"), Ok("auto-live".to_owned()));
+        assert!(parse("auto").unwrap_err().contains("pin_host"));
+    }
+
+    #[test]
+    fn an_override_is_for_everybody() {
+        let parsed: toml::Value = toml::from_str(&overrides("cycle")).unwrap();
+        let one = &parsed["override"][0];
+        assert_eq!((one["policy"].as_str(), one["mode"].as_str()), (Some("cycle"), Some("act")));
+        assert!(one["match"].as_table().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,275 @@
+//! The comparison for people and for programs.
+
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+
+use super::{
+    judge::{self, Control},
+    measured::{Machine, Record},
+    model::Model,
+    plan::Plan,
+    policy::{self, CONTROLS, HARMFUL},
+    rows::{Over, Part, Row, rows},
+};
+use crate::{
+    report::digits,
+    scenario::{Target, parse::parse, size::MIB},
+};
+
+/// Everything that was compared.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    /// What the runs were on.
+    machine: Option<Machine>,
+    /// uvmd's options in all runs.
+    uvmd: Vec<String>,
+    /// What modelled times are made of.
+    model: Model,
+    rows: Vec<Row>,
+    controls: Vec<Control>,
+    /// Runs that were to be done and were not.
+    missing: usize,
+    holds: bool,
+    /// Each run.
+    runs: Vec<Record>,
+}
+
+impl Comparison {
+    /// From the records of all plans.
+    pub(super) fn new(plans: &[Plan], runs: Vec<Record>) -> anyhow::Result<Self> {
+        let model = Model::new()?;
+        let mut targets: Vec<(&str, Vec<Target>)> = Vec::new();
+        for text in plans.iter().flat_map(|plan| &plan.scenarios) {
+            targets.push((&text.name, parse(&text.name, &text.text)?.targets));
+        }
+        let targets_of = |scenario: &str| {
+            targets.iter().find(|(name, _)| *name == scenario).map_or(&[][..], |(_, targets)| targets.as_slice())
+        };
+        let mut rows = rows(&runs, &model);
+        judge::judge(&mut rows, targets_of);
+        let controls = judge::controls(&rows, &runs);
+        let missing = plans.iter().map(|plan| plan.runs.len()).sum::<usize>().saturating_sub(runs.len());
+        let holds = missing == 0
+            && !rows.is_empty()
+            && rows.iter().all(|row| if is_control(row) { row.is_valid() } else { row.holds() })
+            && controls.iter().all(|control| control.holds);
+        let machine = runs.iter().find_map(|run| run.machine.clone());
+        let uvmd = plans.first().map(|plan| plan.uvmd.clone()).unwrap_or_default();
+        Ok(Self { machine, uvmd, model, rows, controls, missing, holds, runs })
+    }
+
+    pub(super) const fn holds(&self) -> bool {
+        self.holds
+    }
+
+    fn scenarios(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.rows.iter().map(|row| row.scenario.as_str()).collect();
+        names.dedup();
+        names
+    }
+
+    /// What it was done on, and how, as a sentence or two.
+    fn circumstances(&self) -> String {
+        let Model { machine: modelled, to_gpu_bytes_per_second, to_host_bytes_per_second, batch_ns, kernel_ns } =
+            &self.model;
+        let on = self.machine.as_ref().map_or_else(String::new, |machine| {
+            let Machine { arch, driver, kernel, .. } = machine;
+            format!("The software GPU ({arch}), driver {driver}, Linux {kernel}. ")
+        });
+        format!(
+            "{on}uvmd's options: {}. Modelled time is link bytes at {:.1} GB/s to the GPU and {:.1} GB/s to the host, {:.0} us a batch of faults and \
+             {:.0} us a kernel, one after the other ({modelled}).",
+            self.uvmd.join(" "),
+            to_gpu_bytes_per_second / 1e9,
+            to_host_bytes_per_second / 1e9,
+            batch_ns / 1e3,
+            kernel_ns / 1e3,
+        )
+    }
+
+    /// As a page of the documentation.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let mut line = |line: String| {
+            let _ = writeln!(text, "{line}");
+        };
+        line(self.circumstances() + "\n");
+        line("| scenario | policy | rate | process | fault entries | link to GPU, MiB | link to host, MiB | evicted, MiB | replays | modelled, ms | targets |".to_owned());
+        line("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |".to_owned());
+        for row in &self.rows {
+            let checks: Vec<String> =
+                row.checks.iter().map(|check| check.to_string().trim().replace("  ", " ")).collect();
+            for (at, part) in parts(row).into_iter().enumerate() {
+                let Cells([faults, to_gpu, to_host, evicted]) = Cells::of(part);
+                let of_row = |text: String| if at == 0 { text } else { String::new() };
+                line(format!(
+                    "| {} | {} | {} | {} | {faults} | {to_gpu} | {to_host} | {evicted} | {} | {} | {} |",
+                    of_row(row.scenario.clone()),
+                    of_row(row.policy.clone()),
+                    of_row(format!("{}x", row.rate)),
+                    part.name,
+                    of_row(count(row.replays)),
+                    of_row(milliseconds(row.modelled_seconds)),
+                    of_row(checks.join("<br>")),
+                ));
+            }
+        }
+        for control in &self.controls {
+            line(format!("\n{}", control_line(control)));
+        }
+        text
+    }
+}
+
+fn is_control(row: &Row) -> bool {
+    CONTROLS.contains(&row.policy.as_str()) || row.policy == HARMFUL
+}
+
+/// A process alone says all there is.
+fn parts(row: &Row) -> Vec<&Part> {
+    match row.tenants.as_slice() {
+        [] => vec![&row.total],
+        [one] => vec![one],
+        several => several.iter().chain([&row.total]).collect(),
+    }
+}
+
+/// What is said of each process.
+struct Cells([String; 4]);
+
+impl Cells {
+    fn of(part: &Part) -> Self {
+        let at_most = if part.evicted_at_most && part.evicted_bytes.median > 0.0 { "<=" } else { "" };
+        Self([
+            count(part.fault_entries),
+            mib(part.link_bytes_htod),
+            mib(part.link_bytes_dtoh),
+            at_most.to_owned() + &mib(part.evicted_bytes),
+        ])
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a median of counts")]
+fn count(over: Over) -> String {
+    digits(over.median.round() as u64)
+}
+
+fn mib(over: Over) -> String {
+    format!("{:.1}", over.median / MIB as f64)
+}
+
+fn milliseconds(over: Over) -> String {
+    format!("{:.2}", over.median * 1e3)
+}
+
+fn control_line(control: &Control) -> String {
+    let Control { policy, holds, why } = control;
+    format!("{} {policy}, which must be found out: {why}", if *holds { "ok  " } else { "MISS" })
+}
+
+/// In 100 columns.
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.circumstances())?;
+        for scenario in self.scenarios() {
+            writeln!(
+                f,
+                "\n{scenario:<16} {:>5} {:<12} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10}",
+                "rate", "process", "faults", "MiB in", "MiB out", "evicted", "replays", "model, ms"
+            )?;
+            for row in self.rows.iter().filter(|row| row.scenario == scenario) {
+                show(f, row)?;
+            }
+        }
+        writeln!(f)?;
+        for control in &self.controls {
+            writeln!(f, "{}", control_line(control))?;
+        }
+        if self.missing > 0 {
+            writeln!(f, "{} runs were not done", self.missing)?;
+        }
+        let judged = || self.rows.iter().filter(|row| policy::acts(&row.policy) && !is_control(row));
+        let missed = judged().filter(|row| !row.holds()).count();
+        let invalid = self.rows.iter().filter(|row| !row.is_valid()).count();
+        let verdict = if self.holds { "PASS" } else { "FAIL" };
+        let reached = judged().count() - missed;
+        writeln!(f, "{verdict}: {reached} rows reach their targets, {missed} do not; {invalid} had problems")
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
+    for (at, part) in parts(row).into_iter().enumerate() {
+        let Cells([faults, to_gpu, to_host, evicted]) = Cells::of(part);
+        let of_row = |text: String| if at == 0 { text } else { String::new() };
+        writeln!(
+            f,
+            "{:<16} {:>5} {:<12} {faults:>9} {to_gpu:>9} {to_host:>9} {evicted:>9} {:>8} {:>10}",
+            of_row(row.policy.clone()),
+            of_row(format!("{}x", row.rate)),
+            part.name.chars().take(12).collect::<String>(),
+            of_row(count(row.replays)),
+            of_row(milliseconds(row.modelled_seconds)),
+        )?;
+    }
+    for check in &row.checks {
+        writeln!(f, "    {check}")?;
+    }
+    if !row.decisions.is_empty() {
+        let decisions: Vec<String> = row.decisions.iter().map(|(what, times)| format!("{what} {times}")).collect();
+        writeln!(f, "    decisions: {}", decisions.join(", "))?;
+    }
+    if !row.verified {
+        writeln!(f, "    MISS data: not every byte of every run is verified")?;
+    }
+    row.problems.iter().try_for_each(|problem| writeln!(f, "    problem: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::{
+        plan::{Run, Text},
+        policy::DRIVER,
+        rows::tests::record,
+    };
+
+    fn plan(runs: usize) -> Plan {
+        let text = "name = \"s\"\n[[process]]\nname = \"p\"\n[[target]]\nfigure = \"link_bytes\"\nat_most = 0.5\n";
+        let run = Run { scenario: 0, policy: DRIVER.to_owned(), seed: 1, rate: 1.0 };
+        Plan {
+            scenarios: vec![Text { name: "s".to_owned(), text: text.to_owned() }],
+            runs: vec![run; runs],
+            uvmd: Vec::new(),
+        }
+    }
+
+    fn compared(copied: u64) -> Comparison {
+        let runs = vec![record(DRIVER, 1, 1.0, 1 << 30, 0), record("cycle", 1, 1.0, copied, 0)];
+        Comparison::new(&[plan(2)], runs).unwrap()
+    }
+
+    #[test]
+    fn a_row_that_misses_a_target_is_marked_and_fails_all() {
+        let (good, bad) = (compared(1 << 28), compared(3 << 28));
+        assert!(good.holds() && !bad.holds());
+        assert!(good.to_string().contains("ok   link_bytes: 25.0 % of the driver's, at most 50.0 %"), "{good}");
+        assert!(bad.to_string().contains("MISS link_bytes: 75.0 % of the driver's"), "{bad}");
+        assert!(bad.to_string().ends_with("FAIL: 0 rows reach their targets, 1 do not; 0 had problems\n"), "{bad}");
+        assert!(bad.markdown().contains("| s | cycle | 1x | p |"), "{}", bad.markdown());
+    }
+
+    #[test]
+    fn a_run_that_was_not_done_fails_all() {
+        let runs = vec![record(DRIVER, 1, 1.0, 1 << 30, 0)];
+        let comparison = Comparison::new(&[plan(2)], runs).unwrap();
+        assert!(!comparison.holds() && comparison.to_string().contains("1 runs were not done"));
+    }
+
+    #[test]
+    fn lines_of_the_table_are_not_too_long() {
+        let text = compared(1 << 28).to_string();
+        assert!(text.lines().skip(1).all(|line| line.chars().count() <= 100), "{text}");
+    }
+}
