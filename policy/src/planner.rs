@@ -5,17 +5,21 @@
 //! A planner of placements takes a [`Circle`](trace::Circle) and makes a [`Placement`].
 //!
 //! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
+//! * [`flashneuron`]: sends as much as it must of what layers keep, to flash
 //! * [`g10`]: sends what is idle for long to flash or the host, where memory is short most
 //! * [`machine`]: the memories and links that a plan is made for
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
 //! * [`smartpool`]: places blocks by size
+//! * [`vdnn`]: sends what layers keep to the host
 //! * [`online`]: what a pool takes that does not know what comes next
 //! * [`optimal`]: proves that a placement is the smallest, or finds a smaller one
 
 mod arcs;
 pub mod autoswap;
+pub mod flashneuron;
 pub mod g10;
+mod layers;
 pub mod machine;
 pub mod online;
 pub mod optimal;
@@ -24,6 +28,7 @@ mod ring;
 pub mod schedule;
 pub mod smartpool;
 mod upkeep;
+pub mod vdnn;
 
 pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;
@@ -51,6 +56,9 @@ pub fn all() -> Vec<Box<dyn Planner>> {
         Box::new(autoswap::Autoswap::default()),
         Box::new(g10::G10::by(g10::Ranking::Benefit)),
         Box::new(g10::G10::by(g10::Ranking::BenefitByCost)),
+        Box::new(vdnn::Vdnn::of(vdnn::Offload::All)),
+        Box::new(vdnn::Vdnn::of(vdnn::Offload::Convolutions)),
+        Box::new(flashneuron::Flashneuron::default()),
     ]
 }
 

@@ -50,9 +50,8 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of bytes; saturates")]
     fn line_bytes(&self, machine: &Machine) -> u64 {
-        (machine.gpu_bytes as f64 * self.fill) as u64
+        upkeep::part(machine.gpu_bytes, self.fill)
     }
 }
 

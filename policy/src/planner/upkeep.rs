@@ -14,6 +14,12 @@ const MIB: u64 = 1 << 20;
 /// How long memory takes to become there: 2 us for each block, as by the driver when it is asked for.
 const FILL_NS_PER_BYTE: f64 = 1e3 / MIB as f64;
 
+/// A part of so many bytes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; no part is negative")]
+pub(super) fn part(bytes: u64, part: f64) -> u64 {
+    (bytes as f64 * part) as u64
+}
+
 /// What a tensor takes: whole blocks of 2 MiB if it is large, or the granules of 64 KiB that are moved together.
 pub(super) fn footprint_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(if bytes >= MIB { 2 * MIB } else { MIB / 16 })

@@ -46,7 +46,7 @@ fn capacity_is_never_exceeded_nothing_is_used_before_it_is_there_and_no_data_are
 fn so_it_is_with_every_planner() {
     let machine = Machine::named("a100").unwrap();
     let mut planned = std::collections::BTreeMap::new();
-    for round in 0..8 {
+    for round in 0..4 {
         let iteration = iteration(&mut Dice::new(round));
         for setup in setups(&machine) {
             for planner in policy::planner::all() {

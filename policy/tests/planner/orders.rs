@@ -1,0 +1,136 @@
+//! What holds for the schedules of all planners: nothing is used that is away, dropped that is still needed, or made room for that has contents.
+
+use policy::planner::{self, Act, Link, Machine, Schedule, Tier, machine::Store};
+use trace::{Iteration, TensorId, zoo::Hardware};
+
+const GIB: u64 = 1 << 30;
+
+fn made(recipe: &str) -> Iteration {
+    recipe.parse::<trace::zoo::Recipe>().unwrap().make(&Hardware::named("a100").unwrap()).unwrap()
+}
+
+fn machine(gpu_bytes: u64) -> Machine {
+    let link = |bytes_per_second| Link { latency_ns: 1000.0, bytes_per_second };
+    let store = |bytes, rate| Store { bytes, out: link(rate), back: link(rate) };
+    Machine { gpu_bytes, host: store(1 << 40, 25e9), flash: Some(store(u64::MAX, 3e9)) }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Nowhere,
+    There,
+    Away,
+    Coming,
+}
+
+/// # Panics
+/// At the first action that cannot be meant.
+fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
+    let tensors = iteration.tensors();
+    let mut states: Vec<_> =
+        tensors.values().iter().map(|tensor| if tensor.persistent { State::There } else { State::Nowhere }).collect();
+    let mut moves = 0;
+    let mut carry_out = |states: &mut Vec<State>, kernel, settled: bool| {
+        for action in schedule.at(kernel) {
+            let TensorId(id) = action.tensor;
+            let state = &mut states[id as usize];
+            let persistent = tensors[action.tensor].persistent;
+            *state = match (action.act, *state) {
+                // What wraps has not left before the first iteration; what the CPU has made comes at its birth.
+                (Act::Move(Tier::Gpu), State::There) if persistent && !settled => State::There,
+                (Act::Move(Tier::Gpu), State::Away | State::Nowhere) => State::Coming,
+                (Act::Move(Tier::Host | Tier::Flash), State::There) => State::Away,
+                (Act::Allocate, State::Nowhere) if !persistent => State::There,
+                (Act::Drop, State::There) if !persistent => State::Nowhere,
+                (_, state) => unreachable!("{planner}, {}: {action:?} of what is {state:?}", iteration.name()),
+            };
+            moves += usize::from(matches!(action.act, Act::Move(_)));
+        }
+    };
+    for turn in 0..3 {
+        for kernel in iteration.kernels().ids() {
+            carry_out(&mut states, kernel, turn > 0);
+            for operand in iteration.operands(kernel) {
+                let state = &mut states[operand.tensor.0 as usize];
+                assert!(
+                    *state != State::Away,
+                    "{planner}: kernel {kernel} uses tensor {}, which is away",
+                    operand.tensor
+                );
+                *state = State::There;
+            }
+            let last = trace::id::Id::new(trace::id::Id::index(kernel) + 1);
+            for dead in iteration.deaths(kernel) {
+                // Without a drop it dies all the same.
+                if !schedule.at(last).iter().any(|action| action.tensor == dead && action.act == Act::Drop) {
+                    states[dead.0 as usize] = State::Nowhere;
+                }
+            }
+        }
+        carry_out(&mut states, iteration.end(), turn > 0);
+    }
+    moves
+}
+
+#[test]
+fn no_schedule_uses_what_is_away_or_drops_what_is_needed() {
+    for recipe in ["vgg16:64", "resnet50:64", "bert:64", "gpt:4", "vit:64"] {
+        let iteration = made(recipe);
+        for part in [4, 8] {
+            let machine = machine(iteration.peak().bytes * part / 10);
+            for planner in planner::all().into_iter().filter(|planner| planner.name() != "autoswap") {
+                let schedule = planner.plan(&iteration, &machine).unwrap();
+                let moves = check(&iteration, &schedule, planner.name());
+                assert!(moves > 4 || planner.name() == "vdnn-conv", "{} on {recipe}: {moves}", planner.name());
+                assert_eq!(planner.plan(&iteration, &machine).unwrap(), schedule, "the same input, the same schedule");
+            }
+        }
+    }
+}
+
+fn sent(planner: &str, iteration: &Iteration, machine: &Machine) -> Vec<(TensorId, Tier)> {
+    let schedule = planner::by_name(planner).unwrap().plan(iteration, machine).unwrap();
+    let out = schedule.actions().iter().filter_map(|action| match action.act {
+        Act::Move(tier) if tier != Tier::Gpu => Some((action.tensor, tier)),
+        _ => None,
+    });
+    out.collect()
+}
+
+#[test]
+fn vdnn_sends_what_layers_keep_to_the_host_however_much_memory_there_is() {
+    let iteration = made("vgg16:64");
+    let all = sent("vdnn-all", &iteration, &machine(1 << 50));
+    let convolutions = sent("vdnn-conv", &iteration, &machine(1 << 50));
+    assert_eq!(all, sent("vdnn-all", &iteration, &machine(GIB)));
+    assert!(convolutions.len() >= 12 && convolutions.len() < all.len(), "{} of {}", convolutions.len(), all.len());
+    assert!(convolutions.iter().all(|it| all.contains(it) && it.1 == Tier::Host));
+    // Nothing in a transformer is called a convolution.
+    assert_eq!(sent("vdnn-conv", &made("gpt:4"), &machine(GIB)), []);
+}
+
+#[test]
+fn vdnn_says_if_the_host_cannot_take_what_layers_keep() {
+    let iteration = made("vgg16:64");
+    let small = Machine { host: Store { bytes: GIB, ..machine(GIB).host }, ..machine(GIB) };
+    let error = planner::by_name("vdnn-all").unwrap().plan(&iteration, &small).unwrap_err();
+    assert!(error.to_string().ends_with("and the host has 1073741824"), "{error}");
+}
+
+#[test]
+fn flashneuron_and_g10_send_nothing_where_all_fits() {
+    let iteration = made("resnet50:32");
+    for planner in ["flashneuron", "g10", "g10-paper"] {
+        assert_eq!(sent(planner, &iteration, &machine(1 << 50)), [], "{planner}");
+    }
+}
+
+#[test]
+fn flashneuron_sends_the_first_layers_first_and_more_of_them_to_less_memory() {
+    let iteration = made("resnet50:32");
+    let of = |percent| sent("flashneuron", &iteration, &machine(iteration.peak().bytes * percent / 100));
+    let (much, little) = (of(40), of(80));
+    assert!(!little.is_empty() && little.len() < much.len());
+    assert_eq!(much[..little.len()], little);
+    assert!(much.iter().all(|(_, tier)| *tier == Tier::Flash));
+}
