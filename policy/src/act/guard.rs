@@ -149,25 +149,30 @@ impl Guard {
     fn judge_renewal(&mut self, step: Step, sight: &Sight<'_>, limits: &Limits) -> Vec<(Step, Result<(), String>)> {
         let now = sight.scene.snapshot.taken;
         let (room, why_room) = self.gpu_left(sight, limits);
-        if step.bytes() > sight.memory_bytes.unwrap_or(0) {
-            return vec![(step, Err(why_room))];
-        }
-        let first = step.begin / BLOCK_BYTES;
-        let blocks: Vec<u64> =
-            (first..step.end.div_ceil(BLOCK_BYTES)).map(|at| at.saturating_mul(BLOCK_BYTES)).collect();
-        let bytes = RENEWAL_BYTES.saturating_mul(blocks.len() as u64);
         let (budget, why_budget) = self.budget_left(sight, limits);
         let account = self.account(sight, limits);
-        let new = blocks.iter().filter(|block| !account.renewed.contains_key(block)).count() as u64 * BLOCK_BYTES;
-        if new > room {
-            return vec![(step, Err(why_room))];
-        }
-        if bytes > budget {
-            return vec![(step, Err(why_budget))];
-        }
-        account.renewed.extend(blocks.into_iter().map(|block| (block, now)));
-        self.spend(bytes, sight, limits);
-        vec![(step, Ok(()))]
+        let (mut fits, mut affordable) = (room / BLOCK_BYTES, budget / RENEWAL_BYTES);
+        let (mut end, mut charged) = (step.begin, 0_u64);
+        let why = loop {
+            if end >= step.end {
+                break None;
+            }
+            let block = end / BLOCK_BYTES * BLOCK_BYTES;
+            let is_new = !account.renewed.contains_key(&block);
+            match (affordable.checked_sub(1), fits.checked_sub(u64::from(is_new))) {
+                (None, _) => break Some(why_budget),
+                (_, None) => break Some(why_room),
+                (Some(left), Some(room)) => (affordable, fits) = (left, room),
+            }
+            account.renewed.insert(block, now);
+            charged += RENEWAL_BYTES;
+            end = block.saturating_add(BLOCK_BYTES).min(step.end);
+        };
+        self.spend(charged, sight, limits);
+        let mut parts = vec![(Step { end, ..step }, Ok(()))];
+        parts.extend(why.map(|why| (Step { begin: end, ..step }, Err(why))));
+        parts.retain(|(part, _)| part.begin < part.end);
+        parts
     }
 
     /// Why this is not done to this process at all.

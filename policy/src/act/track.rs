@@ -123,7 +123,7 @@ impl Track {
                 return Some(Stage::Over("the process has ended".to_owned()));
             }
             if !matches!(answer, Answer::HeldBack(_)) {
-                let why = format!("nothing of it could be done: {answer:?}");
+                let why = format!("nothing of it could be done: {}", said(answer));
                 self.cooling.begin(name, now, limits, []);
                 return Some(Stage::Undone(why));
             }
@@ -206,6 +206,18 @@ fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
         Err("acting is switched off".to_owned())
     } else {
         Ok(())
+    }
+}
+
+fn said(answer: &Answer) -> &str {
+    match answer {
+        Answer::Done => "it was done",
+        Answer::NotMapped => "the memory is not mapped any more",
+        Answer::Ended => "the process has ended",
+        Answer::HostMemory => "there is too little host memory",
+        Answer::CalledOff => "it was called off",
+        Answer::Shadow => "nothing is to be done",
+        Answer::HeldBack(why) | Answer::Refused(why) => why,
     }
 }
 

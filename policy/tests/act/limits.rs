@@ -5,7 +5,10 @@ use std::time::Duration;
 use model::{Action, Answer, Mode, Order, block::BLOCK_BYTES, decision::Event};
 use policy::act::Limits;
 
-use crate::world::{BASE, Program, World, limits, wish};
+use crate::{
+    program::{BASE, Program},
+    world::{World, limits, wish},
+};
 
 const MIB: u64 = 1 << 20;
 

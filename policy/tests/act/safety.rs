@@ -5,7 +5,10 @@ use std::time::Duration;
 use model::{Action, Answer, ApiCall, Mode, SourceState, Stage};
 use policy::act::InForce;
 
-use crate::world::{GPU, Program, World, wish};
+use crate::{
+    program::Program,
+    world::{GPU, World, wish},
+};
 
 /// Makes it unknown what advice is in force.
 type Spoil = dyn Fn(&mut World, model::ProcessId);
@@ -188,7 +191,7 @@ fn everything_is_taken_back_at_the_end_and_what_a_former_run_left_at_the_beginni
     let id = next.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
     next.run(20.0);
     assert!(next.decision().id > decision, "names are not used twice");
-    assert!(next.process(id).is_advised());
+    assert!(next.process(id).advised_blocks() > 0);
     let orders = next.acting.undo_all("the service ends");
     next.carry_out(orders);
     assert_eq!(next.advised_blocks(), 0);

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use model::{Mode, Stage, VerdictKind, decision::Event};
 
-use crate::world::{Program, World, wish};
+use crate::{
+    program::Program,
+    world::{World, wish},
+};
 
 #[test]
 fn nothing_is_done_where_nothing_is_wanted() {

@@ -1,0 +1,173 @@
+//! What holds whatever comes.
+
+use std::{collections::VecDeque, time::Duration};
+
+use model::{Action, Answer, ApiCall, Mode, Order, Outcome};
+use policy::act::policies;
+use proptest::prelude::*;
+
+use crate::{
+    program::Program,
+    world::{World, wish},
+};
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    /// So many intervals pass.
+    Pass(u8),
+    /// The driver answers so many orders, those that put something back always by doing it; others so: 0 done, 1 refused though done, 2 refused, 3
+    /// called off, 4 not mapped, 5 no host memory.
+    Answer(u8, u8),
+    Add(u8, usize),
+    Wish(usize, u8, usize),
+    Program(usize, u8),
+    End(usize),
+    Hide(usize),
+    Switch,
+    Link,
+    Count,
+    /// The clock goes back.
+    Back,
+    Advises(usize),
+    UndoAll,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    use Happening::{Add, Advises, Back, Count, End, Hide, Link, Pass, Switch, UndoAll};
+    let policy = || 0..policies().count();
+    prop_oneof![
+        12 => (1..25_u8).prop_map(Pass),
+        12 => (1..9_u8, 0..6_u8).prop_map(|(orders, how)| Happening::Answer(orders, how)),
+        2 => (0..3_u8, policy()).prop_map(|(program, policy)| Add(program, policy)),
+        3 => (0..4_usize, 0..3_u8, policy()).prop_map(|(who, mode, policy)| Happening::Wish(who, mode, policy)),
+        2 => (0..4_usize, 0..3_u8).prop_map(|(who, program)| Happening::Program(who, program)),
+        1 => (0..4_usize).prop_map(End),
+        1 => (0..4_usize).prop_map(Hide),
+        1 => Just(Switch),
+        1 => Just(Link),
+        1 => Just(Count),
+        1 => Just(Back),
+        1 => (0..4_usize).prop_map(Advises),
+        1 => Just(UndoAll),
+    ]
+}
+
+fn program(number: u8) -> Program {
+    [Program::InTurn, Program::OnGpu, Program::Idle][usize::from(number)]
+}
+
+fn answer(world: &mut World, order: &Order, how: u8) {
+    let call = |world: &mut World, step: &model::Step| {
+        let does = order.is_undoing || how <= 1;
+        let done = if does { world.call(order, step) } else { Answer::Done };
+        match how {
+            _ if order.is_undoing || done == Answer::Ended => done,
+            1 | 2 => Answer::Refused("busy".to_owned()),
+            3 => Answer::CalledOff,
+            4 => Answer::HostMemory,
+            _ => done,
+        }
+    };
+    let calls = order.steps.iter().map(|step| model::Call { step: *step, answer: call(world, step), took_ns: 1 });
+    let calls = calls.collect();
+    let Order { decision, process, gpu, is_undoing, .. } = *order;
+    world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls });
+}
+
+fn happen(world: &mut World, queue: &mut VecDeque<Order>, happening: Happening) {
+    let count = world.processes.len().max(1);
+    let name = |at: usize| policies().nth(at).unwrap();
+    match happening {
+        Happening::Pass(intervals) => {
+            for _ in 0..intervals {
+                let orders = world.interval();
+                assert!(world.on || orders.iter().all(|order| order.is_undoing), "it is switched off");
+                queue.extend(orders);
+            }
+        }
+        Happening::Answer(orders, how) => {
+            for _ in 0..orders {
+                let Some(order) = queue.pop_front() else { return };
+                answer(world, &order, how);
+            }
+        }
+        Happening::Add(kind, policy) if world.processes.len() < 4 => {
+            world.add(program(kind), 20, Some(wish(Mode::Act, name(policy))));
+        }
+        Happening::Wish(who, mode, policy) => {
+            if let Some(id) = world.processes.get(who % count).map(|process| process.id) {
+                world.wishes.insert(id, wish(Mode::ALL[usize::from(mode)], name(policy)));
+            }
+        }
+        Happening::Program(who, kind) => {
+            if let Some(process) = world.processes.get_mut(who % count) {
+                process.program = program(kind);
+            }
+        }
+        Happening::End(who) => {
+            let now = world.now;
+            if let Some(process) = world.processes.get_mut(who % count) {
+                process.ended = Some(now);
+            }
+        }
+        Happening::Hide(who) => {
+            if let Some(id) = world.processes.get(who % count).map(|process| process.id)
+                && !world.hidden.remove(&id)
+            {
+                world.hidden.insert(id);
+            }
+        }
+        Happening::Switch => world.on = !world.on,
+        Happening::Link => world.has_link = !world.has_link,
+        Happening::Count => world.is_counting = !world.is_counting,
+        Happening::Back => world.now -= Duration::from_secs(10),
+        Happening::Advises(who) => {
+            if let Some(process) = world.processes.get_mut(who % count) {
+                process.host.api_calls[ApiCall::SetAccessedBy] += 1;
+            }
+        }
+        Happening::UndoAll => queue.extend(world.acting.undo_all("the test says so")),
+        Happening::Add(..) => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn whatever_comes_nothing_panics_and_all_advice_that_was_given_is_taken_back(
+        happenings in prop::collection::vec(happening(), 1..60)
+    ) {
+        let mut world = World::new();
+        let mut queue = VecDeque::new();
+        world.add(Program::InTurn, 20, Some(wish(Mode::Act, "ping-pong")));
+        world.add(Program::InTurn, 20, Some(wish(Mode::Act, "pin_host")));
+        for happening in happenings {
+            happen(&mut world, &mut queue, happening);
+        }
+        queue.extend(world.acting.undo_all("the end"));
+        for order in queue {
+            answer(&mut world, &order, 0);
+        }
+        prop_assert_eq!(world.advised_blocks(), 0);
+        prop_assert!(world.acting.decisions().all(|decision| !decision.stage.is_open()));
+    }
+
+    #[test]
+    fn only_what_the_decision_may_do_is_ordered(happenings in prop::collection::vec(happening(), 1..40)) {
+        let mut world = World::new();
+        let mut queue = VecDeque::new();
+        world.add(Program::InTurn, 20, Some(wish(Mode::Act, "auto-live")));
+        for happening in happenings {
+            happen(&mut world, &mut queue, happening);
+        }
+        for (_, order) in &world.orders {
+            prop_assert!(!order.steps.is_empty());
+            for step in &order.steps {
+                prop_assert!(step.begin < step.end);
+                prop_assert_eq!(order.is_undoing, matches!(step.action, Action::Withdraw(_)));
+            }
+        }
+    }
+}

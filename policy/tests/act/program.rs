@@ -1,0 +1,193 @@
+//! Programs that obey orders as the driver would: what is moved has to be fetched again, and what is advised is accessed across the link.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Access, Action, Advice, Answer, ApiCall, Block, Cause, Counters, LinkBytes, Pattern, Place, Process, ProcessId,
+    Range, RangeCounts, Residency, Reuse, Step, block::BLOCK_BYTES,
+};
+
+use crate::world::{INTERVAL, KEY};
+
+/// Where every program's memory begins.
+pub(crate) const BASE: u64 = 0x7f00_0000_0000;
+const FAULTS_PER_BLOCK: u64 = 40;
+const REPLAYS_PER_BLOCK: u64 = 6;
+
+/// What a program does in a round with each of its blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Program {
+    /// CPU and GPU write it in turn.
+    InTurn,
+    /// Only the GPU uses it.
+    OnGpu,
+    /// Nothing.
+    Idle,
+}
+
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    pub(crate) id: ProcessId,
+    pub(crate) program: Program,
+    pub(crate) started: SystemTime,
+    pub(crate) ended: Option<SystemTime>,
+    pub(crate) counters: Counters,
+    pub(crate) host: Counters,
+    reuse: Reuse,
+    blocks: Vec<Block>,
+    advice: BTreeMap<u64, BTreeSet<Advice>>,
+    /// How long a round takes beside faults and copies.
+    pub(crate) round: Duration,
+    /// What of a block the GPU accesses in a round, if it does so across the link.
+    pub(crate) accessed_bytes: u64,
+    progress: f64,
+    pub(crate) rounds: u64,
+}
+
+impl Simulated {
+    pub(crate) fn new(id: ProcessId, program: Program, blocks: u64, now: SystemTime) -> Self {
+        let block = |at: u64| Block { gpu: Some(KEY), ..Block::new(BASE + at * BLOCK_BYTES, now) };
+        Self {
+            id,
+            program,
+            started: now,
+            ended: None,
+            counters: Counters::default(),
+            host: Counters::default(),
+            reuse: Reuse::default(),
+            blocks: (0..blocks).map(block).collect(),
+            advice: BTreeMap::new(),
+            round: Duration::from_millis(5),
+            accessed_bytes: 64 << 10,
+            progress: 0.0,
+            rounds: 0,
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    pub(crate) fn advised_blocks(&self) -> usize {
+        self.advice.values().filter(|advice| !advice.is_empty()).count()
+    }
+
+    /// An interval: as many rounds as there is time for.
+    pub(crate) fn go_on(&mut self, remote: &mut LinkBytes) {
+        if self.program == Program::Idle || self.ended.is_some() {
+            return;
+        }
+        self.progress += INTERVAL.as_secs_f64();
+        while self.progress > 0.0 {
+            let took = self.do_round(remote);
+            self.progress -= took.as_secs_f64();
+            self.rounds += 1;
+        }
+    }
+
+    fn do_round(&mut self, remote: &mut LinkBytes) -> Duration {
+        let mut took = self.round;
+        for block in &mut self.blocks {
+            let is_remote = self
+                .advice
+                .get(&block.address)
+                .is_some_and(|advice| advice.contains(&Advice::PreferredLocation(Place::Host)));
+            if self.program == Program::InTurn && block.resident.bytes > 0 {
+                // The CPU takes it.
+                self.host.cpu_write_faults += FAULTS_PER_BLOCK;
+                self.counters.bytes_dtoh[Cause::Fault] += BLOCK_BYTES;
+                self.reuse.alternations += 1;
+                block.resident = Residency::default();
+                block.bytes_dtoh += BLOCK_BYTES;
+                block.alternations += 1;
+                took += Duration::from_micros(500);
+            }
+            if is_remote && block.resident.bytes == 0 {
+                remote.htod += self.accessed_bytes;
+                took += Duration::from_micros(50);
+            } else if block.resident.bytes == 0 {
+                self.counters.fault_entries[Access::Write] += FAULTS_PER_BLOCK;
+                self.counters.replays += REPLAYS_PER_BLOCK;
+                self.counters.bytes_htod[Cause::Fault] += BLOCK_BYTES;
+                let came_back = if block.bytes_dtoh > 0 { BLOCK_BYTES } else { 0 };
+                self.reuse.fetched_bytes += BLOCK_BYTES;
+                self.reuse.returned_bytes += came_back;
+                self.reuse.alternations += 1;
+                block.resident = Residency::exactly(BLOCK_BYTES);
+                block.fault_entries += FAULTS_PER_BLOCK;
+                block.bytes_htod += BLOCK_BYTES;
+                block.returned_bytes += came_back;
+                block.alternations += 1;
+                took += Duration::from_millis(1);
+            }
+        }
+        took
+    }
+
+    pub(crate) fn obey(&mut self, step: &Step) -> Answer {
+        let call = match step.action {
+            Action::Migrate(_) | Action::Renew(_) => ApiCall::Prefetch,
+            Action::Advise(Advice::PreferredLocation(_)) => ApiCall::SetPreferredLocation,
+            Action::Withdraw(Advice::PreferredLocation(_)) => ApiCall::UnsetPreferredLocation,
+            Action::Advise(Advice::AccessedBy(_)) => ApiCall::SetAccessedBy,
+            Action::Withdraw(Advice::AccessedBy(_)) => ApiCall::UnsetAccessedBy,
+            Action::Advise(Advice::ReadDuplication) => ApiCall::EnableReadDuplication,
+            Action::Withdraw(Advice::ReadDuplication) => ApiCall::DisableReadDuplication,
+        };
+        self.host.tool_calls[call] += 1;
+        let inside = |block: &&mut Block| step.begin <= block.address && block.address < step.end;
+        for block in self.blocks.iter_mut().filter(inside) {
+            let advice = self.advice.entry(block.address).or_default();
+            match step.action {
+                Action::Advise(given) => {
+                    advice.insert(given);
+                }
+                Action::Withdraw(taken) => {
+                    advice.remove(&taken);
+                }
+                Action::Migrate(Place::Host) if block.resident.bytes > 0 => {
+                    self.counters.bytes_dtoh[Cause::Tool] += BLOCK_BYTES;
+                    block.bytes_dtoh += BLOCK_BYTES;
+                    block.resident = Residency::default();
+                }
+                Action::Migrate(Place::Gpu(_)) if block.resident.bytes == 0 => {
+                    self.counters.bytes_htod[Cause::Tool] += BLOCK_BYTES;
+                    block.bytes_htod += BLOCK_BYTES;
+                    block.resident = Residency::exactly(BLOCK_BYTES);
+                }
+                Action::Migrate(_) | Action::Renew(_) => {}
+            }
+        }
+        Answer::Done
+    }
+
+    pub(crate) fn seen(&self) -> Process {
+        let mut process = Process::new(self.id, "program");
+        process.started = Some(self.started);
+        process.ended = self.ended;
+        process.host = self.host.clone();
+        process.gpus.insert(KEY, self.counters.clone());
+        process.reuse.insert(KEY, self.reuse);
+        let resident = Residency::exactly(self.blocks.iter().map(|block| block.resident.bytes).sum());
+        process.residency.insert(KEY, resident);
+        process.ranges.busiest = vec![Range {
+            begin: BASE,
+            end: BASE + self.blocks.len() as u64 * BLOCK_BYTES,
+            mapped: true,
+            counts: RangeCounts {
+                fault_entries: self.counters.fault_entries.total(),
+                bytes_htod: self.counters.bytes_htod.total(),
+                bytes_dtoh: self.counters.bytes_dtoh.total(),
+                reuse: self.reuse,
+                ..RangeCounts::default()
+            },
+            residency: resident,
+            pattern: Pattern::UNKNOWN,
+        }];
+        process.ranges.known = 1;
+        process
+    }
+}
