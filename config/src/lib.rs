@@ -5,10 +5,14 @@
 //!
 //! * [`value`]: the values that options take
 //! * [`load`](mod@load): from a file and settings to a [`Config`], or one clear message
+//! * [`overrides`]: the file of what is wanted for which processes
+//! * [`policy`]: the options about acting
 //!
 //! To parse a file has no effects, so that it can be done again while uvmd runs.
 
 pub mod load;
+pub mod overrides;
+pub mod policy;
 pub mod value;
 
 use std::{
@@ -18,6 +22,7 @@ use std::{
 };
 
 pub use load::{ConfigError, Loaded, Setting, load};
+pub use policy::Policy;
 use serde::{Deserialize, Serialize};
 use value::{
     AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, OwnersMax, PairsMax, RecordRate,
@@ -57,6 +62,8 @@ pub struct Config {
     pub records: Records,
     /// What is wrong with processes.
     pub verdicts: Verdicts,
+    /// What is done about it.
+    pub policy: Policy,
 }
 
 /// The Unix socket, on which the kernel tells who asks.
@@ -72,16 +79,22 @@ pub struct Socket {
     /// Members of this group may read everything, as root may.
     #[serde(deserialize_with = "of_file")]
     pub group: Option<GroupName>,
+    /// Members of this group may change things, too; those of `group` where there is none.
+    #[serde(deserialize_with = "of_file")]
+    pub write_group: Option<GroupName>,
 }
 
-/// Who may read everything without being known to the kernel.
+/// Who may read everything, and who may change things, without being known to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// The file with the token.
+    /// The file with the token to read with.
     #[serde(deserialize_with = "of_file")]
     pub token_file: Option<AbsolutePath>,
-    /// Whether that file's group may read it.
+    /// The file with the token to read and to change things with.
+    #[serde(deserialize_with = "of_file")]
+    pub write_token_file: Option<AbsolutePath>,
+    /// Whether those files' group may read them.
     #[serde(deserialize_with = "of_file")]
     pub token_file_group_readable: bool,
 }
@@ -173,18 +186,26 @@ impl Config {
     /// What is in order, and is perhaps not meant: a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let Self { listen, auth, .. } = self;
-        if listen.ip().is_loopback() {
-            return Vec::new();
+        let Self { listen, auth, policy, .. } = self;
+        let mut warnings = Vec::new();
+        if policy.enabled && policy.mode.0 == model::Mode::Act {
+            warnings.push("policy.mode is \"act\": what no override is for is acted on, whoever's it is".to_owned());
         }
-        let mut warnings = vec![format!(
+        if listen.ip().is_loopback() {
+            return warnings;
+        }
+        warnings.push(format!(
             "{listen} is not loopback: anyone who can reach it can read process names, users and cgroups"
-        )];
-        if auth.token_file.is_some() {
-            warnings.push(format!(
-                "the token of auth.token_file is sent in the clear to {listen}, which is not loopback: whoever can listen in on the network \
-                 knows it then; let clients come through a tunnel"
-            ));
+        ));
+        for (option, token) in
+            [("auth.token_file", &auth.token_file), ("auth.write_token_file", &auth.write_token_file)]
+        {
+            if token.is_some() {
+                warnings.push(format!(
+                    "the token of {option} is sent in the clear to {listen}, which is not loopback: whoever can listen in on the network \
+                     knows it then; let clients come through a tunnel"
+                ));
+            }
         }
         warnings
     }
@@ -203,13 +224,14 @@ impl Default for Config {
             metrics: Metrics::default(),
             records: Records::default(),
             verdicts: Verdicts::default(),
+            policy: Policy::default(),
         }
     }
 }
 
 impl Default for Socket {
     fn default() -> Self {
-        Self { enabled: true, path: AbsolutePath(DEFAULT_SOCKET.into()), group: None }
+        Self { enabled: true, path: AbsolutePath(DEFAULT_SOCKET.into()), group: None, write_group: None }
     }
 }
 

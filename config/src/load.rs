@@ -159,9 +159,9 @@ pub fn parse(text: &str) -> Result<Config, Mistake> {
     toml::from_str(text).map_err(|error| mistake(text, &error))
 }
 
-fn mistake(text: &str, error: &toml::de::Error) -> Mistake {
+pub(crate) fn mistake(text: &str, error: &toml::de::Error) -> Mistake {
     let at = error.span().unwrap_or_default();
-    let line = 1 + text.get(..at.start).unwrap_or(text).matches('\n').count();
+    let line = line_at(text, at.start);
     let key = DeTable::parse(text).ok().and_then(|table| key_at(table.get_ref(), &at));
     // Serde speaks of Rust's structures where the file has tables and keys.
     let message = error.message().replacen("unknown field", "unknown key", 1);
@@ -172,19 +172,26 @@ fn mistake(text: &str, error: &toml::de::Error) -> Mistake {
     Mistake { line, key, message: message.replace('\n', ", ") }
 }
 
+/// Counted from 1.
+pub(crate) fn line_at(text: &str, place: usize) -> usize {
+    1 + text.get(..place).unwrap_or(text).matches('\n').count()
+}
+
 /// The key that a place in the text belongs to, with its tables.
 fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let inner = match value.get_ref() {
-            DeValue::Table(table) => key_at(table, at).map(|inner| format!("{}.{inner}", key.get_ref())),
+            DeValue::Table(table) => key_at(table, at),
+            DeValue::Array(items) => items.iter().find_map(|item| key_at(item.get_ref().as_table()?, at)),
             _ => None,
         };
+        let inner = inner.map(|inner| format!("{}.{inner}", key.get_ref()));
         let is_here = || key.span().contains(&at.start) || value.span().contains(&at.start);
         inner.or_else(|| is_here().then(|| key.get_ref().to_string()))
     })
 }
 
-fn read(file: &Path) -> io::Result<String> {
+pub(crate) fn read(file: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => io::Error::other("it is not text in UTF-8"),

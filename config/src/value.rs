@@ -1,16 +1,21 @@
 //! Values of options: one text form each, in the file and on the command line, and one sentence about what is allowed.
 
 mod bounded;
+mod policy;
+mod size;
 
 use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr};
 
 pub use bounded::{
-    EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, Retention, RingSize, SeriesMax, Time, VerdictWindow,
+    ActInterval, AuditFiles, EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, Retention, RingSize,
+    SeriesMax, Time, VerdictWindow,
 };
+pub use policy::{ModeName, PolicyName};
 use serde::{
     Deserializer, Serialize, Serializer,
     de::{Error, Unexpected, Visitor},
 };
+pub use size::{AuditSize, Budget, CallSize, Reserve, Size};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// A value that one option takes.

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use config::value::{AbsolutePath, GroupName};
 use sys::reason;
 use tokio::net::TcpListener;
-use web::{Readers, Socket};
+use web::{Socket, Trusted};
 
 /// Over TCP, and at which address.
 pub(crate) async fn tcp(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
@@ -27,14 +27,15 @@ pub(crate) async fn tcp(listen: SocketAddr) -> anyhow::Result<(TcpListener, Sock
 /// On the machine itself, and where.
 pub(crate) async fn socket(socket: &config::Socket) -> anyhow::Result<(Socket, PathBuf)> {
     const ADVICE: &str = "choose with --set socket.path=PATH, or do without by --set socket.enabled=false";
-    let config::Socket { enabled: _, path: AbsolutePath(path), group } = socket;
-    let gid = group.as_ref().map(gid).transpose()?;
-    let readers = Readers { uid: uzers::get_effective_uid(), gid };
-    let bound = Socket::bind(path, readers).await.map_err(|error| anyhow!("{error}: {ADVICE}"))?;
+    let config::Socket { enabled: _, path: AbsolutePath(path), group, write_group } = socket;
+    let readers = group.as_ref().map(|group| gid("socket.group", group)).transpose()?;
+    let writers = write_group.as_ref().map(|group| gid("socket.write_group", group)).transpose()?;
+    let trusted = Trusted { uid: uzers::get_effective_uid(), readers, writers: writers.or(readers) };
+    let bound = Socket::bind(path, trusted).await.map_err(|error| anyhow!("{error}: {ADVICE}"))?;
     Ok((bound, path.clone()))
 }
 
-fn gid(GroupName(name): &GroupName) -> anyhow::Result<u32> {
+fn gid(option: &str, GroupName(name): &GroupName) -> anyhow::Result<u32> {
     let known = uzers::get_group_by_name(name).map(|group| group.gid());
-    known.or_else(|| name.parse().ok()).ok_or_else(|| anyhow!("socket.group: this node has no group {name}"))
+    known.or_else(|| name.parse().ok()).ok_or_else(|| anyhow!("{option}: this node has no group {name}"))
 }

@@ -2,12 +2,16 @@
 //!
 //! Exit codes: 0 stopped, or the configuration is in order; 1 failed; 2 a mistake in the configuration or on the command line.
 
+mod control;
+mod kept;
 mod listeners;
 mod log;
 mod notify;
 mod options;
+mod rules;
 mod service;
 mod signals;
+mod switch;
 mod token;
 mod verdicts;
 
@@ -54,6 +58,8 @@ fn show(loaded: &Loaded) -> anyhow::Result<()> {
     for warning in loaded.config.warnings() {
         say(&format!("warning: {warning}"));
     }
+    // It can be mended while uvmd runs, and is best in order before.
+    config::overrides::load(&loaded.config.policy.overrides_file.0)?;
     let file = loaded.file.as_ref().map_or_else(|| "no file".to_owned(), |file| file.display().to_string());
     let text = toml::to_string(&loaded.config)?;
     let text = format!("# ok: {file}; in force, with the command line:\n{text}");

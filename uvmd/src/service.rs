@@ -8,13 +8,16 @@ use config::{Config, Loaded};
 use model::Verdicts;
 use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
-use web::{Ask, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
+use web::{Ask, Controls, Events, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
 
 use crate::{
+    control::Control,
     listeners,
     log::Dropped,
     notify::{self, notify},
+    rules::Rules,
     signals::Signals,
+    switch::Switch,
     token,
     verdicts::Judging,
 };
@@ -42,9 +45,14 @@ pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result
 
 async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
     let warnings = config.warnings();
-    let Config { listen, hostname, socket, auth, log: _, collector, metrics, records, verdicts } = config;
+    let Config { listen, hostname, socket, auth, log: _, collector, metrics, records, verdicts, policy } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let access = token::access(auth)?;
+    let control = Control {
+        rules: Rules::open(&policy)?,
+        switch: Switch::open(&policy.kill_switch.0, &policy.state_dir.0),
+        enabled: policy.enabled,
+    };
     let node = Node {
         version: env!("CARGO_PKG_VERSION"),
         hostname: hostname.map_or_else(read_hostname, |name| Ok(name.0))?,
@@ -84,8 +92,15 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     };
 
     let (stop_server, stopped) = watch::channel(());
-    let mut judging = Judging::start(collector.snapshots(), verdicts.window.0);
-    let service = Service::new(node, sources(&collector.snapshots(), judging.latest()));
+    let events = Events::default();
+    let mut judging = Judging::start(collector.snapshots(), verdicts.window.0, events.clone());
+    tokio::spawn(control.rules.clone().follow());
+    let sources = Sources {
+        events: events.clone(),
+        controls: Controls::new(control),
+        ..sources(&collector.snapshots(), judging.latest())
+    };
+    let service = Service::new(node, sources);
     let mut servers = JoinSet::new();
     if let Some((socket, path)) = socket {
         servers.spawn(server::serve(socket, service.on_socket(), Limits::default(), stop(stopped.clone())));
@@ -111,6 +126,8 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     tracing::info!("stopping on {signal}");
     notify(notify::STOPPING);
     drop(stop_server);
+    // Nobody listens any longer than this: a stop waits for requests under way.
+    events.end();
     let stop = async {
         let mut result = Ok(());
         while let Some(ended) = servers.join_next().await {
@@ -138,10 +155,6 @@ async fn stop(mut stopped: watch::Receiver<()>) {
 fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdicts>>) -> Sources {
     let [taken, heat, lately] = std::array::from_fn(|_| collector.clone());
     Sources {
-        snapshots: Snapshots::new(move || {
-            let taken = taken.clone();
-            async move { taken.fresh().await }
-        }),
         heat: Ask::new(move |request| {
             let heat = heat.clone();
             async move { heat.heat(request).await }
@@ -151,6 +164,11 @@ fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdi
             async move { lately.history(request).await }
         }),
         judged: Judged::new(move || Arc::clone(&verdicts.borrow())),
+        ..Snapshots::new(move || {
+            let taken = taken.clone();
+            async move { taken.fresh().await }
+        })
+        .into()
     }
 }
 

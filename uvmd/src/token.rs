@@ -1,4 +1,4 @@
-//! The file with the token that gives read authority.
+//! The files with the tokens that give authority.
 
 use std::{
     fs::OpenOptions,
@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail};
 use config::{Auth, value::AbsolutePath};
 use sys::reason;
 use tokio::{task, time};
-use web::{Access, Token};
+use web::{Access, Grant, Token};
 
 /// How often it is looked at: whoever takes a token back waits so long at most.
 const EVERY: Duration = Duration::from_secs(1);
@@ -20,14 +20,23 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Where a token is, and who may know it.
 #[derive(Clone, Debug)]
 struct TokenFile {
+    /// Which of the tokens it is.
+    grant: Grant,
     path: PathBuf,
     group_readable: bool,
 }
 
 impl TokenFile {
+    const fn option(&self) -> &'static str {
+        match self.grant {
+            Grant::Read => "auth.token_file",
+            Grant::Write => "auth.write_token_file",
+        }
+    }
+
     /// The token, if nobody may know it who should not.
     fn read(&self) -> anyhow::Result<Token> {
-        self.try_read().map_err(|error| anyhow!("auth.token_file: {}: {error}", self.path.display()))
+        self.try_read().map_err(|error| anyhow!("{}: {}: {error}", self.option(), self.path.display()))
     }
 
     fn try_read(&self) -> anyhow::Result<Token> {
@@ -67,32 +76,35 @@ impl TokenFile {
                 Ok(Ok(token)) => Some(token),
                 Ok(Err(error)) => {
                     if known.is_some() {
-                        tracing::warn!("no token is in force until this is mended: {error}");
+                        tracing::warn!("a token is not in force until this is mended: {error}");
                     }
                     None
                 }
                 // The runtime ends; or else nobody looks any more, and whoever takes the token back must not be let down.
-                Err(_) => return access.change(None),
+                Err(_) => return access.change(self.grant, None),
             };
             if token != known {
                 if token.is_some() {
-                    tracing::info!("the token is another from now on, as {} says", self.path.display());
+                    tracing::info!("the token of {} is another from now on", self.path.display());
                 }
-                access.change(token.clone());
+                access.change(self.grant, token.clone());
                 known = token;
             }
         }
     }
 }
 
-/// Who may read everything beside those on the socket. From here on the token is followed.
+/// Who may read everything, and change things, beside those on the socket. From here on the tokens are followed.
 pub(crate) fn access(auth: Auth) -> anyhow::Result<Access> {
-    let Auth { token_file, token_file_group_readable: group_readable } = auth;
-    let Some(AbsolutePath(path)) = token_file else { return Ok(Access::default()) };
-    let file = TokenFile { path, group_readable };
-    let token = file.read()?;
-    let access = Access::by_token(token.clone());
-    tokio::spawn(file.follow(token, access.clone()));
+    let Auth { token_file, write_token_file, token_file_group_readable: group_readable } = auth;
+    let access = Access::default();
+    for (grant, file) in [(Grant::Read, token_file), (Grant::Write, write_token_file)] {
+        let Some(AbsolutePath(path)) = file else { continue };
+        let file = TokenFile { grant, path, group_readable };
+        let token = file.read()?;
+        access.change(grant, Some(token.clone()));
+        tokio::spawn(file.follow(token, access.clone()));
+    }
     Ok(access)
 }
 
@@ -112,7 +124,7 @@ mod tests {
         let path = folder.path().join("token");
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        TokenFile { path, group_readable }.read().map_err(|error| error.to_string())
+        TokenFile { grant: Grant::Read, path, group_readable }.read().map_err(|error| error.to_string())
     }
 
     #[test]
@@ -147,7 +159,10 @@ mod tests {
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap().success());
         for path in [pipe, folder.path().to_owned(), folder.path().join("none")] {
-            let error = TokenFile { path: path.clone(), group_readable: false }.read().unwrap_err().to_string();
+            let error = TokenFile { grant: Grant::Read, path: path.clone(), group_readable: false }
+                .read()
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with(&format!("auth.token_file: {}: ", path.display())), "{error}");
         }
     }
@@ -158,15 +173,15 @@ mod tests {
         let path = folder.path().join("token");
         fs::write(&path, TOKEN).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        let file = TokenFile { path: path.clone(), group_readable: false };
+        let file = TokenFile { grant: Grant::Read, path: path.clone(), group_readable: false };
         let first = file.read().unwrap();
-        let access = Access::by_token(first.clone());
+        let access = Access::by_tokens([(Grant::Read, first.clone())]);
         let followed = tokio::spawn(file.follow(first, access.clone()));
         let is = async |token: &[u8]| {
             // Time passes by itself while a thread reads the file.
             for _ in 0..100 {
                 time::sleep(EVERY).await;
-                if access.accepts(token) {
+                if access.grant(token).is_some() {
                     return true;
                 }
             }
@@ -174,9 +189,9 @@ mod tests {
         };
         fs::write(&path, "fedcba9876543210").unwrap();
         assert!(is(b"fedcba9876543210").await);
-        assert!(!access.accepts(TOKEN.trim().as_bytes()));
+        assert_eq!(access.grant(TOKEN.trim().as_bytes()), None);
         fs::remove_file(&path).unwrap();
-        while access.accepts(b"fedcba9876543210") {
+        while access.grant(b"fedcba9876543210").is_some() {
             time::sleep(EVERY).await;
         }
         followed.abort();

@@ -6,6 +6,7 @@ use collector::Snapshots;
 use model::{ProcessId, Snapshot, Verdict, Verdicts};
 use policy::{Change, Judge};
 use tokio::{sync::watch, task::JoinHandle};
+use web::Events;
 
 /// The verdicts as they are now. Ends with the collector, or when this is dropped.
 #[derive(Debug)]
@@ -15,10 +16,10 @@ pub(crate) struct Judging {
 }
 
 impl Judging {
-    /// Begins; `window` is the least that a verdict rests on.
-    pub(crate) fn start(snapshots: Snapshots, window: Duration) -> Self {
+    /// Begins; `window` is the least that a verdict rests on, and what begins and ends is told to `events`.
+    pub(crate) fn start(snapshots: Snapshots, window: Duration, events: Events) -> Self {
         let (publish, latest) = watch::channel(Arc::default());
-        Self { latest, task: tokio::spawn(judge(snapshots, window, publish)) }
+        Self { latest, task: tokio::spawn(judge(snapshots, window, publish, events)) }
     }
 
     /// Where to read them.
@@ -41,14 +42,18 @@ impl Drop for Judging {
     }
 }
 
-async fn judge(mut snapshots: Snapshots, window: Duration, publish: watch::Sender<Arc<Verdicts>>) {
+async fn judge(mut snapshots: Snapshots, window: Duration, publish: watch::Sender<Arc<Verdicts>>, events: Events) {
     let mut judge = Judge::new(window);
     let mut snapshot = snapshots.latest();
     loop {
-        for change in judge.observe(&snapshot) {
+        let changes = judge.observe(&snapshot);
+        let verdicts = Arc::new(judge.verdicts());
+        for change in changes {
             log(&change, &snapshot);
+            let (Change::Began(verdict) | Change::Ended(verdict)) = change;
+            events.tell(web::verdict_event(&verdict, &snapshot, &verdicts));
         }
-        publish.send_replace(Arc::new(judge.verdicts()));
+        publish.send_replace(verdicts);
         match snapshots.next().await {
             Some(next) => snapshot = next,
             None => return,

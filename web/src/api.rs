@@ -1,10 +1,13 @@
 //! `/api/v1`: what is known, as JSON.
 #![expect(unused_qualifications, reason = "the macros that describe the handlers write them")]
 
+pub(crate) mod decisions;
 pub(crate) mod history;
 pub(crate) mod memory;
 pub(crate) mod node;
+pub(crate) mod overrides;
 mod parameters;
+pub(crate) mod policy;
 pub(crate) mod processes;
 pub(crate) mod verdicts;
 

@@ -1,6 +1,6 @@
-//! Who may read what not everybody may: command lines, and where in memory something happens.
+//! Who may read what not everybody may, command lines and where in memory something happens, and who may change what is done about it.
 //!
-//! There are two ways to have this authority: to be somebody whom the kernel vouches for, on the Unix socket, or to know the token. A token that
+//! There are two ways to have this authority: to be somebody whom the kernel vouches for, on the Unix socket, or to know a token. A token that
 //! is wrong is refused wherever it is sent, so that the mistake shows. There is no pause after one: it would hold a connection, which is what an attacker
 //! wants, and at least 16 bytes are not guessed.
 
@@ -22,30 +22,48 @@ use subtle::ConstantTimeEq;
 
 use crate::{Node, problem::Problem};
 
+/// What somebody may do beyond what everybody may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grant {
+    /// Read everything.
+    Read,
+    /// Change things, too.
+    Write,
+}
+
 /// Who sent a request, as far as the way it came tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
     /// Somebody on the network, be it only this machine's own.
     #[default]
     Unknown,
-    /// Somebody on this machine whom the kernel knows, and who may read everything.
-    Reader,
-    /// Somebody on this machine whom the kernel knows, and who may not.
-    Other,
+    /// Somebody on this machine whom the kernel knows.
+    Local {
+        /// As which user.
+        uid: u32,
+        /// What they may do.
+        grant: Option<Grant>,
+    },
 }
 
 /// What gives authority to whoever knows it.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 
-/// The token that is in force. Cheap to clone; all clones change together.
+/// The tokens that are in force. Cheap to clone; all clones change together.
 #[derive(Clone, Debug, Default)]
 pub struct Access(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: RwLock<TokenState>,
+    tokens: RwLock<Tokens>,
     failures: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Tokens {
+    read: TokenState,
+    write: TokenState,
 }
 
 #[derive(Debug, Default)]
@@ -58,15 +76,16 @@ enum TokenState {
     InForce(Token),
 }
 
-/// What whoever sent a request may read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Authority {
-    /// Everything.
-    Read,
-    /// What everybody may; a token would change that.
-    WithToken,
-    /// What everybody may.
-    Open,
+/// What whoever sent a request may do.
+#[derive(Clone, Debug, Default)]
+struct Authority {
+    grant: Option<Grant>,
+    /// The most that a token would give.
+    with_token: Option<Grant>,
+    /// Who it is, in words; empty for those who may not change anything.
+    who: String,
+    /// By a token.
+    by_token: bool,
 }
 
 // === impl Token ===
@@ -114,28 +133,60 @@ impl fmt::Debug for Token {
     }
 }
 
+// === impl TokenState ===
+
+impl TokenState {
+    fn is(&self, presented: &[u8]) -> bool {
+        matches!(self, Self::InForce(token) if token.is(presented))
+    }
+
+    const fn was_asked_for(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// Where both are the same, it is the one that gives less.
+    fn grant(&self, presented: &[u8]) -> Option<Grant> {
+        let (read, write) = (self.read.is(presented), self.write.is(presented));
+        if read { Some(Grant::Read) } else { write.then_some(Grant::Write) }
+    }
+
+    fn most(&self) -> Option<Grant> {
+        let read = self.read.was_asked_for().then_some(Grant::Read);
+        self.write.was_asked_for().then_some(Grant::Write).or(read)
+    }
+}
+
 // === impl Access ===
 
 impl Access {
-    /// By this token, and by whom the kernel vouches for.
+    /// By these tokens, and by whom the kernel vouches for.
     #[must_use]
-    pub fn by_token(token: Token) -> Self {
+    pub fn by_tokens(tokens: impl IntoIterator<Item = (Grant, Token)>) -> Self {
         let access = Self::default();
-        access.change(Some(token));
+        for (grant, token) in tokens {
+            access.change(grant, Some(token));
+        }
         access
     }
 
-    /// Another token is in force from now on; or, with `None`, none that anybody could know.
-    pub fn change(&self, token: Option<Token>) {
-        *self.0.state.write().unwrap_or_else(PoisonError::into_inner) =
-            token.map_or(TokenState::Lost, TokenState::InForce);
+    /// Another token gives this from now on; or, with `None`, none that anybody could know.
+    pub fn change(&self, grant: Grant, token: Option<Token>) {
+        let mut tokens = self.0.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let state = match grant {
+            Grant::Read => &mut tokens.read,
+            Grant::Write => &mut tokens.write,
+        };
+        *state = token.map_or(TokenState::Lost, TokenState::InForce);
     }
 
-    /// Whether this is the token.
+    /// What this token gives.
     #[must_use]
-    pub fn accepts(&self, presented: &[u8]) -> bool {
-        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
-        matches!(&*state, TokenState::InForce(token) if token.is(presented))
+    pub fn grant(&self, presented: &[u8]) -> Option<Grant> {
+        self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).grant(presented)
     }
 
     /// How often a wrong token was sent.
@@ -144,18 +195,21 @@ impl Access {
     }
 
     fn authority(&self, peer: Peer, headers: &HeaderMap) -> Result<Authority, Problem> {
-        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
-        match (presented(headers), &*state) {
-            (Some(presented), TokenState::InForce(token)) if token.is(presented) => Ok(Authority::Read),
-            (Some(_), state) => {
+        let tokens = self.0.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let with_token = tokens.most();
+        let presented = presented(headers);
+        match (presented.map(|presented| tokens.grant(presented)), peer) {
+            (Some(None), _) => {
                 self.0.failures.fetch_add(1, Ordering::Relaxed);
-                Err(wrong(state))
+                Err(wrong(&tokens))
             }
-            (None, state) => Ok(match (peer, state) {
-                (Peer::Reader, _) => Authority::Read,
-                (Peer::Unknown | Peer::Other, TokenState::None) => Authority::Open,
-                (Peer::Unknown | Peer::Other, TokenState::Lost | TokenState::InForce(_)) => Authority::WithToken,
-            }),
+            (Some(grant), _) => {
+                Ok(Authority { grant, with_token, who: "somebody with the write token".to_owned(), by_token: true })
+            }
+            (None, Peer::Local { uid, grant }) => {
+                Ok(Authority { grant, with_token, who: format!("uid {uid} on the socket"), by_token: false })
+            }
+            (None, Peer::Unknown) => Ok(Authority { with_token, ..Authority::default() }),
         }
     }
 }
@@ -170,17 +224,20 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     })
 }
 
-fn wrong(state: &TokenState) -> Problem {
-    let detail = match state {
-        TokenState::None => "a token was sent, and uvmd has none: auth.token_file in its configuration names one",
-        TokenState::Lost => "no token is right now: uvmd cannot read its own, as its log says",
-        TokenState::InForce(_) => "the token that was sent is not uvmd's",
+fn wrong(tokens: &Tokens) -> Problem {
+    let is_in_force = |state: &TokenState| matches!(state, TokenState::InForce(_));
+    let detail = if tokens.most().is_none() {
+        "a token was sent, and uvmd has none: auth.token_file and auth.write_token_file in its configuration name some"
+    } else if is_in_force(&tokens.read) || is_in_force(&tokens.write) {
+        "the token that was sent is not uvmd's"
+    } else {
+        "no token is right now: uvmd cannot read its own, as its log says"
     };
     Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned())
         .challenging("Bearer realm=\"uvmd\", error=\"invalid_token\"")
 }
 
-/// Finds out what whoever sent a request may read.
+/// Finds out what whoever sent a request may do.
 pub(crate) async fn establish(
     State(node): State<Arc<Node>>,
     mut request: Request,
@@ -193,7 +250,7 @@ pub(crate) async fn establish(
 }
 
 fn of(parts: &Parts) -> Authority {
-    parts.extensions.get::<Authority>().copied().unwrap_or(Authority::Open)
+    parts.extensions.get::<Authority>().cloned().unwrap_or_default()
 }
 
 /// Extracts whether whoever sent a request may read everything.
@@ -204,7 +261,19 @@ impl<S: Send + Sync> FromRequestParts<S> for MayReadAll {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self(of(parts) == Authority::Read))
+        Ok(Self(of(parts).grant.is_some()))
+    }
+}
+
+/// Extracts whether whoever sent a request may change things.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MayWrite(pub(crate) bool);
+
+impl<S: Send + Sync> FromRequestParts<S> for MayWrite {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(of(parts).grant == Some(Grant::Write)))
     }
 }
 
@@ -216,15 +285,43 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match of(parts) {
-            Authority::Read => Ok(Self),
-            Authority::WithToken => {
+            Authority { grant: Some(_), .. } => Ok(Self),
+            Authority { with_token: Some(_), .. } => {
                 let detail = "this tells where a process's memory is, and not everybody: send the token that uvmd was configured with, as in \
                               \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of its group";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
-            Authority::Open => {
+            Authority { with_token: None, .. } => {
                 let detail = "this tells where a process's memory is, and not everybody: ask on uvmd's Unix socket as root or a member of its \
                               group (socket.group), or configure uvmd with a token (auth.token_file)";
+                Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
+            }
+        }
+    }
+}
+
+/// Lets nobody pass who may not change things, and tells who it is, in words.
+pub(crate) struct Writer(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Writer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match of(parts) {
+            Authority { grant: Some(Grant::Write), who, .. } => Ok(Self(who)),
+            Authority { by_token: true, .. } => {
+                let detail = "the token that was sent gives leave to read, and not to change anything: that of auth.write_token_file does";
+                Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned())
+                    .challenging("Bearer realm=\"uvmd\", error=\"insufficient_scope\""))
+            }
+            Authority { with_token: Some(Grant::Write), .. } => {
+                let detail = "this changes what uvmd does, and not everybody may: send the token of auth.write_token_file, as in \
+                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of its group";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
+            }
+            _ => {
+                let detail = "this changes what uvmd does, and not everybody may: ask on uvmd's Unix socket as root or a member of its group \
+                              (socket.write_group, else socket.group), or configure uvmd with a token (auth.write_token_file)";
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
             }
         }
@@ -265,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_token_does_not_show_in_logs() {
-        let access = Access::by_token(Token::parse(b"0123456789abcdef").unwrap());
+        let access = Access::by_tokens([(Grant::Read, Token::parse(b"0123456789abcdef").unwrap())]);
         assert!(!format!("{access:?}").contains("0123"));
     }
 }

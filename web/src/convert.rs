@@ -25,6 +25,7 @@ pub(crate) use memory::{heat_map, ranges};
 pub(crate) use owner::owners;
 pub(crate) use process::{detail, processes, redacted};
 pub(crate) use status::status;
+pub use verdict::verdict_event;
 pub(crate) use verdict::verdicts;
 
 /// Who pushed whose memory out follows from what the probes see; it has not been compared with what a GPU itself does.

@@ -50,6 +50,29 @@ pub(crate) async fn check_host(
     }
 }
 
+/// Lets no page of another site change anything through a visitor's browser: browsers name the site of whatever is not merely read, and a program
+/// that is no browser names none.
+pub(crate) async fn check_origin(request: Request, next: Next) -> Result<Response, Problem> {
+    if request.method().is_safe() {
+        return Ok(next.run(request).await);
+    }
+    let headers = request.headers();
+    let host = requested_host(request.uri(), headers)?;
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let is_own = |origin: &HeaderValue| {
+        let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let authority = site.and_then(|(_, authority)| authority.parse::<Authority>().ok());
+        authority.is_some() && authority == host
+    };
+    let from_elsewhere = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+    if from_elsewhere || !origins.all(is_own) {
+        let detail =
+            "a page of another site asked for this, through a visitor's browser: only uvmd's own may change things";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()));
+    }
+    Ok(next.run(request).await)
+}
+
 /// RFC 9112, 3.2: exactly one `Host`, and a proper one; a target with a host of its own wins.
 fn requested_host(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
     let mut hosts = headers.get_all(header::HOST).iter();

@@ -1,4 +1,4 @@
-//! The HTTP API, the metrics and the built-in page. Everything is read-only.
+//! The HTTP API, the metrics and the built-in page. All that can be changed is what is wanted for which processes, and whether anything is done.
 //!
 //! * `GET /` -- a page that shows the node live, and its parts under `/page/`
 //! * `GET /api/v1/status` -- the source, its probes, the GPUs, events dropped, and sums over everything
@@ -14,22 +14,30 @@
 //! * `GET /api/v1/owners` -- sums by pod, job, container and unit, which outlive processes
 //! * `GET /api/v1/gpus` -- the GPUs with their memory
 //! * `GET /api/v1/gpus/{uuid}/history` -- as of a process
+//! * `GET|POST /api/v1/overrides`, `GET|PUT|DELETE /api/v1/overrides/{id}` -- what is wanted for which processes
+//! * `GET /api/v1/processes/{pid}/override` -- what is wanted for it, and why
+//! * `GET /api/v1/policy`, `POST /api/v1/policy/off` and `/on` -- whether anything is done
+//! * `GET /api/v1/decisions`, `GET /api/v1/decisions/{id}` -- what was decided, and how it went; `?process=PID`, `?stage=STAGE`, `?limit=N`
+//! * `GET /api/v1/events` -- what happens, as a stream
 //! * `GET /openapi.json` -- all of this, as OpenAPI 3.1
 //! * `GET /metrics` -- Prometheus text format
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
 //!
 //! Command lines, and where in memory something happens, are for those with read authority: root and a group on the Unix socket, and whoever knows
-//! the token ([`Access`]).
+//! a token ([`Access`]). To change something takes write authority: likewise, with a group and a token for it. No page of another site gets that far.
 //!
 //! Anything else is a problem (RFC 9457, `application/problem+json`): 401 and 403 for want of authority, 404 for a path, 405 for a method, 400 for a query
-//! parameter that an endpoint does not have and for a missing or malformed `Host`, 421 for a `Host` that is not this service, 503 when the
+//! parameter that an endpoint does not have and for a missing or malformed `Host`, 412 to 422 for changes that are not asked for as they must be, 421 for a `Host` that is not this service, 503 when the
 //! collector does not answer.
 
 mod api;
 mod authority;
+mod body;
 mod connections;
+mod control;
 mod convert;
+mod events;
 mod gpus;
 mod guard;
 mod health;
@@ -47,10 +55,17 @@ use std::{
     sync::{Arc, Mutex, atomic::AtomicU64},
 };
 
-pub use authority::{Access, Peer, Token};
-use axum::{Router, extract::FromRef, middleware};
+pub use authority::{Access, Grant, Peer, Token};
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, FromRef},
+    middleware,
+};
+pub use control::{Condition, Control, Controls, Decided, Put, Refused};
+pub use convert::verdict_event;
+pub use events::Events;
 use metrics::Listed;
-pub use socket::{Readers, Socket, SocketError};
+pub use socket::{Socket, SocketError, Trusted};
 pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -65,7 +80,7 @@ pub struct Node {
     pub processes_in_metrics: Option<NonZeroUsize>,
     /// Lines of the service's own log that could not be written.
     pub log_lines_dropped: Arc<AtomicU64>,
-    /// What gives authority to read everything.
+    /// What gives authority to read everything, and to change things.
     pub access: Access,
 }
 
@@ -117,6 +132,30 @@ impl FromRef<App> for Judged {
     }
 }
 
+impl FromRef<App> for Controls {
+    fn from_ref(app: &App) -> Self {
+        app.sources.controls.clone()
+    }
+}
+
+impl FromRef<App> for metrics::Deeds {
+    fn from_ref(app: &App) -> Self {
+        Self::now(&app.sources)
+    }
+}
+
+impl FromRef<App> for Decided {
+    fn from_ref(app: &App) -> Self {
+        app.sources.decided.clone()
+    }
+}
+
+impl FromRef<App> for Events {
+    fn from_ref(app: &App) -> Self {
+        app.sources.events.clone()
+    }
+}
+
 impl Service {
     /// Answers from these sources.
     pub fn new(node: Node, sources: impl Into<Sources>) -> Self {
@@ -140,7 +179,9 @@ impl Service {
             .merge(page::routes())
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
+            .layer(DefaultBodyLimit::max(body::MAX_BYTES))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), authority::establish))
+            .layer(middleware::from_fn(guard::check_origin))
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
             .layer(middleware::map_response(guard::set_headers))
             .with_state(app.clone())
@@ -161,6 +202,15 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(api::node::owners))
         .routes(routes!(api::node::gpus))
         .routes(routes!(api::history::gpu_history))
+        .routes(routes!(api::overrides::process_override))
+        .routes(routes!(api::overrides::overrides, api::overrides::add_override))
+        .routes(routes!(api::overrides::one_override, api::overrides::put_override, api::overrides::remove_override))
+        .routes(routes!(api::policy::policy))
+        .routes(routes!(api::policy::policy_off))
+        .routes(routes!(api::policy::policy_on))
+        .routes(routes!(api::decisions::decisions))
+        .routes(routes!(api::decisions::decision))
+        .routes(routes!(api::decisions::events))
         .routes(routes!(metrics::scrape))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

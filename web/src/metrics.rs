@@ -17,6 +17,7 @@ use axum::{
 };
 use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
+pub(crate) use figures::Deeds;
 use figures::Figures;
 pub(crate) use listed::Listed;
 use model::{Distribution, Snapshot, Verdicts};
@@ -38,11 +39,12 @@ pub(crate) async fn scrape(
     State(node): State<Arc<Node>>,
     State(listed): State<Arc<Mutex<Listed>>>,
     State(judged): State<Judged>,
+    State(deeds): State<Deeds>,
     Fresh(snapshot): Fresh,
 ) -> Result<impl IntoResponse, Problem> {
     // A panic elsewhere leaves it whole: whoever is listed is listed.
     let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = exposition(&node, &snapshot, &judged.now(), &mut listed)
+    let text = exposition(&node, &snapshot, &judged.now(), deeds, &mut listed)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
 }
@@ -51,10 +53,11 @@ fn exposition(
     node: &Node,
     snapshot: &Snapshot,
     verdicts: &Verdicts,
+    deeds: Deeds,
     listed: &mut Listed,
 ) -> prometheus::Result<String> {
     let listing = node.processes_in_metrics.map(|max| listed.choose(snapshot, max.get()));
-    let figures = Figures::new(node, snapshot, verdicts, listing);
+    let figures = Figures::new(node, snapshot, verdicts, deeds, listing);
     let families: Vec<_> = definitions::all()
         .map(|definition| family(definition, &figures))
         // The format has no family without samples: before a GPU is seen there are none of it.

@@ -16,10 +16,13 @@ use crate::problem::{self, NoParameters, Parameters};
 /// The name of the way to have read authority over TCP.
 const TOKEN: &str = "token";
 
+/// What requests may leave fields out of.
+const IN_REQUESTS: [&str; 3] = ["Override", "Selector", "Budget"];
+
 #[derive(OpenApi)]
 #[openapi(info(
     title = "uvmd",
-    description = "What NVIDIA's UVM driver does on this node, by process and GPU. Everything is read-only. Bytes and counts are whole numbers below \
+    description = "What NVIDIA's UVM driver does on this node, by process and GPU, and what is done about it. Bytes and counts are whole numbers below \
                    2^64 with the unit in the name, times are RFC 3339 in UTC, and what is not known is null. Clients ignore fields that they do not \
                    know."
 ))]
@@ -32,13 +35,18 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
     let (documented, mut document) = routes(OpenApiRouter::with_openapi(Document::openapi())).split_for_parts();
     let components = document.components.get_or_insert_default();
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-        "The token that uvmd was configured with. On its Unix socket, root, uvmd's own user and the members of a group need none.",
+        "A token that uvmd was configured with: one to read with, one to change things with as well. On its Unix socket, root, uvmd's own user and the \
+         members of a group need none.",
     ));
     components.add_security_scheme(TOKEN, SecurityScheme::Http(token.build()));
     components.schemas.insert(problem::Body::name().into_owned(), <problem::Body as utoipa::PartialSchema>::schema());
-    components.schemas.values_mut().for_each(with_every_field);
+    components
+        .schemas
+        .insert(problem::FieldError::name().into_owned(), <problem::FieldError as utoipa::PartialSchema>::schema());
+    let answered = components.schemas.iter_mut().filter(|(name, _)| !IN_REQUESTS.contains(&name.as_str()));
+    answered.for_each(|(_, schema)| with_every_field(schema));
     for item in document.paths.paths.values_mut() {
-        item.get.iter_mut().for_each(with_problems);
+        [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten().for_each(with_problems);
     }
     // Nothing in it has keys that are no text.
     let text = document.to_json().unwrap_or_default();

@@ -16,15 +16,24 @@ pub(crate) struct Problem {
     detail: String,
     /// How to be answered otherwise: `WWW-Authenticate`.
     challenge: Option<&'static str>,
+    /// Which parts of the body are wrong.
+    errors: Vec<FieldError>,
 }
 
 impl Problem {
     pub(crate) const fn new(status: StatusCode, detail: String) -> Self {
-        Self { status, detail, challenge: None }
+        Self { status, detail, challenge: None, errors: Vec::new() }
     }
 
     pub(crate) fn challenging(self, challenge: &'static str) -> Self {
         Self { challenge: Some(challenge), ..self }
+    }
+
+    /// A body that is well-formed and means nothing; `field` is where, with points between: `match.range.end`.
+    pub(crate) fn of_field(field: &str, detail: String) -> Self {
+        let pointer = if field.is_empty() { "#".to_owned() } else { format!("#/{}", field.replace('.', "/")) };
+        let what = if field.is_empty() { detail.clone() } else { format!("{field}: {detail}") };
+        Self { errors: vec![FieldError { pointer, detail }], ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, what) }
     }
 }
 
@@ -40,13 +49,24 @@ pub(crate) struct Body {
     status: u16,
     /// What is wrong, for people.
     detail: String,
+    /// Which parts of the request's body are wrong; none where that is not what is wrong.
+    errors: Vec<FieldError>,
+}
+
+/// A part of a request's body that is wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FieldError {
+    /// Which, as a JSON Pointer: `#/match/pod`.
+    pointer: String,
+    /// What is wrong, for people.
+    detail: String,
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, detail, challenge } = self;
+        let Self { status, detail, challenge, errors } = self;
         let title = status.canonical_reason().unwrap_or_default();
-        let body = Body { r#type: "about:blank", title, status: status.as_u16(), detail };
+        let body = Body { r#type: "about:blank", title, status: status.as_u16(), detail, errors };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
         let mut response = (status, content_type, Json(body)).into_response();
         if let Some(challenge) = challenge {
@@ -61,7 +81,7 @@ pub(crate) async fn not_found(uri: Uri) -> Problem {
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
-    let detail = format!("{} can only be read (GET or HEAD), not {method}", uri.path());
+    let detail = format!("{} does not take {method}; /openapi.json says what it takes", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 

@@ -1,6 +1,7 @@
 //! The Unix socket: for those on this machine, whom the kernel vouches for.
 //!
-//! Anybody may connect, and is told what everybody is told over TCP. Who may read everything is decided by what the peer was when it connected.
+//! Anybody may connect, and is told what everybody is told over TCP. Who may read everything, and change things, is
+//! decided by what the peer was when it connected.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -15,15 +16,17 @@ use std::{
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::authority::Peer;
+use crate::authority::{Grant, Peer};
 
-/// Who may read everything, beside root.
+/// Who may do what, beside root, who may do everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readers {
-    /// uvmd's own user.
+pub struct Trusted {
+    /// uvmd's own user, who may do everything.
     pub uid: u32,
-    /// Members of this group.
-    pub gid: Option<u32>,
+    /// Members of this group may read everything.
+    pub readers: Option<u32>,
+    /// Members of this group may do everything.
+    pub writers: Option<u32>,
 }
 
 /// Why there is no socket.
@@ -50,7 +53,7 @@ pub enum SocketError {
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
-    readers: Readers,
+    trusted: Trusted,
     path: PathBuf,
     /// Device and inode, by which it is known to be this one still.
     file: (u64, u64),
@@ -64,7 +67,7 @@ impl Socket {
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub async fn bind(path: &Path, readers: Readers) -> Result<Self, SocketError> {
+    pub async fn bind(path: &Path, trusted: Trusted) -> Result<Self, SocketError> {
         if let Some(folder) = path.parent() {
             make(folder)?;
         }
@@ -90,34 +93,35 @@ impl Socket {
         // It is who connects that matters, not who may.
         fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed)?;
         let file = id(path).map_err(failed)?;
-        Ok(Self { listener, readers, path: path.to_owned(), file, _lock: lock })
+        Ok(Self { listener, trusted, path: path.to_owned(), file, _lock: lock })
     }
 
     /// The next connection, and whose it is.
     pub(crate) async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.listener.accept().await?;
         // Whom the kernel does not name is nobody.
-        let peer = match self.readers.include(&stream) {
-            Ok(true) => Peer::Reader,
-            Ok(false) => Peer::Other,
-            Err(error) => {
-                tracing::debug!("cannot tell who connected: {error}");
-                Peer::Other
-            }
-        };
+        let peer = self.trusted.peer(&stream).unwrap_or_else(|error| {
+            tracing::debug!("cannot tell who connected: {error}");
+            Peer::Unknown
+        });
         Ok((stream, peer))
     }
 }
 
-impl Readers {
-    fn include(self, stream: &UnixStream) -> io::Result<bool> {
-        let Self { uid, gid } = self;
+impl Trusted {
+    fn peer(self, stream: &UnixStream) -> io::Result<Peer> {
+        let Self { uid, readers, writers } = self;
         let peer = stream.peer_cred()?;
+        let local = |grant| Peer::Local { uid: peer.uid(), grant };
         if peer.uid() == 0 || peer.uid() == uid {
-            return Ok(true);
+            return Ok(local(Some(Grant::Write)));
         }
-        let Some(gid) = gid else { return Ok(false) };
-        Ok(peer.gid() == gid || sys::peer::groups(stream.as_fd())?.contains(&gid))
+        if readers.is_none() && writers.is_none() {
+            return Ok(local(None));
+        }
+        let groups = sys::peer::groups(stream.as_fd())?;
+        let is_in = |group: Option<u32>| group.is_some_and(|group| peer.gid() == group || groups.contains(&group));
+        Ok(local(if is_in(writers) { Some(Grant::Write) } else { is_in(readers).then_some(Grant::Read) }))
     }
 }
 

@@ -8,7 +8,11 @@ use axum::{
 };
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot, Verdicts};
 
-use crate::problem::Problem;
+use crate::{
+    control::{Controls, Decided, Uncontrolled},
+    events::Events,
+    problem::Problem,
+};
 
 /// How long a request waits for its answer. Reading every counter takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,6 +46,12 @@ pub struct Sources {
     pub lately: Lately,
     /// What is wrong.
     pub judged: Judged,
+    /// What was decided about it.
+    pub decided: Decided,
+    /// What happens.
+    pub events: Events,
+    /// What operators change.
+    pub controls: Controls,
 }
 
 // === impl Ask ===
@@ -114,13 +124,16 @@ impl fmt::Debug for Judged {
 // === impl Sources ===
 
 impl From<Snapshots> for Sources {
-    /// Of snapshots alone: nothing is known of the rest, and nothing is wrong.
+    /// Of snapshots alone: nothing is known of the rest, nothing is wrong, and nothing can be changed.
     fn from(snapshots: Snapshots) -> Self {
         Self {
             snapshots,
             heat: Ask::new(|_| std::future::ready(Some(None))),
             lately: Ask::new(|_| std::future::ready(Some(None))),
             judged: Judged::new(Arc::default),
+            decided: Decided::new(Arc::default),
+            events: Events::default(),
+            controls: Controls::new(Uncontrolled),
         }
     }
 }

@@ -14,6 +14,8 @@ pub struct Time<const MIN_MS: u64, const MAX_MS: u64>(pub Duration);
 pub type Interval = Time<100, 3_600_000>;
 /// The least that verdicts rest on: not so short that it holds next to nothing, nor so long that they come when all is over.
 pub type VerdictWindow = Time<100, 60_000>;
+/// Between two looks of the loop that acts.
+pub type ActInterval = Time<20, 10_000>;
 /// How long something is kept.
 pub type Retention = Time<0, 2_592_000_000>;
 
@@ -27,6 +29,14 @@ impl<const MIN_MS: u64, const MAX_MS: u64> Time<MIN_MS, MAX_MS> {
 
 impl Value for Interval {
     const ALLOWED: &'static str = "a time from 100ms to 1h, such as \"1s\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
+impl Value for ActInterval {
+    const ALLOWED: &'static str = "a time from 20ms to 10s, such as \"100ms\"";
 
     fn of_text(text: &str) -> Option<Self> {
         Self::parse(text)
@@ -91,6 +101,8 @@ numbers! {
     SeriesMax: 1 to 1000;
     /// How many records a second.
     RecordRate: 1 to 1_000_000;
+    /// How many full audit logs are kept.
+    AuditFiles: 0 to 1000;
 }
 
 /// The size of a ring buffer, which the kernel wants to be a power of two, and no less than a page.

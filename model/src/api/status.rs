@@ -19,11 +19,15 @@ pub struct Status {
     /// Whether whoever asked may read command lines, and where in memory something happens.
     #[serde(default)]
     pub read_authority: bool,
+    /// Whether whoever asked may change overrides, and switch acting off and on.
+    #[serde(default)]
+    pub write_authority: bool,
     /// The source of events: `ebpf`.
     pub backend: String,
     /// `waiting`, `refused` or `counting`.
     pub state: String,
-    /// What is missing, why the driver is refused, or what keeps uvmd from telling all that it could; empty when all is well.
+    /// What is missing, why the driver is refused, what keeps uvmd from telling all that it could, or what of its files is not in order; empty when all
+    /// is well.
     pub reasons: Vec<String>,
     /// Since when it counts.
     pub counting_since: Option<String>,

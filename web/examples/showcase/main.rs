@@ -25,7 +25,7 @@ use std::{
 
 use model::Snapshot;
 use scene::Scene;
-use web::{Access, Ask, Judged, Node, Snapshots, Sources, Token, server};
+use web::{Access, Ask, Grant, Judged, Node, Snapshots, Sources, Token, server};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -38,7 +38,7 @@ async fn main() -> std::io::Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         hostname: "gpu-17".to_owned(),
         processes_in_metrics: std::num::NonZeroUsize::new(4),
-        access: Access::by_token(Token::parse(b"showcase-of-uvmd").unwrap()),
+        access: Access::by_tokens([(Grant::Read, Token::parse(b"showcase-of-uvmd").unwrap())]),
         ..Node::default()
     };
     println!("http://{address}");
@@ -65,9 +65,9 @@ fn sources(state: String) -> Sources {
         async { Some(Arc::new(snapshot)) }
     };
     Sources {
-        snapshots: Snapshots::new(snapshot),
         heat: Ask::new(|request| std::future::ready(Some(Some(memory::heat(&request))))),
         lately: Ask::new(|request| std::future::ready(Some(Some(lately::history(&request))))),
         judged: Judged::new(move || Arc::new(Scene::at(seconds(), trouble).verdicts())),
+        ..Snapshots::new(snapshot).into()
     }
 }

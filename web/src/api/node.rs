@@ -8,7 +8,8 @@ use model::api::{Evictions, Gpus, Owners, Status};
 use super::Known;
 use crate::{
     Node,
-    authority::MayReadAll,
+    authority::{MayReadAll, MayWrite},
+    control::Controls,
     convert,
     problem::{NoParameters, Parameters},
     source::Fresh,
@@ -18,11 +19,13 @@ use crate::{
 #[utoipa::path(get, path = "/api/v1/status", responses((status = OK, body = Status)))]
 pub(crate) async fn status(
     _: Parameters<NoParameters>,
-    MayReadAll(read_authority): MayReadAll,
+    MayReadAll(may_read): MayReadAll,
+    MayWrite(may_write): MayWrite,
     State(node): State<Arc<Node>>,
+    State(controls): State<Controls>,
     Fresh(snapshot): Fresh,
 ) -> Json<Status> {
-    Json(convert::status(&node, &snapshot, read_authority))
+    Json(convert::status(&node, &snapshot, [may_read, may_write], controls.now().state().file_error))
 }
 
 /// The GPUs with their memory.

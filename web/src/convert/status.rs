@@ -10,19 +10,26 @@ use crate::{
     gpus::{self, GpuTotal},
 };
 
-pub(crate) fn status(node: &Node, snapshot: &Snapshot, read_authority: bool) -> api::Status {
+/// With whether whoever asks may read everything and change things, and what is wrong with the file of overrides, if anything is.
+pub(crate) fn status(
+    node: &Node,
+    snapshot: &Snapshot,
+    [read_authority, write_authority]: [bool; 2],
+    file_error: Option<String>,
+) -> api::Status {
     let source = &snapshot.source;
     let (state, reasons, counting_since) = match &source.state {
         SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
         SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
         SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
     };
-    let reasons = reasons.into_iter().chain(source.warnings.iter().cloned()).collect();
+    let reasons = reasons.into_iter().chain(source.warnings.iter().cloned()).chain(file_error).collect();
     api::Status {
         version: node.version.to_owned(),
         hostname: node.hostname.clone(),
         time: time(snapshot.taken),
         read_authority,
+        write_authority,
         backend: source.backend.to_owned(),
         state: state.to_owned(),
         reasons,

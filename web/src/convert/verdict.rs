@@ -1,7 +1,8 @@
 //! What is wrong, with what that rests on.
 
 use model::{
-    VerdictKind, api,
+    Snapshot, VerdictKind, Verdicts,
+    api::{self, decision::Event},
     verdict::{Check, Involved, Verdict, Victim},
 };
 
@@ -19,6 +20,12 @@ pub(crate) fn verdicts(view: &View<'_>, with_ranges: bool, wanted: impl Fn(&Verd
         ended: told(&view.verdicts.ended),
         untold: if view.snapshot.source.block_records.is_off { untold() } else { Vec::new() },
     }
+}
+
+/// That a verdict has begun, or ended.
+#[must_use]
+pub fn verdict_event(each: &Verdict, snapshot: &Snapshot, verdicts: &Verdicts) -> Event {
+    Event::of_verdict(verdict(&View::new(snapshot, verdicts), each, true), snapshot.taken)
 }
 
 /// Without block records.

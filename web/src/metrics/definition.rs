@@ -58,6 +58,11 @@ impl Sample {
     pub(super) fn new<const N: usize>(labels: [&str; N], value: f64) -> Self {
         Self { labels: labels.map(str::to_owned).into(), value }
     }
+
+    /// Of what is counted by its labels.
+    pub(super) fn of(labels: &[String], value: u64) -> Self {
+        Self { labels: labels.to_vec(), value: value as f64 }
+    }
 }
 
 // === impl Row ===

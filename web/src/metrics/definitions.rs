@@ -10,6 +10,7 @@ mod memory;
 mod node;
 mod own;
 mod owner;
+mod policy;
 mod process;
 mod service;
 
@@ -24,6 +25,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Definition> {
         node::DEFINITIONS,
         owner::DEFINITIONS,
         process::DEFINITIONS,
+        policy::DEFINITIONS,
         service::DEFINITIONS,
         own::DEFINITIONS,
     ]

@@ -6,14 +6,15 @@ mod owners;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 pub(super) use memory::MemoryRow;
-use model::{Counters, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts};
+use model::{Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts, api::rule::PolicyState};
 pub(super) use owners::{OwnerRows, listed};
 
 use super::{listed::Listing, own::Own};
-use crate::{Node, gpus};
+use crate::{Node, Sources, events::Tally, gpus};
 
 /// Stands for the UUIDs of GPUs that it was never learned of.
 const UNKNOWN_UUID: &str = "unknown";
@@ -25,6 +26,7 @@ pub(super) struct Figures<'a> {
     pub(super) node: &'a Node,
     pub(super) snapshot: &'a Snapshot,
     pub(super) verdicts: &'a Verdicts,
+    pub(super) deeds: Deeds,
     /// Every GPU seen, whether or not anything was counted there yet, and those not known, as one.
     pub(super) gpus: Vec<Row<'a>>,
     /// What belongs to no GPU.
@@ -39,6 +41,15 @@ pub(super) struct Figures<'a> {
     pub(super) left_out: Option<usize>,
     /// uvmd itself; `None` if that cannot be read.
     pub(super) own: Option<Own>,
+}
+
+/// What is done about what is wrong.
+pub(crate) struct Deeds {
+    pub(super) state: PolicyState,
+    pub(super) decisions: Arc<[Decision]>,
+    pub(super) tally: Tally,
+    /// Events that readers were too slow for.
+    pub(super) events_lost: u64,
 }
 
 /// Counts and the values of the labels that name them. A row of a GPU begins with `gpu`, `UUID` and `hostname`.
@@ -59,11 +70,23 @@ pub(super) struct ProcessRows<'a> {
     pub(super) gpus: Vec<Row<'a>>,
 }
 
+impl Deeds {
+    pub(crate) fn now(Sources { decided, events, controls, .. }: &Sources) -> Self {
+        Self {
+            state: controls.now().state(),
+            decisions: decided.now(),
+            tally: events.tally(),
+            events_lost: events.lost(),
+        }
+    }
+}
+
 impl<'a> Figures<'a> {
     pub(super) fn new(
         node: &'a Node,
         snapshot: &'a Snapshot,
         verdicts: &'a Verdicts,
+        deeds: Deeds,
         listing: Option<Listing<'a>>,
     ) -> Self {
         let mut totals: BTreeMap<_, _> = snapshot.gpu_totals.iter().map(|(key, total)| (*key, total)).collect();
@@ -82,6 +105,7 @@ impl<'a> Figures<'a> {
             node,
             snapshot,
             verdicts,
+            deeds,
             gpus: rows(node, snapshot, &totals, &snapshot.reuse_totals, !totals.is_empty()),
             cpu,
             memory: memory::rows(node, snapshot),

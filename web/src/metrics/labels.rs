@@ -100,3 +100,22 @@ pub(super) const BACKEND: Label = Label { name: "backend", help: "The source of 
 pub(super) const DRIVER: Label = Label { name: "driver", help: "The driver's version; empty while there is none." };
 pub(super) const LAYOUT: Label =
     Label { name: "layout", help: "The family of driver struct layouts in use; empty while there is none." };
+pub(super) const POLICY: Label =
+    Label { name: "policy", help: "By which policy; empty for what a former run of uvmd left to be taken back." };
+pub(super) const ACTION: Label = Label {
+    name: "action",
+    help: "`migrate_to_gpu`, `migrate_to_host`, `renew` (have it evicted later), `prefer_host`, `prefer_gpu`, `accessed_by`, `read_duplication`, and \
+           what takes advice back: `prefer_nothing`, `not_accessed_by`, `no_read_duplication`.",
+};
+pub(super) const RESULT: Label = Label {
+    name: "result",
+    help: "`done`, `not_mapped` (nothing managed is there now), `ended` (the process has), `host_memory` (there is too little), `called_off` (by the kill \
+           switch or a stop), `shadow` (nothing is done), `held_back` (by a budget), `refused` (by the driver or the kernel).",
+};
+pub(super) const MOVED_DIRECTION: Label =
+    Label { name: "direction", help: "`htod` (to the GPU), `dtoh` (to the host)." };
+pub(super) const STAGE: Label = Label {
+    name: "stage",
+    help: "`refused` (by the guard), `shadow` (told, not done), `trial` (whether it helps is not known yet), `kept` (it helps), `undone` (it did not), \
+           `over` (what justified it is).",
+};

@@ -3,17 +3,27 @@
 use model::{
     DropReason,
     api::{Evictions, Gpus, HeatMap, History, Owners, ProcessDetail, Processes, Ranges, Status, Verdicts},
+    api::{
+        decision::Decisions,
+        rule::{Overrides, PolicyState, Wanted},
+    },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../../docs/api.md");
 
-/// The first JSON example below this heading.
-fn example(heading: &str) -> Value {
+/// The JSON examples below this heading.
+fn examples(heading: &str) -> Vec<Value> {
     let (_, section) = DOCUMENT.split_once(&format!("\n## {heading}\n")).unwrap();
-    let (_, example) = section.split_once("```json\n").unwrap();
-    serde_json::from_str(example.split("\n```").next().unwrap()).unwrap_or_else(|error| panic!("{heading}: {error}"))
+    let section = section.split("\n## ").next().unwrap();
+    let texts = section.split("```json\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    texts.map(|text| serde_json::from_str(text).unwrap_or_else(|error| panic!("{heading}: {error}"))).collect()
+}
+
+/// The first of them.
+fn example(heading: &str) -> Value {
+    examples(heading).swap_remove(0)
 }
 
 fn assert_is<T: Serialize + DeserializeOwned>(written: &Value) {
@@ -58,6 +68,10 @@ fn the_examples_are_of_the_types_that_are_served() {
     assert_is::<Owners>(&with_counts("`GET /api/v1/owners`", &["/owners/0", "/owners/0/gpus/0"]));
     assert_is::<Gpus>(&with_counts("`GET /api/v1/gpus`", &["/gpus/0"]));
     assert_is::<Status>(&example("`GET /api/v1/status`"));
+    assert_is::<Overrides>(&example("Overrides"));
+    assert_is::<Wanted>(&examples("Overrides")[1]);
+    assert_is::<PolicyState>(&example("The switch"));
+    assert_is::<Decisions>(&example("`GET /api/v1/decisions`"));
     assert!(example("Errors")["type"].is_string());
 }
 

@@ -11,11 +11,13 @@ use model::{
 };
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
-use web::{Access, Judged, Node, Peer, Sources, Token};
+use web::{Access, Grant, Judged, Node, Peer, Sources, Token};
 
 use crate::support::{Answer, always, assert_problem, at, block, busy, get, node, router_of, send};
 
 const TOKEN: &str = "0123456789abcdef";
+const READER: Peer = Peer::Local { uid: 7, grant: Some(Grant::Read) };
+const OTHER: Peer = Peer::Local { uid: 7, grant: None };
 const SECRETS: [&str; 3] = ["python --key=secret", "0x7f2a40000000", "0x7f2a42000000"];
 
 /// One whose processes have something to hide.
@@ -49,7 +51,7 @@ fn daemon(access: Access) -> Router {
 }
 
 fn with_token() -> Router {
-    daemon(Access::by_token(Token::parse(TOKEN.as_bytes()).unwrap()))
+    daemon(Access::by_tokens([(Grant::Read, Token::parse(TOKEN.as_bytes()).unwrap())]))
 }
 
 async fn ask(router: &Router, path: &str, peer: Peer, authorization: Option<&str>) -> Answer {
@@ -77,11 +79,9 @@ const CLOSED: [&str; 2] = ["/api/v1/processes/20/ranges", "/api/v1/processes/20/
 
 #[tokio::test]
 async fn whoever_has_no_authority_is_told_the_rest_and_no_secret() {
-    for (router, peer) in [
-        (daemon(Access::default()), Peer::Unknown),
-        (daemon(Access::default()), Peer::Other),
-        (with_token(), Peer::Unknown),
-    ] {
+    for (router, peer) in
+        [(daemon(Access::default()), Peer::Unknown), (daemon(Access::default()), OTHER), (with_token(), Peer::Unknown)]
+    {
         for path in OPEN {
             let answer = ask(&router, path, peer, None).await;
             assert_eq!(answer.status, StatusCode::OK, "{path}");
@@ -102,7 +102,7 @@ async fn whoever_has_no_authority_is_told_the_rest_and_no_secret() {
 #[tokio::test]
 async fn whoever_knows_the_token_or_is_vouched_for_may_read_everything() {
     for (peer, authorization) in
-        [(Peer::Unknown, Some(BEARER)), (Peer::Other, Some("bearer  0123456789abcdef")), (Peer::Reader, None)]
+        [(Peer::Unknown, Some(BEARER)), (OTHER, Some("bearer  0123456789abcdef")), (READER, None)]
     {
         let router = with_token();
         for path in OPEN.iter().chain(&CLOSED) {
@@ -122,7 +122,7 @@ async fn whoever_knows_the_token_or_is_vouched_for_may_read_everything() {
 #[tokio::test]
 async fn where_a_token_would_help_it_is_asked_for() {
     for path in CLOSED {
-        for peer in [Peer::Unknown, Peer::Other] {
+        for peer in [Peer::Unknown, OTHER] {
             let answer = ask(&with_token(), path, peer, None).await;
             assert_problem(&answer, StatusCode::UNAUTHORIZED, "Authorization: Bearer");
             assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"uvmd\"");
@@ -146,7 +146,7 @@ async fn a_wrong_token_is_refused_everywhere_and_counted() {
         ["Bearer", "Bearer ", "Bearer 0123456789abcdeX", "BEARER 0123456789abcdef0", "Bearer 0123456789abcdef, x"];
     for value in wrong {
         for path in OPEN.iter().chain(&CLOSED).chain(&["/nowhere"]) {
-            for peer in [Peer::Unknown, Peer::Reader] {
+            for peer in [Peer::Unknown, READER] {
                 let answer = ask(&router, path, peer, Some(value)).await;
                 assert_problem(&answer, StatusCode::UNAUTHORIZED, "is not uvmd's");
                 assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"uvmd\", error=\"invalid_token\"");
@@ -162,13 +162,13 @@ async fn a_wrong_token_is_refused_everywhere_and_counted() {
 async fn a_token_that_there_is_not_is_wrong_too() {
     let answer = ask(&daemon(Access::default()), "/api/v1/status", Peer::Unknown, Some(BEARER)).await;
     assert_problem(&answer, StatusCode::UNAUTHORIZED, "auth.token_file");
-    let access = Access::by_token(Token::parse(TOKEN.as_bytes()).unwrap());
+    let access = Access::by_tokens([(Grant::Read, Token::parse(TOKEN.as_bytes()).unwrap())]);
     let router = daemon(access.clone());
-    access.change(None);
+    access.change(Grant::Read, None);
     let answer = ask(&router, "/api/v1/status", Peer::Unknown, Some(BEARER)).await;
     assert_problem(&answer, StatusCode::UNAUTHORIZED, "no token is right now");
     assert_eq!(ask(&router, CLOSED[0], Peer::Unknown, None).await.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(ask(&router, CLOSED[0], Peer::Reader, None).await.status, StatusCode::OK);
+    assert_eq!(ask(&router, CLOSED[0], READER, None).await.status, StatusCode::OK);
 }
 
 #[tokio::test]

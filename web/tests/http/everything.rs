@@ -6,12 +6,13 @@ use axum::Router;
 use model::{
     Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuSource, HeatCell, HeatMap, HeatRange, History, Owner,
     OwnerEvictions, OwnerKey, OwnerTotals, Party, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Ranges,
-    Residency, Reuse, Sample, Snapshot, Verdict, VerdictKind, Verdicts,
+    Residency, Reuse, Sample, Snapshot, Stage, Verdict, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
-use web::{Ask, Judged, Sources};
+use web::{Ask, Control, Controls, Decided, Judged, Sources};
 
+use crate::deeds::{Memory, decision};
 use crate::support::{always, at, block, busy, router_over};
 
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
@@ -32,7 +33,12 @@ pub(crate) fn router() -> Router {
     let snapshot = snapshot();
     let verdicts = Arc::new(verdicts(&snapshot));
     let judged = Judged::new(move || Arc::clone(&verdicts));
-    router_over(Sources { heat, lately, judged, ..always(snapshot).into() })
+    let decisions: Arc<[_]> = [decision(1, Stage::Undone("no better".to_owned()))].into();
+    let decided = Decided::new(move || Arc::clone(&decisions));
+    let memory = Memory::new();
+    memory.switch(false, "me").unwrap();
+    let controls = Controls::new(memory);
+    router_over(Sources { heat, lately, judged, decided, controls, ..always(snapshot).into() })
 }
 
 fn snapshot() -> Snapshot {

@@ -4,6 +4,9 @@
 mod api;
 mod api_doc;
 mod authority;
+mod control;
+mod decisions;
+mod deeds;
 mod detail;
 mod everything;
 mod evictions;

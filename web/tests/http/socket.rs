@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use web::{
-    Readers, Service, Socket, SocketError,
+    Service, Socket, SocketError, Trusted,
     server::{Limits, serve},
 };
 
@@ -30,6 +30,7 @@ use crate::support::{always, busy, node};
 const UID: u32 = 64_001;
 const GID: u32 = 64_002;
 const GROUP: u32 = 64_003;
+const WRITERS: u32 = 64_004;
 
 /// A folder that everyone may look into, as that of the socket is.
 fn folder() -> TempDir {
@@ -38,8 +39,8 @@ fn folder() -> TempDir {
     folder
 }
 
-fn readers() -> Readers {
-    Readers { uid: UID, gid: Some(GROUP) }
+fn trusted() -> Trusted {
+    Trusted { uid: UID, readers: Some(GROUP), writers: Some(WRITERS) }
 }
 
 struct Server {
@@ -53,7 +54,7 @@ impl Server {
     async fn start() -> Self {
         let folder = folder();
         let path = folder.path().join("run/uvmd.sock");
-        let socket = Socket::bind(&path, readers()).await.unwrap();
+        let socket = Socket::bind(&path, trusted()).await.unwrap();
         let router = Service::new(node(), always(busy())).on_socket();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(socket, router, Limits::default(), async { drop(stopped.await) }));
@@ -128,7 +129,7 @@ async fn a_socket_that_nobody_answers_on_is_replaced() {
     let path = folder.path().join("uvmd.sock");
     drop(UnixListener::bind(&path).unwrap());
     assert!(UnixStream::connect(&path).is_err());
-    let _socket = Socket::bind(&path, readers()).await.unwrap();
+    let _socket = Socket::bind(&path, trusted()).await.unwrap();
     UnixStream::connect(&path).unwrap();
 }
 
@@ -137,16 +138,16 @@ async fn a_socket_that_is_in_use_is_left_alone() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     let _another = UnixListener::bind(&path).unwrap();
-    assert!(matches!(Socket::bind(&path, readers()).await, Err(SocketError::Taken(_))));
+    assert!(matches!(Socket::bind(&path, trusted()).await, Err(SocketError::Taken(_))));
     UnixStream::connect(&path).unwrap();
 
     let path = folder.path().join("second.sock");
-    let first = Socket::bind(&path, readers()).await.unwrap();
-    let error = Socket::bind(&path, readers()).await.unwrap_err();
+    let first = Socket::bind(&path, trusted()).await.unwrap();
+    let error = Socket::bind(&path, trusted()).await.unwrap_err();
     assert_eq!(error.to_string(), format!("another uvmd serves on {}", path.display()));
     drop(first);
     assert!(!path.exists());
-    Socket::bind(&path, readers()).await.unwrap();
+    Socket::bind(&path, trusted()).await.unwrap();
 }
 
 #[tokio::test]
@@ -157,7 +158,7 @@ async fn a_socket_whose_owner_takes_no_connections_is_not_waited_for() {
     stuck.bind(&path).unwrap();
     let _never_accepts = stuck.listen(0).unwrap();
     let _only_one_that_finds_room = UnixStream::connect(&path).unwrap();
-    let bound = timeout(Duration::from_secs(10), Socket::bind(&path, readers())).await;
+    let bound = timeout(Duration::from_secs(10), Socket::bind(&path, trusted())).await;
     assert!(matches!(bound.expect("it waits"), Err(SocketError::Taken(_))));
 }
 
@@ -167,7 +168,7 @@ async fn a_folder_in_which_others_could_replace_the_socket_is_refused() {
     let path = folder.path().join("uvmd.sock");
     for (mode, is_fine) in [(0o755, true), (0o1777, true), (0o777, false), (0o775, false), (0o702, false)] {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-        match Socket::bind(&path, readers()).await {
+        match Socket::bind(&path, trusted()).await {
             Ok(_) => assert!(is_fine, "{mode:o}"),
             Err(error) => {
                 assert!(!is_fine && matches!(error, SocketError::Exposed(_)), "{mode:o}: {error}");
@@ -182,19 +183,19 @@ async fn what_is_no_socket_is_left_alone() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     fs::write(&path, "notes").unwrap();
-    assert!(matches!(Socket::bind(&path, readers()).await, Err(SocketError::NoSocket(_))));
+    assert!(matches!(Socket::bind(&path, trusted()).await, Err(SocketError::NoSocket(_))));
     assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
     // Not even where it leads to a socket: whoever made the link may lead it elsewhere.
     let link = folder.path().join("link.sock");
     std::os::unix::fs::symlink(folder.path().join("nowhere"), &link).unwrap();
-    assert!(matches!(Socket::bind(&link, readers()).await, Err(SocketError::NoSocket(_))));
+    assert!(matches!(Socket::bind(&link, trusted()).await, Err(SocketError::NoSocket(_))));
 }
 
 #[tokio::test]
 async fn a_name_that_is_too_long_is_a_clear_error() {
     let folder = folder();
     let path = folder.path().join("x".repeat(120));
-    let error = Socket::bind(&path, readers()).await.unwrap_err().to_string();
+    let error = Socket::bind(&path, trusted()).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen on {}: ", path.display())), "{error}");
 }
 

@@ -17,7 +17,7 @@ use model::{
 };
 use serde_json::Value;
 use tower::ServiceExt;
-use web::{Node, Peer, Snapshots, Sources};
+use web::{Grant, Node, Peer, Snapshots, Sources};
 
 pub(crate) const LOOPBACK: &str = "127.0.0.1:9477";
 
@@ -70,7 +70,8 @@ pub(crate) async fn get(router: &Router, path: &str) -> Answer {
 
 /// As somebody whom the kernel vouches for.
 pub(crate) async fn get_as_reader(router: &Router, path: &str) -> Answer {
-    let request = Request::get(path).header("Host", LOOPBACK).extension(Peer::Reader);
+    let request =
+        Request::get(path).header("Host", LOOPBACK).extension(Peer::Local { uid: 7, grant: Some(Grant::Read) });
     send(router, request.body(Body::empty()).unwrap()).await
 }
 

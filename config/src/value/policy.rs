@@ -1,0 +1,54 @@
+//! How far to go, and by which policy.
+
+use model::{Mode, rule};
+use serde::{Serialize, Serializer};
+
+use super::Value;
+
+/// How far uvmd goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeName(pub Mode);
+
+impl Value for ModeName {
+    const ALLOWED: &'static str = "\"observe\", \"shadow\" or \"act\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == text).map(Self)
+    }
+}
+
+impl Serialize for ModeName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+/// A policy's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PolicyName(pub String);
+
+impl Value for PolicyName {
+    const ALLOWED: &'static str =
+        "\"observe\", \"ping-pong\", \"stream\", \"cycle\", \"hot-cold\", \"tenants\" or \"auto-live\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        rule::is_policy(text).then(|| Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_and_policy_is_allowed_and_named_where_another_is_refused() {
+        for mode in Mode::ALL {
+            assert_eq!(ModeName::of_text(mode.name()), Some(ModeName(mode)));
+            assert!(ModeName::ALLOWED.contains(mode.name()));
+        }
+        for policy in rule::POLICIES {
+            assert!(PolicyName::of_text(policy).is_some() && PolicyName::ALLOWED.contains(policy), "{policy}");
+        }
+        assert_eq!((ModeName::of_text("on"), PolicyName::of_text("none")), (None, None));
+    }
+}

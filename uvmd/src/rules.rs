@@ -1,0 +1,233 @@
+//! What is wanted for which processes: the overrides of the file, which is followed, and those made over the API, which are kept.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::Context;
+use config::{Policy, overrides};
+use model::{
+    Budget, Mode, Override, Process, Wish,
+    api::rule::{self, Overrides, StandingOverride},
+};
+use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
+use tokio::{task, time};
+use web::{Condition, Put, Refused};
+
+use crate::kept::Kept;
+
+/// How often the file is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// Overrides made over the API.
+const MAX: usize = 1000;
+
+/// Overrides that are in force. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    file: PathBuf,
+    kept: Kept,
+    fallback: Fallback,
+    known: Mutex<Known>,
+    ordered: RwLock<Arc<Ordered>>,
+}
+
+/// Where overrides are from.
+#[derive(Debug, Default)]
+struct Known {
+    of_file: Vec<Override>,
+    /// What is wrong with the file now, so that these are of an earlier state of it.
+    file_error: Option<String>,
+    of_api: Vec<Override>,
+}
+
+impl Rules {
+    /// What the file says, and what was kept of former runs. A file that is not in order does not keep uvmd from watching: it is told of.
+    pub(crate) fn open(policy: &Policy) -> anyhow::Result<Self> {
+        let kept = Kept::new(&policy.state_dir.0, "overrides.json");
+        let given: Vec<rule::Override> = kept.read()?.unwrap_or_default();
+        let of_api = given.into_iter().map(Override::try_from).collect::<Result<_, _>>().with_context(|| {
+            format!("overrides.json in {} is of another version of uvmd, or damaged", policy.state_dir.0.display())
+        })?;
+        let fallback = Fallback {
+            mode: policy.mode.0,
+            policy: policy.policy.0.clone(),
+            budget: Budget {
+                bytes_per_second: Some(policy.process_bytes_per_second.bytes),
+                bytes: policy.process_bytes.map(|size| size.bytes),
+            },
+            mode_max: policy.mode_max(),
+        };
+        let rules = Self(Arc::new(Shared {
+            file: policy.overrides_file.0.clone(),
+            kept,
+            ordered: RwLock::new(Arc::new(Ordered::new(Vec::new(), fallback.clone()))),
+            fallback,
+            known: Mutex::new(Known { of_api, ..Known::default() }),
+        }));
+        rules.read_file();
+        rules.apply(&rules.known());
+        Ok(rules)
+    }
+
+    /// Follows the file, for ever.
+    pub(crate) async fn follow(self) {
+        let mut looks = time::interval(EVERY);
+        loop {
+            looks.tick().await;
+            let rules = self.clone();
+            if task::spawn_blocking(move || rules.read_file()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What is wanted for a process, whose executable is at this path.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the loop that acts asks it"))]
+    pub(crate) fn wish(&self, process: &Process, executable: Option<&Path>, now: SystemTime) -> Wish {
+        self.ordered().wish(Subject { process, executable }, now)
+    }
+
+    /// The same, with the reasons.
+    pub(crate) fn explain(&self, process: &Process, executable: Option<&Path>, now: SystemTime) -> Explained {
+        self.ordered().explain(Subject { process, executable }, now)
+    }
+
+    /// Whether more is wanted for anybody than to watch.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the loop that acts asks it"))]
+    pub(crate) fn may_want(&self) -> bool {
+        let wants = |mode: Mode| mode != Mode::Observe;
+        wants(self.0.fallback.mode) || self.ordered().ordered().iter().any(|rule| wants(rule.mode))
+    }
+
+    /// All of them, in order of precedence.
+    pub(crate) fn overrides(&self) -> Overrides {
+        let known = self.known();
+        let (ordered, now) = (self.ordered(), SystemTime::now());
+        let overrides = ordered.ordered().iter().map(|rule| standing(rule, &known, now)).collect();
+        Overrides { overrides, file_error: known.file_error.clone() }
+    }
+
+    /// What holds where none fits.
+    pub(crate) fn fallback(&self) -> &Fallback {
+        &self.0.fallback
+    }
+
+    /// Puts an override in the place of the one of its name.
+    pub(crate) fn put(&self, rule: &Override, fits: &Condition) -> Result<Put, Refused> {
+        let mut known = self.known();
+        let there = self.check(&known, &rule.id, fits)?;
+        let is_new = there.is_none();
+        if there.is_some_and(|there| there == *rule) {
+            return Ok(Put { now: standing(rule, &known, SystemTime::now()), is_new });
+        }
+        let of_api: Vec<_> = lasting(&known, &rule.id).chain([rule.clone()]).collect();
+        if of_api.len() > MAX {
+            return Err(Refused::Full(MAX));
+        }
+        self.keep(&mut known, of_api)?;
+        Ok(Put { now: standing(rule, &known, SystemTime::now()), is_new })
+    }
+
+    /// Takes an override away.
+    pub(crate) fn remove(&self, id: &str, fits: &Condition) -> Result<(), Refused> {
+        let mut known = self.known();
+        if self.check(&known, id, fits)?.is_none() {
+            return Err(Refused::Unknown);
+        }
+        let of_api = lasting(&known, id).collect();
+        self.keep(&mut known, of_api)
+    }
+
+    /// What has this name, if it is not the file's and is as whoever asks thinks.
+    fn check(&self, known: &Known, id: &str, fits: &Condition) -> Result<Option<Override>, Refused> {
+        if known.of_file.iter().any(|rule| rule.id == id) {
+            return Err(Refused::InFile(self.0.file.display().to_string()));
+        }
+        let there = known.of_api.iter().find(|rule| rule.id == id);
+        let told = there.map(|rule| standing(rule, known, SystemTime::now()));
+        if fits(told.as_ref()) { Ok(there.cloned()) } else { Err(Refused::Changed) }
+    }
+
+    fn keep(&self, known: &mut Known, of_api: Vec<Override>) -> Result<(), Refused> {
+        let written: Vec<rule::Override> = of_api.iter().map(rule::Override::from).collect();
+        self.0.kept.write(&written).map_err(|error| Refused::NotKept(format!("{error:#}")))?;
+        known.of_api = of_api;
+        self.apply(known);
+        Ok(())
+    }
+
+    /// Looks at the file once. One that is not in order changes nothing but what is told of it.
+    fn read_file(&self) {
+        let read = overrides::load(&self.0.file);
+        let mut known = self.known();
+        match read {
+            Ok(of_file) => {
+                if known.file_error.take().is_some() {
+                    tracing::info!("{} is in order again", self.0.file.display());
+                }
+                if of_file != known.of_file {
+                    tracing::info!("{} overrides are in force of {}", of_file.len(), self.0.file.display());
+                    known.of_file = of_file;
+                    self.apply(&known);
+                }
+            }
+            Err(error) => {
+                let error = format!("the overrides that were in force still are: {error}");
+                if known.file_error.as_ref() != Some(&error) {
+                    tracing::warn!("{error}");
+                }
+                known.file_error = Some(error);
+            }
+        }
+    }
+
+    fn apply(&self, known: &Known) {
+        let of_file = |rule: &&Override| known.of_file.iter().any(|of_file| of_file.id == rule.id);
+        for hidden in known.of_api.iter().filter(of_file) {
+            tracing::warn!(
+                "the override {} of {} is in force, and not the API's of that name",
+                hidden.id,
+                self.0.file.display()
+            );
+        }
+        let of_api = known.of_api.iter().filter(|rule| !of_file(rule));
+        let all = known.of_file.iter().chain(of_api).cloned().collect();
+        let ordered = Arc::new(Ordered::new(all, self.0.fallback.clone()));
+        *self.0.ordered.write().unwrap_or_else(PoisonError::into_inner) = ordered;
+    }
+
+    fn ordered(&self) -> Arc<Ordered> {
+        Arc::clone(&self.0.ordered.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_over(rule: &Override, now: SystemTime) -> bool {
+    rule.expires.is_some_and(|end| end <= now)
+}
+
+/// What is kept beside the one of this name: those whose time is over are forgotten when something changes.
+fn lasting<'a>(known: &'a Known, id: &'a str) -> impl Iterator<Item = Override> + 'a {
+    let now = SystemTime::now();
+    known.of_api.iter().filter(move |rule| rule.id != id && !is_over(rule, now)).cloned()
+}
+
+fn standing(rule: &Override, known: &Known, now: SystemTime) -> StandingOverride {
+    let is_of_file = known.of_file.iter().any(|of_file| of_file.id == rule.id);
+    StandingOverride {
+        r#override: rule.into(),
+        source: if is_of_file { "file" } else { "api" }.to_owned(),
+        expired: is_over(rule, now),
+    }
+}
+
+#[cfg(test)]
+mod tests;

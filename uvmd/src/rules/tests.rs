@@ -1,0 +1,165 @@
+use std::fs;
+
+use config::value::AbsolutePath;
+use model::{ProcessId, Selector};
+use tempfile::TempDir;
+
+use super::*;
+
+const FILE: &str = "[[override]]\nid = \"a\"\nmode = \"act\"\n";
+
+struct Node {
+    folder: TempDir,
+    policy: Policy,
+}
+
+impl Node {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = Policy {
+            enabled: true,
+            overrides_file: AbsolutePath(folder.path().join("overrides.toml")),
+            state_dir: AbsolutePath(folder.path().join("state")),
+            ..Policy::default()
+        };
+        Self { folder, policy }
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(&self.policy.overrides_file.0, text).unwrap();
+    }
+
+    fn open(&self) -> Rules {
+        Rules::open(&self.policy).unwrap()
+    }
+}
+
+fn rule(id: &str) -> Override {
+    Override {
+        id: id.to_owned(),
+        selector: Selector { pid: Some(7), ..Selector::default() },
+        mode: Mode::Shadow,
+        policy: "cycle".to_owned(),
+        parameters: [].into(),
+        budget: Budget::default(),
+        priority: 0,
+        expires: None,
+    }
+}
+
+fn whatever() -> Condition {
+    Box::new(|_| true)
+}
+
+fn names(rules: &Rules) -> Vec<String> {
+    rules.overrides().overrides.into_iter().filter_map(|each| each.r#override.id).collect()
+}
+
+fn asked_by(rules: &Rules) -> Option<String> {
+    let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");
+    rules.wish(&process, None, SystemTime::now()).asked_by
+}
+
+#[test]
+fn where_nothing_is_said_nothing_is_wanted() {
+    let rules = Node::new().open();
+    assert!(!rules.may_want() && names(&rules).is_empty());
+    assert_eq!(asked_by(&rules), None);
+}
+
+#[test]
+fn the_file_is_followed_and_one_that_is_not_in_order_changes_nothing() {
+    let node = Node::new();
+    let rules = node.open();
+    node.write(FILE);
+    rules.read_file();
+    assert_eq!((names(&rules), asked_by(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
+    assert!(rules.may_want());
+    node.write("[[override]]\nid = \"b\"\n");
+    rules.read_file();
+    assert_eq!(names(&rules), ["a"]);
+    let error = rules.overrides().file_error.unwrap();
+    assert!(error.contains("overrides.toml:1: override") && error.contains("missing field `mode`"), "{error}");
+    fs::remove_file(&node.policy.overrides_file.0).unwrap();
+    rules.read_file();
+    assert_eq!((names(&rules).len(), rules.overrides().file_error), (0, None));
+}
+
+#[test]
+fn a_file_that_is_not_in_order_from_the_beginning_is_told_of() {
+    let node = Node::new();
+    node.write("x");
+    let rules = node.open();
+    assert!(rules.overrides().file_error.unwrap().contains("overrides.toml:1: "));
+}
+
+#[test]
+fn what_is_made_over_the_api_outlives_the_service() {
+    let node = Node::new();
+    let put = node.open().put(&rule("mine"), &whatever()).unwrap();
+    assert_eq!((put.is_new, put.now.source.as_str()), (true, "api"));
+    let rules = node.open();
+    assert_eq!((names(&rules), asked_by(&rules)), (vec!["mine".to_owned()], Some("mine".to_owned())));
+    assert!(!rules.put(&rule("mine"), &whatever()).unwrap().is_new);
+    rules.remove("mine", &whatever()).unwrap();
+    assert_eq!(rules.remove("mine", &whatever()), Err(Refused::Unknown));
+    assert!(names(&node.open()).is_empty());
+}
+
+#[test]
+fn what_is_not_as_it_is_thought_to_be_is_left_alone() {
+    let node = Node::new();
+    let rules = node.open();
+    rules.put(&rule("mine"), &whatever()).unwrap();
+    let other = Override { mode: Mode::Act, ..rule("mine") };
+    let absent: Condition = Box::new(|there| there.is_none());
+    assert_eq!(rules.put(&other, &absent), Err(Refused::Changed));
+    assert_eq!(rules.remove("mine", &absent), Err(Refused::Changed));
+    assert_eq!(names(&rules), ["mine"]);
+}
+
+#[test]
+fn the_files_overrides_are_not_the_apis_to_change() {
+    let node = Node::new();
+    let rules = node.open();
+    rules.put(&Override { mode: Mode::Act, ..rule("a") }, &whatever()).unwrap();
+    rules.put(&rule("b"), &whatever()).unwrap();
+    node.write(FILE);
+    rules.read_file();
+    // The file's own, once.
+    assert_eq!(names(&rules), ["b", "a"]);
+    assert!(matches!(rules.put(&rule("a"), &whatever()), Err(Refused::InFile(_))));
+    assert!(matches!(rules.remove("a", &whatever()), Err(Refused::InFile(_))));
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_in_force() {
+    let node = Node::new();
+    let rules = node.open();
+    fs::write(&node.policy.state_dir.0, "no folder").unwrap();
+    assert!(matches!(rules.put(&rule("mine"), &whatever()), Err(Refused::NotKept(_))));
+    assert!(names(&rules).is_empty());
+}
+
+#[test]
+fn those_whose_time_is_over_are_told_as_such_and_forgotten_with_the_next_change() {
+    let node = Node::new();
+    let rules = node.open();
+    let over = Override { expires: Some(SystemTime::UNIX_EPOCH), ..rule("over") };
+    rules.put(&over, &whatever()).unwrap();
+    assert!(rules.overrides().overrides[0].expired);
+    assert_eq!(asked_by(&rules), None);
+    rules.put(&rule("mine"), &whatever()).unwrap();
+    assert_eq!(names(&rules), ["mine"]);
+}
+
+#[test]
+fn overrides_that_were_kept_and_mean_nothing_are_a_mistake_that_is_named() {
+    let node = Node::new();
+    fs::create_dir(node.folder.path().join("state")).unwrap();
+    for (text, about) in [("{", "is damaged"), ("[{\"id\":\"a\",\"mode\":\"on\"}]", "mode: expected")] {
+        fs::write(node.folder.path().join("state/overrides.json"), text).unwrap();
+        let error = format!("{:#}", Rules::open(&node.policy).unwrap_err());
+        assert!(error.contains("overrides.json") && error.contains(about), "{error}");
+    }
+}

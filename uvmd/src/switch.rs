@@ -1,0 +1,168 @@
+//! The kill switch: nothing acts while a file is there, or since somebody asked for that over the API.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
+};
+
+use model::api::{rule::SwitchedOff, text::time};
+
+use crate::kept::Kept;
+
+/// Whether anything may be done. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Switch(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// While it is there, nothing acts.
+    file: PathBuf,
+    kept: Kept,
+    /// As `asked` says; asked between any two calls of the driver.
+    is_off: AtomicBool,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    off: Option<SwitchedOff>,
+    /// Who switched it last, either way.
+    last: Option<String>,
+}
+
+impl Switch {
+    /// As it was left by a former run.
+    pub(crate) fn open(file: &Path, state_dir: &Path) -> Self {
+        let kept = Kept::new(state_dir, "policy-off.json");
+        // Better off than on by mistake.
+        let off = kept.read().unwrap_or_else(|error| {
+            tracing::warn!("acting is switched off until it is switched on again: {error:#}");
+            Some(SwitchedOff { how: "api".to_owned(), by: format!("{error:#}"), since: time(SystemTime::now()) })
+        });
+        let is_off = AtomicBool::new(off.is_some());
+        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked: Mutex::new(Asked { off, last: None }) }))
+    }
+
+    /// Whether anything may be done now.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.0.is_off.load(Ordering::Relaxed) && self.by_file().is_none()
+    }
+
+    /// Who has switched it off; nobody, where it is on.
+    pub(crate) fn off_by(&self) -> Vec<SwitchedOff> {
+        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.off.clone().into_iter().chain(self.by_file()).collect()
+    }
+
+    /// Who made it as it is, in words.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the loop that acts asks it"))]
+    pub(crate) fn by(&self) -> String {
+        if let Some(SwitchedOff { by, .. }) = self.off_by().into_iter().next() {
+            return by;
+        }
+        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.last.clone().unwrap_or_else(|| format!("the removal of {}", self.0.file.display()))
+    }
+
+    /// Switches it off, for this run and those to come.
+    pub(crate) fn off(&self, by: &str) {
+        self.0.is_off.store(true, Ordering::Relaxed);
+        let off = SwitchedOff { how: "api".to_owned(), by: by.to_owned(), since: time(SystemTime::now()) };
+        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        // It is off whatever becomes of this.
+        if let Err(error) = self.0.kept.write(&off) {
+            tracing::warn!("acting is switched off until uvmd stops, and no longer: {error:#}");
+        }
+        asked.last = Some(by.to_owned());
+        asked.off.get_or_insert(off);
+    }
+
+    /// Switches it on again, as far as it was switched off by [`Self::off`].
+    pub(crate) fn on(&self, by: &str) -> anyhow::Result<()> {
+        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.kept.remove()?;
+        *asked = Asked { off: None, last: Some(by.to_owned()) };
+        self.0.is_off.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A link that leads nowhere counts, and so does what cannot be looked at.
+    fn by_file(&self) -> Option<SwitchedOff> {
+        let file = &self.0.file;
+        let off = |who: String, since: SystemTime| SwitchedOff { how: "file".to_owned(), by: who, since: time(since) };
+        match fs::symlink_metadata(file) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+            Err(error) => Some(off(
+                format!("{}, of which nothing is known: {}", file.display(), sys::reason(&error)),
+                SystemTime::now(),
+            )),
+            Ok(there) => {
+                let since = there.modified().unwrap_or_else(|_| SystemTime::now());
+                Some(off(format!("uid {}, by the file {}", there.uid(), file.display()), since))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_switches_it_off_for_as_long_as_it_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("off");
+        let switch = Switch::open(&file, folder.path());
+        assert!(switch.is_on() && switch.off_by().is_empty());
+        fs::write(&file, "").unwrap();
+        assert!(!switch.is_on());
+        assert_eq!(switch.off_by()[0].how, "file");
+        assert!(switch.by().ends_with(&format!("by the file {}", file.display())), "{}", switch.by());
+        switch.on("me").unwrap();
+        assert!(!switch.is_on(), "the file is still there");
+        fs::remove_file(&file).unwrap();
+        assert!(switch.is_on());
+    }
+
+    #[test]
+    fn what_is_switched_off_stays_off_over_restarts() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Switch::open(&folder.path().join("off"), folder.path());
+        let switch = open();
+        switch.off("uid 7");
+        switch.off("uid 8");
+        assert!(!switch.is_on() && !switch.clone().is_on());
+        assert_eq!(switch.off_by()[0].by, "uid 7");
+        let again = open();
+        assert!(!again.is_on());
+        again.on("uid 9").unwrap();
+        assert_eq!((again.is_on(), again.by().as_str()), (true, "uid 9"));
+        assert!(open().is_on());
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_on_is_off() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("policy-off.json"), "{").unwrap();
+        let switch = Switch::open(&folder.path().join("off"), folder.path());
+        assert!(!switch.is_on());
+        switch.on("me").unwrap();
+        assert!(switch.is_on());
+    }
+
+    #[test]
+    fn it_is_off_even_where_that_cannot_be_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let no_folder = folder.path().join("file");
+        fs::write(&no_folder, "").unwrap();
+        let switch = Switch::open(&folder.path().join("off"), &no_folder);
+        switch.off("me");
+        assert!(!switch.is_on());
+    }
+}

@@ -1,0 +1,223 @@
+//! What operators want, for which processes.
+
+use axum::{
+    Json,
+    extract::{FromRequestParts, Path, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use model::api::rule::{self, Overrides, StandingOverride, Wanted};
+
+use super::{Pid, choose, memory::Which};
+use crate::{
+    authority::{MayReadAll, Writer},
+    body,
+    control::{Condition, Controls, Put, Refused, etag},
+    problem::{NoParameters, Parameters, Problem},
+    source::Fresh,
+};
+
+/// All overrides, of the file and of the API, in order of precedence.
+#[utoipa::path(get, path = "/api/v1/overrides", responses((status = OK, body = Overrides)))]
+pub(crate) async fn overrides(_: Parameters<NoParameters>, State(controls): State<Controls>) -> Json<Overrides> {
+    Json(controls.now().overrides())
+}
+
+/// One override. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
+#[utoipa::path(
+    get,
+    path = "/api/v1/overrides/{id}",
+    params(("id" = String, Path, description = "Its name")),
+    responses((status = OK, body = StandingOverride), (status = NOT_MODIFIED, description = "It is as `If-None-Match` says"))
+)]
+pub(crate) async fn one_override(
+    Path(id): Path<String>,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let known = controls.now().overrides().overrides;
+    let standing = known.into_iter().find(|each| each.r#override.id.as_deref() == Some(&id)).ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no override {id}; /api/v1/overrides lists those that are"),
+        )
+    })?;
+    let is_known = named(&headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.name(&standing));
+    Ok(if is_known {
+        (StatusCode::NOT_MODIFIED, tagged(&standing)).into_response()
+    } else {
+        answer(StatusCode::OK, standing)
+    })
+}
+
+/// Adds an override. The same one again changes nothing; another of the same name is refused, unless `If-Match` names the one that is there.
+#[utoipa::path(
+    post,
+    path = "/api/v1/overrides",
+    request_body = rule::Override,
+    responses((status = OK, description = "It was there already", body = StandingOverride), (status = CREATED, body = StandingOverride)),
+    security(("token" = []))
+)]
+pub(crate) async fn add_override(
+    Writer(by): Writer,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    Preconditions(given): Preconditions,
+    body::Json(body): body::Json<rule::Override>,
+) -> Result<Response, Problem> {
+    let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(name_of(&body))), ..body })?;
+    let wanted = rule::Override::from(&rule);
+    let is_conditional = given.is_conditional();
+    let fits: Condition =
+        Box::new(
+            move |there| {
+                if is_conditional { given.hold(there) } else { there.is_none_or(|there| there.r#override == wanted) }
+            },
+        );
+    let put = controls.change(move |control| {
+        let taken = |refused| if refused == Refused::Changed && !is_conditional { Refused::Taken } else { refused };
+        control.put(rule, &by, &fits).map_err(taken)
+    });
+    Ok(done(put.await?))
+}
+
+/// Puts an override in place of the one of this name, or adds it. `If-Match` and `If-None-Match: *` say what must be there before.
+#[utoipa::path(
+    put,
+    path = "/api/v1/overrides/{id}",
+    params(("id" = String, Path, description = "Its name; that in the body may be left out")),
+    request_body = rule::Override,
+    responses((status = OK, body = StandingOverride), (status = CREATED, description = "There was none", body = StandingOverride)),
+    security(("token" = []))
+)]
+pub(crate) async fn put_override(
+    Writer(by): Writer,
+    Path(id): Path<String>,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    Preconditions(given): Preconditions,
+    body::Json(body): body::Json<rule::Override>,
+) -> Result<Response, Problem> {
+    if body.id.as_ref().is_some_and(|given| *given != id) {
+        return Err(Problem::of_field("id", format!("expected {id:?}, as in the path, or none")));
+    }
+    let rule = parse(rule::Override { id: Some(id), ..body })?;
+    let fits: Condition = Box::new(move |there| given.hold(there));
+    Ok(done(controls.change(move |control| control.put(rule, &by, &fits)).await?))
+}
+
+/// Takes an override away. `If-Match` says what must be there.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/overrides/{id}",
+    params(("id" = String, Path, description = "Its name")),
+    responses((status = NO_CONTENT, description = "It is gone")),
+    security(("token" = []))
+)]
+pub(crate) async fn remove_override(
+    Writer(by): Writer,
+    Path(id): Path<String>,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    Preconditions(given): Preconditions,
+    _: body::Nothing,
+) -> Result<StatusCode, Problem> {
+    let fits: Condition = Box::new(move |there| given.hold(there));
+    controls.change(move |control| control.remove(&id, &by, &fits)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What is wanted for a process: which override applies, and why no other does. Its range needs read authority, and is null without.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes/{pid}/override",
+    params(("pid" = u32, Path, description = "Process id"), Which),
+    responses((status = OK, body = Wanted)),
+    security((), ("token" = []))
+)]
+pub(crate) async fn process_override(
+    MayReadAll(all): MayReadAll,
+    pid: Pid,
+    Parameters(Which { start_ticks }): Parameters<Which>,
+    State(controls): State<Controls>,
+    Fresh(snapshot): Fresh,
+) -> Result<Json<Wanted>, Problem> {
+    let wanted = controls.now().wanted(choose(&snapshot, pid, start_ticks)?);
+    Ok(Json(if all { wanted } else { Wanted { range: None, ..wanted } }))
+}
+
+fn parse(body: rule::Override) -> Result<model::Override, Problem> {
+    model::Override::try_from(body).map_err(|rule::Invalid { field, detail }| Problem::of_field(field, detail))
+}
+
+/// Of an override that was given none: the same one has the same.
+fn name_of(body: &rule::Override) -> String {
+    format!("auto-{}", etag(body).trim_matches('"'))
+}
+
+fn done(Put { now, is_new }: Put) -> Response {
+    answer(if is_new { StatusCode::CREATED } else { StatusCode::OK }, now)
+}
+
+fn answer(status: StatusCode, standing: StandingOverride) -> Response {
+    let id = standing.r#override.id.clone().unwrap_or_default();
+    let mut response = (status, tagged(&standing), Json(standing)).into_response();
+    if let (StatusCode::CREATED, Ok(place)) = (status, HeaderValue::try_from(format!("/api/v1/overrides/{id}"))) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
+}
+
+fn tagged(standing: &StandingOverride) -> [(header::HeaderName, String); 1] {
+    [(header::ETAG, etag(&standing.r#override))]
+}
+
+/// What a request says must be there before it changes anything.
+pub(crate) struct Preconditions(Given);
+
+#[derive(Debug)]
+pub(crate) struct Given {
+    matching: Option<Tags>,
+    none_matching: Option<Tags>,
+}
+
+/// What an `If-Match` or `If-None-Match` names.
+#[derive(Debug)]
+struct Tags(Vec<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Preconditions {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let headers = &parts.headers;
+        let (matching, none_matching) = (named(headers, header::IF_MATCH), named(headers, header::IF_NONE_MATCH));
+        Ok(Self(Given { matching, none_matching }))
+    }
+}
+
+impl Given {
+    const fn is_conditional(&self) -> bool {
+        self.matching.is_some() || self.none_matching.is_some()
+    }
+
+    fn hold(&self, there: Option<&StandingOverride>) -> bool {
+        let names = |tags: &Tags| there.is_some_and(|there| tags.name(there));
+        self.matching.as_ref().is_none_or(names) && !self.none_matching.as_ref().is_some_and(names)
+    }
+}
+
+impl Tags {
+    fn name(&self, standing: &StandingOverride) -> bool {
+        let tag = etag(&standing.r#override);
+        self.0.iter().any(|named| named == "*" || *named == tag)
+    }
+}
+
+fn named(headers: &HeaderMap, header: header::HeaderName) -> Option<Tags> {
+    let values: Vec<&HeaderValue> = headers.get_all(header).iter().collect();
+    // Tags hold no comma: they are ours. What is no text names nothing.
+    let tags = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
+    let tags = tags.map(|tag| tag.trim().trim_start_matches("W/").to_owned()).collect();
+    (!values.is_empty()).then_some(Tags(tags))
+}

@@ -1,0 +1,44 @@
+//! Whether uvmd acts.
+
+use axum::{Json, extract::State};
+use model::api::rule::PolicyState;
+
+use crate::{
+    authority::Writer,
+    body,
+    control::Controls,
+    problem::{NoParameters, Parameters, Problem},
+};
+
+/// Whether uvmd acts, and who has switched that off.
+#[utoipa::path(get, path = "/api/v1/policy", responses((status = OK, body = PolicyState)))]
+pub(crate) async fn policy(_: Parameters<NoParameters>, State(controls): State<Controls>) -> Json<PolicyState> {
+    Json(controls.now().state())
+}
+
+/// Stops all acting, between two calls of the driver, and has what is in force taken back. It stays so over restarts until it is switched on again.
+#[utoipa::path(post, path = "/api/v1/policy/off", responses((status = OK, body = PolicyState)), security(("token" = [])))]
+pub(crate) async fn policy_off(
+    Writer(by): Writer,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    _: body::Nothing,
+) -> Result<Json<PolicyState>, Problem> {
+    switch(&controls, false, by).await
+}
+
+/// Lets acting go on that was switched off here. What the file of the kill switch stops goes on when that is removed.
+#[utoipa::path(post, path = "/api/v1/policy/on", responses((status = OK, body = PolicyState)), security(("token" = [])))]
+pub(crate) async fn policy_on(
+    Writer(by): Writer,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    _: body::Nothing,
+) -> Result<Json<PolicyState>, Problem> {
+    switch(&controls, true, by).await
+}
+
+async fn switch(controls: &Controls, on: bool, by: String) -> Result<Json<PolicyState>, Problem> {
+    controls.change(move |control| control.switch(on, &by)).await?;
+    Ok(Json(controls.now().state()))
+}

@@ -1,0 +1,72 @@
+//! Bodies of requests that change something.
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, Request, rejection::BytesRejection},
+    http::{StatusCode, header},
+};
+use serde::de::DeserializeOwned;
+
+use crate::problem::Problem;
+
+/// No body that means something is longer.
+pub(crate) const MAX_BYTES: usize = 64 << 10;
+
+/// A body in JSON, whose mistakes are named by the field they are in.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        // A form on a foreign site can send text, and asks before it sends this.
+        let given =
+            request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind = given.split(';').next().unwrap_or_default().trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            let detail = format!("the body must be JSON, with \"Content-Type: application/json\", not {given:?}");
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        parse(&bytes(request, state).await?).map(Self)
+    }
+}
+
+/// No body at all: what is asked for is in the path.
+pub(crate) struct Nothing;
+
+impl<S: Send + Sync> FromRequest<S> for Nothing {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if bytes(request, state).await?.is_empty() {
+            return Ok(Self);
+        }
+        Err(Problem::new(StatusCode::BAD_REQUEST, "this takes no body".to_owned()))
+    }
+}
+
+async fn bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+    Bytes::from_request(request, state).await.map_err(|rejection: BytesRejection| {
+        let detail = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => format!("the body has more than {MAX_BYTES} bytes"),
+            _ => rejection.body_text(),
+        };
+        Problem::new(rejection.status(), detail)
+    })
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let parsed = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = error.path().to_string();
+        let inner = error.into_inner();
+        if inner.is_data() {
+            let field = if field == "." { "" } else { &field };
+            Problem::of_field(field, inner.to_string())
+        } else {
+            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {inner}"))
+        }
+    })?;
+    reader.end().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+    Ok(parsed)
+}

@@ -1,0 +1,202 @@
+//! What operators change, as whoever keeps it sees it.
+
+use std::{fmt, sync::Arc};
+
+use axum::http::StatusCode;
+use model::{
+    Decision, Process,
+    api::rule::{Override, Overrides, PolicyState, StandingOverride, Wanted},
+};
+use tokio::task;
+
+use crate::problem::Problem;
+
+/// Keeps overrides, and the switch. Calls may write to a disk; each is whole or has not happened.
+pub trait Control: Send + Sync {
+    /// All overrides.
+    fn overrides(&self) -> Overrides;
+
+    /// Puts this in the place of the override of its name, or beside the others if there is none; `by` is who asks for it. `fits` is asked about what is
+    /// there now, and nothing else changes it meanwhile.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    fn put(&self, rule: model::Override, by: &str, fits: &Condition) -> Result<Put, Refused>;
+
+    /// Takes an override away.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    fn remove(&self, id: &str, by: &str, fits: &Condition) -> Result<(), Refused>;
+
+    /// What is wanted for a process, and why.
+    fn wanted(&self, process: &Process) -> Wanted;
+
+    /// Whether anything may be done.
+    fn state(&self) -> PolicyState;
+
+    /// Stops all acting, or lets it go on.
+    ///
+    /// # Errors
+    /// Why that is not so.
+    fn switch(&self, on: bool, by: &str) -> Result<(), Refused>;
+}
+
+/// Whether what is there is what whoever asks thinks.
+pub type Condition = Box<dyn Fn(Option<&StandingOverride>) -> bool + Send>;
+
+/// What came of putting an override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// What is there now.
+    pub now: StandingOverride,
+    /// There was none of its name.
+    pub is_new: bool,
+}
+
+/// Why nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no override of this name.
+    Unknown,
+    /// It is in the file, which is not changed from here.
+    InFile(String),
+    /// The condition does not hold.
+    Changed,
+    /// Another one has this name.
+    Taken,
+    /// There are too many.
+    Full(usize),
+    /// It could not be kept, and so is not in force: why.
+    NotKept(String),
+}
+
+/// What keeps them; where there is nothing, nothing can be changed.
+#[derive(Clone)]
+pub struct Controls(Arc<dyn Control>);
+
+impl Controls {
+    /// Kept by this.
+    pub fn new(control: impl Control + 'static) -> Self {
+        Self(Arc::new(control))
+    }
+
+    pub(crate) fn now(&self) -> &dyn Control {
+        self.0.as_ref()
+    }
+
+    /// Changes something, in a thread that may wait for a disk.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&dyn Control) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let control = Arc::clone(&self.0);
+        let changed = task::spawn_blocking(move || change(control.as_ref())).await;
+        let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "uvmd failed: its log says how".to_owned());
+        changed.map_err(failed)?.map_err(Problem::from)
+    }
+}
+
+impl fmt::Debug for Controls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Controls")
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let (status, detail) = match refused {
+            Refused::Unknown => (StatusCode::NOT_FOUND, "there is no override of this name".to_owned()),
+            Refused::InFile(file) => (StatusCode::CONFLICT, format!("this override is in {file}: change it there")),
+            Refused::Changed => (
+                StatusCode::PRECONDITION_FAILED,
+                "the override is not as the request's If-Match or If-None-Match says".to_owned(),
+            ),
+            Refused::Taken => {
+                (StatusCode::CONFLICT, "another override has this name: PUT puts one in its place".to_owned())
+            }
+            Refused::Full(max) => {
+                (StatusCode::INSUFFICIENT_STORAGE, format!("there are {max} overrides, and may be no more"))
+            }
+            Refused::NotKept(why) => {
+                (StatusCode::INSUFFICIENT_STORAGE, format!("it could not be kept, and is not in force: {why}"))
+            }
+        };
+        Self::new(status, detail)
+    }
+}
+
+/// Keeps nothing.
+#[derive(Debug)]
+pub(crate) struct Uncontrolled;
+
+const NOTHING: &str = "this service changes nothing";
+
+impl Control for Uncontrolled {
+    fn overrides(&self) -> Overrides {
+        Overrides::default()
+    }
+
+    fn put(&self, _: model::Override, _: &str, _: &Condition) -> Result<Put, Refused> {
+        Err(Refused::NotKept(NOTHING.to_owned()))
+    }
+
+    fn remove(&self, _: &str, _: &str, _: &Condition) -> Result<(), Refused> {
+        Err(Refused::Unknown)
+    }
+
+    fn wanted(&self, process: &Process) -> Wanted {
+        Wanted {
+            pid: process.id.pid,
+            start_ticks: process.id.start_ticks,
+            name: process.name.clone(),
+            mode: "observe".to_owned(),
+            policy: "observe".to_owned(),
+            why: NOTHING.to_owned(),
+            ..Wanted::default()
+        }
+    }
+
+    fn state(&self) -> PolicyState {
+        PolicyState {
+            default_mode: "observe".to_owned(),
+            default_policy: "observe".to_owned(),
+            ..PolicyState::default()
+        }
+    }
+
+    fn switch(&self, _: bool, _: &str) -> Result<(), Refused> {
+        Err(Refused::NotKept(NOTHING.to_owned()))
+    }
+}
+
+/// Tells what was decided, the newest first.
+#[derive(Clone)]
+pub struct Decided(Arc<dyn Fn() -> Arc<[Decision]> + Send + Sync>);
+
+impl Decided {
+    /// Decisions that `decisions` tells.
+    pub fn new(decisions: impl Fn() -> Arc<[Decision]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(decisions))
+    }
+
+    pub(crate) fn now(&self) -> Arc<[Decision]> {
+        let Self(decisions) = self;
+        decisions()
+    }
+}
+
+impl fmt::Debug for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Decided")
+    }
+}
+
+/// What an override is known by: another one has another.
+pub(crate) fn etag(rule: &Override) -> String {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    // Nothing in it has keys that are no text.
+    serde_json::to_string(rule).unwrap_or_default().hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}

@@ -1,0 +1,53 @@
+//! Sums over what policies did, for the metrics.
+
+use std::collections::BTreeMap;
+
+use model::api::decision::{Call, Event};
+
+/// Decisions whose policy is remembered: steps may come back after they are over.
+const DECISIONS_MAX: usize = 4096;
+
+/// Everything since the service started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    policies: BTreeMap<u64, String>,
+    /// Calls, by policy, action and answer.
+    pub(crate) actions: BTreeMap<[String; 3], u64>,
+    /// Bytes asked to be moved, by policy and direction.
+    pub(crate) moved_bytes: BTreeMap<[String; 2], u64>,
+    /// Decisions that were taken back, by policy.
+    pub(crate) rollbacks: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, event: &Event) {
+        if let Some(decision) = &event.decision {
+            self.policies.insert(decision.id, decision.policy.clone());
+            while self.policies.len() > DECISIONS_MAX {
+                self.policies.pop_first();
+            }
+            let undone = self.rollbacks.entry(decision.policy.clone()).or_default();
+            if event.r#type == "decision_changed" && decision.stage == "undone" {
+                *undone += 1;
+            }
+        }
+        let policy = event.decision_id.and_then(|id| self.policies.get(&id)).cloned().unwrap_or_default();
+        for call in event.outcome.iter().flat_map(|outcome| &outcome.calls) {
+            self.add_call(&policy, call);
+        }
+    }
+
+    fn add_call(&mut self, policy: &str, Call { action, bytes, answer, .. }: &Call) {
+        let key = [policy, action, &answer.answer].map(str::to_owned);
+        *self.actions.entry(key).or_default() += 1;
+        let direction = match action.as_str() {
+            "migrate_to_gpu" => "htod",
+            "migrate_to_host" => "dtoh",
+            _ => return,
+        };
+        if answer.answer == "done" {
+            let moved = self.moved_bytes.entry([policy, direction].map(str::to_owned)).or_default();
+            *moved = moved.saturating_add(*bytes);
+        }
+    }
+}

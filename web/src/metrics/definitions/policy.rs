@@ -1,0 +1,68 @@
+//! What is done about what is wrong.
+
+use crate::metrics::{
+    definition::{Definition, Sample, Samples},
+    labels::{ACTION, MOVED_DIRECTION, POLICY, RESULT, STAGE},
+};
+
+/// Every stage that a decision can be in.
+const STAGES: [&str; 6] = ["refused", "shadow", "trial", "kept", "undone", "over"];
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "uvm_policy_actions_total",
+        labels: &[&POLICY, &ACTION, &RESULT],
+        help: "Calls of the driver that policies asked for, and what stood in their place.",
+        samples: Samples::Counter(|figures| {
+            let actions = &figures.deeds.tally.actions;
+            actions.iter().map(|(labels, calls)| Sample::of(labels, *calls)).collect()
+        }),
+    },
+    Definition {
+        name: "uvm_policy_moved_bytes_total",
+        labels: &[&POLICY, &MOVED_DIRECTION],
+        help: "Bytes of memory that policies had moved, as far as it was not there already.",
+        samples: Samples::Counter(|figures| {
+            let moved = &figures.deeds.tally.moved_bytes;
+            moved.iter().map(|(labels, bytes)| Sample::of(labels, *bytes)).collect()
+        }),
+    },
+    Definition {
+        name: "uvm_policy_rollbacks_total",
+        labels: &[&POLICY],
+        help: "Decisions that were taken back because they did not help.",
+        samples: Samples::Counter(|figures| {
+            let rollbacks = &figures.deeds.tally.rollbacks;
+            rollbacks.iter().map(|(policy, count)| Sample::new([policy], *count as f64)).collect()
+        }),
+    },
+    Definition {
+        name: "uvmd_policy_on",
+        labels: &[],
+        help: "1 while uvmd may act; 0 while the configuration does not let it, or somebody has switched it off, as /api/v1/policy tells.",
+        samples: Samples::Gauge(|figures| vec![Sample::new([], f64::from(u8::from(figures.deeds.state.on)))]),
+    },
+    Definition {
+        name: "uvmd_policy_decisions",
+        labels: &[&STAGE],
+        help: "Decisions that are remembered, by where they stand. `shadow`, `trial` and `kept` are in force.",
+        samples: Samples::Gauge(|figures| {
+            let count = |name: &str| figures.deeds.decisions.iter().filter(|each| each.stage.name() == name).count();
+            STAGES.map(|stage| Sample::new([stage], count(stage) as f64)).into()
+        }),
+    },
+    Definition {
+        name: "uvmd_overrides_file_in_order",
+        labels: &[],
+        help: "1 while the file of overrides is as it must be; 0 while it is not, and an earlier state of it is in force, as /api/v1/status tells.",
+        samples: Samples::Gauge(|figures| {
+            vec![Sample::new([], f64::from(u8::from(figures.deeds.state.file_error.is_none())))]
+        }),
+    },
+    Definition {
+        name: "uvmd_stream_events_lost_total",
+        labels: &[],
+        help: "Events that readers of /api/v1/events were too slow for. They are told so, and nothing else suffers.",
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.deeds.events_lost as f64)]),
+    },
+];

@@ -1,0 +1,167 @@
+//! What is kept and told of what is done, made up here.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use model::{
+    Action, Advice, Answer, Budget, Call, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode, Outcome, Override,
+    Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
+    api::rule::{Considered, Overrides, PolicyState, StandingOverride, SwitchedOff, Wanted},
+    decision::{Done, Measured},
+    verdict::Inputs,
+};
+use web::{Condition, Control, Put, Refused};
+
+use crate::support::at;
+
+pub(crate) const GPU: GpuUuid = GpuUuid([1; 16]);
+pub(crate) const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
+
+/// Keeps everything, in memory. One override is of a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory(Arc<Mutex<(Vec<StandingOverride>, Option<String>)>>);
+
+pub(crate) fn rule(id: &str) -> Override {
+    Override {
+        id: id.to_owned(),
+        selector: Selector { pid: Some(20), range: Some((0, 1 << 21)), ..Selector::default() },
+        mode: Mode::Shadow,
+        policy: "cycle".to_owned(),
+        parameters: [("share".to_owned(), "0.5".to_owned())].into(),
+        budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
+        priority: 0,
+        expires: Some(at(3600)),
+    }
+}
+
+fn standing(rule: &Override, source: &str) -> StandingOverride {
+    StandingOverride { r#override: rule.into(), source: source.to_owned(), expired: false }
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let memory = Self::default();
+        memory.0.lock().unwrap().0 = vec![standing(&rule("llm"), "api"), standing(&rule("of-file"), "file")];
+        memory
+    }
+
+    fn check(&self, id: &str, fits: &Condition) -> Result<Option<usize>, Refused> {
+        let there = &self.0.lock().unwrap().0;
+        let at = there.iter().position(|each| each.r#override.id.as_deref() == Some(id));
+        match at.map(|at| &there[at]) {
+            Some(each) if each.source == "file" => Err(Refused::InFile("/etc/uvmd/overrides.toml".to_owned())),
+            each if !fits(each) => Err(Refused::Changed),
+            _ => Ok(at),
+        }
+    }
+}
+
+impl Control for Memory {
+    fn overrides(&self) -> Overrides {
+        Overrides { overrides: self.0.lock().unwrap().0.clone(), file_error: Some("line 3".to_owned()) }
+    }
+
+    fn put(&self, rule: Override, _: &str, fits: &Condition) -> Result<Put, Refused> {
+        let place = self.check(&rule.id, fits)?;
+        let now = standing(&rule, "api");
+        let there = &mut self.0.lock().unwrap().0;
+        match place {
+            Some(at) => there[at] = now.clone(),
+            None => there.push(now.clone()),
+        }
+        Ok(Put { now, is_new: place.is_none() })
+    }
+
+    fn remove(&self, id: &str, _: &str, fits: &Condition) -> Result<(), Refused> {
+        let at = self.check(id, fits)?.ok_or(Refused::Unknown)?;
+        self.0.lock().unwrap().0.remove(at);
+        Ok(())
+    }
+
+    fn wanted(&self, process: &Process) -> Wanted {
+        Wanted {
+            pid: process.id.pid,
+            start_ticks: process.id.start_ticks,
+            name: process.name.clone(),
+            asked_by: Some("llm".to_owned()),
+            mode: "shadow".to_owned(),
+            policy: "cycle".to_owned(),
+            range: Some((0, 1 << 21).into()),
+            why: "it is the only one".to_owned(),
+            considered: vec![Considered { id: "llm".to_owned(), fits: true, in_force: true, why: "first".to_owned() }],
+            ..Wanted::default()
+        }
+    }
+
+    fn state(&self) -> PolicyState {
+        let off = self.0.lock().unwrap().1.clone();
+        let by = |by| SwitchedOff { how: "api".to_owned(), by, since: "2026-08-21T14:06:23.482Z".to_owned() };
+        PolicyState {
+            on: off.is_none(),
+            enabled: true,
+            off_by: off.map(by).into_iter().collect(),
+            file_error: Some("line 3".to_owned()),
+            ..PolicyState::default()
+        }
+    }
+
+    fn switch(&self, on: bool, by: &str) -> Result<(), Refused> {
+        self.0.lock().unwrap().1 = (!on).then(|| by.to_owned());
+        Ok(())
+    }
+}
+
+fn measured() -> Measured {
+    Measured {
+        window: Duration::from_secs(2),
+        inputs: Inputs::default(),
+        replays: 3,
+        link: Some(LinkBytes { htod: 5, dtoh: 6 }),
+        others_evicted_bytes: 7,
+    }
+}
+
+pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
+    let share = Share { at_least: 0.5, at_most: 0.65 };
+    Decision {
+        id: DecisionId(id),
+        process: HEAVY,
+        process_name: "heavy".to_owned(),
+        gpu: GPU,
+        policy: "cycle",
+        asked_by: Some("llm".to_owned()),
+        verdict: Some(VerdictKind::CapacityThrash),
+        reason: "it walks again and again".to_owned(),
+        ranges: vec![(0x7f2a_4000_0000, 0x7f2a_4200_0000)],
+        advice: vec![Advice::PreferredLocation(Place::Host)],
+        expected: Expected { link_bytes_saved: share, faults_saved: share },
+        made: at(10),
+        changed: at(11),
+        stage,
+        before: measured(),
+        after: Some(measured()),
+        done: Done { calls: 1, ..Done::default() },
+        trouble: Some(Answer::Refused("it said no".to_owned())),
+    }
+}
+
+pub(crate) fn outcome(id: u64) -> Outcome {
+    let call = |action, answer| Call {
+        step: Step { begin: 0x7f2a_4000_0000, end: 0x7f2a_4020_0000, action },
+        answer,
+        took_ns: 9,
+    };
+    Outcome {
+        decision: DecisionId(id),
+        process: HEAVY,
+        gpu: GPU,
+        is_undoing: false,
+        calls: vec![
+            call(Action::Migrate(Place::Gpu(GPU)), Answer::Done),
+            call(Action::Migrate(Place::Host), Answer::NotMapped),
+            call(Action::Advise(Advice::AccessedBy(GPU)), Answer::Done),
+        ],
+    }
+}
