@@ -68,7 +68,7 @@ pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
         runtime.block_on(async {
             let snapshot = Arc::new(snapshot);
             let take = move || std::future::ready(Some(Arc::clone(&snapshot)));
-            let access = web::Access::by_token(Token::parse(TOKEN.as_bytes()).unwrap());
+            let access = web::Access::by_tokens([(web::Grant::Read, Token::parse(TOKEN.as_bytes()).unwrap())]);
             let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), access, ..Node::default() };
             let router = web::router(node, address, Snapshots::new(take));
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
