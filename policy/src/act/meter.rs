@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -41,7 +42,7 @@ struct Sample {
 
 /// What had arrived in each block.
 #[derive(Clone, Debug)]
-struct Mark {
+pub(super) struct Mark {
     at: SystemTime,
     arrived: BTreeMap<u64, u64>,
 }
@@ -50,7 +51,7 @@ struct Mark {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     samples: VecDeque<Sample>,
-    marks: VecDeque<Mark>,
+    marks: VecDeque<Arc<Mark>>,
 }
 
 /// What a stretch showed.
@@ -61,8 +62,8 @@ pub(crate) struct Span {
     pub(crate) cost_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
     pub(crate) passed_bytes: Option<u64>,
-    from: Option<Mark>,
-    to: Option<Mark>,
+    pub(super) from: Option<Arc<Mark>>,
+    pub(super) to: Option<Arc<Mark>>,
 }
 
 impl Meter {
@@ -81,7 +82,7 @@ impl Meter {
                 .blocks
                 .iter()
                 .map(|block| (block.address, block.bytes_htod.saturating_add(block.populated_bytes)));
-            self.marks.push_back(Mark { at: now, arrived: arrived.collect() });
+            self.marks.push_back(Arc::new(Mark { at: now, arrived: arrived.collect() }));
         }
         let old = |at: SystemTime, windows: u32| between(at, now) > window.saturating_mul(windows);
         while self.samples.get(1).is_some_and(|next| old(next.at, KEPT_WINDOWS)) {
@@ -153,6 +154,11 @@ impl Meter {
 }
 
 impl Span {
+    #[cfg(test)]
+    pub(crate) const fn counted(measured: Measured, cost_bytes: u64) -> Self {
+        Self { measured, cost_bytes, others_arrived_bytes: 0, passed_bytes: None, from: None, to: None }
+    }
+
     /// Bytes a second that arrived in blocks that a plan leaves alone; `None` if they are too few to tell.
     pub(crate) fn arrived_beside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);

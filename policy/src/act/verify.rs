@@ -111,3 +111,77 @@ impl Rates {
         self.cost + self.arrived + self.faults * PAGE_BYTES
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{Share, decision::Measured, verdict::Inputs};
+
+    use super::*;
+
+    const EXPECTED: Expected = Expected {
+        link_bytes_saved: Share { at_least: 0.0, at_most: 1.0 },
+        faults_saved: Share { at_least: 0.8, at_most: 1.0 },
+    };
+
+    fn span(faults: u64, cost_bytes: u64, arrived_bytes: u64) -> Span {
+        let inputs = Inputs { fault_entries: faults, bytes_htod: arrived_bytes, ..Inputs::default() };
+        let measured = Measured { window: Duration::from_secs(2), inputs, ..Measured::default() };
+        Span::counted(measured, cost_bytes)
+    }
+
+    fn find(before: &Span, after: &Span, expected: &Expected) -> Finding {
+        compare(before, after, &Intervals::default(), expected, 0.1)
+    }
+
+    #[test]
+    fn fewer_faults_for_no_more_bytes_are_better() {
+        assert_eq!(find(&span(1000, 10_000_000, 0), &span(100, 10_900_000, 0), &EXPECTED), Finding::Better);
+        assert!(matches!(
+            find(&span(1000, 10_000_000, 0), &span(100, 11_200_000, 0), &EXPECTED),
+            Finding::NotBetter(_)
+        ));
+    }
+
+    #[test]
+    fn half_of_what_was_promised_is_enough_and_less_is_not() {
+        assert_eq!(find(&span(1000, 10_000_000, 0), &span(590, 10_000_000, 0), &EXPECTED), Finding::Better);
+        assert!(matches!(
+            find(&span(1000, 10_000_000, 0), &span(610, 10_000_000, 0), &EXPECTED),
+            Finding::NotBetter(_)
+        ));
+    }
+
+    #[test]
+    fn what_a_plan_said_it_might_cost_is_no_reason_to_take_it_back() {
+        let costs = Expected { link_bytes_saved: Share { at_least: -0.5, at_most: 0.0 }, ..EXPECTED };
+        assert_eq!(find(&span(1000, 10_000_000, 0), &span(100, 14_000_000, 0), &costs), Finding::Better);
+        assert!(matches!(find(&span(1000, 10_000_000, 0), &span(100, 16_000_000, 0), &costs), Finding::NotBetter(_)));
+    }
+
+    #[test]
+    fn a_program_that_comes_through_four_times_as_much_may_move_four_times_as_much() {
+        let before = span(1000, 10_000_000, 10_000_000);
+        let faster = Span { passed_bytes: Some(40_000_000), ..span(400, 41_000_000, 41_000_000) };
+        assert_eq!(find(&before, &faster, &EXPECTED), Finding::Better);
+        let in_vain = Span { passed_bytes: Some(10_000_000), ..faster };
+        assert!(matches!(find(&before, &in_vain, &EXPECTED), Finding::NotBetter(_)));
+    }
+
+    #[test]
+    fn silence_is_good_where_others_press_and_nothing_where_they_do_not() {
+        let pressed = |span: Span, bytes| Span { others_arrived_bytes: bytes, ..span };
+        let before = pressed(span(1000, 10_000_000, 10_000_000), 50_000_000);
+        assert_eq!(find(&before, &pressed(span(0, 0, 0), 50_000_000), &EXPECTED), Finding::Better);
+        assert_eq!(find(&before, &span(0, 0, 0), &EXPECTED), Finding::Idle);
+        assert_eq!(find(&span(1000, 10_000_000, 0), &pressed(span(0, 0, 0), 50_000_000), &EXPECTED), Finding::Idle);
+    }
+
+    #[test]
+    fn what_others_lose_is_a_cost() {
+        let mut after = span(100, 5_000_000, 0);
+        after.measured.others_evicted_bytes = 2_000_000;
+        assert!(matches!(find(&span(1000, 10_000_000, 0), &after, &EXPECTED), Finding::NotBetter(_)));
+    }
+}
