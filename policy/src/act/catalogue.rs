@@ -4,13 +4,17 @@ use model::{Plan, decision::Measured};
 
 use super::{
     auto_live, controls,
+    cycle::Cycle,
     guard::Admission,
+    hot_cold::HotCold,
     pingpong::PingPong,
     reactor::{Reactor, Running, View},
+    stream::Stream,
+    tenants::Tenants,
 };
 
 /// Those that `auto-live` chooses from.
-const REACTORS: &[&dyn Reactor] = &[&PingPong];
+const REACTORS: &[&dyn Reactor] = &[&PingPong, &Tenants, &HotCold, &Cycle, &Stream];
 /// Those that are there to be shown to be bad, and the one that does nothing: only for who names them.
 const NAMED_ONLY: &[&dyn Reactor] =
     &[&controls::Observe, &controls::PinHost, &controls::PrefetchAll, &controls::Harmful];

@@ -13,17 +13,22 @@
 //! * [`ledger`], [`intervals`]: what advice is in force
 //! * [`limits`]: every limit, with its reason
 //!
-//! Policies: [`pingpong`], [`auto_live`]; and [`controls`], which are there to be shown to be bad.
+//! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`], [`working_set`] and [`duplicates`]; [`stream`], with [`walk`];
+//! [`auto_live`]; and [`controls`], which are there to be shown to be bad.
 
 mod auto_live;
 mod bucket;
 pub mod catalogue;
 mod controls;
 mod cooling;
+mod cycle;
 pub mod denied;
+mod duplicates;
 pub mod engine;
 mod guard;
+mod hot_cold;
 mod intervals;
+mod keep;
 mod leaving;
 mod ledger;
 pub mod limits;
@@ -34,9 +39,13 @@ mod pingpong;
 pub mod reactor;
 mod room;
 mod scene;
+mod stream;
+mod tenants;
 mod track;
 mod trial;
 mod verify;
+mod walk;
+mod working_set;
 
 pub use catalogue::policies;
 pub use engine::Acting;

@@ -2,8 +2,11 @@
 #![cfg(test)]
 
 mod any;
+mod card;
 mod limits;
+mod memory;
 mod program;
 mod safety;
 mod stages;
+mod walker;
 mod world;

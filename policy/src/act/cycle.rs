@@ -1,0 +1,29 @@
+//! `cycle`: more than the GPU holds is used again and again, all of it as often. The driver evicts what came first, which is what is needed next, and so
+//! everything. As much as fits stays instead.
+//!
+//! Parameters: `rest`, what becomes of the rest: `auto` (it streams through, by copies where it is only read), `stream`, `remote`.
+
+use model::Plan;
+
+use super::{
+    reactor::{Reactor, Running, View},
+    working_set::Found,
+};
+
+/// Where the blocks that fit came back more often than others by this factor, they are a hot set: `hot-cold`.
+pub(crate) const EVEN_UP_TO: f64 = 1.5;
+
+/// The policy.
+#[derive(Debug)]
+pub(crate) struct Cycle;
+
+impl Reactor for Cycle {
+    fn name(&self) -> &'static str {
+        "cycle"
+    }
+
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+        let found = Found::of(view).filter(|found| found.skew() < EVEN_UP_TO)?;
+        Some(found.plan(view, self.name(), "more is used again and again than there is room for"))
+    }
+}

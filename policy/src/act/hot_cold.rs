@@ -1,0 +1,27 @@
+//! `hot-cold`: a part of the memory is used at every step, beside much that is walked through. The driver evicts by age of arrival, so the hot part goes
+//! with the cold. It stays instead, the blocks that come back most first.
+//!
+//! Parameters: those of `cycle`.
+
+use model::Plan;
+
+use super::{
+    cycle::EVEN_UP_TO,
+    reactor::{Reactor, Running, View},
+    working_set::Found,
+};
+
+/// The policy.
+#[derive(Debug)]
+pub(crate) struct HotCold;
+
+impl Reactor for HotCold {
+    fn name(&self) -> &'static str {
+        "hot-cold"
+    }
+
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+        let found = Found::of(view).filter(|found| found.skew() >= EVEN_UP_TO)?;
+        Some(found.plan(view, self.name(), "some memory comes back again and again beside more that is walked through"))
+    }
+}

@@ -1,0 +1,207 @@
+//! Keeping blocks at the GPU: which, how many, and when the driver has to be asked again. What the policies that protect memory have in common.
+//!
+//! The driver evicts the block that arrived first, used or not. Renewing a block puts it behind all others and copies nothing. So a set of blocks
+//! stays for as long as it is renewed before all frames but its own have changed hands: before so many bytes have arrived, for whomever, as are left
+//! to everything else. How much arrives from one look to the next is measured, and the set is no larger than that allows. Each loss makes it smaller;
+//! where none comes for long, it grows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Action, Block, Process, Range, Step, block::BLOCK_BYTES};
+
+use super::reactor::View;
+
+/// What is left to everything else, at the least: the block that arrives, and the one before it that is still in use.
+pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
+/// Looks are late at times: so much more may arrive than did, as a part of it.
+const LATENESS: u64 = 4;
+/// What arrived at most from one look to the next is forgotten by this part at each.
+const FORGETS: u64 = 16;
+/// When so many times what the GPU holds has arrived without a loss, the set may grow by a block.
+const CALM: u64 = 2;
+
+/// What all processes together have at the GPU, and what came to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pressure {
+    /// While the driver evicts, that is what there is room for.
+    pub(crate) held_bytes: u64,
+    /// Copied or populated, ever.
+    pub(crate) arrived_bytes: u64,
+}
+
+impl Pressure {
+    pub(crate) fn of(view: &View<'_>) -> Self {
+        let all = || view.others.iter().map(|(other, _)| *other).chain([view.process]);
+        let held = all().map(|process| process.residency.get(&view.key()).map_or(0, |resident| resident.bytes));
+        let held = held.fold(0, u64::saturating_add);
+        let arrived = all().map(|process| arrived_bytes(process, view)).fold(0, u64::saturating_add);
+        Self { held_bytes: held.min(view.gpu_memory_bytes.unwrap_or(u64::MAX)), arrived_bytes: arrived }
+    }
+}
+
+/// Bytes that came to the GPU for a process.
+pub(crate) fn arrived_bytes(process: &Process, view: &View<'_>) -> u64 {
+    let at_gpu = process.gpus.get(&view.key());
+    at_gpu.map_or(0, |counters| {
+        let copied = counters.bytes_htod.total().saturating_add(counters.bytes_dtod.total());
+        copied.saturating_add(counters.populated_bytes)
+    })
+}
+
+/// The process's blocks that the driver keeps as a whole at this GPU: only those does it move in its order of eviction.
+pub(crate) fn whole_blocks<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
+    let (ranges, key) = (view.ranges, view.key());
+    view.blocks
+        .iter()
+        .filter(move |block| block.gpu == Some(key) && ranges.iter().any(|range| is_whole_in(block, range)))
+}
+
+fn is_whole_in(block: &Block, range: &Range) -> bool {
+    range.begin <= block.address && block.address.saturating_add(BLOCK_BYTES) <= range.end
+}
+
+/// Whether most of a block is at the GPU: what of it is not would have to come over the link anyway.
+pub(crate) const fn is_held(block: &Block) -> bool {
+    block.resident.bytes > BLOCK_BYTES / 2
+}
+
+/// One step for each row of blocks that follow each other.
+pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let sorted: BTreeSet<u64> = blocks.into_iter().collect();
+    for begin in sorted {
+        let end = begin.saturating_add(BLOCK_BYTES);
+        match steps.last_mut() {
+            Some(last) if last.end == begin => last.end = end,
+            _ => steps.push(Step { begin, end, action }),
+        }
+    }
+    steps
+}
+
+/// How much has to be left to everything else, if so much arrives from one look to the next.
+pub(crate) fn reserve_bytes(per_look_bytes: u64) -> u64 {
+    per_look_bytes.saturating_add(per_look_bytes / LATENESS).saturating_add(BLOCK_BYTES).max(RESERVE_MIN_BYTES)
+}
+
+/// How many blocks may be kept of what is held.
+pub(crate) const fn fitting(held_bytes: u64, reserve_bytes: u64) -> usize {
+    (held_bytes.saturating_sub(reserve_bytes) / BLOCK_BYTES) as usize
+}
+
+/// A set of blocks that is being kept.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// The most valuable first, with whether it was at the GPU at the last look.
+    members: Vec<(u64, bool)>,
+    /// Bytes that are left to everything else.
+    reserve_bytes: u64,
+    /// What had arrived at the last look, at the last renewal, and when a member was lost last or the set grew last.
+    looked: u64,
+    renewed: u64,
+    calm_since: u64,
+    /// What arrives from one look to the next, at most of late.
+    per_look_bytes: u64,
+}
+
+impl Kept {
+    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives from one look to the next.
+    pub(crate) fn new(view: &View<'_>, candidates: impl IntoIterator<Item = u64>, per_look_bytes: u64) -> Self {
+        let Pressure { held_bytes, arrived_bytes } = Pressure::of(view);
+        let reserve_bytes = reserve_bytes(per_look_bytes);
+        let fitting = fitting(held_bytes, reserve_bytes);
+        Self {
+            members: candidates.into_iter().take(fitting).map(|address| (address, false)).collect(),
+            reserve_bytes,
+            looked: arrived_bytes,
+            renewed: arrived_bytes,
+            calm_since: arrived_bytes,
+            per_look_bytes,
+        }
+    }
+
+    /// Nothing is kept.
+    pub(crate) const fn none() -> Self {
+        Self { members: Vec::new(), reserve_bytes: 0, looked: 0, renewed: 0, calm_since: 0, per_look_bytes: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        self.members.iter().any(|(member, _)| *member == address)
+    }
+
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().map(|(address, _)| *address)
+    }
+
+    /// Those that were at the GPU at the last look.
+    pub(crate) fn held(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().filter(|(_, is_held)| *is_held).map(|(address, _)| *address)
+    }
+
+    /// Renews those of them that are there. One that is not would take a whole frame for a page: it comes when the program needs it.
+    pub(crate) fn renewals(&self, view: &View<'_>) -> Vec<Step> {
+        let held: BTreeSet<u64> =
+            whole_blocks(view).filter(|block| is_held(block)).map(|block| block.address).collect();
+        rows(self.addresses().filter(|address| held.contains(address)), Action::Renew(view.gpu))
+    }
+
+    /// Looks at what became of the set, fits it to what arrives, and says what is to be renewed now. `candidates` are those that may join, the most
+    /// valuable first.
+    pub(crate) fn look(&mut self, view: &View<'_>, candidates: impl FnOnce() -> Vec<u64>) -> Vec<Step> {
+        let pressure = Pressure::of(view);
+        let came = pressure.arrived_bytes.saturating_sub(self.looked);
+        self.looked = pressure.arrived_bytes;
+        self.per_look_bytes = (self.per_look_bytes - self.per_look_bytes / FORGETS).max(came);
+        let lost = self.note_losses(view);
+        if lost > 0 {
+            self.reserve_bytes = self.reserve_bytes.saturating_add(lost.saturating_mul(BLOCK_BYTES));
+            self.calm_since = pressure.arrived_bytes;
+        } else if pressure.arrived_bytes.saturating_sub(self.calm_since) >= pressure.held_bytes.saturating_mul(CALM) {
+            self.reserve_bytes = self.reserve_bytes.saturating_sub(BLOCK_BYTES);
+            self.calm_since = pressure.arrived_bytes;
+        }
+        let least = self.per_look_bytes.saturating_add(BLOCK_BYTES).max(RESERVE_MIN_BYTES);
+        self.reserve_bytes = self.reserve_bytes.clamp(least, pressure.held_bytes.max(least));
+        self.resize(fitting(pressure.held_bytes, self.reserve_bytes), candidates);
+        let since = pressure.arrived_bytes.saturating_sub(self.renewed);
+        if since.saturating_add(self.per_look_bytes) < self.reserve_bytes / 2 {
+            return Vec::new();
+        }
+        self.renewed = pressure.arrived_bytes;
+        self.renewals(view)
+    }
+
+    /// How many members left the GPU since the last look. Those that are not mapped any more are none of ours.
+    fn note_losses(&mut self, view: &View<'_>) -> u64 {
+        let held: BTreeMap<u64, bool> = whole_blocks(view).map(|block| (block.address, is_held(block))).collect();
+        self.members.retain(|(address, _)| held.contains_key(address));
+        let mut lost = 0;
+        for (address, was_held) in &mut self.members {
+            let is_held = held.get(address).copied().unwrap_or(false);
+            lost += u64::from(*was_held && !is_held);
+            *was_held = is_held;
+        }
+        lost
+    }
+
+    /// What is gone goes first, then the least valuable.
+    fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) {
+        let mut too_many = self.members.len().saturating_sub(fitting);
+        self.members.retain(|(_, is_held)| {
+            let goes = too_many > 0 && !is_held;
+            too_many -= usize::from(goes);
+            !goes
+        });
+        self.members.truncate(fitting);
+        let free = fitting.saturating_sub(self.members.len());
+        if free > 0 {
+            let joining: Vec<u64> =
+                candidates().into_iter().filter(|address| !self.contains(*address)).take(free).collect();
+            self.members.extend(joining.into_iter().map(|address| (address, false)));
+        }
+    }
+}

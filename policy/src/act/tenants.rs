@@ -1,0 +1,114 @@
+//! `tenants`: a process whose memory would fit loses it to another, which walks through more than the GPU holds. What the walk evicts of itself costs it
+//! nothing: it needs it again only when it has been evicted anyway. So the memory of the one that fits stays, and the other evicts its own.
+
+use std::time::{Duration, SystemTime};
+
+use model::{Action, Block, Expected, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
+
+use super::{
+    keep::{Kept, Pressure, RESERVE_MIN_BYTES, arrived_bytes, is_held, rows, whole_blocks},
+    reactor::{Next, Reactor, Running, View},
+};
+
+/// Who loses less to others in a window is no victim: two blocks.
+const LOST_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
+/// When nothing has come for others for so long, nobody presses any more.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The policy.
+#[derive(Debug)]
+pub(crate) struct Tenants;
+
+impl Reactor for Tenants {
+    fn name(&self) -> &'static str {
+        "tenants"
+    }
+
+    fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
+        let lost = |victim: &&Victim| victim.victim == view.process.id && victim.evictor != view.process.id;
+        let lost_bytes = view.victims.iter().filter(lost).map(|victim| victim.bytes).fold(0, u64::saturating_add);
+        if lost_bytes < LOST_MIN_BYTES {
+            return None;
+        }
+        let pressure = Pressure::of(view);
+        let mine: Vec<&Block> = in_use(view).collect();
+        let mine_bytes = (mine.len() as u64).saturating_mul(BLOCK_BYTES);
+        if mine.is_empty() || mine_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.held_bytes {
+            return None;
+        }
+        // One that would fit as well loses by it what it may need: it is not for us to choose between the two.
+        let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
+        let (evictor, its) = view.others.iter().find(|(other, _)| other.id == evictor)?;
+        if walked_bytes(view, its) <= pressure.held_bytes {
+            return None;
+        }
+        let kept = Kept::new(view, mine.iter().map(|block| block.address), 0);
+        let gone = mine.iter().filter(|block| !is_held(block) && came_as_a_whole(block)).map(|block| block.address);
+        let mut steps = kept.renewals(view);
+        steps.extend(rows(gone, Action::Migrate(Place::Gpu(view.gpu))));
+        let plan = Plan {
+            process: view.process.id,
+            gpu: view.gpu,
+            policy: self.name(),
+            reason: format!(
+                "{} lost {} MiB to {} in a window: its {} MiB fit, and {} walks through more than the GPU holds",
+                view.process.name,
+                lost_bytes >> 20,
+                evictor.name,
+                mine_bytes >> 20,
+                evictor.name,
+            ),
+            steps,
+            expected: Expected {
+                // All that it fetched it had lost; until the set has found its size, some of it may be lost again.
+                link_bytes_saved: Share { at_least: 0.5, at_most: 1.0 },
+                faults_saved: Share { at_least: 0.5, at_most: 1.0 },
+            },
+        };
+        Some((plan, Box::new(Protecting { kept, others: (view.now, others_arrived(view)) })))
+    }
+}
+
+#[derive(Debug)]
+struct Protecting {
+    kept: Kept,
+    /// When something came for others last, and what had by then.
+    others: (SystemTime, u64),
+}
+
+impl Running for Protecting {
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let arrived = others_arrived(view);
+        if arrived > self.others.1 {
+            self.others = (view.now, arrived);
+        } else if view.now.duration_since(self.others.0).is_ok_and(|quiet| quiet >= QUIET) {
+            return Next::Over("nothing has come to the GPU for others for 10 s".to_owned());
+        }
+        let steps = self.kept.look(view, || in_use(view).map(|block| block.address).collect());
+        if self.kept.len() == 0 {
+            return Next::Over("more comes between two looks than the memory could be kept from".to_owned());
+        }
+        Next::Steps(steps)
+    }
+}
+
+/// What the process has used at the GPU.
+fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
+    whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
+}
+
+/// Whether moving all of a block moves what was there before.
+const fn came_as_a_whole(block: &Block) -> bool {
+    block.evicted_bytes > BLOCK_BYTES / 2
+}
+
+/// What another process has used at the GPU.
+fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
+    let at_gpu = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
+    (blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES)
+}
+
+fn others_arrived(view: &View<'_>) -> u64 {
+    let arrived = |other: &Process| arrived_bytes(other, view);
+    view.others.iter().map(|(other, _)| arrived(other)).fold(0, u64::saturating_add)
+}

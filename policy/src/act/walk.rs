@@ -1,0 +1,147 @@
+//! A walk through a range in one direction, and how far it has come, as far as faults show.
+
+use std::collections::BTreeMap;
+
+use model::{Block, GpuKey, Range, block::BLOCK_BYTES};
+
+/// Which way it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+}
+
+/// Blocks whose order in time is looked at.
+const LATEST: usize = 8;
+/// What part of their moves goes one way, in a walk.
+const ONE_WAY: f64 = 0.7;
+
+#[derive(Debug)]
+pub(crate) struct Walk {
+    begin: u64,
+    end: u64,
+    direction: Direction,
+    /// Whether it begins again when it has come to the end.
+    wraps: bool,
+    /// The block where it was seen last.
+    position: u64,
+    /// Faults of each block at the last look.
+    faults: BTreeMap<u64, u64>,
+}
+
+impl Walk {
+    /// The walk through a range, by when each of its blocks that are at the GPU was last used; `None` if they show none.
+    pub(crate) fn of(range: &Range, blocks: &[Block], gpu: GpuKey, wraps: bool) -> Option<Self> {
+        let inside =
+            |block: &&Block| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end;
+        let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
+        let mut latest: Vec<&Block> = blocks.iter().filter(inside).filter(came).collect();
+        latest.sort_by_key(|block| std::cmp::Reverse(block.last_seen));
+        latest.truncate(LATEST);
+        let moves = latest.len().checked_sub(1).filter(|moves| *moves > 0)?;
+        let up =
+            latest.iter().zip(latest.iter().skip(1)).filter(|(later, earlier)| later.address > earlier.address).count();
+        let direction = match up as f64 / moves as f64 {
+            part if part >= ONE_WAY => Direction::Up,
+            part if part <= 1.0 - ONE_WAY => Direction::Down,
+            _ => return None,
+        };
+        Some(Self {
+            begin: range.begin,
+            end: range.end,
+            direction,
+            wraps,
+            position: latest.first()?.address,
+            faults: blocks.iter().filter(inside).map(|block| (block.address, block.fault_entries)).collect(),
+        })
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    pub(crate) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    pub(crate) const fn is_in(&self, range: &Range) -> bool {
+        range.begin <= self.begin && self.end <= range.end
+    }
+
+    /// What of a block is in the range.
+    pub(crate) fn clipped(&self, block: u64) -> (u64, u64) {
+        (block.max(self.begin), block.saturating_add(BLOCK_BYTES).min(self.end))
+    }
+
+    /// Where it will be so many blocks later.
+    pub(crate) fn after(&self, block: u64, blocks: u64) -> Option<u64> {
+        let (all, at) = (self.blocks(), self.index(block)?);
+        let at = at.checked_add(blocks)?;
+        let at = if at < all {
+            at
+        } else if self.wraps {
+            at % all
+        } else {
+            return None;
+        };
+        Some(self.at(at))
+    }
+
+    /// How many blocks it has to go from one to the other.
+    pub(crate) fn distance(&self, from: u64, to: u64) -> Option<u64> {
+        let (from, to) = (self.index(from)?, self.index(to)?);
+        if to >= from {
+            Some(to - from)
+        } else if self.wraps {
+            Some(to + self.blocks() - from)
+        } else {
+            None
+        }
+    }
+
+    /// How many blocks it has come further, by where faults came; `None` if they came only where it is not.
+    pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<u64> {
+        let mut faulted = Vec::new();
+        for block in blocks
+            .iter()
+            .filter(|block| self.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < self.end)
+        {
+            let before = self.faults.insert(block.address, block.fault_entries).unwrap_or(0);
+            if block.fault_entries > before {
+                faulted.push(block.address);
+            }
+        }
+        let begins_again = |address: &u64| self.index(*address).is_some_and(|at| at < self.blocks() / 4);
+        if !self.wraps && self.index(self.position) >= Some(self.blocks() / 4 * 3) && faulted.iter().any(begins_again) {
+            self.wraps = true;
+        }
+        // Half a round ahead might as well be half a round behind.
+        let ahead =
+            |address: &u64| self.distance(self.position, *address).filter(|blocks| *blocks <= self.blocks() / 2);
+        let furthest = faulted.iter().filter_map(|address| Some((ahead(address)?, *address))).max();
+        let strayed = !faulted.is_empty();
+        match furthest {
+            Some((blocks, address)) => {
+                self.position = address;
+                Some(blocks)
+            }
+            None if strayed => None,
+            None => Some(0),
+        }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.end.div_ceil(BLOCK_BYTES).saturating_sub(self.begin / BLOCK_BYTES)
+    }
+
+    /// In the order of the walk.
+    fn index(&self, block: u64) -> Option<u64> {
+        let at = (block / BLOCK_BYTES).checked_sub(self.begin / BLOCK_BYTES).filter(|at| *at < self.blocks())?;
+        Some(if self.direction == Direction::Up { at } else { self.blocks() - 1 - at })
+    }
+
+    fn at(&self, index: u64) -> u64 {
+        let at = if self.direction == Direction::Up { index } else { self.blocks() - 1 - index };
+        (self.begin / BLOCK_BYTES + at) * BLOCK_BYTES
+    }
+}

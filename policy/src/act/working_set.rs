@@ -1,0 +1,231 @@
+//! More memory is in use than there is room for: the blocks that come back most are kept, as many as fit, and the rest goes on through the frames that
+//! are left. What `cycle` and `hot-cold` have in common; they differ in what they are for.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Action, Advice, Block, Expected, Outcome, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+};
+
+use super::{
+    duplicates::Duplicates,
+    keep::{Kept, Pressure, arrived_bytes, fitting, is_held, reserve_bytes, rows, whole_blocks},
+    reactor::{Next, Running, View},
+};
+
+/// From one look to the next, until that has been seen.
+const LOOK: Duration = Duration::from_millis(100);
+/// When nothing has come to the GPU for so long, nothing has to be kept there.
+const QUIET: Duration = Duration::from_secs(10);
+/// Of the rest, one block of so many is not accessed remotely, and shows that the program goes on.
+const WITNESS_EACH: usize = 16;
+
+/// What becomes of the memory that is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It is fetched and evicted; by copies instead of moves where it turns out that it is only read.
+    Auto,
+    /// It is fetched and evicted.
+    Stream,
+    /// It stays on the host, and the GPU reaches it across the link.
+    Remote,
+}
+
+impl Rest {
+    fn wanted(view: &View<'_>) -> Self {
+        match view.parameters.get("rest").map(String::as_str) {
+            Some("stream") => Self::Stream,
+            Some("remote") => Self::Remote,
+            _ => Self::Auto,
+        }
+    }
+}
+
+/// The blocks of a process that thrashes, the one that came back most first.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    verdict: &'a Verdict,
+    blocks: Vec<&'a Block>,
+    fitting: usize,
+    per_look_bytes: u64,
+}
+
+impl<'a> Found<'a> {
+    /// `None` if the process does not thrash, or would fit: then others push it out.
+    pub(crate) fn of(view: &View<'a>) -> Option<Self> {
+        let verdict = view.verdict(VerdictKind::CapacityThrash)?;
+        let mut blocks: Vec<&Block> = whole_blocks(view).filter(|block| block.bytes_htod > 0).collect();
+        // Of those that came back as often, the last to come stays longest.
+        blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen)));
+        let Pressure { held_bytes, arrived_bytes: all } = Pressure::of(view);
+        if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= held_bytes {
+            return None;
+        }
+        let arrived = verdict.inputs.bytes_htod.saturating_add(verdict.inputs.populated_bytes);
+        // In the window, for everybody: as far as it is known, others' part is what it was all the time.
+        let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
+        let per_look_bytes =
+            arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
+        let fitting = match Rest::wanted(view) {
+            Rest::Remote => fitting(held_bytes, reserve_bytes(0)),
+            Rest::Auto | Rest::Stream => fitting(held_bytes, reserve_bytes(per_look_bytes)),
+        };
+        let others = held_bytes.saturating_sub(view.resident().bytes) / BLOCK_BYTES;
+        let fitting = fitting.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
+        (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
+    }
+
+    /// What part of what came back is that of the blocks that fit, against what part of the blocks they are: 1 where all came back as often.
+    pub(crate) fn skew(&self) -> f64 {
+        let part = self.fitting as f64 / self.blocks.len().max(1) as f64;
+        self.share() / part.min(1.0)
+    }
+
+    /// What part of what came back is that of the blocks that fit.
+    fn share(&self) -> f64 {
+        let came_back = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
+        let all = came_back(&self.blocks);
+        if all > 0.0 { came_back(self.blocks.get(..self.fitting).unwrap_or(&self.blocks)) / all } else { 0.0 }
+    }
+
+    pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
+        let rest = Rest::wanted(view);
+        let kept =
+            Kept::new(view, self.blocks.iter().take(self.fitting).map(|block| block.address), self.per_look_bytes);
+        let mut steps = kept.renewals(view);
+        if rest == Rest::Remote {
+            steps.extend(remote(view, &self.blocks, &kept));
+        }
+        let inputs = &self.verdict.inputs;
+        let arrived = inputs.bytes_htod.saturating_add(inputs.populated_bytes).max(1);
+        let came_back = (inputs.refetched_bytes as f64 / arrived as f64).min(1.0);
+        let saved = self.share() * came_back;
+        let at_most = match rest {
+            Rest::Stream => saved,
+            // Half of what is left: evictions copy nothing.
+            Rest::Auto => saved + (1.0 - saved) / 2.0,
+            Rest::Remote => 1.0,
+        };
+        let mib = |blocks: usize| (blocks as u64 * BLOCK_BYTES) >> 20;
+        let plan = Plan {
+            process: view.process.id,
+            gpu: view.gpu,
+            policy,
+            reason: format!(
+                "{why}: {} of {} MiB stay, which had {:.0} % of what came back, and the rest goes {}",
+                mib(kept.len()),
+                mib(self.blocks.len()),
+                self.share() * 100.0,
+                if rest == Rest::Remote { "nowhere" } else { "through the frames that are left" },
+            ),
+            steps,
+            expected: Expected {
+                // Half of the set may be lost again before it has found its size.
+                link_bytes_saved: Share { at_least: saved / 2.0, at_most },
+                faults_saved: Share { at_least: saved / 2.0, at_most: if rest == Rest::Remote { 1.0 } else { saved } },
+            },
+        };
+        let running = Protecting {
+            kept,
+            rest,
+            duplicates: Duplicates::default(),
+            begun_at: Pressure::of(view).arrived_bytes,
+            last: (view.now, Pressure::of(view).arrived_bytes),
+            came_back: self.blocks.iter().map(|block| (block.address, block.refetched_bytes)).collect(),
+            mine_bytes: arrived_bytes(view.process, view),
+            passed_bytes: 0,
+        };
+        (plan, Box::new(running))
+    }
+}
+
+/// What is not kept stays on the host.
+fn remote(view: &View<'_>, blocks: &[&Block], kept: &Kept) -> Vec<Step> {
+    let mut rest: Vec<u64> =
+        blocks.iter().map(|block| block.address).filter(|address| !kept.contains(*address)).collect();
+    rest.sort_unstable();
+    let rest: Vec<u64> = rest
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| at % WITNESS_EACH != WITNESS_EACH / 2)
+        .map(|(_, address)| *address)
+        .collect();
+    let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
+    advice.into_iter().flat_map(|advice| rows(rest.iter().copied(), Action::Advise(advice))).collect()
+}
+
+#[derive(Debug)]
+struct Protecting {
+    kept: Kept,
+    rest: Rest,
+    duplicates: Duplicates,
+    /// What had arrived at the GPU when it began.
+    begun_at: u64,
+    /// When something arrived last, and what had by then.
+    last: (SystemTime, u64),
+    /// What had come back of each block before.
+    came_back: BTreeMap<u64, u64>,
+    /// What had arrived for the process at the last look.
+    mine_bytes: u64,
+    passed_bytes: u64,
+}
+
+impl Protecting {
+    /// What comes is what is not kept: with it, the program has come through its part of what is kept.
+    fn note_progress(&mut self, view: &View<'_>) {
+        let sum = |addresses: &mut dyn Iterator<Item = u64>| {
+            addresses.filter_map(|address| self.came_back.get(&address)).copied().fold(0, u64::saturating_add)
+        };
+        let all = sum(&mut self.came_back.keys().copied());
+        let moving = all.saturating_sub(sum(&mut self.kept.held()));
+        let mine = arrived_bytes(view.process, view);
+        let came = mine.saturating_sub(self.mine_bytes);
+        self.mine_bytes = mine;
+        let passed = if moving > 0 { u128::from(came) * u128::from(all) / u128::from(moving) } else { came.into() };
+        self.passed_bytes = self.passed_bytes.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+    }
+}
+
+impl Running for Protecting {
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let pressure = Pressure::of(view);
+        if pressure.arrived_bytes > self.last.1 {
+            self.last = (view.now, pressure.arrived_bytes);
+        } else if view.now.duration_since(self.last.0).is_ok_and(|quiet| quiet >= QUIET) {
+            return Next::Over("nothing has come to the GPU for 10 s".to_owned());
+        }
+        self.note_progress(view);
+        let mut steps = self.kept.look(view, || candidates(view));
+        if self.kept.len() == 0 && !self.duplicates.has_begun() {
+            return Next::Over("more comes between two looks than could be kept".to_owned());
+        }
+        if self.rest == Rest::Auto {
+            let has_settled = pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
+            if !self.duplicates.has_begun() && (has_settled || view.written == Some(false)) {
+                steps.extend(self.duplicates.begin(view, &self.kept));
+            } else {
+                steps.extend(self.duplicates.look(view));
+            }
+        }
+        Next::Steps(steps)
+    }
+
+    fn carried_out(&mut self, outcome: &Outcome) {
+        self.duplicates.carried_out(outcome);
+    }
+
+    fn passed_bytes(&self) -> Option<u64> {
+        // What stays on the host does not come: there, the blocks that were left alone tell.
+        (self.rest != Rest::Remote).then_some(self.passed_bytes)
+    }
+}
+
+/// Those that are there, the one that came back most first.
+fn candidates(view: &View<'_>) -> Vec<u64> {
+    let mut held: Vec<&Block> = whole_blocks(view).filter(|block| is_held(block)).collect();
+    held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen)));
+    held.into_iter().map(|block| block.address).collect()
+}

@@ -1,0 +1,314 @@
+//! A GPU that evicts as the driver does: the block that came first goes first, used or not. Programs access blocks in turn, and the loop acts on them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, SystemTime},
+};
+
+use model::{
+    Access, Action, Advice, Answer, ApiCall, Block, Call, Cause, Counters, EvictionCause, EvictionPair, Gpu, LinkBytes,
+    Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Reuse, Snapshot, SourceState, SourceStatus, Step,
+    Verdicts, Wish, block::BLOCK_BYTES, decision::Event,
+};
+use policy::{
+    Judge,
+    act::{Acting, Scene},
+};
+
+use crate::{
+    program::BASE,
+    walker::{FAULTS, FETCH, HIT, REPLAYS, Round, Walker},
+    world::{GPU, INTERVAL, KEY, limits},
+};
+
+/// Processes take turns this long.
+const SLICE: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) now: SystemTime,
+    frames: usize,
+    /// Who is evicted first comes first.
+    order: VecDeque<(ProcessId, u64)>,
+    pub(crate) programs: Vec<Walker>,
+    pairs: BTreeMap<(ProcessId, ProcessId), u64>,
+    remote: LinkBytes,
+    judge: Judge,
+    verdicts: Verdicts,
+    acting: Acting,
+    wishes: BTreeMap<ProcessId, Wish>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Card {
+    pub(crate) fn new(frames: usize) -> Self {
+        Self {
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000),
+            frames,
+            order: VecDeque::new(),
+            programs: Vec::new(),
+            pairs: BTreeMap::new(),
+            remote: LinkBytes::default(),
+            judge: Judge::default(),
+            verdicts: Verdicts::default(),
+            acting: Acting::new(limits()),
+            wishes: BTreeMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// A program that does these accesses again and again.
+    pub(crate) fn add(&mut self, round: Round, pattern: PatternKind, wish: Option<Wish>) -> ProcessId {
+        let id = ProcessId { pid: 100 + u32::try_from(self.programs.len()).unwrap(), start_ticks: 7 };
+        let blocks = round.iter().map(|(block, _)| block + 1).max().unwrap_or(0);
+        self.programs.push(Walker {
+            id,
+            round,
+            at: 0,
+            rounds: 0,
+            computes: Duration::ZERO,
+            rounds_max: u64::MAX,
+            owed: Duration::ZERO,
+            pattern,
+            counters: Counters::default(),
+            host: Counters::default(),
+            reuse: Reuse::default(),
+            blocks: (0..blocks)
+                .map(|at| (at, Block { gpu: Some(KEY), ..Block::new(BASE + at * BLOCK_BYTES, self.now) }))
+                .collect(),
+            lacking: BTreeSet::new(),
+            duplicated: BTreeSet::new(),
+            copied: BTreeSet::new(),
+            remote: BTreeSet::new(),
+            accessed_bytes: BLOCK_BYTES,
+        });
+        self.wishes.extend(wish.map(|wish| (id, wish)));
+        id
+    }
+
+    pub(crate) fn program(&self, id: ProcessId) -> &Walker {
+        self.programs.iter().find(|program| program.id == id).unwrap()
+    }
+
+    pub(crate) fn program_mut(&mut self, id: ProcessId) -> &mut Walker {
+        self.programs.iter_mut().find(|program| program.id == id).unwrap()
+    }
+
+    pub(crate) fn link_bytes(&self) -> u64 {
+        let copied = |program: &Walker| program.counters.bytes_htod.total() + program.counters.bytes_dtoh.total();
+        self.programs.iter().map(copied).sum::<u64>() + self.remote.htod
+    }
+
+    /// Names of the policies of all decisions that were acted upon.
+    pub(crate) fn acted(&self) -> Vec<&'static str> {
+        let made = self.events.iter().filter_map(|event| match event {
+            Event::Made(decision) if decision.stage.name() == "trial" => Some(decision.policy),
+            _ => None,
+        });
+        made.collect()
+    }
+
+    /// Until everybody has come through so many rounds.
+    pub(crate) fn run(&mut self, rounds: u64) {
+        for program in &mut self.programs {
+            program.rounds_max = rounds;
+        }
+        while self.programs.iter().any(|program| program.rounds < rounds) {
+            self.interval();
+        }
+    }
+
+    pub(crate) fn interval(&mut self) {
+        for _ in 0..INTERVAL.as_millis() / SLICE.as_millis() {
+            for at in 0..self.programs.len() {
+                self.slice(at);
+            }
+            self.now += SLICE;
+        }
+        let snapshot = self.snapshot();
+        self.judge.observe(&snapshot);
+        self.verdicts = self.judge.verdicts();
+        let wanted = self.acting.wants_blocks(&self.verdicts, &self.wishes);
+        let blocks: BTreeMap<ProcessId, Vec<Block>> = self
+            .programs
+            .iter()
+            .filter(|program| wanted.contains(&program.id))
+            .map(|program| (program.id, program.blocks.values().cloned().collect()))
+            .collect();
+        let copied = snapshot.gpu_totals.get(&KEY).cloned().unwrap_or_default();
+        let link = LinkBytes {
+            htod: copied.bytes_htod.total() + self.remote.htod,
+            dtoh: copied.bytes_dtoh.total() + self.remote.dtoh,
+        };
+        let orders = self.acting.observe(&Scene {
+            snapshot: &snapshot,
+            verdicts: &self.verdicts,
+            blocks: &blocks,
+            links: &[(GPU, link)].into(),
+            headroom_bytes: &self.programs.iter().map(|program| (program.id, 64 << 30)).collect(),
+            wishes: &self.wishes,
+            on: true,
+        });
+        for order in orders {
+            self.carry_out(&order);
+        }
+        self.events.extend(self.acting.take_events());
+    }
+
+    fn carry_out(&mut self, order: &Order) {
+        let mut calls = Vec::new();
+        for step in &order.steps {
+            self.call(order.process, step);
+            calls.push(Call { step: *step, answer: Answer::Done, took_ns: 1000 });
+        }
+        let Order { decision, process, gpu, is_undoing, .. } = *order;
+        self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls });
+    }
+
+    fn slice(&mut self, at: usize) {
+        let mut left = SLICE;
+        loop {
+            let program = &mut self.programs[at];
+            let paid = left.min(program.owed);
+            program.owed -= paid;
+            left -= paid;
+            if left.is_zero() || program.rounds >= program.rounds_max {
+                return;
+            }
+            let (block, writes) = program.round[program.at];
+            program.at = (program.at + 1) % program.round.len();
+            program.rounds += u64::from(program.at == 0);
+            let took = self.access(at, block, writes);
+            self.programs[at].owed = took + self.programs[at].computes;
+        }
+    }
+
+    /// Accesses all of a block.
+    fn access(&mut self, at: usize, block: u64, writes: bool) -> Duration {
+        let (now, program) = (self.now, &mut self.programs[at]);
+        let access = if writes { Access::Write } else { Access::Read };
+        if program.is_there(block) {
+            return program.hit(block, access, now);
+        }
+        if program.remote.contains(&block) {
+            self.remote.htod += program.accessed_bytes;
+            return HIT;
+        }
+        let id = program.id;
+        program.counters.fault_entries[access] += FAULTS;
+        program.counters.replays += REPLAYS;
+        program.block(block).fault_entries += FAULTS;
+        self.fetch(id, block, BLOCK_BYTES, Cause::Fault);
+        let program = &mut self.programs[at];
+        if writes {
+            program.copied.remove(&block);
+        } else if program.duplicated.contains(&block) {
+            program.copied.insert(block);
+        }
+        FETCH
+    }
+
+    /// Brings so much of a block.
+    fn fetch(&mut self, id: ProcessId, block: u64, bytes: u64, cause: Cause) {
+        while self.order.len() >= self.frames {
+            self.evict(id);
+        }
+        self.order.push_back((id, block));
+        let now = self.now;
+        let program = self.program_mut(id);
+        let known = program.block(block);
+        let came_back = if known.evictions > 0 { bytes } else { 0 };
+        known.bytes_htod += bytes;
+        known.refetched_bytes += came_back;
+        known.resident = Residency::exactly(bytes);
+        known.last_seen = now;
+        program.counters.bytes_htod[cause] += bytes;
+        program.reuse.fetched_bytes += bytes;
+        program.reuse.refetched_bytes += came_back;
+        if program.duplicated.contains(&block) {
+            program.copied.insert(block);
+        }
+    }
+
+    fn evict(&mut self, evictor: ProcessId) {
+        let (victim, block) = self.order.pop_front().expect("a frame");
+        let now = self.now;
+        let program = self.program_mut(victim);
+        program.lacking.remove(&block);
+        let has_copy = program.copied.remove(&block);
+        let known = program.block(block);
+        let bytes = if has_copy { 0 } else { known.resident.bytes };
+        known.resident = Residency::default();
+        known.evictions += 1;
+        known.evicted_bytes += bytes;
+        known.bytes_dtoh += bytes;
+        known.last_seen = now;
+        program.counters.bytes_dtoh[Cause::Eviction] += bytes;
+        program.counters.evictions += 1;
+        self.program_mut(evictor).counters.evicted_bytes_caused += bytes;
+        *self.pairs.entry((victim, evictor)).or_default() += bytes;
+    }
+
+    fn call(&mut self, id: ProcessId, step: &Step) {
+        let call = match step.action {
+            Action::Migrate(_) | Action::Renew(_) => ApiCall::Prefetch,
+            Action::Advise(Advice::PreferredLocation(_)) => ApiCall::SetPreferredLocation,
+            Action::Withdraw(Advice::PreferredLocation(_)) => ApiCall::UnsetPreferredLocation,
+            Action::Advise(Advice::AccessedBy(_)) => ApiCall::SetAccessedBy,
+            Action::Withdraw(Advice::AccessedBy(_)) => ApiCall::UnsetAccessedBy,
+            Action::Advise(Advice::ReadDuplication) => ApiCall::EnableReadDuplication,
+            Action::Withdraw(Advice::ReadDuplication) => ApiCall::DisableReadDuplication,
+        };
+        self.program_mut(id).host.tool_calls[call] += 1;
+        let first = (step.begin - BASE) / BLOCK_BYTES;
+        for block in first..(step.end - BASE).div_ceil(BLOCK_BYTES) {
+            let is_there = self.order.contains(&(id, block));
+            match step.action {
+                Action::Renew(_) if is_there => {
+                    self.order.retain(|frame| *frame != (id, block));
+                    self.order.push_back((id, block));
+                }
+                Action::Renew(_) => self.fetch(id, block, 4096, Cause::Tool),
+                Action::Migrate(Place::Gpu(_)) if !is_there => {
+                    let lacks = step.begin.saturating_sub(BASE + block * BLOCK_BYTES);
+                    self.fetch(id, block, BLOCK_BYTES - lacks, Cause::Tool);
+                    if lacks > 0 {
+                        self.program_mut(id).lacking.insert(block);
+                    }
+                }
+                Action::Migrate(_) => {}
+                Action::Advise(Advice::ReadDuplication) => _ = self.program_mut(id).duplicated.insert(block),
+                Action::Withdraw(Advice::ReadDuplication) => _ = self.program_mut(id).duplicated.remove(&block),
+                Action::Advise(_) => _ = self.program_mut(id).remote.insert(block),
+                Action::Withdraw(_) => _ = self.program_mut(id).remote.remove(&block),
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let source = SourceStatus {
+            backend: "test",
+            state: SourceState::Counting { since: self.now - Duration::from_secs(100_000) },
+            warnings: Vec::new(),
+            driver: Some(model::DriverInfo { version: "550.163.01".to_owned(), ..model::DriverInfo::default() }),
+            probes: Vec::new(),
+            dropped_events: BTreeMap::new(),
+            block_records: model::RecordFigures::default(),
+        };
+        let mut snapshot = Snapshot::empty(self.now, source);
+        let memory_bytes = Some((self.frames as u64 + 1) * BLOCK_BYTES);
+        snapshot.gpus.insert(KEY, Gpu { memory_bytes, ..Gpu::default() });
+        snapshot.gpu_totals.insert(KEY, self.programs.iter().map(|program| &program.counters).sum());
+        snapshot.processes = self.programs.iter().map(Walker::seen).collect();
+        let pairs = self.pairs.iter().map(|((victim, evictor), bytes)| EvictionPair {
+            gpu: KEY,
+            victim: Party::Process(*victim),
+            evictor: Party::Process(*evictor),
+            cause: EvictionCause::Fault,
+            evictions: bytes / BLOCK_BYTES,
+            bytes: *bytes,
+        });
+        snapshot.evictions = pairs.collect();
+        snapshot
+    }
+}

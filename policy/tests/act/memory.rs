@@ -1,0 +1,122 @@
+//! What the policies that move and protect memory bring, on a card that evicts by age of arrival; and that they leave alone what they are not for.
+
+use std::time::Duration;
+
+use model::{Mode, PatternKind, ProcessId};
+
+use crate::{card::Card, walker::Round, world::wish};
+
+const FRAMES: usize = 62;
+
+fn walk(blocks: std::ops::Range<u64>, writes: bool) -> Round {
+    blocks.map(|block| (block, writes)).collect()
+}
+
+/// A hot part at every step, beside a part of the cold memory.
+fn hot_and_cold(hot: u64, cold: u64, steps: u64) -> Round {
+    let each = cold / steps;
+    let step = |at: u64| [walk(0..hot, true), walk(hot + at * each..hot + (at + 1) * each, false)].concat();
+    (0..steps).flat_map(step).collect()
+}
+
+/// The same with the driver alone, and with the policy.
+fn both(
+    policy: &str,
+    rounds: u64,
+    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Wish>) -> ProcessId,
+) -> [(Card, ProcessId); 2] {
+    ["observe", policy].map(|policy| {
+        let mut card = Card::new(FRAMES);
+        let process = prepare(&mut card, &|| (policy != "observe").then(|| wish(Mode::Act, policy)));
+        card.run(rounds);
+        (card, process)
+    })
+}
+
+fn share(helped: u64, alone: u64) -> f64 {
+    helped as f64 / alone as f64
+}
+
+#[test]
+fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
+    let [(alone, _), (helped, _)] =
+        both("cycle", 60, |card, wish| card.add(walk(0..93, true), PatternKind::Cyclic, wish()));
+    assert_eq!(helped.acted(), ["cycle"]);
+    // 62 frames, 10 blocks a look: some 48 of 93 stay.
+    let share = share(helped.link_bytes(), alone.link_bytes());
+    assert!(share < 0.55, "{share}");
+}
+
+#[test]
+fn of_a_cycle_that_is_only_read_evictions_copy_nothing_either() {
+    let [(alone, _), (helped, _)] =
+        both("cycle", 60, |card, wish| card.add(walk(0..93, false), PatternKind::Cyclic, wish()));
+    assert_eq!(helped.acted(), ["cycle"]);
+    let share = share(helped.link_bytes(), alone.link_bytes());
+    assert!(share < 0.35, "{share}");
+}
+
+#[test]
+fn a_hot_set_stays_and_the_cold_memory_goes_by() {
+    let [(alone, _), (helped, _)] =
+        both("hot-cold", 40, |card, wish| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, wish()));
+    assert_eq!(helped.acted(), ["hot-cold"]);
+    let share = share(helped.link_bytes(), alone.link_bytes());
+    assert!(share < 0.5, "{share}");
+}
+
+#[test]
+fn a_tenant_that_fits_stays_and_the_one_that_does_not_evicts_its_own() {
+    let [(alone, victim), (helped, _)] = both("tenants", 40, |card, wish| {
+        let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, wish());
+        card.program_mut(victim).computes = Duration::from_millis(2);
+        card.add(walk(0..128, false), PatternKind::Cyclic, wish());
+        victim
+    });
+    assert_eq!(helped.acted(), ["tenants"]);
+    let faults = |card: &Card| card.program(victim).counters.fault_entries.total();
+    let of_victim = share(faults(&helped), faults(&alone));
+    assert!(of_victim < 0.2, "{of_victim}");
+    let aggressor = |card: &Card| {
+        let counters = &card.programs[1].counters;
+        counters.bytes_htod.total() + counters.bytes_dtoh.total()
+    };
+    let of_aggressor = share(aggressor(&helped), aggressor(&alone));
+    assert!(of_aggressor < 1.1, "{of_aggressor}");
+}
+
+#[test]
+fn what_a_walk_needs_next_is_there_before_it() {
+    let [(alone, process), (helped, _)] = both("stream", 60, |card, wish| {
+        let process = card.add(walk(0..124, true), PatternKind::Sequential, wish());
+        card.program_mut(process).computes = Duration::from_millis(40);
+        process
+    });
+    assert_eq!(helped.acted(), ["stream"]);
+    let replays = |card: &Card| card.program(process).counters.replays;
+    let of_replays = share(replays(&helped), replays(&alone));
+    assert!(of_replays < 0.1, "{of_replays}");
+    let of_bytes = share(helped.link_bytes(), alone.link_bytes());
+    assert!(of_bytes < 1.05, "{of_bytes}");
+}
+
+#[test]
+fn nothing_is_done_where_all_fits() {
+    for policy in ["cycle", "hot-cold", "tenants", "stream", "auto-live"] {
+        let [(alone, _), (helped, _)] = both(policy, 200, |card, wish| {
+            card.add(walk(0..30, false), PatternKind::Cyclic, wish());
+            card.add(walk(0..30, true), PatternKind::Sequential, wish())
+        });
+        assert!(helped.acted().is_empty(), "{policy}: {:?}", helped.acted());
+        assert_eq!(helped.link_bytes(), alone.link_bytes(), "{policy}");
+    }
+}
+
+#[test]
+fn two_tenants_that_would_each_fit_are_not_weighed_against_each_other() {
+    let [_, (helped, _)] = both("tenants", 40, |card, wish| {
+        card.add(walk(0..40, false), PatternKind::Cyclic, wish());
+        card.add(walk(0..40, false), PatternKind::Cyclic, wish())
+    });
+    assert!(helped.acted().is_empty(), "{:?}", helped.acted());
+}
