@@ -51,6 +51,8 @@ pub(crate) const NOISE_MAX: f64 = 0.25;
 pub(crate) const KEPT_PROMISE: f64 = 0.5;
 /// With less than this part of what it did before, a process is idle.
 pub(crate) const IDLE: f64 = 0.05;
+/// Unless the GPU reaches what the plan touched across the link: a tenth of its pages once, at 32 bytes each.
+pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 /// Fewer bytes that arrived in memory that a plan left alone do not tell how fast the program goes: two blocks.
 pub(crate) const PACE_BYTES: u64 = 4 << 20;
 /// Times that something is withdrawn before that is given up, if the driver refuses.

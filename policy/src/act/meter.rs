@@ -60,6 +60,8 @@ pub(crate) struct Span {
     pub(crate) measured: Measured,
     /// Over the link because of this process: copied, and accessed remotely by anybody, as nobody can tell by whom.
     pub(crate) cost_bytes: u64,
+    /// Of that, what was accessed remotely.
+    pub(crate) remote_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
     pub(crate) passed_bytes: Option<u64>,
     pub(super) from: Option<Arc<Mark>>,
@@ -156,7 +158,15 @@ impl Meter {
 impl Span {
     #[cfg(test)]
     pub(crate) const fn counted(measured: Measured, cost_bytes: u64) -> Self {
-        Self { measured, cost_bytes, others_arrived_bytes: 0, passed_bytes: None, from: None, to: None }
+        Self {
+            measured,
+            cost_bytes,
+            remote_bytes: 0,
+            others_arrived_bytes: 0,
+            passed_bytes: None,
+            from: None,
+            to: None,
+        }
     }
 
     /// Bytes a second that arrived in blocks that a plan leaves alone; `None` if they are too few to tell.
@@ -196,6 +206,7 @@ impl Sample {
         Some(Span {
             measured,
             cost_bytes: mine.saturating_add(remote),
+            remote_bytes: remote,
             others_arrived_bytes: to.others_arrived_bytes.saturating_sub(self.others_arrived_bytes),
             passed_bytes: to.passed_bytes.map(|passed| passed.saturating_sub(self.passed_bytes.unwrap_or(0))),
             from: None,

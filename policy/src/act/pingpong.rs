@@ -56,7 +56,8 @@ impl Reactor for PingPong {
             return None;
         }
         let may_duplicate = view.parameters.get("read_duplication").is_none_or(|wanted| wanted == "auto");
-        let is_duplicated = may_duplicate && view.written == Some(false);
+        // Copies are silent: without memory that was left alone nobody could tell whether they help.
+        let is_duplicated = may_duplicate && view.written == Some(false) && !witnesses.is_empty();
         let advice: &[Advice] = if is_duplicated {
             &[Advice::ReadDuplication]
         } else {

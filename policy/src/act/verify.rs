@@ -11,7 +11,7 @@ use model::Expected;
 
 use super::{
     intervals::Intervals,
-    limits::{IDLE, KEPT_PROMISE},
+    limits::{IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
     meter::{Span, rate},
 };
 
@@ -29,15 +29,14 @@ pub(crate) enum Finding {
 /// Compares; `touched` is the memory that the plan has touched, `noise` what the cost differed by before.
 pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected: &Expected, noise: f64) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
-    if is.activity() < was.activity() * IDLE {
+    // A GPU that reaches memory across the link shows by that alone that the program goes on, however little it is.
+    let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
+    if is.activity() < was.activity() * IDLE && !reaches {
         // Silence is what was promised where others go on pressing, and a pause where nobody does.
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
-        return if others_before > was.arrived * IDLE && others_now > others_before / 2.0 {
-            Finding::Better
-        } else {
-            Finding::Idle
-        };
+        let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
+        return if is_pressed { Finding::Better } else { Finding::Idle };
     }
     let (pace, by) = pace(before, after, touched);
     let now = |rate: f64| rate / pace;
@@ -176,6 +175,17 @@ mod tests {
         assert_eq!(find(&before, &pressed(span(0, 0, 0), 50_000_000), &EXPECTED), Finding::Better);
         assert_eq!(find(&before, &span(0, 0, 0), &EXPECTED), Finding::Idle);
         assert_eq!(find(&span(1000, 10_000_000, 0), &pressed(span(0, 0, 0), 50_000_000), &EXPECTED), Finding::Idle);
+    }
+
+    #[test]
+    fn a_few_accesses_across_the_link_tell_a_program_that_goes_on_from_one_that_pauses() {
+        let before = span(1000, 10_000_000, 10_000_000);
+        let mut touched = Intervals::default();
+        touched.insert(0, 4 << 20);
+        let reaches = |remote_bytes| Span { remote_bytes, ..span(0, remote_bytes, 0) };
+        let find = |after: &Span| compare(&before, after, &touched, &EXPECTED, 0.1);
+        assert_eq!(find(&reaches(32 * 1024)), Finding::Better, "a word of each page once");
+        assert_eq!(find(&reaches(100)), Finding::Idle);
     }
 
     #[test]

@@ -154,6 +154,17 @@ fn what_no_longer_helps_is_undone_though_it_did_once() {
 }
 
 #[test]
+fn memory_of_a_few_blocks_is_helped_too() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 2, Some(wish(Mode::Act, "ping-pong")));
+    world.process(id).round = Duration::from_millis(120);
+    world.process(id).accessed_bytes = 512 * 32;
+    world.run(60.0);
+    assert_eq!(world.acting.decisions().count(), 1);
+    assert_eq!(world.decision().stage, Stage::Kept, "{:#?}", world.decision());
+}
+
+#[test]
 fn another_wish_ends_what_stands() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
