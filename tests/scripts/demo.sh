@@ -10,11 +10,13 @@ fail() {
   exit 1
 }
 log=$(mktemp) json=$(mktemp)
+# Not the one that the lab's guests take when they can: one may run beside this.
+port=$((UVMD_PORT + 100))
 trap 'rm -f "$log" "$json"' EXIT
-serves() { curl -fsS -m 5 "http://127.0.0.1:$UVMD_PORT/readyz" >/dev/null 2>&1; }
+serves() { curl -fsS -m 5 "http://127.0.0.1:$port/readyz" >/dev/null 2>&1; }
 guest_is_gone() {
   for _ in $(seq 50); do
-    (exec 3<>"/dev/tcp/127.0.0.1/$UVMD_PORT") 2>/dev/null || return 0
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 0
     sleep 0.1
   done
   return 1
@@ -23,7 +25,7 @@ guest_is_gone() {
 interrupted() {
   local demo status=0 deadline
   # A background job ignores SIGINT, and so do its children, unless told otherwise.
-  env --default-signal=INT scripts/demo --lab >"$log" 2>&1 </dev/null &
+  env --default-signal=INT scripts/demo --lab --port "$port" >"$log" 2>&1 </dev/null &
   demo=$!
   until "$1"; do
     kill -0 "$demo" 2>/dev/null || fail "the demo ended by itself"
@@ -41,7 +43,7 @@ interrupted() {
 }
 boots() { grep -q 'waiting for uvmd' "$log"; }
 
-scripts/demo --lab --seconds 20 --json "$json" >"$log" 2>&1 </dev/null || fail "the demo ended with $?"
+scripts/demo --lab --port "$port" --seconds 20 --json "$json" >"$log" 2>&1 </dev/null || fail "the demo ended with $?"
 python3 - "$json" <<'PYTHON' || fail "the figures are not those of processes that share a card"
 import json, sys
 processes = {process["name"]: process for process in json.load(open(sys.argv[1]))["processes"]}
