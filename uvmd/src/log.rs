@@ -5,8 +5,8 @@
 //! * `aside`: the thread that writes
 //! * `file`: the file
 
-mod aside;
-mod file;
+pub(crate) mod aside;
+pub(crate) mod file;
 
 use std::{
     env,
@@ -41,11 +41,11 @@ pub(crate) struct Logging {
 pub(crate) struct Dropped(pub(crate) Arc<AtomicU64>);
 
 impl Dropped {
-    fn count_one(&self) {
+    pub(crate) fn count_one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -55,8 +55,8 @@ impl Logging {
     pub(crate) fn start(log: &Log) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
         let queue = match &log.file {
-            Some(path) => aside::write_to(LogFile::open(&path.0)?, dropped.clone())?,
-            None => aside::write_to(StandardError::new(), dropped.clone())?,
+            Some(path) => aside::write_to("uvmd-log", LogFile::open(&path.0)?, dropped.clone())?,
+            None => aside::write_to("uvmd-log", StandardError::new(), dropped.clone())?,
         };
         let is_file = log.file.is_some();
         let lines = Lines { queue, dropped };

@@ -2,6 +2,8 @@
 //!
 //! Exit codes: 0 stopped, or the configuration is in order; 1 failed; 2 a mistake in the configuration or on the command line.
 
+mod acting;
+mod audit;
 mod control;
 mod kept;
 mod listeners;

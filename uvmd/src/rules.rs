@@ -87,7 +87,6 @@ impl Rules {
     }
 
     /// What is wanted for a process, whose executable is at this path.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the loop that acts asks it"))]
     pub(crate) fn wish(&self, process: &Process, executable: Option<&Path>, now: SystemTime) -> Wish {
         self.ordered().wish(Subject { process, executable }, now)
     }
@@ -98,7 +97,6 @@ impl Rules {
     }
 
     /// Whether more is wanted for anybody than to watch.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the loop that acts asks it"))]
     pub(crate) fn may_want(&self) -> bool {
         let wants = |mode: Mode| mode != Mode::Observe;
         wants(self.0.fallback.mode) || self.ordered().ordered().iter().any(|rule| wants(rule.mode))

@@ -8,9 +8,11 @@ use config::{Config, Loaded};
 use model::Verdicts;
 use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
-use web::{Ask, Controls, Events, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
+use web::{Ask, Controls, Decided, Events, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
 
 use crate::{
+    acting::{self, Deeds},
+    audit::Rotation,
     control::Control,
     listeners,
     log::Dropped,
@@ -60,23 +62,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         log_lines_dropped: Arc::clone(&log_lines_dropped.0),
         access,
     };
-    let collector = collector::Config {
-        interval: collector.interval.0,
-        ended_retention: collector.ended_retention.0,
-        ended_max: collector.ended_max.0 as usize,
-        roots: Roots::default(),
-        records: collector::Records {
-            enabled: records.enabled,
-            per_second_max: records.per_second_max.0,
-            ring_bytes: records.ring_size.bytes,
-        },
-        blocks: collector::BlockLimits::default(),
-        owners: collector::OwnerLimits {
-            max: collector.owners_max.0 as usize,
-            eviction_pairs_max: collector.eviction_pairs_max.0 as usize,
-            retention: collector.owner_retention.0,
-        },
-    };
+    let collector = watching(collector, records);
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
     let (listener, address) = listeners::tcp(listen).await?;
     let socket = match &socket {
@@ -95,7 +81,10 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     let events = Events::default();
     let mut judging = Judging::start(collector.snapshots(), verdicts.window.0, events.clone());
     tokio::spawn(control.rules.clone().follow());
+    let mut deeds = Deeds::start(parts(&policy, verdicts.window.0, &collector, &judging, &control, &events))?;
+    let decisions = deeds.decisions();
     let sources = Sources {
+        decided: Decided::new(move || Arc::clone(&decisions.borrow())),
         events: events.clone(),
         controls: Controls::new(control),
         ..sources(&collector.snapshots(), judging.latest())
@@ -121,6 +110,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         ended = servers.join_next() => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
         // What is served from now on would be old for ever.
         () = collector.ended() => bail!("the collector ended by itself; what it said is above"),
+        () = deeds.ended() => bail!("nothing acts any more; what was said is above"),
         () = judging.ended() => bail!("nothing is judged any more; what was said is above"),
     };
     tracing::info!("stopping on {signal}");
@@ -133,6 +123,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         while let Some(ended) = servers.join_next().await {
             result = result.and(ended.context("the HTTP server failed"));
         }
+        deeds.stop().await;
         collector.stop().await;
         result
     };
@@ -144,6 +135,61 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the collector works with.
+fn watching(collector: config::Collector, records: config::Records) -> collector::Config {
+    collector::Config {
+        interval: collector.interval.0,
+        ended_retention: collector.ended_retention.0,
+        ended_max: collector.ended_max.0 as usize,
+        roots: Roots::default(),
+        records: collector::Records {
+            enabled: records.enabled,
+            per_second_max: records.per_second_max.0,
+            ring_bytes: records.ring_size.bytes,
+        },
+        blocks: collector::BlockLimits::default(),
+        owners: collector::OwnerLimits {
+            max: collector.owners_max.0 as usize,
+            eviction_pairs_max: collector.eviction_pairs_max.0 as usize,
+            retention: collector.owner_retention.0,
+        },
+    }
+}
+
+/// What the loop that acts works with.
+fn parts(
+    policy: &config::Policy,
+    window: Duration,
+    collector: &Collector,
+    judging: &Judging,
+    control: &Control,
+    events: &Events,
+) -> acting::Parts {
+    let host_reserve_bytes = policy.host_reserve.bytes;
+    let limits = policy::act::Limits {
+        window,
+        node_bytes_per_second: policy.bytes_per_second.bytes,
+        process_bytes_per_second: policy.process_bytes_per_second.bytes,
+        host_reserve_bytes,
+        ..policy::act::Limits::default()
+    };
+    let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
+    acting::Parts {
+        snapshots: collector.snapshots(),
+        verdicts: judging.latest(),
+        rules: control.rules.clone(),
+        switch: control.switch.clone(),
+        events: events.clone(),
+        limits,
+        interval: policy.interval.0,
+        actuator: actuator::Settings { part_bytes: policy.call_size.bytes, host_reserve_bytes },
+        enabled: policy.enabled,
+        state_dir: policy.state_dir.0.clone(),
+        audit_log: policy.audit_log(),
+        rotation,
+    }
 }
 
 /// Done once the sender is gone.

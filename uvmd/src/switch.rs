@@ -61,7 +61,6 @@ impl Switch {
     }
 
     /// Who made it as it is, in words.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the loop that acts asks it"))]
     pub(crate) fn by(&self) -> String {
         if let Some(SwitchedOff { by, .. }) = self.off_by().into_iter().next() {
             return by;

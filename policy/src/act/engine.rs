@@ -190,6 +190,18 @@ impl Acting {
         all.into_iter()
     }
 
+    /// Whether anything is in force, or on its way there or back.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.leaving.is_empty() || self.tracks.values().any(Track::is_busy)
+    }
+
+    /// Whether advice is being withdrawn.
+    #[must_use]
+    pub fn is_taking_back(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// Takes everything back: for the end of the service.
     pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
         let mut orders = self.leaving.again();

@@ -44,6 +44,10 @@ pub(crate) enum Withdrawn {
 }
 
 impl Leaving {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Begins to withdraw: with this order, unless there is nothing to withdraw.
     pub(crate) fn begin(
         &mut self,

@@ -18,8 +18,8 @@ const QUEUE_LINES: usize = 1024;
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Where lines can be written, at the end of what is there.
-pub(super) trait Destination: Send + 'static {
-    /// What it is, to follow "cannot write the log to".
+pub(crate) trait Destination: Send + 'static {
+    /// What it is, to follow "cannot write to".
     fn name(&self) -> String;
 
     /// Writes a line, which has its end. May take its time.
@@ -27,23 +27,30 @@ pub(super) trait Destination: Send + 'static {
 }
 
 /// To the thread that writes.
-pub(super) enum Message {
+pub(crate) enum Message {
     /// To be written, with its end.
     Line(Vec<u8>),
     /// To be answered when everything before it was written.
     Flush(SyncSender<()>),
 }
 
-/// Writes what it is sent until the end of the process.
-pub(super) fn write_to(destination: impl Destination, dropped: Dropped) -> anyhow::Result<SyncSender<Message>> {
+/// Writes what it is sent until nobody can send any more, on a thread of this name.
+pub(crate) fn write_to(
+    thread_name: &str,
+    destination: impl Destination,
+    dropped: Dropped,
+) -> anyhow::Result<SyncSender<Message>> {
     let (sender, receiver) = mpsc::sync_channel(QUEUE_LINES);
     let write = move || Writer { destination, dropped, told: 0, is_failing: false }.write_all(&receiver);
-    thread::Builder::new().name("uvmd-log".to_owned()).spawn(write).context("cannot start the log's thread")?;
+    thread::Builder::new()
+        .name(thread_name.to_owned())
+        .spawn(write)
+        .with_context(|| format!("cannot start the thread {thread_name}"))?;
     Ok(sender)
 }
 
 /// Waits until all that was logged is written, but not for a destination that is stuck.
-pub(super) fn flush(log: &SyncSender<Message>) {
+pub(crate) fn flush(log: &SyncSender<Message>) {
     let deadline = Instant::now() + LAST_LINES;
     let (done, is_done) = mpsc::sync_channel(1);
     while let Err(TrySendError::Full(_)) = log.try_send(Message::Flush(done.clone())) {
@@ -92,9 +99,7 @@ impl<D: Destination> Writer<D> {
             self.dropped.count_one();
             if !self.is_failing {
                 let (name, reason) = (self.destination.name(), reason(error));
-                say(&format!(
-                    "cannot write the log to {name}: {reason}; lines are dropped and counted until it can be"
-                ));
+                say(&format!("cannot write to {name}: {reason}; lines are dropped and counted until it can be"));
             }
         }
         self.is_failing = result.is_err();
@@ -105,7 +110,10 @@ impl<D: Destination> Writer<D> {
         let lost = self.dropped.get();
         if lost > self.told && !self.is_failing {
             self.told = lost;
-            tracing::warn!("lines of the log are missing before this one: {lost} since uvmd started");
+            tracing::warn!(
+                "lines are missing in {} before this one: {lost} since uvmd started",
+                self.destination.name()
+            );
         }
     }
 }
@@ -129,7 +137,7 @@ mod tests {
     #[test]
     fn what_a_full_disk_does_not_take_is_counted() {
         let dropped = Dropped::default();
-        let log = write_to(Full, dropped.clone()).unwrap();
+        let log = write_to("test", Full, dropped.clone()).unwrap();
         for text in ["one\n", "two\n", "three\n"] {
             log.send(Message::Line(text.as_bytes().to_vec())).unwrap();
         }

@@ -16,7 +16,7 @@ use super::aside::Destination;
 const MODE: u32 = 0o640;
 
 /// See the module's documentation.
-pub(super) struct LogFile {
+pub(crate) struct LogFile {
     path: PathBuf,
     /// `None` while it could not be opened.
     file: Option<File>,
@@ -26,11 +26,11 @@ pub(super) struct LogFile {
 
 impl LogFile {
     /// Fails where the name is a mistake; a disk that is full may have room later.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = match open(path) {
             Ok(file) => Some(file),
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => None,
-            Err(error) => return Err(anyhow!("cannot write the log to {}: {}", path.display(), reason(&error))),
+            Err(error) => return Err(anyhow!("cannot write to {}: {}", path.display(), reason(&error))),
         };
         Ok(Self { path: path.to_owned(), file, is_cut: false })
     }

@@ -1,0 +1,374 @@
+//! The loop that acts: at each interval it shows the policies what is known, has their orders carried out, and tells what came of it.
+//!
+//! It works on a thread of its own, which reads files and waits for the actuator's workers; neither the collector nor a request waits for it. While nobody
+//! wants anything, it only looks whether that has changed.
+
+use std::{
+    collections::BTreeMap,
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use actuator::{Journal, Journalled, Leftover, Workers, headroom};
+use anyhow::Context;
+use collector::Snapshots;
+use model::{
+    Action, Actuator, Block, Decision, DecisionId, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process,
+    ProcessId, Snapshot, Step, Verdicts, Wish, api, decision::Event,
+};
+use policy::act::{Acting, InForce, Limits, Scene};
+use sys::Roots;
+use tokio::{
+    runtime::Handle,
+    sync::{oneshot, watch},
+};
+use web::Events;
+
+use crate::{
+    audit::{Audit, Rotation},
+    rules::Rules,
+    switch::Switch,
+};
+
+/// How often to look whether anything is wanted.
+const IDLE: Duration = Duration::from_millis(500);
+/// How long what is in force may take to be put back when the service stops.
+const PUTTING_BACK: Duration = Duration::from_secs(2);
+
+/// What it works with.
+pub(crate) struct Parts {
+    pub(crate) snapshots: Snapshots,
+    pub(crate) verdicts: watch::Receiver<Arc<Verdicts>>,
+    pub(crate) rules: Rules,
+    /// Asked between any two calls of the driver.
+    pub(crate) switch: Switch,
+    /// Where what happens is told.
+    pub(crate) events: Events,
+    pub(crate) limits: Limits,
+    pub(crate) interval: Duration,
+    pub(crate) actuator: actuator::Settings,
+    /// Whether anything may be done at all, and not only shadowed.
+    pub(crate) enabled: bool,
+    /// For the advice that is in force, and the audit log unless that is elsewhere.
+    pub(crate) state_dir: PathBuf,
+    pub(crate) audit_log: PathBuf,
+    pub(crate) rotation: Rotation,
+}
+
+/// The loop, for as long as it works.
+#[derive(Debug)]
+pub(crate) struct Deeds {
+    decisions: watch::Receiver<Arc<[Decision]>>,
+    stop: Arc<AtomicBool>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Deeds {
+    /// Begins. What a former run left in force is taken back first.
+    pub(crate) fn start(parts: Parts) -> anyhow::Result<Self> {
+        let (publish, decisions) = watch::channel(Arc::default());
+        let (end, ended) = oneshot::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        // A former run may have been allowed more.
+        let journal_file = parts.state_dir.join("advice.journal");
+        let journal = if parts.enabled || journal_file.exists() {
+            make_folder(&parts.state_dir)?;
+            Some(Journal::open(journal_file, Roots::default())?)
+        } else {
+            None
+        };
+        let audit = parts.enabled.then(|| open_audit(&parts)).transpose()?;
+        let runtime = Handle::current();
+        let stopping = Arc::clone(&stop);
+        let work = move || {
+            // Dropped last, also when this panics.
+            let _end: oneshot::Sender<()> = end;
+            Loop::new(parts, journal, audit, runtime, publish).work(&stopping);
+        };
+        thread::Builder::new().name("acting".to_owned()).spawn(work).context("cannot start the thread that acts")?;
+        Ok(Self { decisions, stop, ended })
+    }
+
+    /// Where to read what was decided, newest first.
+    pub(crate) fn decisions(&self) -> watch::Receiver<Arc<[Decision]>> {
+        self.decisions.clone()
+    }
+
+    /// Returns when it has ended by itself: with the collector, or by a mistake.
+    pub(crate) async fn ended(&mut self) {
+        // Always an error: nothing is ever sent.
+        let _ = (&mut self.ended).await;
+    }
+
+    /// Takes back what is in force, and ends.
+    pub(crate) async fn stop(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.ended().await;
+    }
+}
+
+struct Loop {
+    parts: Parts,
+    runtime: Handle,
+    acting: Acting,
+    workers: Workers,
+    meter: Box<dyn LinkMeter>,
+    roots: Roots,
+    executables: BTreeMap<ProcessId, Option<PathBuf>>,
+    publish: watch::Sender<Arc<[Decision]>>,
+    was_on: bool,
+    audit: Option<Audit>,
+    /// Whether it was said that there is no audit log.
+    is_unaudited: bool,
+}
+
+impl Loop {
+    fn new(
+        parts: Parts,
+        journal: Option<Journal>,
+        audit: Option<Audit>,
+        runtime: Handle,
+        publish: watch::Sender<Arc<[Decision]>>,
+    ) -> Self {
+        let roots = Roots::default();
+        let mut acting = Acting::new(parts.limits.clone());
+        let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
+        let left = acting.adopt(leftovers.into_iter().zip(0..).map(in_force).collect(), first_decision());
+        let (settings, proc, journal) =
+            (parts.actuator, roots.clone(), journal.map(|journal| Arc::new(Mutex::new(journal))));
+        let make = move |_| -> Box<dyn Actuator> {
+            match &journal {
+                Some(journal) => {
+                    Box::new(Journalled::new(actuator::Ioctl::new(settings, proc.clone()), Arc::clone(journal)))
+                }
+                // Nothing may be done.
+                None => Box::new(actuator::Shadow),
+            }
+        };
+        let switch = parts.switch.clone();
+        let mut workers = Workers::start(make, move || !switch.is_on());
+        for order in left {
+            workers.submit(order);
+        }
+        let was_on = parts.switch.is_on();
+        let meter = actuator::link::meter(roots.clone());
+        Self {
+            parts,
+            runtime,
+            acting,
+            workers,
+            meter,
+            roots,
+            executables: BTreeMap::new(),
+            publish,
+            was_on,
+            audit,
+            is_unaudited: false,
+        }
+    }
+
+    fn work(mut self, stop: &AtomicBool) {
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            while let Some(outcome) = self.workers.next_outcome(next.saturating_duration_since(Instant::now())) {
+                self.acting.carried_out(outcome);
+                self.tell();
+            }
+            next = Instant::now() + self.interval();
+            if self.observe().is_none() {
+                return;
+            }
+        }
+        self.put_back();
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.parts.rules.may_want() && !self.acting.is_busy()
+    }
+
+    fn interval(&self) -> Duration {
+        if self.is_idle() { self.parts.interval.max(IDLE) } else { self.parts.interval }
+    }
+
+    /// Looks at everything once. `None` once the collector has stopped.
+    fn observe(&mut self) -> Option<()> {
+        if self.is_idle() {
+            return Some(());
+        }
+        let snapshot = self.runtime.block_on(self.parts.snapshots.fresh())?;
+        let verdicts = Arc::clone(&self.parts.verdicts.borrow());
+        let wishes = self.wishes(&snapshot);
+        let mut blocks: BTreeMap<ProcessId, Vec<Block>> = BTreeMap::new();
+        for process in self.acting.wants_blocks(&verdicts, &wishes) {
+            if let Some(of_process) = self.runtime.block_on(self.parts.snapshots.blocks(process))? {
+                blocks.insert(process, of_process);
+            }
+        }
+        let links = self.links(&snapshot);
+        let headroom_bytes = self.headroom(&snapshot, &wishes);
+        let on = self.is_on();
+        let scene = Scene {
+            snapshot: &snapshot,
+            verdicts: &verdicts,
+            blocks: &blocks,
+            links: &links,
+            headroom_bytes: &headroom_bytes,
+            wishes: &wishes,
+            on,
+        };
+        let orders = self.acting.observe(&scene);
+        self.submit(orders);
+        self.tell();
+        Some(())
+    }
+
+    fn submit(&mut self, orders: Vec<Order>) {
+        for order in orders {
+            self.workers.submit(order);
+        }
+    }
+
+    /// What is wanted for each living process of which anything is.
+    fn wishes(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Wish> {
+        let now = SystemTime::now();
+        let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.ended.is_none()).collect();
+        self.executables.retain(|process, _| living.iter().any(|living| living.id == *process));
+        let mut wishes = BTreeMap::new();
+        for process in living {
+            let executable = self.executables.entry(process.id).or_insert_with(|| {
+                std::fs::read_link(self.roots.proc.join(process.id.pid.to_string()).join("exe")).ok()
+            });
+            let wish = self.parts.rules.wish(process, executable.as_deref(), now);
+            if wish.mode != Mode::Observe {
+                wishes.insert(process.id, wish);
+            }
+        }
+        wishes
+    }
+
+    fn links(&mut self, snapshot: &Snapshot) -> BTreeMap<GpuUuid, LinkBytes> {
+        let gpus = snapshot.gpus.keys().filter_map(|gpu| match gpu {
+            GpuKey::Known(uuid) => Some(*uuid),
+            GpuKey::Pending(_) | GpuKey::Unknown(_) => None,
+        });
+        gpus.filter_map(|gpu| Some((gpu, self.meter.read(gpu)?))).collect()
+    }
+
+    fn headroom(&self, snapshot: &Snapshot, wishes: &BTreeMap<ProcessId, Wish>) -> BTreeMap<ProcessId, u64> {
+        let wanted = snapshot.processes.iter().filter(|process| wishes.contains_key(&process.id));
+        wanted.filter_map(|process| Some((process.id, headroom::bytes(&self.roots, process.id)?))).collect()
+    }
+
+    /// The kill switch, of which is told when it changes.
+    fn is_on(&mut self) -> bool {
+        let on = self.parts.switch.is_on();
+        if on != self.was_on {
+            self.was_on = on;
+            self.say(&Event::Switched { on, by: self.parts.switch.by() });
+        }
+        on
+    }
+
+    /// Whoever wants to know is told what happened.
+    fn tell(&mut self) {
+        let happened = self.acting.take_events();
+        if happened.is_empty() {
+            return;
+        }
+        for event in &happened {
+            self.say(event);
+        }
+        self.publish.send_replace(self.acting.decisions().cloned().collect());
+    }
+
+    fn say(&mut self, event: &Event) {
+        log(event);
+        let event = api::decision::Event::new(event, SystemTime::now());
+        if let Some(audit) = self.audit() {
+            audit.write(&event);
+        }
+        self.parts.events.tell(event);
+    }
+
+    /// The audit log, which is begun when there is first something to say.
+    fn audit(&mut self) -> Option<&Audit> {
+        if self.audit.is_none() && !self.is_unaudited {
+            self.audit = open_audit(&self.parts)
+                .inspect_err(|error| tracing::warn!("what is decided is not written down: {error:#}"))
+                .ok();
+            self.is_unaudited = self.audit.is_none();
+        }
+        self.audit.as_ref()
+    }
+
+    /// The service stops: nothing that it advised stays.
+    fn put_back(&mut self) {
+        let orders = self.acting.undo_all("uvmd stops");
+        self.submit(orders);
+        let deadline = Instant::now() + PUTTING_BACK;
+        while self.acting.is_taking_back() {
+            let Some(outcome) = self.workers.next_outcome(deadline.saturating_duration_since(Instant::now())) else {
+                tracing::warn!("what is in force could not be taken back in time; the next run does it");
+                break;
+            };
+            self.acting.carried_out(outcome);
+        }
+        self.tell();
+    }
+}
+
+fn open_audit(Parts { state_dir, audit_log, rotation, .. }: &Parts) -> anyhow::Result<Audit> {
+    if audit_log.starts_with(state_dir) {
+        make_folder(state_dir)?;
+    }
+    Audit::start(audit_log, *rotation)
+}
+
+/// For uvmd's own user alone.
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// What the journal has is what takes advice back; what gave it is what is in force.
+fn in_force((Leftover { process, gpu, steps }, number): (Leftover, u64)) -> InForce {
+    let gave = |step: Step| match step.action {
+        Action::Withdraw(advice) => Step { action: Action::Advise(advice), ..step },
+        _ => step,
+    };
+    InForce { decision: DecisionId(number), process, gpu, steps: steps.into_iter().map(gave).collect() }
+}
+
+/// Names of decisions follow this one: the second in which the service started, so that those of two runs differ.
+fn first_decision() -> DecisionId {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    DecisionId(since_epoch.as_secs())
+}
+
+/// What an operator should see without asking. What was carried out is in the audit log alone: it may be much.
+fn log(event: &Event) {
+    match event {
+        Event::Made(decision) | Event::Changed(decision) => {
+            let Decision { id, process, process_name, policy, stage, reason, .. } = decision;
+            let why = stage.why().unwrap_or(reason);
+            tracing::info!(
+                "decision {id}: {policy} for {} ({}): {}: {why}",
+                process.pid,
+                process_name.escape_default(),
+                stage.name()
+            );
+        }
+        Event::Acted(_) => {}
+        Event::Switched { on, by } => tracing::info!("acting is switched {} by {by}", if *on { "on" } else { "off" }),
+    }
+}
