@@ -7,7 +7,10 @@ use std::{
 
 use model::{ProcessId, VerdictKind};
 
-use super::{limits::Limits, scene::Sight};
+use super::{
+    limits::{Limits, PAUSE_WINDOWS},
+    scene::Sight,
+};
 
 /// Of a range, this part of the traffic that a verdict is about makes it worth telling apart by.
 const SHARE: f64 = 0.1;
@@ -65,8 +68,8 @@ impl Cooling {
         failed_in: impl IntoIterator<Item = Circumstances>,
     ) {
         let rest = self.0.entry(policy).or_default();
-        let lasts = limits.cool_down.saturating_mul(1_u32.checked_shl(rest.times).unwrap_or(u32::MAX));
-        rest.until = now.checked_add(lasts.min(limits.cool_down_max));
+        let doubled = limits.cool_down_windows.saturating_mul(1_u32.checked_shl(rest.times).unwrap_or(u32::MAX));
+        rest.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
         rest.times = rest.times.saturating_add(1);
         for circumstances in failed_in {
             if !rest.failed_in.contains(&circumstances) {
@@ -75,6 +78,12 @@ impl Cooling {
         }
         let too_many = rest.failed_in.len().saturating_sub(FAILED_MAX);
         rest.failed_in.drain(..too_many);
+    }
+
+    /// For a moment, whatever changes.
+    pub(crate) fn pause(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
+        let rest = self.0.entry(policy).or_default();
+        rest.until = rest.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
     }
 
     /// It helped: what was before counts no more.

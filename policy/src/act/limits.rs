@@ -16,10 +16,10 @@ pub struct Limits {
     pub host_reserve_bytes: u64,
     /// Of the GPU's memory, one part in so many is left alone: contexts, kernels, the driver's own.
     pub gpu_reserve_part: u64,
-    /// How long a policy is not tried again where it was undone, the first time; each time doubles it.
-    pub cool_down: Duration,
+    /// For how many windows a policy is not tried again where it was undone, the first time; each time doubles it.
+    pub cool_down_windows: u32,
     /// It grows no longer than this.
-    pub cool_down_max: Duration,
+    pub cool_down_windows_max: u32,
     /// Decisions that are over and are remembered.
     pub decisions_max: usize,
 }
@@ -32,8 +32,8 @@ impl Default for Limits {
             process_bytes_per_second: 4 << 30,
             host_reserve_bytes: 1 << 30,
             gpu_reserve_part: 50,
-            cool_down: Duration::from_secs(30),
-            cool_down_max: Duration::from_hours(1),
+            cool_down_windows: 15,
+            cool_down_windows_max: 1800,
             decisions_max: 512,
         }
     }
@@ -47,6 +47,8 @@ pub(crate) const LOOK_AGAIN_WINDOWS: u32 = 4;
 pub(crate) const NOISE_MIN: f64 = 0.05;
 /// ...and no more than this, or anything would pass for it.
 pub(crate) const NOISE_MAX: f64 = 0.25;
+/// For so many windows a policy rests that found its own phase over before it was known to help: it would find it there again at once.
+pub(crate) const PAUSE_WINDOWS: u32 = 2;
 /// A plan that promised so much has to bring half of it: promises rest on what one window showed.
 pub(crate) const KEPT_PROMISE: f64 = 0.5;
 /// With less than this part of what it did before, a process is idle.

@@ -153,7 +153,12 @@ impl Track {
         }
         match open.go_on(&sight.view(self.meter.written(limits.window)), guard, sight, limits) {
             Ok(order) => turn.order = order,
-            Err(why) => self.end(Stage::Over(why), now, turn),
+            Err(why) => {
+                if open.decision.stage != Stage::Kept {
+                    self.cooling.pause(open.decision.policy, now, limits);
+                }
+                self.end(Stage::Over(why), now, turn);
+            }
         }
     }
 

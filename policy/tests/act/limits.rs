@@ -1,7 +1,5 @@
 //! How much is done, at most.
 
-use std::time::Duration;
-
 use model::{Action, Answer, Mode, Order, block::BLOCK_BYTES, decision::Event};
 use policy::act::Limits;
 
@@ -137,7 +135,7 @@ fn what_is_held_back_is_counted_and_not_called() {
 
 #[test]
 fn decisions_that_are_over_are_forgotten_when_there_are_too_many() {
-    let mut world = World::with(Limits { decisions_max: 5, cool_down: Duration::from_millis(1), ..limits() });
+    let mut world = World::with(Limits { decisions_max: 5, cool_down_windows: 0, ..limits() });
     let id = world.add(Program::InTurn, 32, None);
     for round in 0..20 {
         let mut wish = wish(Mode::Shadow, "ping-pong");
