@@ -21,7 +21,7 @@ pub use gpu::{Gpu, GpuDetail, Gpus};
 pub use history::{History, HistorySample};
 pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
 pub use owner::{Owner, OwnerGpu, OwnerTotals, Owners};
-pub use process::{Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
+pub use process::{DecisionSummary, Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
 pub use status::{Probe, Status};
 pub use verdict::{Check, InvolvedRange, UntoldKind, Verdict, VerdictVictim, Verdicts};
 

@@ -156,6 +156,31 @@ pub struct Decision {
     pub trouble: Option<Answer>,
 }
 
+impl Decision {
+    /// What part of the bytes over the GPU's link was saved a second, of all programs together; negative if there were more. `None` where that is not
+    /// known.
+    #[must_use]
+    pub fn link_bytes_saved(&self) -> Option<f64> {
+        let bytes = |of: &Measured| of.link.map(|link| link.htod.saturating_add(link.dtoh));
+        let after = self.after.as_ref()?;
+        saved((bytes(&self.before)?, self.before.window), (bytes(after)?, after.window))
+    }
+
+    /// What part of its GPU faults was saved a second, likewise.
+    #[must_use]
+    pub fn faults_saved(&self) -> Option<f64> {
+        let faults = |of: &Measured| (of.inputs.fault_entries, of.window);
+        saved(faults(&self.before), faults(self.after.as_ref()?))
+    }
+}
+
+/// From one rate to another, as a part of the first; `None` where there was nothing to save.
+fn saved((before, window_before): (u64, Duration), (after, window_after): (u64, Duration)) -> Option<f64> {
+    let rate = |count: u64, window: Duration| count as f64 / window.as_secs_f64();
+    let (before, after) = (rate(before, window_before), rate(after, window_after));
+    (before > 0.0 && before.is_finite() && after.is_finite()).then(|| 1.0 - after / before)
+}
+
 /// What happened to a decision: a line of the audit log, and an event of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -172,4 +197,20 @@ pub enum Event {
         /// Who did it.
         by: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_a_part_of_what_there_was_a_second() {
+        let second = Duration::from_secs(1);
+        assert_eq!(saved((100, second), (25, second)), Some(0.75));
+        assert_eq!(saved((100, second), (50, 2 * second)), Some(0.75));
+        assert_eq!(saved((100, second), (150, second)), Some(-0.5));
+        assert_eq!(saved((0, second), (1, second)), None);
+        assert_eq!(saved((1, Duration::ZERO), (1, second)), None);
+        assert_eq!(saved((1, second), (1, Duration::ZERO)), None);
+    }
 }

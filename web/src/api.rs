@@ -17,9 +17,10 @@ use axum::{
     extract::{FromRef, FromRequestParts, Path, rejection::PathRejection},
     http::{StatusCode, Uri, request::Parts},
 };
-use model::{Process, Snapshot, Verdicts};
+use model::{Decision, Process, Snapshot, Verdicts};
 
 use crate::{
+    control::Decided,
     convert::View,
     problem::{self, Problem},
     source::{Fresh, Judged, Snapshots},
@@ -29,11 +30,12 @@ use crate::{
 pub(crate) struct Known {
     snapshot: Arc<Snapshot>,
     verdicts: Arc<Verdicts>,
+    decisions: Arc<[Decision]>,
 }
 
 impl Known {
     fn view(&self) -> View<'_> {
-        View::new(&self.snapshot, &self.verdicts)
+        View::new(&self.snapshot, &self.verdicts, &self.decisions)
     }
 }
 
@@ -42,12 +44,13 @@ where
     S: Send + Sync,
     Snapshots: FromRef<S>,
     Judged: FromRef<S>,
+    Decided: FromRef<S>,
 {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Fresh(snapshot) = Fresh::from_request_parts(parts, state).await?;
-        Ok(Self { snapshot, verdicts: Judged::from_ref(state).now() })
+        Ok(Self { snapshot, verdicts: Judged::from_ref(state).now(), decisions: Decided::from_ref(state).now() })
     }
 }
 

@@ -13,7 +13,7 @@ mod verdict;
 use std::{collections::HashMap, ops::AddAssign, time::Duration};
 
 use model::{
-    Process, ProcessId, Snapshot, Verdicts,
+    Decision, Process, ProcessId, Snapshot, Verdicts,
     api::text::{address, time},
 };
 
@@ -35,14 +35,15 @@ const INFERRED: bool = true;
 pub(crate) struct View<'a> {
     snapshot: &'a Snapshot,
     verdicts: &'a Verdicts,
+    decisions: &'a [Decision],
     /// There may be thousands, each named in many pairs.
     processes: HashMap<ProcessId, &'a Process>,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(snapshot: &'a Snapshot, verdicts: &'a Verdicts) -> Self {
+    pub(crate) fn new(snapshot: &'a Snapshot, verdicts: &'a Verdicts, decisions: &'a [Decision]) -> Self {
         let processes = snapshot.processes.iter().map(|process| (process.id, process)).collect();
-        Self { snapshot, verdicts, processes }
+        Self { snapshot, verdicts, decisions, processes }
     }
 
     fn process(&self, id: ProcessId) -> Option<&'a Process> {

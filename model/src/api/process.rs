@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Block, Counts, Owner, Residency, Reuse};
+use crate::plan::Expected;
 
 /// Body of `GET /api/v1/processes`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Processes {
     /// When this was taken: rates are the difference of two answers over the time between them.
@@ -15,7 +16,7 @@ pub struct Processes {
 }
 
 /// One process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Process {
     /// Process id.
@@ -53,6 +54,9 @@ pub struct Process {
     /// Who pushed most of its memory out lately, if somebody else did.
     #[serde(default)]
     pub victim_of: Option<VictimOf>,
+    /// What is done about it now, or would be, the newest first; empty where nothing is.
+    #[serde(default)]
+    pub decisions: Vec<DecisionSummary>,
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
     pub counts: Counts,
@@ -108,7 +112,7 @@ pub struct VictimOf {
 }
 
 /// Body of `GET /api/v1/processes/{pid}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProcessDetail {
     /// As in the listing.
@@ -130,4 +134,24 @@ pub struct ProcessDetail {
     pub block_records_sampled_out: u64,
     /// Block records for which there was no room; likewise.
     pub block_records_dropped: u64,
+}
+
+/// A decision about a process that is in force, or would be; see [`super::decision::Decision`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DecisionSummary {
+    /// Its name.
+    pub id: u64,
+    /// UUID of the GPU.
+    pub gpu_uuid: String,
+    /// By which policy.
+    pub policy: String,
+    /// `shadow`, `trial` or `kept`.
+    pub stage: String,
+    /// What it was to bring.
+    pub expected: Expected,
+    /// What part of the bytes over the GPU's link it saves, of all programs together; negative if there are more. Null until that is known.
+    pub link_bytes_saved: Option<f64>,
+    /// What part of its GPU faults it saves, likewise.
+    pub faults_saved: Option<f64>,
 }

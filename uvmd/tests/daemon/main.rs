@@ -3,6 +3,7 @@
 
 mod authority;
 mod configuration;
+mod control;
 mod errors;
 mod log;
 mod running;

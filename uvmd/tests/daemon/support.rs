@@ -6,7 +6,7 @@ use std::{
     net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
+    process::{self, Child, ChildStderr, Command, ExitStatus, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -16,10 +16,11 @@ use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
-/// The daemon, and not the configuration that this machine may have, nor the socket that all share.
+/// The daemon, and not the configuration and state that this machine may have, nor the socket that all share.
 pub(crate) fn uvmd() -> Command {
     let mut command = Command::new(UVMD);
     command.args(["--config", "/dev/null", "--set", "socket.enabled=false"]).env("NO_COLOR", "1");
+    command.args(["--set", &format!("policy.state_dir={}/state-{}", env!("CARGO_TARGET_TMPDIR"), process::id())]);
     command
 }
 

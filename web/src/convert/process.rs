@@ -60,6 +60,7 @@ fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::
         reuse: sum(process.reuse.values()),
         verdicts: verdicts(view, process.id),
         victim_of: victim_of(view, process.id),
+        decisions: decisions(view, process.id),
         counts: counts(total),
         gpus: by_gpu(view, process),
     }
@@ -94,6 +95,21 @@ fn verdicts(view: &View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
             since: time(verdict.since),
         })
         .collect()
+}
+
+/// What is in force about it, or would be.
+fn decisions(view: &View<'_>, id: ProcessId) -> Vec<api::DecisionSummary> {
+    let open = view.decisions.iter().filter(|decision| decision.process == id && decision.stage.is_open());
+    open.map(|decision| api::DecisionSummary {
+        id: decision.id.0,
+        gpu_uuid: decision.gpu.to_string(),
+        policy: decision.policy.to_owned(),
+        stage: decision.stage.name().to_owned(),
+        expected: decision.expected,
+        link_bytes_saved: decision.link_bytes_saved(),
+        faults_saved: decision.faults_saved(),
+    })
+    .collect()
 }
 
 /// Of the others whom its memory was pushed out for, all GPUs together, the one that it lost most to.

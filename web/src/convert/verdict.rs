@@ -25,7 +25,7 @@ pub(crate) fn verdicts(view: &View<'_>, with_ranges: bool, wanted: impl Fn(&Verd
 /// That a verdict has begun, or ended.
 #[must_use]
 pub fn verdict_event(each: &Verdict, snapshot: &Snapshot, verdicts: &Verdicts) -> Event {
-    Event::of_verdict(verdict(&View::new(snapshot, verdicts), each, true), snapshot.taken)
+    Event::of_verdict(verdict(&View::new(snapshot, verdicts, &[]), each, true), snapshot.taken)
 }
 
 /// Without block records.

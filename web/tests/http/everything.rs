@@ -33,7 +33,7 @@ pub(crate) fn router() -> Router {
     let snapshot = snapshot();
     let verdicts = Arc::new(verdicts(&snapshot));
     let judged = Judged::new(move || Arc::clone(&verdicts));
-    let decisions: Arc<[_]> = [decision(1, Stage::Undone("no better".to_owned()))].into();
+    let decisions: Arc<[_]> = [decision(2, Stage::Kept), decision(1, Stage::Undone("no better".to_owned()))].into();
     let decided = Decided::new(move || Arc::clone(&decisions));
     let memory = Memory::new();
     memory.switch(false, "me").unwrap();

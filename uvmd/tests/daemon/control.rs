@@ -1,0 +1,167 @@
+//! What operators change: overrides in the file and over the API, and the kill switch.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Daemon, privileged, run, uvmd};
+
+/// What a daemon reads and keeps.
+struct Node {
+    folder: TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { folder: TempDir::new().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = uvmd();
+        command.args(["--listen", "127.0.0.1:0", "--set", "socket.enabled=true", "--set", "policy.enabled=true"]);
+        for (option, name) in [
+            ("socket.path", "run/uvmd.sock"),
+            ("policy.overrides_file", "overrides.toml"),
+            ("policy.state_dir", "state"),
+            ("policy.kill_switch", "policy.off"),
+        ] {
+            command.args(["--set", &format!("{option}={}", self.path(name).display())]);
+        }
+        command
+    }
+
+    fn start(&self) -> Daemon {
+        Daemon::spawn(self.command())
+    }
+
+    /// Asked on the socket, by root.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        ask(&self.path("run/uvmd.sock"), method, path, body)
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.ask("GET", path, "").1
+    }
+
+    /// Waits until an answer is so.
+    fn becomes(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let answer = self.get(path);
+            if is_so(&answer) {
+                return answer;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{path}: {answer}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn ask(socket: &Path, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{kind}");
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+#[test]
+fn overrides_made_over_the_api_are_there_after_a_restart_even_by_force() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let daemon = node.start();
+    let body = json!({ "match": { "pid": 7 }, "mode": "act", "policy": "cycle" }).to_string();
+    assert_eq!(node.ask("PUT", "/api/v1/overrides/mine", &body).0, 201);
+    daemon.signal("KILL");
+    daemon.wait();
+    let _daemon = node.start();
+    let kept = node.get("/api/v1/overrides/mine");
+    assert_eq!((&kept["override"]["policy"], &kept["source"]), (&json!("cycle"), &json!("api")));
+    assert_eq!(node.ask("DELETE", "/api/v1/overrides/mine", "").0, 204);
+    assert_eq!(node.get("/api/v1/overrides")["overrides"], json!([]));
+}
+
+#[test]
+fn the_file_of_overrides_is_followed_and_one_that_is_not_in_order_is_told_of() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let daemon = node.start();
+    fs::write(node.path("overrides.toml"), "[[override]]\nid = \"a\"\nmode = \"shadow\"\n").unwrap();
+    let ids = |answer: &Value| answer["overrides"].as_array().unwrap().len();
+    assert_eq!(node.becomes("/api/v1/overrides", |answer| ids(answer) == 1)["overrides"][0]["source"], "file");
+    fs::write(node.path("overrides.toml"), "[[override]]\nid = \"a\"\nmode = \"on\"\n").unwrap();
+    let answer = node.becomes("/api/v1/overrides", |answer| !answer["file_error"].is_null());
+    assert_eq!(ids(&answer), 1);
+    let status = node.get("/api/v1/status")["reasons"].to_string();
+    assert!(status.contains("overrides.toml:3: override.mode: expected"), "{status}");
+    assert!(daemon.get("/metrics").1.contains("\nuvmd_overrides_file_in_order 0\n"));
+    let checked = run({
+        let mut command = node.command();
+        command.arg("--check-config");
+        command
+    });
+    assert_ne!(checked.status.code(), Some(0));
+    assert!(String::from_utf8(checked.stderr).unwrap().contains("override.mode: expected"));
+}
+
+#[test]
+fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let daemon = node.start();
+    assert_eq!(node.get("/api/v1/policy")["on"], true);
+    let (status, answer) = node.ask("POST", "/api/v1/policy/off", "");
+    assert_eq!((status, &answer["off_by"][0]["by"]), (200, &json!("uid 0 on the socket")));
+    daemon.signal("KILL");
+    daemon.wait();
+    let daemon = node.start();
+    assert_eq!(node.get("/api/v1/policy")["on"], false);
+    fs::write(node.path("policy.off"), "").unwrap();
+    // The file still stops it.
+    assert_eq!(node.ask("POST", "/api/v1/policy/on", "").1["on"], false);
+    fs::remove_file(node.path("policy.off")).unwrap();
+    assert_eq!(node.get("/api/v1/policy")["on"], true);
+    // Nobody over TCP may change it without a token.
+    let (_, rest) = daemon.get("/api/v1/policy");
+    assert!(rest.contains("\"on\":true"), "{rest}");
+}
+
+#[test]
+fn a_stop_waits_for_no_reader_of_the_stream() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let daemon = node.start();
+    let mut stream = UnixStream::connect(node.path("run/uvmd.sock")).unwrap();
+    stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut head = [0; 64];
+    stream.read_exact(&mut head).unwrap();
+    assert!(head.starts_with(b"HTTP/1.1 200 OK"));
+    daemon.signal("TERM");
+    let (status, took, log) = daemon.wait();
+    assert!(status.success() && took < Duration::from_millis(1500), "{took:?} {log}");
+}
