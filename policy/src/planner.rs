@@ -4,6 +4,7 @@
 //!
 //! A planner of placements takes a [`Circle`](trace::Circle) and makes a [`Placement`].
 //!
+//! * [`appobmem`]: sends what is idle for long, for the least time lost
 //! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
 //! * [`flashneuron`]: sends as much as it must of what layers keep, to flash
 //! * [`g10`]: sends what is idle for long to flash or the host, where memory is short most
@@ -15,6 +16,7 @@
 //! * [`online`]: what a pool takes that does not know what comes next
 //! * [`optimal`]: proves that a placement is the smallest, or finds a smaller one
 
+pub mod appobmem;
 mod arcs;
 pub mod autoswap;
 pub mod flashneuron;
@@ -54,6 +56,7 @@ pub trait Planner {
 pub fn all() -> Vec<Box<dyn Planner>> {
     vec![
         Box::new(autoswap::Autoswap::default()),
+        Box::new(appobmem::Appobmem::default()),
         Box::new(g10::G10::by(g10::Ranking::Benefit)),
         Box::new(g10::G10::by(g10::Ranking::BenefitByCost)),
         Box::new(vdnn::Vdnn::of(vdnn::Offload::All)),

@@ -28,16 +28,11 @@ use trace::{Iteration, KernelId, id::Id};
 
 pub use absence::Settle;
 pub use bayes::Effort;
-pub use plan::{Goal, Mode, Plan};
+pub use plan::{Goal, Mode, Plan, Swaps};
 pub use score::{Rule, Weights};
 
-use self::{
-    absence::{Absence, Clock},
-    load::Load,
-    place::Placed,
-    plan::Plans,
-    score::Ranking,
-};
+pub(super) use self::{absence::Absence, load::Load};
+use self::{absence::Clock, place::Placed, plan::Plans, score::Ranking};
 use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable};
 
 /// Limits that are tried before the lowest is looked for by halving.
@@ -143,6 +138,55 @@ impl<'a> Problem<'a> {
         best
     }
 
+    /// All absences, by tensor and then by time.
+    pub(super) fn absences(&self) -> &[Absence] {
+        &self.absences
+    }
+
+    /// The load with nothing away.
+    pub(super) fn live(&self) -> &Load {
+        &self.live
+    }
+
+    /// How long a kernel runs.
+    pub(super) fn duration_ns(&self, kernel: usize) -> u64 {
+        self.iteration.kernels().values().get(kernel).map_or(0, |kernel| kernel.duration_ns)
+    }
+
+    /// How long an iteration takes.
+    pub(super) fn period_ns(&self) -> f64 {
+        self.clock.period_ns() as f64
+    }
+
+    /// From when an absence may begin until it must end.
+    pub(super) fn idle_ns(&self, of: &Absence) -> f64 {
+        (self.clock.at(of.next_use) - self.clock.at(of.ready)) as f64
+    }
+
+    /// The slots in which its memory is free, if both transfers begin at once and end just in time. The first is no less than the second if there is none.
+    pub(super) fn gone_slots(&self, of: &Absence) -> (usize, usize) {
+        let gone = self.clock.first_from(self.clock.at(of.ready) + i128::from(of.out_ns));
+        let back = self.clock.last_until(self.clock.at(of.next_use) - i128::from(of.back_ns));
+        let position = |of: i128| usize::try_from(of).unwrap_or(0);
+        Load::away(position(gone), position(back))
+    }
+
+    /// Keeps a limit with absences that somebody chose, in [`Mode::Stick`]. `None` if it is not kept with all of them away.
+    pub(super) fn kept(&self, chosen: &[Absence], limit_bytes: u64) -> Option<Swaps> {
+        place::within_limit(self, chosen, limit_bytes).map(|placed| self.carried_out(placed))
+    }
+
+    /// The load with absences that somebody chose, if nothing may wait for them.
+    pub(super) fn undisturbed_load(&self, chosen: &[Absence]) -> Load {
+        self.load(&place::without_overhead(self, chosen))
+    }
+
+    /// Why no limit below [`Self::least_bytes`] is kept.
+    pub(super) fn too_much_stays(&self, limit_bytes: u64) -> Unplannable {
+        let (slot, staying_bytes) = self.least.peak();
+        Unplannable::TooMuchStays { kernel: Load::kernel(slot), staying_bytes, gpu_bytes: limit_bytes }
+    }
+
     /// Tries limits spread evenly, then halves the stretch below the lowest that was kept for nothing, down to 1 MiB. A lower limit may be kept where a
     /// higher one is not: the choice is another.
     fn lowest(&self, rule: Rule) -> Option<Plan> {
@@ -188,12 +232,12 @@ impl<'a> Problem<'a> {
             let absences: Vec<_> = chosen.iter().filter_map(|&at| self.absences.get(at).copied()).collect();
             let placed = place::without_overhead(self, &absences);
             load = self.load(&placed);
-            let undisturbed = self.carried_out(rule, limit_bytes, placed);
+            let undisturbed = self.carried_out(placed).by(rule, limit_bytes);
             let within = if undisturbed.is_free() {
                 Some(undisturbed.clone())
             } else {
                 let placed = place::within_limit(self, &absences, limit_bytes);
-                placed.map(|placed| self.carried_out(rule, limit_bytes, placed))
+                placed.map(|placed| self.carried_out(placed).by(rule, limit_bytes))
             };
             let is_free = within.as_ref().is_some_and(Plan::is_free);
             let within_is_better = within.is_some_and(|plan| plan.replaces(&mut best.within));
@@ -212,12 +256,10 @@ impl<'a> Problem<'a> {
         load
     }
 
-    fn carried_out(&self, rule: Rule, limit_bytes: u64, placed: Vec<Placed>) -> Plan {
+    fn carried_out(&self, placed: Vec<Placed>) -> Swaps {
         let (placed, load) = self.needed(placed);
         let schedule = self.schedule(&placed);
-        Plan {
-            rule,
-            limit_bytes,
+        Swaps {
             peak_bytes: load.peak().1,
             overhead_ns: timing::overhead_ns(self.iteration, self.machine, &schedule),
             absences: placed.len(),
@@ -282,9 +324,7 @@ impl Planner for Autoswap {
         let vote = problem.best(Rule::Vote, Mode::Stick, goal);
         let optimised = problem.optimised(Mode::Stick, goal, self.effort);
         let Some(plan) = vote.into_iter().chain(optimised).min_by_key(Plan::cost) else {
-            let (slot, staying_bytes) = problem.least.peak();
-            let (kernel, gpu_bytes) = (Load::kernel(slot), machine.gpu_bytes);
-            return Err(Unplannable::TooMuchStays { kernel, staying_bytes, gpu_bytes });
+            return Err(problem.too_much_stays(machine.gpu_bytes));
         };
         let (away_bytes, host_bytes) = (plan.away_bytes, machine.host.bytes);
         if away_bytes > host_bytes {

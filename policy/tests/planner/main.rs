@@ -5,5 +5,6 @@ mod orders;
 mod placements;
 mod published;
 mod replay;
+mod savings;
 mod support;
 mod swaps;

@@ -182,7 +182,7 @@ const RULES: [Rule; 6] =
     [Rule::Doa, Rule::Aoa, Rule::Wdoa, Rule::Swdoa, Rule::Vote, Rule::Weighted([0.1, 0.4, 0.2, 0.3])];
 
 /// Checks many random problems, each with numbers of its own.
-fn random(mut check: impl FnMut(u64, &mut Numbers, &Problem<'_>, &Iteration, &Machine)) {
+pub(crate) fn random(mut check: impl FnMut(u64, &mut Numbers, &Problem<'_>, &Iteration, &Machine)) {
     for seed in 0..1500 {
         let mut numbers = Numbers(seed);
         let iteration = numbers.iteration();

@@ -10,15 +10,15 @@ use crate::planner::Machine;
 
 /// A tensor between two uses of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Absence {
-    pub(super) tensor: TensorId,
-    pub(super) bytes: u64,
+pub(in crate::planner) struct Absence {
+    pub(in crate::planner) tensor: TensorId,
+    pub(in crate::planner) bytes: u64,
     /// The position at which it may begin to leave.
-    pub(super) ready: usize,
+    pub(in crate::planner) ready: usize,
     /// The position at which it must be back.
-    pub(super) next_use: usize,
-    pub(super) out_ns: u64,
-    pub(super) back_ns: u64,
+    pub(in crate::planner) next_use: usize,
+    pub(in crate::planner) out_ns: u64,
+    pub(in crate::planner) back_ns: u64,
 }
 
 impl Absence {

@@ -7,7 +7,7 @@ use super::absence::Absence;
 /// Bytes on the GPU in the course of an iteration. Each kernel has two slots: 2k is the moment before kernel k, when what died with the kernel before is gone
 /// and what is born with k is not there yet; 2k + 1 is kernel k. Slots beyond the end are those of the next iteration.
 #[derive(Clone, Debug)]
-pub(super) struct Load {
+pub(in crate::planner) struct Load {
     slots: Vec<u64>,
 }
 
@@ -24,12 +24,22 @@ impl Load {
         (2 * release + 1, 2 * fetch)
     }
 
+    /// How many slots an iteration has.
+    pub(in crate::planner) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What a slot holds.
+    pub(in crate::planner) fn at(&self, slot: usize) -> u64 {
+        self.slots.get(slot % self.slots.len()).copied().unwrap_or(0)
+    }
+
     /// The longest that a tensor can be away.
-    pub(super) fn away_all_along(absence: &Absence) -> (usize, usize) {
+    pub(in crate::planner) fn away_all_along(absence: &Absence) -> (usize, usize) {
         Self::away(absence.ready, absence.next_use)
     }
 
-    pub(super) fn leave(&mut self, slots: (usize, usize), bytes: u64) {
+    pub(in crate::planner) fn leave(&mut self, slots: (usize, usize), bytes: u64) {
         self.change(slots, |load| *load -= bytes);
     }
 

@@ -67,6 +67,30 @@ impl Plan {
     }
 }
 
+/// What it comes to that chosen absences keep a limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Swaps {
+    /// The most on the GPU at once, transfers among it.
+    pub peak_bytes: u64,
+    /// By how much an iteration is longer.
+    pub overhead_ns: u64,
+    /// How many there are in an iteration.
+    pub absences: usize,
+    /// How much moves in an iteration, each way.
+    pub moved_bytes: u64,
+    /// The most away at once.
+    pub away_bytes: u64,
+    /// What moves when.
+    pub schedule: Schedule,
+}
+
+impl Swaps {
+    pub(super) fn by(self, rule: Rule, limit_bytes: u64) -> Plan {
+        let Self { peak_bytes, overhead_ns, absences, moved_bytes, away_bytes, schedule } = self;
+        Plan { rule, limit_bytes, peak_bytes, overhead_ns, absences, moved_bytes, away_bytes, schedule }
+    }
+}
+
 /// What came of one limit, in either mode.
 #[derive(Default)]
 pub(super) struct Plans {
