@@ -8,6 +8,8 @@
 //! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
 //! * [`flashneuron`]: sends as much as it must of what layers keep, to flash
 //! * [`g10`]: sends what is idle for long to flash or the host, where memory is short most
+//! * [`foresight`]: what is needed last leaves at once, and is back as soon as there is room
+//! * [`bound`]: what no schedule beats
 //! * [`machine`]: the memories and links that a plan is made for
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
@@ -19,7 +21,9 @@
 pub mod appobmem;
 mod arcs;
 pub mod autoswap;
+pub mod bound;
 pub mod flashneuron;
+pub mod foresight;
 pub mod g10;
 mod layers;
 pub mod machine;
@@ -62,6 +66,7 @@ pub fn all() -> Vec<Box<dyn Planner>> {
         Box::new(vdnn::Vdnn::of(vdnn::Offload::All)),
         Box::new(vdnn::Vdnn::of(vdnn::Offload::Convolutions)),
         Box::new(flashneuron::Flashneuron::default()),
+        Box::new(foresight::Foresight::default()),
     ]
 }
 

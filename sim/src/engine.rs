@@ -16,7 +16,7 @@ use crate::{
     machine::{Machine, to_ns},
     memory::{Memory, Place},
     tree,
-    units::{GRANULE_BYTES, Granules, Mask, PAGE_BYTES, mask_bytes, runs},
+    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, PAGE_BYTES, mask_bytes, runs},
 };
 
 /// One transfer after the other.
@@ -113,6 +113,25 @@ impl<'m> Engine<'m> {
         }
         self.memory.discard(range);
         self.tell(Event::Discarded { range, at_ns: self.clock_ns });
+    }
+
+    /// Forgets what is in a range but not on the GPU, on its way there or not.
+    pub(crate) fn drop_elsewhere(&mut self, tensor: TensorId, range: Granules) {
+        self.cancel(|of| of.tensor == tensor);
+        let first_of = |block: u64| block * u64::from(GRANULES_PER_BLOCK);
+        for (block, within) in range.blocks() {
+            let place = self.memory.place(block);
+            let mut elsewhere = within & (place.host | place.flash);
+            while elsewhere != 0 {
+                let (skip, count) =
+                    (elsewhere.trailing_zeros(), (elsewhere >> elsewhere.trailing_zeros()).trailing_ones());
+                let first = first_of(block) + u64::from(skip);
+                let range = Granules { first, end: first + u64::from(count) };
+                self.memory.discard(range);
+                self.tell(Event::Discarded { range, at_ns: self.clock_ns });
+                elsewhere &= !range.within(block);
+            }
+        }
     }
 
     /// Whether a block is on its way to the GPU.

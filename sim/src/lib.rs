@@ -13,10 +13,12 @@
 //! * [`setup`] - where an iteration runs
 //! * [`mod@run`] - iterations
 //! * [`outcome`] - what an iteration took
+//! * [`mod@auto_plan`] - the best schedule of all that are tried
 //! * [`event`] - what happened, for whoever watches
 //! * [`history`] - of that, memory and transfers over time
 
 mod address;
+pub mod auto_plan;
 mod engine;
 pub mod event;
 pub mod history;
@@ -29,6 +31,7 @@ pub mod tree;
 pub mod units;
 mod walk;
 
+pub use auto_plan::{AutoPlan, auto_plan, bound_s};
 pub use event::Event;
 pub use history::History;
 pub use machine::{Machine, MachineError};

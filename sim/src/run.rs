@@ -177,8 +177,9 @@ impl<'a> Run<'a> {
             Act::Move(Tier::Host) => &[Way::ToHost],
             Act::Move(Tier::Flash) => &[Way::ToFlash],
             Act::Allocate => {
-                self.drop_contents(tensor);
                 self.place(tensor);
+                self.tensors[tensor].has_contents = false;
+                self.engine.drop_elsewhere(tensor, self.contents(tensor));
                 &[Way::Fill]
             }
         };

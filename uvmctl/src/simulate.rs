@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use manager::Manager;
+use manager::{Manager, Plan};
 use model::api::text::parse_bytes;
 use progress::Progress;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     host_mem: Option<u64>,
 
     /// What manages memory, in the order in which it is shown: ideal is memory without end, driver its faults, its prefetcher and its order of
-    /// eviction; the others are planners
+    /// eviction; the others are planners, and auto-plan the best of whatever it tries
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver", value_parser = manager::parser())]
     policy: Vec<Manager>,
 
@@ -89,6 +89,8 @@ struct Report {
     machine: String,
     gpu_bytes: u64,
     host_bytes: u64,
+    /// No schedule takes less.
+    bound_s: f64,
     /// All figures are a model's.
     modelled: bool,
     policies: Vec<Figures>,
@@ -102,6 +104,9 @@ struct Figures {
     outcome: Outcome,
     /// Of the one thread that plans.
     plan_cpu_s: f64,
+    /// Whose plan it is, where that was open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
     #[serde(skip)]
     history: History,
 }
@@ -146,6 +151,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         machine: options.machine.clone(),
         gpu_bytes: setup.gpu_bytes,
         host_bytes: setup.host_bytes,
+        bound_s: sim::bound_s(&iteration, &setup),
         modelled: true,
         policies,
         failed,
@@ -159,6 +165,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         return Ok(());
     }
     io::stdout().write_all(table(&report).fit(terminal::width(), &CONCESSIONS).render(Colour::detect()).as_bytes())?;
+    terminal::note(&format!(
+        "bound: with that memory and that link no schedule takes less than {}",
+        seconds(report.bound_s)
+    ));
+    for (policy, by) in report.policies.iter().filter_map(|of| Some(&of.policy).zip(of.by.as_ref())) {
+        terminal::note(&format!("{policy}: by {by}"));
+    }
     for Failure { policy, why } in &report.failed {
         terminal::note(&format!("{policy} cannot run there: {why}"));
     }
@@ -176,8 +189,8 @@ fn figures(manager: &Manager, iteration: &Iteration, setup: &Setup<'_>) -> anyho
     progress.planning();
     let policy = manager.name().to_owned();
     let (planned, plan_cpu_s) = cpu::timed(|| manager.plan(iteration, setup));
-    let schedule = match planned {
-        Ok(schedule) => schedule,
+    let Plan { schedule, by } = match planned? {
+        Ok(plan) => plan,
         Err(unplannable) => return Ok(Err(Failure { policy, why: unplannable.to_string() })),
     };
     let mut history = History::new(iteration);
@@ -189,7 +202,7 @@ fn figures(manager: &Manager, iteration: &Iteration, setup: &Setup<'_>) -> anyho
         Some(schedule) => sim::observed(iteration, setup, schedule, &mut watch)?,
         None => sim::ideal(iteration),
     };
-    Ok(Ok(Figures { policy, outcome, plan_cpu_s, history }))
+    Ok(Ok(Figures { policy, outcome, plan_cpu_s, by, history }))
 }
 
 fn iteration(options: &Options) -> anyhow::Result<Iteration> {

@@ -6,7 +6,7 @@ mod made_up;
 use audit::Audit;
 use made_up::{Dice, iteration, schedule};
 use policy::planner::Schedule;
-use sim::{Event, Freed, Machine, Setup, driver, ideal, observed};
+use sim::{Event, Freed, Machine, Setup, driver, ideal, observed, planned};
 
 const MIB: u64 = 1 << 20;
 const ROUNDS: u64 = 30;
@@ -88,6 +88,54 @@ fn no_time_is_less_than_the_kernels_take_nor_than_the_link_needs() {
                     let bound_s = bytes.saturating_sub(2 * MIB) as f64 / link.peak_bytes_per_s.value;
                     assert!(outcome.time_s >= bound_s, "round {round}: {outcome:?}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_schedule_beats_the_bound() {
+    let mut machine = Machine::named("a100").unwrap();
+    // So slow that it is the link that counts.
+    for link in [&mut machine.link_to_gpu, &mut machine.link_to_host] {
+        link.peak_bytes_per_s.value /= 8.0;
+    }
+    let (mut above_the_kernels, mut nearest) = (0, f64::INFINITY);
+    for round in 0..ROUNDS {
+        let mut dice = Dice::new(round);
+        let iteration = iteration(&mut dice);
+        for setup in setups(&machine) {
+            let bound_s = sim::bound_s(&iteration, &setup);
+            above_the_kernels += u32::from(bound_s > 1.1 * ideal(&iteration).time_s);
+            let mut schedules = vec![Schedule::default(), schedule(&mut dice, &iteration)];
+            let planners = policy::planner::all().into_iter().filter(|planner| planner.name() != "autoswap");
+            schedules.extend(planners.filter_map(|planner| planner.plan(&iteration, &setup.for_planners()).ok()));
+            for schedule in &schedules {
+                let outcome = planned(&iteration, &setup, schedule).unwrap();
+                assert!(outcome.time_s >= bound_s, "round {round}: {bound_s} and {outcome:?}");
+                nearest = nearest.min(outcome.time_s / bound_s);
+            }
+        }
+    }
+    assert!(above_the_kernels > 20 && nearest < 1.5, "{above_the_kernels} bounds, the nearest to {nearest}");
+}
+
+#[test]
+fn the_best_plan_is_no_worse_than_any_planner_and_loses_nothing() {
+    let machine = Machine::named("a100").unwrap();
+    for round in 0..3 {
+        let iteration = iteration(&mut Dice::new(round));
+        for setup in setups(&machine) {
+            let best = sim::auto_plan(&iteration, &setup).unwrap();
+            let mut audit = Audit::new(&iteration);
+            let mut watch = |event: Event| audit.see(event);
+            assert_eq!(observed(&iteration, &setup, &best.schedule, &mut watch).unwrap(), best.outcome);
+            assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes && best.tried > 3);
+            assert!(best.outcome.time_s <= driver(&iteration, &setup).unwrap().time_s);
+            for planner in policy::planner::all() {
+                let Ok(schedule) = planner.plan(&iteration, &setup.for_planners()) else { continue };
+                let other = planned(&iteration, &setup, &schedule).unwrap();
+                assert!(best.outcome.time_s <= other.time_s, "{} in round {round}", planner.name());
             }
         }
     }

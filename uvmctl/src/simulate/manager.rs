@@ -2,8 +2,10 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use policy::planner::{self, Schedule, Unplannable};
-use sim::Setup;
+use sim::{AutoPlan, RunError, Setup};
 use trace::Iteration;
+
+const AUTO_PLAN: &str = "auto-plan";
 
 /// As on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,17 +14,29 @@ pub(crate) enum Manager {
     Ideal,
     /// The driver alone.
     Driver,
+    /// The best of all that are tried.
+    AutoPlan,
     /// A planner of the registry, by its name.
     Planner(String),
+}
+
+/// What was planned.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// `None` where nothing ever has to move.
+    pub(crate) schedule: Option<Schedule>,
+    /// Who made it in the end, where that was open.
+    pub(crate) by: Option<String>,
 }
 
 /// Takes the names that there are.
 pub(crate) fn parser() -> impl TypedValueParser<Value = Manager> {
     let planners = planner::all();
-    let names = ["ideal", "driver"].into_iter().chain(planners.iter().map(|planner| planner.name()));
+    let names = ["ideal", "driver", AUTO_PLAN].into_iter().chain(planners.iter().map(|planner| planner.name()));
     PossibleValuesParser::new(names).map(|name| match name.as_str() {
         "ideal" => Manager::Ideal,
         "driver" => Manager::Driver,
+        AUTO_PLAN => Manager::AutoPlan,
         _ => Manager::Planner(name),
     })
 }
@@ -32,19 +46,25 @@ impl Manager {
         match self {
             Self::Ideal => "ideal",
             Self::Driver => "driver",
+            Self::AutoPlan => AUTO_PLAN,
             Self::Planner(name) => name,
         }
     }
 
-    /// What it wants moved; `None` where nothing ever has to.
-    pub(crate) fn plan(&self, iteration: &Iteration, setup: &Setup<'_>) -> Result<Option<Schedule>, Unplannable> {
-        match self {
-            Self::Ideal => Ok(None),
-            Self::Driver => Ok(Some(Schedule::default())),
-            Self::Planner(name) => {
-                let planner = planner::by_name(name);
-                planner.map(|planner| planner.plan(iteration, &setup.for_planners())).transpose()
+    /// What it wants moved; or why it cannot plan there, which is a result as well.
+    pub(crate) fn plan(&self, iteration: &Iteration, setup: &Setup<'_>) -> Result<Result<Plan, Unplannable>, RunError> {
+        let plan = |schedule| Plan { schedule: Some(schedule), by: None };
+        Ok(match self {
+            Self::Ideal => Ok(Plan::default()),
+            Self::Driver => Ok(plan(Schedule::default())),
+            Self::AutoPlan => {
+                let AutoPlan { schedule, by, .. } = sim::auto_plan(iteration, setup)?;
+                Ok(Plan { by: Some(by), ..plan(schedule) })
             }
-        }
+            Self::Planner(name) => match planner::by_name(name) {
+                Some(planner) => planner.plan(iteration, &setup.for_planners()).map(plan),
+                None => Ok(Plan::default()),
+            },
+        })
     }
 }

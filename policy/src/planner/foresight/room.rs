@@ -1,0 +1,52 @@
+//! How much is on the GPU at each kernel, on a circle: positions from the number of kernels on are those of the next iteration.
+
+use trace::{KernelId, Table, id::Id};
+
+/// Bytes by kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    pub(super) taken: Table<KernelId, u64>,
+    limit_bytes: u64,
+}
+
+impl Room {
+    pub(super) fn new(kernels: usize, limit_bytes: u64) -> Self {
+        Self { taken: Table::of(0, kernels), limit_bytes }
+    }
+
+    fn at(&mut self, position: usize) -> &mut u64 {
+        let kernels = self.taken.len();
+        &mut self.taken[KernelId::new(position % kernels)]
+    }
+
+    /// Takes so many bytes at positions `from` up to and without `to`, whether there is room or not.
+    pub(super) fn take(&mut self, from: usize, to: usize, bytes: u64) {
+        for position in from..to {
+            *self.at(position) += bytes;
+        }
+    }
+
+    /// Gives them back.
+    pub(super) fn give_back(&mut self, from: usize, to: usize, bytes: u64) {
+        for position in from..to {
+            let taken = self.at(position);
+            *taken = taken.saturating_sub(bytes);
+        }
+    }
+
+    /// Whether there is room for so many bytes there.
+    pub(super) fn fits(&mut self, from: usize, to: usize, bytes: u64) -> bool {
+        (from..to).all(|position| *self.at(position) + bytes <= self.limit_bytes)
+    }
+
+    /// Takes so many bytes at as many positions before `to` as have room in a row, `most` at most; from where on.
+    pub(super) fn extend(&mut self, to: usize, most: usize, bytes: u64) -> usize {
+        let limit_bytes = self.limit_bytes;
+        let mut from = to;
+        while to - from < most && *self.at(from - 1) + bytes <= limit_bytes {
+            from -= 1;
+            *self.at(from) += bytes;
+        }
+        from
+    }
+}
