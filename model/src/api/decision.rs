@@ -88,7 +88,7 @@ pub struct Measured {
     pub replays: u64,
     /// Over the GPU's link, all programs together, accesses to memory elsewhere included; null where that cannot be told.
     pub link_bytes: Option<LinkBytes>,
-    /// Bytes evicted of other processes at the GPU.
+    /// Bytes evicted of other processes at the GPU because this one needed the memory.
     pub others_evicted_bytes: u64,
 }
 
