@@ -2,7 +2,11 @@
 
 mod part;
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    thread,
+    time::{Duration, Instant},
+};
 
 use model::{Action, Actuator, Advice, Answer, Call, Order, Outcome, Place, Step};
 use part::{Part, next_part};
@@ -21,6 +25,12 @@ use crate::{
     untried,
 };
 
+/// After calls have taken so long together there is a pause of the same length, so that they hold the target's locks for half of the time at most.
+/// The locks are not fair to whoever waits for them: one who is woken has to come first, and until then a reader that asks again, as the next call
+/// would, gets them before it (`rwsem_down_read_slowpath` in the kernel).
+const TURN: Duration = Duration::from_micros(100);
+/// A call that takes longer has waited for others, and holds nothing meanwhile.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Descriptors of a process are taken anew after so many calls, and what it has mapped is read again.
 const CALLS_PER_DESCRIPTOR: usize = 16;
 
@@ -44,6 +54,8 @@ impl Default for Settings {
 pub struct Ioctl {
     settings: Settings,
     roots: Roots,
+    /// How long the calls since the last pause have taken.
+    turn: Duration,
 }
 
 impl Ioctl {
@@ -51,17 +63,18 @@ impl Ioctl {
     #[must_use]
     pub fn new(settings: Settings, roots: Roots) -> Self {
         let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
-        Self { settings: Settings { part_bytes, ..settings }, roots }
+        Self { settings: Settings { part_bytes, ..settings }, roots, turn: Duration::ZERO }
     }
 
     /// A few calls on descriptors that are taken for them, from the first step that is left on. An error is the answer to all that is left.
     fn some_calls(
-        &self,
+        &mut self,
         process: &PidFd,
         left: &mut VecDeque<Step>,
         calls: &mut Vec<Call>,
         is_off: &dyn Fn() -> bool,
     ) -> Result<(), Answer> {
+        self.let_others_in();
         let spaces = VaSpace::of(process, &self.roots).map_err(|error| answer_of(process, &error))?;
         let mapped = mapped::of(&self.roots, process.pid())
             .map_err(|source| answer_of(process, &UvmError::Unreadable { pid: process.pid(), source }))?;
@@ -77,8 +90,12 @@ impl Ioctl {
             }
             let call = match pages {
                 None => untried(part, Answer::NotMapped),
-                Some(pages) => self.call(process, &spaces, part, pages),
+                Some(pages) => {
+                    self.let_others_in();
+                    self.call(process, &spaces, part, pages)
+                }
             };
+            self.turn = self.turn.saturating_add(Duration::from_nanos(call.took_ns));
             let has_ended = call.answer == Answer::Ended;
             calls.push(call);
             if has_ended {
@@ -88,10 +105,22 @@ impl Ioctl {
         Ok(())
     }
 
+    fn let_others_in(&mut self) {
+        if self.turn >= TURN {
+            thread::sleep(self.turn.min(PAUSE_MAX));
+            self.turn = Duration::ZERO;
+        }
+    }
+
     fn call(&self, process: &PidFd, spaces: &[VaSpace<'_>], step: Step, pages: PageRange) -> Call {
         let begun = Instant::now();
         let answer = if self.has_room(process, &step) {
-            ask_each(spaces, |space| ask(space, step.action, pages)).map_or_else(
+            let asked = ask_each(spaces, |space| {
+                // Its beginning and its end, for whoever wants to know when the target's locks were held.
+                let _call = tracing::trace_span!("uvm_call").entered();
+                ask(space, step.action, pages)
+            });
+            asked.map_or_else(
                 |error| match (&error, step.action) {
                     (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => {
                         Answer::HostMemory

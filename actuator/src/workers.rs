@@ -53,12 +53,11 @@ impl Workers {
 
     /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
     pub fn submit(&mut self, order: Order) {
-        let refused = |order: &Order, why: String| all_answered(order, &Answer::Refused(why));
         let queue = match self.queue(order.gpu) {
             Ok(queue) => queue,
             Err(error) => {
                 let why = format!("no thread to carry it out: {error}");
-                let _ = self.told.send(refused(&order, why));
+                let _ = self.told.send(all_answered(&order, &Answer::Refused(why)));
                 return;
             }
         };
@@ -66,7 +65,8 @@ impl Workers {
             let outcome = match why {
                 queue::Left::PutBack => all_answered(&order, &Answer::CalledOff),
                 queue::Left::Full => {
-                    refused(&order, format!("{} orders wait for this GPU already", queue::WAITING_MAX))
+                    let why = format!("{} orders wait for this GPU already", queue::WAITING_MAX);
+                    all_answered(&order, &Answer::HeldBack(why))
                 }
             };
             // The other end is this one's own.

@@ -103,7 +103,7 @@ fn an_order_without_room_is_answered_and_one_that_puts_back_always_has_room() {
     for decision in 1..=65 {
         workers.submit(order(decision, false));
     }
-    let full = Answer::Refused("64 orders wait for this GPU already".to_owned());
+    let full = Answer::HeldBack("64 orders wait for this GPU already".to_owned());
     assert_eq!(told(&workers, 1), [(65, false, full)]);
     for decision in 100..200 {
         workers.submit(order(decision, true));

@@ -7,6 +7,7 @@
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`]: the commands ([`dice`]: random numbers;
 //!   [`service`]: uvmd, started, killed, started again)
+//! * [`churn`](mod@churn): a process for tests of what is done to it
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`console`]: what is wrong with a guest that has ended
 //! * [`sys`]: the driver; all unsafe code
@@ -15,6 +16,7 @@ mod access_log;
 mod builtin;
 mod cgroup;
 mod check;
+mod churn;
 mod compare;
 mod console;
 mod dice;
@@ -110,6 +112,8 @@ enum Task {
         /// The scenario.
         file: PathBuf,
     },
+    /// Map and unmap managed memory all the while, beside memory that is held, and write down when.
+    Churn(churn::Options),
     /// Print a random scenario of the whole language, the same for the same seed.
     Generate {
         /// What makes it different from others.
@@ -195,6 +199,7 @@ fn main() -> ExitCode {
             run(&file, variation, report.as_deref(), client.as_ref(), &options)
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
+        Task::Churn(options) => churn::churn(&options).map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
             print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));
             Ok(ExitCode::SUCCESS)

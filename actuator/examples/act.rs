@@ -1,0 +1,249 @@
+//! Acts on a process's managed memory by hand, and tells what came of it as lines of JSON. The lab's tests use it (tests/lab/act.sh).
+//!
+//!     act 'migrate_to_gpu 1234 0x20000000000 0x20001000000'
+//!
+//! A command is one of:
+//!
+//! * `ACTION PID BEGIN END`: an order of one step; the actions are `model::Action`'s names
+//! * `shuttle PID BEGIN END`: move the range to the GPU and to the host in turn, until an answer is not that it was done
+//! * `undo`: withdraw what the journal says a former run left
+//! * `overlaps FILE`: of the calls in the file, a line `BEGIN END` each in ns since 1970, how many of the driver's calls made here each overlaps
+//! * `sleep SECONDS`
+#![expect(clippy::print_stdout, reason = "it is a program for the command line")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use actuator::{Ioctl, Journal, Journalled, Settings, Workers};
+use anyhow::{Context, bail};
+use clap::Parser;
+use model::{
+    Action, Actuator, Advice, Answer, DecisionId, GpuUuid, LinkBytes, LinkMeter, Order, Outcome, Place, ProcessId, Step,
+};
+use sys::{Roots, uvm::Uuid};
+use tracing::{
+    Event, Metadata, Subscriber,
+    span::{Attributes, Id, Record},
+};
+
+/// Acts on a process's managed memory by hand.
+#[derive(Parser)]
+struct Options {
+    /// At this GPU; that of the software GPU which comes first, if not given.
+    #[arg(long)]
+    gpu: Option<Uuid>,
+    /// The most that one call moves.
+    #[arg(long, default_value_t = 2)]
+    part_mib: u64,
+    /// Host memory to leave alone.
+    #[arg(long, default_value_t = 64)]
+    reserve_mib: u64,
+    /// Where advice is written down before it is given.
+    #[arg(long)]
+    journal: Option<PathBuf>,
+    /// While this file is there, nothing is done but what puts something back.
+    #[arg(long, default_value = "/run/act.off")]
+    off: PathBuf,
+    /// What to do, one after the other.
+    #[arg(required = true)]
+    commands: Vec<String>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let calls = Calls::default();
+    tracing::subscriber::set_global_default(calls.clone())?;
+    let mut hand = Hand::new(&options, calls)?;
+    options.commands.iter().try_for_each(|command| hand.obey(command).with_context(|| command.clone()))
+}
+
+struct Hand {
+    gpu: GpuUuid,
+    journal: Option<Arc<Mutex<Journal>>>,
+    workers: Workers,
+    meter: Box<dyn LinkMeter>,
+    calls: Calls,
+}
+
+impl Hand {
+    fn new(options: &Options, calls: Calls) -> anyhow::Result<Self> {
+        let roots = Roots::default();
+        let gpu = options.gpu.map_or_else(|| first_gpu(&roots), Ok)?;
+        let settings = Settings { part_bytes: options.part_mib << 20, host_reserve_bytes: options.reserve_mib << 20 };
+        let journal = options.journal.as_ref().map(|path| Journal::open(path, roots.clone())).transpose()?;
+        let journal = journal.map(|journal| Arc::new(Mutex::new(journal)));
+        let (kept, made_of, off) = (journal.clone(), roots.clone(), options.off.clone());
+        let make = move |_| -> Box<dyn Actuator> {
+            let ioctl = Ioctl::new(settings, made_of.clone());
+            match &kept {
+                Some(journal) => Box::new(Journalled::new(ioctl, Arc::clone(journal))),
+                None => Box::new(ioctl),
+            }
+        };
+        let workers = Workers::start(make, move || off.exists());
+        Ok(Self { gpu: GpuUuid(gpu.bytes()), journal, workers, meter: actuator::link::meter(roots), calls })
+    }
+
+    fn obey(&mut self, command: &str) -> anyhow::Result<()> {
+        match command.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["undo"] => self.undo(),
+            ["sleep", seconds] => {
+                thread::sleep(Duration::from_secs(seconds.parse()?));
+                Ok(())
+            }
+            ["overlaps", file] => self.overlaps(&fs::read_to_string(file)?),
+            ["shuttle", pid, begin, end] => {
+                let (process, range) = (process(pid)?, range(begin, end)?);
+                let mut places = [Place::Gpu(self.gpu), Place::Host].into_iter().cycle();
+                while self.carry_out(
+                    process,
+                    vec![step(range, Action::Migrate(places.next().context("a place")?))],
+                    false,
+                )? {}
+                Ok(())
+            }
+            [action, pid, begin, end] => {
+                let action = self.action(action)?;
+                self.carry_out(process(pid)?, vec![step(range(begin, end)?, action)], false).map(drop)
+            }
+            _ => bail!("no such command (see the top of the source)"),
+        }
+    }
+
+    fn undo(&mut self) -> anyhow::Result<()> {
+        let journal = self.journal.clone().context("without --journal there is nothing to undo")?;
+        let leftovers = journal.lock().unwrap_or_else(PoisonError::into_inner).leftovers();
+        println!("{{\"leftovers\": {}}}", leftovers.len());
+        for left in leftovers {
+            self.carry_out(left.process, left.steps, true)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all of it was done.
+    fn carry_out(&mut self, process: ProcessId, steps: Vec<Step>, is_undoing: bool) -> anyhow::Result<bool> {
+        let name = steps.first().map_or("nothing", |step| step.action.name());
+        let before = self.meter.read(self.gpu);
+        self.workers.submit(Order { decision: DecisionId(1), process, gpu: self.gpu, steps, is_undoing });
+        let outcome = self.workers.next_outcome(Duration::from_mins(10)).context("no outcome in ten minutes")?;
+        let moved = before.zip(self.meter.read(self.gpu));
+        tell(name, &outcome, moved);
+        Ok(outcome.calls.iter().all(|call| call.answer == Answer::Done))
+    }
+
+    fn action(&self, name: &str) -> anyhow::Result<Action> {
+        let here = Place::Gpu(self.gpu);
+        let advice = [
+            Advice::PreferredLocation(here),
+            Advice::PreferredLocation(Place::Host),
+            Advice::AccessedBy(self.gpu),
+            Advice::ReadDuplication,
+        ];
+        [Action::Migrate(here), Action::Migrate(Place::Host), Action::Renew(self.gpu)]
+            .into_iter()
+            .chain(advice.map(Action::Advise))
+            .chain(advice.map(Action::Withdraw))
+            .find(|action| action.name() == name)
+            .context("no such action")
+    }
+
+    fn overlaps(&self, text: &str) -> anyhow::Result<()> {
+        let calls = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_overlaps: BTreeMap<usize, u64> = BTreeMap::new();
+        for line in text.lines() {
+            let (begin, end) = line.split_once(' ').context("not a line of two times")?;
+            let (begin, end): (u128, u128) = (begin.parse()?, end.parse()?);
+            let first = calls.partition_point(|(_, ended)| *ended < begin);
+            let overlaps = calls.iter().skip(first).take_while(|(begun, _)| *begun <= end).count();
+            *by_overlaps.entry(overlaps).or_default() += 1;
+        }
+        let most = by_overlaps.last_key_value().context("an empty file")?.0;
+        println!(
+            "{}",
+            serde_json::json!({ "driver_calls": calls.len(), "target_calls_by_overlaps": by_overlaps, "most_overlaps": most })
+        );
+        Ok(())
+    }
+}
+
+fn tell(action: &str, outcome: &Outcome, moved: Option<(LinkBytes, LinkBytes)>) {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut why = None;
+    for call in &outcome.calls {
+        if let Answer::Refused(said) = &call.answer {
+            why = Some(said);
+        }
+        *counts.entry(call.answer.name()).or_default() += 1;
+    }
+    let moved = moved.map(|(before, after)| [after.htod - before.htod, after.dtoh - before.dtoh]);
+    let longest_ns = outcome.calls.iter().map(|call| call.took_ns).max();
+    println!(
+        "{}",
+        serde_json::json!({ "action": action, "answers": counts, "why": why, "link_bytes": moved, "longest_ns": longest_ns })
+    );
+}
+
+fn first_gpu(roots: &Roots) -> anyhow::Result<Uuid> {
+    let folder = roots.proc.join("driver/swgpu/gpus");
+    let names = fs::read_dir(&folder).context("no software GPU; --gpu says which GPU it is")?;
+    let mut names: Vec<_> = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    Ok(names.first().context("no GPU")?.parse()?)
+}
+
+fn process(pid: &str) -> anyhow::Result<ProcessId> {
+    let pid = pid.parse()?;
+    let stat = procfs::process::Process::new(i32::try_from(pid)?)?.stat()?;
+    Ok(ProcessId { pid, start_ticks: stat.starttime })
+}
+
+fn range(begin: &str, end: &str) -> anyhow::Result<(u64, u64)> {
+    let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
+    Ok((address(begin)?, address(end)?))
+}
+
+const fn step((begin, end): (u64, u64), action: Action) -> Step {
+    Step { begin, end, action }
+}
+
+/// When the driver was called, as (begin, end) in ns since 1970: by the clock that the other side has too, which nobody sets in a guest.
+#[derive(Clone, Default)]
+struct Calls(Arc<Mutex<Vec<(u128, u128)>>>);
+
+impl Calls {
+    fn now() -> u128 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos()
+    }
+}
+
+impl Subscriber for Calls {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.name() == "uvm_call"
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, _event: &Event<'_>) {}
+
+    fn enter(&self, _span: &Id) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Self::now(), u128::MAX));
+    }
+
+    fn exit(&self, _span: &Id) {
+        if let Some(last) = self.0.lock().unwrap_or_else(PoisonError::into_inner).last_mut() {
+            last.1 = Self::now();
+        }
+    }
+}

@@ -1,0 +1,203 @@
+#!/bin/sh
+# what acts on a process from outside does what it says, and never more: moves, advice, a target that ends or unmaps, a full cgroup, a killed actor
+# LAB_CALLS: how many calls of a target are looked at for fairness
+set -u
+# shellcheck source=lab/vm/expect
+. /lab/expect
+evidence='/tmp/told /tmp/target'
+OFF=/run/act.off
+JOURNAL=/run/act.journal
+BASE=20000000000 # of the targets' first allocation
+MIB=$((1 << 20))
+
+# at MIB: an address in it.
+at() { printf '0x%x' $((0x$BASE + $1 * MIB)); }
+# act_out COMMAND...: what act says of it is in /tmp/told.
+act_out() { act --reserve-mib "${reserve_mib:-64}" "$@" >/tmp/told 2>&1 || fail "act $*"; }
+# expect_told WHAT PATTERN: in what act said last.
+expect_told() { grep -qE "$2" /tmp/told || fail "$1"; }
+# What went over the link during the last order, to the GPU and to the host.
+moved() { sed -n 's/.*"link_bytes":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p' /tmp/told | tail -n 1; }
+expect_moved() { [ "$(moved)" = "$2 $3" ] || fail "$1: it moved $(moved) bytes to the GPU and the host, and not $2 $3"; }
+link() { awk -v name="$1:" '$1 == name { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
+
+# target NAME MIB STEPS: a process with so much memory, which does the steps again and again, as $pid; it is at rest once its steps sleep.
+target() {
+  cat >/tmp/target.toml <<SCENARIO
+name = "$1"
+[[process]]
+name = "$1"
+alloc = [{ name = "a", mib = $2 }]
+steps = [$3]
+SCENARIO
+  lab-runner loop /tmp/target.toml >/tmp/target 2>&1 &
+  runner=$!
+  has_begun() { pid=$(pidof "$1"); }
+  within 30 "the target does not begin" has_begun "$1"
+}
+asleep() { grep -q 'State:.*S (sleeping)' "/proc/$pid/status" && [ "$(link copied_htod_bytes)$(link copied_dtoh_bytes)" = "${before:-}" ]; }
+at_rest() { before=$(link copied_htod_bytes)$(link copied_dtoh_bytes); sleep 0.5; asleep; }
+rests() { within 60 "the target does not come to rest" at_rest; }
+# Its data is right after all that was done to it.
+target_is_right() {
+  kill -TERM $runner
+  wait $runner || fail "the target's data is not right"
+}
+
+state_becomes counting
+
+# --- moves
+target moved 16 '{ cpu_write = "a" }, { sleep_ms = 600000 }'
+rests
+act_out "migrate_to_gpu $pid $(at 0) $(at 16)" "migrate_to_gpu $pid $(at 0) $(at 16)"
+expect_told "eight blocks to the GPU" '"answers":\{"done":8\}'
+expect_moved "what is there already" 0 0
+act_out "migrate_to_host $pid $(at 3) $(at 7)"
+expect_told "parts end at block boundaries" '"answers":\{"done":3\}'
+expect_moved "a part to the host" 0 $((4 * MIB))
+act_out "migrate_to_gpu $pid $(at 0) $(at 24)"
+expect_told "what is not mapped is left alone" '"answers":\{"done":8,"not_mapped":1\}'
+expect_moved "a part to the GPU" $((4 * MIB)) 0
+touch $OFF
+act_out "migrate_to_host $pid $(at 0) $(at 16)"
+expect_told "the switch" '"answers":\{"called_off":1\}'
+rm $OFF
+echo "moves: as asked for, in blocks"
+target_is_right
+
+# --- renewal: the card has 64 MiB, of which the driver takes some
+# fill: 60 MiB of it to the GPU, from the first block on.
+fill() { act_out "migrate_to_host $pid $(at 0) $(at 120)" "migrate_to_gpu $pid $(at 0) $(at 60)"; }
+# What brings the first block back if it was evicted: its page, or nothing.
+first_is_there() { act_out "renew $pid $(at 0) $(at 2)" && [ "$(moved)" = "0 0" ]; }
+target renewed 120 '{ cpu_write = "a" }, { sleep_ms = 600000 }'
+rests
+fill
+act_out "migrate_to_gpu $pid $(at 60) $(at 80)"
+! first_is_there || fail "without renewal the first block had to be evicted first"
+fill
+act_out "renew $pid $(at 0) $(at 10)"
+expect_told "five blocks are renewed" '"answers":\{"done":5\}'
+expect_moved "renewal" 0 0
+act_out "migrate_to_gpu $pid $(at 60) $(at 80)"
+[ "$(moved | cut -d ' ' -f 2)" -ge $((16 * MIB)) ] || fail "20 MiB more had to evict others"
+act_out "renew $pid $(at 0) $(at 10)"
+expect_moved "the renewed blocks were to stay" 0 0
+act_out "renew $pid $(at 10) $(at 12)"
+[ "$(moved)" != "0 0" ] || fail "a block that was not renewed was to go instead"
+echo "renewal: no byte copied, and the renewed stay where others go"
+target_is_right
+
+# --- advice: what the processor writes and the GPU reads, again and again
+# grows NAME: whether that figure of the link grows by a megabyte within two seconds.
+grows() { then=$(link "$1"); sleep 2; [ $(($(link "$1") - then)) -ge $MIB ]; }
+is_copied() { grows copied_htod_bytes; }
+is_accessed() { copied=$(link copied_htod_bytes); grows remote_htod_bytes && [ "$(link copied_htod_bytes)" = "$copied" ]; }
+target advised 4 '{ cpu_write = "a" }, { gpu_read = "a", access_rate = 128 }, { sleep_ms = 50 }'
+for advice in prefer_host/prefer_nothing accessed_by/not_accessed_by; do
+  within 10 "without advice the memory is to move" is_copied
+  act_out "${advice%/*} $pid $(at 0) $(at 4)"
+  expect_told "advice is given in one call" '"answers":\{"done":1\}'
+  within 10 "with ${advice%/*} the memory is to stay and be accessed" is_accessed
+  # The driver leaves the mappings that there are; they go when the memory moves.
+  act_out "${advice#*/} $pid $(at 0) $(at 4)" "migrate_to_gpu $pid $(at 0) $(at 4)"
+done
+within 10 "with no advice left the memory is to move again" is_copied
+echo "advice: the GPU accesses what it would have fetched, until it is withdrawn"
+
+# --- a journal: the actor is killed, and the next one withdraws
+act --journal $JOURNAL "accessed_by $pid $(at 0) $(at 4)" "sleep 600" >/tmp/told 2>&1 &
+actor=$!
+within 10 "the advice is not given" grep -q '"answers":{"done":1}' /tmp/told
+within 10 "the advice has no effect" is_accessed
+kill -9 $actor
+sleep 1
+is_accessed || fail "the driver keeps the advice of an actor that is killed"
+act_out --journal $JOURNAL undo "migrate_to_gpu $pid $(at 0) $(at 4)"
+expect_told "one leftover is found" '"leftovers": 1'
+expect_told "and withdrawn" '"action":"not_accessed_by","answers":\{"done":1\}'
+within 10 "the advice is still in force" is_copied
+act_out --journal $JOURNAL undo
+expect_told "nothing is left then" '"leftovers": 0'
+echo "journal: what a killed actor advised is withdrawn by the next"
+target_is_right
+
+target duplicated 4 '{ gpu_read = "a" }, { cpu_read = "a" }, { sleep_ms = 50 }'
+within 10 "without advice the memory is to move" is_copied
+act_out "read_duplication $pid $(at 0) $(at 4)"
+is_still() { ! is_copied; }
+within 10 "what is in both places is not to be copied again" is_still
+act_out "no_read_duplication $pid $(at 0) $(at 4)"
+within 10 "with no advice left the memory is to move again" is_copied
+target_is_right
+echo "read duplication: nothing is copied twice, until it is withdrawn"
+
+# --- a process in a cgroup that is full
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+full=/sys/fs/cgroup/full
+mkdir $full
+echo $$ >$full/cgroup.procs
+target limited 32 '{ gpu_write = "a" }, { sleep_ms = 600000 }'
+echo $$ >/sys/fs/cgroup/cgroup.procs
+rests
+echo $(($(cat $full/memory.current) + 10 * MIB)) >$full/memory.max
+reserve_mib=2
+act_out "migrate_to_host $pid $(at 0) $(at 32)"
+reserve_mib=64
+expect_told "some fits" '"done":[1-9]'
+expect_told "and the rest is refused for want of memory" '"host_memory":[1-9]'
+expect_told "and nothing else" '"why":null'
+cat $full/memory.events >>/tmp/told
+grep -qx 'oom_kill 0' $full/memory.events || fail "the target was killed"
+kill -0 "$pid" || fail "the target is gone"
+echo max >$full/memory.max
+echo "full cgroup: refused, and nobody killed"
+target_is_right
+
+# --- descriptors that stand for nothing
+sleep 600 3</dev/nvidia-uvm &
+other=$!
+for pid in 1 $other; do
+  act_out "migrate_to_gpu $pid $(at 0) $(at 4)"
+  expect_told "a process without a VA space has nothing mapped" '"answers":\{"not_mapped":1\}'
+done
+kill $other
+
+# --- a target that unmaps meanwhile
+# churn CALLS OPTION...: a process that maps and unmaps all the while, as $pid; it holds memory at $held.
+churn() {
+  lab-runner churn --log /tmp/churn.log --calls "$@" >/tmp/target 2>&1 &
+  pid=$!
+  within 30 "the target does not begin" grep -q held /tmp/target
+  held=$(sed -n 's/^held //p' /tmp/target)
+}
+churn 400 --release-after 100
+act_out "shuttle $pid $held"
+expect_told "it ends where nothing is mapped any more" '"not_mapped":[1-9]'
+! grep -q '"refused"' /tmp/told || fail "an answer that is not clean"
+wait "$pid" || fail "the target minds"
+echo "unmapped meanwhile: said so, and nothing else"
+
+# --- fairness to the target: between two of our calls it gets its turn
+churn "${LAB_CALLS:-2000}"
+act_out "shuttle $pid $held" "overlaps /tmp/churn.log"
+wait "$pid" || fail "the target's data is not right"
+expect_told "no call of the target overlaps more than two of ours" '"most_overlaps":[12],'
+echo "fairness: $(tail -n 1 /tmp/told)"
+
+# --- a target that ends meanwhile
+target killed 32 '{ cpu_write = "a" }, { sleep_ms = 600000 }'
+rests
+act "shuttle $pid $(at 0) $(at 32)" "sleep 600" >/tmp/told 2>&1 &
+actor=$!
+within 20 "it does not move" grep -q '"done"' /tmp/told
+kill -9 "$pid"
+within 20 "its end is not seen" grep -q '"ended":1' /tmp/told
+! grep -q '"refused"' /tmp/told || fail "an answer that is not clean"
+wait $runner
+# The actor lives, and holds nothing of it.
+is_let_go() { [ "$(cat /sys/module/nvidia_uvm/refcnt)" = 0 ]; }
+within 20 "somebody holds the VA space of a process that has ended" is_let_go
+kill -0 $actor || fail "the actor is gone"
+kill $actor
+echo "ended meanwhile: said so, and nothing of it held"
