@@ -1,13 +1,13 @@
 //! The loop that acts: at each interval it shows the policies what is known, has their orders carried out, and tells what came of it.
 //!
 //! It works on a thread of its own, which reads files and waits for the actuator's workers; neither the collector nor a request waits for it. While nobody
-//! wants anything, it only looks whether that has changed.
+//! wants anything, it only looks whether that has changed. `state`: what outlives it.
+
+mod state;
 
 use std::{
     collections::BTreeMap,
-    fs::DirBuilder,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -16,14 +16,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use actuator::{Journal, Journalled, Leftover, Workers, headroom};
+use actuator::{Journal, Journalled, Workers, headroom};
 use anyhow::Context;
 use collector::Snapshots;
 use model::{
-    Action, Actuator, Block, Decision, DecisionId, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process,
-    ProcessId, Snapshot, Step, Verdicts, Wish, api, decision::Event,
+    Actuator, Block, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId, Snapshot,
+    Verdicts, Wish, api, decision::Event,
 };
-use policy::act::{Acting, InForce, Limits, Scene};
+use policy::act::{Acting, Limits, Scene};
 use sys::Roots;
 use tokio::{
     runtime::Handle,
@@ -76,15 +76,8 @@ impl Deeds {
         let (publish, decisions) = watch::channel(Arc::default());
         let (end, ended) = oneshot::channel();
         let stop = Arc::new(AtomicBool::new(false));
-        // A former run may have been allowed more.
-        let journal_file = parts.state_dir.join("advice.journal");
-        let journal = if parts.enabled || journal_file.exists() {
-            make_folder(&parts.state_dir)?;
-            Some(Journal::open(journal_file, Roots::default())?)
-        } else {
-            None
-        };
-        let audit = parts.enabled.then(|| open_audit(&parts)).transpose()?;
+        let journal = state::open_journal(&parts)?;
+        let audit = parts.enabled.then(|| state::open_audit(&parts)).transpose()?;
         let runtime = Handle::current();
         let stopping = Arc::clone(&stop);
         let work = move || {
@@ -140,7 +133,7 @@ impl Loop {
         let roots = Roots::default();
         let mut acting = Acting::new(parts.limits.clone());
         let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
-        let left = acting.adopt(leftovers.into_iter().zip(0..).map(in_force).collect(), first_decision());
+        let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
         let (settings, proc, journal) =
             (parts.actuator, roots.clone(), journal.map(|journal| Arc::new(Mutex::new(journal))));
         let make = move |_| -> Box<dyn Actuator> {
@@ -300,7 +293,7 @@ impl Loop {
     /// The audit log, which is begun when there is first something to say.
     fn audit(&mut self) -> Option<&Audit> {
         if self.audit.is_none() && !self.is_unaudited {
-            self.audit = open_audit(&self.parts)
+            self.audit = state::open_audit(&self.parts)
                 .inspect_err(|error| tracing::warn!("what is decided is not written down: {error:#}"))
                 .ok();
             self.is_unaudited = self.audit.is_none();
@@ -322,37 +315,6 @@ impl Loop {
         }
         self.tell();
     }
-}
-
-fn open_audit(Parts { state_dir, audit_log, rotation, .. }: &Parts) -> anyhow::Result<Audit> {
-    if audit_log.starts_with(state_dir) {
-        make_folder(state_dir)?;
-    }
-    Audit::start(audit_log, *rotation)
-}
-
-/// For uvmd's own user alone.
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .with_context(|| format!("cannot make {}", folder.display()))
-}
-
-/// What the journal has is what takes advice back; what gave it is what is in force.
-fn in_force((Leftover { process, gpu, steps }, number): (Leftover, u64)) -> InForce {
-    let gave = |step: Step| match step.action {
-        Action::Withdraw(advice) => Step { action: Action::Advise(advice), ..step },
-        _ => step,
-    };
-    InForce { decision: DecisionId(number), process, gpu, steps: steps.into_iter().map(gave).collect() }
-}
-
-/// Names of decisions follow this one: the second in which the service started, so that those of two runs differ.
-fn first_decision() -> DecisionId {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    DecisionId(since_epoch.as_secs())
 }
 
 /// What an operator should see without asking. What was carried out is in the audit log alone: it may be much.
