@@ -51,6 +51,9 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// The names of all of them.
+    pub const NAMES: [&'static str; 6] = ["refused", "shadow", "trial", "kept", "undone", "over"];
+
     /// The name in JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -4,7 +4,11 @@ mod place;
 mod token;
 mod unix;
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io::{self, BufRead, BufReader},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::Args;
 pub(crate) use place::{BaseUrl, Place};
@@ -12,7 +16,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use token::TokenFile;
 use ureq::{
     Agent,
-    http::{StatusCode, header},
+    http::{Method, Request, StatusCode, header, request},
     unversioned::resolver::DefaultResolver,
 };
 
@@ -34,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// A file with the token that gives read authority
+    /// A file with a token that gives authority to read everything, or to change things as well
     #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }
@@ -91,21 +95,57 @@ impl Client {
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Error> {
-        let mut request = self.agent.get(format!("{}{path}", self.place.base()));
-        // On a socket, too: who is not in its group may know the token.
-        if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, token.bearer());
-        }
-        let mut response = request.call().map_err(|error| self.failed(error))?;
-        let body = response.body_mut().with_config().limit(LONGEST_ANSWER_BYTES).read_to_string();
-        let json = body.map_err(|error| self.failed(error))?;
-        if !response.status().is_success() {
-            return Err(self.refused(response.status(), &json));
-        }
+        let json = self.ask(&Method::GET, path, None)?;
         match serde_json::from_str(&json) {
             Ok(body) => Ok(Answer { body, json }),
             Err(error) => Err(self.foreign(unexpected(&error))),
         }
+    }
+
+    /// Changes something, with a body if there is one, and returns the answer's.
+    pub(crate) fn change(&self, method: &Method, path: &str, body: Option<String>) -> Result<String, Error> {
+        self.ask(method, path, body)
+    }
+
+    /// What comes, for as long as it comes: lines of server-sent events, from behind the event of this name on.
+    pub(crate) fn stream(&self, path: &str, last_event_id: Option<&str>) -> Result<impl BufRead + use<>, Error> {
+        let mut request = self.request(&Method::GET, path);
+        if let Some(id) = last_event_id {
+            request = request.header("Last-Event-ID", id);
+        }
+        let request = request.body(()).map_err(|error| self.failed(error.into()))?;
+        // Nothing may happen for long; the daemon says so every now and then.
+        let request = self.agent.configure_request(request).timeout_global(None).build();
+        let mut response = self.agent.run(request).map_err(|error| self.failed(error))?;
+        if !response.status().is_success() {
+            let json = response.body_mut().read_to_string().map_err(|error| self.failed(error))?;
+            return Err(self.refused(response.status(), &json));
+        }
+        Ok(BufReader::new(response.into_body().into_reader()))
+    }
+
+    fn request(&self, method: &Method, path: &str) -> request::Builder {
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.place.base()));
+        // On a socket, too: who is not in its group may know the token.
+        match &self.token {
+            Some(token) => request.header(header::AUTHORIZATION, token.bearer()),
+            None => request,
+        }
+    }
+
+    fn ask(&self, method: &Method, path: &str, body: Option<String>) -> Result<String, Error> {
+        let request = self.request(method, path);
+        let sent = match body {
+            Some(body) => {
+                let request = request.header(header::CONTENT_TYPE, "application/json").body(body);
+                request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
+            }
+            None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
+        };
+        let mut response = sent.map_err(|error| self.failed(error))?;
+        let body = response.body_mut().with_config().limit(LONGEST_ANSWER_BYTES).read_to_string();
+        let json = body.map_err(|error| self.failed(error))?;
+        if response.status().is_success() { Ok(json) } else { Err(self.refused(response.status(), &json)) }
     }
 
     /// How to be told what not everybody is told.

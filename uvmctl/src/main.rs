@@ -6,12 +6,14 @@
 mod card;
 mod client;
 mod cpu;
+mod decisions;
 mod doctor;
 mod evictions;
 mod explain;
 mod gpus;
 mod heat;
 mod plan;
+mod policy;
 mod ps;
 mod rates;
 mod report;
@@ -89,6 +91,18 @@ enum Command {
     /// A line for each range of managed memory, in the order of addresses; the hotter a place, the taller its character. Counts are since the process
     /// began, or since uvmd saw it first.
     Heatmap(heat::Options),
+    /// Say what uvmd is to do for which processes, and stop it
+    ///
+    /// It acts only where it is wanted, by override or by its configuration, and only if policy.enabled lets it. To change anything takes write authority:
+    /// that of root, of the group that the configuration names, or of the token for it.
+    #[command(subcommand)]
+    Policy(policy::Options),
+    /// Show what was decided about processes, what was done, and what that brought
+    ///
+    /// STAGE: refused (the guard said no), shadow (told, not done), trial (in force, not judged yet), kept (it helps), undone (it did not, and was
+    /// taken back), over (what it was for has ended), for so long. EFFECT is by how much less, or more, went over the GPU's link a second in the window it was
+    /// judged by than before, all programs together; or what is expected.
+    Decisions(decisions::Options),
     /// Check what this node has and lacks of what uvmd needs, and what to do about it
     ///
     /// It needs neither the daemon nor root; what may not be seen is not checked, and said so. It exits with 1 if something is missing.
@@ -145,6 +159,8 @@ fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Doctor(options) => return doctor::run(&client, options),
         Command::Explain(options) => explain::run(&client, options),
+        Command::Policy(options) => policy::run(&client, options),
+        Command::Decisions(options) => decisions::run(&client, &options),
         Command::Evictions(options) => evictions::run(&client, options),
         Command::Gpus(options) => gpus::run(&client, options),
         Command::Heatmap(options) => heat::run(&client, options),

@@ -6,6 +6,13 @@ use std::{
 };
 
 use model::api::{GpuDetail, Gpus, Owner, Process, Verdict, Verdicts, VictimOf};
+use model::{
+    Share,
+    api::{
+        DecisionSummary,
+        decision::{Decision, Expected},
+    },
+};
 use unicode_width::UnicodeWidthStr;
 
 use crate::{card, text};
@@ -20,6 +27,34 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
         "first_touch_storm" => "first touches".into(),
         other => text::printable(&other.replace('_', " ")).into_owned().into(),
     }
+}
+
+/// What a decision brought, or was to bring: `link -55 %`, `faults -80 %`; with bounds where that is not known yet.
+pub(crate) fn effect(decision: &Decision) -> String {
+    changed(decision.link_bytes_saved, decision.faults_saved, &decision.expected)
+}
+
+fn changed(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expected) -> String {
+    let change = |saved: f64| format!("{:+.0} %", -saved * 100.0);
+    match (link_saved, faults_saved) {
+        (Some(saved), _) => format!("link {}", change(saved)),
+        (None, Some(saved)) => format!("faults {}", change(saved)),
+        (None, None) => {
+            let Share { at_least, at_most } = expected.link_bytes_saved;
+            format!("link {} to {} expected", change(at_least), change(at_most))
+        }
+    }
+}
+
+/// What is done about a process, or would be: `acting: cycle, link -55 %`.
+pub(crate) fn deed(decision: &DecisionSummary) -> String {
+    let DecisionSummary { policy, stage, expected, link_bytes_saved, faults_saved, .. } = decision;
+    let how = match stage.as_str() {
+        "shadow" => "would act",
+        "trial" => "trying",
+        _ => "acting",
+    };
+    format!("{how}: {}, {}", text::printable(policy), changed(*link_bytes_saved, *faults_saved, expected))
 }
 
 /// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
@@ -50,6 +85,10 @@ pub(crate) struct Trouble {
 impl Trouble {
     /// By the verdicts in force, the room there is, and the daemon's clock.
     pub(crate) fn of(process: &Process, verdicts: &Verdicts, gpus: &Gpus) -> Option<Self> {
+        // Where something is done about it, whether that helps is what matters.
+        if let Some(decision) = process.decisions.iter().find(|decision| decision.stage != "shadow") {
+            return Some(Self { what: deed(decision), age: None });
+        }
         let age = process.verdicts.first().and_then(|verdict| age(&verdict.since, &verdicts.time)).map(clock);
         let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
         let verdict = verdicts.active.iter().find(is_its);
@@ -138,6 +177,27 @@ mod tests {
     }
 
     const NOW: &str = "2026-11-21T14:04:12.7Z";
+
+    #[test]
+    fn what_is_done_goes_before_what_was_wrong_and_what_would_be_done_does_not() {
+        let decision = |stage: &str, link_bytes_saved, faults_saved| DecisionSummary {
+            policy: "cycle".to_owned(),
+            stage: stage.to_owned(),
+            expected: Expected { link_bytes_saved: Share { at_least: 0.5, at_most: 0.65 }, ..Expected::default() },
+            link_bytes_saved,
+            faults_saved,
+            ..DecisionSummary::default()
+        };
+        let said = |decision: DecisionSummary| {
+            said(&Process { decisions: vec![decision], ..process(&["capacity_thrash"], None) }, Vec::new(), NOW)
+                .unwrap()
+        };
+        assert_eq!(said(decision("kept", Some(0.55), Some(0.9))), "acting: cycle, link -55 %");
+        assert_eq!(said(decision("kept", None, Some(0.9))), "acting: cycle, faults -90 %");
+        assert_eq!(said(decision("kept", Some(-0.1), None)), "acting: cycle, link +10 %");
+        assert_eq!(said(decision("trial", None, None)), "trying: cycle, link -50 % to -65 % expected");
+        assert_eq!(said(decision("shadow", None, None)), "capacity thrash 00:04:12");
+    }
 
     #[test]
     fn what_is_wrong_and_who_makes_suffer_is_said_with_its_age() {

@@ -61,6 +61,12 @@ pub struct Decision {
     pub before: Measured,
     /// The window it was judged by; null until there is one.
     pub after: Option<Measured>,
+    /// What part of the bytes over the GPU's link it saves a second, of all programs together; negative if there are more. Null until that is known.
+    #[serde(default)]
+    pub link_bytes_saved: Option<f64>,
+    /// What part of its GPU faults it saves, likewise.
+    #[serde(default)]
+    pub faults_saved: Option<f64>,
     /// The last answer that was no success; null if there was none.
     pub trouble: Option<Answer>,
 }

@@ -3,6 +3,7 @@
 mod capacity_thrash;
 mod first_touch_storm;
 mod ping_pong;
+pub(crate) mod policy;
 mod streaming;
 
 use super::case::{Case, Involved};

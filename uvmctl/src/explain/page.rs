@@ -79,10 +79,12 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
         page.extend(verdict.checks.iter().map(|check| item("-", Style::Plain, finding::check(check))));
     }
     let advised = advice::on(&case);
-    if !advised.helps.is_empty() {
+    // What needs no change of the program is cheapest.
+    let helps: Vec<_> = advice::policy::advice(&case).into_iter().chain(advised.helps).collect();
+    if !helps.is_empty() {
         page.push(Paragraph::title("What would help, cheapest first"));
     }
-    for (number, advice::Advice { action, evidence, unless }) in (1..).zip(advised.helps) {
+    for (number, advice::Advice { action, evidence, unless }) in (1..).zip(helps) {
         let mark = format!("{number}.");
         page.push(item(&mark, Style::Plain, action));
         let indents = (5, 5);

@@ -56,14 +56,18 @@ fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
 What was checked
   - share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92
 What would help, cheapest first
-  1. in the program: leave the last 65.0 MiB of the 128 MiB at 0x7f2a40000000 at the host, with
+  1. uvmctl policy set --pid 182 --policy cycle --mode shadow
+     Because uvmd could keep a part that fits on the GPU and leave the rest at the host, with
+     nothing changed in the program; in the mode shadow it only says what it would do, and uvmctl
+     decisions shows it.
+  2. in the program: leave the last 65.0 MiB of the 128 MiB at 0x7f2a40000000 at the host, with
      cudaMemAdvise(SetPreferredLocation, cudaCpuDeviceId) and cudaMemAdvise(SetAccessedBy, GPU)
      Because it is walked in order again and again (cyclic, which fits 98 % of 1.2k steps from fault
      to fault), so each pass pushes out what the next one needs, and 92 % of what is fetched into it
      had been there before; then 65.0 MiB of it cross the bus in each pass instead of up to 128 MiB.
      Not if each byte is used many times in one pass: accesses to what is there raise no fault and
      are not seen.
-  2. use up to 65.0 MiB less at a time, as by a smaller batch
+  3. use up to 65.0 MiB less at a time, as by a smaller batch
      Because this is about 128 MiB, and there is room for 63.0 MiB for it and the others on this
      GPU.
      Not if part of it is not in use: then less is enough.

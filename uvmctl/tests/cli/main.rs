@@ -9,6 +9,7 @@ mod listings;
 mod live;
 mod one;
 mod plan;
+mod policy;
 mod scene;
 mod sim;
 mod support;

@@ -15,6 +15,7 @@ use crate::{
 pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: usize) -> Vec<Line<'static>> {
     let process = &row.process;
     let mut lines = vec![title(process, look, width)];
+    lines.extend(evidence::deeds(process, look, width));
     let detailed = match state.detail() {
         None => return with_counts(lines, row, state, look, width, vec![Line::raw("Asking for more")], most),
         Some(Err(error)) => {

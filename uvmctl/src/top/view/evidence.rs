@@ -1,6 +1,6 @@
 //! What is wrong with one process, and where in its memory.
 
-use model::api::{HeatRange, Pattern, Range};
+use model::api::{DecisionSummary, HeatRange, Pattern, Process, Range};
 use ratatui_core::text::Line;
 
 use super::wrapped;
@@ -9,6 +9,7 @@ use crate::{
     heat::{self, Measure},
     text,
     top::{fetch::Detailed, look::Look, state::State},
+    words,
 };
 
 /// Each verdict in force, what it rests on, and what it costs others; nothing if nothing is wrong.
@@ -23,6 +24,13 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
         lines.extend(facts.flat_map(|fact| wrapped(&look.text(&fact), width)).map(Line::raw));
     }
     lines
+}
+
+/// What is done about it, or would be.
+pub(crate) fn deeds(process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
+    let said = |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", words::deed(decision), decision.id);
+    let lines = process.decisions.iter().flat_map(|decision| wrapped(&look.text(&said(decision)), width));
+    lines.map(|line| Line::styled(line, look.strong())).collect()
 }
 
 /// Address, size and pattern before a strip, and what came back behind it.

@@ -1,12 +1,11 @@
 //! What is done about what is wrong.
 
+use model::Stage;
+
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     labels::{ACTION, MOVED_DIRECTION, POLICY, RESULT, STAGE},
 };
-
-/// Every stage that a decision can be in.
-const STAGES: [&str; 6] = ["refused", "shadow", "trial", "kept", "undone", "over"];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -48,7 +47,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Decisions that are remembered, by where they stand. `shadow`, `trial` and `kept` are in force.",
         samples: Samples::Gauge(|figures| {
             let count = |name: &str| figures.deeds.decisions.iter().filter(|each| each.stage.name() == name).count();
-            STAGES.map(|stage| Sample::new([stage], count(stage) as f64)).into()
+            Stage::NAMES.map(|stage| Sample::new([stage], count(stage) as f64)).into()
         }),
     },
     Definition {

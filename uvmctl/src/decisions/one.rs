@@ -1,0 +1,111 @@
+//! One decision, to be read.
+
+use model::api::decision::{Answer, Decision, Done, Measured};
+
+use super::style;
+use crate::{
+    table::{Column, Table},
+    terminal::{Colour, Style},
+    text, words,
+};
+
+pub(super) fn render(decision: &Decision, colour: Colour) -> String {
+    let printed = |text: &str| text::printable(text).into_owned();
+    let Decision { id, pid, name, policy, asked_by, verdict, reason, stage, stage_reason, made, changed, .. } =
+        decision;
+    let asked_by = asked_by.as_deref().map_or_else(|| "the configuration's default".to_owned(), printed);
+    let verdict = verdict.as_deref().map_or_else(|| "none".to_owned(), |kind| words::kind(kind).into_owned());
+    let why = stage_reason.as_deref().map(|why| format!(": {}", printed(why))).unwrap_or_default();
+    let advice = decision.advice.join(", ");
+    let mut lines = vec![
+        (
+            "Decision",
+            format!("{id}: {} for {pid} {} on {}", printed(policy), printed(name), printed(&decision.gpu_uuid)),
+        ),
+        ("Because", printed(reason)),
+        ("Stage", colour.paint(style(stage), &format!("{}{why}", printed(stage)))),
+        ("Made", format!("{}; stands there since {}", printed(made), printed(changed))),
+        ("Asked by", asked_by),
+        ("Verdict", verdict),
+        ("Memory", format!("{}{}", text::bytes(decision.bytes), ranges(decision))),
+        (
+            "Expected",
+            format!(
+                "{} of link bytes saved, {} of faults",
+                bounds(&decision.expected.link_bytes_saved),
+                bounds(&decision.expected.faults_saved)
+            ),
+        ),
+        ("Effect", words::effect(decision)),
+        ("Done", done(&decision.done)),
+    ];
+    if !advice.is_empty() {
+        lines.push(("Advice", printed(&advice)));
+    }
+    if let Some(Answer { answer, detail }) = &decision.trouble {
+        let detail = detail.as_deref().map(|detail| format!(": {}", printed(detail))).unwrap_or_default();
+        lines.push(("Trouble", colour.paint(Style::Warning, &format!("{}{detail}", printed(answer)))));
+    }
+    let line =
+        |(title, text): (&str, String)| format!("{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
+    let lines: Vec<String> = lines.into_iter().map(line).collect();
+    format!("{}\n\n{}", lines.join("\n"), windows(decision).render(colour))
+}
+
+fn ranges(decision: &Decision) -> String {
+    match &decision.ranges {
+        None => ", where is not told to everybody".to_owned(),
+        Some(ranges) => {
+            let ranges: Vec<String> = ranges.iter().map(|range| format!("{} to {}", range.begin, range.end)).collect();
+            format!(": {}", text::printable(&ranges.join(", ")))
+        }
+    }
+}
+
+fn bounds(model::Share { at_least, at_most }: &model::Share) -> String {
+    format!("{} to {}", text::percent(*at_least), text::percent(*at_most))
+}
+
+fn done(done: &Done) -> String {
+    let Done { calls, failed, to_gpu_bytes, to_host_bytes, renewals, advised_bytes, longest_ns } = *done;
+    format!(
+        "{}, {} without success; {} to the GPU, {} to the host, {} advised, {}; the longest call took {}",
+        text::counted(calls, "call"),
+        text::count(failed),
+        text::bytes(to_gpu_bytes),
+        text::bytes(to_host_bytes),
+        text::bytes(advised_bytes),
+        text::counted(renewals, "renewal"),
+        text::nanoseconds(longest_ns)
+    )
+}
+
+/// Before and after, side by side, a second.
+fn windows(Decision { before, after, .. }: &Decision) -> Table {
+    let windows: Vec<(&str, &Measured)> =
+        [("before", before)].into_iter().chain(after.as_ref().map(|after| ("after", after))).collect();
+    let rate = |count: u64, window: &Measured, shown: fn(u64) -> String| {
+        let rate = (window.window_seconds > 0.0).then(|| count as f64 / window.window_seconds);
+        crate::rates::per_second(rate, shown)
+    };
+    let cells = |cell: &dyn Fn(&Measured) -> String| windows.iter().map(|(_, window)| cell(window)).collect::<Vec<_>>();
+    let bytes = |of: fn(&Measured) -> u64| cells(&|window| rate(of(window), window, text::bytes)).into_iter();
+    let link = |of: fn(&model::LinkBytes) -> u64| {
+        let cell = |window: &Measured| {
+            window.link_bytes.as_ref().map_or_else(|| "-".to_owned(), |link| rate(of(link), window, text::bytes))
+        };
+        cells(&cell).into_iter()
+    };
+    let columns = vec![
+        Column::text("WINDOW", windows.iter().map(|(name, _)| (*name).to_owned())),
+        Column::number("SECONDS", cells(&|window| format!("{:.1}", window.window_seconds)).into_iter()),
+        Column::number("FAULTS/s", cells(&|window| rate(window.inputs.fault_entries, window, text::count)).into_iter()),
+        Column::number("LINK H2D/s", link(|link| link.htod)),
+        Column::number("LINK D2H/s", link(|link| link.dtoh)),
+        Column::number("AGAIN/s", bytes(|window| window.inputs.refetched_bytes)),
+        Column::number("EVICTED/s", bytes(|window| window.inputs.evicted_bytes)),
+        Column::number("OTHERS'/s", bytes(|window| window.others_evicted_bytes)),
+    ];
+    let rows = windows.len();
+    Table::new(columns, vec![Style::Plain; rows])
+}

@@ -1,0 +1,257 @@
+//! `uvmctl policy`: what uvmd is to do for which processes, and whether it may do anything.
+
+mod selection;
+mod show;
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    time::SystemTime,
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use model::{
+    Mode,
+    api::{
+        Status,
+        rule::{Budget, Override, Overrides, PolicyState, StandingOverride, Wanted},
+        text::{parse_bytes, parse_time, time},
+    },
+    rule,
+};
+use selection::Selection;
+use ureq::http::Method;
+
+use crate::{
+    client::Client,
+    explain,
+    terminal::{self, Colour},
+    text,
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Options {
+    /// List what is wanted for which processes, in order of precedence, and say whether uvmd acts
+    Show(ShowOptions),
+    /// Say what is wanted for some processes
+    ///
+    /// The same processes again replace what was wanted for them, unless --id names another. It is kept until it is taken away or expires, over restarts of
+    /// uvmd, too. Start with --mode shadow, which changes nothing: uvmctl decisions then tells what would be done.
+    Set(Box<SetOptions>),
+    /// Take back what was said with set, by its id or for the same processes
+    Unset(Box<UnsetOptions>),
+    /// Say what is wanted for a process, and why: which override applies, and why no other does
+    Explain(ExplainOptions),
+    /// Stop all acting at once, and have what is in force taken back; it stays so until it is switched on again
+    Off,
+    /// Let acting go on
+    On,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowOptions {
+    /// Print the daemon's answer about overrides as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetOptions {
+    #[command(flatten)]
+    selection: Selection,
+
+    /// How far to go: say what would be done, or do it
+    #[arg(long, value_enum)]
+    mode: ModeName,
+
+    /// By which policy: observe, ping-pong, stream, cycle, hot-cold, tenants, or auto-live, which chooses among them
+    #[arg(long, value_parser = policy_name, default_value = rule::POLICY_THAT_CHOOSES)]
+    policy: String,
+
+    /// Tell the policy something
+    #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = parameter)]
+    parameters: Vec<(String, String)>,
+
+    /// Bytes that may be moved a second for a process, such as 1GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    bytes_per_second: Option<u64>,
+
+    /// Bytes that may be moved for a process in all
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    bytes: Option<u64>,
+
+    /// Where several fit a process, the one with the highest is in force
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+
+    /// When it ends by itself: after a time such as 2h, or at one such as 2027-01-01T00:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = expiry)]
+    expires: Option<SystemTime>,
+
+    /// Its name [default: made of the processes]
+    #[arg(long)]
+    id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnsetOptions {
+    /// The name that set gave, or was given
+    #[arg(required_unless_present = "selection", conflicts_with = "selection")]
+    id: Option<String>,
+
+    #[command(flatten)]
+    selection: Option<Selection>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainOptions {
+    /// The process
+    pid: u32,
+
+    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    #[arg(long, value_name = "TICKS")]
+    start_ticks: Option<u64>,
+
+    /// Print the daemon's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeName {
+    Observe,
+    Shadow,
+    Act,
+}
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Self {
+        match name {
+            ModeName::Observe => Self::Observe,
+            ModeName::Shadow => Self::Shadow,
+            ModeName::Act => Self::Act,
+        }
+    }
+}
+
+pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
+    match options {
+        Options::Show(options) => show(client, &options),
+        Options::Set(options) => set(client, *options),
+        Options::Unset(options) => unset(client, *options),
+        Options::Explain(options) => explain(client, &options),
+        Options::Off => switch(client, "off"),
+        Options::On => switch(client, "on"),
+    }
+}
+
+const OVERRIDES: &str = "/api/v1/overrides";
+const POLICY: &str = "/api/v1/policy";
+
+fn show(client: &Client, options: &ShowOptions) -> anyhow::Result<()> {
+    let answer = client.get::<Overrides>(OVERRIDES)?;
+    if options.json {
+        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+    }
+    let state = client.get::<PolicyState>(POLICY)?.body;
+    let now = client.get::<Status>("/api/v1/status")?.body.time;
+    let output = show::overrides(&answer.body, &state, &now, terminal::width(), Colour::detect());
+    Ok(io::stdout().write_all(output.as_bytes())?)
+}
+
+fn set(client: &Client, options: SetOptions) -> anyhow::Result<()> {
+    let SetOptions { selection, mode, policy, parameters, bytes_per_second, bytes, priority, expires, id } = options;
+    let id = id.unwrap_or_else(|| selection.name());
+    let wanted = Override {
+        id: None,
+        selector: selection.into(),
+        mode: Mode::from(mode).name().to_owned(),
+        policy: Some(policy),
+        parameters: parameters.into_iter().collect::<BTreeMap<_, _>>(),
+        budget: Budget { bytes_per_second, bytes },
+        priority,
+        expires: expires.map(time),
+    };
+    let body = serde_json::to_string(&wanted)?;
+    let answer = client.change(&Method::PUT, &format!("{OVERRIDES}/{}", encoded(&id)), Some(body))?;
+    let standing: StandingOverride = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
+    writeln!(io::stdout(), "{}: {}", text::printable(&id), show::meaning(&standing.r#override))?;
+    let state = client.get::<PolicyState>(POLICY)?.body;
+    if let (ModeName::Act, Some(why)) = (mode, show::why_off(&state)) {
+        terminal::note(&format!("nothing is done yet: {why}"));
+    }
+    Ok(())
+}
+
+fn unset(client: &Client, UnsetOptions { id, selection }: UnsetOptions) -> anyhow::Result<()> {
+    let Some(id) = id.or_else(|| selection.map(|selection| selection.name())) else {
+        bail!("say which: by its id, or for which processes");
+    };
+    client.change(&Method::DELETE, &format!("{OVERRIDES}/{}", encoded(&id)), None)?;
+    Ok(writeln!(io::stdout(), "{} is gone", text::printable(&id))?)
+}
+
+fn explain(client: &Client, options: &ExplainOptions) -> anyhow::Result<()> {
+    let ExplainOptions { pid, start_ticks, json } = *options;
+    let answer = client.get::<Wanted>(&explain::path(pid, start_ticks, "/override"))?;
+    if json {
+        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+    }
+    Ok(io::stdout().write_all(show::wanted(&answer.body, Colour::detect()).as_bytes())?)
+}
+
+fn switch(client: &Client, to: &str) -> anyhow::Result<()> {
+    let answer = client.change(&Method::POST, &format!("{POLICY}/{to}"), None)?;
+    let state: PolicyState = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
+    let said = show::why_off(&state).unwrap_or_else(|| "uvmd may act".to_owned());
+    Ok(writeln!(io::stdout(), "{said}")?)
+}
+
+fn policy_name(text: &str) -> Result<String, String> {
+    if rule::is_policy(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected one of {}", rule::POLICIES.join(", ")))
+    }
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A time from now, or one of the calendar.
+fn expiry(text: &str) -> Result<SystemTime, String> {
+    if let Ok(after) = humantime::parse_duration(text) {
+        return SystemTime::now().checked_add(after).ok_or_else(|| format!("{text:?} is too far away"));
+    }
+    parse_time(text).map_err(|_| format!("{text:?} is neither a time such as 2h nor one such as 2027-01-01T00:00:00Z"))
+}
+
+/// A name as a part of a path; the daemon says what is wrong with one that holds anything else.
+fn encoded(id: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    id.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_ends_after_a_time_or_at_one() {
+        let in_two_hours = expiry("2h").unwrap().duration_since(SystemTime::now()).unwrap();
+        assert!((Duration::from_secs(7190)..=Duration::from_hours(2)).contains(&in_two_hours), "{in_two_hours:?}");
+        assert_eq!(expiry("2027-01-01T00:00:00Z").map(time).unwrap(), "2027-01-01T00:00:00.000Z");
+        assert!(expiry("tomorrow").is_err());
+    }
+
+    #[test]
+    fn a_name_cannot_lead_elsewhere() {
+        assert_eq!(encoded("pod-7c1f.x"), "pod-7c1f.x");
+        assert_eq!(encoded("a/../b?c d"), "a%2F..%2Fb%3Fc%20d");
+    }
+}

@@ -1,0 +1,153 @@
+//! Processes, as they are named on the command line.
+
+use clap::Args;
+use model::api::{
+    decision::MemoryRange,
+    rule::Selector,
+    text::{parse_address, parse_bytes},
+};
+
+/// For whom. All that is given must fit; `*` stands for any characters.
+#[derive(Clone, Debug, Args)]
+#[group(id = "selection", required = true, multiple = true)]
+pub(crate) struct Selection {
+    /// Every process there is
+    #[arg(long, conflicts_with_all = ["pid", "executable", "uid", "cgroup", "container", "pod", "job"])]
+    everybody: bool,
+
+    /// The process with this id
+    #[arg(long)]
+    pid: Option<u32>,
+
+    /// Processes of this short name, or whose executable has this path if there is a / in it
+    #[arg(long, value_name = "NAME|PATH")]
+    executable: Option<String>,
+
+    /// Processes of this user, by number
+    #[arg(long)]
+    uid: Option<u32>,
+
+    /// Processes in this cgroup, or below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+
+    /// Processes in this container, by its id or the beginning of it
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+
+    /// Processes in this pod, by its UID
+    #[arg(long, value_name = "UID")]
+    pod: Option<String>,
+
+    /// Processes of this Slurm job
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+
+    /// Only memory in this range, such as 0x7f2a40000000-0x7f2b40000000
+    #[arg(long, value_name = "BEGIN-END", value_parser = range)]
+    range: Option<MemoryRange>,
+
+    /// Only allocations larger than this, such as 64MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    larger_than: Option<u64>,
+}
+
+impl Selection {
+    /// A name for an override that is for these: the same for the same.
+    pub(crate) fn name(&self) -> String {
+        const MAX: usize = 64;
+        let Self { everybody: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } = self;
+        let number = |value: Option<u32>| value.map(|value| value.to_string());
+        let parts = [
+            ("pid", number(*pid)),
+            ("executable", executable.clone()),
+            ("uid", number(*uid)),
+            ("cgroup", cgroup.clone()),
+            ("container", container.clone()),
+            ("pod", pod.clone()),
+            ("job", job.clone()),
+            ("range", range.as_ref().map(|MemoryRange { begin, end }| format!("{begin}-{end}"))),
+            ("larger", larger_than.map(|bytes| bytes.to_string())),
+        ];
+        let parts: Vec<String> =
+            parts.into_iter().filter_map(|(key, value)| Some(format!("{key}-{}", value?))).collect();
+        if parts.is_empty() {
+            return "everybody".to_owned();
+        }
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
+        let name: String = parts.join("_").chars().map(plain).collect();
+        // What is left out is told apart by a number made of all.
+        let whole = parts.join("\n");
+        if name.len() <= MAX && !whole.contains('_') && name.matches('_').count() + 1 == parts.len() {
+            return name;
+        }
+        let number = format!("_{:08x}", hash(&whole));
+        let kept: String = name.chars().take(MAX - number.len()).collect();
+        kept + &number
+    }
+}
+
+impl From<Selection> for Selector {
+    fn from(selection: Selection) -> Self {
+        let Selection { everybody: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } =
+            selection;
+        Self { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes: larger_than }
+    }
+}
+
+/// FNV-1a, which is the same everywhere and for ever.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+fn range(text: &str) -> Result<MemoryRange, String> {
+    let (begin, end) = text.split_once('-').ok_or("expected BEGIN-END, such as 0x7f2a40000000-0x7f2b40000000")?;
+    parse_address(begin).and(parse_address(end)).map(|_| MemoryRange { begin: begin.to_owned(), end: end.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        selection: Selection,
+    }
+
+    fn name(arguments: &[&str]) -> String {
+        Line::try_parse_from(["x"].iter().chain(arguments)).unwrap().selection.name()
+    }
+
+    #[test]
+    fn a_name_says_for_whom() {
+        assert_eq!(name(&["--pid", "7"]), "pid-7");
+        assert_eq!(name(&["--pod", "7c1f", "--uid", "3"]), "uid-3_pod-7c1f");
+        assert_eq!(name(&["--everybody"]), "everybody");
+        assert_eq!(name(&["--everybody", "--larger-than", "64MiB"]), "larger-67108864");
+    }
+
+    #[test]
+    fn what_a_name_cannot_say_makes_another() {
+        let names = [
+            name(&["--executable", "/usr/bin/a"]),
+            name(&["--executable", "/usr/bin_a"]),
+            name(&["--executable", "/usr/bin*a"]),
+            name(&["--cgroup", &format!("/{}", "x".repeat(99))]),
+            name(&["--cgroup", &format!("/{}y", "x".repeat(99))]),
+        ];
+        for (at, one) in names.iter().enumerate() {
+            assert!(one.len() <= 64 && one.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)), "{one}");
+            assert!(names.iter().skip(at + 1).all(|other| other != one), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn somebody_must_be_named() {
+        assert!(Line::try_parse_from(["x"]).is_err());
+        assert!(Line::try_parse_from(["x", "--everybody", "--pid", "7"]).is_err());
+        assert!(Line::try_parse_from(["x", "--range", "0x1000"]).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! Overrides, and what is wanted for a process, to be read.
+
+use model::api::{
+    decision::MemoryRange,
+    rule::{Budget, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff, Wanted},
+};
+
+use crate::{
+    table::{Column, Concession, Table},
+    terminal::{Colour, Style},
+    text, words,
+};
+
+const CONCESSIONS: [Concession; 4] = [
+    Concession::Drop("FROM"),
+    Concession::Shorten("FOR", 20),
+    Concession::Shorten("ID", 12),
+    Concession::Drop("LIMITS"),
+];
+
+/// Whether uvmd acts, and all overrides as a table.
+pub(super) fn overrides(
+    known: &Overrides,
+    state: &PolicyState,
+    now: &str,
+    width: Option<usize>,
+    colour: Colour,
+) -> String {
+    let acts = match why_off(state) {
+        Some(why) => colour.paint(Style::Warning, &why),
+        None => colour.paint(Style::Good, "uvmd may act"),
+    };
+    let (mode, policy) = (text::printable(&state.default_mode), text::printable(&state.default_policy));
+    let mut lines = vec![format!("{acts}; what no override is for: {mode} ({policy})")];
+    lines.extend(known.file_error.iter().map(|error| colour.paint(Style::Warning, &text::printable(error))));
+    if known.overrides.is_empty() {
+        lines.push("There are no overrides".to_owned());
+        return lines.join("\n") + "\n";
+    }
+    let all = &known.overrides;
+    let cells = |cell: fn(&Override) -> String| all.iter().map(move |each| cell(&each.r#override));
+    let ends = |each: &StandingOverride| match (&each.r#override.expires, each.expired) {
+        (None, _) => "never".to_owned(),
+        (Some(_), true) => "over".to_owned(),
+        (Some(end), false) => words::age(now, end)
+            .map_or_else(|| text::printable(end).into_owned(), |left| format!("in {}", text::duration(left))),
+    };
+    let columns = vec![
+        Column::text("ID", cells(|rule| text::printable(rule.id.as_deref().unwrap_or_default()).into_owned())),
+        Column::text("FOR", cells(|rule| whom(&rule.selector))),
+        Column::text("MODE", cells(|rule| text::printable(&rule.mode).into_owned())),
+        Column::text("POLICY", cells(|rule| text::printable(rule.policy.as_deref().unwrap_or_default()).into_owned())),
+        Column::number("PRIORITY", cells(|rule| rule.priority.to_string())),
+        Column::text("LIMITS", cells(|rule| limits(&rule.budget).unwrap_or_else(|| "-".to_owned()))),
+        Column::text("ENDS", all.iter().map(ends)),
+        Column::text("FROM", all.iter().map(|each| text::printable(&each.source).into_owned())),
+    ];
+    let styles = all.iter().map(|each| if each.expired { Style::Faded } else { Style::Plain }).collect();
+    format!("{}\n\n{}", lines.join("\n"), Table::new(columns, styles).fit(width, &CONCESSIONS).render(colour))
+}
+
+/// Why uvmd does not act; `None` if it does.
+pub(super) fn why_off(state: &PolicyState) -> Option<String> {
+    if !state.enabled {
+        return Some(
+            "uvmd does not act: policy.enabled in its configuration is not true, so it goes no further than shadow"
+                .to_owned(),
+        );
+    }
+    let by = |off: &SwitchedOff| format!("by {} since {}", text::printable(&off.by), text::printable(&off.since));
+    let by: Vec<String> = state.off_by.iter().map(by).collect();
+    (!state.on).then(|| format!("acting is switched off {}", by.join(" and ")))
+}
+
+/// What an override means, in a line.
+pub(super) fn meaning(rule: &Override) -> String {
+    let policy = text::printable(rule.policy.as_deref().unwrap_or_default());
+    let mode = text::printable(&rule.mode);
+    let limits = limits(&rule.budget).map(|limits| format!(", at most {limits}")).unwrap_or_default();
+    let ends = rule.expires.as_deref().map(|end| format!(", until {}", text::printable(end))).unwrap_or_default();
+    format!("{mode} by {policy} for {}{limits}{ends}", whom(&rule.selector))
+}
+
+fn limits(Budget { bytes_per_second, bytes }: &Budget) -> Option<String> {
+    let rate = bytes_per_second.map(|bytes| format!("{}/s", text::bytes(bytes)));
+    let all = bytes.map(|bytes| format!("{} in all", text::bytes(bytes)));
+    let parts: Vec<String> = rate.into_iter().chain(all).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// `pod 7c1f*, allocations larger than 64.0 MiB`
+fn whom(selector: &Selector) -> String {
+    let Selector { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes } = selector;
+    let text = |what: &str, value: &Option<String>| value.as_ref().map(|value| format!("{what} {value}"));
+    let parts = [
+        pid.map(|pid| format!("pid {pid}")),
+        text("executable", executable),
+        uid.map(|uid| format!("uid {uid}")),
+        text("cgroup", cgroup),
+        text("container", container),
+        text("pod", pod),
+        text("job", job),
+        range.as_ref().map(|MemoryRange { begin, end }| format!("{begin} to {end}")),
+        allocation_larger_than_bytes.map(|bytes| format!("allocations larger than {}", text::bytes(bytes))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "everybody".to_owned() } else { text::printable(&parts.join(", ")).into_owned() }
+}
+
+/// What is wanted for a process, and why.
+pub(super) fn wanted(wanted: &Wanted, colour: Colour) -> String {
+    let Wanted { pid, name, mode, policy, why, on, considered, budget, .. } = wanted;
+    let printed = |text: &str| text::printable(text).into_owned();
+    let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
+    let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(why))];
+    lines.extend(limits(budget).map(|limits| format!("  At most {limits}.")));
+    if mode == "act" && !on {
+        lines.push(
+            colour
+                .paint(Style::Warning, "  Nothing is done all the same: acting is switched off (uvmctl policy show)."),
+        );
+    }
+    let mark = |in_force: bool, fits: bool| {
+        if in_force {
+            "*"
+        } else if fits {
+            "+"
+        } else {
+            "-"
+        }
+    };
+    lines.extend(considered.iter().map(|each| {
+        let style = if each.in_force { Style::Good } else { Style::Faded };
+        colour.paint(
+            style,
+            &format!("  {} {}: {}", mark(each.in_force, each.fits), printed(&each.id), printed(&each.why)),
+        )
+    }));
+    lines.join("\n") + "\n"
+}

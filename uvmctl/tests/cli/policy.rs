@@ -1,0 +1,262 @@
+//! What operators ask for, and what is decided, on the command line.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    process::Stdio,
+    thread,
+};
+
+use model::{
+    LinkBytes, Share,
+    api::{
+        Status,
+        decision::{Decision, Decisions, Event, Measured, Switched},
+        rule::{Budget, Considered, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff, Wanted},
+    },
+    plan::Expected,
+};
+
+use crate::support::{Canned, run, stderr, stdout, uvmctl};
+
+const NOW: &str = "2026-11-21T14:00:00.000Z";
+
+fn standing(id: &str) -> StandingOverride {
+    StandingOverride {
+        r#override: Override {
+            id: Some(id.to_owned()),
+            selector: Selector { pod: Some("7c1f*".to_owned()), ..Selector::default() },
+            mode: "act".to_owned(),
+            policy: Some("cycle".to_owned()),
+            budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
+            expires: Some("2026-11-21T16:00:00.000Z".to_owned()),
+            ..Override::default()
+        },
+        source: "api".to_owned(),
+        expired: false,
+    }
+}
+
+fn state(on: bool) -> PolicyState {
+    let off = SwitchedOff { how: "api".to_owned(), by: "uid 0 on the socket".to_owned(), since: NOW.to_owned() };
+    PolicyState {
+        on,
+        enabled: true,
+        off_by: if on { Vec::new() } else { vec![off] },
+        default_mode: "observe".to_owned(),
+        default_policy: "auto-live".to_owned(),
+        ..PolicyState::default()
+    }
+}
+
+fn daemon(on: bool) -> Canned {
+    Canned::default()
+        .with("/api/v1/overrides/", &standing("pod-7c1f"))
+        .with("/api/v1/overrides", &Overrides { overrides: vec![standing("pod-7c1f")], file_error: None })
+        .with("/api/v1/policy", &state(on))
+        .with("/api/v1/status", &Status { time: NOW.to_owned(), ..Status::default() })
+}
+
+#[test]
+fn overrides_are_listed_with_whom_they_are_for_and_until_when() {
+    let output = run(&daemon(true).serve(), &["policy", "show"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = "\
+uvmd may act; what no override is for: observe (auto-live)
+
+ID        FOR        MODE  POLICY  PRIORITY  LIMITS     ENDS         FROM
+pod-7c1f  pod 7c1f*  act   cycle          0  4.0 GiB/s  in 2 h 0 min  api
+";
+    let text = stdout(&output);
+    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(squeezed(&text), squeezed(expected), "{text}");
+    let text = stdout(&run(&daemon(false).serve(), &["policy", "show"]));
+    assert!(text.starts_with("acting is switched off by uid 0 on the socket since 2026-11-21T14:00"), "{text}");
+}
+
+#[test]
+fn what_is_set_is_put_under_a_name_that_says_for_whom() {
+    let daemon = daemon(false);
+    let arguments = ["policy", "set", "--pod", "7c1f", "--policy", "cycle", "--mode", "act", "--expires", "2h"];
+    let output = run(&daemon.serve(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("pod-7c1f: act by cycle for pod 7c1f*, at most 4.0 GiB/s, until "));
+    assert!(stderr(&output).contains("nothing is done yet: acting is switched off"), "{}", stderr(&output));
+    let request = daemon.requests()[0].to_lowercase();
+    assert!(request.starts_with("put /api/v1/overrides/pod-7c1f http/1.1\r\n"), "{request}");
+    assert!(request.contains("content-type: application/json\r\n"), "{request}");
+    let output = run(&daemon.serve(), &["policy", "unset", "--pod", "7c1f"]);
+    assert_eq!(stdout(&output), "pod-7c1f is gone\n", "{}", stderr(&output));
+    assert!(daemon.requests().iter().any(|request| request.starts_with("DELETE /api/v1/overrides/pod-7c1f ")));
+}
+
+#[test]
+fn what_is_not_clear_is_a_mistake_of_usage() {
+    for arguments in [
+        &["policy", "set", "--mode", "act"][..],
+        &["policy", "set", "--pid", "7"],
+        &["policy", "set", "--pid", "7", "--mode", "on"],
+        &["policy", "set", "--pid", "7", "--mode", "act", "--policy", "none"],
+        &["policy", "set", "--pid", "7", "--mode", "act", "--expires", "soon"],
+        &["policy", "unset"],
+        &["policy", "unset", "x", "--pid", "7"],
+        &["decisions", "7", "--follow"],
+    ] {
+        let output = run("http://192.0.2.1:1", arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn which_override_applies_is_told_with_what_became_of_the_others() {
+    let considered =
+        |id: &str, fits, in_force, why: &str| Considered { id: id.to_owned(), fits, in_force, why: why.to_owned() };
+    let wanted = Wanted {
+        pid: 41_207,
+        name: "python".to_owned(),
+        mode: "act".to_owned(),
+        policy: "cycle".to_owned(),
+        why: "of 2 that fit, a says more about the process".to_owned(),
+        considered: vec![
+            considered("a", true, true, "it is the first that fits"),
+            considered("b", false, false, "match.job does not fit: it is 7"),
+        ],
+        ..Wanted::default()
+    };
+    let daemon = Canned::default().with("/api/v1/processes/41207/override", &wanted);
+    let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
+    let expected = "\
+41207 python: act by cycle
+  Because of 2 that fit, a says more about the process.
+  Nothing is done all the same: acting is switched off (uvmctl policy show).
+  * a: it is the first that fits
+  - b: match.job does not fit: it is 7
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn acting_is_switched_off_and_on() {
+    let daemon = Canned::default().with("/api/v1/policy/off", &state(false)).with("/api/v1/policy/on", &state(true));
+    let url = daemon.serve();
+    assert!(stdout(&run(&url, &["policy", "off"])).starts_with("acting is switched off by uid 0 on the socket"));
+    assert_eq!(stdout(&run(&url, &["policy", "on"])), "uvmd may act\n");
+    assert!(daemon.requests().iter().all(|request| request.starts_with("POST ")));
+}
+
+fn decision() -> Decision {
+    let share = |at_least, at_most| Share { at_least, at_most };
+    let measured = |bytes| Measured {
+        window_seconds: 2.0,
+        link_bytes: Some(LinkBytes { htod: bytes, dtoh: bytes }),
+        ..Measured::default()
+    };
+    Decision {
+        id: 17,
+        pid: 41_207,
+        name: "python".to_owned(),
+        gpu_uuid: "GPU-abab".to_owned(),
+        policy: "cycle".to_owned(),
+        asked_by: Some("llm".to_owned()),
+        verdict: Some("capacity_thrash".to_owned()),
+        reason: "it walks 96 MiB again and again".to_owned(),
+        expected: Expected { link_bytes_saved: share(0.5, 0.65), faults_saved: share(0.4, 0.65) },
+        stage: "kept".to_owned(),
+        made: "2026-11-21T13:58:00.000Z".to_owned(),
+        changed: "2026-11-21T13:59:00.000Z".to_owned(),
+        bytes: 96 << 20,
+        before: measured(100 << 20),
+        after: Some(measured(45 << 20)),
+        link_bytes_saved: Some(0.55),
+        ..Decision::default()
+    }
+}
+
+#[test]
+fn decisions_are_listed_with_their_effect_and_their_reason() {
+    let shadow = Decision {
+        id: 18,
+        stage: "shadow".to_owned(),
+        stage_reason: Some("nothing more is wanted".to_owned()),
+        after: None,
+        link_bytes_saved: None,
+        ..decision()
+    };
+    let known = Decisions { time: NOW.to_owned(), decisions: vec![shadow, decision()] };
+    let daemon = Canned::default().with("/api/v1/decisions", &known);
+    let output = run(&daemon.serve(), &["decisions", "--pid", "41207", "--stage", "kept", "-n", "5"]);
+    let text = stdout(&output);
+    assert!(text.contains("18  41207  python   cycle   shadow  00:01:00  link -50 % to -65 % expected"), "{text}");
+    assert!(text.contains("link -55 %") && text.contains("it walks 96 MiB again and again"), "{text}");
+    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?limit=5&process=41207&stage=kept "));
+}
+
+#[test]
+fn one_decision_is_shown_with_what_was_counted_before_and_after() {
+    let daemon = Canned::default().with("/api/v1/decisions/17", &decision());
+    let text = stdout(&run(&daemon.serve(), &["decisions", "17"]));
+    for part in [
+        "Decision 17: cycle for 41207 python on GPU-abab",
+        "Stage    kept",
+        "Expected 50 % to 65 % of link bytes saved, 40 % to 65 % of faults",
+        "Effect   link -55 %",
+        "Memory   96.0 MiB, where is not told to everybody",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("before").contains("50.0 MiB") && row("after").contains("22.5 MiB"), "{text}");
+}
+
+/// A stream of these events, which then ends; and from then on one of the next.
+fn serve_events(first: &Event, second: &Event) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let texts = [first, second].map(|event| serde_json::to_string(event).unwrap());
+    thread::spawn(move || {
+        for ((number, text), stream) in (7..).zip(texts).zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            let mut request = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            let mut last = None;
+            while request.read_line(&mut line).unwrap() > 2 {
+                last = line.to_lowercase().trim().strip_prefix("last-event-id: ").map(str::to_owned).or(last);
+                line.clear();
+            }
+            assert_eq!(last.is_some(), number > 7);
+            let body = format!(": heartbeat\n\nid: 1-{number}\nevent: x\ndata: {text}\n\n");
+            // The client may hang up at any time.
+            let _ =
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n{body}");
+        }
+    });
+    url
+}
+
+#[test]
+fn what_happens_is_followed_over_the_end_of_a_stream() {
+    let kept = Event {
+        r#type: "decision_changed".to_owned(),
+        time: NOW.to_owned(),
+        decision_id: Some(17),
+        pid: Some(41_207),
+        decision: Some(decision()),
+        ..Event::default()
+    };
+    let switched = Event {
+        r#type: "switched".to_owned(),
+        time: NOW.to_owned(),
+        switched: Some(Switched { on: false, by: "uid 0 on the socket".to_owned() }),
+        ..Event::default()
+    };
+    let url = serve_events(&kept, &switched);
+    let mut child = uvmctl(&url).args(["decisions", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().take(2).map(Result::unwrap).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let expected = [
+        "14:00:00.000 41207 decision 17: cycle kept (link -55 %): it walks 96 MiB again and again",
+        "14:00:00.000 acting is switched off by uid 0 on the socket",
+    ];
+    assert_eq!(lines, expected);
+}
