@@ -7,12 +7,12 @@
 //! * [`rows`]: medians over the seeds; [`judge`]: the targets; [`table`]: all of it, for people
 
 pub(crate) mod command;
-mod decided;
+pub(crate) mod decided;
 mod judge;
 mod measured;
 mod model;
 mod plan;
-mod policy;
+pub(crate) mod policy;
 mod rows;
 mod table;
 

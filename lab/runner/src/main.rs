@@ -2,7 +2,7 @@
 //! runs anywhere. Shares no code with uvmd: what it compares with is found another way (docs/truth.md).
 //!
 //! * [`scenario`], [`steps`]: the language (docs/scenarios.md)
-//! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`cgroup`]: the scenario's processes, and the talk with them
+//! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`started`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`]: the commands ([`dice`]: random numbers;
@@ -33,6 +33,7 @@ mod scenario;
 mod service;
 mod shared;
 mod soak;
+mod started;
 mod steps;
 mod sys;
 mod team;
@@ -139,6 +140,9 @@ enum Task {
     Soak {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
+        /// Let uvmd act meanwhile, on processes that give it much to do, until there were so many kills of them and of it.
+        #[arg(long, value_name = "KILLS", conflicts_with = "minutes")]
+        act: Option<u64>,
         /// The first scenario's.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -205,7 +209,10 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Task::Builtin { report } => run_builtin(report.as_deref()),
-        Task::Soak { minutes, seed, report, uvmd } => {
+        Task::Soak { act: Some(kills), seed, report, uvmd, .. } => {
+            soak_of_acting(&soak::act::Options { kills, seed, uvmd }, report.as_deref())
+        }
+        Task::Soak { minutes, seed, report, uvmd, .. } => {
             soak(&soak::Options { duration: Duration::from_mins(minutes), seed, uvmd }, report.as_deref())
         }
         Task::Complaints { console, soak } => complaints(&console::Options { console, soak }),
@@ -269,6 +276,13 @@ fn run_builtin(report_file: Option<&Path>) -> anyhow::Result<ExitCode> {
 
 fn soak(options: &soak::Options, report_file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let summary = soak::soak(options)?;
+    eprint!("{summary}");
+    write_report(&summary, report_file)?;
+    Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn soak_of_acting(options: &soak::act::Options, report_file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let summary = soak::act::soak(options)?;
     eprint!("{summary}");
     write_report(&summary, report_file)?;
     Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

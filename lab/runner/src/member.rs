@@ -1,7 +1,6 @@
 //! One worker, and what is known of it.
 
 use std::{
-    fs,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ExitStatus, Stdio},
     sync::{Arc, mpsc},
@@ -15,10 +14,11 @@ use serde::Serialize;
 use crate::{
     cgroup::Cgroup,
     check::Checked,
-    protocol::{Command, Findings, Reply},
+    protocol::{Advised, Command, Findings, Reply},
     residency::Residency,
     scenario::{Process, Scenario},
     shared::Shared,
+    started::start_ticks,
     sys::{counters::ProcessCounters, memory::SharedPages},
     team::Event,
     uvmd::ProcessId,
@@ -49,6 +49,8 @@ pub(crate) struct Member {
     shared: Option<Shared>,
     pub(crate) findings: Findings,
     pub(crate) residency: Option<Vec<Residency>>,
+    /// What advice was in force on its memory when it was asked last.
+    pub(crate) advised: Vec<Advised>,
     pub(crate) end: Option<End>,
     pub(crate) failure: Option<String>,
 }
@@ -107,6 +109,7 @@ impl Member {
             shared: None,
             findings: Findings::default(),
             residency: None,
+            advised: Vec::new(),
             end: None,
             failure: None,
         })
@@ -226,6 +229,7 @@ impl Member {
                 (self.findings, self.residency) = (findings, residency);
                 self.shared.iter_mut().for_each(Shared::read);
             }
+            Reply::Advice { advised } => self.advised = advised,
             Reply::Exiting { findings, code } => {
                 (self.findings, self.end) = (findings, Some(End::Exited { code }));
                 // Busy until it is gone: its memory is the GPU's until then.
@@ -322,32 +326,5 @@ impl End {
             Self::Exited { code } => status.code() == Some(code.into()),
             Self::Killed | Self::KilledItself => status.signal() == Some(libc::SIGKILL),
         }
-    }
-}
-
-/// When a process started, in clock ticks since boot.
-fn start_ticks(pid: u32) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    parse_start_ticks(&stat).with_context(|| format!("cannot understand {path}"))
-}
-
-/// Field 22 of stat; the second, in parentheses, may hold anything.
-fn parse_start_ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_start_is_field_22_whatever_its_name() {
-        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 123456 20 21";
-        assert_eq!(parse_start_ticks(&format!("77 (a) b) {rest}")), Some(123_456));
-        assert_eq!(parse_start_ticks("77 (a) S 1"), None);
-        assert_eq!(parse_start_ticks(""), None);
-        assert!(start_ticks(std::process::id()).unwrap() > 0);
     }
 }

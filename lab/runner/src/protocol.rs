@@ -27,6 +27,8 @@ pub(crate) enum Command {
         /// Say where each page is, too.
         residency: bool,
     },
+    /// Say what advice is in force on its memory. Answered with [`Reply::Advice`].
+    Advice,
     /// Verify every byte, answer with [`Reply::Verified`], and end.
     Finish,
 }
@@ -44,6 +46,8 @@ pub(crate) enum Reply {
     Done,
     /// What only the process itself can know.
     Figures { findings: Findings, residency: Option<Vec<Residency>> },
+    /// Of each of the driver's ranges that has any.
+    Advice { advised: Vec<Advised> },
     /// A step ends the process: every byte is verified, these are its last words, and it is gone when this is read.
     Exiting { findings: Findings, code: u8 },
     /// A step kills the process.
@@ -52,6 +56,15 @@ pub(crate) enum Reply {
     Verified { findings: Findings },
     /// The process could not go on.
     Failed { reason: String },
+}
+
+/// A range on which advice is in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Advised {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// For people.
+    pub(crate) what: String,
 }
 
 /// What a process found out so far.

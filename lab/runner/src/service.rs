@@ -93,9 +93,24 @@ fn spawn(options: &[String]) -> anyhow::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).open(LOG).with_context(|| format!("cannot open {LOG}"))?;
     let mut command = Command::new("uvmd");
     command.args(options).stdout(log.try_clone().context("cannot duplicate a descriptor")?).stderr(log);
-    let child = command.spawn().context("cannot start uvmd")?;
-    Client::new(URL).ask_when_counting()?;
+    let mut child = command.spawn().context("cannot start uvmd")?;
+    if let Err(error) = Client::new(URL).ask_when_counting() {
+        let ended = child.try_wait().context("cannot wait for uvmd")?;
+        // After an error: one that hangs would keep its probes. One that has ended cannot be killed.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(match ended {
+            Some(status) => error.context(format!("uvmd ended with {status}: {}", last_line())),
+            None => error,
+        });
+    }
     Ok(child)
+}
+
+/// Of uvmd's log.
+fn last_line() -> String {
+    let log = fs::read_to_string(LOG).unwrap_or_default();
+    log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
 }
 
 /// The kernel has no probe of anybody's.

@@ -2,7 +2,9 @@
 //! and the checks that nothing of that leaves a trace.
 //!
 //! * [`summary`]: what is told in the end
+//! * [`act`]: of a uvmd that acts
 
+pub(crate) mod act;
 mod summary;
 
 use std::{

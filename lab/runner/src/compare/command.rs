@@ -35,9 +35,9 @@ pub(crate) enum Command {
         /// What access rates are multiplied by.
         #[arg(long, value_delimiter = ',', value_name = "FACTOR", value_parser = parse_rate, default_values_t = [0.1, 1.0, 10.0])]
         rates: Vec<f64>,
-        /// The policies that must miss a target, too.
-        #[arg(long)]
-        controls: bool,
+        /// On these scenarios, the policies that must miss a target, too.
+        #[arg(long, value_delimiter = ',', value_name = "SCENARIOS")]
+        controls: Vec<String>,
         /// Where to write the plans.
         #[arg(long, value_name = "FOLDER")]
         out: PathBuf,

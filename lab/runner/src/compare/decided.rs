@@ -44,6 +44,11 @@ struct Answer {
 /// How much later than two windows a decision may be taken back: what is read is read once in a while.
 const READINGS: Duration = Duration::from_secs(1);
 
+/// Calls of the driver that a uvmd has made.
+pub(crate) fn calls(client: &Client) -> anyhow::Result<u64> {
+    Ok(ask(client)?.iter().map(|decided| decided.done.calls).sum())
+}
+
 pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decided>> {
     Ok(client.get::<Answer>("/api/v1/decisions")?.decisions)
 }

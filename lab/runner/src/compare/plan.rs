@@ -41,8 +41,8 @@ pub(crate) struct Wanted {
     pub(crate) policies: Vec<String>,
     pub(crate) seeds: u64,
     pub(crate) rates: Vec<f64>,
-    /// The policies that must fail, too.
-    pub(crate) controls: bool,
+    /// On which scenarios the policies run that must fail.
+    pub(crate) controls: Vec<String>,
     /// Words for uvmd's command line.
     pub(crate) uvmd: Vec<String>,
 }
@@ -83,16 +83,16 @@ pub(crate) fn plans(scenarios: Vec<Text>, wanted: &Wanted) -> anyhow::Result<Vec
         texts.push(Text { name: scenario.name, text });
     }
     let plan = |(guest, (managed_bytes, scenarios)): (Guest, (u64, Vec<Text>))| {
-        let runs = runs(scenarios.len(), wanted);
+        let runs = runs(&scenarios, wanted);
         (guest, managed_bytes, Plan { scenarios, runs, uvmd: wanted.uvmd.clone() })
     };
     Ok(guests.into_iter().map(plan).collect())
 }
 
-fn runs(scenarios: usize, wanted: &Wanted) -> Vec<Run> {
+fn runs(scenarios: &[Text], wanted: &Wanted) -> Vec<Run> {
     let Wanted { policies, seeds, rates, controls, .. } = wanted;
     let mut runs = Vec::new();
-    for scenario in 0..scenarios {
+    for (scenario, text) in scenarios.iter().enumerate() {
         let mut add = |policy: &str, rates: &[f64], seeds: u64| {
             for &rate in rates {
                 runs.extend((1..=seeds).map(|seed| Run { scenario, policy: policy.to_owned(), seed, rate }));
@@ -101,7 +101,7 @@ fn runs(scenarios: usize, wanted: &Wanted) -> Vec<Run> {
         // The driver does not see rates: what it would have accessed remotely at another is known from one.
         add(DRIVER, &[1.0], *seeds);
         policies.iter().filter(|policy| *policy != DRIVER).for_each(|policy| add(policy, rates, *seeds));
-        if *controls {
+        if controls.contains(&text.name) {
             CONTROLS.into_iter().chain([HARMFUL]).for_each(|policy| add(policy, &[1.0], 1));
         }
     }
@@ -131,7 +131,7 @@ mod tests {
 
     fn wanted() -> Wanted {
         let policies = vec!["driver".to_owned(), "cycle".to_owned()];
-        Wanted { policies, seeds: 3, rates: vec![0.1, 1.0], controls: false, uvmd: Vec::new() }
+        Wanted { policies, seeds: 3, rates: vec![0.1, 1.0], controls: vec!["b".to_owned()], uvmd: Vec::new() }
     }
 
     #[test]
@@ -145,10 +145,9 @@ mod tests {
 
     #[test]
     fn the_driver_runs_once_a_seed_and_a_policy_at_every_rate_too() {
-        let runs = runs(1, &wanted());
+        let runs = runs(&[text("a", 32)], &wanted());
         let of = |policy: &str| runs.iter().filter(|run| run.policy == policy).count();
         assert_eq!((of("driver"), of("cycle"), runs.len()), (3, 6, 9));
-        let with_controls = super::runs(1, &Wanted { controls: true, ..wanted() });
-        assert_eq!(with_controls.len(), 9 + 3);
+        assert_eq!(super::runs(&[text("b", 32)], &wanted()).len(), 9 + 3, "and controls once");
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 /// The driver alone: uvmd watches.
 pub(super) const DRIVER: &str = "driver";
 /// What runs unless others are named: the policy that chooses among the others.
-pub(super) const CHOOSES: &str = "auto-live";
+pub(crate) const CHOOSES: &str = "auto-live";
 /// Those that can be named.
 pub(super) const POLICIES: [&str; 7] = [DRIVER, CHOOSES, "ping-pong", "stream", "cycle", "hot-cold", "tenants"];
 /// Those that must miss a target somewhere.
@@ -33,7 +33,7 @@ pub(super) fn acts(policy: &str) -> bool {
 }
 
 /// uvmd's options, those of the plan among them. What an earlier uvmd kept is forgotten.
-pub(super) fn options(policy: &str, common: &[String]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn options(policy: &str, common: &[String]) -> anyhow::Result<Vec<String>> {
     let state = Path::new(STATE);
     // Not there the first time.
     let _ = fs::remove_dir_all(state);

@@ -1,6 +1,7 @@
 //! The runner's only unsafe code: calls of the driver, and managed memory. What leaves this module is safe to use.
 //!
 //! * [`uvm`]: /dev/nvidia-uvm: a VA space, managed memory; [`api`]: the application's calls about it; [`residency`]: where its pages are
+//! * [`advice`]: what advice is in force, by the driver
 //! * [`counters`]: /dev/nvidia-uvm-tools: the driver's own counters of one process
 //! * [`builtin`]: the driver's own tests
 //! * [`swgpu`], [`ledger`], [`access_log`]: /dev/swgpu: the software GPU, who got whose frame, and what it did
@@ -9,6 +10,7 @@
 #![expect(unsafe_code, reason = "ioctl and mmap of the driver; every other module of the runner is safe code")]
 
 pub(crate) mod access_log;
+pub(crate) mod advice;
 pub(crate) mod api;
 pub(crate) mod builtin;
 pub(crate) mod counters;

@@ -104,6 +104,7 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
                 let residency = residency.then(|| tenant.residency(&process)).transpose()?;
                 reply(&Reply::Figures { findings: findings()?, residency })?;
             }
+            Command::Advice => reply(&Reply::Advice { advised: tenant.advised(&process)? })?,
             Command::Finish => {
                 work.verify_everything()?;
                 return reply(&Reply::Verified { findings: findings()? });

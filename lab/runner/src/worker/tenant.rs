@@ -9,10 +9,11 @@ use anyhow::{Context, bail};
 
 use super::reply;
 use crate::{
-    protocol::Reply,
+    protocol::{Advised, Reply},
     residency::Residency,
     scenario::{Place, Process, part::PAGE_BYTES},
     sys::{
+        advice::InForce,
         counters::Tracker,
         driver_major,
         memory::SharedPages,
@@ -96,6 +97,30 @@ impl Tenant {
             all.push(found);
         }
         Ok(all)
+    }
+
+    /// What advice is in force on its memory, whoever gave it.
+    pub(super) fn advised(&self, process: &Process) -> anyhow::Result<Vec<Advised>> {
+        let driver_major = driver_major()?;
+        let mut advised = Vec::new();
+        for (allocation, (base, _)) in process.allocations.iter().zip(&self.memory) {
+            let mut begin = *base;
+            while begin < base + allocation.bytes {
+                let InForce { end, has_preferred_location, accessed_by, duplicates_reads } =
+                    self.va_space.advice_at(begin, driver_major)?;
+                let what = [
+                    has_preferred_location.then(|| "a preferred location".to_owned()),
+                    (accessed_by > 0).then(|| format!("accessed by {accessed_by}")),
+                    duplicates_reads.then(|| "read duplication".to_owned()),
+                ];
+                let what: Vec<String> = what.into_iter().flatten().collect();
+                if !what.is_empty() {
+                    advised.push(Advised { begin, end, what: what.join(", ") });
+                }
+                begin = end;
+            }
+        }
+        Ok(advised)
     }
 
     fn gpu(&self, number: u32) -> anyhow::Result<&(Space, Gpu)> {
