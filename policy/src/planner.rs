@@ -11,6 +11,7 @@
 //! * [`foresight`]: what is needed last leaves at once, and is back as soon as there is room
 //! * [`bound`]: what no schedule beats
 //! * [`machine`]: the memories and links that a plan is made for
+//! * [`pump`]: brings what launched kernels name
 //! * [`schedule`]: what moves when
 //! * [`placement`]: what lies where in one pool
 //! * [`smartpool`]: places blocks by size
@@ -30,6 +31,7 @@ pub mod machine;
 pub mod online;
 pub mod optimal;
 pub mod placement;
+pub mod pump;
 mod ring;
 pub mod schedule;
 pub mod smartpool;
@@ -67,6 +69,7 @@ pub fn all() -> Vec<Box<dyn Planner>> {
         Box::new(vdnn::Vdnn::of(vdnn::Offload::Convolutions)),
         Box::new(flashneuron::Flashneuron::default()),
         Box::new(foresight::Foresight::default()),
+        Box::new(pump::Pump::default()),
     ]
 }
 

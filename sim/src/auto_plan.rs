@@ -51,7 +51,7 @@ pub fn auto_plan(iteration: &Iteration, setup: &Setup<'_>) -> Result<AutoPlan, R
             search.try_foresight(other, keep)?;
         }
     }
-    for planner in planner::all() {
+    for planner in setup.planners() {
         search.try_planner(planner.as_ref(), &setup.for_planners(), || planner.name().to_owned())?;
     }
     Ok(search.best)

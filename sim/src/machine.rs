@@ -173,6 +173,20 @@ impl Machine {
         }
         Ok(machine)
     }
+
+    /// The same with an engine at the GPU's memory that packs all that crosses the link, as cDMA's: bytes count before packing, and go at the engine's rate
+    /// for data that shrink to 1 / `ratio`. Ratios below 1 are stored as they are.
+    #[must_use]
+    pub fn packing(&self, ratio: f64) -> Self {
+        let mut machine = self.clone();
+        for link in [&mut machine.link_to_gpu, &mut machine.link_to_host] {
+            let engine = zvc::Engine { link_bytes_per_s: link.peak_bytes_per_s.value, ..zvc::Engine::PAPER };
+            link.peak_bytes_per_s.value = engine.bytes_per_s(ratio.max(1.0)).max(engine.link_bytes_per_s);
+            link.peak_bytes_per_s.source.push_str("; times the ratio of packing, as far as cDMA's engine reads");
+            link.latency_ns.value += engine.latency_ns;
+        }
+        machine
+    }
 }
 
 impl Link {
@@ -235,6 +249,19 @@ mod tests {
     fn an_unknown_machine_is_told_which_there_are() {
         let message = Machine::named("tpu").unwrap_err().to_string();
         assert_eq!(message, "no machine \"tpu\"; there are gtx1080ti, a100, rtx5090, h100, h200, gh200");
+    }
+
+    #[test]
+    fn packing_makes_the_link_faster_by_the_ratio_and_no_faster_than_the_engine_reads() {
+        let machine = Machine::named("gtx1080ti").unwrap();
+        let rate = |ratio| machine.packing(ratio).link_to_host.peak_bytes_per_s.value;
+        let own = machine.link_to_host.peak_bytes_per_s.value;
+        for (ratio, expected) in [(2.0, 2.0 * own), (0.9, own), (32.0, 200e9)] {
+            assert!((rate(ratio) / expected - 1.0).abs() < 1e-9, "{ratio}: {}", rate(ratio));
+        }
+        // A link that is faster than the engine is not made slower.
+        let fast = Machine::named("gh200").unwrap();
+        assert!(fast.packing(2.0).link_to_gpu.peak_bytes_per_s.value >= fast.link_to_gpu.peak_bytes_per_s.value);
     }
 
     #[test]

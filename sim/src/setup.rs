@@ -1,6 +1,6 @@
 //! Where an iteration runs.
 
-use policy::planner::{self, machine::Store};
+use policy::planner::{self, machine::Store, pump::Pump};
 
 use crate::{
     machine::{Flash, Link, Machine},
@@ -33,6 +33,9 @@ pub struct Setup<'a> {
     pub iterations: u32,
     /// How far the threads that run at once lie apart in the largest tensor of a kernel: how much is touched, and faulted on, at once.
     pub bytes_per_thread: u64,
+    /// How long before it could begin a kernel is launched, if nothing holds anything up: what a policy knows that learns of kernels by their launches. Those
+    /// that know the iteration do not need it.
+    pub launch_lead_ns: u64,
 }
 
 impl<'a> Setup<'a> {
@@ -40,7 +43,24 @@ impl<'a> Setup<'a> {
     #[must_use]
     pub fn new(machine: &'a Machine) -> Self {
         let (gpu_bytes, host_bytes) = (machine.memory.gpu_bytes.value, machine.memory.host_bytes.value);
-        Self { machine, gpu_bytes, host_bytes, freed: Freed::default(), iterations: 2, bytes_per_thread: 4 }
+        Self {
+            machine,
+            gpu_bytes,
+            host_bytes,
+            freed: Freed::default(),
+            iterations: 2,
+            bytes_per_thread: 4,
+            launch_lead_ns: Pump::default().lead_ns,
+        }
+    }
+
+    /// All planners, those that learn of kernels by their launches with the lead that these have here.
+    #[must_use]
+    pub fn planners(&self) -> Vec<Box<dyn planner::Planner>> {
+        let mut planners = planner::all();
+        planners.retain(|planner| planner.name() != planner::pump::NAME);
+        planners.push(Box::new(Pump { lead_ns: self.launch_lead_ns, ..Pump::default() }));
+        planners
     }
 
     /// What a planner is told of it: rates of whole blocks, what a request costs, flash without end, and less memory on the GPU than there is, for what planners do not

@@ -12,6 +12,7 @@ use std::{
     fs,
     io::{self, Write},
     path::PathBuf,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -61,6 +62,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver", value_parser = manager::parser())]
     policy: Vec<Manager>,
 
+    /// How long before it could begin a kernel is launched: what pump knows
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10ms")]
+    launch_lead: Duration,
+
+    /// What crosses the link is packed to one part in so many, by an engine as cDMA's; docs/policies/cdma.md tells what data come to. Bytes are shown as they
+    /// are before
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
+    packing: Option<f64>,
+
     /// What becomes of memory whose tensor is dead
     #[arg(long, value_enum, default_value = "cached")]
     freed: Kept,
@@ -91,6 +101,9 @@ struct Report {
     host_bytes: u64,
     /// No schedule takes less.
     bound_s: f64,
+    launch_lead_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packing: Option<f64>,
     /// All figures are a model's.
     modelled: bool,
     policies: Vec<Figures>,
@@ -128,6 +141,7 @@ const CONCESSIONS: [Concession; 5] = [
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let machine = Machine::named(&options.machine)?;
+    let machine = options.packing.map_or(machine.clone(), |ratio| machine.packing(ratio));
     let iteration = iteration(options)?;
     let defaults = Setup::new(&machine);
     let setup = Setup {
@@ -137,6 +151,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             Kept::Cached => Freed::Cached,
             Kept::Released => Freed::Released,
         },
+        launch_lead_ns: u64::try_from(options.launch_lead.as_nanos()).unwrap_or(u64::MAX),
         ..defaults
     };
     let (mut policies, mut failed) = (Vec::new(), Vec::new());
@@ -152,6 +167,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         gpu_bytes: setup.gpu_bytes,
         host_bytes: setup.host_bytes,
         bound_s: sim::bound_s(&iteration, &setup),
+        launch_lead_ns: setup.launch_lead_ns,
+        packing: options.packing,
         modelled: true,
         policies,
         failed,
@@ -169,6 +186,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         "bound: with that memory and that link no schedule takes less than {}",
         seconds(report.bound_s)
     ));
+    if options.policy.iter().any(Manager::follows_launches) {
+        terminal::note(&format!("pump: launches lead by {}", text::nanoseconds(setup.launch_lead_ns)));
+    }
     for (policy, by) in report.policies.iter().filter_map(|of| Some(&of.policy).zip(of.by.as_ref())) {
         terminal::note(&format!("{policy}: by {by}"));
     }
@@ -223,6 +243,11 @@ fn iteration(options: &Options) -> anyhow::Result<Iteration> {
         }
         Trace::Circle(_) => bail!("{} holds blocks without kernels: there is nothing to time", path.display()),
     }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio| (1.0..=32.0).contains(ratio));
+    ratio.ok_or_else(|| format!("{text:?} is no ratio from 1 to 32"))
 }
 
 fn table(report: &Report) -> Table {

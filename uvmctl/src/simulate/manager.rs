@@ -51,6 +51,11 @@ impl Manager {
         }
     }
 
+    /// Whether what it gains depends on how far ahead kernels are launched.
+    pub(crate) fn follows_launches(&self) -> bool {
+        matches!(self, Self::Planner(name) if name == planner::pump::NAME)
+    }
+
     /// What it wants moved; or why it cannot plan there, which is a result as well.
     pub(crate) fn plan(&self, iteration: &Iteration, setup: &Setup<'_>) -> Result<Result<Plan, Unplannable>, RunError> {
         let plan = |schedule| Plan { schedule: Some(schedule), by: None };
@@ -61,7 +66,7 @@ impl Manager {
                 let AutoPlan { schedule, by, .. } = sim::auto_plan(iteration, setup)?;
                 Ok(Plan { by: Some(by), ..plan(schedule) })
             }
-            Self::Planner(name) => match planner::by_name(name) {
+            Self::Planner(name) => match setup.planners().into_iter().find(|planner| planner.name() == name) {
                 Some(planner) => planner.plan(iteration, &setup.for_planners()).map(plan),
                 None => Ok(Plan::default()),
             },

@@ -1,0 +1,40 @@
+//! Every figure that was published and that this project can be held to, beside its own: `scripts/reproduce`.
+#![expect(clippy::print_stdout, reason = "prints a report of tables that are known")]
+
+mod iterations;
+mod launches;
+mod memory;
+
+use std::{error::Error, path::Path};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result {
+    println!(
+        "Figures that differ by more than their table allows are **bold**. Times of iterations are modelled, none is measured.\n"
+    );
+    let data = published::data();
+    match &data {
+        Some(data) => {
+            memory::pools(data)?;
+            memory::swaps(data)?;
+            iterations::of_g10(data)?;
+        }
+        None => {
+            println!("Skipped, as there are no published traces: SmartPool, MiniMalloc, AutoSwap, AppObMem, G10.\n");
+        }
+    }
+    iterations::by_roofline()?;
+    launches::pump(data.as_deref())?;
+    launches::packing(data.as_deref())
+}
+
+/// A published figure and ours; bold if they are further apart than is allowed.
+fn beside(published: f64, own: f64, allowed: f64, digits: usize, unit: &str) -> String {
+    let mark = if (own - published).abs() > allowed { "**" } else { "" };
+    format!("{published:.digits$}{unit} | {mark}{own:.digits$}{unit}{mark}")
+}
+
+fn g10_set(data: &Path, set: &str) -> Result<trace::Iteration> {
+    Ok(trace::import::g10::load(&data.join(format!("g10/derived/{set}.kernels.csv")))?.iteration)
+}
