@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import * as authority from "./authority.js";
 import * as cards from "./cards.js";
 import { counters, gpuColumns, gpuKey, matches, probeColumns, processColumns, processHref, processKey } from "./columns.js";
+import * as decisions from "./decisions.js";
 import * as detail from "./detail.js";
 import { element, say } from "./dom.js";
 import * as format from "./format.js";
@@ -44,7 +45,7 @@ const tiles = [
   { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
 
-function show(status, { processes }, { gpus }, judged, evictions) {
+function show(status, { processes }, { gpus }, judged, evictions, decided, policy) {
   rates.record(performance.now(), [
     [NODE, counters(status.total)],
     ...processes.map((process) => [processKey(process), counters(process)]),
@@ -61,6 +62,7 @@ function show(status, { processes }, { gpus }, judged, evictions) {
   known = { processes, counting: status.state === "counting", verdicts: judged };
   cards.show(gpus, rateOf, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
   verdicts.show(judged, processes, known.counting);
+  decisions.show(decided, policy);
   if (restIsDue) matrix.show(evictions);
   showProcesses();
   tables.gpus.update(gpus, gpuKey);
@@ -107,7 +109,7 @@ function busiestFirst(processes) {
 
 // What moves, and what is asked for only every other time.
 const MOVING = ["status", "processes"];
-const REST = ["gpus", "verdicts", "evictions"];
+const REST = ["gpus", "verdicts", "evictions", "decisions?limit=200", "policy"];
 let rest = null;
 let restIsDue = true;
 

@@ -30,8 +30,22 @@ export function evictorOf(process, verdict) {
   return fitsAlone(process, verdict.gpu_uuid) ?? mostly() ? evictor : null;
 }
 
+// What a decision brought, or is to bring.
+export function effect({ link_bytes_saved: link, faults_saved: faults, expected }) {
+  const change = (saved) => `${saved > 0 ? "−" : "+"}${Math.abs(saved * 100).toFixed(0)}\u2009%`;
+  if (link !== null) return `link ${change(link)}`;
+  if (faults !== null) return `faults ${change(faults)}`;
+  const { at_least, at_most } = expected.link_bytes_saved;
+  return `link ${change(at_least)} to ${change(at_most)}`;
+}
+
 // What is wrong with a process, or who makes it suffer; null if nothing and nobody.
 export function trouble(process, verdicts) {
+  const deed = process.decisions.find(({ stage }) => stage !== "shadow");
+  if (deed) {
+    const text = deed.stage === "kept" ? `acting: ${deed.policy}` : `trying: ${deed.policy}`;
+    return { text, age: deed.stage === "kept" ? effect(deed) : "", tone: "good", rank: 2, help: "uvmd acts on it; see Acting" };
+  }
   const [worst] = process.verdicts;
   const evictor = evictorOf(process, verdicts.active.find((each) => same(each, process)));
   const age = worst && verdicts.time ? format.age(seconds(worst.since, verdicts.time)) : "";

@@ -17,7 +17,7 @@ macro_rules! script {
     };
 }
 
-const FILES: [File; 25] = [
+const FILES: [File; 26] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
@@ -25,6 +25,7 @@ const FILES: [File; 25] = [
     script!("authority"),
     script!("cards"),
     script!("columns"),
+    script!("decisions"),
     script!("detail"),
     script!("dom"),
     script!("evidence"),

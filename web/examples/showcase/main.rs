@@ -2,6 +2,7 @@
 //! where STATE is `counting`, `healthy`, `empty`, `waiting` or `refused`. The token is `showcase-of-uvmd`.
 //!
 //! * [`scene`]: who is there, and what is wrong
+//! * [`deeds`]: what is done about it
 //! * [`counts`], [`memory`], [`lately`]: figures that fit
 #![allow(
     clippy::print_stdout,
@@ -13,6 +14,7 @@
 )]
 
 mod counts;
+mod deeds;
 mod lately;
 mod memory;
 mod scene;
@@ -23,9 +25,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use model::Snapshot;
+use model::{ProcessId, Snapshot};
 use scene::Scene;
-use web::{Access, Ask, Grant, Judged, Node, Snapshots, Sources, Token, server};
+use web::{Access, Ask, Decided, Grant, Judged, Node, Snapshots, Sources, Token, server};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -57,6 +59,8 @@ fn sources(state: String) -> Sources {
     let seconds = move || begin.elapsed().as_secs_f64();
     let trouble = state == "counting";
     let populated = trouble || state == "healthy";
+    let at = |pid, card: usize| (ProcessId { pid, start_ticks: 77_000 }, scene::CARDS[card].uuid().unwrap());
+    let decisions = deeds::decisions(at(41_207, 0), at(52_113, 1));
     let snapshot = move || {
         let mut snapshot = Snapshot::empty(SystemTime::now(), source::source(&state, seconds()));
         if populated {
@@ -68,6 +72,7 @@ fn sources(state: String) -> Sources {
         heat: Ask::new(|request| std::future::ready(Some(Some(memory::heat(&request))))),
         lately: Ask::new(|request| std::future::ready(Some(Some(lately::history(&request))))),
         judged: Judged::new(move || Arc::new(Scene::at(seconds(), trouble).verdicts())),
+        decided: Decided::new(move || if trouble { Arc::clone(&decisions) } else { Arc::default() }),
         ..Snapshots::new(snapshot).into()
     }
 }
