@@ -1,12 +1,12 @@
 //! `auto-live`: of all that is proposed, what may be done and is expected to save most. What was undone rests by its own name, so the next best
 //! is tried then.
 
-use model::{Share, decision::Measured};
+use model::decision::Measured;
 
 use super::{
     catalogue::Proposal,
     guard::Admission,
-    limits::{FAULT_SECONDS, LINK_BYTES_PER_SECOND},
+    limits::{BATCH_SECONDS, LINK_BYTES_PER_SECOND},
 };
 
 /// Its name.
@@ -23,11 +23,10 @@ pub(crate) fn best(proposals: Vec<Proposal>, before: &Measured) -> Option<Propos
     proposals.into_iter().max_by(|one, other| rank(one).cmp(&rank(other)).then(saved(one).total_cmp(&saved(other))))
 }
 
-/// What a window like the last one would take less, modelled: bytes by what a link moves, faults by how long one is served.
+/// What a window like the last one would take less, at the least, modelled: bytes by what a link moves, batches of faults by how long one is served.
 fn saved_seconds(proposal: &Proposal, before: &Measured) -> f64 {
     let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh) as f64;
-    let middle = |share: Share| f64::midpoint(share.at_least, share.at_most);
     let expected = &proposal.plan.expected;
-    middle(expected.link_bytes_saved) * copied / LINK_BYTES_PER_SECOND
-        + middle(expected.faults_saved) * before.inputs.fault_entries as f64 * FAULT_SECONDS
+    expected.link_bytes_saved.at_least * copied / LINK_BYTES_PER_SECOND
+        + expected.faults_saved.at_least * before.replays as f64 * BATCH_SECONDS
 }

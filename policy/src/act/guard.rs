@@ -11,7 +11,7 @@ use super::{
     bucket::Bucket,
     limits::{Limits, RENEWAL_BYTES},
     permitted::{denied, unknown_advice},
-    room::{is_meant, resident_bytes, room_bytes},
+    room::{exceeds_gpu, is_meant, resident_bytes, room_bytes, takes_from_others},
     scene::Sight,
 };
 
@@ -180,7 +180,21 @@ impl Guard {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
         }
-        if matches!(action, Action::Advise(_)) { self.unknown_advice(sight) } else { None }
+        match action {
+            Action::Advise(_) => self.unknown_advice(sight),
+            Action::Migrate(Place::Gpu(_))
+                if exceeds_gpu(sight) && (takes_from_others(sight) || self.keeps_others(sight)) =>
+            {
+                Some("it uses more than the GPU holds, and others lose to it, or are kept, what would fit".to_owned())
+            }
+            Action::Migrate(_) | Action::Renew(_) | Action::Withdraw(_) => None,
+        }
+    }
+
+    /// Whether memory of another process at the GPU is being kept there.
+    fn keeps_others(&self, sight: &Sight<'_>) -> bool {
+        let others = sight.others.iter().filter_map(|(other, _)| self.processes.get(&other.id));
+        others.into_iter().any(|account| !account.renewed.is_empty())
     }
 
     /// Why no advice may be given to the process, or stay in force.
@@ -250,16 +264,22 @@ impl Guard {
         let Some(room) = room_bytes(sight, limits) else {
             return (0, "how much memory the GPU has is not known".to_owned());
         };
-        let now = sight.scene.snapshot.taken;
         let filling = self.filling_bytes;
         let account = self.account(sight, limits);
-        let is_kept = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-        account.renewed.retain(|_, at| is_kept(*at));
         let kept = (account.renewed.len() as u64 * BLOCK_BYTES).saturating_add(filling);
         (
             room.saturating_sub(kept),
             format!("{room} bytes of the GPU are free of what others use, and {kept} of them are kept"),
         )
+    }
+
+    /// What was not renewed for a window is kept no more.
+    pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
+        let now = sight.scene.snapshot.taken;
+        let is_kept = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
+        if let Some(account) = self.processes.get_mut(&sight.process.id) {
+            account.renewed.retain(|_, at| is_kept(*at));
+        }
     }
 
     /// What came of an order.

@@ -61,7 +61,7 @@ pub(crate) const PACE_BYTES: u64 = 4 << 20;
 pub(crate) const WITHDRAWALS_MAX: u32 = 5;
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
-/// Modelled, for comparing proposals: what a link moves a second...
-pub(crate) const LINK_BYTES_PER_SECOND: f64 = 12e9;
-/// ...and how long a fault entry takes to be served (12 us each were seen with 31,774 of them on a GTX 1080).
-pub(crate) const FAULT_SECONDS: f64 = 12e-6;
+/// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...
+pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
+/// ...and how long a batch of faults takes.
+pub(crate) const BATCH_SECONDS: f64 = 84e-6;

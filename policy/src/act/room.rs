@@ -38,6 +38,20 @@ fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
     again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
 }
 
+/// Whether the process uses more than the GPU holds.
+pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
+    let at_gpu =
+        |block: &&Block| block.gpu == Some(sight.key()) && block.bytes_htod.saturating_add(block.populated_bytes) > 0;
+    let used = (sight.blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES);
+    sight.memory_bytes.is_some_and(|all| used > all)
+}
+
+/// Whether others lost memory to it in the last window: two blocks at least.
+pub(crate) fn takes_from_others(sight: &Sight<'_>) -> bool {
+    let me = sight.process.id;
+    sight.victims.iter().any(|victim| victim.evictor == me && victim.victim != me && victim.bytes >= 2 * BLOCK_BYTES)
+}
+
 /// Of a step's memory, what may be in GPU memory, and so needs host memory to go to.
 pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     if sight.blocks.is_empty() {

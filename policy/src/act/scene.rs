@@ -34,7 +34,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) gpu: GpuUuid,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) verdicts: Vec<&'a Verdict>,
-    victims: Vec<Victim>,
+    pub(crate) victims: Vec<Victim>,
     pub(crate) ranges: Vec<&'a Range>,
     pub(crate) blocks: Cow<'a, [Block]>,
     pub(crate) others: Vec<(&'a Process, &'a [Block])>,
