@@ -6,6 +6,7 @@
 //!
 //! * [`appobmem`]: sends what is idle for long, for the least time lost
 //! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
+//! * [`deepum`]: fetches what the next kernels need, and keeps it
 //! * [`flashneuron`]: sends as much as it must of what layers keep, to flash
 //! * [`g10`]: sends what is idle for long to flash or the host, where memory is short most
 //! * [`foresight`]: what is needed last leaves at once, and is back as soon as there is room
@@ -23,6 +24,7 @@ pub mod appobmem;
 mod arcs;
 pub mod autoswap;
 pub mod bound;
+pub mod deepum;
 pub mod flashneuron;
 pub mod foresight;
 pub mod g10;
@@ -68,6 +70,7 @@ pub fn all() -> Vec<Box<dyn Planner>> {
         Box::new(vdnn::Vdnn::of(vdnn::Offload::All)),
         Box::new(vdnn::Vdnn::of(vdnn::Offload::Convolutions)),
         Box::new(flashneuron::Flashneuron::default()),
+        Box::new(deepum::Deepum::default()),
         Box::new(foresight::Foresight::default()),
         Box::new(pump::Pump::default()),
     ]

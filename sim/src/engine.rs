@@ -5,7 +5,7 @@
 
 mod moves;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use moves::Flight;
 pub(crate) use moves::{Move, Way};
@@ -67,6 +67,8 @@ pub(crate) struct Engine<'m> {
     leaving: Option<Flight>,
     pub(crate) traffic: Traffic,
     pub(crate) peak_blocks: u64,
+    /// Blocks that make no room for moves: by the first of each run, one past its last.
+    pub(crate) kept: BTreeMap<u64, u64>,
     /// Blocks that left the GPU since somebody looked.
     pub(crate) left: Vec<u64>,
     observer: &'m mut Observer<'m>,
@@ -90,6 +92,7 @@ impl<'m> Engine<'m> {
             leaving: None,
             traffic: Traffic::default(),
             peak_blocks: 0,
+            kept: BTreeMap::new(),
             left: Vec::new(),
             observer,
         }

@@ -2,7 +2,7 @@
 
 use policy::planner::{Act, Action, Schedule, Tier};
 use thiserror::Error;
-use trace::{Access, Iteration, KernelId, Table, TensorId};
+use trace::{Access, Iteration, KernelId, Table, TensorId, id::Id};
 
 use crate::{
     address::Addresses,
@@ -164,8 +164,23 @@ impl<'a> Run<'a> {
         for action in actions {
             self.begin(*action);
         }
+        self.keep(next);
         self.engine.run_until(self.now_ns).map_err(|none| self.too_little(none))?;
         if next < self.iteration.end() { self.wait(next) } else { Ok(()) }
+    }
+
+    /// What the next kernels use makes no room for moves, if the schedule says so.
+    fn keep(&mut self, next: KernelId) {
+        let kernels = self.iteration.kernels().len();
+        let window = (next.index()..).take(self.schedule.keeps()).map(|position| KernelId::new(position % kernels));
+        let used = window.flat_map(|kernel| self.iteration.operands(kernel));
+        let ranges = used.filter_map(|operand| self.tensors[operand.tensor].memory);
+        let blocks = ranges.filter_map(|range| Some((range.blocks().next()?.0, range.blocks().last()?.0 + 1)));
+        self.engine.kept.clear();
+        for (first, end) in blocks {
+            let known = self.engine.kept.entry(first).or_default();
+            *known = end.max(*known);
+        }
     }
 
     /// Issues what a schedule does at a boundary, but for what it drops.

@@ -161,3 +161,18 @@ fn threads_that_have_their_data_go_on_while_others_wait() {
     let kernel_s = |setup| driver(&iteration, setup).unwrap().stall_s;
     assert!(kernel_s(&wide) < kernel_s(&narrow));
 }
+
+#[test]
+fn what_the_next_kernels_use_makes_no_room_for_moves_if_the_schedule_says_so() {
+    // While kernel 1 runs, tensor 2 is to come. 0 came before 1, and kernel 2 uses it.
+    let kernels: [(u64, &[u32], &[u32]); 4] =
+        [(MS, &[0, 1], &[]), (20 * MS, &[1], &[]), (MS, &[0], &[]), (MS, &[2], &[])];
+    let iteration = iteration(&[48, 40, 40], 3, &kernels);
+    let machine = machine();
+    let setup = Setup { iterations: 4, ..with(96, &machine) };
+    let gone = Action { done_before: Some(KernelId(0)), ..act(4, 2, Act::Move(Tier::Host)) };
+    let come = Schedule::new(vec![gone, act(1, 2, Act::Move(Tier::Gpu))]);
+    let kept = planned(&iteration, &setup, &come.clone().keeping(2)).unwrap();
+    let freely = planned(&iteration, &setup, &come).unwrap();
+    assert!(kept.bytes_htod + 20 * MIB < freely.bytes_htod, "{kept:?} {freely:?}");
+}

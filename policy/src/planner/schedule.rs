@@ -43,6 +43,14 @@ pub struct Action {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     actions: Vec<Action>,
+    /// What so many kernels from the next one on use is kept where moves to the GPU need room: those wait. What kernels fault on takes room as ever.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    keeps: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(keeps: &usize) -> bool {
+    *keeps == 0
 }
 
 impl Schedule {
@@ -50,7 +58,19 @@ impl Schedule {
     #[must_use]
     pub fn new(mut actions: Vec<Action>) -> Self {
         actions.sort_by_key(|action| action.begin);
-        Self { actions }
+        Self { actions, keeps: 0 }
+    }
+
+    /// The same, where what so many kernels from the next one on use is kept from making room for moves.
+    #[must_use]
+    pub fn keeping(self, keeps: usize) -> Self {
+        Self { keeps, ..self }
+    }
+
+    /// Of how many kernels from the next one on what they use makes no room for moves.
+    #[must_use]
+    pub fn keeps(&self) -> usize {
+        self.keeps
     }
 
     /// All actions by the kernel at which they begin, then in the order in which they are to be issued.

@@ -138,7 +138,15 @@ impl Engine<'_> {
             if to_come {
                 return Ok(());
             }
-            from_ns = self.evict(from_ns, |_| false)?;
+            let kept = std::mem::take(&mut self.kept);
+            let is_kept = |block| kept.range(..=block).next_back().is_some_and(|(_, &end)| block < end);
+            let evicted = self.evict(from_ns, is_kept);
+            self.kept = kept;
+            from_ns = match evicted {
+                // Until kernels have run that need what is kept.
+                Err(NoVictim) if !self.kept.is_empty() => return Ok(()),
+                other => other?,
+            };
         }
         if read.is_some() {
             self.reading = None;
