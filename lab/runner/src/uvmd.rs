@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a uvmd that was just started may take until it counts.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_mins(2);
 /// How long a uvmd that answered before is given when it does not answer any more, or not with a newer snapshot.
 const SILENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(250);

@@ -1,7 +1,7 @@
 //! A soak of a uvmd that acts: eight processes that it has much to do for, with random kills (-9) of them and of it.
 //!
-//! What it advised the driver to outlives it. So after the last kill of each round it stays dead until nothing runs, what is in force then is asked of
-//! the driver, and once it lives again nothing of that may be left.
+//! What it advised the driver to outlives it. So it stays dead until the processes have stopped; what is in force then is asked of the driver, and once
+//! it lives again nothing of that may be left.
 
 use std::{
     fmt::{self, Write as _},
@@ -20,7 +20,7 @@ use crate::{
     protocol::{Advised, Command},
     scenario::{parse::parse, size::human},
     service::{self, Service},
-    team::Team,
+    team::{Event, Team},
     truth::{
         free::{all_is_free, gpus},
         kmsg::Log,
@@ -60,12 +60,18 @@ pub(crate) struct Summary {
 const PROCESSES: u64 = 8;
 /// So many of them are killed.
 const KILLED: u64 = 6;
-/// How long they work.
-const WORK_MS: u64 = 20_000;
+/// How long they would work; they are stopped when uvmd was killed often enough.
+const WORK_MS: u64 = 200_000;
+/// Within this, those that are killed are.
+const KILLED_MS: u64 = 20_000;
 /// A round that takes longer hangs.
 const ROUND: Duration = Duration::from_mins(4);
-/// uvmd has time to come to a decision between two kills.
-const LIFE_MS: (u64, u64) = (3_000, 7_000);
+/// How often uvmd is killed in a round.
+const LIVES: u64 = 2;
+/// Whether it has acted or not, it lives no longer...
+const LIFE: Duration = Duration::from_secs(20);
+/// ...and a little; one that has acted, that little.
+const LATER_MS: u64 = 1_500;
 /// Within this, a uvmd that lives again has taken back what was in force.
 const TAKE_BACK: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(200);
@@ -103,21 +109,17 @@ fn round(seed: u64, service: &mut Service, summary: &mut Summary) -> anyhow::Res
     let deadline = Instant::now() + ROUND;
     let mut dice = Dice::new(seed);
     let scenario = parse("soak", &scenario(&mut dice))?;
-    let lives: Vec<Duration> = lives(&mut dice);
+    // Before them, so that uvmd knows all that was ever advised about their memory: without that it advises nothing.
     let mut team = Team::start(&scenario, false, deadline)?;
-    let (calls, worked) = thread::scope(|scope| {
-        let killer = scope.spawn(|| kill(service, &lives));
-        let worked = team.go(deadline);
-        (killer.join(), worked)
-    });
-    worked?;
-    summary.calls += calls.map_err(|_| anyhow!("the thread that kills panicked"))??;
+    for _ in 0..LIVES {
+        summary.calls += work_and_kill(&mut team, service, &mut dice, deadline)?;
+        summary.uvmd_killed += 1;
+        // Nothing runs, and nobody acts.
+        summary.advised_ranges += advised(&mut team, deadline)?.len() as u64;
+        service.restart()?;
+        taken_back(&mut team, deadline)?;
+    }
     summary.rounds += 1;
-    summary.uvmd_killed += lives.len() as u64;
-    // Nothing runs, and nobody acts.
-    summary.advised_ranges += advised(&mut team, deadline)?.len() as u64;
-    service.restart()?;
-    taken_back(&mut team, deadline)?;
     team.finish(deadline)?;
     for member in team.members() {
         summary.add(member)?;
@@ -125,18 +127,35 @@ fn round(seed: u64, service: &mut Service, summary: &mut Summary) -> anyhow::Res
     Ok(())
 }
 
-/// Kill it after each of these times, and start it again but after the last. Says how many calls those that were killed had made.
-fn kill(service: &mut Service, lives: &[Duration]) -> anyhow::Result<u64> {
+/// Let the processes work until uvmd, which acts on them, has been killed. Says how many calls it had made.
+fn work_and_kill(team: &mut Team, service: &mut Service, dice: &mut Dice, deadline: Instant) -> anyhow::Result<u64> {
+    thread::scope(|scope| {
+        let stop = team.sender();
+        let killer = scope.spawn(move || {
+            let calls = kill(service, dice);
+            // Nobody hears it only if the work has ended with an error.
+            let _ = stop.send(Event::Stop);
+            calls
+        });
+        let worked = team.go(deadline);
+        let calls = killer.join().map_err(|_| anyhow!("the thread that kills panicked"))?;
+        worked?;
+        calls
+    })
+}
+
+/// Kill it soon after it has begun to act.
+fn kill(service: &mut Service, dice: &mut Dice) -> anyhow::Result<u64> {
     let client = Client::new(service::URL);
-    let mut calls = 0;
-    for (at, life) in lives.iter().enumerate() {
-        if at > 0 {
-            service.restart()?;
-        }
-        thread::sleep(*life);
-        calls += decided::calls(&client)?;
-        service.kill()?;
+    let begin = Instant::now();
+    // One that is too busy to answer is killed all the same.
+    let calls = || decided::calls(&client).unwrap_or(0);
+    while begin.elapsed() < LIFE && calls() == 0 {
+        thread::sleep(POLL);
     }
+    thread::sleep(Duration::from_millis(dice.between(0, LATER_MS)));
+    let calls = calls();
+    service.kill()?;
     Ok(calls)
 }
 
@@ -158,26 +177,23 @@ fn taken_back(team: &mut Team, deadline: Instant) -> anyhow::Result<()> {
     }
 }
 
-/// When uvmd is killed, by how long it lived until then.
-fn lives(dice: &mut Dice) -> Vec<Duration> {
-    (0..3).map(|_| Duration::from_millis(dice.between(LIFE_MS.0, LIFE_MS.1))).collect()
-}
-
 /// Eight processes; six are killed from outside. The first two go back and forth and are never killed: their memory is what is advised on.
 fn scenario(dice: &mut Dice) -> String {
     let mut text = "name = \"soak\"\ngpu_mem_mib = 64\n".to_owned();
+    // Where all fits, memory only goes back and forth; where it does not, much of that is evicted.
+    let kinds = dice.pick([0, 1, 3]);
     for number in 0..PROCESSES {
-        let kind = if number < 2 { 0 } else { dice.between(0, 3) };
+        let kind = if number < 2 { 0 } else { dice.between(0, kinds) };
         let (mib, steps) = match kind {
             0 => (dice.between(2, 4), turns()),
-            1 => (dice.between(16, 80), walk(dice)),
-            2 => (dice.between(24, 48), hot_and_cold(dice)),
-            _ => (dice.between(2, 6), vec![random(dice, ""), "{ sleep_ms = 30 }".to_owned()]),
+            1 => (dice.between(2, 6), vec![random(dice, ""), "{ sleep_ms = 50 }".to_owned()]),
+            2 => (dice.between(16, 80), walk(dice)),
+            _ => (dice.between(24, 48), hot_and_cold(dice)),
         };
         // Writing to a string does not fail.
         let _ = write!(text, "\n[[process]]\nname = \"p{number}\"\nalloc = [{{ name = \"a\", mib = {mib} }}]\n");
         if number >= PROCESSES - KILLED {
-            let _ = writeln!(text, "kill_after_ms = {}", dice.between(500, WORK_MS));
+            let _ = writeln!(text, "kill_after_ms = {}", dice.between(500, KILLED_MS));
         }
         let steps = steps.join(", ");
         let _ = writeln!(text, "steps = [{{ repeat_for_ms = {WORK_MS}, steps = [{steps}] }}]");
@@ -267,7 +283,6 @@ mod tests {
             let parsed = parse("soak", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
             assert_eq!(parsed.processes.len(), 8);
             assert_eq!(parsed.processes.iter().filter(|process| process.kill_after.is_some()).count(), 6);
-            assert!(lives(&mut Dice::new(seed)).iter().all(|life| (3000..=7000).contains(&life.as_millis())));
         }
     }
 }

@@ -91,7 +91,12 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
     while let Ok(command) = commands.recv() {
         match command {
             Command::Go => match run_steps(&process, &work)? {
-                Flow::Done | Flow::Stopped => reply(&Reply::Done)?,
+                Flow::Done => reply(&Reply::Done)?,
+                Flow::Stopped => {
+                    // It may be told to go on.
+                    stop.store(false, Ordering::Relaxed);
+                    reply(&Reply::Done)?;
+                }
                 // In the middle of things: memory mapped, GPUs registered. Verifying comes first, and is part of what is counted: after
                 // it all pages are in host memory, so that nothing of this process can be evicted any more.
                 Flow::Exit { code } => {
