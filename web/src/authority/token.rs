@@ -1,0 +1,92 @@
+//! What gives authority to whoever knows it.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+/// What gives authority to whoever knows it.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+impl Token {
+    /// Too short to be guessed is below this.
+    pub const MIN_BYTES: usize = 16;
+    /// Fits into a request's head, with room.
+    pub const MAX_BYTES: usize = 4096;
+
+    /// A token from the text of a file: its one line.
+    ///
+    /// # Errors
+    /// What it should be.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let token = text.trim_ascii();
+        let is_token = token.iter().all(u8::is_ascii_graphic);
+        if is_token && (Self::MIN_BYTES..=Self::MAX_BYTES).contains(&token.len()) {
+            return Ok(Self(token.into()));
+        }
+        Err(format!(
+            "a token is one line of {} to {} visible ASCII characters, as `openssl rand -hex 32` prints",
+            Self::MIN_BYTES,
+            Self::MAX_BYTES
+        ))
+    }
+
+    /// In a time that tells nothing but the length.
+    pub(super) fn is(&self, presented: &[u8]) -> bool {
+        self.0.ct_eq(presented).into()
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(&other.0)
+    }
+}
+
+impl Eq for Token {}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Grant};
+
+    #[test]
+    fn a_token_is_one_line_of_at_least_16_visible_characters() {
+        for good in ["0123456789abcdef", "0123456789abcdef\n", "  a+/=._~-0123456789\r\n"] {
+            assert!(Token::parse(good.as_bytes()).is_ok(), "{good:?}");
+        }
+        let long = "x".repeat(4097);
+        for bad in [
+            "",
+            "\n",
+            "0123456789abcde\n",
+            "two words of a token",
+            "two-lines-of-\na-token",
+            "gehe\u{ef}mgehe\u{ef}mgehe",
+            &long,
+        ] {
+            assert!(Token::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_all_of_a_token_is_right() {
+        let token = Token::parse(b"0123456789abcdef").unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        for wrong in ["", "0123456789abcde", "0123456789abcdef0", "1123456789abcdef", "0123456789abcdeF"] {
+            assert!(!token.is(wrong.as_bytes()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_does_not_show_in_logs() {
+        let access = Access::by_tokens([(Grant::Read, Token::parse(b"0123456789abcdef").unwrap())]);
+        assert!(!format!("{access:?}").contains("0123"));
+    }
+}
