@@ -62,10 +62,13 @@ impl Switch {
 
     /// Who made it as it is, in words.
     pub(crate) fn by(&self) -> String {
-        if let Some(SwitchedOff { by, .. }) = self.off_by().into_iter().next() {
+        let off = self.off_by().into_iter().next();
+        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(SwitchedOff { by, .. }) = off {
+            // Who asks again once it is on is told who did that.
+            asked.last = None;
             return by;
         }
-        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.last.clone().unwrap_or_else(|| format!("the removal of {}", self.0.file.display()))
     }
 
@@ -125,8 +128,10 @@ mod tests {
         assert!(switch.by().ends_with(&format!("by the file {}", file.display())), "{}", switch.by());
         switch.on("me").unwrap();
         assert!(!switch.is_on(), "the file is still there");
+        assert!(switch.by().starts_with("uid "), "{}", switch.by());
         fs::remove_file(&file).unwrap();
         assert!(switch.is_on());
+        assert_eq!(switch.by(), format!("the removal of {}", file.display()));
     }
 
     #[test]
