@@ -30,14 +30,14 @@ fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
     let mut states: Vec<_> =
         tensors.values().iter().map(|tensor| if tensor.persistent { State::There } else { State::Nowhere }).collect();
     let mut moves = 0;
-    let mut carry_out = |states: &mut Vec<State>, kernel, settled: bool| {
+    let mut carry_out = |states: &mut Vec<State>, kernel| {
         for action in schedule.at(kernel) {
             let TensorId(id) = action.tensor;
             let state = &mut states[id as usize];
             let persistent = tensors[action.tensor].persistent;
             *state = match (action.act, *state) {
-                // What wraps has not left before the first iteration; what the CPU has made comes at its birth.
-                (Act::Move(Tier::Gpu), State::There) if persistent && !settled => State::There,
+                // Nothing to do: what wraps has not left before the first iteration, and some planners do not know what is there.
+                (Act::Move(Tier::Gpu), State::There) => State::There,
                 (Act::Move(Tier::Gpu), State::Away | State::Nowhere) => State::Coming,
                 (Act::Move(Tier::Host | Tier::Flash), State::There) => State::Away,
                 (Act::Allocate, State::Nowhere) if !persistent => State::There,
@@ -47,9 +47,9 @@ fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
             moves += usize::from(matches!(action.act, Act::Move(_)));
         }
     };
-    for turn in 0..3 {
+    for _ in 0..3 {
         for kernel in iteration.kernels().ids() {
-            carry_out(&mut states, kernel, turn > 0);
+            carry_out(&mut states, kernel);
             for operand in iteration.operands(kernel) {
                 let state = &mut states[operand.tensor.0 as usize];
                 assert!(
@@ -67,7 +67,7 @@ fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
                 }
             }
         }
-        carry_out(&mut states, iteration.end(), turn > 0);
+        carry_out(&mut states, iteration.end());
     }
     moves
 }
