@@ -140,8 +140,8 @@ impl Hand {
     fn action(&self, name: &str) -> anyhow::Result<Action> {
         let here = Place::Gpu(self.gpu);
         let advice = [
-            Advice::PreferredLocation(here),
             Advice::PreferredLocation(Place::Host),
+            Advice::PreferredLocation(here),
             Advice::AccessedBy(self.gpu),
             Advice::ReadDuplication,
         ];

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Action, Actuator, Advice, Answer, Call, Order, Outcome, Place, Step};
+use model::{Action, Actuator, Advice, Answer, Call, GpuUuid, Order, Outcome, Place, Step};
 use part::{Part, next_part};
 use sys::{
     Roots,
@@ -70,6 +70,7 @@ impl Ioctl {
     fn some_calls(
         &mut self,
         process: &PidFd,
+        gpu: GpuUuid,
         left: &mut VecDeque<Step>,
         calls: &mut Vec<Call>,
         is_off: &dyn Fn() -> bool,
@@ -92,7 +93,7 @@ impl Ioctl {
                 None => untried(part, Answer::NotMapped),
                 Some(pages) => {
                     self.let_others_in();
-                    self.call(process, &spaces, part, pages)
+                    self.call(process, gpu, &spaces, part, pages)
                 }
             };
             self.turn = self.turn.saturating_add(Duration::from_nanos(call.took_ns));
@@ -112,13 +113,13 @@ impl Ioctl {
         }
     }
 
-    fn call(&self, process: &PidFd, spaces: &[VaSpace<'_>], step: Step, pages: PageRange) -> Call {
+    fn call(&self, process: &PidFd, gpu: GpuUuid, spaces: &[VaSpace<'_>], step: Step, pages: PageRange) -> Call {
         let begun = Instant::now();
         let answer = if self.has_room(process, &step) {
             let asked = ask_each(spaces, |space| {
                 // Its beginning and its end, for whoever wants to know when the target's locks were held.
                 let _call = tracing::trace_span!("uvm_call").entered();
-                ask(space, step.action, pages)
+                ask(space, step.action, gpu, pages)
             });
             asked.map_or_else(
                 |error| match (&error, step.action) {
@@ -159,7 +160,7 @@ impl Actuator for Ioctl {
             }
             let process = hold(&self.roots, order.process)?;
             while !left.is_empty() {
-                self.some_calls(&process, &mut left, &mut outcome.calls, &is_off)?;
+                self.some_calls(&process, order.gpu, &mut left, &mut outcome.calls, &is_off)?;
             }
             Ok(())
         };
@@ -182,12 +183,19 @@ fn ask_each<S>(spaces: &[S], ask: impl Fn(&S) -> Result<(), UvmError>) -> Result
     nowhere.map_or(Ok(()), Err)
 }
 
-fn ask(space: &VaSpace<'_>, action: Action, pages: PageRange) -> Result<(), UvmError> {
+fn ask(space: &VaSpace<'_>, action: Action, at: GpuUuid, pages: PageRange) -> Result<(), UvmError> {
     match action {
         Action::Migrate(place) => space.migrate(pages, uuid(place)),
         Action::Renew(gpu) => space.migrate(pages, uuid(Place::Gpu(gpu))),
         Action::Advise(Advice::PreferredLocation(place)) => space.set_preferred_location(pages, uuid(place)),
-        Action::Withdraw(Advice::PreferredLocation(_)) => space.unset_preferred_location(pages),
+        Action::Withdraw(Advice::PreferredLocation(Place::Host)) => {
+            // What the GPU maps of the host's memory stays mapped when the advice goes, and no fault would ever bring it over. A new place loses what it
+            // has mapped of elsewhere (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. Where the driver does not
+            // want that, the advice goes all the same.
+            let _ = space.set_preferred_location(pages, uuid(Place::Gpu(at)));
+            space.unset_preferred_location(pages)
+        }
+        Action::Withdraw(Advice::PreferredLocation(Place::Gpu(_))) => space.unset_preferred_location(pages),
         Action::Advise(Advice::AccessedBy(gpu)) => space.set_accessed_by(pages, uuid(Place::Gpu(gpu))),
         Action::Withdraw(Advice::AccessedBy(gpu)) => space.unset_accessed_by(pages, uuid(Place::Gpu(gpu))),
         Action::Advise(Advice::ReadDuplication) => space.enable_read_duplication(pages),

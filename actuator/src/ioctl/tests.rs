@@ -1,6 +1,6 @@
 use std::{cell::Cell, process::Command};
 
-use model::{DecisionId, GpuUuid, ProcessId};
+use model::{DecisionId, ProcessId};
 use procfs::process::Process;
 
 use super::*;
