@@ -30,7 +30,7 @@ name = "$1"
 alloc = [{ name = "a", mib = $2 }]
 steps = [$3]
 SCENARIO
-  lab-runner loop /tmp/target.toml >/tmp/target 2>&1 &
+  lab-runner loop /tmp/target.toml 2>/tmp/target >/dev/null &
   runner=$!
   has_begun() { pid=$(pidof "$1"); }
   within 30 "the target does not begin" has_begun "$1"
@@ -181,6 +181,10 @@ echo "unmapped meanwhile: said so, and nothing else"
 
 # --- fairness to the target: between two of our calls it gets its turn
 churn "${LAB_CALLS:-2000}"
+# Its other memory comes and goes at the same address: it is there or not, and each time another.
+reused='migrate_to_gpu '"$pid"' 0x30000000000 0x30000200000'
+act_out "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused"
+! grep -qE '"(refused|ended)"' /tmp/told || fail "an answer that is not clean"
 act_out "shuttle $pid $held" "overlaps /tmp/churn.log"
 wait "$pid" || fail "the target's data is not right"
 expect_told "no call of the target overlaps more than two of ours" '"most_overlaps":[12],'

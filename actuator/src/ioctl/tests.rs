@@ -80,3 +80,21 @@ fn a_call_is_never_larger_than_the_driver_is_to_be_held_up() {
     assert_eq!(part_bytes(u64::MAX), 32 << 20);
     assert_eq!(part_bytes(8 << 20), 8 << 20);
 }
+
+#[test]
+fn whoever_waits_is_let_in_for_as_long_as_the_locks_were_held() {
+    let mut ioctl = Ioctl::new(Settings::default(), Roots::default());
+    let mut pause_after = |turn| {
+        ioctl.turn = turn;
+        let begun = Instant::now();
+        ioctl.let_others_in();
+        (begun.elapsed(), ioctl.turn)
+    };
+    let (pause, left) = pause_after(Duration::from_millis(20));
+    assert!(pause >= Duration::from_millis(20));
+    assert_eq!(left, Duration::ZERO);
+    // Short calls share a pause; a call that waited itself makes no long one.
+    let short = TURN / 2;
+    assert_eq!(pause_after(short).1, short);
+    assert!(pause_after(Duration::from_mins(1)).0 < Duration::from_secs(30));
+}
