@@ -107,6 +107,7 @@ within 10 "with no advice left the memory is to move again" is_copied
 echo "advice: the GPU accesses what it would have fetched, until it is withdrawn"
 
 # --- a journal: the actor is killed, and the next one withdraws
+: >/tmp/told
 act --journal $JOURNAL "accessed_by $pid $(at 0) $(at 4)" "sleep 600" >/tmp/told 2>&1 &
 actor=$!
 within 10 "the advice is not given" grep -q '"answers":{"done":1}' /tmp/told
@@ -193,11 +194,12 @@ echo "fairness: $(tail -n 1 /tmp/told)"
 # --- a target that ends meanwhile
 target killed 32 '{ cpu_write = "a" }, { sleep_ms = 600000 }'
 rests
+: >/tmp/told
 act "shuttle $pid $(at 0) $(at 32)" "sleep 600" >/tmp/told 2>&1 &
 actor=$!
 within 20 "it does not move" grep -q '"done"' /tmp/told
 kill -9 "$pid"
-within 20 "its end is not seen" grep -q '"ended":1' /tmp/told
+within 20 "its end is not seen" grep -q '"ended":[1-9]' /tmp/told
 ! grep -q '"refused"' /tmp/told || fail "an answer that is not clean"
 wait $runner
 # The actor lives, and holds nothing of it.
