@@ -45,7 +45,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { part_bytes: part::BLOCK_BYTES, host_reserve_bytes: 512 << 20 }
+        Self { part_bytes: part::BLOCK_BYTES, host_reserve_bytes: 1 << 30 }
     }
 }
 

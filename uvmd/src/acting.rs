@@ -176,7 +176,7 @@ impl Loop {
             }
             next = Instant::now() + self.interval();
             if self.observe().is_none() {
-                return;
+                break;
             }
         }
         self.put_back();

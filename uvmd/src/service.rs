@@ -106,12 +106,20 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     notify(notify::READY);
 
     let signal = tokio::select! {
-        signal = signals.next() => signal,
-        ended = servers.join_next() => return Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
+        signal = signals.next() => Ok(signal),
+        ended = servers.join_next() => Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
         // What is served from now on would be old for ever.
-        () = collector.ended() => bail!("the collector ended by itself; what it said is above"),
+        () = collector.ended() => Err(anyhow!("the collector ended by itself; what it said is above")),
         () = deeds.ended() => bail!("nothing acts any more; what was said is above"),
-        () = judging.ended() => bail!("nothing is judged any more; what was said is above"),
+        () = judging.ended() => Err(anyhow!("nothing is judged any more; what was said is above")),
+    };
+    let signal = match signal {
+        Ok(signal) => signal,
+        Err(error) => {
+            // Nothing that it advised stays, here either.
+            let _ = time::timeout(STOP_DEADLINE, deeds.stop()).await;
+            return Err(error);
+        }
     };
     tracing::info!("stopping on {signal}");
     notify(notify::STOPPING);
@@ -119,11 +127,15 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     // Nobody listens any longer than this: a stop waits for requests under way.
     events.end();
     let stop = async {
-        let mut result = Ok(());
-        while let Some(ended) = servers.join_next().await {
-            result = result.and(ended.context("the HTTP server failed"));
-        }
-        deeds.stop().await;
+        let served = async {
+            let mut result = Ok(());
+            while let Some(ended) = servers.join_next().await {
+                result = result.and(ended.context("the HTTP server failed"));
+            }
+            result
+        };
+        // What is taken back does not wait for a slow reader.
+        let (result, ()) = tokio::join!(served, deeds.stop());
         collector.stop().await;
         result
     };

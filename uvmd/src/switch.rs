@@ -74,9 +74,12 @@ impl Switch {
 
     /// Switches it off, for this run and those to come.
     pub(crate) fn off(&self, by: &str) {
+        // At once, whoever holds the lock and waits for a disk.
         self.0.is_off.store(true, Ordering::Relaxed);
         let off = SwitchedOff { how: "api".to_owned(), by: by.to_owned(), since: time(SystemTime::now()) };
         let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever held it may have switched it on meanwhile.
+        self.0.is_off.store(true, Ordering::Relaxed);
         // It is off whatever becomes of this.
         if let Err(error) = self.0.kept.write(&off) {
             tracing::warn!("acting is switched off until uvmd stops, and no longer: {error:#}");
@@ -148,6 +151,19 @@ mod tests {
         again.on("uid 9").unwrap();
         assert_eq!((again.is_on(), again.by().as_str()), (true, "uid 9"));
         assert!(open().is_on());
+    }
+
+    #[test]
+    fn whoever_is_last_decides_and_what_is_told_is_what_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let switch = Switch::open(&folder.path().join("off"), folder.path());
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| switch.on("one").unwrap());
+                scope.spawn(|| switch.off("another"));
+            });
+            assert_eq!(switch.is_on(), switch.off_by().is_empty());
+        }
     }
 
     #[test]

@@ -79,10 +79,6 @@ impl InForce {
         });
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.values().map(BTreeMap::len).sum()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = (ProcessId, GpuUuid, u64, u64, Advice)> + '_ {
         self.0.iter().flat_map(|((process, _), spans)| {
             spans.iter().map(|(begin, span)| (*process, span.gpu, *begin, span.end, span.advice))
@@ -134,7 +130,7 @@ mod tests {
         in_force.add(PROCESS, GPU, (0, 10), Advice::PreferredLocation(Place::Gpu(other)));
         in_force.add(PROCESS, GPU, (0, 10), Advice::AccessedBy(GPU));
         in_force.add(PROCESS, GPU, (0, 10), Advice::AccessedBy(other));
-        assert_eq!(in_force.len(), 5);
+        assert_eq!(in_force.iter().count(), 5);
         // Whichever place it was.
         assert!(in_force.remove(PROCESS, (0, 10), Advice::PreferredLocation(Place::Host)));
         assert!(in_force.iter().all(|(.., advice)| !matches!(advice, Advice::PreferredLocation(_))));
@@ -154,6 +150,6 @@ mod tests {
         assert_eq!(asked, [PROCESS, other]);
         assert_eq!(in_force.iter().map(|(process, ..)| process).collect::<Vec<_>>(), [other]);
         in_force.forget(other);
-        assert_eq!(in_force.len(), 0);
+        assert_eq!(in_force.iter().count(), 0);
     }
 }

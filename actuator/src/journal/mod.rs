@@ -59,6 +59,8 @@ pub struct Journal {
     /// Up to here the file holds whole lines.
     bytes: u64,
     lines: usize,
+    /// So many were needed when it was written anew.
+    needed: usize,
     in_force: InForce,
 }
 
@@ -85,7 +87,7 @@ impl Journal {
         };
         let in_force = read(&text, &boot, &path);
         let (file, bytes, lines, in_force) = rewrite(&path, &boot, &roots, in_force).map_err(failed("written"))?;
-        Ok(Self { path, roots, boot, file, bytes, lines, in_force })
+        Ok(Self { path, roots, boot, file, bytes, lines, needed: lines, in_force })
     }
 
     /// What is in force, as far as is known, by process and GPU: after [`Journal::open`], what a former run left.
@@ -154,16 +156,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Written anew where most of it is of no use any more.
+    /// Written anew where most of it may be of no use any more: that of processes which ended unseen is known only then.
     fn tidy(&mut self) -> Result<(), JournalError> {
-        if self.lines <= 2 * self.in_force.len() + SPARE_LINES_MAX {
+        if self.lines <= 2 * self.needed + SPARE_LINES_MAX {
             return Ok(());
         }
         let in_force = std::mem::take(&mut self.in_force);
         let kept = in_force.clone();
         match rewrite(&self.path, &self.boot, &self.roots, in_force) {
             Ok((file, bytes, lines, in_force)) => {
-                (self.file, self.bytes, self.lines, self.in_force) = (file, bytes, lines, in_force);
+                (self.file, self.bytes, self.in_force) = (file, bytes, in_force);
+                (self.lines, self.needed) = (lines, lines);
                 Ok(())
             }
             Err(source) => {

@@ -136,6 +136,20 @@ fn it_does_not_grow_without_end() {
 }
 
 #[test]
+fn what_processes_leave_that_end_does_not_stay_for_ever() {
+    const AT_ONCE: usize = 64;
+    let machine = machine();
+    let mut journal = open(&machine);
+    let ranges = (0..AT_ONCE as u64).map(|at| (2 * at * 4096, (2 * at + 1) * 4096));
+    let steps: Vec<_> = ranges.map(|(begin, end)| step(begin, end, Action::Advise(Advice::ReadDuplication))).collect();
+    for pid in 1000..1050 {
+        journal.intend(ProcessId { pid, start_ticks: 7 }, GPU, &steps).unwrap();
+    }
+    assert!(text(&machine).lines().count() <= SPARE_LINES_MAX + AT_ONCE);
+    assert!(journal.in_force.iter().count() <= SPARE_LINES_MAX + AT_ONCE);
+}
+
+#[test]
 fn where_it_cannot_be_kept_it_says_so() {
     let machine = machine();
     let error = Journal::open(machine.roots.proc.join("nowhere/journal"), machine.roots.clone()).unwrap_err();

@@ -112,10 +112,13 @@ impl Acting {
         orders.extend(turn.order);
     }
 
-    fn close(&mut self, Closed { decision, ledger }: Closed) -> Option<Order> {
-        let order = self.leaving.begin(decision.id, decision.process, decision.gpu, ledger);
+    fn close(&mut self, Closed { decision, ledger, waits }: Closed) -> Option<Order> {
+        let Decision { id, process, gpu, .. } = decision;
+        let order = self.leaving.begin(id, process, gpu, ledger);
         self.remember(decision);
-        order
+        // Of moves there is nothing to take back; but what is not done yet of them ends.
+        let call_off = || Order { decision: id, process, gpu, steps: Vec::new(), is_undoing: true };
+        order.or_else(|| waits.then(call_off))
     }
 
     fn remember(&mut self, decision: Decision) {
@@ -140,7 +143,7 @@ impl Acting {
             if let Some((mut closed, event)) = track.close(Stage::Over(why.to_owned()), self.now) {
                 if has_ended {
                     // Its memory is gone, and the advice with it.
-                    closed.ledger = Ledger::default();
+                    (closed.ledger, closed.waits) = (Ledger::default(), false);
                 }
                 self.events.push(event);
                 orders.extend(self.close(closed));

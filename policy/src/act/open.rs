@@ -31,7 +31,7 @@ pub(crate) struct Open {
     /// All memory that it has done anything to.
     pub(crate) touched: Intervals,
     /// An order that is not answered yet.
-    waits: bool,
+    pub(crate) waits: bool,
 }
 
 impl Open {

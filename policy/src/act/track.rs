@@ -29,6 +29,8 @@ pub(crate) struct Track {
 pub(crate) struct Closed {
     pub(crate) decision: Decision,
     pub(crate) ledger: Ledger,
+    /// An order of it is not answered yet.
+    pub(crate) waits: bool,
 }
 
 /// What one interval brought.
@@ -63,9 +65,9 @@ impl Track {
     pub(crate) fn close(&mut self, stage: Stage, now: SystemTime) -> Option<(Closed, Event)> {
         let mut open = self.open.take()?;
         open.changes_to(stage, now);
-        let Open { decision, ledger, .. } = open;
+        let Open { decision, ledger, waits, .. } = open;
         let event = Event::Changed(decision.clone());
-        Some((Closed { decision, ledger }, event))
+        Some((Closed { decision, ledger, waits }, event))
     }
 
     /// One interval. `rests` while something of a former decision is being withdrawn.
@@ -196,8 +198,8 @@ impl Track {
         turn.events.push(Event::Made(open.decision.clone()));
         if matches!(open.decision.stage, Stage::Refused(_)) {
             self.cooling.begin(open.decision.policy, now, limits, []);
-            let Open { decision, ledger, .. } = open;
-            turn.closed.push(Closed { decision, ledger });
+            let Open { decision, ledger, waits, .. } = open;
+            turn.closed.push(Closed { decision, ledger, waits });
         } else {
             self.open = Some(open);
         }

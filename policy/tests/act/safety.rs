@@ -54,6 +54,24 @@ fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_ba
 }
 
 #[test]
+fn moves_that_are_not_done_yet_are_called_off_when_they_are_not_wanted_any_more() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+    let late = loop {
+        let orders = world.interval();
+        if !orders.is_empty() {
+            break orders;
+        }
+    };
+    world.wishes.remove(&id);
+    let [undoing] = world.interval().try_into().unwrap();
+    assert!(undoing.is_undoing && undoing.steps.is_empty() && undoing.decision == late[0].decision);
+    world.carry_out(late);
+    world.carry_out(vec![undoing]);
+    assert_eq!(world.interval(), [], "once is enough");
+}
+
+#[test]
 fn a_process_that_ends_gets_no_more_orders() {
     let (mut world, id) = kept();
     world.process(id).ended = Some(world.now);
