@@ -1,6 +1,6 @@
 //! All policies, and which of them is tried.
 
-use model::{Plan, decision::Measured};
+use model::Plan;
 
 use super::{
     auto_live, controls,
@@ -32,21 +32,19 @@ pub(crate) struct Proposal {
     pub(crate) admission: Admission,
 }
 
-/// What the policy of this name proposes; `None` if it has nothing to propose, or cools down.
-pub(crate) fn choose(
+/// What the policy of this name proposes, or all that `auto-live` chooses from, but for what rests.
+pub(crate) fn proposals(
     policy: &str,
     view: &View<'_>,
-    before: &Measured,
     rests: impl Fn(&str) -> bool,
     admits: impl Fn(&Plan) -> Admission,
-) -> Option<Proposal> {
-    let named = REACTORS.iter().chain(NAMED_ONLY).filter(|reactor| reactor.name() == policy);
+) -> impl Iterator<Item = Proposal> {
+    let named = REACTORS.iter().chain(NAMED_ONLY).filter(move |reactor| reactor.name() == policy);
     let candidates: Vec<&&dyn Reactor> =
         if policy == auto_live::NAME { REACTORS.iter().collect() } else { named.collect() };
-    let proposals = candidates.into_iter().filter(|reactor| !rests(reactor.name())).filter_map(|reactor| {
+    candidates.into_iter().filter(move |reactor| !rests(reactor.name())).filter_map(move |reactor| {
         let (plan, running) = reactor.propose(view)?;
         let is_here = plan.process == view.process.id && plan.gpu == view.gpu;
         is_here.then(|| Proposal { admission: admits(&plan), plan, running })
-    });
-    auto_live::best(proposals.collect(), before)
+    })
 }

@@ -11,7 +11,7 @@ use super::{
     bucket::Bucket,
     limits::{Limits, RENEWAL_BYTES},
     permitted::{denied, unknown_advice},
-    room::{exceeds_gpu, is_meant, resident_bytes, room_bytes, takes_from_others},
+    room::{exceeds_gpu, fitting_others, is_meant, resident_bytes, room_bytes, takes_from},
     scene::Sight,
 };
 
@@ -182,19 +182,17 @@ impl Guard {
         }
         match action {
             Action::Advise(_) => self.unknown_advice(sight),
-            Action::Migrate(Place::Gpu(_))
-                if exceeds_gpu(sight) && (takes_from_others(sight) || self.keeps_others(sight)) =>
-            {
-                Some("it uses more than the GPU holds, and others lose to it, or are kept, what would fit".to_owned())
-            }
+            Action::Migrate(Place::Gpu(_)) | Action::Renew(_) if exceeds_gpu(sight) && self.presses(sight) => Some(
+                "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it".to_owned(),
+            ),
             Action::Migrate(_) | Action::Renew(_) | Action::Withdraw(_) => None,
         }
     }
 
-    /// Whether memory of another process at the GPU is being kept there.
-    fn keeps_others(&self, sight: &Sight<'_>) -> bool {
-        let others = sight.others.iter().filter_map(|(other, _)| self.processes.get(&other.id));
-        others.into_iter().any(|account| !account.renewed.is_empty())
+    /// Whether another process that would fit loses memory to this one, or is kept from losing it.
+    fn presses(&self, sight: &Sight<'_>) -> bool {
+        let is_kept = |other| self.processes.get(&other).is_some_and(|account| !account.renewed.is_empty());
+        fitting_others(sight).any(|other| is_kept(other) || takes_from(sight, other))
     }
 
     /// Why no advice may be given to the process, or stay in force.

@@ -61,6 +61,8 @@ pub(crate) const PACE_BYTES: u64 = 4 << 20;
 pub(crate) const WITHDRAWALS_MAX: u32 = 5;
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
+/// Another policy is tried instead of one that is kept if it is expected to leave less than this part of what that one leaves.
+pub(crate) const BETTER: f64 = 0.9;
 /// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and how long a batch of faults takes.

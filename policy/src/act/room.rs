@@ -1,6 +1,6 @@
 //! How much memory is there for a process, beside what others use.
 
-use model::{Block, Process, Step, VerdictKind, block::BLOCK_BYTES};
+use model::{Block, Process, ProcessId, Step, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{limits::Limits, scene::Sight};
 
@@ -40,16 +40,26 @@ fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
 
 /// Whether the process uses more than the GPU holds.
 pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
-    let at_gpu =
-        |block: &&Block| block.gpu == Some(sight.key()) && block.bytes_htod.saturating_add(block.populated_bytes) > 0;
-    let used = (sight.blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES);
-    sight.memory_bytes.is_some_and(|all| used > all)
+    sight.memory_bytes.is_some_and(|all| used_bytes(&sight.blocks, sight) > all)
 }
 
-/// Whether others lost memory to it in the last window: two blocks at least.
-pub(crate) fn takes_from_others(sight: &Sight<'_>) -> bool {
+/// The other processes at the GPU that would fit.
+pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessId> {
+    let fits = |blocks: &[Block]| sight.memory_bytes.is_some_and(|all| used_bytes(blocks, sight) <= all);
+    sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
+}
+
+/// Whether this one lost memory to it in the last window: two blocks at least.
+pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
-    sight.victims.iter().any(|victim| victim.evictor == me && victim.victim != me && victim.bytes >= 2 * BLOCK_BYTES)
+    let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
+    sight.victims.iter().any(is_taken)
+}
+
+fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
+    let came = |block: &&Block| block.bytes_htod.saturating_add(block.populated_bytes) > 0;
+    let here = blocks.iter().filter(|block| block.gpu == Some(sight.key())).filter(came);
+    (here.count() as u64).saturating_mul(BLOCK_BYTES)
 }
 
 /// Of a step's memory, what may be in GPU memory, and so needs host memory to go to.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use model::{Answer, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
+    auto_live::{self, Learned},
     catalogue::{self, Proposal},
     cooling::{Circumstances, Cooling},
     guard::{Admission, Guard},
@@ -22,6 +23,9 @@ pub(crate) struct Track {
     meter: Meter,
     open: Option<Open>,
     cooling: Cooling,
+    learned: Learned,
+    /// What is tried next, and what part of the driver's time was left under what it follows.
+    follows: Option<(&'static str, f64)>,
 }
 
 /// A decision that is over, and the advice that is to be withdrawn.
@@ -133,9 +137,10 @@ impl Track {
         }
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected) {
             Look::Open => None,
-            Look::Keeps(after) => {
+            Look::Keeps { after, left } => {
                 open.decision.after = Some(after);
-                None
+                self.learned.note(name, left);
+                self.makes_way(left, sight, guard, limits)
             }
             Look::Fails { why, after, unless_changed } => {
                 open.decision.after = Some(after);
@@ -144,6 +149,20 @@ impl Track {
                 Some(Stage::Undone(why))
             }
         }
+    }
+
+    /// Whether another policy is worth trying instead of one that is kept.
+    fn makes_way(&mut self, left: f64, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+        let open = self.open.as_ref().filter(|open| open.wish.policy == auto_live::NAME)?;
+        let (before, left_before) = open.trial.as_ref()?.before();
+        let view = sight.view(self.meter.written(limits.window));
+        let (now, circumstances, own) = (sight.scene.snapshot.taken, Circumstances::of(sight), open.decision.policy);
+        let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances);
+        let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
+        let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
+        let better = self.learned.better(proposals, (&before, left_before), left)?;
+        self.follows = Some((better, left));
+        Some(Stage::Over(format!("{better} is tried instead: it is expected to bring more")))
     }
 
     fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
@@ -173,13 +192,11 @@ impl Track {
         let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances);
         let admits =
             |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
-        let Some(Proposal { plan, running, admission }) = catalogue::choose(
-            &sight.wish.policy,
-            &sight.view(self.meter.written(window)),
-            &before.measured,
-            rests,
-            admits,
-        ) else {
+        let (policy, left_before) = self.follows.take().unwrap_or((&sight.wish.policy, 1.0));
+        let view = sight.view(self.meter.written(window));
+        let proposals = catalogue::proposals(policy, &view, rests, admits);
+        let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
+        else {
             return;
         };
         let stage = match &admission {
@@ -189,7 +206,7 @@ impl Track {
         };
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
-        let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now));
+        let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now, left_before));
         let mut open = Open::new(decision, plan, running, sight.wish.clone(), circumstances, trial);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
             Ok(order) => turn.order = order,

@@ -8,7 +8,7 @@ use super::{
     intervals::Intervals,
     limits::{LOOK_AGAIN_WINDOWS, SETTLING},
     meter::{Meter, Span},
-    verify::{Finding, compare},
+    verify::{Finding, compare, left},
 };
 use crate::thresholds::EARLY;
 
@@ -19,6 +19,8 @@ pub(crate) struct Trial {
     noise: f64,
     window: Duration,
     made: SystemTime,
+    /// What part of the driver's time was left in the window before, as another plan was in force.
+    left_before: f64,
     phase: Phase,
     is_kept: bool,
 }
@@ -50,14 +52,23 @@ pub(crate) enum Look {
     /// It is too early to tell.
     Open,
     /// It helps.
-    Keeps(Measured),
+    Keeps {
+        after: Measured,
+        /// What part of the time that the driver alone would take is left.
+        left: f64,
+    },
     /// It is to be taken back, and whether something has to change before it is tried again.
     Fails { why: String, after: Measured, unless_changed: bool },
 }
 
 impl Trial {
-    pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime) -> Self {
-        Self { before, noise, window, made, phase: Phase::Beginning, is_kept: false }
+    pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: f64) -> Self {
+        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_kept: false }
+    }
+
+    /// The window before it, and what part of the driver's time was left in that.
+    pub(crate) const fn before(&self) -> (Measured, f64) {
+        (self.before.measured, self.left_before)
     }
 
     pub(crate) const fn is_kept(&self) -> bool {
@@ -106,7 +117,7 @@ impl Trial {
             (Finding::Better, _) => {
                 self.is_kept = true;
                 self.rest(now);
-                Look::Keeps(measured)
+                Look::Keeps { after: measured, left: left(&self.before, &after, touched) * self.left_before }
             }
             // A pause of a program that was helped.
             (Finding::Idle, _) if self.is_kept => {

@@ -10,6 +10,7 @@
 use model::Expected;
 
 use super::{
+    auto_live::seconds,
     intervals::Intervals,
     limits::{IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
     meter::{Span, rate},
@@ -63,6 +64,14 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
         said("GPU faults", was.faults, now(is.faults), by),
         said("bytes over the link", was.cost, now(is.cost), by),
     ))
+}
+
+/// What part of the time that the link and the faults took is left, modelled, for the same work.
+pub(crate) fn left(before: &Span, after: &Span, touched: &Intervals) -> f64 {
+    let a_second = |span: &Span| seconds(span.cost_bytes, span.measured.replays) / span.measured.window.as_secs_f64();
+    let (pace, _) = pace(before, after, touched);
+    let (was, is) = (a_second(before), a_second(after) / pace);
+    if was > 0.0 { is / was } else { 1.0 }
 }
 
 /// By what factor the program goes faster, and by what that is told.

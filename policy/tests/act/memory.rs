@@ -120,3 +120,16 @@ fn two_tenants_that_would_each_fit_are_not_weighed_against_each_other() {
     });
     assert!(helped.acted().is_empty(), "{:?}", helped.acted());
 }
+
+#[test]
+fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one_that_does_not() {
+    let [(alone, victim), (helped, _)] = both("auto-live", 40, |card, wish| {
+        let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, wish());
+        card.program_mut(victim).computes = Duration::from_millis(2);
+        card.add(walk(0..128, false), PatternKind::Cyclic, wish());
+        victim
+    });
+    let faults = |card: &Card| card.program(victim).counters.fault_entries.total();
+    let of_victim = share(faults(&helped), faults(&alone));
+    assert!(of_victim < 0.2, "{of_victim} {:?}", helped.acted());
+}
