@@ -1,4 +1,5 @@
-//! Every figure that was published and that this project can be held to, beside its own: `scripts/reproduce`.
+//! Every figure that was published and that this project can be held to, beside its own: `scripts/reproduce`. All of it, or the sections that are named: memory, g10,
+//! roofline, pump, cdma.
 #![expect(clippy::print_stdout, reason = "prints a report of tables that are known")]
 
 mod iterations;
@@ -10,23 +11,32 @@ use std::{error::Error, path::Path};
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result {
+    let wanted: Vec<_> = std::env::args().skip(1).collect();
+    let wants = |section: &str| wanted.is_empty() || wanted.iter().any(|name| name == section);
     println!(
         "Figures that differ by more than their table allows are **bold**. Times of iterations are modelled, none is measured.\n"
     );
     let data = published::data();
-    match &data {
-        Some(data) => {
-            memory::pools(data)?;
-            memory::swaps(data)?;
-            iterations::of_g10(data)?;
-        }
-        None => {
-            println!("Skipped, as there are no published traces: SmartPool, MiniMalloc, AutoSwap, AppObMem, G10.\n");
-        }
+    if data.is_none() {
+        println!("Skipped, as there are no published traces: SmartPool, MiniMalloc, AutoSwap, AppObMem, G10.\n");
     }
-    iterations::by_roofline()?;
-    launches::pump(data.as_deref())?;
-    launches::packing(data.as_deref())
+    if let Some(data) = data.as_deref().filter(|_| wants("memory")) {
+        memory::pools(data)?;
+        memory::swaps(data)?;
+    }
+    if let Some(data) = data.as_deref().filter(|_| wants("g10")) {
+        iterations::of_g10(data)?;
+    }
+    if wants("roofline") {
+        iterations::by_roofline()?;
+    }
+    if wants("pump") {
+        launches::pump(data.as_deref())?;
+    }
+    if wants("cdma") {
+        launches::packing(data.as_deref())?;
+    }
+    Ok(())
 }
 
 /// A published figure and ours; bold if they are further apart than is allowed.
