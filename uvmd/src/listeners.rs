@@ -30,7 +30,7 @@ pub(crate) async fn socket(socket: &config::Socket) -> anyhow::Result<(Socket, P
     let config::Socket { enabled: _, path: AbsolutePath(path), group, write_group } = socket;
     let readers = group.as_ref().map(|group| gid("socket.group", group)).transpose()?;
     let writers = write_group.as_ref().map(|group| gid("socket.write_group", group)).transpose()?;
-    let trusted = Trusted { uid: uzers::get_effective_uid(), readers, writers: writers.or(readers) };
+    let trusted = Trusted { uid: uzers::get_effective_uid(), readers, writers };
     let bound = Socket::bind(path, trusted).await.map_err(|error| anyhow!("{error}: {ADVICE}"))?;
     Ok((bound, path.clone()))
 }

@@ -238,7 +238,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
             Authority { grant: Some(_), .. } => Ok(Self),
             Authority { with_token: Some(_), .. } => {
                 let detail = "this tells where a process's memory is, and not everybody: send the token that uvmd was configured with, as in \
-                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of its group";
+                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.write_group";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             Authority { with_token: None, .. } => {
@@ -266,12 +266,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Writer {
             }
             Authority { with_token: Some(Grant::Write), .. } => {
                 let detail = "this changes what uvmd does, and not everybody may: send the token of auth.write_token_file, as in \
-                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of its group";
+                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.write_group";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             _ => {
-                let detail = "this changes what uvmd does, and not everybody may: ask on uvmd's Unix socket as root or a member of its group \
-                              (socket.write_group, else socket.group), or configure uvmd with a token (auth.write_token_file)";
+                let detail = "this changes what uvmd does, and not everybody may: ask on uvmd's Unix socket as root or a member of socket.write_group, \
+                              or configure uvmd with a token (auth.write_token_file)";
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
             }
         }
