@@ -2,8 +2,7 @@
 //!
 //! The driver evicts the block that arrived first, used or not. Renewing a block puts it behind all others and copies nothing. So a set of blocks
 //! stays for as long as it is renewed before all frames but its own have changed hands: before so many bytes have arrived, for whomever, as are left
-//! to everything else. How much arrives from one look to the next is measured, and the set is no larger than that allows. Each loss makes it smaller;
-//! where none comes for long, it grows.
+//! to everything else. How much arrives from one look to the next is measured, and the set is no larger than that allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +12,11 @@ use super::reactor::View;
 
 /// What is left to everything else, at the least: the block that arrives, and the one before it that is still in use.
 pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
-/// Looks are late at times: so much more may arrive than did, as a part of it.
-const LATENESS: u64 = 4;
-/// What arrived at most from one look to the next is forgotten by this part at each.
-const FORGETS: u64 = 16;
-/// When so many times what the GPU holds has arrived without a loss, the set may grow by a block.
-const CALM: u64 = 2;
+/// And at the most, as a part of what the GPU holds. Where more arrives between two looks, the blocks that were renewed first are lost and the others
+/// stay: to renew too many costs nothing.
+const RESERVE_MAX: (u64, u64) = (1, 2);
+/// What arrives from one look to the next is smoothed: the last time is this part of it. A look that was late once is no reason to keep less.
+const SMOOTHED: u64 = 4;
 
 /// What all processes together have at the GPU, and what came to it.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +77,18 @@ pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec
     steps
 }
 
-/// How much has to be left to everything else, if so much arrives from one look to the next.
-pub(crate) fn reserve_bytes(per_look_bytes: u64) -> u64 {
-    per_look_bytes.saturating_add(per_look_bytes / LATENESS).saturating_add(BLOCK_BYTES).max(RESERVE_MIN_BYTES)
+/// How many blocks may be kept of what is held, if so much arrives from one look to the next.
+pub(crate) fn fitting(held_bytes: u64, per_look_bytes: u64) -> usize {
+    beside(held_bytes, reserve_bytes(held_bytes, per_look_bytes))
 }
 
-/// How many blocks may be kept of what is held.
-pub(crate) const fn fitting(held_bytes: u64, reserve_bytes: u64) -> usize {
-    (held_bytes.saturating_sub(reserve_bytes) / BLOCK_BYTES) as usize
+fn reserve_bytes(held_bytes: u64, per_look_bytes: u64) -> u64 {
+    let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
+    per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most)
+}
+
+fn beside(held_bytes: u64, reserve_bytes: u64) -> usize {
+    usize::try_from(held_bytes.saturating_sub(reserve_bytes) / BLOCK_BYTES).unwrap_or(usize::MAX)
 }
 
 /// A set of blocks that is being kept.
@@ -94,35 +96,39 @@ pub(crate) const fn fitting(held_bytes: u64, reserve_bytes: u64) -> usize {
 pub(crate) struct Kept {
     /// The most valuable first, with whether it was at the GPU at the last look.
     members: Vec<(u64, bool)>,
-    /// Bytes that are left to everything else.
-    reserve_bytes: u64,
-    /// What had arrived at the last look, at the last renewal, and when a member was lost last or the set grew last.
+    /// What had arrived at the last look, and at the last renewal.
     looked: u64,
     renewed: u64,
-    calm_since: u64,
-    /// What arrives from one look to the next, at most of late.
+    /// What arrives from one look to the next.
     per_look_bytes: u64,
+    /// What is left to everything else, however little arrives.
+    left_bytes: u64,
 }
 
 impl Kept {
     /// Keeps as many of these as fit, which come the most valuable first, if so much arrives from one look to the next.
     pub(crate) fn new(view: &View<'_>, candidates: impl IntoIterator<Item = u64>, per_look_bytes: u64) -> Self {
         let Pressure { held_bytes, arrived_bytes } = Pressure::of(view);
-        let reserve_bytes = reserve_bytes(per_look_bytes);
-        let fitting = fitting(held_bytes, reserve_bytes);
+        let fitting = fitting(held_bytes, per_look_bytes);
         Self {
             members: candidates.into_iter().take(fitting).map(|address| (address, false)).collect(),
-            reserve_bytes,
             looked: arrived_bytes,
             renewed: arrived_bytes,
-            calm_since: arrived_bytes,
             per_look_bytes,
+            left_bytes: 0,
         }
+    }
+
+    /// The same with so much left to everything else, which is brought there on purpose.
+    pub(crate) fn leaving(mut self, view: &View<'_>, left_bytes: u64) -> Self {
+        self.left_bytes = left_bytes;
+        self.members.truncate(beside(Pressure::of(view).held_bytes, left_bytes));
+        self
     }
 
     /// Nothing is kept.
     pub(crate) const fn none() -> Self {
-        Self { members: Vec::new(), reserve_bytes: 0, looked: 0, renewed: 0, calm_since: 0, per_look_bytes: 0 }
+        Self { members: Vec::new(), looked: 0, renewed: 0, per_look_bytes: 0, left_bytes: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -155,37 +161,27 @@ impl Kept {
         let pressure = Pressure::of(view);
         let came = pressure.arrived_bytes.saturating_sub(self.looked);
         self.looked = pressure.arrived_bytes;
-        self.per_look_bytes = (self.per_look_bytes - self.per_look_bytes / FORGETS).max(came);
-        let lost = self.note_losses(view);
-        if lost > 0 {
-            self.reserve_bytes = self.reserve_bytes.saturating_add(lost.saturating_mul(BLOCK_BYTES));
-            self.calm_since = pressure.arrived_bytes;
-        } else if pressure.arrived_bytes.saturating_sub(self.calm_since) >= pressure.held_bytes.saturating_mul(CALM) {
-            self.reserve_bytes = self.reserve_bytes.saturating_sub(BLOCK_BYTES);
-            self.calm_since = pressure.arrived_bytes;
-        }
-        let least = self.per_look_bytes.saturating_add(BLOCK_BYTES).max(RESERVE_MIN_BYTES);
-        self.reserve_bytes = self.reserve_bytes.clamp(least, pressure.held_bytes.max(least));
-        self.resize(fitting(pressure.held_bytes, self.reserve_bytes), candidates);
+        self.per_look_bytes = self.per_look_bytes - self.per_look_bytes / SMOOTHED + came / SMOOTHED;
+        self.note_held(view);
+        let reserve_bytes = reserve_bytes(pressure.held_bytes, self.per_look_bytes).max(self.left_bytes);
+        self.resize(beside(pressure.held_bytes, reserve_bytes), candidates);
+        let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
+        let left_bytes = pressure.held_bytes.saturating_sub(kept_bytes);
         let since = pressure.arrived_bytes.saturating_sub(self.renewed);
-        if since.saturating_add(self.per_look_bytes) < self.reserve_bytes / 2 {
+        if since.saturating_add(self.per_look_bytes) < left_bytes / 2 {
             return Vec::new();
         }
         self.renewed = pressure.arrived_bytes;
         self.renewals(view)
     }
 
-    /// How many members left the GPU since the last look. Those that are not mapped any more are none of ours.
-    fn note_losses(&mut self, view: &View<'_>) -> u64 {
+    /// Which members are at the GPU. Those that are not mapped any more are none.
+    fn note_held(&mut self, view: &View<'_>) {
         let held: BTreeMap<u64, bool> = whole_blocks(view).map(|block| (block.address, is_held(block))).collect();
         self.members.retain(|(address, _)| held.contains_key(address));
-        let mut lost = 0;
-        for (address, was_held) in &mut self.members {
-            let is_held = held.get(address).copied().unwrap_or(false);
-            lost += u64::from(*was_held && !is_held);
-            *was_held = is_held;
+        for (address, is_held) in &mut self.members {
+            *is_held = held.get(address).copied().unwrap_or(false);
         }
-        lost
     }
 
     /// What is gone goes first, then the least valuable.

@@ -85,6 +85,12 @@ pub trait Running: Send + fmt::Debug {
     /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::Answer::HeldBack`], at once.
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
+    /// Whether what it does shows in full by now: what was at the GPU before may have to leave it once as it would have. Until then, and for no more than
+    /// two windows, it is not judged.
+    fn has_settled(&self) -> bool {
+        true
+    }
+
     /// Bytes of its memory that the program has come through since the plan began, where the policy can tell, as by faults on what it left out on
     /// purpose. Before the plan that was what arrived at the GPU: a policy that brings memory ahead of the program is judged by this, as a program
     /// that gets on faster moves more.

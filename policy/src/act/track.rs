@@ -135,7 +135,7 @@ impl Track {
                 return Some(Stage::Undone(why));
             }
         }
-        match trial.look(&self.meter, now, &open.touched, &open.decision.expected) {
+        match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
             Look::Open => None,
             Look::Keeps { after, left } => {
                 open.decision.after = Some(after);

@@ -6,7 +6,7 @@ use model::{Expected, decision::Measured};
 
 use super::{
     intervals::Intervals,
-    limits::{LOOK_AGAIN_WINDOWS, SETTLING},
+    limits::{LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
     meter::{Meter, Span},
     verify::{Finding, compare, left},
 };
@@ -82,12 +82,20 @@ impl Trial {
         }
     }
 
-    /// Looks at what was counted. It is judged within two windows after it was made, however long its first steps take.
-    pub(crate) fn look(&mut self, meter: &Meter, now: SystemTime, touched: &Intervals, expected: &Expected) -> Look {
-        let latest = self.made + self.window.mul_f64(2.0 * SETTLING);
+    /// Looks at what was counted. It is judged within two windows after it was made, however long its first steps take; a window and a half later at most
+    /// where its policy says that it has not settled.
+    pub(crate) fn look(
+        &mut self,
+        meter: &Meter,
+        now: SystemTime,
+        touched: &Intervals,
+        expected: &Expected,
+        has_settled: bool,
+    ) -> Look {
+        let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
         match self.phase {
             Phase::Beginning if now >= latest => self.watch(now, None),
-            Phase::Settling { until } if now >= until.min(latest) => self.watch(now, None),
+            Phase::Settling { until } if now >= latest || has_settled && now >= until => self.watch(now, None),
             Phase::Resting { until } if now >= until => self.watch(now, None),
             Phase::Beginning | Phase::Settling { .. } | Phase::Resting { .. } => {}
             Phase::Watching { from, doubts } => return self.judge(meter, from, doubts, now, touched, expected),

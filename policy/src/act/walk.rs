@@ -64,6 +64,11 @@ impl Walk {
         self.position
     }
 
+    /// Whether it begins again when it has come to the end.
+    pub(crate) const fn wraps(&self) -> bool {
+        self.wraps
+    }
+
     pub(crate) const fn is_in(&self, range: &Range) -> bool {
         range.begin <= self.begin && self.end <= range.end
     }
@@ -130,7 +135,8 @@ impl Walk {
         }
     }
 
-    fn blocks(&self) -> u64 {
+    /// How many there are.
+    pub(crate) fn blocks(&self) -> u64 {
         self.end.div_ceil(BLOCK_BYTES).saturating_sub(self.begin / BLOCK_BYTES)
     }
 

@@ -12,7 +12,7 @@ use model::{
 
 use super::{
     duplicates::Duplicates,
-    keep::{Kept, Pressure, arrived_bytes, fitting, is_held, reserve_bytes, rows, whole_blocks},
+    keep::{Kept, Pressure, arrived_bytes, fitting, is_held, rows, whole_blocks},
     reactor::{Next, Running, View},
 };
 
@@ -70,8 +70,8 @@ impl<'a> Found<'a> {
         let per_look_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
         let fitting = match Rest::wanted(view) {
-            Rest::Remote => fitting(held_bytes, reserve_bytes(0)),
-            Rest::Auto | Rest::Stream => fitting(held_bytes, reserve_bytes(per_look_bytes)),
+            Rest::Remote => fitting(held_bytes, 0),
+            Rest::Auto | Rest::Stream => fitting(held_bytes, per_look_bytes),
         };
         let others = held_bytes.saturating_sub(view.resident().bytes) / BLOCK_BYTES;
         let fitting = fitting.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
@@ -133,6 +133,7 @@ impl<'a> Found<'a> {
             rest,
             duplicates: Duplicates::default(),
             begun_at: Pressure::of(view).arrived_bytes,
+            has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
             came_back: self.blocks.iter().map(|block| (block.address, block.refetched_bytes)).collect(),
             mine_bytes: arrived_bytes(view.process, view),
@@ -162,8 +163,10 @@ struct Protecting {
     kept: Kept,
     rest: Rest,
     duplicates: Duplicates,
-    /// What had arrived at the GPU when it began.
+    /// What had arrived at the GPU when it began, or when duplication did.
     begun_at: u64,
+    /// Whether as much has arrived since as there is room for.
+    has_settled: bool,
     /// When something arrived last, and what had by then.
     last: (SystemTime, u64),
     /// What had come back of each block before.
@@ -198,14 +201,12 @@ impl Running for Protecting {
             return Next::Over("nothing has come to the GPU for 10 s".to_owned());
         }
         self.note_progress(view);
+        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
         let mut steps = self.kept.look(view, || candidates(view));
-        if self.kept.len() == 0 && !self.duplicates.has_begun() {
-            return Next::Over("more comes between two looks than could be kept".to_owned());
-        }
         if self.rest == Rest::Auto {
-            let has_settled = pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
-            if !self.duplicates.has_begun() && (has_settled || view.written == Some(false)) {
+            if !self.duplicates.has_begun() && (self.has_settled || view.written == Some(false)) {
                 steps.extend(self.duplicates.begin(view, &self.kept));
+                self.begun_at = pressure.arrived_bytes;
             } else {
                 steps.extend(self.duplicates.look(view));
             }
@@ -215,6 +216,10 @@ impl Running for Protecting {
 
     fn carried_out(&mut self, outcome: &Outcome) {
         self.duplicates.carried_out(outcome);
+    }
+
+    fn has_settled(&self) -> bool {
+        self.has_settled
     }
 
     fn passed_bytes(&self) -> Option<u64> {
