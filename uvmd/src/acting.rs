@@ -192,6 +192,7 @@ impl Loop {
 
     /// Looks at everything once. `None` once the collector has stopped.
     fn observe(&mut self) -> Option<()> {
+        let on = self.is_on();
         if self.is_idle() {
             return Some(());
         }
@@ -206,7 +207,6 @@ impl Loop {
         }
         let links = self.links(&snapshot);
         let headroom_bytes = self.headroom(&snapshot, &wishes);
-        let on = self.is_on();
         let scene = Scene {
             snapshot: &snapshot,
             verdicts: &verdicts,

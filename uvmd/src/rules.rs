@@ -99,7 +99,9 @@ impl Rules {
     /// Whether more is wanted for anybody than to watch.
     pub(crate) fn may_want(&self) -> bool {
         let wants = |mode: Mode| mode != Mode::Observe;
-        wants(self.0.fallback.mode) || self.ordered().ordered().iter().any(|rule| wants(rule.mode))
+        let now = SystemTime::now();
+        let ordered = self.ordered();
+        wants(self.0.fallback.mode) || ordered.ordered().iter().any(|rule| wants(rule.mode) && !is_over(rule, now))
     }
 
     /// All of them, in order of precedence.

@@ -62,6 +62,8 @@ pub struct Journal {
     /// So many were needed when it was written anew.
     needed: usize,
     in_force: InForce,
+    /// Held for as long as this is: two that keep one journal would withdraw each other's advice.
+    _lock: File,
 }
 
 impl Journal {
@@ -80,6 +82,8 @@ impl Journal {
             .map_err(failed("kept without the boot's id"))?
             .trim()
             .to_owned();
+        let lock = lock_file(&path).map_err(failed("written"))?;
+        lock.try_lock().map_err(|error| failed("kept by two at once")(error.into()))?;
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -87,7 +91,7 @@ impl Journal {
         };
         let in_force = read(&text, &boot, &path);
         let (file, bytes, lines, in_force) = rewrite(&path, &boot, &roots, in_force).map_err(failed("written"))?;
-        Ok(Self { path, roots, boot, file, bytes, lines, needed: lines, in_force })
+        Ok(Self { path, roots, boot, file, bytes, lines, needed: lines, in_force, _lock: lock })
     }
 
     /// What is in force, as far as is known, by process and GPU: after [`Journal::open`], what a former run left.
@@ -200,6 +204,13 @@ fn read(text: &[u8], boot: &str, path: &Path) -> InForce {
         );
     }
     in_force
+}
+
+/// In a file beside it, as the journal itself is replaced.
+fn lock_file(path: &Path) -> io::Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name)
 }
 
 /// Writes what is in force of processes that live, in place of what the file held, and has it on the disk.

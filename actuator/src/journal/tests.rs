@@ -68,6 +68,7 @@ fn what_was_withdrawn_is_not_withdrawn_again() {
     let advice = Advice::PreferredLocation(Place::Gpu(GPU));
     journal.intend(LIVING, GPU, &[step(0, 8192, Action::Advise(advice))]).unwrap();
     journal.withdrawn(LIVING, GPU, &step(0, 4096, withdraw(advice)));
+    drop(journal);
     let leftovers = open(&machine).leftovers();
     assert_eq!(
         leftovers.iter().flat_map(|left| &left.steps).collect::<Vec<_>>(),
@@ -75,6 +76,7 @@ fn what_was_withdrawn_is_not_withdrawn_again() {
     );
     let mut journal = open(&machine);
     journal.withdrawn(LIVING, GPU, &step(0, 8192, withdraw(advice)));
+    drop(journal);
     assert_eq!(open(&machine).leftovers(), []);
 }
 
@@ -86,6 +88,7 @@ fn advice_on_a_process_that_is_gone_is_forgotten() {
     for process in [ProcessId { pid: 42, start_ticks: 8 }, ProcessId { pid: 43, start_ticks: 7 }] {
         journal.intend(process, GPU, &steps).unwrap();
     }
+    drop(journal);
     assert_eq!(open(&machine).leftovers(), []);
     assert_eq!(text(&machine), "", "and its lines are gone");
     // The same id and start in another boot is another process.
@@ -132,6 +135,7 @@ fn it_does_not_grow_without_end() {
     }
     journal.intend(LIVING, GPU, &[advise]).unwrap();
     assert!(text(&machine).lines().count() <= SPARE_LINES_MAX + 2);
+    drop(journal);
     assert_eq!(open(&machine).leftovers().len(), 1);
 }
 
@@ -147,6 +151,16 @@ fn what_processes_leave_that_end_does_not_stay_for_ever() {
     }
     assert!(text(&machine).lines().count() <= SPARE_LINES_MAX + AT_ONCE);
     assert!(journal.in_force.iter().count() <= SPARE_LINES_MAX + AT_ONCE);
+}
+
+#[test]
+fn no_two_keep_one_journal() {
+    let machine = machine();
+    let first = open(&machine);
+    let error = Journal::open(machine.roots.proc.join("journal"), machine.roots.clone()).unwrap_err();
+    assert!(error.to_string().contains("cannot be kept by two at once"), "{error}");
+    drop(first);
+    open(&machine);
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub struct Selector {
     /// Of this Slurm job.
     #[serde(default)]
     pub job: Option<String>,
-    /// Only memory in this range.
+    /// Only memory in this range. Read with read authority; null without.
     #[serde(default)]
     pub range: Option<MemoryRange>,
     /// Only allocations larger than this: a number, or text with a unit, such as `64 MiB`.
@@ -96,6 +96,15 @@ pub struct StandingOverride {
     pub source: String,
     /// Whether its time is over.
     pub expired: bool,
+}
+
+impl StandingOverride {
+    /// As those see it who may not see addresses.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        self.r#override.selector.range = None;
+        self
+    }
 }
 
 /// Body of `GET /api/v1/overrides`.

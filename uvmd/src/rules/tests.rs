@@ -149,6 +149,7 @@ fn those_whose_time_is_over_are_told_as_such_and_forgotten_with_the_next_change(
     rules.put(&over, &whatever()).unwrap();
     assert!(rules.overrides().overrides[0].expired);
     assert_eq!(asked_by(&rules), None);
+    assert!(!rules.may_want(), "and nothing waits for them");
     rules.put(&rule("mine"), &whatever()).unwrap();
     assert_eq!(names(&rules), ["mine"]);
 }

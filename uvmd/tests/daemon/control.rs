@@ -68,6 +68,16 @@ impl Node {
             thread::sleep(Duration::from_millis(50));
         }
     }
+
+    /// Waits until the audit log says so.
+    fn is_audited(&self, text: &str) {
+        let start = Instant::now();
+        let log = || fs::read_to_string(self.path("state/audit.jsonl")).unwrap_or_default();
+        while !log().contains(text) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{}", log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 fn ask(socket: &Path, method: &str, path: &str, body: &str) -> (u16, Value) {
@@ -147,6 +157,10 @@ fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts
     // Nobody over TCP may change it without a token.
     let (_, rest) = daemon.get("/api/v1/policy");
     assert!(rest.contains("\"on\":true"), "{rest}");
+    // Nobody wants anything here, and yet it is written down.
+    node.is_audited("\"on\":true");
+    fs::write(node.path("policy.off"), "").unwrap();
+    node.is_audited("by the file");
 }
 
 #[test]

@@ -18,19 +18,30 @@ use crate::{
 };
 
 /// All overrides, of the file and of the API, in order of precedence.
-#[utoipa::path(get, path = "/api/v1/overrides", responses((status = OK, body = Overrides)))]
-pub(crate) async fn overrides(_: Parameters<NoParameters>, State(controls): State<Controls>) -> Json<Overrides> {
-    Json(controls.now().overrides())
+/// Ranges need read authority, and are null without.
+#[utoipa::path(get, path = "/api/v1/overrides", responses((status = OK, body = Overrides)), security((), ("token" = [])))]
+pub(crate) async fn overrides(
+    MayReadAll(all): MayReadAll,
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+) -> Json<Overrides> {
+    let mut known = controls.now().overrides();
+    if !all {
+        known.overrides = known.overrides.into_iter().map(StandingOverride::redacted).collect();
+    }
+    Json(known)
 }
 
-/// One override. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
+/// One override. Its range needs read authority, and is null without. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
 #[utoipa::path(
     get,
     path = "/api/v1/overrides/{id}",
     params(("id" = String, Path, description = "Its name")),
-    responses((status = OK, body = StandingOverride), (status = NOT_MODIFIED, description = "It is as `If-None-Match` says"))
+    responses((status = OK, body = StandingOverride), (status = NOT_MODIFIED, description = "It is as `If-None-Match` says")),
+    security((), ("token" = []))
 )]
 pub(crate) async fn one_override(
+    MayReadAll(all): MayReadAll,
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
@@ -43,6 +54,7 @@ pub(crate) async fn one_override(
             format!("there is no override {id}; /api/v1/overrides lists those that are"),
         )
     })?;
+    let standing = if all { standing } else { standing.redacted() };
     let is_known = named(&headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.name(&standing));
     Ok(if is_known {
         (StatusCode::NOT_MODIFIED, tagged(&standing)).into_response()

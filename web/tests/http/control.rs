@@ -99,7 +99,7 @@ async fn the_same_once_more_changes_nothing() {
 #[tokio::test]
 async fn nothing_is_changed_that_somebody_else_changed_meanwhile() {
     let router = router();
-    let read = get(&router, "/api/v1/overrides/llm").await;
+    let read = get_as_reader(&router, "/api/v1/overrides/llm").await;
     let tag = read.header("etag").to_owned();
     let body = json!({ "mode": "act" });
     for (headers, status) in [
@@ -261,6 +261,19 @@ async fn which_override_applies_and_why_is_one_answer_and_its_range_is_for_reade
     assert_eq!(answer["considered"][0]["in_force"], true);
     assert_eq!(get_as_reader(&router, path).await.json()["range"]["end"], "0x200000");
     assert_eq!(get(&router, "/api/v1/processes/999/override").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn where_in_memory_an_override_means_is_for_readers() {
+    let router = router();
+    for (path, at) in [("/api/v1/overrides", "/overrides/0/override"), ("/api/v1/overrides/llm", "/override")] {
+        let range = |answer: &Answer| answer.json().pointer(&format!("{at}/match/range")).cloned().unwrap();
+        let (anyone, reader) = (get(&router, path).await, get_as_reader(&router, path).await);
+        assert_eq!((range(&anyone), &range(&reader)["end"]), (Value::Null, &json!("0x200000")), "{path}");
+    }
+    // Nor does its tag tell: it is of what was shown.
+    let path = "/api/v1/overrides/llm";
+    assert_ne!(get(&router, path).await.header("etag"), get_as_reader(&router, path).await.header("etag"));
 }
 
 #[tokio::test]
