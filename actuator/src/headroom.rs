@@ -17,7 +17,7 @@ use crate::process::is_alive;
 /// Bytes it may still take; `None` if that cannot be told, as of a process that has ended, or of one whose cgroups this process does not see.
 #[must_use]
 pub fn bytes(roots: &Roots, process: ProcessId) -> Option<u64> {
-    is_alive(roots, process).then(|| of(roots, process.pid)).flatten()
+    is_alive(roots, process).unwrap_or(false).then(|| of(roots, process.pid)).flatten()
 }
 
 /// Of whichever process has this id.

@@ -171,16 +171,20 @@ impl Actuator for Ioctl {
     }
 }
 
-/// The VA space that has the pages is the one that does not say that they are nowhere. Most processes have one.
+/// The VA space that has the pages is the one that does it. Most processes have one. Where none does, what one says of the pages tells more than that they
+/// are nowhere.
 fn ask_each<S>(spaces: &[S], ask: impl Fn(&S) -> Result<(), UvmError>) -> Result<(), UvmError> {
-    let mut nowhere = None;
+    let (mut nowhere, mut refused) = (None, None);
     for space in spaces {
         match ask(space) {
             Err(error @ UvmError::Refused { status: Status::INVALID_ADDRESS, .. }) => nowhere = Some(error),
-            other => return other,
+            // It has ended.
+            Err(error @ UvmError::Process(_)) => return Err(error),
+            Err(error) => refused = refused.or(Some(error)),
+            Ok(()) => return Ok(()),
         }
     }
-    nowhere.map_or(Ok(()), Err)
+    refused.or(nowhere).map_or(Ok(()), Err)
 }
 
 fn ask(space: &VaSpace<'_>, action: Action, at: GpuUuid, pages: PageRange) -> Result<(), UvmError> {

@@ -1,10 +1,12 @@
 //! The process that is meant, and no other that has its id by now.
 
+use std::io;
+
 use model::{Answer, ProcessId};
-use procfs::process::Process;
 use sys::{
     Roots,
     pidfd::{PidFd, PidFdError},
+    processes,
     uvm::{Status, UvmError},
 };
 
@@ -12,14 +14,22 @@ use sys::{
 pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, Answer> {
     let held = PidFd::open(id.pid).map_err(|error| answer_to(&error))?;
     // Only now that it is held can no other get its id; whoever has it is the one that was meant if it began when that did.
-    if is_alive(roots, id) { Ok(held) } else { Err(Answer::Ended) }
+    match is_alive(roots, id) {
+        Ok(true) => Ok(held),
+        Ok(false) => Err(Answer::Ended),
+        Err(error) => {
+            let why = sys::reason(&error);
+            Err(Answer::Refused(format!("whether it is still the process that was meant cannot be told: {why}")))
+        }
+    }
 }
 
-/// Whether this very process is there, as far as /proc shows. Of a process whose beginning was never learned that cannot be said, so it is not.
-pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> bool {
-    let folder = roots.proc.join(id.pid.to_string());
-    let start_ticks = || Some(Process::new_with_root(folder).ok()?.stat().ok()?.starttime);
-    id.start_ticks != 0 && start_ticks() == Some(id.start_ticks)
+/// Whether this very process is there. Of a process whose beginning was never learned that cannot be said, so it is not.
+///
+/// # Errors
+/// If /proc cannot be read, as where too many files are open: then it may be there.
+pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> io::Result<bool> {
+    Ok(id.start_ticks != 0 && processes::began(roots, id.pid)? == Some(id.start_ticks))
 }
 
 /// What an error comes to where a process is held, or to be held.
@@ -43,6 +53,9 @@ pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use procfs::process::Process;
+    use sys::fake::Machine;
+
     use super::*;
 
     fn own() -> ProcessId {
@@ -58,6 +71,16 @@ mod tests {
         assert_eq!(hold(&roots, ProcessId { pid, start_ticks: start_ticks + 1 }).unwrap_err(), Answer::Ended);
         assert_eq!(hold(&roots, ProcessId { pid, start_ticks: 0 }).unwrap_err(), Answer::Ended);
         assert_eq!(hold(&roots, ProcessId { pid: u32::MAX, start_ticks }).unwrap_err(), Answer::Ended);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_looked_at_has_not_ended() {
+        let ProcessId { pid, start_ticks } = own();
+        // A folder cannot be read, as nothing can where too many files are open.
+        let machine = Machine::new().with(&format!("proc/{pid}/stat/x"), "");
+        let answer = hold(&machine.roots, ProcessId { pid, start_ticks }).unwrap_err();
+        let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+        assert!(why.ends_with("cannot be told: is a directory"), "{why}");
     }
 
     #[test]

@@ -80,6 +80,14 @@ fn check(release: &str) -> Result<Kernel, KernelError> {
     }
 }
 
+/// Which boot of the machine this is.
+///
+/// # Errors
+/// If /proc does not tell.
+pub fn boot_id(roots: &Roots) -> io::Result<String> {
+    Ok(fs::read_to_string(roots.proc.join("sys/kernel/random/boot_id"))?.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,8 @@
 //! * [`preconditions`]: what this node lacks to be watched
 //! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm, and what it was told when it was loaded
-//! * [`processes`]: what processes of a name may do
+//! * [`processes`]: what processes of a name may do, and when one began
+//! * [`private`]: files that uvmd keeps for itself
 //! * [`peer`]: who is at the other end of a Unix socket
 //! * [`pidfd`]: another process, its end, and its open files
 //! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
@@ -25,6 +26,7 @@ pub mod parameters;
 pub mod peer;
 pub mod pidfd;
 pub mod preconditions;
+pub mod private;
 pub mod processes;
 pub mod roots;
 pub mod symbols;

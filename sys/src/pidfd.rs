@@ -133,6 +133,15 @@ impl AsFd for PidFd {
     }
 }
 
+/// Whether two descriptors, each a process and the number there, are of one open file. Where the kernel does not tell, they are not.
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+pub(crate) fn is_same_file((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32, RawFd)) -> bool {
+    // From linux/kcmp.h.
+    const KCMP_FILE: libc::c_int = 0;
+    // SAFETY: takes five numbers, touches no memory.
+    (unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other_fd) }) == 0
+}
+
 /// What a system call returned that makes a descriptor.
 #[expect(unsafe_code, reason = "nobody but the kernel can say that this is a descriptor")]
 fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {

@@ -27,11 +27,13 @@ impl<A> Journalled<A> {
 impl<A: Actuator> Actuator for Journalled<A> {
     fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
         // What is called off before it begins leaves no trace.
-        if order.is_undoing || !off() {
-            let intended = self.journal().intend(order.process, order.gpu, &order.steps);
-            if let Err(error) = intended {
-                return all_answered(order, &Answer::Refused(error.to_string()));
-            }
+        let is_begun = order.is_undoing || !off();
+        let mut journal = self.journal();
+        let before = journal.in_force.of(order.process);
+        let intended = if is_begun { journal.intend(order.process, order.gpu, &order.steps) } else { Ok(()) };
+        drop(journal);
+        if let Err(error) = intended {
+            return all_answered(order, &Answer::Refused(error.to_string()));
         }
         let outcome = self.inner.carry_out(order, off);
         let mut journal = self.journal();
@@ -42,7 +44,13 @@ impl<A: Actuator> Actuator for Journalled<A> {
                 (Answer::Done | Answer::NotMapped, Action::Withdraw(_)) | (Answer::NotMapped, Action::Advise(_)) => {
                     journal.withdrawn(order.process, order.gpu, &call.step);
                 }
-                // What was refused may have been done in part; and what was called off may have been advised before.
+                // For these the driver was never called; and there may be advice of an earlier order.
+                (Answer::CalledOff | Answer::HeldBack(_) | Answer::Shadow | Answer::HostMemory, Action::Advise(_))
+                    if is_begun =>
+                {
+                    journal.not_given(order.process, order.gpu, &call.step, &before);
+                }
+                // What was refused may have been done in part.
                 _ => {}
             }
         }

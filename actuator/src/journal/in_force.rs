@@ -64,6 +64,24 @@ impl InForce {
         !cut.is_empty()
     }
 
+    /// What of it is this process's.
+    pub(super) fn of(&self, process: ProcessId) -> Self {
+        let own = self.0.iter().filter(|((found, _), _)| *found == process);
+        Self(own.map(|(key, spans)| (*key, spans.clone())).collect())
+    }
+
+    /// What is in force in this range of the kind of this advice.
+    pub(super) fn within(
+        &self,
+        process: ProcessId,
+        (begin, end): (u64, u64),
+        advice: Advice,
+    ) -> impl Iterator<Item = ((u64, u64), Advice, GpuUuid)> + '_ {
+        let spans = self.0.get(&(process, Kind::of(advice))).into_iter().flatten();
+        let clipped = spans.map(move |(at, span)| (((*at).max(begin), span.end.min(end)), span.advice, span.gpu));
+        clipped.filter(|((begin, end), ..)| begin < end)
+    }
+
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.0.retain(|(found, _), _| *found != process);
     }

@@ -11,8 +11,8 @@ mod line;
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, Write},
+    fs::{File, OpenOptions},
+    io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -21,7 +21,7 @@ pub use actuator::Journalled;
 use in_force::InForce;
 use line::Line;
 use model::{Action, GpuUuid, ProcessId, Step};
-use sys::Roots;
+use sys::{Roots, kernel, private};
 use thiserror::Error;
 
 use crate::process::is_alive;
@@ -78,17 +78,10 @@ impl Journal {
             let path = path.clone();
             move |source| JournalError { path, what, source }
         };
-        let boot = fs::read_to_string(roots.proc.join("sys/kernel/random/boot_id"))
-            .map_err(failed("kept without the boot's id"))?
-            .trim()
-            .to_owned();
+        let boot = kernel::boot_id(&roots).map_err(failed("kept without the boot's id"))?;
         let lock = lock_file(&path).map_err(failed("written"))?;
         lock.try_lock().map_err(|error| failed("kept by two at once")(error.into()))?;
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(failed("read")(error)),
-        };
+        let text = private::read(&path).map_err(failed("read"))?.unwrap_or_default();
         let in_force = read(&text, &boot, &path);
         let (file, bytes, lines, in_force) = rewrite(&path, &boot, &roots, in_force).map_err(failed("written"))?;
         Ok(Self { path, roots, boot, file, bytes, lines, needed: lines, in_force, _lock: lock })
@@ -136,10 +129,28 @@ impl Journal {
             return;
         }
         let text = line::text(&[Line::new(&self.boot, process, gpu, (step.begin, step.end), advice, true)]);
+        self.withdraw(text);
+    }
+
+    fn withdraw(&mut self, text: io::Result<Vec<u8>>) {
         let kept = self.append(text, false).map_err(|source| self.failed(source)).and_then(|()| self.tidy());
         if let Err(error) = kept {
             tracing::warn!("{error}");
         }
+    }
+
+    /// Advice of this step was not given after all: what is in force there is what was before.
+    fn not_given(&mut self, process: ProcessId, gpu: GpuUuid, step: &Step, before: &InForce) {
+        let Action::Advise(advice) = step.action else { return };
+        let range = (step.begin, step.end);
+        let mut lines = vec![Line::new(&self.boot, process, gpu, range, advice, true)];
+        self.in_force.remove(process, range, advice);
+        for (range, advice, gpu) in before.within(process, range, advice) {
+            lines.push(Line::new(&self.boot, process, gpu, range, advice, false));
+            self.in_force.add(process, gpu, range, advice);
+        }
+        let text = line::text(&lines);
+        self.withdraw(text);
     }
 
     /// The process has ended, and its advice with it.
@@ -208,28 +219,22 @@ fn read(text: &[u8], boot: &str, path: &Path) -> InForce {
 
 /// In a file beside it, as the journal itself is replaced.
 fn lock_file(path: &Path) -> io::Result<File> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name)
+    private::open(
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
+        &private::beside(path, "lock"),
+    )
 }
 
 /// Writes what is in force of processes that live, in place of what the file held, and has it on the disk.
 fn rewrite(path: &Path, boot: &str, roots: &Roots, mut in_force: InForce) -> io::Result<(File, u64, usize, InForce)> {
-    in_force.retain(|process| is_alive(roots, process));
+    // Who cannot be looked at may live.
+    in_force.retain(|process| is_alive(roots, process).unwrap_or(true));
     let lines: Vec<_> = in_force
         .iter()
         .map(|(process, gpu, begin, end, advice)| Line::new(boot, process, gpu, (begin, end), advice, false))
         .collect();
     let text = line::text(&lines)?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()?;
+    let file = private::replace(path, &text)?;
     let count = lines.len();
     Ok((file, text.len() as u64, count, in_force))
 }

@@ -1,4 +1,7 @@
-use std::sync::{Arc, Mutex};
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+};
 
 use model::{Actuator, Advice, Answer, Call, DecisionId, Order, Outcome, Place};
 use sys::fake::Machine;
@@ -201,7 +204,7 @@ fn an_actuators_advice_is_known_until_it_is_withdrawn_or_gone() {
         (Answer::Done, Answer::Ended, 0),
         (Answer::NotMapped, Answer::CalledOff, 0),
         (Answer::Refused(String::new()), Answer::Refused(String::new()), 4096),
-        (Answer::CalledOff, Answer::CalledOff, 4096),
+        (Answer::CalledOff, Answer::CalledOff, 0),
     ] {
         let machine = machine();
         let journal = Arc::new(Mutex::new(open(&machine)));
@@ -222,4 +225,32 @@ fn what_is_called_off_before_it_begins_is_not_written_down() {
     Journalled::new(called_off, Arc::clone(&journal))
         .carry_out(&order(Action::Advise(Advice::ReadDuplication)), &|| true);
     assert_eq!(text(&machine), "");
+}
+
+#[test]
+fn of_an_order_that_is_called_off_in_the_middle_only_what_was_given_is_to_be_withdrawn() {
+    const AT_GPU: Action = Action::Advise(Advice::PreferredLocation(Place::Gpu(GPU)));
+    const AT_HOST: Action = Action::Advise(Advice::PreferredLocation(Place::Host));
+    /// Does as much of an order, and is called off then.
+    struct UpTo(u64);
+    impl Actuator for UpTo {
+        fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+            let answer = |step: &Step| if step.end <= self.0 { Answer::Done } else { Answer::CalledOff };
+            let calls = order.steps.iter().map(|step| Call { step: *step, answer: answer(step), took_ns: 0 }).collect();
+            Outcome { calls, ..outcome_of(order) }
+        }
+    }
+    let machine = machine();
+    let journal = Arc::new(Mutex::new(open(&machine)));
+    let mut actuator = Journalled::new(UpTo(8192), Arc::clone(&journal));
+    let with = |steps| Order { steps, ..order(AT_HOST) };
+    let pages = |pages: &[u64], action| pages.iter().map(|at| step(at * 4096, (at + 1) * 4096, action)).collect();
+    actuator.carry_out(&with(pages(&[1], AT_GPU)), &|| false);
+    actuator.inner.0 = 4096;
+    actuator.carry_out(&with(pages(&[0, 1, 2], AT_HOST)), &|| false);
+    drop((actuator, journal));
+    let left = open(&machine).leftovers();
+    let left: Vec<Step> = left.into_iter().flat_map(|left| left.steps).collect();
+    let host = step(0, 4096, withdraw(Advice::PreferredLocation(Place::Host)));
+    assert_eq!(left, [host, step(4096, 8192, withdraw(Advice::PreferredLocation(Place::Gpu(GPU))))]);
 }

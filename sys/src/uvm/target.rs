@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     Roots, driver,
-    pidfd::{PidFd, PidFdError},
+    pidfd::{PidFd, PidFdError, is_same_file},
+    processes,
 };
 
 /// The most that one call may be about: it holds the target's locks, and so stops its faults and its mmap, until everything is copied or mapped.
@@ -74,25 +75,38 @@ pub struct VaSpace<'a> {
 }
 
 impl<'a> VaSpace<'a> {
-    /// The VA spaces of a process; most have one.
+    /// The VA spaces of a process; most have one. Where it has its own, those that it shares with the process it was forked from are left out.
     ///
     /// # Errors
-    /// If there is none, or the process has ended or may not be looked into.
+    /// If there is none, or the process has ended or may not be looked into. A descriptor that cannot be had hides no other.
     pub fn of(process: &'a PidFd, roots: &Roots) -> Result<Vec<Self>, UvmError> {
         must_live(process)?;
+        let pid = process.pid();
         let mut found = Vec::new();
-        for fd in candidates(process, roots)? {
-            let file = match process.take(fd) {
-                Ok(file) => file,
+        let mut refused = None;
+        for fd in candidates(pid, roots)? {
+            match Self::behind(process, fd) {
+                Ok(Some(space)) => found.push((fd, space)),
                 // Closed meanwhile.
-                Err(PidFdError::NoFile { .. }) => continue,
-                Err(other) => return Err(other.into()),
-            };
-            if stands_for_va_space(file.as_fd())? {
-                found.push(Self { process, file });
+                Ok(None) | Err(UvmError::Process(PidFdError::NoFile { .. })) => {}
+                Err(ended @ UvmError::Process(PidFdError::NoProcess(_))) => return Err(ended),
+                Err(error) => refused = refused.or(Some(error)),
             }
         }
-        if found.is_empty() { Err(UvmError::NoVaSpace(process.pid())) } else { Ok(found) }
+        if found.is_empty() {
+            return Err(refused.unwrap_or(UvmError::NoVaSpace(pid)));
+        }
+        if found.len() > 1 {
+            let own = not_inherited(pid, found.iter().map(|(fd, _)| *fd), roots);
+            found.retain(|(fd, _)| own.is_empty() || own.contains(fd));
+        }
+        Ok(found.into_iter().map(|(_, space)| space).collect())
+    }
+
+    /// The VA space behind a descriptor, if that is what it stands for.
+    fn behind(process: &'a PidFd, fd: RawFd) -> Result<Option<Self>, UvmError> {
+        let file = process.take(fd)?;
+        Ok(stands_for_va_space(file.as_fd())?.then_some(Self { process, file }))
     }
 
     /// Move pages to a GPU or to the CPU, and wait until they are there. They must be managed memory.
@@ -132,7 +146,7 @@ fn must_live(process: &PidFd) -> Result<(), PidFdError> {
 }
 
 /// The process's descriptors of /dev/nvidia-uvm: by device number where the kernel tells it, else by name.
-fn candidates(process: &PidFd, roots: &Roots) -> Result<Vec<RawFd>, UvmError> {
+fn candidates(pid: u32, roots: &Roots) -> Result<Vec<RawFd>, UvmError> {
     let device = driver::uvm_device(roots);
     let is_device = |path: &std::path::Path| match device {
         Some(device) => fs::metadata(path).is_ok_and(|file| {
@@ -141,7 +155,6 @@ fn candidates(process: &PidFd, roots: &Roots) -> Result<Vec<RawFd>, UvmError> {
         }),
         None => fs::read_link(path).is_ok_and(|target| target.ends_with("dev/nvidia-uvm")),
     };
-    let pid = process.pid();
     let folder = roots.proc.join(pid.to_string()).join("fd");
     let entries = fs::read_dir(&folder).map_err(|source| UvmError::Unreadable { pid, source })?;
     let mut numbers: Vec<RawFd> = entries
@@ -151,6 +164,15 @@ fn candidates(process: &PidFd, roots: &Roots) -> Result<Vec<RawFd>, UvmError> {
         .collect();
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// Those of a process's files of the driver that no process above it has open: a fork leaves the child with its parent's, and the driver with the
+/// parent's memory behind them.
+fn not_inherited(pid: u32, files: impl Iterator<Item = RawFd>, roots: &Roots) -> Vec<RawFd> {
+    let above: Vec<(u32, RawFd)> = processes::ancestors(roots, pid)
+        .flat_map(|above| candidates(above, roots).unwrap_or_default().into_iter().map(move |fd| (above, fd)))
+        .collect();
+    files.filter(|fd| !above.iter().any(|theirs| is_same_file((pid, *fd), *theirs))).collect()
 }
 
 /// A process has files of the driver that stand for other things. Those answer that the question is not for them; a VA space, that there is no
@@ -166,6 +188,7 @@ fn stands_for_va_space(file: BorrowedFd<'_>) -> Result<bool, UvmError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::Machine;
 
     const MIB: u64 = 1 << 20;
 
@@ -202,6 +225,30 @@ mod tests {
         child.wait().unwrap();
         let error = VaSpace::of(&process, &Roots::default()).map(|_| ()).unwrap_err();
         assert!(matches!(error, UvmError::Process(PidFdError::NoProcess(pid)) if pid == process.pid()), "{error}");
+    }
+
+    #[test]
+    fn what_a_child_has_of_its_parents_is_not_its_own() {
+        // Known by its name, as this machine has no driver whose number could be known.
+        let machine = Machine::new().with("dev/nvidia-uvm", "");
+        let device = machine.roots.proc.with_file_name("dev/nvidia-uvm");
+        let parents = fs::File::open(&device).unwrap();
+        let childs = fs::File::open(&device).unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(parents.try_clone().unwrap())
+            .stdout(childs)
+            .spawn()
+            .unwrap();
+        for pid in [child.id(), std::process::id()] {
+            machine.link(&format!("proc/{pid}"), &format!("/proc/{pid}"));
+        }
+        let all = candidates(child.id(), &machine.roots).unwrap();
+        let own = not_inherited(child.id(), all.iter().copied(), &machine.roots);
+        drop(parents);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((all, own), (vec![0, 1], vec![1]));
     }
 
     #[test]

@@ -1,0 +1,210 @@
+//! Files that uvmd keeps for itself, in a folder that nobody else can change.
+//!
+//! uvmd may be root. What somebody put in the place of such a file is neither followed, as a symbolic link, nor waited for, as a FIFO.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Makes the folder, if it is not there, and looks whether it is fit for such files.
+///
+/// # Errors
+/// If it cannot be made, or others than root and this process's user may change what is in it.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    check_folder(folder)
+}
+
+/// Whether the folder is fit for such files. A link to one that is will do.
+///
+/// # Errors
+/// If it is not there, or others than root and this process's user may change what is in it.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = fs::metadata(folder)?;
+    let own = own_uid();
+    if !found.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    if found.uid() != 0 && found.uid() != own {
+        return Err(io::Error::other(format!(
+            "the folder must belong to root or to uid {own}, and belongs to uid {}",
+            found.uid()
+        )));
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!(
+            "others may change what is in the folder: chmod go-w, it has mode {:o}",
+            found.mode() & 0o7777
+        )));
+    }
+    Ok(())
+}
+
+/// As whom this process makes files.
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+fn own_uid() -> u32 {
+    // SAFETY: takes nothing, touches no memory, and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Opens what has this name itself, whatever that is, without waiting.
+///
+/// # Errors
+/// As [`OpenOptions::open`], and for a symbolic link.
+pub fn open_itself(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    // A terminal does not become ours.
+    let mut options = options.clone();
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::other("it is a symbolic link; name the file itself"),
+            // A FIFO that nobody reads, or a socket.
+            Some(libc::ENXIO) => irregular(),
+            _ => error,
+        }
+    })
+}
+
+/// Opens a regular file, and nothing else.
+///
+/// # Errors
+/// As [`open_itself`], and for what is no regular file.
+pub fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let file = open_itself(options, path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+}
+
+/// For what is no regular file.
+#[must_use]
+pub fn irregular() -> io::Error {
+    io::Error::other("it is not a regular file")
+}
+
+/// What is in the file; `None` if there is none.
+///
+/// # Errors
+/// If it is no regular file, or cannot be read.
+pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match open(OpenOptions::new().read(true), path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(Some(text))
+}
+
+/// Puts a new file in the place of whatever has this name, for this process's user alone. Whatever happens in between, the file is as it was or as it is to
+/// be; once this returns it is on the disk.
+///
+/// # Errors
+/// If it cannot be written. Then nothing has changed.
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
+    let new = beside(path, "new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Made here, or not at all.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_folder(path)?;
+    Ok(file)
+}
+
+/// Has on the disk which names are in the folder of this file: names are the folder's.
+///
+/// # Errors
+/// If it cannot be told of the disk.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// `overrides.json.new` for `overrides.json`
+#[must_use]
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn what_somebody_puts_in_the_place_of_a_file_is_neither_followed_nor_waited_for() {
+        let folder = folder();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("other"), "of somebody else").unwrap();
+        symlink(path("other"), path("link")).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        for (name, why) in [
+            ("link", "it is a symbolic link; name the file itself"),
+            ("folder", "it is not a regular file"),
+            ("fifo", "it is not a regular file"),
+            ("socket", "it is not a regular file"),
+        ] {
+            assert_eq!(read(&path(name)).unwrap_err().to_string(), why, "{name}");
+        }
+        assert_eq!(read(Path::new("/dev/zero")).unwrap_err().to_string(), "it is not a regular file");
+        assert_eq!(read(&path("none")).unwrap(), None);
+        assert_eq!(read(&path("other")).unwrap(), Some(b"of somebody else".to_vec()));
+        // A new file takes their place.
+        for name in ["link", "fifo"] {
+            replace(&path(name), b"ours").unwrap();
+            assert_eq!(read(&path(name)).unwrap(), Some(b"ours".to_vec()));
+        }
+        assert_eq!(fs::read_to_string(path("other")).unwrap(), "of somebody else");
+    }
+
+    #[test]
+    fn what_a_former_run_left_half_written_is_no_hindrance_and_is_not_followed() {
+        let folder = folder();
+        let path = folder.path().join("x.json");
+        let other = folder.path().join("other");
+        fs::write(&other, "of somebody else").unwrap();
+        symlink(&other, beside(&path, "new")).unwrap();
+        replace(&path, b"1").unwrap();
+        fs::write(beside(&path, "new"), "half").unwrap();
+        replace(&path, b"2").unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody else");
+        assert_eq!((read(&path).unwrap(), fs::read_dir(folder.path()).unwrap().count()), (Some(b"2".to_vec()), 2));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let folder = folder();
+        let state = folder.path().join("a/b");
+        make_folder(&state).unwrap();
+        assert_eq!(fs::metadata(&state).unwrap().mode() & 0o777, 0o700);
+        for (mode, is_fit) in [(0o755, true), (0o775, false), (0o702, false), (0o1777, false)] {
+            fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(make_folder(&state).is_ok(), is_fit, "{mode:o}");
+        }
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+        // Only root can give a folder away.
+        if std::os::unix::fs::chown(&state, Some(12345), None).is_ok() {
+            let error = make_folder(&state).unwrap_err().to_string();
+            assert!(error.ends_with("and belongs to uid 12345"), "{error}");
+        }
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(check_folder(&folder.path().join("file")).is_err());
+    }
+}
