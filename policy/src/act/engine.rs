@@ -85,7 +85,7 @@ impl Acting {
         let mut orders = self.leaving.again();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
-        self.guard.forget_all_but(&scene.snapshot.processes.iter().map(|process| process.id).collect());
+        self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), self.now);
         for (process, gpu, wish) in seen {
             let sight = Sight::of(scene, process, gpu, wish);
             let rests = self.leaving.concerns(process.id, gpu);

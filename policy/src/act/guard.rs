@@ -8,10 +8,11 @@ use std::{
 use model::{Action, Advice, Answer, Call, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
 
 use super::{
+    account::Account,
     bucket::Bucket,
-    limits::{Limits, RENEWAL_BYTES},
+    limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
     permitted::{denied, unknown_advice},
-    room::{exceeds_gpu, fitting_others, is_meant, resident_bytes, room_bytes, takes_from},
+    room::{exceeds_gpu, fitting_others, is_meant, resident_bytes, resident_within, room_bytes, takes_from},
     scene::Sight,
 };
 
@@ -37,26 +38,15 @@ pub(crate) struct Guard {
     filling_bytes: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Account {
-    bucket: Bucket,
-    /// Ordered to be moved, ever.
-    moved_bytes: u64,
-    /// Ordered to be moved to the host, and not answered yet.
-    on_its_way_to_host_bytes: u64,
-    /// Orders that are not answered yet.
-    awaited: u64,
-    /// Calls that gave or took advice, of ours.
-    own_advice_calls: u64,
-    /// Advice that could not be withdrawn: why.
-    spoiled: Option<String>,
-    /// Blocks that were asked to stay, and when last.
-    renewed: BTreeMap<u64, SystemTime>,
-}
-
 impl Guard {
-    pub(crate) fn forget_all_but(&mut self, there: &BTreeSet<ProcessId>) {
-        self.processes.retain(|process, _| there.contains(process));
+    /// Forgets who was not seen for a while. Who is missing once may come back, and has spent what it has spent.
+    pub(crate) fn forget_unseen(&mut self, there: &BTreeSet<ProcessId>, now: SystemTime) {
+        self.processes.retain(|process, account| {
+            if there.contains(process) {
+                account.seen = now;
+            }
+            now.duration_since(account.seen).map_or(true, |passed| passed <= UNSEEN_MAX)
+        });
     }
 
     /// Whether a plan with these steps may be tried.
@@ -107,6 +97,9 @@ impl Guard {
             Action::Advise(Advice::PreferredLocation(Place::Host)) => {
                 let left = self.host_left(sight, limits);
                 let enough = resident_bytes(&step, sight) <= left;
+                if enough {
+                    self.account(sight, limits).bound_for_host.insert(step.begin, step.end);
+                }
                 vec![(step, if enough { Ok(()) } else { Err(too_little_host(left)) })]
             }
             Action::Advise(_) | Action::Withdraw(_) => vec![(step, Ok(()))],
@@ -253,7 +246,9 @@ impl Guard {
 
     /// Host memory that may be filled for the process.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
-        let on_its_way = self.processes.get(&sight.process.id).map_or(0, |account| account.on_its_way_to_host_bytes);
+        let on_its_way = self.processes.get(&sight.process.id).map_or(0, |account| {
+            account.on_its_way_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, sight))
+        });
         headroom(sight).unwrap_or(0).saturating_sub(limits.host_reserve_bytes).saturating_sub(on_its_way)
     }
 
@@ -282,21 +277,8 @@ impl Guard {
 
     /// What came of an order.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
-        let Some(account) = self.processes.get_mut(&outcome.process) else { return };
-        account.awaited = account.awaited.saturating_sub(1);
-        for call in &outcome.calls {
-            match call.step.action {
-                Action::Advise(_) | Action::Withdraw(_)
-                    if !matches!(call.answer, Answer::CalledOff | Answer::Ended) =>
-                {
-                    account.own_advice_calls = account.own_advice_calls.saturating_add(1);
-                }
-                Action::Migrate(Place::Host) => {
-                    account.on_its_way_to_host_bytes =
-                        account.on_its_way_to_host_bytes.saturating_sub(call.step.bytes());
-                }
-                _ => {}
-            }
+        if let Some(account) = self.processes.get_mut(&outcome.process) {
+            account.carried_out(outcome);
         }
     }
 
@@ -315,15 +297,9 @@ impl Guard {
     }
 
     fn account(&mut self, sight: &Sight<'_>, limits: &Limits) -> &mut Account {
-        self.processes.entry(sight.process.id).or_insert_with(|| Account {
-            bucket: Bucket::full(limits.process_bytes_per_second, sight.scene.snapshot.taken),
-            moved_bytes: 0,
-            on_its_way_to_host_bytes: 0,
-            awaited: 0,
-            own_advice_calls: 0,
-            spoiled: None,
-            renewed: BTreeMap::new(),
-        })
+        self.processes
+            .entry(sight.process.id)
+            .or_insert_with(|| Account::new(limits.process_bytes_per_second, sight.scene.snapshot.taken))
     }
 }
 

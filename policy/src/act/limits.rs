@@ -61,6 +61,8 @@ pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 pub(crate) const PACE_BYTES: u64 = 4 << 20;
 /// Times that something is withdrawn before that is given up, if the driver refuses.
 pub(crate) const WITHDRAWALS_MAX: u32 = 5;
+/// For so long what a process has spent, and that it gets no more advice, is remembered while it is not seen: one snapshot may miss it.
+pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
 /// Another policy is tried instead of one that is kept if it is expected to leave less than this part of what that one leaves.

@@ -16,6 +16,7 @@
 //! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`], [`working_set`] and [`duplicates`]; [`stream`], with [`walk`];
 //! [`auto_live`]; and [`controls`], which are there to be shown to be bad.
 
+mod account;
 mod auto_live;
 mod bucket;
 pub mod catalogue;

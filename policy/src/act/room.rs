@@ -2,7 +2,7 @@
 
 use model::{Block, Process, ProcessId, Step, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
 
-use super::{limits::Limits, scene::Sight};
+use super::{intervals::Intervals, limits::Limits, scene::Sight};
 
 /// GPU memory that the process may fill or keep; `None` if it is not known how much there is. Others keep what they use, but an even share of the
 /// card is its own whatever they do.
@@ -73,6 +73,17 @@ pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
         .filter(|block| block.address < step.end && step.begin < block.address.saturating_add(BLOCK_BYTES));
     let most = inside.map(|block| block.resident.max_bytes.min(BLOCK_BYTES)).fold(0, u64::saturating_add);
     most.min(step.bytes())
+}
+
+/// The same of several.
+pub(crate) fn resident_within(memory: &Intervals, sight: &Sight<'_>) -> u64 {
+    if sight.blocks.is_empty() {
+        return memory.bytes();
+    }
+    let inside =
+        sight.blocks.iter().filter(|block| memory.touches(block.address, block.address.saturating_add(BLOCK_BYTES)));
+    let most = inside.map(|block| block.resident.max_bytes.min(BLOCK_BYTES)).fold(0, u64::saturating_add);
+    most.min(memory.bytes())
 }
 
 /// Whether the wish is about all of a step's memory.

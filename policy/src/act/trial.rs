@@ -120,12 +120,28 @@ impl Trial {
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
             return Look::Open;
         }
-        let measured = after.measured;
-        match (compare(&self.before, &after, touched, expected, self.noise), doubts) {
+        let finding = compare(&self.before, &after, touched, expected, self.noise);
+        self.conclude(finding, doubts, after.measured, left(&self.before, &after, touched), now)
+    }
+
+    fn conclude(
+        &mut self,
+        finding: Finding,
+        doubts: Option<Doubt>,
+        after: Measured,
+        left: f64,
+        now: SystemTime,
+    ) -> Look {
+        match (finding, doubts) {
             (Finding::Better, _) => {
                 self.is_kept = true;
                 self.rest(now);
-                Look::Keeps { after: measured, left: left(&self.before, &after, touched) * self.left_before }
+                Look::Keeps { after, left: left * self.left_before }
+            }
+            // A pause takes nothing back of what was seen before it.
+            (Finding::Idle, Some(Doubt::Worse)) => {
+                self.watch(now, doubts);
+                Look::Open
             }
             // A pause of a program that was helped.
             (Finding::Idle, _) if self.is_kept => {
@@ -134,7 +150,7 @@ impl Trial {
             }
             (Finding::Idle, Some(Doubt::Idle)) => Look::Fails {
                 why: "the program did too little for two windows to tell whether it helps".to_owned(),
-                after: measured,
+                after,
                 unless_changed: false,
             },
             (Finding::Idle, _) => {
@@ -145,7 +161,7 @@ impl Trial {
                 self.watch(now, Some(Doubt::Worse));
                 Look::Open
             }
-            (Finding::NotBetter(why), _) => Look::Fails { why, after: measured, unless_changed: true },
+            (Finding::NotBetter(why), _) => Look::Fails { why, after, unless_changed: true },
         }
     }
 
@@ -155,5 +171,47 @@ impl Trial {
 
     fn rest(&mut self, now: SystemTime) {
         self.phase = Phase::Resting { until: now + self.window.saturating_mul(LOOK_AGAIN_WINDOWS) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn kept() -> Trial {
+        let before = Span::counted(Measured::default(), 0);
+        Trial { is_kept: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, 1.0) }
+    }
+
+    fn conclude(trial: &mut Trial, finding: Finding) -> Look {
+        let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
+        trial.conclude(finding, doubts, Measured::default(), 0.5, NOW)
+    }
+
+    fn worse() -> Finding {
+        Finding::NotBetter("it costs more".to_owned())
+    }
+
+    #[test]
+    fn a_pause_does_not_clear_a_plan_that_no_longer_helped_before_it() {
+        let mut trial = kept();
+        trial.watch(NOW, None);
+        assert_eq!(conclude(&mut trial, worse()), Look::Open);
+        for _ in 0..3 {
+            assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
+        }
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Fails { .. }), "it is worse still");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { .. }));
+        assert!(matches!(trial.phase, Phase::Resting { .. }));
+    }
+
+    #[test]
+    fn a_pause_of_a_program_that_is_helped_changes_nothing() {
+        let mut trial = kept();
+        trial.watch(NOW, None);
+        assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
+        assert!(matches!(trial.phase, Phase::Resting { .. }));
     }
 }

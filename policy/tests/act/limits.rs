@@ -1,6 +1,6 @@
 //! How much is done, at most.
 
-use model::{Action, Answer, Mode, Order, block::BLOCK_BYTES, decision::Event};
+use model::{Action, Advice, Answer, Mode, Order, Place, Step, block::BLOCK_BYTES, decision::Event};
 use policy::act::Limits;
 
 use crate::{
@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 
 fn moved(order: &Order) -> u64 {
     let moves = order.steps.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
-    moves.map(model::Step::bytes).sum()
+    moves.map(Step::bytes).sum()
 }
 
 /// The most that was ordered to be moved in any stretch, beyond what the rate allows in it.
@@ -69,6 +69,33 @@ fn no_more_is_moved_in_all_than_the_budget() {
     world.run(30.0);
     let ordered: u64 = world.orders.iter().map(|(_, order)| moved(order)).sum();
     assert_eq!(ordered, 100 * BLOCK_BYTES, "in whole blocks");
+}
+
+#[test]
+fn what_was_spent_is_spent_though_the_process_is_missing_for_a_moment() {
+    let mut wish = wish(Mode::Act, "prefetch_all");
+    wish.budget.bytes = Some(100 * BLOCK_BYTES);
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish));
+    world.run(30.0);
+    world.hidden.insert(id);
+    world.run(0.1);
+    world.hidden.clear();
+    world.run(30.0);
+    let ordered: u64 = world.orders.iter().map(|(_, order)| moved(order)).sum();
+    assert_eq!(ordered, 100 * BLOCK_BYTES);
+}
+
+#[test]
+fn all_that_is_advised_to_the_host_fits_there_together() {
+    let mut world = World::new();
+    world.headroom_bytes = 40 * BLOCK_BYTES;
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("an order", |world| !world.orders.is_empty());
+    let to_host = |step: &&Step| step.action == Action::Advise(Advice::PreferredLocation(Place::Host));
+    let bytes: Vec<u64> = world.orders[0].1.steps.iter().filter(to_host).map(Step::bytes).collect();
+    let (all, most) = (bytes.iter().sum::<u64>(), bytes.iter().max().copied().unwrap());
+    assert!(all <= world.headroom_bytes && all + most > world.headroom_bytes, "{bytes:?}");
 }
 
 #[test]

@@ -138,6 +138,10 @@ impl Simulated {
             Action::Withdraw(Advice::ReadDuplication) => ApiCall::DisableReadDuplication,
         };
         self.host.tool_calls[call] += 1;
+        if step.action == Action::Withdraw(Advice::PreferredLocation(Place::Host)) {
+            // It is preferred at the GPU for a moment, which takes away what that maps of the host's memory.
+            self.host.tool_calls[ApiCall::SetPreferredLocation] += 1;
+        }
         let inside = |block: &&mut Block| step.begin <= block.address && block.address < step.end;
         for block in self.blocks.iter_mut().filter(inside) {
             let advice = self.advice.entry(block.address).or_default();

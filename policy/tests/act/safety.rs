@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Action, Answer, ApiCall, Mode, SourceState, Stage};
+use model::{Action, Answer, ApiCall, Call, DecisionId, Mode, Order, Outcome, SourceState, Stage, Step};
 use policy::act::InForce;
 
 use crate::{
@@ -192,6 +192,32 @@ fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given(
     world.wishes.insert(id, wish(Mode::Act, "ping-pong"));
     world.run(20.0);
     assert!(world.decision().stage.why().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
+}
+
+#[test]
+fn what_uvmd_withdrew_itself_is_no_other_programs_advice() {
+    let (mut world, id) = kept();
+    let wish = world.wishes.remove(&id).unwrap();
+    world.run(1.0);
+    assert_eq!(world.advised_blocks(), 0);
+    world.wishes.insert(id, wish);
+    world.run(10.0);
+    assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
+}
+
+#[test]
+fn what_was_never_called_hides_no_other_programs_advice() {
+    let (mut world, id) = kept();
+    let (_, Order { process, gpu, is_undoing, steps, .. }) = world.orders[0].clone();
+    let decision = DecisionId(u64::MAX);
+    for answer in [Answer::CalledOff, Answer::HeldBack("full".to_owned()), Answer::NotMapped, Answer::Ended] {
+        let call = |step: &Step| Call { step: *step, answer: answer.clone(), took_ns: 0 };
+        let calls = steps.iter().map(call).collect();
+        world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls });
+    }
+    world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
+    world.run(1.0);
+    assert!(world.decision().stage.why().unwrap().contains("another program"), "{:#?}", world.decision());
 }
 
 #[test]

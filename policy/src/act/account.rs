@@ -1,0 +1,83 @@
+//! What was moved and advised for one process.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use model::{Action, Advice, Answer, Call, Outcome, Place};
+
+use super::{bucket::Bucket, intervals::Intervals};
+
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) bucket: Bucket,
+    /// Ordered to be moved, ever.
+    pub(super) moved_bytes: u64,
+    /// Ordered to be moved to the host, and not answered yet.
+    pub(super) on_its_way_to_host_bytes: u64,
+    /// Preferred at the host: goes there when it is next evicted or touched there.
+    pub(super) bound_for_host: Intervals,
+    /// Orders that are not answered yet.
+    pub(super) awaited: u64,
+    /// Calls that gave or took advice, of ours.
+    pub(super) own_advice_calls: u64,
+    /// Advice that could not be withdrawn: why.
+    pub(super) spoiled: Option<String>,
+    /// Blocks that were asked to stay, and when last.
+    pub(super) renewed: BTreeMap<u64, SystemTime>,
+    /// When the process was last seen.
+    pub(super) seen: SystemTime,
+}
+
+impl Account {
+    pub(super) fn new(bytes_per_second: u64, now: SystemTime) -> Self {
+        Self {
+            bucket: Bucket::full(bytes_per_second, now),
+            moved_bytes: 0,
+            on_its_way_to_host_bytes: 0,
+            bound_for_host: Intervals::default(),
+            awaited: 0,
+            own_advice_calls: 0,
+            spoiled: None,
+            renewed: BTreeMap::new(),
+            seen: now,
+        }
+    }
+
+    /// What came of an order.
+    pub(super) fn carried_out(&mut self, outcome: &Outcome) {
+        self.awaited = self.awaited.saturating_sub(1);
+        for Call { step, answer, took_ns } in &outcome.calls {
+            match step.action {
+                Action::Migrate(Place::Host) => {
+                    self.on_its_way_to_host_bytes = self.on_its_way_to_host_bytes.saturating_sub(step.bytes());
+                }
+                Action::Migrate(_) | Action::Renew(_) => {}
+                Action::Advise(_) | Action::Withdraw(_) => {
+                    // What was never called took no time, and the probes have not counted it either.
+                    if *answer == Answer::Done || *took_ns > 0 {
+                        self.own_advice_calls = self.own_advice_calls.saturating_add(requests(step.action));
+                    }
+                    if !stays_bound_for_host(step.action, answer) {
+                        self.bound_for_host.remove(step.begin, step.end);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How often the driver is called for a call that gives or takes advice: a preference for the host is withdrawn by one for the GPU first.
+const fn requests(action: Action) -> u64 {
+    if matches!(action, Action::Withdraw(Advice::PreferredLocation(Place::Host))) { 2 } else { 1 }
+}
+
+/// Whether memory that may have been preferred at the host still may be, after this answer.
+const fn stays_bound_for_host(action: Action, answer: &Answer) -> bool {
+    match action {
+        // What was refused may have been done in part.
+        Action::Advise(Advice::PreferredLocation(Place::Host)) => matches!(answer, Answer::Done | Answer::Refused(_)),
+        Action::Advise(Advice::PreferredLocation(_)) | Action::Withdraw(Advice::PreferredLocation(_)) => {
+            !matches!(answer, Answer::Done | Answer::NotMapped | Answer::Ended)
+        }
+        _ => true,
+    }
+}
