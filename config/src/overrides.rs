@@ -1,9 +1,10 @@
 //! The file of overrides: what is wanted for which processes.
 
-use std::{collections::HashSet, io, path::Path};
+use std::{collections::HashSet, fs, io, path::Path};
 
 use model::{Override, api::rule};
 use serde::Deserialize;
+use sys::private;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -23,6 +24,10 @@ struct File {
 /// # Errors
 /// See [`ConfigError`].
 pub fn load(file: &Path) -> Result<Vec<Override>, ConfigError> {
+    // What is read again every second must not be waited for, as a FIFO is. Links are fine: Kubernetes makes some.
+    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Err(ConfigError::Unreadable { file: file.into(), source: private::irregular() });
+    }
     let text = match read(file) {
         Ok(text) => text,
         // A link that leads nowhere is a mistake, and not a file that nobody wrote.
@@ -132,6 +137,15 @@ mod tests {
     fn where_there_is_no_file_there_are_no_overrides() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(load(&folder.path().join("none.toml")).unwrap(), Vec::new());
-        assert!(load(folder.path()).unwrap_err().to_string().contains("is a directory"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for path in [folder.path(), &fifo] {
+            assert!(load(path).unwrap_err().to_string().ends_with("it is not a regular file"));
+        }
     }
 }

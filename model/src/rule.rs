@@ -24,6 +24,8 @@ pub fn is_policy(name: &str) -> bool {
 pub struct Selector {
     /// The process with this id.
     pub pid: Option<u32>,
+    /// Of the process with that id, when it began, in clock ticks since the boot: another that has the id later is not meant.
+    pub start_ticks: Option<u64>,
     /// Its name (comm), or the path of its executable if there is a "/" in it; `*` stands for any characters, here and below.
     pub executable: Option<String>,
     /// Of this user.

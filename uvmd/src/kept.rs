@@ -1,68 +1,61 @@
 //! Small files that must outlive the service: each is as it was, or as it is now, whatever happens in between.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, anyhow};
 use serde::{Serialize, de::DeserializeOwned};
+use sys::private;
 
 /// A file that holds a value, in JSON, for uvmd's own user alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
+    folder: PathBuf,
     path: PathBuf,
 }
 
 impl Kept {
     /// In a folder that is made when it is needed.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
-        Self { path: folder.join(name) }
+        Self { folder: folder.to_owned(), path: folder.join(name) }
     }
 
-    /// What was kept last; `None` if nothing was.
+    /// What was kept last; `None` if nothing was. Nothing is taken from a folder that others can change.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<Option<T>> {
-        let text = match fs::read(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(anyhow!("cannot read {}: {}", self.path.display(), sys::reason(&error))),
+        let read = match private::check_folder(&self.folder) {
+            Ok(()) => private::read(&self.path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         };
-        serde_json::from_slice(&text).map(Some).with_context(|| format!("{} is damaged", self.path.display()))
+        let text = read.map_err(|error| anyhow!("cannot read {}: {}", self.path.display(), sys::reason(&error)))?;
+        let parsed = text.map(|text| serde_json::from_slice(&text)).transpose();
+        parsed.with_context(|| format!("{} is damaged, or of another version of uvmd", self.path.display()))
     }
 
     /// Keeps a value in place of the one before. It is on the disk when this returns.
     pub(crate) fn write(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(value)?;
-        self.try_write(&text).map_err(|error| self.failed(&error))
+        let written = private::make_folder(&self.folder).and_then(|()| private::replace(&self.path, &text));
+        written.map(drop).map_err(|error| self.failed(&error))
     }
 
     /// Keeps nothing any more.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         match fs::remove_file(&self.path) {
-            Ok(()) => self.sync_folder().map_err(|error| self.failed(&error)),
+            Ok(()) => private::sync_folder(&self.path).map_err(|error| self.failed(&error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(self.failed(&error)),
         }
     }
 
-    fn try_write(&self, text: &[u8]) -> io::Result<()> {
-        if let Some(folder) = self.path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        }
-        let new = self.path.with_extension("new");
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        self.sync_folder()
-    }
-
-    /// Names are the folder's.
-    fn sync_folder(&self) -> io::Result<()> {
-        self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    /// Keeps nothing any more, and what was kept under another name, which is told, for whoever wants to mend it.
+    pub(crate) fn set_aside(&self) -> anyhow::Result<PathBuf> {
+        let aside = private::beside(&self.path, "damaged");
+        let renamed = private::check_folder(&self.folder).and_then(|()| fs::rename(&self.path, &aside));
+        renamed.map_err(|error| anyhow!("it cannot be set aside as {}: {}", aside.display(), sys::reason(&error)))?;
+        Ok(aside)
     }
 
     fn failed(&self, error: &io::Error) -> anyhow::Error {
@@ -101,6 +94,36 @@ mod tests {
         let error = Kept::new(&file, "x.json").write(&1).unwrap_err().to_string();
         assert!(error.contains("cannot keep") && error.contains("x.json"), "{error}");
         let error = Kept::new(folder.path(), "file").read::<u32>().unwrap_err().to_string();
-        assert!(error.ends_with("file is damaged"), "{error}");
+        assert!(error.ends_with("file is damaged, or of another version of uvmd"), "{error}");
+    }
+
+    #[test]
+    fn what_is_damaged_is_set_aside_whatever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept::new(folder.path(), "x.json");
+        let path = folder.path().join("x.json");
+        fs::write(&path, "{").unwrap();
+        assert_eq!(fs::read_to_string(kept.set_aside().unwrap()).unwrap(), "{");
+        fs::create_dir(&path).unwrap();
+        let error = kept.read::<u32>().unwrap_err().to_string();
+        assert!(error.ends_with("x.json: it is not a regular file"), "{error}");
+        // What was set aside before is in its way.
+        assert!(kept.set_aside().unwrap_err().to_string().contains("x.json.damaged"));
+        fs::remove_file(folder.path().join("x.json.damaged")).unwrap();
+        kept.set_aside().unwrap();
+        assert_eq!(kept.read::<u32>().unwrap(), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_others_can_change_it_nor_taken_from_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept::new(folder.path(), "x.json");
+        kept.write(&1).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        for error in [kept.write(&2).unwrap_err(), kept.read::<u32>().unwrap_err(), kept.set_aside().unwrap_err()] {
+            assert!(error.to_string().contains("others may change what is in the folder"), "{error}");
+        }
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(kept.read::<u32>().unwrap(), Some(1));
     }
 }

@@ -1,16 +1,17 @@
 //! What is wanted for which processes: the overrides of the file, which is followed, and those made over the API, which are kept.
 
+mod bound;
+
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, SystemTime},
 };
 
-use anyhow::Context;
 use config::{Policy, overrides};
 use model::{
     Budget, Mode, Override, Process, Wish,
-    api::rule::{self, Overrides, StandingOverride},
+    api::rule::{Overrides, StandingOverride},
 };
 use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
 use tokio::{task, time};
@@ -46,13 +47,16 @@ struct Known {
 }
 
 impl Rules {
-    /// What the file says, and what was kept of former runs. A file that is not in order does not keep uvmd from watching: it is told of.
-    pub(crate) fn open(policy: &Policy) -> anyhow::Result<Self> {
+    /// What the file says, and what was kept of former runs. What is not in order does not keep uvmd from watching: it is told of, and what was kept is set
+    /// aside.
+    pub(crate) fn open(policy: &Policy) -> Self {
         let kept = Kept::new(&policy.state_dir.0, "overrides.json");
-        let given: Vec<rule::Override> = kept.read()?.unwrap_or_default();
-        let of_api = given.into_iter().map(Override::try_from).collect::<Result<_, _>>().with_context(|| {
-            format!("overrides.json in {} is of another version of uvmd, or damaged", policy.state_dir.0.display())
-        })?;
+        let of_api = bound::read(&kept).unwrap_or_else(|error| {
+            let aside =
+                kept.set_aside().map_or_else(|error| error.to_string(), |aside| format!("see {}", aside.display()));
+            tracing::warn!("no override that was made over the API is in force: {error:#}; {aside}");
+            Vec::new()
+        });
         let fallback = Fallback {
             mode: policy.mode.0,
             policy: policy.policy.0.clone(),
@@ -71,16 +75,20 @@ impl Rules {
         }));
         rules.read_file();
         rules.apply(&rules.known());
-        Ok(rules)
+        rules
     }
 
-    /// Follows the file, for ever.
+    /// Follows the file, and the processes that overrides are for, for ever.
     pub(crate) async fn follow(self) {
         let mut looks = time::interval(EVERY);
         loop {
             looks.tick().await;
             let rules = self.clone();
-            if task::spawn_blocking(move || rules.read_file()).await.is_err() {
+            let look = move || {
+                rules.read_file();
+                rules.forget_ended();
+            };
+            if task::spawn_blocking(look).await.is_err() {
                 return;
             }
         }
@@ -119,6 +127,7 @@ impl Rules {
 
     /// Puts an override in the place of the one of its name.
     pub(crate) fn put(&self, rule: &Override, fits: &Condition) -> Result<Put, Refused> {
+        let rule = &bound::to_process(rule)?;
         let mut known = self.known();
         let there = self.check(&known, &rule.id, fits)?;
         let is_new = there.is_none();
@@ -154,8 +163,7 @@ impl Rules {
     }
 
     fn keep(&self, known: &mut Known, of_api: Vec<Override>) -> Result<(), Refused> {
-        let written: Vec<rule::Override> = of_api.iter().map(rule::Override::from).collect();
-        self.0.kept.write(&written).map_err(|error| Refused::NotKept(format!("{error:#}")))?;
+        bound::write(&self.0.kept, &of_api).map_err(|error| Refused::NotKept(format!("{error:#}")))?;
         known.of_api = of_api;
         self.apply(known);
         Ok(())
@@ -183,6 +191,20 @@ impl Rules {
                 }
                 known.file_error = Some(error);
             }
+        }
+    }
+
+    /// What was made for a process that has ended is for nobody any more. On the disk it goes with the next change.
+    fn forget_ended(&self) {
+        let mut known = self.known();
+        let (ended, of_api) = std::mem::take(&mut known.of_api).into_iter().partition(bound::has_ended);
+        known.of_api = of_api;
+        let ended: Vec<Override> = ended;
+        for rule in &ended {
+            tracing::info!("override {} is gone: the process that it was for has ended", rule.id);
+        }
+        if !ended.is_empty() {
+            self.apply(&known);
         }
     }
 

@@ -65,6 +65,8 @@ pub enum Refused {
     Changed,
     /// Another one has this name.
     Taken,
+    /// It is for one process, and there is no such process: why.
+    NoProcess(String),
     /// There are too many.
     Full(usize),
     /// It could not be kept, and so is not in force: why.
@@ -115,6 +117,7 @@ impl From<Refused> for Problem {
             Refused::Taken => {
                 (StatusCode::CONFLICT, "another override has this name: PUT puts one in its place".to_owned())
             }
+            Refused::NoProcess(why) => return Self::of_field("match.pid", why),
             Refused::Full(max) => {
                 (StatusCode::INSUFFICIENT_STORAGE, format!("there are {max} overrides, and may be no more"))
             }

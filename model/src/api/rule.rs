@@ -47,6 +47,10 @@ pub struct Selector {
     /// The process with this id, as uvmd sees it.
     #[serde(default)]
     pub pid: Option<u32>,
+    /// Of the process with that id, when it began, in clock ticks since the boot: another that has the id later is not meant. An override made over the API
+    /// that leaves it out is for the process that has the id now.
+    #[serde(default)]
+    pub start_ticks: Option<u64>,
     /// By its short name, or by the path of its executable where there is a `/` in it.
     #[serde(default)]
     pub executable: Option<String>,
@@ -96,6 +100,15 @@ pub struct StandingOverride {
     pub source: String,
     /// Whether its time is over.
     pub expired: bool,
+}
+
+impl Override {
+    /// Whether it is what somebody asked for, who may have left it open which process of an id is meant.
+    #[must_use]
+    pub fn is_as_asked(&self, asked: &Self) -> bool {
+        let start_ticks = asked.selector.start_ticks.and(self.selector.start_ticks);
+        *asked == Self { selector: Selector { start_ticks, ..self.selector.clone() }, ..self.clone() }
+    }
 }
 
 impl StandingOverride {

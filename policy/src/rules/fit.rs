@@ -15,8 +15,18 @@ pub(super) fn difference(
     Subject { process, executable }: Subject<'_>,
 ) -> Option<(&'static str, String)> {
     // What of its memory is meant says nothing about which process is.
-    let Selector { pid, executable: name, uid, cgroup, container, pod, job, range: _, allocation_larger_than_bytes: _ } =
-        selector;
+    let Selector {
+        pid,
+        start_ticks,
+        executable: name,
+        uid,
+        cgroup,
+        container,
+        pod,
+        job,
+        range: _,
+        allocation_larger_than_bytes: _,
+    } = selector;
     let owner = &process.owner;
     let differs = |wanted: &Option<String>, has: Option<&str>, nothing: &str| match (wanted, has) {
         (None, _) => None,
@@ -24,6 +34,9 @@ pub(super) fn difference(
         (Some(_), has) => Some(has.map_or_else(|| nothing.to_owned(), |has| format!("it is {has}"))),
     };
     let pid = pid.filter(|pid| *pid != process.id.pid).map(|_| format!("it is {}", process.id.pid));
+    let another = start_ticks
+        .filter(|ticks| *ticks != process.id.start_ticks)
+        .map(|_| format!("it has the id of another that has ended, and began at tick {}", process.id.start_ticks));
     let uid = uid.filter(|uid| *uid != process.uid).map(|_| format!("it is {}", process.uid));
     let container_id = owner.container.as_ref().map(|container| container.id.as_str());
     let container = container.as_ref().map(|beginning| format!("{beginning}{ANY}"));
@@ -33,6 +46,7 @@ pub(super) fn difference(
     let own_name = if by_path { executable.map(Path::to_string_lossy) } else { Some(process.name.as_str().into()) };
     [
         ("match.pid", pid),
+        ("match.start_ticks", another),
         ("match.container", differs(&container, container_id, "it is in no container that is known")),
         ("match.pod", differs(pod, pod_uid, "it is in no pod that is known")),
         ("match.job", differs(job, job_id, "it is of no Slurm job that is known")),

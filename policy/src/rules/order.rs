@@ -26,7 +26,18 @@ pub(super) fn because(first: &Override, second: &Override) -> &'static str {
 /// How much is said about a process: by what names the smallest group of processes first, and exactly rather than by a pattern. Of two cgroups
 /// the one further down says more; a part of the memory says more than all of it.
 fn precision(selector: &Selector) -> [usize; 9] {
-    let Selector { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes } = selector;
+    let Selector {
+        pid,
+        start_ticks,
+        executable,
+        uid,
+        cgroup,
+        container,
+        pod,
+        job,
+        range,
+        allocation_larger_than_bytes,
+    } = selector;
     let text = |text: &Option<String>| match text {
         None => 0,
         Some(text) if is_pattern(text) => 1,
@@ -34,7 +45,7 @@ fn precision(selector: &Selector) -> [usize; 9] {
     };
     let depth = |path: &String| 1 + path.matches('/').count();
     [
-        usize::from(pid.is_some()),
+        pid.map_or(0, |_| 1 + usize::from(start_ticks.is_some())),
         text(container),
         text(pod),
         text(job),

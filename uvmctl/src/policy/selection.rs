@@ -91,7 +91,18 @@ impl From<Selection> for Selector {
     fn from(selection: Selection) -> Self {
         let Selection { everybody: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } =
             selection;
-        Self { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes: larger_than }
+        Self {
+            pid,
+            start_ticks: None,
+            executable,
+            uid,
+            cgroup,
+            container,
+            pod,
+            job,
+            range,
+            allocation_larger_than_bytes: larger_than,
+        }
     }
 }
 

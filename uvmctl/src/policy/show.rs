@@ -90,10 +90,21 @@ fn limits(Budget { bytes_per_second, bytes }: &Budget) -> Option<String> {
 
 /// `pod 7c1f*, allocations larger than 64.0 MiB`
 fn whom(selector: &Selector) -> String {
-    let Selector { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes } = selector;
+    let Selector {
+        pid,
+        start_ticks,
+        executable,
+        uid,
+        cgroup,
+        container,
+        pod,
+        job,
+        range,
+        allocation_larger_than_bytes,
+    } = selector;
     let text = |what: &str, value: &Option<String>| value.as_ref().map(|value| format!("{what} {value}"));
     let parts = [
-        pid.map(|pid| format!("pid {pid}")),
+        pid.map(|pid| start_ticks.map_or_else(|| format!("pid {pid}"), |ticks| format!("pid {pid} of tick {ticks}"))),
         text("executable", executable),
         uid.map(|uid| format!("uid {uid}")),
         text("cgroup", cgroup),

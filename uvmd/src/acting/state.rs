@@ -1,24 +1,31 @@
 //! What outlives the loop: the journal of the advice that is in force, and the audit log.
 
-use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, time::SystemTime};
+use std::{path::Path, time::SystemTime};
 
 use actuator::{Journal, Leftover};
-use anyhow::Context;
+use anyhow::anyhow;
 use model::{Action, DecisionId, Step};
 use policy::act::InForce;
-use sys::Roots;
+use sys::{Roots, private};
 
 use super::Parts;
 use crate::audit::Audit;
 
-/// The journal, where advice may be given now or may have been by a former run, which may have been allowed more.
+/// The journal, where advice may be given now or may have been by a former run, which may have been allowed more. Where none may be given, a journal that
+/// cannot be read does not keep uvmd from watching.
 pub(super) fn open_journal(Parts { enabled, state_dir, .. }: &Parts) -> anyhow::Result<Option<Journal>> {
     let file = state_dir.join("advice.journal");
     if !enabled && !file.exists() {
         return Ok(None);
     }
-    make_folder(state_dir)?;
-    Ok(Some(Journal::open(file, Roots::default())?))
+    let opened = make_folder(state_dir).and_then(|()| Ok(Journal::open(file, Roots::default())?));
+    match opened {
+        Err(error) if !enabled => {
+            tracing::warn!("what a former run advised is not withdrawn: {error:#}");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
 }
 
 /// The audit log, in the folder of the state or elsewhere.
@@ -31,11 +38,8 @@ pub(super) fn open_audit(Parts { state_dir, audit_log, rotation, .. }: &Parts) -
 
 /// For uvmd's own user alone.
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .with_context(|| format!("cannot make {}", folder.display()))
+    private::make_folder(folder)
+        .map_err(|error| anyhow!("nothing can be kept in {}: {}", folder.display(), sys::reason(&error)))
 }
 
 /// What the journal has is what takes advice back; what gave it is what is in force.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use sys::reason;
+use sys::{private, reason};
 
 use super::aside::Destination;
 
@@ -77,18 +77,9 @@ fn is_named(file: &File, path: &Path) -> bool {
 
 /// Opens it each time as if for the first: uvmd may be root, and who may write in the folder may put something else in its place.
 fn open(path: &Path) -> io::Result<File> {
-    // Not where a symbolic link leads; without waiting for the reader of a FIFO; a terminal does not become ours.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let refused = |error: io::Error| match error.raw_os_error() {
-        Some(libc::ELOOP) => io::Error::other("it is a symbolic link; name the file itself"),
-        // A FIFO that nobody reads, or a socket.
-        Some(libc::ENXIO) => io::Error::other("it is not a regular file"),
-        _ => error,
-    };
-    let file =
-        OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags).open(path).map_err(refused)?;
+    let file = private::open_itself(OpenOptions::new().append(true).create(true).mode(MODE), path)?;
     let kind = file.metadata()?.file_type();
-    if kind.is_file() || kind.is_char_device() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+    if kind.is_file() || kind.is_char_device() { Ok(file) } else { Err(private::irregular()) }
 }
 
 #[cfg(test)]

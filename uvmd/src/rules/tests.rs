@@ -30,14 +30,14 @@ impl Node {
     }
 
     fn open(&self) -> Rules {
-        Rules::open(&self.policy).unwrap()
+        Rules::open(&self.policy)
     }
 }
 
 fn rule(id: &str) -> Override {
     Override {
         id: id.to_owned(),
-        selector: Selector { pid: Some(7), ..Selector::default() },
+        selector: Selector { executable: Some("x".to_owned()), ..Selector::default() },
         mode: Mode::Shadow,
         policy: "cycle".to_owned(),
         parameters: [].into(),
@@ -155,12 +155,43 @@ fn those_whose_time_is_over_are_told_as_such_and_forgotten_with_the_next_change(
 }
 
 #[test]
-fn overrides_that_were_kept_and_mean_nothing_are_a_mistake_that_is_named() {
+fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
     let node = Node::new();
-    fs::create_dir(node.folder.path().join("state")).unwrap();
-    for (text, about) in [("{", "is damaged"), ("[{\"id\":\"a\",\"mode\":\"on\"}]", "mode: expected")] {
-        fs::write(node.folder.path().join("state/overrides.json"), text).unwrap();
-        let error = format!("{:#}", Rules::open(&node.policy).unwrap_err());
-        assert!(error.contains("overrides.json") && error.contains(about), "{error}");
+    let state = node.folder.path().join("state");
+    node.open().put(&rule("mine"), &whatever()).unwrap();
+    let (kept, damaged) = (state.join("overrides.json"), state.join("overrides.json.damaged"));
+    for text in ["{", "[]", "{\"overrides\":[{\"id\":\"a\",\"mode\":\"on\"}]}"] {
+        fs::write(&kept, text).unwrap();
+        assert!(names(&node.open()).is_empty());
+        assert_eq!(fs::read_to_string(&damaged).unwrap(), text);
     }
+    let rules = node.open();
+    rules.put(&rule("other"), &whatever()).unwrap();
+    assert_eq!(names(&node.open()), ["other"]);
+}
+
+#[test]
+fn an_override_for_a_process_goes_with_it() {
+    let node = Node::new();
+    let rules = node.open();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let of_pid = Override { selector: Selector { pid: Some(child.id()), ..Selector::default() }, ..rule("mine") };
+    let put = rules.put(&of_pid, &whatever()).unwrap();
+    let start_ticks = put.now.r#override.selector.start_ticks;
+    assert!(!rules.put(&of_pid, &whatever()).unwrap().is_new && start_ticks.is_some());
+    let is_meant = |start_ticks| {
+        let process = Process::new(ProcessId { pid: child.id(), start_ticks }, "x");
+        let explained = rules.explain(&process, None, SystemTime::now());
+        (explained.wish.asked_by.is_some(), explained.considered[0].fit.to_string())
+    };
+    assert!(is_meant(start_ticks.unwrap()).0);
+    let (is_meant, why) = is_meant(1);
+    let told = "match.start_ticks does not fit: it has the id of another that has ended, and began at tick 1";
+    assert_eq!((is_meant, why.as_str()), (false, told));
+    rules.forget_ended();
+    assert_eq!(names(&rules), ["mine"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    rules.forget_ended();
+    assert!(names(&rules).is_empty() && !rules.may_want());
 }

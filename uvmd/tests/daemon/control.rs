@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
     thread,
     time::{Duration, Instant},
 };
@@ -99,8 +99,11 @@ fn overrides_made_over_the_api_are_there_after_a_restart_even_by_force() {
     }
     let node = Node::new();
     let daemon = node.start();
-    let body = json!({ "match": { "pid": 7 }, "mode": "act", "policy": "cycle" }).to_string();
+    let body = json!({ "match": { "pid": process::id() }, "mode": "act", "policy": "cycle" }).to_string();
     assert_eq!(node.ask("PUT", "/api/v1/overrides/mine", &body).0, 201);
+    let (status, answer) =
+        node.ask("PUT", "/api/v1/overrides/nobodys", &body.replace(&process::id().to_string(), "4194305"));
+    assert_eq!((status, &answer["detail"]), (422, &json!("match.pid: there is no process 4194305")));
     daemon.signal("KILL");
     daemon.wait();
     let _daemon = node.start();

@@ -81,12 +81,9 @@ pub(crate) async fn add_override(
     let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(name_of(&body))), ..body })?;
     let wanted = rule::Override::from(&rule);
     let is_conditional = given.is_conditional();
-    let fits: Condition =
-        Box::new(
-            move |there| {
-                if is_conditional { given.hold(there) } else { there.is_none_or(|there| there.r#override == wanted) }
-            },
-        );
+    let fits: Condition = Box::new(move |there| {
+        if is_conditional { given.hold(there) } else { there.is_none_or(|there| there.r#override.is_as_asked(&wanted)) }
+    });
     let put = controls.change(move |control| {
         let taken = |refused| if refused == Refused::Changed && !is_conditional { Refused::Taken } else { refused };
         control.put(rule, &by, &fits).map_err(taken)

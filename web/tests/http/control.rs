@@ -93,7 +93,12 @@ async fn the_same_once_more_changes_nothing() {
     assert_eq!(first.status, StatusCode::CREATED);
     let again = post(&router, &nameless).await;
     assert_eq!((again.status, again.json()), (StatusCode::OK, first.json()));
-    assert_eq!(ids(&router).await.len(), 4);
+    // Which process it is for is known only once it is there.
+    let body = json!({ "mode": "act", "match": { "pid": 20 } });
+    assert_eq!(post(&router, &body).await.status, StatusCode::CREATED);
+    let again = post(&router, &body).await;
+    assert_eq!((again.status, &again.json()["override"]["match"]["start_ticks"]), (StatusCode::OK, &json!(120)));
+    assert_eq!(ids(&router).await.len(), 5);
 }
 
 #[tokio::test]
@@ -138,6 +143,7 @@ async fn a_mistake_is_named_by_its_field() {
         (json!({}), "#", "missing field `mode`"),
         (json!({ "mode": "act", "match": { "pot": 1 } }), "#/match/pot", "unknown field"),
         (json!({ "mode": "act", "match": { "pid": "x" } }), "#/match/pid", "invalid type"),
+        (json!({ "mode": "act", "match": { "pid": 404 } }), "#/match/pid", "there is no process 404"),
         (
             json!({ "mode": "act", "match": { "range": { "begin": "0x2", "end": "0x1" } } }),
             "#/match/range/end",

@@ -63,7 +63,12 @@ impl Control for Memory {
         Overrides { overrides: self.0.lock().unwrap().0.clone(), file_error: Some("line 3".to_owned()) }
     }
 
-    fn put(&self, rule: Override, _: &str, fits: &Condition) -> Result<Put, Refused> {
+    fn put(&self, mut rule: Override, _: &str, fits: &Condition) -> Result<Put, Refused> {
+        if rule.selector.pid == Some(404) {
+            return Err(Refused::NoProcess("there is no process 404".to_owned()));
+        }
+        // Whoever has the id now is meant, and nobody later.
+        rule.selector.start_ticks = rule.selector.pid.map(|_| HEAVY.start_ticks);
         let place = self.check(&rule.id, fits)?;
         let now = standing(&rule, "api");
         let there = &mut self.0.lock().unwrap().0;

@@ -88,9 +88,23 @@ impl TryFrom<Selector> for rule::Selector {
     type Error = Invalid;
 
     fn try_from(given: Selector) -> Result<Self, Invalid> {
-        let Selector { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes } = given;
+        let Selector {
+            pid,
+            start_ticks,
+            executable,
+            uid,
+            cgroup,
+            container,
+            pod,
+            job,
+            range,
+            allocation_larger_than_bytes,
+        } = given;
         if pid == Some(0) {
             return Err(invalid("match.pid", "no process has the id 0"));
+        }
+        if start_ticks.is_some() && pid.is_none() {
+            return Err(invalid("match.start_ticks", "expected together with match.pid"));
         }
         let cgroup = text("match.cgroup", cgroup)?;
         if cgroup.as_ref().is_some_and(|path| !path.starts_with(['/', '*'])) {
@@ -101,6 +115,7 @@ impl TryFrom<Selector> for rule::Selector {
         }
         Ok(Self {
             pid,
+            start_ticks,
             executable: text("match.executable", executable)?,
             uid,
             cgroup,
@@ -170,10 +185,20 @@ impl From<&rule::Override> for Override {
 
 impl From<&rule::Selector> for Selector {
     fn from(known: &rule::Selector) -> Self {
-        let rule::Selector { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes } =
-            known.clone();
+        let rule::Selector {
+            pid,
+            start_ticks,
+            executable,
+            uid,
+            cgroup,
+            container,
+            pod,
+            job,
+            range,
+            allocation_larger_than_bytes,
+        } = known.clone();
         let range = range.map(|(begin, end)| MemoryRange { begin: address(begin), end: address(end) });
-        Self { pid, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes }
+        Self { pid, start_ticks, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes }
     }
 }
 
@@ -200,6 +225,7 @@ mod tests {
         let given = Override {
             selector: Selector {
                 pid: Some(7),
+                start_ticks: Some(884_213),
                 executable: Some("/usr/bin/python*".to_owned()),
                 uid: Some(1000),
                 cgroup: Some("/kubepods.slice".to_owned()),
@@ -236,6 +262,8 @@ mod tests {
         assert_eq!(field_of(Override { expires: Some("2h".to_owned()), ..given() }), "expires");
         let with = |selector| Override { selector, ..given() };
         assert_eq!(field_of(with(Selector { pid: Some(0), ..Selector::default() })), "match.pid");
+        let start_ticks = Some(884_213);
+        assert_eq!(field_of(with(Selector { start_ticks, ..Selector::default() })), "match.start_ticks");
         assert_eq!(field_of(with(Selector { pod: Some(String::new()), ..Selector::default() })), "match.pod");
         assert_eq!(field_of(with(Selector { cgroup: Some("a".to_owned()), ..Selector::default() })), "match.cgroup");
         for (range, field) in [((2, 2), "match.range.end"), ((2, 1), "match.range.end")] {

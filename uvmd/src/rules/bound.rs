@@ -1,0 +1,139 @@
+//! Overrides for one process. An id alone names whoever has it: later, or after the next boot, another. So those made over the API are for the process that had
+//! the id when they were made, and end with it.
+
+use model::{Override, api::rule};
+use serde::{Deserialize, Serialize};
+use sys::{Roots, kernel, processes};
+use web::Refused;
+
+use crate::kept::Kept;
+
+/// Overrides made over the API, as they are kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct Made {
+    /// Of which boot the processes are that they name.
+    boot_id: Option<String>,
+    overrides: Vec<rule::Override>,
+}
+
+/// Those that were kept and still mean somebody.
+pub(super) fn read(kept: &Kept) -> anyhow::Result<Vec<Override>> {
+    let Some(Made { boot_id, overrides }) = kept.read()? else { return Ok(Vec::new()) };
+    let is_of_this_boot = boot_id.is_some() && boot_id == this_boot();
+    let mut known = Vec::with_capacity(overrides.len());
+    for given in overrides {
+        let rule = Override::try_from(given)?;
+        match rule.selector.pid {
+            Some(pid) if !is_of_this_boot || has_ended(&rule) => {
+                tracing::info!("override {} is gone: the process {pid} that it was for has ended", rule.id);
+            }
+            _ => known.push(rule),
+        }
+    }
+    Ok(known)
+}
+
+/// Keeps them.
+pub(super) fn write(kept: &Kept, overrides: &[Override]) -> anyhow::Result<()> {
+    let overrides = overrides.iter().map(rule::Override::from).collect();
+    kept.write(&Made { boot_id: this_boot(), overrides })
+}
+
+/// The same for the process that has the id now, if it is for one.
+pub(super) fn to_process(rule: &Override) -> Result<Override, Refused> {
+    let mut rule = rule.clone();
+    let Some(pid) = rule.selector.pid else { return Ok(rule) };
+    let refused = |why: String| Err(Refused::NoProcess(why));
+    match (processes::began(&Roots::default(), pid), rule.selector.start_ticks) {
+        (Ok(None), _) => refused(format!("there is no process {pid}")),
+        (Ok(Some(began)), Some(meant)) if began != meant => refused(format!(
+            "the process {pid} that is meant has ended; the one that has the id now began at tick {began}"
+        )),
+        (Ok(Some(began)), _) => {
+            rule.selector.start_ticks = Some(began);
+            Ok(rule)
+        }
+        (Err(error), _) => refused(format!("the process {pid} cannot be looked at: {}", sys::reason(&error))),
+    }
+}
+
+/// Whether it was for a process that has ended. Who cannot be looked at may live.
+pub(super) fn has_ended(rule: &Override) -> bool {
+    let (Some(pid), Some(meant)) = (rule.selector.pid, rule.selector.start_ticks) else { return false };
+    processes::began(&Roots::default(), pid).is_ok_and(|began| began != Some(meant))
+}
+
+/// Nobody's, where that cannot be told.
+fn this_boot() -> Option<String> {
+    kernel::boot_id(&Roots::default()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, id};
+
+    use model::{Budget, Mode, Selector};
+
+    use super::*;
+
+    fn of(pid: u32, start_ticks: Option<u64>) -> Override {
+        Override {
+            id: "mine".to_owned(),
+            selector: Selector { pid: Some(pid), start_ticks, ..Selector::default() },
+            mode: Mode::Act,
+            policy: "cycle".to_owned(),
+            parameters: [].into(),
+            budget: Budget::default(),
+            priority: 0,
+            expires: None,
+        }
+    }
+
+    fn sleeping() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_process_that_has_the_id_is_meant_and_no_other_that_gets_it() {
+        let began = processes::began(&Roots::default(), id()).unwrap();
+        let rule = to_process(&of(id(), None)).unwrap();
+        assert_eq!(rule, of(id(), began));
+        assert_eq!(to_process(&rule).unwrap(), rule);
+        assert!(!has_ended(&rule));
+        let earlier = of(id(), began.map(|ticks| ticks - 1));
+        assert!(has_ended(&earlier));
+        let Err(Refused::NoProcess(why)) = to_process(&earlier) else { panic!("another has its id") };
+        assert!(why.contains("has ended; the one that has the id now began at tick"), "{why}");
+        let everybody = Override { selector: Selector::default(), ..of(1, None) };
+        assert_eq!(to_process(&everybody).unwrap(), everybody);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_cannot_be_named() {
+        let child = sleeping();
+        let pid = child.id();
+        end(child);
+        assert_eq!(to_process(&of(pid, None)), Err(Refused::NoProcess(format!("there is no process {pid}"))));
+    }
+
+    #[test]
+    fn what_was_kept_for_a_process_is_forgotten_with_it_and_with_its_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept::new(folder.path(), "overrides.json");
+        let child = sleeping();
+        let (living, ending) = (to_process(&of(id(), None)).unwrap(), to_process(&of(child.id(), None)).unwrap());
+        write(&kept, &[living.clone(), ending.clone()]).unwrap();
+        assert_eq!(read(&kept).unwrap(), [living.clone(), ending]);
+        end(child);
+        assert_eq!(read(&kept).unwrap(), std::slice::from_ref(&living));
+        // The same id and start after the next boot are another process.
+        let overrides = vec![rule::Override::from(&living)];
+        kept.write(&Made { boot_id: Some("another".to_owned()), overrides }).unwrap();
+        assert_eq!(read(&kept).unwrap(), []);
+    }
+}
