@@ -3,6 +3,7 @@
 //! Each direction of the link carries one transfer at a time, and so does flash. Moves by request begin when a lane is free, in the order in which they were
 //! issued; what faults ask for goes before all that has not begun. A block that is on its way is nowhere else, and not to be evicted.
 
+mod cpu;
 mod moves;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +17,7 @@ use crate::{
     machine::{Machine, to_ns},
     memory::{Memory, Place},
     tree,
-    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, PAGE_BYTES, mask_bytes, runs},
+    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, mask_bytes, runs},
 };
 
 /// One transfer after the other.
@@ -41,13 +42,17 @@ pub(crate) struct Traffic {
     pub(crate) bytes_ssd_written: u64,
     pub(crate) faults: u64,
     pub(crate) fault_batches: u64,
+    pub(crate) cpu_faults: u64,
+    /// Of what went to the host, what the driver evicted; and how many blocks.
+    pub(crate) evicted_bytes: u64,
+    pub(crate) evictions: u64,
 }
 
 /// What it is about to run out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoVictim;
 
-pub(crate) struct Engine<'m> {
+pub(crate) struct Engine<'m, O = &'m mut Observer<'m>> {
     machine: &'m Machine,
     pub(crate) memory: Memory,
     frames: u64,
@@ -71,11 +76,13 @@ pub(crate) struct Engine<'m> {
     pub(crate) kept: BTreeMap<u64, u64>,
     /// Blocks that left the GPU since somebody looked.
     pub(crate) left: Vec<u64>,
-    observer: &'m mut Observer<'m>,
+    /// Granules of blocks that end early.
+    pub(crate) short: BTreeMap<u64, Mask>,
+    observer: O,
 }
 
-impl<'m> Engine<'m> {
-    pub(crate) fn new(machine: &'m Machine, frames: u64, host_bytes: u64, observer: &'m mut Observer<'m>) -> Self {
+impl<'m, O: FnMut(Event)> Engine<'m, O> {
+    pub(crate) fn new(machine: &'m Machine, frames: u64, host_bytes: u64, observer: O) -> Self {
         Self {
             machine,
             memory: Memory::default(),
@@ -94,6 +101,7 @@ impl<'m> Engine<'m> {
             peak_blocks: 0,
             kept: BTreeMap::new(),
             left: Vec::new(),
+            short: BTreeMap::new(),
             observer,
         }
     }
@@ -218,6 +226,8 @@ impl<'m> Engine<'m> {
         let mask = self.memory.place(victim).gpu;
         let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
         self.traffic.bytes_dtoh += mask_bytes(mask);
+        self.traffic.evicted_bytes += mask_bytes(mask);
+        self.traffic.evictions += 1;
         self.settle(victim, mask, false, end_ns);
         self.left.push(victim);
         self.tell(Event::Left { block: victim, mask, at_ns: end_ns });
@@ -229,23 +239,29 @@ impl<'m> Engine<'m> {
         to_ns(self.machine.faults.batch_ns.value)
     }
 
-    /// Services a batch of faults that the driver has fetched; when the threads go on. Blocks are in order, each once, and not on their way.
+    /// What is to become resident somewhere where some of a block is, when some of it has faulted.
+    fn wanted(&self, block: u64, resident: Mask, faulted: Mask) -> Mask {
+        let whole = self.short.get(&block).copied().unwrap_or(Mask::MAX);
+        tree::region(resident, faulted, whole, self.machine.faults.prefetch_threshold_percent.value)
+    }
+
+    /// Services a batch of faults that the driver has fetched; when the threads go on. Blocks are in order, each once, and not on their way. A block can be
+    /// evicted for a later one of the same batch, as by the driver: its threads fault again.
     pub(crate) fn service(&mut self, at_ns: u64, batch: &[(u64, Mask)]) -> Result<u64, NoVictim> {
         let faults = &self.machine.faults;
         let mut cpu_ns = at_ns as f64;
         let mut end_ns = 0;
         for &(block, faulted) in batch {
             let place = self.memory.place(block);
-            let mask = tree::grow(place.gpu, faulted & !place.gpu, faults.prefetch_threshold_percent.value);
+            let mask = self.wanted(block, place.gpu, faulted & !place.gpu) & !place.gpu;
             let (copied, filled) = (mask & place.populated(), mask & !place.populated());
-            let host_ns_per_mib =
-                if place.cpu_mapped { &faults.cpu_mapped_ns_per_mib } else { &faults.evicted_ns_per_mib }.value;
             cpu_ns += runs(copied).count() as f64 * faults.transfer_ns.value
-                + mib(copied) * host_ns_per_mib
+                + mib(copied & place.cpu_mapped) * faults.cpu_mapped_ns_per_mib.value
+                + mib(copied & !place.cpu_mapped) * faults.evicted_ns_per_mib.value
                 + mib(filled) * faults.populate_ns_per_mib.value;
             let mut ready_ns = to_ns(cpu_ns);
             if place.gpu == 0 && self.vacant() == 0 {
-                ready_ns = self.evict(ready_ns, |block| batch.iter().any(|&(other, _)| other == block))?;
+                ready_ns = self.evict(ready_ns, |_| false)?;
             }
             let from_flash = copied & place.flash;
             if from_flash != 0 {
@@ -254,7 +270,6 @@ impl<'m> Engine<'m> {
             }
             let arrived_ns = if copied == 0 { ready_ns } else { self.to_gpu.take(ready_ns, self.to_gpu_ns(copied)) };
             self.traffic.bytes_htod += mask_bytes(copied);
-            self.traffic.faults += mask_bytes(faulted & !place.gpu) / PAGE_BYTES;
             self.memory.put(block, Place { gpu: place.gpu | mask, ..place.without(mask) });
             self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());
             for (mask, with_contents) in [(copied, true), (filled, false)].into_iter().filter(|(mask, _)| *mask != 0) {

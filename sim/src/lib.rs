@@ -10,6 +10,7 @@
 //! * `address` - which addresses tensors have
 //! * `engine` - transfers and the service of faults in time
 //! * `walk` - how a kernel goes through its tensors
+//! * [`pages`] - programs that touch memory page by page, instead of iterations
 //! * [`setup`] - where an iteration runs
 //! * [`mod@run`] - iterations
 //! * [`outcome`] - what an iteration took
@@ -25,6 +26,7 @@ pub mod history;
 pub mod machine;
 pub mod memory;
 pub mod outcome;
+pub mod pages;
 pub mod run;
 pub mod setup;
 pub mod tree;
@@ -36,5 +38,6 @@ pub use event::Event;
 pub use history::History;
 pub use machine::{Machine, MachineError};
 pub use outcome::Outcome;
+pub use pages::Pages;
 pub use run::{RunError, driver, ideal, observed, planned};
 pub use setup::{Freed, Setup};

@@ -15,8 +15,8 @@ pub struct Place {
     pub host: Mask,
     /// On flash.
     pub flash: Mask,
-    /// The CPU has written what is on the host, and maps it: taking it from there costs more than what the driver evicted.
-    pub cpu_mapped: bool,
+    /// Of what is on the host, what the CPU maps since it has touched it: taking it from there costs more than what the driver evicted.
+    pub cpu_mapped: Mask,
 }
 
 impl Place {
@@ -29,8 +29,8 @@ impl Place {
     /// The same without these granules.
     #[must_use]
     pub fn without(self, mask: Mask) -> Self {
-        let host = self.host & !mask;
-        Self { gpu: self.gpu & !mask, host, flash: self.flash & !mask, cpu_mapped: self.cpu_mapped && host != 0 }
+        let Self { gpu, host, flash, cpu_mapped } = self;
+        Self { gpu: gpu & !mask, host: host & !mask, flash: flash & !mask, cpu_mapped: cpu_mapped & !mask }
     }
 }
 
@@ -210,8 +210,8 @@ impl Memory {
 mod tests {
     use super::*;
 
-    const ON_GPU: Place = Place { gpu: Mask::MAX, host: 0, flash: 0, cpu_mapped: false };
-    const ON_HOST: Place = Place { gpu: 0, host: Mask::MAX, flash: 0, cpu_mapped: false };
+    const ON_GPU: Place = Place { gpu: Mask::MAX, host: 0, flash: 0, cpu_mapped: 0 };
+    const ON_HOST: Place = Place { gpu: 0, host: Mask::MAX, flash: 0, cpu_mapped: 0 };
 
     fn nobody(_: u64) -> bool {
         false

@@ -265,7 +265,9 @@ impl<'a> Run<'a> {
         self.engine.memory.discard(range);
         for (block, mask) in range.blocks() {
             let place = self.engine.memory.place(block);
-            self.engine.memory.put(block, Place { host: place.host | mask, cpu_mapped: true, ..place });
+            self.engine
+                .memory
+                .put(block, Place { host: place.host | mask, cpu_mapped: place.cpu_mapped | mask, ..place });
         }
         self.tensors[tensor].has_contents = true;
         self.engine.tell(Event::Written { range, at_ns: self.now_ns });

@@ -1,31 +1,32 @@
 //! The driver's prefetcher: which granules of a block come along with those that faulted.
 //!
-//! A binary tree stands over the block's granules. For each fault the largest subtree is taken of which more than the threshold is resident or faulted.
-//! The driver's leaves are pages of 4 KiB; it fills the 64 KiB around a fault before it counts, so leaves of 64 KiB give the same.
+//! A binary tree stands over the block's granules. For each fault the largest subtree is taken of which more than the threshold is resident or faulted; of a
+//! block that ends early, subtrees end there too. The driver's leaves are pages of 4 KiB; it fills the 64 KiB around a fault before it counts, so leaves of
+//! 64 KiB give the same.
 
 use crate::units::{GRANULES_PER_BLOCK, Mask};
 
-/// What is to become resident in a block: the faulted granules and what the tree adds, without those that are resident.
+/// What is to become resident in a block that has the granules `whole`: the faulted ones and what the tree adds, those that are resident among them.
 #[must_use]
-pub fn grow(resident: Mask, faulted: Mask, threshold_percent: u32) -> Mask {
+pub fn region(resident: Mask, faulted: Mask, whole: Mask, threshold_percent: u32) -> Mask {
     let occupied = resident | faulted;
     let mut wanted = faulted;
     let mut rest = faulted;
     while rest != 0 {
-        let region = largest(occupied, rest.trailing_zeros(), threshold_percent);
+        let region = largest(occupied, rest.trailing_zeros(), whole, threshold_percent);
         wanted |= region;
         // Other faults in it have the same one: what is above it is not dense enough for them either.
         rest &= !region;
     }
-    wanted & !resident
+    wanted
 }
 
-fn largest(occupied: Mask, leaf: u32, threshold_percent: u32) -> Mask {
+fn largest(occupied: Mask, leaf: u32, whole: Mask, threshold_percent: u32) -> Mask {
     let mut largest = 1 << leaf;
     let mut leaves = 2;
     while leaves <= GRANULES_PER_BLOCK {
-        let subtree = (Mask::MAX >> (GRANULES_PER_BLOCK - leaves)) << (leaf / leaves * leaves);
-        if (occupied & subtree).count_ones() * 100 > leaves * threshold_percent {
+        let subtree = whole & (Mask::MAX >> (GRANULES_PER_BLOCK - leaves)) << (leaf / leaves * leaves);
+        if (occupied & subtree).count_ones() * 100 > subtree.count_ones() * threshold_percent {
             largest = subtree;
         }
         leaves *= 2;
@@ -37,9 +38,26 @@ fn largest(occupied: Mask, leaf: u32, threshold_percent: u32) -> Mask {
 mod tests {
     use super::*;
 
+    fn grow(resident: Mask, faulted: Mask, threshold_percent: u32) -> Mask {
+        region(resident, faulted, Mask::MAX, threshold_percent) & !resident
+    }
+
     #[test]
     fn a_lone_fault_brings_its_64_kib() {
         assert_eq!(grow(0, 1 << 9, 51), 1 << 9);
+    }
+
+    #[test]
+    fn in_a_block_that_ends_early_half_of_what_there_is_counts() {
+        let whole = 0b11_1111;
+        assert_eq!(region(0, 0b1_1000, whole, 51), 0b1_1000);
+        assert_eq!(
+            region(0b10_0000, 0b1_1000, whole, 51),
+            0b11_1000,
+            "both leaves of the third pair, one of the second"
+        );
+        assert_eq!(region(0b10_0100, 0b1_1000, whole, 51), whole, "four of six");
+        assert_eq!(region(0b100, 0b1_1000, whole, 51), 0b1_1100);
     }
 
     #[test]
@@ -74,7 +92,7 @@ mod tests {
             let (resident, faulted) = (next() & next(), next() & next() & next());
             let faulted = faulted & !resident;
             let each = (0..32).filter(|leaf| faulted >> leaf & 1 == 1);
-            let union = each.fold(0, |union, leaf| union | largest(resident | faulted, leaf, 51));
+            let union = each.fold(0, |union, leaf| union | largest(resident | faulted, leaf, Mask::MAX, 51));
             assert_eq!(grow(resident, faulted, 51), union & !resident);
         }
     }

@@ -9,7 +9,7 @@ use trace::TensorId;
 
 use crate::{
     engine::{Engine, NoVictim},
-    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, PAGE_BYTES},
+    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, PAGE_BYTES, mask_bytes},
 };
 
 /// A kernel's progress is counted in parts of this.
@@ -141,6 +141,8 @@ impl Walk {
                 engine.run_until(fetched_ns)?;
                 self.look_again(engine);
                 let batch = self.batch(engine);
+                // Every page of a granule faults.
+                engine.traffic.faults += batch.iter().map(|(_, mask)| mask_bytes(*mask) / PAGE_BYTES).sum::<u64>();
                 now_ns = if batch.is_empty() { fetched_ns } else { engine.service(fetched_ns, &batch)? };
                 engine.run_until(now_ns)?;
                 self.look_again(engine);

@@ -1,11 +1,11 @@
 //! Runs a scenario on the lab's GPU and compares uvmd with the truth. Runs as root beside nvidia-uvm and the software GPU; only `check`
-//! runs anywhere. Shares no code with uvmd: what it compares with is found another way (docs/truth.md).
+//! runs anywhere. Shares no code with uvmd: what it compares with is found another way (docs/truth.md). The simulator it has only to be compared itself.
 //!
 //! * [`scenario`], [`steps`]: the language (docs/scenarios.md)
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`started`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
-//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`]: the commands ([`dice`]: random numbers;
+//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`], [`simulate`]: the commands ([`dice`]: random numbers;
 //!   [`service`]: uvmd, started, killed, started again)
 //! * [`churn`](mod@churn): a process for tests of what is done to it
 //! * [`builtin`]: NVIDIA's own tests of the driver
@@ -32,6 +32,7 @@ mod run;
 mod scenario;
 mod service;
 mod shared;
+mod simulate;
 mod soak;
 mod started;
 mod steps;
@@ -165,6 +166,8 @@ enum Task {
     /// Run scenarios under the driver alone and under policies of uvmd's, and compare.
     #[command(subcommand)]
     Compare(compare::command::Command),
+    /// Run scenarios in the simulator, which needs no GPU and no driver, and say how far it is from their reports.
+    Simulate(simulate::Options),
     #[command(flatten)]
     Verdicts(verdicts::command::Command),
     /// One process of a scenario; started by the others.
@@ -185,6 +188,8 @@ enum Print {
     Nvlink,
     /// The parameters that nvidia-uvm is to be loaded with, as words of a command line.
     DriverParameters,
+    /// What keeps it from being run in the simulator; nothing if it can be.
+    NotSimulated,
 }
 
 /// For the kernel, the initrd in memory, uvmd and the runner.
@@ -217,6 +222,7 @@ fn main() -> ExitCode {
         }
         Task::Complaints { console, soak } => complaints(&console::Options { console, soak }),
         Task::Compare(command) => command.run(),
+        Task::Simulate(options) => simulate::simulate(&options),
         Task::Verdicts(command) => command.run(),
         // Its failure is the runner's to tell.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
@@ -246,6 +252,7 @@ fn check(file: &Path, print: Option<Print>) -> anyhow::Result<ExitCode> {
             let words: Vec<String> = driver_parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
             println!("{}", words.join(" "));
         }
+        Some(Print::NotSimulated) => println!("{}", simulate::not_simulated(&scenario).unwrap_or_default()),
         None => {
             let (count, managed) = (processes.len(), human(scenario.managed_bytes()));
             println!("{name}: processes: {count}, managed: {managed}, GPU memory: {gpu_mem_mib} MiB");

@@ -53,7 +53,7 @@ pub(super) struct Flight {
     pub(super) reserves: bool,
 }
 
-impl Engine<'_> {
+impl<O: FnMut(Event)> Engine<'_, O> {
     /// Adds a move behind the others of its way.
     pub(crate) fn issue(&mut self, of: Move) {
         let queue = match of.way {

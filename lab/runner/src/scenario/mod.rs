@@ -96,6 +96,22 @@ impl Scenario {
 
 // === impl Process ===
 
+/// Where managed memory starts, in every process: far from everything else in it, so that runs can be compared address by address.
+const MANAGED_BASE: u64 = 0x200_0000_0000;
+/// The driver manages memory in blocks of this size; no two allocations share one.
+const BLOCK_BYTES: u64 = 2 << 20;
+
+impl Process {
+    /// Where each of its allocations begins.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.allocations.iter().scan(MANAGED_BASE, |next, allocation| {
+            let address = *next;
+            *next += allocation.bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
+            Some(address)
+        })
+    }
+}
+
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("name", &self.name).field("steps", &self.steps).finish_non_exhaustive()

@@ -61,6 +61,10 @@ impl Step for Advise {
         work.call(self.part, self.advice)?;
         Ok(Flow::Done)
     }
+
+    fn not_simulated(&self) -> Option<&'static str> {
+        Some("advice")
+    }
 }
 
 fn generate(dice: &mut Dice, plan: &Plan<'_>) -> String {

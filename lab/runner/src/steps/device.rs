@@ -52,12 +52,20 @@ impl Step for Alloc {
         work.machine.device_alloc(&self.name, self.gpu, self.bytes)?;
         Ok(Flow::Done)
     }
+
+    fn not_simulated(&self) -> Option<&'static str> {
+        Some("memory that is not managed")
+    }
 }
 
 impl Step for Free {
     fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
         work.machine.device_free(&self.name)?;
         Ok(Flow::Done)
+    }
+
+    fn not_simulated(&self) -> Option<&'static str> {
+        Some("memory that is not managed")
     }
 }
 

@@ -50,6 +50,10 @@ impl Step for Exit {
         Ok(Flow::Exit { code: self.code })
     }
 
+    fn not_simulated(&self) -> Option<&'static str> {
+        Some("a process that ends")
+    }
+
     fn ends_process(&self) -> bool {
         true
     }
@@ -59,6 +63,10 @@ impl Step for Kill {
     fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
         work.machine.kill()?;
         Ok(Flow::Stopped)
+    }
+
+    fn not_simulated(&self) -> Option<&'static str> {
+        Some("a process that ends")
     }
 
     fn ends_process(&self) -> bool {

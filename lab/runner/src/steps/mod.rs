@@ -39,6 +39,11 @@ pub(crate) trait Step: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// What it needs that the simulator does not have.
+    fn not_simulated(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether the process ends with it, so that nothing may follow.
     fn ends_process(&self) -> bool {
         false

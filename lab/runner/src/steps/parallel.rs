@@ -67,6 +67,10 @@ impl Step for Parallel {
         Ok(flows?.into_iter().find(|flow| *flow != Flow::Done).unwrap_or(Flow::Done))
     }
 
+    fn not_simulated(&self) -> Option<&'static str> {
+        Some("threads at the same time")
+    }
+
     fn uses(&self) -> Vec<Use> {
         self.0.iter().flat_map(|steps| uses_of(steps)).collect()
     }

@@ -66,6 +66,13 @@ impl Step for Repeat {
         Ok(Flow::Done)
     }
 
+    fn not_simulated(&self) -> Option<&'static str> {
+        match self.until {
+            Until::Times(_) => self.steps.iter().find_map(|step| step.not_simulated()),
+            Until::Elapsed(_) => Some("steps that end by the clock"),
+        }
+    }
+
     fn uses(&self) -> Vec<Use> {
         uses_of(&self.steps)
     }

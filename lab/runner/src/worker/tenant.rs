@@ -25,11 +25,6 @@ use crate::{
     work::{Call, CpuMark, Kernel, Machine},
 };
 
-/// Where managed memory starts, in every process: far from everything else in it, so that runs can be compared address by address.
-const MANAGED_BASE: u64 = 0x200_0000_0000;
-/// The driver manages memory in blocks of this size; no two allocations share one.
-const BLOCK_BYTES: u64 = 2 << 20;
-
 /// A process of the driver's.
 pub(super) struct Tenant {
     // In the order in which they must be closed: the VA space before the GPU's channel, whose memory it uses.
@@ -54,11 +49,9 @@ impl Tenant {
             va_space.attach(&gpu.uuid, &space)?;
             attached.insert(*number, (space, gpu));
         }
-        let mut address = MANAGED_BASE;
         let mut memory = Vec::new();
-        for allocation in &process.allocations {
+        for (address, allocation) in process.addresses().zip(&process.allocations) {
             memory.push((address, Managed::map(&va_space, address, allocation.bytes)?));
-            address += allocation.bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
         }
         Ok(Self { memory, va_space, tracker, device_memory: Mutex::default(), gpus: attached })
     }

@@ -1,0 +1,100 @@
+//! `lab-runner simulate`: scenarios in the simulator (the crate `sim`), and how far that is from what the real driver did in the lab.
+//!
+//! * [`machine`]: the simulator as the machine that steps work with
+//! * [`compare`]: its figures beside those of a report; [`table`]: for people
+
+mod compare;
+mod machine;
+mod table;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::atomic::AtomicBool,
+};
+
+use anyhow::{Context, ensure};
+use sim::pages::Counts;
+
+use self::{
+    compare::{Compared, Lab, Report},
+    machine::Simulated,
+    table::Table,
+};
+use crate::{
+    check::Tally,
+    scenario::{Process, Scenario, load, size::MIB},
+    steps::{Flow, run_list},
+    work::{Memory, Work},
+    write_report,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The scenarios.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Where the reports of their runs are, each under the name of its scenario's file with `.json`; of several runs, in several folders. Without it the
+    /// simulator's figures stand alone.
+    #[arg(long, value_name = "FOLDER", num_args = 1..)]
+    reports: Vec<PathBuf>,
+    /// Where to write the figures, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Exits with 0 if no figure is further off than it may be.
+pub(crate) fn simulate(options: &Options) -> anyhow::Result<ExitCode> {
+    let compared = options.files.iter().map(|file| one(file, &options.reports));
+    let table = Table { scenarios: compared.collect::<anyhow::Result<_>>()? };
+    print!("{table}");
+    write_report(&table, options.json.as_deref())?;
+    Ok(if table.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the scenario needs that the simulator does not have, or why no two runs of it are alike.
+pub(crate) fn not_simulated(scenario: &Scenario) -> Option<&'static str> {
+    let [process] = scenario.processes.as_slice() else { return Some("several processes") };
+    let Process { allocations, kill_after, memory_limit_bytes, steps, .. } = process;
+    let odd = allocations.iter().any(|allocation| allocation.bytes % sim::units::GRANULE_BYTES != 0);
+    match () {
+        () if scenario.gpu_count != 1 => Some("several GPUs"),
+        () if !scenario.driver_parameters.is_empty() => Some("other parameters of the driver"),
+        () if kill_after.is_some() => Some("a process that ends"),
+        () if memory_limit_bytes.is_some() => Some("a limit of host memory"),
+        () if odd => Some("memory that ends within 64 KiB"),
+        () => steps.iter().find_map(|step| step.not_simulated()),
+    }
+}
+
+fn one(file: &Path, folders: &[PathBuf]) -> anyhow::Result<Compared> {
+    let scenario = load(file)?;
+    let reports = folders.iter().map(|folder| {
+        let path = folder.join(file.file_name().unwrap_or_default()).with_extension("json");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{}: not the report of a run", path.display()))
+    });
+    let reports: Vec<Report> = reports.collect::<anyhow::Result<_>>()?;
+    let lab = Lab::of(&reports)?;
+    let gpu_mem_mib = lab.gpu_mem_mib.unwrap_or(scenario.gpu_mem_mib);
+    Ok(Compared::new(&scenario.name, gpu_mem_mib, &lab, &counts(&scenario, gpu_mem_mib * MIB)?))
+}
+
+/// The scenario in the simulator.
+fn counts(scenario: &Scenario, card_bytes: u64) -> anyhow::Result<Counts> {
+    let reason = not_simulated(scenario);
+    ensure!(reason.is_none(), "{} cannot be simulated: it has {}", scenario.name, reason.unwrap_or_default());
+    let process = scenario.processes.first().context("no process")?;
+    let driver = machine::driver()?;
+    let machine = Simulated::new(process, &driver, card_bytes)?;
+    let (tally, stop) = (Tally::default(), AtomicBool::new(false));
+    let memory = Memory::new(process, 1, &tally, &stop)?;
+    let flow = run_list(&process.steps, &Work::new(&machine, &memory))?;
+    ensure!(flow == Flow::Done, "{} did not come to its end in the simulator", scenario.name);
+    ensure!(memory.first_mismatch().is_none(), "the simulator lost data: {:?}", memory.first_mismatch());
+    Ok(machine.counts())
+}
+
+#[cfg(test)]
+mod tests;
