@@ -57,6 +57,7 @@ pub(crate) struct ShowOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_group("selection", |selection| selection.required(true)))]
 pub(crate) struct SetOptions {
     #[command(flatten)]
     selection: Selection,

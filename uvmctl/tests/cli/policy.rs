@@ -85,14 +85,17 @@ fn what_is_set_is_put_under_a_name_that_says_for_whom() {
     let request = daemon.requests()[0].to_lowercase();
     assert!(request.starts_with("put /api/v1/overrides/pod-7c1f http/1.1\r\n"), "{request}");
     assert!(request.contains("content-type: application/json\r\n"), "{request}");
-    let output = run(&daemon.serve(), &["policy", "unset", "--pod", "7c1f"]);
-    assert_eq!(stdout(&output), "pod-7c1f is gone\n", "{}", stderr(&output));
+    for named in [&["--pod", "7c1f"][..], &["pod-7c1f"]] {
+        let output = run(&daemon.serve(), &[&["policy", "unset"], named].concat());
+        assert_eq!(stdout(&output), "pod-7c1f is gone\n", "{}", stderr(&output));
+    }
     assert!(daemon.requests().iter().any(|request| request.starts_with("DELETE /api/v1/overrides/pod-7c1f ")));
 }
 
 #[test]
 fn what_is_not_clear_is_a_mistake_of_usage() {
     for arguments in [
+        // Somebody must be named.
         &["policy", "set", "--mode", "act"][..],
         &["policy", "set", "--pid", "7"],
         &["policy", "set", "--pid", "7", "--mode", "on"],
