@@ -49,14 +49,15 @@ impl Ledger {
         }
     }
 
-    /// What takes all of it back.
+    /// What takes all of it back, in the opposite of the order in which it was given. A page on the host that the GPU touches while it is accessed by it, and
+    /// preferred nowhere any more, would be mapped there once more, and stay so for good.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {
             let together = all.entry(*advice).or_default();
             intervals.iter().for_each(|(begin, end)| together.insert(begin, end));
         }
-        let each = all.iter().flat_map(|(advice, intervals)| intervals.iter().map(move |at| (*advice, at)));
+        let each = all.iter().rev().flat_map(|(advice, intervals)| intervals.iter().map(move |at| (*advice, at)));
         each.map(|(advice, (begin, end))| Step { begin, end, action: Action::Withdraw(advice) }).collect()
     }
 
@@ -90,7 +91,7 @@ fn remove(from: &mut BTreeMap<Advice, Intervals>, advice: Advice, step: &Step) {
 
 #[cfg(test)]
 mod tests {
-    use model::GpuUuid;
+    use model::{GpuUuid, Place};
 
     use super::*;
 
@@ -114,6 +115,17 @@ mod tests {
         ledger.answered(&call(60, 100, Action::Advise(ADVICE), Answer::Ended));
         ledger.answered(&call(0, 100, Action::Withdraw(ADVICE), Answer::Ended));
         assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn that_a_gpu_accesses_memory_on_the_host_is_withdrawn_before_that_the_memory_is_preferred_there() {
+        let given = [Advice::PreferredLocation(Place::Host), ADVICE];
+        let mut ledger = Ledger::default();
+        for advice in given {
+            ledger.given(&Step { begin: 0, end: 100, action: Action::Advise(advice) });
+        }
+        let withdrawn = ledger.withdrawals().into_iter().map(|step| step.action);
+        assert_eq!(withdrawn.collect::<Vec<_>>(), [ADVICE, given[0]].map(Action::Withdraw));
     }
 
     #[test]
