@@ -1,8 +1,11 @@
 //! What was moved and advised for one process.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
-use model::{Action, Advice, Answer, Call, Outcome, Place};
+use model::{Action, Advice, Answer, Call, GpuUuid, Outcome, Place};
 
 use super::{bucket::Bucket, intervals::Intervals};
 
@@ -23,6 +26,8 @@ pub(super) struct Account {
     pub(super) spoiled: Option<String>,
     /// Blocks that were asked to stay, and when last.
     pub(super) renewed: BTreeMap<u64, SystemTime>,
+    /// GPUs at which the decision that stands keeps memory of it, however rarely that has to be renewed.
+    pub(super) kept_at: BTreeSet<GpuUuid>,
     /// When the process was last seen.
     pub(super) seen: SystemTime,
 }
@@ -38,6 +43,7 @@ impl Account {
             own_advice_calls: 0,
             spoiled: None,
             renewed: BTreeMap::new(),
+            kept_at: BTreeSet::new(),
             seen: now,
         }
     }

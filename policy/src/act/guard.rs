@@ -158,6 +158,7 @@ impl Guard {
                 (Some(left), Some(room)) => (affordable, fits) = (left, room),
             }
             account.renewed.insert(block, now);
+            account.kept_at.insert(sight.gpu);
             charged += RENEWAL_BYTES;
             end = block.saturating_add(BLOCK_BYTES).min(step.end);
         };
@@ -184,7 +185,7 @@ impl Guard {
 
     /// Whether another process that would fit loses memory to this one, or is kept from losing it.
     fn presses(&self, sight: &Sight<'_>) -> bool {
-        let is_kept = |other| self.processes.get(&other).is_some_and(|account| !account.renewed.is_empty());
+        let is_kept = |other| self.processes.get(&other).is_some_and(|account| account.kept_at.contains(&sight.gpu));
         fitting_others(sight).any(|other| is_kept(other) || takes_from(sight, other))
     }
 
@@ -266,12 +267,13 @@ impl Guard {
         )
     }
 
-    /// What was not renewed for a window is kept no more.
-    pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
+    /// What was not renewed for a window is kept no more, and nothing is where no decision stands.
+    pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits, stands: bool) {
         let now = sight.scene.snapshot.taken;
         let is_kept = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
         if let Some(account) = self.processes.get_mut(&sight.process.id) {
             account.renewed.retain(|_, at| is_kept(*at));
+            account.kept_at.retain(|gpu| stands || *gpu != sight.gpu);
         }
     }
 
