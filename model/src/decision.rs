@@ -94,6 +94,8 @@ pub struct Measured {
     pub replays: u64,
     /// Over the GPU's link, all programs together; `None` where that cannot be told.
     pub link: Option<LinkBytes>,
+    /// Of that, what a plan is judged by: copied for the process, both ways, and accessed across the link by anybody, as nobody can tell by whom.
+    pub own_link_bytes: u64,
     /// Bytes evicted of other processes at the GPU because this one needed the memory.
     pub others_evicted_bytes: u64,
 }
@@ -160,13 +162,11 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// What part of the bytes over the GPU's link was saved a second, of all programs together; negative if there were more. `None` where that is not
-    /// known.
+    /// What part of its bytes over the GPU's link was saved a second; negative if there were more. `None` where that is not known.
     #[must_use]
     pub fn link_bytes_saved(&self) -> Option<f64> {
-        let bytes = |of: &Measured| of.link.map(|link| link.htod.saturating_add(link.dtoh));
-        let after = self.after.as_ref()?;
-        saved((bytes(&self.before)?, self.before.window), (bytes(after)?, after.window))
+        let bytes = |of: &Measured| (of.own_link_bytes, of.window);
+        saved(bytes(&self.before), bytes(self.after.as_ref()?))
     }
 
     /// What part of its GPU faults was saved a second, likewise.

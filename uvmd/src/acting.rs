@@ -197,6 +197,8 @@ impl Loop {
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.fresh())?;
+        // At once: what is copied between the two readings would pass for accesses across the link.
+        let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let wishes = self.wishes(&snapshot);
         let mut blocks: BTreeMap<ProcessId, Vec<Block>> = BTreeMap::new();
@@ -205,7 +207,6 @@ impl Loop {
                 blocks.insert(process, of_process);
             }
         }
-        let links = self.links(&snapshot);
         let headroom_bytes = self.headroom(&snapshot, &wishes);
         let scene = Scene {
             snapshot: &snapshot,

@@ -61,7 +61,7 @@ pub struct Decision {
     pub before: Measured,
     /// The window it was judged by; null until there is one.
     pub after: Option<Measured>,
-    /// What part of the bytes over the GPU's link it saves a second, of all programs together; negative if there are more. Null until that is known.
+    /// What part of the process's bytes over the GPU's link it saves a second; negative if there are more. Null until that is known.
     #[serde(default)]
     pub link_bytes_saved: Option<f64>,
     /// What part of its GPU faults it saves, likewise.
@@ -94,6 +94,9 @@ pub struct Measured {
     pub replays: u64,
     /// Over the GPU's link, all programs together, accesses to memory elsewhere included; null where that cannot be told.
     pub link_bytes: Option<LinkBytes>,
+    /// Of that, what a plan is judged by: copied for the process, both ways, and accessed across the link by anybody.
+    #[serde(default)]
+    pub own_link_bytes: u64,
     /// Bytes evicted of other processes at the GPU because this one needed the memory.
     pub others_evicted_bytes: u64,
 }

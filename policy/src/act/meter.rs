@@ -58,9 +58,7 @@ pub(crate) struct Meter {
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) measured: Measured,
-    /// Over the link because of this process: copied, and accessed remotely by anybody, as nobody can tell by whom.
-    pub(crate) cost_bytes: u64,
-    /// Of that, what was accessed remotely.
+    /// Of its bytes over the link, what was accessed remotely.
     pub(crate) remote_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
     pub(crate) passed_bytes: Option<u64>,
@@ -145,7 +143,7 @@ impl Meter {
                 break;
             };
             let span = self.samples.get(begin).and_then(|from| from.until(to));
-            costs.extend(span.map(|span| rate(span.cost_bytes, span.measured.window)));
+            costs.extend(span.map(|span| rate(span.measured.own_link_bytes, span.measured.window)));
             end = begin.saturating_add(1);
         }
         let most = costs.iter().copied().fold(0.0, f64::max);
@@ -157,16 +155,8 @@ impl Meter {
 
 impl Span {
     #[cfg(test)]
-    pub(crate) const fn counted(measured: Measured, cost_bytes: u64) -> Self {
-        Self {
-            measured,
-            cost_bytes,
-            remote_bytes: 0,
-            others_arrived_bytes: 0,
-            passed_bytes: None,
-            from: None,
-            to: None,
-        }
+    pub(crate) const fn counted(measured: Measured) -> Self {
+        Self { measured, remote_bytes: 0, others_arrived_bytes: 0, passed_bytes: None, from: None, to: None }
     }
 
     /// Bytes a second that arrived in blocks that a plan leaves alone; `None` if they are too few to tell.
@@ -201,11 +191,11 @@ impl Sample {
             inputs,
             replays: to.replays.checked_sub(self.replays)?,
             link,
+            own_link_bytes: mine.saturating_add(remote),
             others_evicted_bytes: to.others_evicted_bytes.saturating_sub(self.others_evicted_bytes),
         };
         Some(Span {
             measured,
-            cost_bytes: mine.saturating_add(remote),
             remote_bytes: remote,
             others_arrived_bytes: to.others_arrived_bytes.saturating_sub(self.others_arrived_bytes),
             passed_bytes: to.passed_bytes.map(|passed| passed.saturating_sub(self.passed_bytes.unwrap_or(0))),

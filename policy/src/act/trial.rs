@@ -181,7 +181,7 @@ mod tests {
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn kept() -> Trial {
-        let before = Span::counted(Measured::default(), 0);
+        let before = Span::counted(Measured::default());
         Trial { is_kept: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, 1.0) }
     }
 

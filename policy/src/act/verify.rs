@@ -44,11 +44,16 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
     let grown = |was: f64, is: f64| if was > 0.0 { now(is) / was - 1.0 } else { f64::INFINITY };
     let may_grow = noise.max(-expected.link_bytes_saved.at_least);
     if is.cost > 0.0 && grown(was.cost, is.cost) > may_grow {
-        return Finding::NotBetter(said("bytes over the link", was.cost, now(is.cost), by));
+        return Finding::NotBetter(said_bytes("bytes over the link", was.cost, now(is.cost), by));
     }
     // What others lose for this process was theirs to use.
     if now(is.others_evicted) > was.others_evicted * (1.0 + noise) + was.cost.max(is.cost) * noise {
-        return Finding::NotBetter(said("bytes evicted of others", was.others_evicted, now(is.others_evicted), by));
+        return Finding::NotBetter(said_bytes(
+            "bytes evicted of others",
+            was.others_evicted,
+            now(is.others_evicted),
+            by,
+        ));
     }
     let kept = |was: f64, is: f64, promised: f64| {
         let wanted = if promised > 0.0 { promised * KEPT_PROMISE } else { noise };
@@ -62,13 +67,14 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
     Finding::NotBetter(format!(
         "{}, {}: less than half of what it promised",
         said("GPU faults", was.faults, now(is.faults), by),
-        said("bytes over the link", was.cost, now(is.cost), by),
+        said_bytes("bytes over the link", was.cost, now(is.cost), by),
     ))
 }
 
 /// What part of the time that the link and the faults took is left, modelled, for the same work.
 pub(crate) fn left(before: &Span, after: &Span, touched: &Intervals) -> f64 {
-    let a_second = |span: &Span| seconds(span.cost_bytes, span.measured.replays) / span.measured.window.as_secs_f64();
+    let a_second =
+        |span: &Span| seconds(span.measured.own_link_bytes, span.measured.replays) / span.measured.window.as_secs_f64();
     let (pace, _) = pace(before, after, touched);
     let (was, is) = (a_second(before), a_second(after) / pace);
     if was > 0.0 { is / was } else { 1.0 }
@@ -93,6 +99,11 @@ fn said(what: &str, was: f64, is: f64, by: &str) -> String {
     format!("{what} went from {was:.0} to {is:.0} {by}")
 }
 
+fn said_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
+    const MIB: f64 = 1_048_576.0;
+    format!("{what} went from {:.1} to {:.1} MiB {by}", was / MIB, is / MIB)
+}
+
 /// Each a second.
 struct Rates {
     faults: f64,
@@ -107,7 +118,7 @@ impl Rates {
         let inputs = &measured.inputs;
         Self {
             faults: rate(inputs.fault_entries, measured.window),
-            cost: rate(span.cost_bytes, measured.window),
+            cost: rate(measured.own_link_bytes, measured.window),
             arrived: rate(inputs.bytes_htod.saturating_add(inputs.populated_bytes), measured.window),
             others_evicted: rate(measured.others_evicted_bytes, measured.window),
         }
@@ -133,10 +144,9 @@ mod tests {
         faults_saved: Share { at_least: 0.8, at_most: 1.0 },
     };
 
-    fn span(faults: u64, cost_bytes: u64, arrived_bytes: u64) -> Span {
+    fn span(faults: u64, own_link_bytes: u64, arrived_bytes: u64) -> Span {
         let inputs = Inputs { fault_entries: faults, bytes_htod: arrived_bytes, ..Inputs::default() };
-        let measured = Measured { window: Duration::from_secs(2), inputs, ..Measured::default() };
-        Span::counted(measured, cost_bytes)
+        Span::counted(Measured { window: Duration::from_secs(2), inputs, own_link_bytes, ..Measured::default() })
     }
 
     fn find(before: &Span, after: &Span, expected: &Expected) -> Finding {

@@ -102,6 +102,7 @@ fn windows(Decision { before, after, .. }: &Decision) -> Table {
         Column::number("FAULTS/s", cells(&|window| rate(window.inputs.fault_entries, window, text::count)).into_iter()),
         Column::number("LINK H2D/s", link(|link| link.htod)),
         Column::number("LINK D2H/s", link(|link| link.dtoh)),
+        Column::number("OWN LINK/s", bytes(|window| window.own_link_bytes)),
         Column::number("AGAIN/s", bytes(|window| window.inputs.refetched_bytes)),
         Column::number("EVICTED/s", bytes(|window| window.inputs.evicted_bytes)),
         Column::number("OTHERS'/s", bytes(|window| window.others_evicted_bytes)),

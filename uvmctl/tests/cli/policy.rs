@@ -152,6 +152,7 @@ fn decision() -> Decision {
     let measured = |bytes| Measured {
         window_seconds: 2.0,
         link_bytes: Some(LinkBytes { htod: bytes, dtoh: bytes }),
+        own_link_bytes: bytes,
         ..Measured::default()
     };
     Decision {

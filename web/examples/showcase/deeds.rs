@@ -22,6 +22,7 @@ pub(crate) fn decisions(told: (ProcessId, GpuUuid), helped: (ProcessId, GpuUuid)
         inputs: Inputs { fault_entries: faults, ..Inputs::default() },
         replays: faults / 60,
         link: Some(LinkBytes { htod: gib * GIB, dtoh: gib * GIB }),
+        own_link_bytes: 2 * gib * GIB,
         others_evicted_bytes: 0,
     };
     let kept = Decision {

@@ -124,6 +124,7 @@ fn measured() -> Measured {
         inputs: Inputs::default(),
         replays: 3,
         link: Some(LinkBytes { htod: 5, dtoh: 6 }),
+        own_link_bytes: 9,
         others_evicted_bytes: 7,
     }
 }

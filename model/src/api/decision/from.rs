@@ -20,8 +20,15 @@ impl From<(u64, u64)> for MemoryRange {
 
 impl From<&decision::Measured> for Measured {
     fn from(measured: &decision::Measured) -> Self {
-        let decision::Measured { window, inputs, replays, link, others_evicted_bytes } = *measured;
-        Self { window_seconds: window.as_secs_f64(), inputs, replays, link_bytes: link, others_evicted_bytes }
+        let decision::Measured { window, inputs, replays, link, own_link_bytes, others_evicted_bytes } = *measured;
+        Self {
+            window_seconds: window.as_secs_f64(),
+            inputs,
+            replays,
+            link_bytes: link,
+            own_link_bytes,
+            others_evicted_bytes,
+        }
     }
 }
 
