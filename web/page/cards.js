@@ -40,7 +40,7 @@ class Card {
     );
   }
 
-  update(gpu, rate) {
+  update(gpu, rate, done, now) {
     const { memory_bytes: size, memory_used_bytes: used, managed_bytes, resident, oversubscription_ratio: ratio } = gpu;
     say(this.#name, `${words.gpu(gpu.uuid)} ${format.printable(gpu.name ?? "")}`.trim());
     this.#name.title = [gpu.uuid ?? "UUID not known", gpu.pci_address && `PCI ${gpu.pci_address}`, gpu.gpu !== null && `the driver's number ${gpu.gpu}`].filter(Boolean).join(", ");
@@ -60,6 +60,7 @@ class Card {
     set("Resident", format.bytes(resident.bytes), words.bounds(resident) || "of the managed");
     for (const { series, label, key } of this.#rates) say(key, `${label} ${format.bytesRate(rate(series))}`);
     this.spark.push(this.#rates.map(({ series }) => rate(series)));
+    this.spark.mark(done, now);
   }
 }
 
@@ -67,11 +68,11 @@ let cards = new Map();
 
 const key = (gpu) => gpu.uuid ?? `number ${gpu.gpu}`;
 
-// To be called once a second. `rateOf(gpu, name)` is what a counter of a GPU gains a second; `before(uuid)` asks for what was counted before the page was opened.
-export function show(gpus, rateOf, before) {
+// To be called once a second. `rateOf(gpu, name)` is what a counter of a GPU gains a second; `doneAt(uuid)` are marks of what was done there until `now`; `before(uuid)` asks for what was counted before the page was opened.
+export function show(gpus, rateOf, doneAt, now, before) {
   words.learn(gpus);
   cards = new Map(gpus.map((gpu) => [key(gpu), cards.get(key(gpu)) ?? opened(gpu, before)]));
-  for (const gpu of gpus) cards.get(key(gpu)).update(gpu, (name) => rateOf(gpu, name));
+  for (const gpu of gpus) cards.get(key(gpu)).update(gpu, (name) => rateOf(gpu, name), doneAt(gpu.uuid), now);
   place(element("cards"), [...cards.values()].map((card) => card.element));
 }
 

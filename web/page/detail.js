@@ -63,7 +63,7 @@ export function watch(rounds) {
   const questions = [
     rounds.every(2000, about((path) => [path("", `&blocks=${BLOCKS}`), path("/verdict")], show, fail)),
     rounds.every(3000, about((path) => (authority.readsAll() ? [path("/ranges"), path("/heatmap", `&cells=${CELLS}`)] : []), memory.show, memory.clear)),
-    rounds.every(lately.everyMs, about((path) => [path("/history", lately.query())], lately.show, lately.clear)),
+    rounds.every(lately.everyMs, about((path, pid) => [path("/history", lately.query()), `/api/v1/decisions?limit=50&process=${pid}`], lately.show, lately.clear)),
   ];
   lately.watch(() => rounds.hurry(questions.slice(2)));
   const follow = () => {
@@ -88,7 +88,7 @@ function about(paths, show, fail) {
   return async () => {
     const process = wanted();
     if (process === null) return;
-    const asked = paths(process.path);
+    const asked = paths(process.path, process.pid);
     if (asked.length === 0) return fail("");
     // The reader may have gone on to another meanwhile.
     const isOpen = () => wanted()?.path("") === process.path("");

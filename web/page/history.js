@@ -2,6 +2,7 @@
 
 import { draw, element, make, place, say } from "./dom.js";
 import * as format from "./format.js";
+import * as marks from "./marks.js";
 import { Picker } from "./picker.js";
 
 // How far back, in how many samples, and how often that is asked for anew.
@@ -11,11 +12,13 @@ const SPANS = {
   "1 day": { seconds: 86_400, samples: 480, every_ms: 60_000 },
 };
 let span = SPANS["5 min"];
+const DONE_SHOWN = 6;
 
 // Lines on a common scale that begins at 0.
 class Plot {
   #lines;
   #svg = draw("svg", { preserveAspectRatio: "none", viewBox: "0 0 1000 100", class: "plot" });
+  #marks = draw("g", { class: "marks" });
   #cursor = draw("line", { class: "cursor", y1: 0, y2: 100, visibility: "hidden" });
   #scale = [make("span"), make("span"), make("span")];
   #readout = make("p", { className: "readout muted" });
@@ -33,7 +36,7 @@ class Plot {
       return { name, label, area, line };
     });
     this.#svg.append(...[25, 50, 75].map((y) => draw("line", { class: "grid", x1: 0, x2: 1000, y1: y, y2: y })));
-    this.#svg.append(...this.#lines.flatMap(({ area, line }) => [area, line]), this.#cursor);
+    this.#svg.append(...this.#lines.flatMap(({ area, line }) => [area, line]), this.#marks, this.#cursor);
     this.#picker = new Picker(this.#svg, title, this.#readout, (at) => {
       this.#cursor.setAttribute("visibility", at === null ? "hidden" : "visible");
       if (at !== null) for (const end of ["x1", "x2"]) this.#cursor.setAttribute(end, this.#x(at));
@@ -53,7 +56,7 @@ class Plot {
     );
   }
 
-  update({ begin, interval_seconds, samples }) {
+  update({ begin, interval_seconds, samples }, done) {
     const start = Date.parse(begin);
     const at = (index) => start + index * interval_seconds * 1000;
     const end = at(samples.length);
@@ -66,10 +69,12 @@ class Plot {
       line.setAttribute("d", runs.map((run) => `M${run.join("L")}`).join(""));
       area.setAttribute("d", runs.map((run) => `M${run[0][0]},100L${run.join("L")}L${run.at(-1)[0]},100Z`).join(""));
     });
+    marks.show(this.#marks, done, 100, (when) => (when < end - span.seconds * 1000 ? null : 1000 * (1 - (end - when) / (span.seconds * 1000))));
     [peak, peak / 2, 0].forEach((value, index) => say(this.#scale[index], this.#show(value)));
     const tell = (index) => {
       const told = this.#lines.map(({ label }, each) => `${label} ${samples[index] === null ? "not known" : this.#show(values[each][index])}`);
-      return `${format.moment(at(index))}: ${told.join(", ")}`;
+      const meanwhile = done.filter((mark) => mark.at >= at(index) && mark.at < at(index + 1)).map(({ text }) => text);
+      return `${format.moment(at(index))}: ${[...told, ...meanwhile].join(", ")}`;
     };
     const highest = this.#lines.map(({ label }, each) => `${label} at most ${this.#show(Math.max(...values[each].filter((value) => value !== null), 0))}`);
     this.#picker.offer(samples.length, tell, `From ${format.moment(end - span.seconds * 1000)} to ${format.moment(end)}: ${highest.join(", ")}`);
@@ -119,9 +124,12 @@ export function clear() {
   element("detail-history").hidden = true;
 }
 
-export function show(history) {
+// `decided` is what was decided about the process.
+export function show(history, { decisions }) {
   element("detail-history").hidden = false;
-  for (const plot of plots) plot.update(history);
+  const done = marks.of(decisions);
+  for (const plot of plots) plot.update(history, done);
+  say(element("history-done"), done.slice(-DONE_SHOWN).map(({ at, text }) => `${format.moment(at)} ${text}`).join(" · "));
   const end = Date.parse(history.begin) + history.interval_seconds * history.samples.length * 1000;
   say(element("history-from"), format.moment(end - span.seconds * 1000));
   say(element("history-to"), format.moment(end));

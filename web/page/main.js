@@ -8,6 +8,7 @@ import * as decisions from "./decisions.js";
 import * as detail from "./detail.js";
 import { element, say } from "./dom.js";
 import * as format from "./format.js";
+import * as marks from "./marks.js";
 import * as matrix from "./matrix.js";
 import { Rates } from "./rates.js";
 import { Rounds } from "./rounds.js";
@@ -54,13 +55,16 @@ function show(status, { processes }, { gpus }, judged, evictions, decided, polic
   ]);
   state.show(status);
   authority.show(status.read_authority);
+  const now = Date.parse(status.time);
+  const doneAt = (uuid) => marks.of(decided.decisions.filter(({ gpu_uuid }) => gpu_uuid === uuid));
+  const done = marks.of(decided.decisions);
   for (const { tile, series, rate, sum } of tiles) {
     // Nothing is known while nothing is counted; 0 would say that nothing happens.
-    const now = status.state === "counting" ? rates.of(NODE, series) : null;
-    tile.update(now, rate(now), `${sum(status.total[series])} in all`);
+    const lately = status.state === "counting" ? rates.of(NODE, series) : null;
+    tile.update(lately, rate(lately), `${sum(status.total[series])} in all`, done, now);
   }
   known = { processes, counting: status.state === "counting", verdicts: judged };
-  cards.show(gpus, rateOf, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
+  cards.show(gpus, rateOf, doneAt, now, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
   verdicts.show(judged, processes, known.counting);
   decisions.show(decided, policy);
   if (restIsDue) matrix.show(evictions);

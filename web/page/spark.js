@@ -1,6 +1,7 @@
 // The last two minutes of one or more rates, as lines on a common scale; one sample a second.
 
 import { draw } from "./dom.js";
+import * as marks from "./marks.js";
 
 const SAMPLES = 120;
 const WIDTH = SAMPLES - 1;
@@ -8,6 +9,7 @@ const HEIGHT = 32;
 
 export class Spark {
   #lines;
+  #marks = draw("g", { class: "marks" });
   element = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true", class: "spark" });
 
   // `series` names the lines, and with that their colours.
@@ -17,6 +19,7 @@ export class Spark {
       this.element.append(area, line);
       return { name, area, line, rates: [] };
     });
+    this.element.append(this.#marks);
   }
 
   // Adds a rate to each line; what is not known yet is left out.
@@ -24,6 +27,13 @@ export class Spark {
     if (rates.some((rate) => rate === null)) return;
     this.#lines.forEach((each, at) => (each.rates = [...each.rates, rates[at]]));
     this.#draw();
+  }
+
+  // What was done since the lines begin, by uvmd's clock, which says that it is `now`.
+  mark(done, now) {
+    const first = SAMPLES - this.#lines[0].rates.length;
+    const x = (at) => WIDTH - (now - at) / 1000;
+    marks.show(this.#marks, done, HEIGHT, (at) => (x(at) < first ? null : x(at)));
   }
 
   // Puts what was counted earlier before what is there; the lines are named as what is counted.

@@ -14,9 +14,10 @@ export class Tile {
     list.append(make("div", { title: help }, make("dt", { textContent: title }), figures, this.#spark.element));
   }
 
-  update(rate, rateText, totalText) {
+  update(rate, rateText, totalText, done, now) {
     this.#now.textContent = rateText;
     this.#total.textContent = totalText;
     this.#spark.push([rate]);
+    this.#spark.mark(done, now);
   }
 }

@@ -17,7 +17,7 @@ macro_rules! script {
     };
 }
 
-const FILES: [File; 26] = [
+const FILES: [File; 27] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
@@ -33,6 +33,7 @@ const FILES: [File; 26] = [
     script!("heat"),
     script!("history"),
     script!("main"),
+    script!("marks"),
     script!("matrix"),
     script!("memory"),
     script!("picker"),
