@@ -22,6 +22,10 @@ UVMD_LAB_KERNEL=${UVMD_LAB_KERNEL:-$(lab_versions kernel | sed -n 1p)}
 UVMD_LAB_BUILD=${UVMD_LAB_BUILD:-release} # or debug: the driver with its asserts and its checks of lock order
 export UVMD_LAB_DRIVER UVMD_LAB_KERNEL UVMD_LAB_BUILD
 
+# uvmd's options where it acts in the lab: the guest's memory is small, and so is what uvmd must leave of it; the link rewrites all of the GPU's memory in
+# half a second, a tenth of what a real one takes, and so uvmd looks after what is in force more often.
+UVMD_LAB_ACTING='--set policy.host_reserve=64MiB --set policy.interval=20ms'
+
 # Where scripts/setup puts a kernel and a driver's source: links to folders that are named by package and checksum.
 lab_kernel_dir() { echo "$UVMD_CACHE/kernel-$1"; }
 lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }

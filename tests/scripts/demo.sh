@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo counts its processes, writes their figures, and leaves nothing behind, whenever it is interrupted.
+# The demo counts its processes, has faults fall while uvmd acts, writes their figures, and leaves nothing behind, whenever it is interrupted.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
@@ -43,13 +43,42 @@ interrupted() {
 }
 boots() { grep -q 'waiting for uvmd' "$log"; }
 
-scripts/demo --lab --port "$port" --seconds 20 --json "$json" >"$log" 2>&1 </dev/null || fail "the demo ended with $?"
+scripts/demo --lab --port "$port" --act --seconds 65 --json "$json" >"$log" 2>&1 </dev/null || fail "the demo ended with $?"
 python3 - "$json" <<'PYTHON' || fail "the figures are not those of processes that share a card"
 import json, sys
-processes = {process["name"]: process for process in json.load(open(sys.argv[1]))["processes"]}
-assert set(processes) == {"victim", "thrasher", "hot_cold"}, set(processes)
-assert processes["thrasher"]["fault_entries"] > 100 and processes["thrasher"]["evicted_bytes"] > 0, processes["thrasher"]
-assert processes["victim"]["bytes_htod"] > 0, processes["victim"]
+from datetime import datetime, timedelta
+
+said = json.load(open(sys.argv[1]))
+processes = {process["name"]: process for process in said["processes"]["processes"]}
+assert set(processes) == {"pingpong", "victim", "thrasher"}, set(processes)
+assert processes["thrasher"]["evicted_bytes"] > 0 and processes["victim"]["bytes_htod"] > 0, processes
+
+# What was done, and that it was taken back in the end.
+decisions = said["decisions"]["decisions"]
+kept = [decision for decision in decisions if (decision["name"], decision["policy"]) == ("pingpong", "ping-pong") and decision["after"]]
+assert kept and kept[0]["stage"] == "over" and kept[0]["faults_saved"] > 0.5, decisions
+time = datetime.fromisoformat
+began = min(time(decision["made"]) for decision in decisions)
+ended = time(kept[0]["changed"])
+
+def rate(figure, begin, end):
+    """Of all processes, a second."""
+    counted = seconds = 0
+    for history in said["histories"].values():
+        each = timedelta(seconds=history["interval_seconds"])
+        for at, sample in enumerate(history["samples"]):
+            if sample is not None and begin <= time(history["begin"]) + at * each and time(history["begin"]) + (at + 1) * each <= end:
+                counted += sum(sample[name] for name in figure)
+                seconds += each.total_seconds()
+    return counted * len(said["histories"]) / seconds
+
+for what, figure in ("GPU faults", ["fault_entries"]), ("bytes copied", ["bytes_htod", "bytes_dtoh"]):
+    before = rate(figure, began - timedelta(seconds=10), began)
+    acting = rate(figure, ended - timedelta(seconds=10), ended)
+    since = rate(figure, ended + timedelta(seconds=3), time(said["processes"]["time"]))
+    print(f"{what} a second: {before:,.0f} before uvmd acts, {acting:,.0f} while it does, {since:,.0f} after it", file=sys.stderr)
+    assert acting <= before / 2, f"{what} have not fallen"
+    assert since >= 2 * acting, f"{what} have not come back"
 PYTHON
 guest_is_gone || fail "the demo left its guest behind"
 interrupted boots
