@@ -44,6 +44,8 @@ static struct round engine_round(struct swgpu *gpu)
         if (!user->running)
             continue;
         round.progress |= program_step(user);
+        if (program_is_stuck(user))
+            fault_show(gpu);
         round.programs = true;
         round.idle = false;
     }

@@ -33,6 +33,7 @@ int fault_buffer_create(struct swgpu *gpu)
         return -ENOMEM;
     mutex_lock(&gpu->lock);
     memset(&gpu->faults.registers, 0, sizeof(gpu->faults.registers));
+    gpu->faults.raised_put = 0;
     gpu->faults.buffer = buffer;
     mutex_unlock(&gpu->lock);
     return 0;
@@ -104,7 +105,7 @@ void fault_raise(struct user_channel *channel, u64 va, enum access_type type, en
     struct swgpu *gpu = channel->gpu;
     struct fault_unit *faults = &gpu->faults;
     u32 packet[PACKET_WORDS] = { 0 };
-    u32 put = faults->registers.put;
+    u32 put = faults->raised_put;
     u32 next = put + 1 == faults->capacity ? 0 : put + 1;
     u32 *slot;
 
@@ -117,8 +118,13 @@ void fault_raise(struct user_channel *channel, u64 va, enum access_type type, en
     /* The valid bit is in the last word: the driver may look at it before it sees PUT move. */
     memcpy(slot, packet, sizeof(packet) - sizeof(u32));
     smp_store_release(&slot[PACKET_WORDS - 1], packet[PACKET_WORDS - 1]);
-    smp_store_release(&faults->registers.put, next);
+    faults->raised_put = next;
     gpu->counters.fault_packets++;
+}
+
+void fault_show(struct swgpu *gpu)
+{
+    smp_store_release(&gpu->faults.registers.put, gpu->faults.raised_put);
 }
 
 void fault_replay(struct swgpu *gpu)

@@ -31,6 +31,7 @@ struct fault_unit {
     struct fault_registers registers;
     u32 *buffer;           /* NULL while the driver does not hold the card */
     u32 capacity;          /* packets of FAULT_PACKET_BYTES */
+    u32 raised_put;        /* behind the last packet; the driver sees those before registers.put */
     bool owned_by_driver;  /* it, and not the resource manager, takes the interrupt */
     u64 replay_generation; /* a program whose accesses wait tries them again when this has moved */
 };
@@ -54,6 +55,10 @@ bool fault_pending(struct swgpu *gpu);
 
 /* Writes a packet, or counts that there was no room for it. */
 void fault_raise(struct user_channel *channel, u64 va, enum access_type type, enum mmu_fault fault);
+
+/* Shows the driver all packets. A card has long gone as far as it can when the driver looks: here both are as fast, so
+ * they are shown when a program can go no further. */
+void fault_show(struct swgpu *gpu);
 
 void fault_replay(struct swgpu *gpu);
 void fault_cancel(struct swgpu *gpu, const struct fault_cancel *cancel);

@@ -47,6 +47,7 @@ static void finish(struct user_channel *channel, int status)
     struct program *program = channel->running;
 
     channel->running = NULL;
+    fault_show(channel->gpu);
     program->status = status;
     complete(&program->finished);
 }
@@ -113,6 +114,7 @@ int program_run(struct user_channel *channel, struct program *program)
     mutex_lock(&gpu->lock);
     if (channel->running == program)
         channel->running = NULL;
+    fault_show(gpu);
     mutex_unlock(&gpu->lock);
     return -EINTR;
 }
@@ -232,6 +234,14 @@ bool program_step(struct user_channel *channel)
     if (program->next == program->count && !program->waiting_count)
         finish(channel, 0);
     return progress;
+}
+
+bool program_is_stuck(const struct user_channel *channel)
+{
+    const struct program *program = channel->running;
+
+    return program && program->waiting_count &&
+           (program->waiting_count == program->window || program->next == program->count);
 }
 
 void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel)

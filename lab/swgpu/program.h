@@ -73,6 +73,9 @@ int program_run(struct user_channel *channel, struct program *program);
 /* Issues and retries up to a slice of accesses; whether any came further. */
 bool program_step(struct user_channel *channel);
 
+/* Whether no access can be done before a replay. */
+bool program_is_stuck(const struct user_channel *channel);
+
 /* The driver gives up accesses that wait: those that match, or all (NULL). */
 void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel);
 

@@ -21,7 +21,7 @@ const FIGURES: [Figure; 7] = [
     Figure { name: "bytes_htod", of: |counts| counts.bytes_htod, limit: LINK },
     Figure { name: "bytes_dtoh", of: |counts| counts.bytes_dtoh, limit: LINK },
     Figure { name: "evicted_bytes", of: |counts| counts.evicted_bytes, limit: LINK },
-    // How many faults there are when the driver looks is left to the guest's scheduler, and with it into how many batches they go.
+    // The driver also issues one where it looks and finds nothing, which is left to the guest's scheduler.
     Figure { name: "replays", of: |counts| counts.replays, limit: None },
 ];
 

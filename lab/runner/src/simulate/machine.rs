@@ -19,7 +19,7 @@ use crate::{
     work::{Call, CpuMark, Kernel, Machine},
 };
 
-/// Of a card's memory the driver has so much for its page tables, and processes never have it: a frame, with the tables of 1 GiB at least in it.
+/// Of a card's memory the driver has so much for its page tables, and processes never have it: a frame, which holds the tables of 400 blocks and more.
 const DRIVER_BYTES: u64 = BLOCK_BYTES;
 
 /// The driver's own parameters, which are the same on every machine. No time is asked for, so nothing else of a machine counts.
