@@ -59,8 +59,8 @@ class Card {
     set("Managed", format.bytes(managed_bytes), "mapped by processes");
     set("Resident", format.bytes(resident.bytes), words.bounds(resident) || "of the managed");
     for (const { series, label, key } of this.#rates) say(key, `${label} ${format.bytesRate(rate(series))}`);
-    this.spark.push(this.#rates.map(({ series }) => rate(series)));
-    this.spark.mark(done, now);
+    this.spark.push(this.#rates.map(({ series }) => rate(series)), now);
+    this.spark.mark(done);
   }
 }
 

@@ -9,6 +9,8 @@ const HEIGHT = 32;
 
 export class Spark {
   #lines;
+  // When each sample was taken, by uvmd's clock.
+  #times = [];
   #marks = draw("g", { class: "marks" });
   element = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true", class: "spark" });
 
@@ -23,29 +25,32 @@ export class Spark {
   }
 
   // Adds a rate to each line; what is not known yet is left out.
-  push(rates) {
+  push(rates, now) {
     if (rates.some((rate) => rate === null)) return;
+    this.#times.push(now);
     this.#lines.forEach((each, at) => (each.rates = [...each.rates, rates[at]]));
     this.#draw();
   }
 
-  // What was done since the lines begin, by uvmd's clock, which says that it is `now`.
-  mark(done, now) {
-    const first = SAMPLES - this.#lines[0].rates.length;
-    const x = (at) => WIDTH - (now - at) / 1000;
-    marks.show(this.#marks, done, HEIGHT, (at) => (x(at) < first ? null : x(at)));
+  // What was done since the lines begin, at the first sample after it.
+  mark(done) {
+    const sample = (at) => (at < this.#times[0] ? -1 : this.#times.findIndex((time) => time >= at));
+    marks.show(this.#marks, done, HEIGHT, (at) => (sample(at) < 0 ? null : SAMPLES - this.#times.length + sample(at)));
   }
 
   // Puts what was counted earlier before what is there; the lines are named as what is counted.
-  before({ interval_seconds, samples }) {
+  before({ begin, interval_seconds, samples }) {
     const each = Math.max(Math.round(interval_seconds), 1);
-    const known = samples.filter((sample) => sample !== null).flatMap((sample) => Array(each).fill(sample));
-    for (const line of this.#lines) line.rates = [...known.map((sample) => sample[line.name] / interval_seconds), ...line.rates];
+    const timed = samples.map((sample, at) => [sample, Date.parse(begin) + (at + 1) * interval_seconds * 1000]);
+    const known = timed.filter(([sample]) => sample !== null).flatMap((sample) => Array(each).fill(sample));
+    this.#times = [...known.map(([, time]) => time), ...this.#times];
+    for (const line of this.#lines) line.rates = [...known.map(([sample]) => sample[line.name] / interval_seconds), ...line.rates];
     this.#draw();
   }
 
   #draw() {
     for (const each of this.#lines) each.rates = each.rates.slice(-SAMPLES);
+    this.#times = this.#times.slice(-SAMPLES);
     const peak = Math.max(...this.#lines.flatMap(({ rates }) => rates), 1);
     for (const { area, line, rates } of this.#lines) {
       const first = SAMPLES - rates.length;

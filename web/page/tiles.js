@@ -17,7 +17,7 @@ export class Tile {
   update(rate, rateText, totalText, done, now) {
     this.#now.textContent = rateText;
     this.#total.textContent = totalText;
-    this.#spark.push([rate]);
-    this.#spark.mark(done, now);
+    this.#spark.push([rate], now);
+    this.#spark.mark(done);
   }
 }
