@@ -23,9 +23,11 @@ const ADVICE_CALLS: [ApiCall; 6] = [
 /// are being made. The driver cannot be asked, and taking back what was not given would take the application's.
 pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
-    let SourceState::Counting { since } = source.state else { return Some("nothing is counted") };
-    if sight.process.started.is_none_or(|started| started < since) {
-        return Some("the process is older than uvmd's counting: what it was advised before is not known");
+    if !matches!(source.state, SourceState::Counting { .. }) {
+        return Some("nothing is counted");
+    }
+    if sight.process.is_adopted {
+        return Some("the process was at work before uvmd counted: what it was advised then is not known");
     }
     if source.probes.iter().any(|probe| probe.missing.is_some() && is_of_advice(&probe.name)) {
         return Some("a probe is missing: not all advice is seen");

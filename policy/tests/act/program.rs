@@ -32,7 +32,7 @@ pub(crate) enum Program {
 pub(crate) struct Simulated {
     pub(crate) id: ProcessId,
     pub(crate) program: Program,
-    pub(crate) started: SystemTime,
+    pub(crate) is_adopted: bool,
     pub(crate) ended: Option<SystemTime>,
     pub(crate) counters: Counters,
     pub(crate) host: Counters,
@@ -53,7 +53,7 @@ impl Simulated {
         Self {
             id,
             program,
-            started: now,
+            is_adopted: false,
             ended: None,
             counters: Counters::default(),
             host: Counters::default(),
@@ -170,7 +170,7 @@ impl Simulated {
 
     pub(crate) fn seen(&self) -> Process {
         let mut process = Process::new(self.id, "program");
-        process.started = Some(self.started);
+        process.is_adopted = self.is_adopted;
         process.ended = self.ended;
         process.host = self.host.clone();
         process.gpus.insert(KEY, self.counters.clone());

@@ -1,7 +1,5 @@
 //! What is not done, and what is taken back whatever happens.
 
-use std::time::Duration;
-
 use model::{Action, Answer, ApiCall, Call, DecisionId, Mode, Order, Outcome, SourceState, Stage, Step};
 use policy::act::InForce;
 
@@ -105,12 +103,12 @@ fn when_nothing_is_counted_any_more_everything_is_taken_back() {
 
 #[test]
 fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
-    let older = |world: &mut World, id| world.process(id).started = world.since - Duration::from_secs(1);
+    let older = |world: &mut World, id| world.process(id).is_adopted = true;
     let by_application = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::SetAccessedBy] = 1;
     let by_a_tool = |world: &mut World, id| world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] = 1;
     let lost = |world: &mut World, id| world.process(id).host.dropped_events = 1;
     let cases: [(&str, &Spoil); 4] = [
-        ("the process is older", &older),
+        ("the process was at work before", &older),
         ("the application advises", &by_application),
         ("another program advised", &by_a_tool),
         ("events of the process were lost", &lost),
