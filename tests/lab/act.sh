@@ -168,6 +168,7 @@ kill $other
 # --- a target that unmaps meanwhile
 # churn CALLS OPTION...: a process that maps and unmaps all the while, as $pid; it holds memory at $held.
 churn() {
+  rm -f /tmp/target # or what the last one said would be read
   lab-runner churn --log /tmp/churn.log --calls "$@" >/tmp/target 2>&1 &
   pid=$!
   within 30 "the target does not begin" grep -q held /tmp/target
