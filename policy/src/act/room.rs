@@ -1,6 +1,6 @@
 //! How much memory is there for a process, beside what others use.
 
-use model::{Block, Process, ProcessId, Step, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
+use model::{Block, Process, ProcessId, Step, Verdict, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{intervals::Intervals, limits::Limits, scene::Sight};
 
@@ -25,22 +25,22 @@ pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
 fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
     let key = sight.key();
     let resident = other.residency.get(&key).map_or(0, |resident| resident.bytes);
-    let streams = sight
-        .scene
-        .verdicts
-        .active
-        .iter()
-        .any(|verdict| verdict.process == other.id && verdict.gpu == key && verdict.kind == VerdictKind::Streaming);
-    if !streams || blocks.is_empty() {
+    if !streams(other, sight) || blocks.is_empty() {
         return resident;
     }
     let again = blocks.iter().filter(|block| block.gpu == Some(key) && block.refetched_bytes > 0);
     again.map(|block| block.resident.bytes).fold(0, u64::saturating_add).min(resident)
 }
 
-/// Whether the process uses more than the GPU holds.
+fn streams(process: &Process, sight: &Sight<'_>) -> bool {
+    let is_its = |verdict: &&Verdict| verdict.process == process.id && verdict.gpu == sight.key();
+    sight.scene.verdicts.active.iter().filter(is_its).any(|verdict| verdict.kind == VerdictKind::Streaming)
+}
+
+/// Whether the process uses more than the GPU holds. One that streams may have come through a part of its memory only.
 pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
-    sight.memory_bytes.is_some_and(|all| used_bytes(&sight.blocks, sight) > all)
+    let will_use = || sight.process.managed_bytes.filter(|_| streams(sight.process, sight)).unwrap_or(0);
+    sight.memory_bytes.is_some_and(|all| used_bytes(&sight.blocks, sight).max(will_use()) > all)
 }
 
 /// The other processes at the GPU that would fit.
