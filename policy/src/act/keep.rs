@@ -15,8 +15,10 @@ pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// And at the most, as a part of what the GPU holds. Where more arrives between two looks, the blocks that were renewed first are lost and the others
 /// stay: to renew too many costs nothing.
 const RESERVE_MAX: (u64, u64) = (1, 2);
-/// What arrives from one look to the next is smoothed: the last time is this part of it. A look that was late once is no reason to keep less.
-const SMOOTHED: u64 = 4;
+/// What arrives from one look to the next comes in bursts, which have to fit: of what is more than thought, this part is believed at once...
+const MORE: u64 = 2;
+/// ...and of what is less, this part. A look that was late once is no reason to keep less for long.
+const LESS: u64 = 16;
 
 /// What all processes together have at the GPU, and what came to it.
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +96,8 @@ fn beside(held_bytes: u64, reserve_bytes: u64) -> usize {
 /// A set of blocks that is being kept.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// The most valuable first, with whether it was at the GPU at the last look.
-    members: Vec<(u64, bool)>,
+    /// The most valuable first.
+    members: Vec<Member>,
     /// What had arrived at the last look, and at the last renewal.
     looked: u64,
     renewed: u64,
@@ -105,13 +107,32 @@ pub(crate) struct Kept {
     left_bytes: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    address: u64,
+    /// Whether it was at the GPU at the last look.
+    is_held: bool,
+    /// What had arrived in all when it was seen there last, or joined.
+    seen: u64,
+}
+
+impl Member {
+    const fn joining(address: u64, arrived_bytes: u64) -> Self {
+        Self { address, is_held: false, seen: arrived_bytes }
+    }
+}
+
 impl Kept {
     /// Keeps as many of these as fit, which come the most valuable first, if so much arrives from one look to the next.
     pub(crate) fn new(view: &View<'_>, candidates: impl IntoIterator<Item = u64>, per_look_bytes: u64) -> Self {
         let Pressure { held_bytes, arrived_bytes } = Pressure::of(view);
         let fitting = fitting(held_bytes, per_look_bytes);
         Self {
-            members: candidates.into_iter().take(fitting).map(|address| (address, false)).collect(),
+            members: candidates
+                .into_iter()
+                .take(fitting)
+                .map(|address| Member::joining(address, arrived_bytes))
+                .collect(),
             looked: arrived_bytes,
             renewed: arrived_bytes,
             per_look_bytes,
@@ -126,6 +147,11 @@ impl Kept {
         self
     }
 
+    /// Leaves so much to everything else from now on.
+    pub(crate) const fn leave(&mut self, left_bytes: u64) {
+        self.left_bytes = left_bytes;
+    }
+
     /// Nothing is kept.
     pub(crate) const fn none() -> Self {
         Self { members: Vec::new(), looked: 0, renewed: 0, per_look_bytes: 0, left_bytes: 0 }
@@ -136,16 +162,16 @@ impl Kept {
     }
 
     pub(crate) fn contains(&self, address: u64) -> bool {
-        self.members.iter().any(|(member, _)| *member == address)
+        self.members.iter().any(|member| member.address == address)
     }
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
-        self.members.iter().map(|(address, _)| *address)
+        self.members.iter().map(|member| member.address)
     }
 
     /// Those that were at the GPU at the last look.
     pub(crate) fn held(&self) -> impl Iterator<Item = u64> {
-        self.members.iter().filter(|(_, is_held)| *is_held).map(|(address, _)| *address)
+        self.members.iter().filter(|member| member.is_held).map(|member| member.address)
     }
 
     /// Renews those of them that are there. One that is not would take a whole frame for a page: it comes when the program needs it.
@@ -156,39 +182,50 @@ impl Kept {
     }
 
     /// Looks at what became of the set, fits it to what arrives, and says what is to be renewed now. `candidates` are those that may join, the most
-    /// valuable first.
-    pub(crate) fn look(&mut self, view: &View<'_>, candidates: impl FnOnce() -> Vec<u64>) -> Vec<Step> {
+    /// valuable first; `coming_bytes`, what is about to be brought beside them.
+    pub(crate) fn look(
+        &mut self,
+        view: &View<'_>,
+        coming_bytes: u64,
+        candidates: impl FnOnce() -> Vec<u64>,
+    ) -> Vec<Step> {
         let pressure = Pressure::of(view);
         let came = pressure.arrived_bytes.saturating_sub(self.looked);
         self.looked = pressure.arrived_bytes;
-        self.per_look_bytes = self.per_look_bytes - self.per_look_bytes / SMOOTHED + came / SMOOTHED;
-        self.note_held(view);
+        let (more, less) = (came.saturating_sub(self.per_look_bytes), self.per_look_bytes.saturating_sub(came));
+        self.per_look_bytes = self.per_look_bytes.saturating_add(more / MORE).saturating_sub(less / LESS);
+        self.note_held(view, pressure);
         let reserve_bytes = reserve_bytes(pressure.held_bytes, self.per_look_bytes).max(self.left_bytes);
         self.resize(beside(pressure.held_bytes, reserve_bytes), candidates);
         let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
         let left_bytes = pressure.held_bytes.saturating_sub(kept_bytes);
         let since = pressure.arrived_bytes.saturating_sub(self.renewed);
-        if since.saturating_add(self.per_look_bytes) < left_bytes / 2 {
+        if since.saturating_add(self.per_look_bytes).saturating_add(coming_bytes) < left_bytes / 2 {
             return Vec::new();
         }
         self.renewed = pressure.arrived_bytes;
         self.renewals(view)
     }
 
-    /// Which members are at the GPU. Those that are not mapped any more are none.
-    fn note_held(&mut self, view: &View<'_>) {
+    /// Which members are at the GPU. Those that are not mapped any more are none; nor are those that did not come back while all that the GPU holds was
+    /// brought anew: they are not used as was thought.
+    fn note_held(&mut self, view: &View<'_>, pressure: Pressure) {
         let held: BTreeMap<u64, bool> = whole_blocks(view).map(|block| (block.address, is_held(block))).collect();
-        self.members.retain(|(address, _)| held.contains_key(address));
-        for (address, is_held) in &mut self.members {
-            *is_held = held.get(address).copied().unwrap_or(false);
-        }
+        self.members.retain_mut(|member| {
+            let Some(is_held) = held.get(&member.address) else { return false };
+            member.is_held = *is_held;
+            if *is_held {
+                member.seen = pressure.arrived_bytes;
+            }
+            pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes
+        });
     }
 
     /// What is gone goes first, then the least valuable.
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) {
         let mut too_many = self.members.len().saturating_sub(fitting);
-        self.members.retain(|(_, is_held)| {
-            let goes = too_many > 0 && !is_held;
+        self.members.retain(|member| {
+            let goes = too_many > 0 && !member.is_held;
             too_many -= usize::from(goes);
             !goes
         });
@@ -197,7 +234,7 @@ impl Kept {
         if free > 0 {
             let joining: Vec<u64> =
                 candidates().into_iter().filter(|address| !self.contains(*address)).take(free).collect();
-            self.members.extend(joining.into_iter().map(|address| (address, false)));
+            self.members.extend(joining.into_iter().map(|address| Member::joining(address, self.looked)));
         }
     }
 }

@@ -35,6 +35,7 @@ mod ledger;
 pub mod limits;
 mod meter;
 mod open;
+mod pace;
 mod permitted;
 mod pingpong;
 pub mod reactor;

@@ -8,7 +8,10 @@
 //! Parameters: `ahead_mib`, how far ahead memory is brought at most (three quarters of what the GPU holds); `rest`, `auto` or `stream`: whether memory that is
 //! only read is copied instead of moved, as for `cycle`.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::VecDeque,
+    time::{Duration, SystemTime},
+};
 
 use model::{
     Action, Block, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step, VerdictKind,
@@ -17,20 +20,16 @@ use model::{
 
 use super::{
     duplicates::Duplicates,
-    keep::{Kept, Pressure, arrived_bytes, is_held, whole_blocks},
+    keep::{Kept, Pressure, is_held, whole_blocks},
+    pace::Pace,
     reactor::{Next, Reactor, Running, View},
-    walk::{Direction, Walk},
+    walk::{Direction, Progress, Walk, is_there},
 };
 
 /// The driver brings no less for a fault: what is left out of a block for a tripwire.
 const TRIPWIRE_BYTES: u64 = 64 << 10;
 /// Nearer than so many blocks to the walk nothing is brought while it faults: it would be there first.
 const GAP_BLOCKS: u64 = 1;
-/// How much of what is brought ahead may be used up before the next tripwire tells.
-const BETWEEN_TRIPWIRES: (u64, u64) = (7, 10);
-/// Of what the process has of the GPU, this part is brought ahead; less where it comes back, as some of it is kept then.
-const AHEAD: (u64, u64) = (3, 4);
-const AHEAD_OF_RETURN: (u64, u64) = (1, 3);
 /// A range that is walked through again beside others is left alone unless it has so much of the traffic.
 const SHARE: f64 = 0.8;
 /// With less ahead it is not worth it.
@@ -65,7 +64,10 @@ impl Reactor for Stream {
         let range = view.ranges.iter().find(|range| is_walked(range) && is_large(range) && is_most(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
         let most = view.parameter::<u64>("ahead_mib").map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
-        let ahead = ahead_blocks(&walk, held_bytes, most);
+        // Beyond half of the range nobody could tell where the walk is.
+        let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
+        let pace = Pace::new(held_bytes / BLOCK_BYTES, most);
+        let ahead = pace.ahead();
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
         }
@@ -77,15 +79,14 @@ impl Reactor for Stream {
         let mut running = Streaming {
             next: walk.after(walk.position(), 1 + GAP_BLOCKS),
             walk,
-            most_ahead_bytes: most,
-            ahead,
+            pace,
             kept: None,
+            tripwires: VecDeque::new(),
             passed_blocks: 0,
-            mine_bytes: arrived_bytes(view.process, view),
-            arrived_bytes: 0,
             seen: view.now,
             strayed: 0,
             duplicates: may_duplicate.then(Duplicates::default),
+            is_read: view.written == Some(false),
             begun_at: Pressure::of(view).arrived_bytes,
             has_settled: false,
         };
@@ -110,7 +111,7 @@ impl Reactor for Stream {
                 },
                 faults_saved: Share {
                     at_least: 0.5,
-                    at_most: 1.0 - TRIPWIRE_BYTES as f64 / (tripwire_each(ahead) * BLOCK_BYTES) as f64,
+                    at_most: 1.0 - TRIPWIRE_BYTES as f64 / (ahead * BLOCK_BYTES) as f64,
                 },
             },
         };
@@ -128,19 +129,18 @@ struct Streaming {
     walk: Walk,
     /// What is brought next; `None` at the end.
     next: Option<u64>,
-    most_ahead_bytes: u64,
-    /// Blocks.
-    ahead: u64,
+    pace: Pace,
     /// What stays, once the walk has begun again.
     kept: Option<Kept>,
+    /// Blocks that were left without their first part, in the order of the walk, which has not come to them yet.
+    tripwires: VecDeque<u64>,
     passed_blocks: u64,
-    /// What had arrived for the process at the last look; and since it began, with what is kept as if it had arrived too.
-    mine_bytes: u64,
-    arrived_bytes: u64,
     /// When it was seen to go on.
     seen: SystemTime,
     strayed: u32,
     duplicates: Option<Duplicates>,
+    /// Whether no write fault came in the window before it: after that, what was brought does not show writes.
+    is_read: bool,
     /// What had arrived at the GPU when it began, or when duplication did.
     begun_at: u64,
     /// Whether as much has arrived since as there is room for.
@@ -157,9 +157,10 @@ impl Running for Streaming {
             return Next::Over(format!("the memory is not walked through any more: {}", range.pattern.kind.name()));
         }
         match self.walk.look(view.blocks) {
-            Some(0) => {}
-            Some(blocks) => {
+            Some(Progress { blocks: 0, .. }) => {}
+            Some(Progress { blocks, was_late }) => {
                 self.passed_blocks = self.passed_blocks.saturating_add(blocks);
+                self.meet(was_late);
                 (self.seen, self.strayed) = (view.now, 0);
             }
             None => self.strayed = self.strayed.saturating_add(1),
@@ -170,11 +171,13 @@ impl Running for Streaming {
         if view.now.duration_since(self.seen).is_ok_and(|quiet| quiet >= STOPPED) {
             return Next::Over("the walk has stopped, or has not been seen for 10 s".to_owned());
         }
-        self.note_arrivals(view);
-        self.ahead = ahead_blocks(&self.walk, view.resident().bytes, self.most_ahead_bytes).max(AHEAD_MIN_BLOCKS);
-        let mut steps = self.keep(view);
+        self.pace.fits(view.resident().bytes / BLOCK_BYTES);
+        let brought = self.bring(view);
+        let coming_bytes = brought.iter().map(Step::bytes).fold(0, u64::saturating_add);
+        // Before it comes: it must not push out what is to stay.
+        let mut steps = self.keep(view, coming_bytes);
         steps.extend(self.duplicate(view));
-        steps.extend(self.bring(view));
+        steps.extend(brought);
         Next::Steps(steps)
     }
 
@@ -189,26 +192,19 @@ impl Running for Streaming {
     }
 
     fn passed_bytes(&self) -> Option<u64> {
-        // It is at the last tripwire at least, and not at the next one yet; between them it is where what arrives is.
-        let least = self.passed_blocks.saturating_mul(BLOCK_BYTES);
-        let most = least.saturating_add(tripwire_each(self.ahead).saturating_mul(BLOCK_BYTES));
-        Some(self.arrived_bytes.clamp(least, most))
+        // What was brought ahead of it counts as if it had come there: it would have had to be fetched. So this grows just when bytes go over the link.
+        let ahead = match self.next {
+            Some(next) => self.walk.distance(self.walk.position(), next),
+            None => self.walk.to_end(self.walk.position()),
+        };
+        let ahead = ahead.unwrap_or(0).min(self.pace.ahead());
+        Some(self.passed_blocks.saturating_add(ahead).saturating_mul(BLOCK_BYTES))
     }
 }
 
 impl Streaming {
-    fn note_arrivals(&mut self, view: &View<'_>) {
-        let mine = arrived_bytes(view.process, view);
-        let came = mine.saturating_sub(self.mine_bytes);
-        self.mine_bytes = mine;
-        let kept = self.kept.as_ref().map_or(0, |kept| kept.held().count() as u64);
-        let all = self.walk.blocks();
-        let came = came.saturating_mul(all) / all.saturating_sub(kept).max(1);
-        self.arrived_bytes = self.arrived_bytes.saturating_add(came);
-    }
-
     /// What of the walked memory stays, where it comes back: as much as is not needed for what comes next.
-    fn keep(&mut self, view: &View<'_>) -> Vec<Step> {
+    fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
         }
@@ -221,10 +217,10 @@ impl Streaming {
             held.sort_unstable();
             held.into_iter().map(|(_, address)| address).collect()
         };
-        // What is brought pushes out what was brought before and is used by now; and a little is late.
-        let left_bytes = (self.ahead.saturating_mul(2)).saturating_mul(BLOCK_BYTES);
+        let left_bytes = self.pace.needs().saturating_mul(BLOCK_BYTES);
         if let Some(kept) = &mut self.kept {
-            return kept.look(view, || behind(&self.walk));
+            kept.leave(left_bytes);
+            return kept.look(view, coming_bytes, || behind(&self.walk));
         }
         let kept = Kept::new(view, behind(&self.walk), 0).leaving(view, left_bytes);
         let steps = kept.renewals(view);
@@ -241,7 +237,7 @@ impl Streaming {
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
         if duplicates.has_begun() {
             duplicates.look(view)
-        } else if self.has_settled || view.written == Some(false) {
+        } else if self.has_settled || self.is_read {
             self.begun_at = pressure.arrived_bytes;
             duplicates.begin(view, &Kept::none())
         } else {
@@ -255,18 +251,25 @@ impl Streaming {
         // Where the walk has overtaken what was brought, it is met again a little ahead.
         let behind = |next: u64| {
             walk.distance(walk.position(), next)
-                .is_none_or(|blocks| blocks == 0 || blocks > self.ahead + GAP_BLOCKS + 1)
+                .is_none_or(|blocks| blocks == 0 || blocks > self.pace.ahead() + GAP_BLOCKS + 1)
         };
-        if self.next.is_none_or(behind) {
+        if self.next.map_or(walk.wraps(), behind) {
             self.next = walk.after(walk.position(), 1 + GAP_BLOCKS);
         }
         let mut steps: Vec<Step> = Vec::new();
-        while let Some(next) =
-            self.next.filter(|next| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.ahead))
+        while let Some(next) = self
+            .next
+            .filter(|next| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.pace.ahead()))
         {
-            if !is_there(next, view.blocks) {
-                let is_tripwire = (next / BLOCK_BYTES).is_multiple_of(tripwire_each(self.ahead));
-                let (begin, end) = walk.clipped(next);
+            let (begin, end) = walk.clipped(next);
+            if is_there_at(next, view.blocks) {
+                // What is brought would push it out before the walk comes to it.
+                join(&mut steps, Step { begin, end, action: Action::Renew(view.gpu) });
+            } else {
+                let is_tripwire = self.is_tripwire(next, view.blocks);
+                if is_tripwire {
+                    self.tripwires.push_back(next);
+                }
                 let begin = if is_tripwire { begin.saturating_add(TRIPWIRE_BYTES) } else { begin };
                 if begin < end {
                     join(&mut steps, Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) });
@@ -276,28 +279,38 @@ impl Streaming {
         }
         steps
     }
+
+    /// The walk was seen: where it had come to a tripwire, where it was faster than what was brought, or where it faulted for another reason.
+    fn meet(&mut self, was_late: bool) {
+        if self.tripwires.contains(&self.walk.position()) {
+            self.pace.met();
+        } else if was_late {
+            self.pace.overtaken();
+        }
+        let (walk, ahead) = (&self.walk, self.pace.ahead());
+        let is_ahead = |block: &u64| walk.distance(walk.position(), *block).is_some_and(|way| 0 < way && way <= ahead);
+        self.tripwires.retain(is_ahead);
+    }
+
+    /// Whether this block is to tell that the walk is there. One that is at the GPU cannot, so the last before a row of them does.
+    fn is_tripwire(&self, block: u64, blocks: &[Block]) -> bool {
+        let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
+        let way = self.walk.distance(last, block).unwrap_or(0);
+        let is_last = || self.walk.after(block, 1).is_none_or(|next| is_there_at(next, blocks));
+        way >= self.pace.between() || way >= self.pace.between() / 2 && is_last()
+    }
 }
 
-fn ahead_blocks(walk: &Walk, held_bytes: u64, most_bytes: u64) -> u64 {
-    let (part, of) = if walk.wraps() { AHEAD_OF_RETURN } else { AHEAD };
-    (held_bytes / of * part).min(most_bytes) / BLOCK_BYTES
-}
-
-fn tripwire_each(ahead: u64) -> u64 {
-    (ahead * BETWEEN_TRIPWIRES.0 / BETWEEN_TRIPWIRES.1).max(2)
-}
-
-/// Whether nearly all of a block is at the GPU.
-fn is_there(address: u64, blocks: &[Block]) -> bool {
+fn is_there_at(address: u64, blocks: &[Block]) -> bool {
     let at = blocks.binary_search_by_key(&address, |block| block.address);
-    at.ok().and_then(|at| blocks.get(at)).is_some_and(|block| block.resident.bytes > BLOCK_BYTES / 4 * 3)
+    at.ok().and_then(|at| blocks.get(at)).is_some_and(is_there)
 }
 
 /// Adds a step to those before it, as a part of the last where they follow each other.
 fn join(steps: &mut Vec<Step>, step: Step) {
     match steps.last_mut() {
-        Some(last) if last.end == step.begin => last.end = step.end,
-        Some(last) if last.begin == step.end => last.begin = step.begin,
+        Some(last) if last.action == step.action && last.end == step.begin => last.end = step.end,
+        Some(last) if last.action == step.action && last.begin == step.end => last.begin = step.begin,
         _ => steps.push(step),
     }
 }

@@ -84,7 +84,7 @@ impl Running for Protecting {
         } else if view.now.duration_since(self.others.0).is_ok_and(|quiet| quiet >= QUIET) {
             return Next::Over("nothing has come to the GPU for others for 10 s".to_owned());
         }
-        let steps = self.kept.look(view, || in_use(view).map(|block| block.address).collect());
+        let steps = self.kept.look(view, 0, || in_use(view).map(|block| block.address).collect());
         Next::Steps(steps)
     }
 }

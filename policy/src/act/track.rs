@@ -137,10 +137,10 @@ impl Track {
         }
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
             Look::Open => None,
-            Look::Keeps { after, left } => {
+            Look::Keeps { again, after, left } => {
                 open.decision.after = Some(after);
                 self.learned.note(name, left);
-                self.makes_way(left, sight, guard, limits)
+                if again { self.makes_way(left, sight, guard, limits) } else { None }
             }
             Look::Fails { why, after, unless_changed } => {
                 open.decision.after = Some(after);

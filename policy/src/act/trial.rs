@@ -53,6 +53,8 @@ pub(crate) enum Look {
     Open,
     /// It helps.
     Keeps {
+        /// It was known to: what it brings is not that of its beginning any more.
+        again: bool,
         after: Measured,
         /// What part of the time that the driver alone would take is left.
         left: f64,
@@ -134,9 +136,9 @@ impl Trial {
     ) -> Look {
         match (finding, doubts) {
             (Finding::Better, _) => {
-                self.is_kept = true;
+                let again = std::mem::replace(&mut self.is_kept, true);
                 self.rest(now);
-                Look::Keeps { after, left: left * self.left_before }
+                Look::Keeps { again, after, left: left * self.left_before }
             }
             // A pause takes nothing back of what was seen before it.
             (Finding::Idle, Some(Doubt::Worse)) => {

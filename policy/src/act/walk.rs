@@ -25,8 +25,21 @@ pub(crate) struct Walk {
     wraps: bool,
     /// The block where it was seen last.
     position: u64,
-    /// Faults of each block at the last look.
-    faults: BTreeMap<u64, u64>,
+    /// Of each block at the last look, its faults, and whether nearly all of it was at the GPU.
+    seen: BTreeMap<u64, (u64, bool)>,
+}
+
+/// How far a walk came from one look to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) blocks: u64,
+    /// Whether the block where it is now was not there when the walk came to it, as far as the last look tells.
+    pub(crate) was_late: bool,
+}
+
+/// Whether nearly all of a block is at the GPU.
+pub(crate) const fn is_there(block: &Block) -> bool {
+    block.resident.bytes > BLOCK_BYTES / 4 * 3
 }
 
 impl Walk {
@@ -52,7 +65,11 @@ impl Walk {
             direction,
             wraps,
             position: latest.first()?.address,
-            faults: blocks.iter().filter(inside).map(|block| (block.address, block.fault_entries)).collect(),
+            seen: blocks
+                .iter()
+                .filter(inside)
+                .map(|block| (block.address, (block.fault_entries, is_there(block))))
+                .collect(),
         })
     }
 
@@ -92,6 +109,11 @@ impl Walk {
         Some(self.at(at))
     }
 
+    /// How many blocks it has to go to come to the end.
+    pub(crate) fn to_end(&self, from: u64) -> Option<u64> {
+        Some(self.blocks().saturating_sub(self.index(from)?))
+    }
+
     /// How many blocks it has to go from one to the other.
     pub(crate) fn distance(&self, from: u64, to: u64) -> Option<u64> {
         let (from, to) = (self.index(from)?, self.index(to)?);
@@ -104,34 +126,35 @@ impl Walk {
         }
     }
 
-    /// How many blocks it has come further, by where faults came; `None` if they came only where it is not.
-    pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<u64> {
+    /// How far it has come, by where faults came; `None` if they came only where it is not.
+    pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<Progress> {
         let mut faulted = Vec::new();
         for block in blocks
             .iter()
             .filter(|block| self.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < self.end)
         {
-            let before = self.faults.insert(block.address, block.fault_entries).unwrap_or(0);
-            if block.fault_entries > before {
-                faulted.push(block.address);
+            let now = (block.fault_entries, is_there(block));
+            let (faults, was_there) = self.seen.insert(block.address, now).unwrap_or_default();
+            if block.fault_entries > faults {
+                faulted.push((block.address, was_there));
             }
         }
-        let begins_again = |address: &u64| self.index(*address).is_some_and(|at| at < self.blocks() / 4);
+        let begins_again = |(address, _): &(u64, bool)| self.index(*address).is_some_and(|at| at < self.blocks() / 4);
         if !self.wraps && self.index(self.position) >= Some(self.blocks() / 4 * 3) && faulted.iter().any(begins_again) {
             self.wraps = true;
         }
         // Half a round ahead might as well be half a round behind.
-        let ahead =
-            |address: &u64| self.distance(self.position, *address).filter(|blocks| *blocks <= self.blocks() / 2);
-        let furthest = faulted.iter().filter_map(|address| Some((ahead(address)?, *address))).max();
+        let ahead = |address: u64| self.distance(self.position, address).filter(|blocks| *blocks <= self.blocks() / 2);
+        let furthest =
+            faulted.iter().filter_map(|(address, was_there)| Some((ahead(*address)?, *address, *was_there))).max();
         let strayed = !faulted.is_empty();
         match furthest {
-            Some((blocks, address)) => {
+            Some((blocks, address, was_there)) => {
                 self.position = address;
-                Some(blocks)
+                Some(Progress { blocks, was_late: !was_there })
             }
             None if strayed => None,
-            None => Some(0),
+            None => Some(Progress { blocks: 0, was_late: false }),
         }
     }
 

@@ -202,7 +202,7 @@ impl Running for Protecting {
         }
         self.note_progress(view);
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
-        let mut steps = self.kept.look(view, || candidates(view));
+        let mut steps = self.kept.look(view, 0, || candidates(view));
         if self.rest == Rest::Auto {
             if !self.duplicates.has_begun() && (self.has_settled || view.written == Some(false)) {
                 steps.extend(self.duplicates.begin(view, &self.kept));

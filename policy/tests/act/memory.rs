@@ -101,6 +101,22 @@ fn what_a_walk_needs_next_is_there_before_it() {
 }
 
 #[test]
+fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it() {
+    let [(alone, process), (helped, _)] = both("stream", 60, |card, wish| {
+        let process = card.add(walk(0..93, false), PatternKind::Cyclic, wish());
+        card.program_mut(process).computes = Duration::from_millis(40);
+        process
+    });
+    assert_eq!(helped.acted(), ["stream"]);
+    let replays = |card: &Card| card.program(process).counters.replays;
+    let of_replays = share(replays(&helped), replays(&alone));
+    assert!(of_replays < 0.1, "{of_replays}");
+    // Of 62 frames 31 lie between two tripwires, and a few are ahead of the walk then: some 20 of 93 stay, and evictions copy nothing.
+    let of_bytes = share(helped.link_bytes(), alone.link_bytes());
+    assert!(of_bytes < 0.45, "{of_bytes}");
+}
+
+#[test]
 fn nothing_is_done_where_all_fits() {
     for policy in ["cycle", "hot-cold", "tenants", "stream", "auto-live"] {
         let [(alone, _), (helped, _)] = both(policy, 200, |card, wish| {
@@ -131,5 +147,6 @@ fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one
     });
     let faults = |card: &Card| card.program(victim).counters.fault_entries.total();
     let of_victim = share(faults(&helped), faults(&alone));
+    assert!(!helped.acted().contains(&"stream"), "{:?}", helped.acted());
     assert!(of_victim < 0.2, "{of_victim} {:?}", helped.acted());
 }

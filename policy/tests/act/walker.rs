@@ -79,10 +79,10 @@ impl Walker {
 
     pub(crate) fn seen(&self) -> Process {
         let mut process = Process::new(self.id, format!("program {}", self.id.pid));
-        process.started = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
         process.host = self.host.clone();
         process.gpus.insert(KEY, self.counters.clone());
         process.reuse.insert(KEY, self.reuse);
+        process.managed_bytes = Some(self.blocks.len() as u64 * BLOCK_BYTES);
         let residency = Residency::exactly(self.blocks.values().map(|block| block.resident.bytes).sum());
         process.residency.insert(KEY, residency);
         process.ranges.busiest = vec![Range {
