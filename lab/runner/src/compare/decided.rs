@@ -15,6 +15,9 @@ pub(super) struct Decided {
     pub(super) verdict: Option<String>,
     pub(super) stage: String,
     pub(super) stage_reason: Option<String>,
+    /// The last answer of the driver or the guard that was no success.
+    #[serde(default)]
+    pub(super) trouble: Option<serde_json::Value>,
     pub(super) made: String,
     pub(super) changed: String,
     pub(super) done: Done,
