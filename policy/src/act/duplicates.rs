@@ -62,11 +62,12 @@ impl Duplicates {
     pub(crate) fn begin(&mut self, view: &View<'_>, kept: &Kept) -> Vec<Step> {
         self.has_begun = true;
         let Pressure { held_bytes, arrived_bytes } = Pressure::of(view);
+        let kept = kept.set();
         for range in view.ranges {
             let inside = |address: u64| range.begin <= address && address < range.end;
             let moving = whole_blocks(view).filter(|block| inside(block.address) && block.bytes_htod > 0);
             let steps = rows(
-                moving.map(|block| block.address).filter(|address| !kept.contains(*address)),
+                moving.map(|block| block.address).filter(|address| !kept.contains(address)),
                 Action::Advise(Advice::ReadDuplication),
             );
             if !steps.is_empty() {

@@ -161,8 +161,9 @@ impl Kept {
         self.members.len()
     }
 
-    pub(crate) fn contains(&self, address: u64) -> bool {
-        self.members.iter().any(|member| member.address == address)
+    /// Their addresses.
+    pub(crate) fn set(&self) -> BTreeSet<u64> {
+        self.addresses().collect()
     }
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
@@ -232,8 +233,9 @@ impl Kept {
         self.members.truncate(fitting);
         let free = fitting.saturating_sub(self.members.len());
         if free > 0 {
+            let members = self.set();
             let joining: Vec<u64> =
-                candidates().into_iter().filter(|address| !self.contains(*address)).take(free).collect();
+                candidates().into_iter().filter(|address| !members.contains(address)).take(free).collect();
             self.members.extend(joining.into_iter().map(|address| Member::joining(address, self.looked)));
         }
     }

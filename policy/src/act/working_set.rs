@@ -145,8 +145,9 @@ impl<'a> Found<'a> {
 
 /// What is not kept stays on the host.
 fn remote(view: &View<'_>, blocks: &[&Block], kept: &Kept) -> Vec<Step> {
+    let kept = kept.set();
     let mut rest: Vec<u64> =
-        blocks.iter().map(|block| block.address).filter(|address| !kept.contains(*address)).collect();
+        blocks.iter().map(|block| block.address).filter(|address| !kept.contains(address)).collect();
     rest.sort_unstable();
     let rest: Vec<u64> = rest
         .iter()
