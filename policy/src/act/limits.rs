@@ -42,7 +42,7 @@ impl Default for Limits {
 /// What is seen after the first orders and before the window that counts, as a part of the window: moves that a plan begins with are no fault of it.
 pub(crate) const SETTLING: f64 = 0.25;
 /// And no more than this, in windows, where a policy says that it takes longer to settle.
-pub(crate) const SETTLING_MAX: f64 = 2.0;
+pub(crate) const SETTLING_MAX: f64 = 4.0;
 /// Windows between two looks at a plan that is kept.
 pub(crate) const LOOK_AGAIN_WINDOWS: u32 = 4;
 /// Noise is no less than this, however even the windows before were...

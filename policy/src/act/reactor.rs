@@ -86,7 +86,7 @@ pub trait Running: Send + fmt::Debug {
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
     /// Whether what it does shows in full by now: what was at the GPU before may have to leave it once as it would have. Until then, and for no more than
-    /// two windows, it is not judged.
+    /// four windows, it is not judged.
     fn has_settled(&self) -> bool {
         true
     }

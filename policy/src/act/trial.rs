@@ -84,7 +84,7 @@ impl Trial {
         }
     }
 
-    /// Looks at what was counted. It is judged within two windows after it was made, however long its first steps take; a window and a half later at most
+    /// Looks at what was counted. It is judged within two windows after it was made, however long its first steps take; within five at most
     /// where its policy says that it has not settled.
     pub(crate) fn look(
         &mut self,
