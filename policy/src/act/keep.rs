@@ -152,6 +152,11 @@ impl Kept {
         self.left_bytes = left_bytes;
     }
 
+    /// Keeps this one no longer.
+    pub(crate) fn release(&mut self, address: u64) {
+        self.members.retain(|member| member.address != address);
+    }
+
     /// Nothing is kept.
     pub(crate) const fn none() -> Self {
         Self { members: Vec::new(), looked: 0, renewed: 0, per_look_bytes: 0, left_bytes: 0 }

@@ -6,6 +6,12 @@
 
 /// From one tripwire to the next, of what the process has. Further apart they cost fewer faults, and leave less to be kept.
 const BETWEEN: (u64, u64) = (1, 2);
+/// And no more than 1 GiB: its fault is nothing beside that, and a slow walk is seen as well.
+const BETWEEN_MAX_BLOCKS: u64 = 512;
+/// This part of what the process has is brought at once: while it is on its way, nobody looks at the walk...
+const AT_ONCE: (u64, u64) = (1, 64);
+/// ...but no less than so many blocks.
+const AT_ONCE_MIN_BLOCKS: u64 = 16;
 /// The lead grows and shrinks by this part of what the process has.
 const STEP: (u64, u64) = (1, 16);
 /// So many tripwires in a row, and the lead shrinks.
@@ -39,7 +45,12 @@ impl Pace {
 
     /// From one tripwire to the next.
     pub(crate) fn between(&self) -> u64 {
-        (self.frames * BETWEEN.0 / BETWEEN.1).min(self.ahead_max / 2).max(1)
+        (self.frames * BETWEEN.0 / BETWEEN.1).min(BETWEEN_MAX_BLOCKS).min(self.ahead_max / 2).max(1)
+    }
+
+    /// How much is brought at a look at most.
+    pub(crate) fn at_once(&self) -> u64 {
+        (self.frames * AT_ONCE.0 / AT_ONCE.1).max(AT_ONCE_MIN_BLOCKS)
     }
 
     /// How far ahead of the walk memory is brought.
@@ -100,9 +111,9 @@ mod tests {
     #[test]
     fn steps_are_as_large_as_the_memory() {
         let mut pace = Pace::new(32_000, u64::MAX);
-        assert_eq!((pace.between(), pace.ahead()), (16_000, 18_000));
+        assert_eq!((pace.between(), pace.ahead(), pace.at_once()), (512, 2512, 500));
         pace.overtaken();
-        assert_eq!(pace.ahead(), 20_000);
+        assert_eq!(pace.ahead(), 4512);
     }
 
     #[test]

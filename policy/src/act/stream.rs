@@ -5,7 +5,7 @@
 //! Accesses to what was brought raise no fault, so it would not show how far the walk has come. So the first part of a block is left out every few blocks,
 //! and its fault says that the walk is there: a tripwire.
 //!
-//! Parameters: `ahead_mib`, how far ahead memory is brought at most (three quarters of what the GPU holds); `rest`, `auto` or `stream`: whether memory that is
+//! Parameters: `ahead_mib`, how far ahead memory is brought at most; `rest`, `auto` or `stream`: whether memory that is
 //! only read is copied instead of moved, as for `cycle`.
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 };
 
 use model::{
-    Action, Block, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step, VerdictKind,
+    Action, Answer, Block, Call, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step, VerdictKind,
     block::BLOCK_BYTES, verdict::Involved,
 };
 
@@ -83,6 +83,7 @@ impl Reactor for Stream {
             kept: None,
             tripwires: VecDeque::new(),
             passed_blocks: 0,
+            ready_blocks: 0,
             seen: view.now,
             strayed: 0,
             duplicates: may_duplicate.then(Duplicates::default),
@@ -135,6 +136,8 @@ struct Streaming {
     /// Blocks that were left without their first part, in the order of the walk, which has not come to them yet.
     tripwires: VecDeque<u64>,
     passed_blocks: u64,
+    /// Ahead of the walk and there, of what was to be brought.
+    ready_blocks: u64,
     /// When it was seen to go on.
     seen: SystemTime,
     strayed: u32,
@@ -172,8 +175,10 @@ impl Running for Streaming {
             return Next::Over("the walk has stopped, or has not been seen for 10 s".to_owned());
         }
         self.pace.fits(view.resident().bytes / BLOCK_BYTES);
+        self.ready_blocks = self.ready(view);
         let brought = self.bring(view);
-        let coming_bytes = brought.iter().map(Step::bytes).fold(0, u64::saturating_add);
+        let copies = brought.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
+        let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
         // Before it comes: it must not push out what is to stay.
         let mut steps = self.keep(view, coming_bytes);
         steps.extend(self.duplicate(view));
@@ -185,6 +190,19 @@ impl Running for Streaming {
         if let Some(duplicates) = &mut self.duplicates {
             duplicates.carried_out(outcome);
         }
+        // What was to be brought and was not, for a budget or as there was no room, is brought later, from the first of it on.
+        let walk = &self.walk;
+        let way = |block: u64| walk.distance(walk.position(), block);
+        let is_left = |call: &&Call| {
+            let is_late = matches!(call.answer, Answer::HeldBack(_) | Answer::CalledOff | Answer::HostMemory);
+            is_late && matches!(call.step.action, Action::Migrate(_))
+        };
+        let left = outcome.calls.iter().filter(is_left).map(|call| call.step.begin / BLOCK_BYTES * BLOCK_BYTES);
+        let Some((first, block)) = left.filter_map(|block| Some((way(block)?, block))).min() else { return };
+        if self.next.and_then(way).is_none_or(|next| first < next) {
+            self.next = Some(block);
+            self.tripwires.retain(|tripwire| way(*tripwire).is_some_and(|way| way < first));
+        }
     }
 
     fn has_settled(&self) -> bool {
@@ -192,17 +210,21 @@ impl Running for Streaming {
     }
 
     fn passed_bytes(&self) -> Option<u64> {
-        // What was brought ahead of it counts as if it had come there: it would have had to be fetched. So this grows just when bytes go over the link.
-        let ahead = match self.next {
-            Some(next) => self.walk.distance(self.walk.position(), next),
-            None => self.walk.to_end(self.walk.position()),
-        };
-        let ahead = ahead.unwrap_or(0).min(self.pace.ahead());
-        Some(self.passed_blocks.saturating_add(ahead).saturating_mul(BLOCK_BYTES))
+        // What is there ahead of it counts as if it had come there: it would have had to be fetched.
+        Some(self.passed_blocks.saturating_add(self.ready_blocks).saturating_mul(BLOCK_BYTES))
     }
 }
 
 impl Streaming {
+    /// How many blocks are there, ahead of the walk, of those that were to be brought.
+    fn ready(&self, view: &View<'_>) -> u64 {
+        let walk = &self.walk;
+        let end = self.next.and_then(|next| walk.distance(walk.position(), next));
+        let end = end.or_else(|| walk.to_end(walk.position())).unwrap_or(0).min(self.pace.ahead());
+        let blocks = (1..end).filter_map(|way| walk.after(walk.position(), way));
+        blocks.filter(|block| is_there_at(*block, view.blocks)).count() as u64
+    }
+
     /// What of the walked memory stays, where it comes back: as much as is not needed for what comes next.
     fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
@@ -211,7 +233,9 @@ impl Streaming {
         // What lies behind the walk is needed last of all, and is there.
         let behind = |walk: &Walk| -> Vec<u64> {
             let held = whole_blocks(view).filter(|block| is_held(block));
+            // To renew a block fetches its first page, which a tripwire lacks.
             let mut held: Vec<(u64, u64)> = held
+                .filter(|block| !self.tripwires.contains(&block.address))
                 .filter_map(|block| Some((walk.distance(block.address, walk.position())?, block.address)))
                 .collect();
             held.sort_unstable();
@@ -250,25 +274,29 @@ impl Streaming {
         let walk = &self.walk;
         // Where the walk has overtaken what was brought, it is met again a little ahead.
         let behind = |next: u64| {
-            walk.distance(walk.position(), next)
-                .is_none_or(|blocks| blocks == 0 || blocks > self.pace.ahead() + GAP_BLOCKS + 1)
+            walk.distance(walk.position(), next).is_none_or(|blocks| blocks == 0 || blocks > walk.blocks() / 2)
         };
         if self.next.map_or(walk.wraps(), behind) {
             self.next = walk.after(walk.position(), 1 + GAP_BLOCKS);
         }
         let mut steps: Vec<Step> = Vec::new();
-        while let Some(next) = self
-            .next
-            .filter(|next| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.pace.ahead()))
-        {
+        for _ in 0..self.pace.at_once() {
+            let is_ahead =
+                |next: &u64| walk.distance(walk.position(), *next).is_some_and(|blocks| blocks <= self.pace.ahead());
+            let Some(next) = self.next.filter(is_ahead) else { break };
             let (begin, end) = walk.clipped(next);
             if is_there_at(next, view.blocks) {
                 // What is brought would push it out before the walk comes to it.
-                join(&mut steps, Step { begin, end, action: Action::Renew(view.gpu) });
+                if !self.tripwires.contains(&next) {
+                    join(&mut steps, Step { begin, end, action: Action::Renew(view.gpu) });
+                }
             } else {
                 let is_tripwire = self.is_tripwire(next, view.blocks);
                 if is_tripwire {
                     self.tripwires.push_back(next);
+                    if let Some(kept) = &mut self.kept {
+                        kept.release(next);
+                    }
                 }
                 let begin = if is_tripwire { begin.saturating_add(TRIPWIRE_BYTES) } else { begin };
                 if begin < end {
@@ -306,11 +334,10 @@ fn is_there_at(address: u64, blocks: &[Block]) -> bool {
     at.ok().and_then(|at| blocks.get(at)).is_some_and(is_there)
 }
 
-/// Adds a step to those before it, as a part of the last where they follow each other.
+/// Adds a step to those before it, as a part of the last where it follows that. Downwards each stays by itself: steps are done from their lower end.
 fn join(steps: &mut Vec<Step>, step: Step) {
     match steps.last_mut() {
         Some(last) if last.action == step.action && last.end == step.begin => last.end = step.end,
-        Some(last) if last.action == step.action && last.begin == step.end => last.begin = step.begin,
         _ => steps.push(step),
     }
 }

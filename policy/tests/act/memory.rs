@@ -117,6 +117,23 @@ fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it
 }
 
 #[test]
+fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_of_it_on() {
+    let cards = [0, 64 << 20].map(|bytes_per_second| {
+        let mut card = Card::new(FRAMES);
+        let mut wanted = wish(Mode::Act, "stream");
+        wanted.budget.bytes_per_second = Some(bytes_per_second).filter(|bytes| *bytes > 0);
+        let wanted = if bytes_per_second == 0 { wish(Mode::Observe, "observe") } else { wanted };
+        let process = card.add(walk(0..200, false), PatternKind::Sequential, Some(wanted));
+        // 50 MiB a second.
+        card.program_mut(process).computes = Duration::from_millis(40);
+        card.run(40);
+        card.program(process).counters.replays
+    });
+    let [alone, helped] = cards;
+    assert!(share(helped, alone) < 0.15, "{helped} of {alone}");
+}
+
+#[test]
 fn nothing_is_done_where_all_fits() {
     for policy in ["cycle", "hot-cold", "tenants", "stream", "auto-live"] {
         let [(alone, _), (helped, _)] = both(policy, 200, |card, wish| {
