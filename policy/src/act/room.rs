@@ -1,8 +1,13 @@
 //! How much memory is there for a process, beside what others use.
 
-use model::{Block, Process, ProcessId, Step, Verdict, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
+use std::time::Duration;
+
+use model::{Block, Party, Process, ProcessId, Step, Verdict, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{intervals::Intervals, limits::Limits, scene::Sight};
+
+/// Who lost memory and was seen since then may want it back.
+const LATELY: Duration = Duration::from_secs(10);
 
 /// GPU memory that the process may fill or keep; `None` if it is not known how much there is. Others keep what they use, but an even share of the
 /// card is its own whatever they do.
@@ -49,11 +54,28 @@ pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessI
     sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
 }
 
-/// Whether this one lost memory to it in the last window: two blocks at least.
+/// Whether this one lost memory to it in the last window, or did before and was seen lately: two blocks at least. When a walk is seen for the first time,
+/// the window in which others lose to it is not over yet; and one that lost nothing for a moment is no less in its way.
 pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
     let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
-    sight.victims.iter().any(is_taken)
+    sight.victims.iter().any(is_taken) || taken_ever(sight, other) >= 2 * BLOCK_BYTES && was_seen_lately(sight, other)
+}
+
+fn taken_ever(sight: &Sight<'_>, other: ProcessId) -> u64 {
+    let (me, key) = (Party::Process(sight.process.id), sight.key());
+    let pairs = sight.scene.snapshot.evictions.iter();
+    let its = pairs.filter(|pair| pair.gpu == key && pair.evictor == me && pair.victim == Party::Process(other));
+    its.map(|pair| pair.bytes).fold(0, u64::saturating_add)
+}
+
+/// Whether anything was seen of its memory at the GPU; true where its blocks are not known.
+fn was_seen_lately(sight: &Sight<'_>, other: ProcessId) -> bool {
+    let (now, key) = (sight.scene.snapshot.taken, sight.key());
+    let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
+    let is_recent = |block: &Block| now.duration_since(block.last_seen).is_ok_and(|ago| ago <= LATELY);
+    let here = |blocks: &[Block]| blocks.iter().any(|block| block.gpu == Some(key) && is_recent(block));
+    blocks.is_none_or(|blocks| blocks.is_empty() || here(blocks))
 }
 
 fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
