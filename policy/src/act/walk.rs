@@ -16,6 +16,9 @@ const LATEST: usize = 8;
 /// What part of their moves goes one way, in a walk.
 const ONE_WAY: f64 = 0.7;
 
+/// So far behind the furthest block that faulted, it is still the same place.
+const NEAR_BLOCKS: u64 = 8;
+
 #[derive(Debug)]
 pub(crate) struct Walk {
     begin: u64,
@@ -147,7 +150,9 @@ impl Walk {
         let ahead = |address: u64| self.distance(self.position, address).filter(|blocks| *blocks <= self.blocks() / 2);
         let furthest =
             faulted.iter().filter_map(|(address, was_there)| Some((ahead(*address)?, *address, *was_there))).max();
-        let strayed = !faulted.is_empty();
+        // A kernel works on several blocks: one just behind the furthest may fault once more.
+        let near = |address: u64| self.distance(address, self.position).is_some_and(|blocks| blocks <= NEAR_BLOCKS);
+        let strayed = faulted.iter().any(|(address, _)| !near(*address));
         match furthest {
             Some((blocks, address, was_there)) => {
                 self.position = address;
