@@ -1,9 +1,6 @@
 //! What was moved and advised for one process.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, time::SystemTime};
 
 use model::{Action, Advice, Answer, Call, GpuUuid, Outcome, Place};
 
@@ -24,10 +21,8 @@ pub(super) struct Account {
     pub(super) own_advice_calls: u64,
     /// Advice that could not be withdrawn: why.
     pub(super) spoiled: Option<String>,
-    /// Blocks that were asked to stay, and when last.
-    pub(super) renewed: BTreeMap<u64, SystemTime>,
-    /// GPUs at which the decision that stands keeps memory of it, however rarely that has to be renewed.
-    pub(super) kept_at: BTreeSet<GpuUuid>,
+    /// At GPUs at which the decision that stands keeps memory of it, however rarely that has to be renewed: blocks that were asked to stay, and when last.
+    pub(super) kept: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
     /// When the process was last seen.
     pub(super) seen: SystemTime,
 }
@@ -42,8 +37,7 @@ impl Account {
             awaited: 0,
             own_advice_calls: 0,
             spoiled: None,
-            renewed: BTreeMap::new(),
-            kept_at: BTreeSet::new(),
+            kept: BTreeMap::new(),
             seen: now,
         }
     }

@@ -114,6 +114,7 @@ impl Acting {
 
     fn close(&mut self, Closed { decision, ledger, waits }: Closed) -> Option<Order> {
         let Decision { id, process, gpu, .. } = decision;
+        self.guard.keeps_nothing(process, gpu);
         let order = self.leaving.begin(id, process, gpu, ledger);
         self.remember(decision);
         // Of moves there is nothing to take back; but what is not done yet of them ends.

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use model::{Action, Advice, Answer, Call, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
+use model::{Action, Advice, Answer, Call, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
 
 use super::{
     account::Account,
@@ -143,7 +143,7 @@ impl Guard {
         let now = sight.scene.snapshot.taken;
         let (room, why_room) = self.gpu_left(sight, limits);
         let (budget, why_budget) = self.budget_left(sight, limits);
-        let account = self.account(sight, limits);
+        let kept = self.account(sight, limits).kept.entry(sight.gpu).or_default();
         let (mut fits, mut affordable) = (room / BLOCK_BYTES, budget / RENEWAL_BYTES);
         let (mut end, mut charged) = (step.begin, 0_u64);
         let why = loop {
@@ -151,14 +151,13 @@ impl Guard {
                 break None;
             }
             let block = end / BLOCK_BYTES * BLOCK_BYTES;
-            let is_new = !account.renewed.contains_key(&block);
+            let is_new = !kept.contains_key(&block);
             match (affordable.checked_sub(1), fits.checked_sub(u64::from(is_new))) {
                 (None, _) => break Some(why_budget),
                 (_, None) => break Some(why_room),
                 (Some(left), Some(room)) => (affordable, fits) = (left, room),
             }
-            account.renewed.insert(block, now);
-            account.kept_at.insert(sight.gpu);
+            kept.insert(block, now);
             charged += RENEWAL_BYTES;
             end = block.saturating_add(BLOCK_BYTES).min(step.end);
         };
@@ -185,7 +184,7 @@ impl Guard {
 
     /// Whether another process that would fit loses memory to this one, or is kept from losing it.
     fn presses(&self, sight: &Sight<'_>) -> bool {
-        let is_kept = |other| self.processes.get(&other).is_some_and(|account| account.kept_at.contains(&sight.gpu));
+        let is_kept = |other| self.processes.get(&other).is_some_and(|account| account.kept.contains_key(&sight.gpu));
         fitting_others(sight).any(|other| is_kept(other) || takes_from(sight, other))
     }
 
@@ -259,21 +258,27 @@ impl Guard {
             return (0, "how much memory the GPU has is not known".to_owned());
         };
         let filling = self.filling_bytes;
-        let account = self.account(sight, limits);
-        let kept = (account.renewed.len() as u64 * BLOCK_BYTES).saturating_add(filling);
+        let kept_blocks = self.account(sight, limits).kept.get(&sight.gpu).map_or(0, BTreeMap::len);
+        let kept = (kept_blocks as u64 * BLOCK_BYTES).saturating_add(filling);
         (
             room.saturating_sub(kept),
             format!("{room} bytes of the GPU are free of what others use, and {kept} of them are kept"),
         )
     }
 
-    /// What was not renewed for a window is kept no more, and nothing is where no decision stands.
-    pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits, stands: bool) {
+    /// What was not renewed for a window is kept no more.
+    pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.snapshot.taken;
-        let is_kept = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-        if let Some(account) = self.processes.get_mut(&sight.process.id) {
-            account.renewed.retain(|_, at| is_kept(*at));
-            account.kept_at.retain(|gpu| stands || *gpu != sight.gpu);
+        let kept = self.processes.get_mut(&sight.process.id).and_then(|account| account.kept.get_mut(&sight.gpu));
+        if let Some(kept) = kept {
+            kept.retain(|_, at| now.duration_since(*at).is_ok_and(|passed| passed <= limits.window));
+        }
+    }
+
+    /// Nothing is kept where no decision stands.
+    pub(crate) fn keeps_nothing(&mut self, process: ProcessId, gpu: GpuUuid) {
+        if let Some(account) = self.processes.get_mut(&process) {
+            account.kept.remove(&gpu);
         }
     }
 

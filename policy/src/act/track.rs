@@ -85,7 +85,7 @@ impl Track {
     ) -> Turn {
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
         self.meter.read(sight, limits.window, passed);
-        guard.forget_kept(sight, limits, self.open.is_some());
+        guard.forget_kept(sight, limits);
         let mut turn = Turn::default();
         if let Some(stage) = self.ends(sight, guard, limits) {
             self.end(stage, sight.scene.snapshot.taken, &mut turn);

@@ -86,6 +86,11 @@ impl Card {
         id
     }
 
+    /// Another wish for it.
+    pub(crate) fn wish(&mut self, id: ProcessId, wish: Wish) {
+        self.wishes.insert(id, wish);
+    }
+
     pub(crate) fn program(&self, id: ProcessId) -> &Walker {
         self.programs.iter().find(|program| program.id == id).unwrap()
     }

@@ -167,3 +167,27 @@ fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one
     assert!(!helped.acted().contains(&"stream"), "{:?}", helped.acted());
     assert!(of_victim < 0.2, "{of_victim} {:?}", helped.acted());
 }
+
+#[test]
+fn a_tenant_for_which_nothing_is_wanted_any_more_does_not_keep_others_from_being_helped() {
+    let mut card = Card::new(FRAMES);
+    let tenant = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, Some(wish(Mode::Act, "tenants")));
+    card.program_mut(tenant).computes = Duration::from_millis(2);
+    let walker = card.add(walk(0..128, true), PatternKind::Sequential, None);
+    card.program_mut(walker).computes = Duration::from_millis(40);
+    let pass = |card: &mut Card, seconds: u32| (0..10 * seconds).for_each(|_| card.interval());
+    pass(&mut card, 10);
+    assert_eq!(card.acted(), ["tenants"]);
+    card.wish(walker, wish(Mode::Act, "stream"));
+    pass(&mut card, 10);
+    assert_eq!(card.acted(), ["tenants"], "it would press on what is kept");
+    card.program_mut(tenant).rounds_max = 0;
+    card.wish(tenant, wish(Mode::Observe, "tenants"));
+    for _ in 0..60 {
+        pass(&mut card, 1);
+        if card.acted().contains(&"stream") {
+            return;
+        }
+    }
+    panic!("it is not helped: {:#?}", card.events.last());
+}
