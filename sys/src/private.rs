@@ -101,7 +101,8 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// be; once this returns it is on the disk.
 ///
 /// # Errors
-/// If it cannot be written. Then nothing has changed.
+/// If it cannot be written: then nothing has changed. Or if the folder cannot be told of the disk: then the new file is there, and may not outlive the
+/// machine; the message says so.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
     let new = beside(path, "new");
     match fs::remove_file(&new) {
@@ -113,7 +114,9 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
     file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    sync_folder(path)?;
+    sync_folder(path).map_err(|error| {
+        io::Error::new(error.kind(), format!("it is written, but may be lost with the machine's power: {error}"))
+    })?;
     Ok(file)
 }
 

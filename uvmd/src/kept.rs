@@ -34,7 +34,8 @@ impl Kept {
         parsed.with_context(|| format!("{} is damaged, or of another version of uvmd", self.path.display()))
     }
 
-    /// Keeps a value in place of the one before. It is on the disk when this returns.
+    /// Keeps a value in place of the one before. It is on the disk when this returns. After an error it may be kept all the same, where the message says
+    /// so.
     pub(crate) fn write(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(value)?;
         let written = private::make_folder(&self.folder).and_then(|()| private::replace(&self.path, &text));

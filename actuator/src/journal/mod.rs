@@ -185,6 +185,8 @@ impl Journal {
                 Ok(())
             }
             Err(source) => {
+                // The new file may have the name already, and ours none. So no advice is given until it could be written anew, which the next line
+                // brings on, as there are as many as before.
                 self.in_force = kept;
                 Err(self.failed(source))
             }
