@@ -171,20 +171,17 @@ impl Actuator for Ioctl {
     }
 }
 
-/// The VA space that has the pages is the one that does it. Most processes have one. Where none does, what one says of the pages tells more than that they
-/// are nowhere.
+/// The VA space that has the pages is the one that does it. Most processes have one. Only where one says that the pages are not its is the next one asked:
+/// another may be that of the process it was forked from, with other memory at the same addresses.
 fn ask_each<S>(spaces: &[S], ask: impl Fn(&S) -> Result<(), UvmError>) -> Result<(), UvmError> {
-    let (mut nowhere, mut refused) = (None, None);
+    let mut nowhere = None;
     for space in spaces {
         match ask(space) {
             Err(error @ UvmError::Refused { status: Status::INVALID_ADDRESS, .. }) => nowhere = Some(error),
-            // It has ended.
-            Err(error @ UvmError::Process(_)) => return Err(error),
-            Err(error) => refused = refused.or(Some(error)),
-            Ok(()) => return Ok(()),
+            answer => return answer,
         }
     }
-    refused.or(nowhere).map_or(Ok(()), Err)
+    nowhere.map_or(Ok(()), Err)
 }
 
 fn ask(space: &VaSpace<'_>, action: Action, at: GpuUuid, pages: PageRange) -> Result<(), UvmError> {

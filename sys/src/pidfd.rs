@@ -133,13 +133,20 @@ impl AsFd for PidFd {
     }
 }
 
-/// Whether two descriptors, each a process and the number there, are of one open file. Where the kernel does not tell, they are not.
+/// Whether two descriptors, each a process and the number there, are of one open file.
+///
+/// # Errors
+/// If the kernel does not tell: it has no such call, a sandbox forbids it, or one of them is gone meanwhile.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-pub(crate) fn is_same_file((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32, RawFd)) -> bool {
+pub(crate) fn is_same_file((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32, RawFd)) -> io::Result<bool> {
     // From linux/kcmp.h.
     const KCMP_FILE: libc::c_int = 0;
     // SAFETY: takes five numbers, touches no memory.
-    (unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other_fd) }) == 0
+    match unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other_fd) } {
+        0 => Ok(true),
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Ok(false),
+    }
 }
 
 /// What a system call returned that makes a descriptor.

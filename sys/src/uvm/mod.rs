@@ -40,6 +40,14 @@ pub enum UvmError {
     /// It does not use the driver, or not yet.
     #[error("process {0} has no VA space of nvidia-uvm")]
     NoVaSpace(u32),
+    /// It has several, and which of them are its parent's cannot be told.
+    #[error("process {pid} has several VA spaces, and which of them it was forked with cannot be told: {source}")]
+    UnknownOwner {
+        /// The process.
+        pid: u32,
+        /// Why.
+        source: io::Error,
+    },
     /// A device of the driver cannot be opened.
     #[error("cannot open {path}: {source}")]
     Device {

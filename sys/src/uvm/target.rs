@@ -1,7 +1,7 @@
 //! A VA space of another process, and moving its pages.
 
 use std::{
-    fs,
+    fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
         unix::fs::MetadataExt,
@@ -78,7 +78,7 @@ impl<'a> VaSpace<'a> {
     /// The VA spaces of a process; most have one. Where it has its own, those that it shares with the process it was forked from are left out.
     ///
     /// # Errors
-    /// If there is none, or the process has ended or may not be looked into. A descriptor that cannot be had hides no other.
+    /// If there is none, or the process has ended or may not be looked into, or has several of which nobody can say whose they are. A descriptor that cannot be had hides no other.
     pub fn of(process: &'a PidFd, roots: &Roots) -> Result<Vec<Self>, UvmError> {
         must_live(process)?;
         let pid = process.pid();
@@ -97,7 +97,8 @@ impl<'a> VaSpace<'a> {
             return Err(refused.unwrap_or(UvmError::NoVaSpace(pid)));
         }
         if found.len() > 1 {
-            let own = not_inherited(pid, found.iter().map(|(fd, _)| *fd), roots);
+            let own = not_inherited(pid, found.iter().map(|(fd, _)| *fd), roots)
+                .map_err(|source| UvmError::UnknownOwner { pid, source })?;
             found.retain(|(fd, _)| own.is_empty() || own.contains(fd));
         }
         Ok(found.into_iter().map(|(_, space)| space).collect())
@@ -168,11 +169,33 @@ fn candidates(pid: u32, roots: &Roots) -> Result<Vec<RawFd>, UvmError> {
 
 /// Those of a process's files of the driver that no process above it has open: a fork leaves the child with its parent's, and the driver with the
 /// parent's memory behind them.
-fn not_inherited(pid: u32, files: impl Iterator<Item = RawFd>, roots: &Roots) -> Vec<RawFd> {
+fn not_inherited(pid: u32, files: impl Iterator<Item = RawFd>, roots: &Roots) -> io::Result<Vec<RawFd>> {
     let above: Vec<(u32, RawFd)> = processes::ancestors(roots, pid)
         .flat_map(|above| candidates(above, roots).unwrap_or_default().into_iter().map(move |fd| (above, fd)))
         .collect();
-    files.filter(|fd| !above.iter().any(|theirs| is_same_file((pid, *fd), *theirs))).collect()
+    not_among(files, &above, |fd, theirs| is_same_file((pid, fd), theirs))
+}
+
+/// Those that are none of theirs. A file that was closed meanwhile, or whose process ended, is nobody's.
+fn not_among(
+    files: impl Iterator<Item = RawFd>,
+    theirs: &[(u32, RawFd)],
+    is_same: impl Fn(RawFd, (u32, RawFd)) -> io::Result<bool>,
+) -> io::Result<Vec<RawFd>> {
+    let mut own = Vec::new();
+    for fd in files {
+        let mut inherited = false;
+        for other in theirs {
+            inherited |= match is_same(fd, *other) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)) => false,
+                known => known?,
+            };
+        }
+        if !inherited {
+            own.push(fd);
+        }
+    }
+    Ok(own)
 }
 
 /// A process has files of the driver that stand for other things. Those answer that the question is not for them; a VA space, that there is no
@@ -244,11 +267,26 @@ mod tests {
             machine.link(&format!("proc/{pid}"), &format!("/proc/{pid}"));
         }
         let all = candidates(child.id(), &machine.roots).unwrap();
-        let own = not_inherited(child.id(), all.iter().copied(), &machine.roots);
+        let own = not_inherited(child.id(), all.iter().copied(), &machine.roots).unwrap();
         drop(parents);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((all, own), (vec![0, 1], vec![1]));
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_tell_whose_a_file_is_none_is_chosen() {
+        let fails = |errno: i32| {
+            not_among([3, 4].into_iter(), &[(1, 3), (1, 9)], |fd, (_, other)| {
+                if fd == other { Ok(true) } else { Err(io::Error::from_raw_os_error(errno)) }
+            })
+        };
+        for errno in [libc::ENOSYS, libc::EPERM] {
+            assert_eq!(fails(errno).unwrap_err().raw_os_error(), Some(errno));
+        }
+        for gone in [libc::EBADF, libc::ESRCH] {
+            assert_eq!(fails(gone).unwrap(), [4]);
+        }
     }
 
     #[test]
