@@ -66,7 +66,7 @@ impl web::Control for Control {
             enabled: self.enabled,
             off_by: self.switch.off_by(),
             default_mode: fallback.mode.name().to_owned(),
-            default_policy: fallback.policy.clone(),
+            default_policy: fallback.policy,
             overrides: overrides.iter().filter(|each| !each.expired).count() as u64,
             file_error,
         }

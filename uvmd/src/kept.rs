@@ -9,6 +9,9 @@ use anyhow::{Context, anyhow};
 use serde::{Serialize, de::DeserializeOwned};
 use sys::private;
 
+/// Of files that were set aside.
+const ENDINGS: [&str; 4] = ["damaged", "damaged.2", "damaged.3", "damaged.4"];
+
 /// A file that holds a value, in JSON, for uvmd's own user alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
@@ -24,13 +27,22 @@ impl Kept {
 
     /// What was kept last; `None` if nothing was. Nothing is taken from a folder that others can change.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<Option<T>> {
+        self.text()?.map(|text| self.parse(&text)).transpose()
+    }
+
+    /// The same, as it is on the disk.
+    pub(crate) fn text(&self) -> anyhow::Result<Option<Vec<u8>>> {
         let read = match private::check_folder(&self.folder) {
             Ok(()) => private::read(&self.path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
-        let text = read.map_err(|error| anyhow!("cannot read {}: {}", self.path.display(), sys::reason(&error)))?;
-        let parsed = text.map(|text| serde_json::from_slice(&text)).transpose();
+        read.map_err(|error| anyhow!("cannot read {}: {}", self.path.display(), sys::reason(&error)))
+    }
+
+    /// What it says.
+    pub(crate) fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> anyhow::Result<T> {
+        let parsed = serde_json::from_slice(text);
         parsed.with_context(|| format!("{} is damaged, or of another version of uvmd", self.path.display()))
     }
 
@@ -51,12 +63,18 @@ impl Kept {
         }
     }
 
-    /// Keeps nothing any more, and what was kept under another name, which is told, for whoever wants to mend it.
+    /// Keeps nothing any more, and what was kept under another name, which is told, for whoever wants to mend it. What was set aside before stays.
     pub(crate) fn set_aside(&self) -> anyhow::Result<PathBuf> {
-        let aside = private::beside(&self.path, "damaged");
-        let renamed = private::check_folder(&self.folder).and_then(|()| fs::rename(&self.path, &aside));
-        renamed.map_err(|error| anyhow!("it cannot be set aside as {}: {}", aside.display(), sys::reason(&error)))?;
-        Ok(aside)
+        let failed = |error: &io::Error| anyhow!("{} cannot be set aside: {}", self.path.display(), sys::reason(error));
+        private::check_folder(&self.folder).map_err(|error| failed(&error))?;
+        let names = ENDINGS.map(|ending| private::beside(&self.path, ending));
+        let is_free =
+            |name: &&PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let aside = names.iter().find(is_free).ok_or_else(|| {
+            anyhow!("{} cannot be set aside: {} are there already", self.path.display(), ENDINGS.join(", "))
+        })?;
+        fs::rename(&self.path, aside).map_err(|error| failed(&error))?;
+        Ok(aside.clone())
     }
 
     fn failed(&self, error: &io::Error) -> anyhow::Error {
@@ -99,20 +117,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_set_aside_whatever_it_is() {
+    fn what_is_damaged_is_set_aside_and_what_was_before_stays() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Kept::new(folder.path(), "x.json");
         let path = folder.path().join("x.json");
-        fs::write(&path, "{").unwrap();
-        assert_eq!(fs::read_to_string(kept.set_aside().unwrap()).unwrap(), "{");
-        fs::create_dir(&path).unwrap();
-        let error = kept.read::<u32>().unwrap_err().to_string();
-        assert!(error.ends_with("x.json: it is not a regular file"), "{error}");
-        // What was set aside before is in its way.
-        assert!(kept.set_aside().unwrap_err().to_string().contains("x.json.damaged"));
-        fs::remove_file(folder.path().join("x.json.damaged")).unwrap();
-        kept.set_aside().unwrap();
+        let asides: Vec<PathBuf> = (0..4)
+            .map(|text| {
+                fs::write(&path, format!("{{{text}")).unwrap();
+                kept.set_aside().unwrap()
+            })
+            .collect();
+        for (at, aside) in asides.iter().enumerate() {
+            assert_eq!(fs::read_to_string(aside).unwrap(), format!("{{{at}"), "{}", aside.display());
+        }
         assert_eq!(kept.read::<u32>().unwrap(), None);
+        fs::write(&path, "{").unwrap();
+        assert!(kept.set_aside().unwrap_err().to_string().contains("damaged.4 are there already"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use model::{
     api::rule::{Overrides, StandingOverride},
 };
 use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
+use sys::private;
 use tokio::{task, time};
 use web::{Condition, Put, Refused};
 
@@ -44,19 +45,39 @@ struct Known {
     /// What is wrong with the file now, so that these are of an earlier state of it.
     file_error: Option<String>,
     of_api: Vec<Override>,
+    /// What was set aside, and why: who was excepted is not known then.
+    set_aside: Option<String>,
 }
 
 impl Rules {
-    /// What the file says, and what was kept of former runs. What is not in order does not keep uvmd from watching: it is told of, and what was kept is set
-    /// aside.
-    pub(crate) fn open(policy: &Policy) -> Self {
+    /// What the file says, and what was kept of former runs. A file that is not in order does not keep uvmd from watching: it is told of, and what was
+    /// kept is set aside.
+    ///
+    /// # Errors
+    /// If what was kept cannot be read, or not be set aside. It stays as it is: whoever was excepted there must not be acted on.
+    pub(crate) fn open(policy: &Policy) -> anyhow::Result<Self> {
         let kept = Kept::new(&policy.state_dir.0, "overrides.json");
-        let of_api = bound::read(&kept).unwrap_or_else(|error| {
-            let aside =
-                kept.set_aside().map_or_else(|error| error.to_string(), |aside| format!("see {}", aside.display()));
-            tracing::warn!("no override that was made over the API is in force: {error:#}; {aside}");
-            Vec::new()
-        });
+        let text = match kept.text() {
+            // Nobody is acted on, and nothing is kept there either.
+            Err(error) if !policy.enabled && private::check_folder(&policy.state_dir.0).is_err() => {
+                tracing::warn!("no override that was made over the API is in force: {error:#}");
+                None
+            }
+            text => text?,
+        };
+        let (of_api, set_aside) = match text.map(|text| bound::parse(&kept, &text)).transpose() {
+            Ok(of_api) => (of_api.unwrap_or_default(), None),
+            Err(error) => {
+                let aside = kept.set_aside()?;
+                let why = format!(
+                    "no override that was made over the API before is in force: {error:#}; see {}; until one is made, or uvmd is started again, \
+                     nobody is acted on by policy.mode",
+                    aside.display()
+                );
+                tracing::warn!("{why}");
+                (Vec::new(), Some(why))
+            }
+        };
         let fallback = Fallback {
             mode: policy.mode.0,
             policy: policy.policy.0.clone(),
@@ -71,11 +92,11 @@ impl Rules {
             kept,
             ordered: RwLock::new(Arc::new(Ordered::new(Vec::new(), fallback.clone()))),
             fallback,
-            known: Mutex::new(Known { of_api, ..Known::default() }),
+            known: Mutex::new(Known { of_api, set_aside, ..Known::default() }),
         }));
         rules.read_file();
         rules.apply(&rules.known());
-        rules
+        Ok(rules)
     }
 
     /// Follows the file, and the processes that overrides are for, for ever.
@@ -117,12 +138,21 @@ impl Rules {
         let known = self.known();
         let (ordered, now) = (self.ordered(), SystemTime::now());
         let overrides = ordered.ordered().iter().map(|rule| standing(rule, &known, now)).collect();
-        Overrides { overrides, file_error: known.file_error.clone() }
+        let errors: Vec<&str> = known.set_aside.iter().chain(&known.file_error).map(String::as_str).collect();
+        Overrides { overrides, file_error: (!errors.is_empty()).then(|| errors.join("; ")) }
     }
 
     /// What holds where none fits.
-    pub(crate) fn fallback(&self) -> &Fallback {
-        &self.0.fallback
+    pub(crate) fn fallback(&self) -> Fallback {
+        self.fallback_beside(&self.known())
+    }
+
+    fn fallback_beside(&self, known: &Known) -> Fallback {
+        let mut fallback = self.0.fallback.clone();
+        if known.set_aside.is_some() {
+            fallback.mode = fallback.mode.min(Mode::Shadow);
+        }
+        fallback
     }
 
     /// Puts an override in the place of the one of its name.
@@ -165,6 +195,7 @@ impl Rules {
     fn keep(&self, known: &mut Known, of_api: Vec<Override>) -> Result<(), Refused> {
         bound::write(&self.0.kept, &of_api).map_err(|error| Refused::NotKept(format!("{error:#}")))?;
         known.of_api = of_api;
+        known.set_aside = None;
         self.apply(known);
         Ok(())
     }
@@ -219,7 +250,7 @@ impl Rules {
         }
         let of_api = known.of_api.iter().filter(|rule| !of_file(rule));
         let all = known.of_file.iter().chain(of_api).cloned().collect();
-        let ordered = Arc::new(Ordered::new(all, self.0.fallback.clone()));
+        let ordered = Arc::new(Ordered::new(all, self.fallback_beside(known)));
         *self.0.ordered.write().unwrap_or_else(PoisonError::into_inner) = ordered;
     }
 

@@ -51,7 +51,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     let mut signals = Signals::new().context("cannot handle signals")?;
     let access = token::access(auth)?;
     let control = Control {
-        rules: Rules::open(&policy),
+        rules: Rules::open(&policy)?,
         switch: Switch::open(&policy.kill_switch.0, &policy.state_dir.0),
         enabled: policy.enabled,
     };

@@ -16,9 +16,9 @@ struct Made {
     overrides: Vec<rule::Override>,
 }
 
-/// Those that were kept and still mean somebody.
-pub(super) fn read(kept: &Kept) -> anyhow::Result<Vec<Override>> {
-    let Some(Made { boot_id, overrides }) = kept.read()? else { return Ok(Vec::new()) };
+/// Those that were kept, in this text, and still mean somebody.
+pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<Vec<Override>> {
+    let Made { boot_id, overrides } = kept.parse(text)?;
     let is_of_this_boot = boot_id.is_some() && boot_id == this_boot();
     let mut known = Vec::with_capacity(overrides.len());
     for given in overrides {
@@ -87,6 +87,10 @@ mod tests {
             priority: 0,
             expires: None,
         }
+    }
+
+    fn read(kept: &Kept) -> anyhow::Result<Vec<Override>> {
+        parse(kept, &kept.text()?.unwrap())
     }
 
     fn sleeping() -> Child {

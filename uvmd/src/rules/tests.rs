@@ -30,7 +30,7 @@ impl Node {
     }
 
     fn open(&self) -> Rules {
-        Rules::open(&self.policy)
+        Rules::open(&self.policy).unwrap()
     }
 }
 
@@ -159,11 +159,15 @@ fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
     let node = Node::new();
     let state = node.folder.path().join("state");
     node.open().put(&rule("mine"), &whatever()).unwrap();
-    let (kept, damaged) = (state.join("overrides.json"), state.join("overrides.json.damaged"));
-    for text in ["{", "[]", "{\"overrides\":[{\"id\":\"a\",\"mode\":\"on\"}]}"] {
+    let kept = state.join("overrides.json");
+    for (text, name) in [
+        ("{", "overrides.json.damaged"),
+        ("[]", "overrides.json.damaged.2"),
+        ("{\"overrides\":[{\"id\":\"a\",\"mode\":\"on\"}]}", "overrides.json.damaged.3"),
+    ] {
         fs::write(&kept, text).unwrap();
         assert!(names(&node.open()).is_empty());
-        assert_eq!(fs::read_to_string(&damaged).unwrap(), text);
+        assert_eq!(fs::read_to_string(state.join(name)).unwrap(), text);
     }
     let rules = node.open();
     rules.put(&rule("other"), &whatever()).unwrap();
@@ -194,4 +198,43 @@ fn an_override_for_a_process_goes_with_it() {
     child.wait().unwrap();
     rules.forget_ended();
     assert!(names(&rules).is_empty() && !rules.may_want());
+}
+
+#[test]
+fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
+    let mut node = Node::new();
+    node.policy.mode.0 = Mode::Act;
+    let mode = |rules: &Rules| {
+        let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");
+        rules.wish(&process, None, SystemTime::now()).mode
+    };
+    node.open().put(&Override { mode: Mode::Observe, ..rule("mine") }, &whatever()).unwrap();
+    fs::write(node.folder.path().join("state/overrides.json"), "{").unwrap();
+    let rules = node.open();
+    assert_eq!((mode(&rules), rules.fallback().mode), (Mode::Shadow, Mode::Shadow));
+    let told = rules.overrides().file_error.unwrap();
+    assert!(told.contains("overrides.json.damaged") && told.contains("nobody is acted on"), "{told}");
+    // Whoever is named in the file still is.
+    node.write(FILE);
+    rules.read_file();
+    assert_eq!(mode(&rules), Mode::Act);
+    node.write("");
+    rules.read_file();
+    assert_eq!(mode(&rules), Mode::Shadow);
+    let other =
+        Override { selector: Selector { executable: Some("y".to_owned()), ..Selector::default() }, ..rule("b") };
+    rules.put(&other, &whatever()).unwrap();
+    assert_eq!((mode(&rules), rules.overrides().file_error), (Mode::Act, None));
+}
+
+#[test]
+fn what_was_kept_and_cannot_be_read_stays_and_nothing_is_opened() {
+    let node = Node::new();
+    let path = node.folder.path().join("state/overrides.json");
+    node.open().put(&rule("mine"), &whatever()).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = Rules::open(&node.policy).unwrap_err().to_string();
+    assert!(error.contains("cannot read") && error.contains("overrides.json"), "{error}");
+    assert!(path.is_dir());
 }
