@@ -69,13 +69,13 @@ fn taken_ever(sight: &Sight<'_>, other: ProcessId) -> u64 {
     its.map(|pair| pair.bytes).fold(0, u64::saturating_add)
 }
 
-/// Whether anything was seen of its memory at the GPU; true where its blocks are not known.
+/// Whether anything was seen of its memory at the GPU, if its blocks are known: they are of those for whom something is wanted.
 fn was_seen_lately(sight: &Sight<'_>, other: ProcessId) -> bool {
     let (now, key) = (sight.scene.snapshot.taken, sight.key());
     let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
     let is_recent = |block: &Block| now.duration_since(block.last_seen).is_ok_and(|ago| ago <= LATELY);
     let here = |blocks: &[Block]| blocks.iter().any(|block| block.gpu == Some(key) && is_recent(block));
-    blocks.is_none_or(|blocks| blocks.is_empty() || here(blocks))
+    blocks.is_some_and(here)
 }
 
 fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
