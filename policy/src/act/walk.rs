@@ -143,7 +143,7 @@ impl Walk {
             }
         }
         let begins_again = |(address, _): &(u64, bool)| self.index(*address).is_some_and(|at| at < self.blocks() / 4);
-        if !self.wraps && self.index(self.position) >= Some(self.blocks() / 4 * 3) && faulted.iter().any(begins_again) {
+        if !self.wraps && self.index(self.position) >= Some(self.blocks() / 2) && faulted.iter().any(begins_again) {
             self.wraps = true;
         }
         // Half a round ahead might as well be half a round behind.
