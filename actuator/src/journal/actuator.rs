@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Action, Actuator, Answer, Order, Outcome};
 
-use super::Journal;
+use super::{InForce, Journal};
 use crate::all_answered;
 
 /// Carries out orders by another, and keeps the journal, which those of all GPUs share. Where it cannot be written no advice is given.
@@ -29,7 +29,8 @@ impl<A: Actuator> Actuator for Journalled<A> {
         // What is called off before it begins leaves no trace.
         let is_begun = order.is_undoing || !off();
         let mut journal = self.journal();
-        let before = journal.in_force.of(order.process);
+        let advises = order.steps.iter().any(|step| matches!(step.action, Action::Advise(_)));
+        let mut before = if advises { journal.in_force.of(order.process) } else { InForce::default() };
         let intended = if is_begun { journal.intend(order.process, order.gpu, &order.steps) } else { Ok(()) };
         drop(journal);
         if let Err(error) = intended {
@@ -50,7 +51,10 @@ impl<A: Actuator> Actuator for Journalled<A> {
                 {
                     journal.not_given(order.process, order.gpu, &call.step, &before);
                 }
-                // What was refused may have been done in part.
+                // What was refused may have been done in part, and a later step of the same memory must not take its place in the journal.
+                (_, Action::Advise(advice)) => {
+                    before.add(order.process, order.gpu, (call.step.begin, call.step.end), advice);
+                }
                 _ => {}
             }
         }

@@ -34,7 +34,16 @@ pub(crate) enum Admission {
 pub(crate) struct Guard {
     node: Option<Bucket>,
     processes: BTreeMap<ProcessId, Account>,
-    /// To be moved to the GPU by the steps that are being looked at.
+}
+
+/// What holds for all steps of a plan, and what those that passed add up to. Looked up once: on a card of tens of gigabytes a plan has thousands of
+/// steps, and the GPU tens of thousands of blocks.
+struct Bounds {
+    /// The process may fill no GPU memory: others lose by it.
+    presses: bool,
+    /// GPU memory that the process may fill or keep, if it is known how much there is.
+    room_bytes: Option<u64>,
+    /// To be moved to the GPU by the steps that passed.
     filling_bytes: u64,
 }
 
@@ -51,7 +60,8 @@ impl Guard {
 
     /// Whether a plan with these steps may be tried.
     pub(crate) fn admits(&self, steps: &[Step], sight: &Sight<'_>) -> Admission {
-        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, sight)) {
+        let presses = self.presses(sight);
+        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, presses, sight)) {
             return Admission::Refused(why);
         }
         if steps.iter().any(|step| step.action.maps_remotely()) && !sight.scene.links.contains_key(&sight.gpu) {
@@ -63,9 +73,10 @@ impl Guard {
     /// What of these steps may be ordered now, which is then charged; and what not, with the reason.
     pub(crate) fn pass(&mut self, steps: Vec<Step>, sight: &Sight<'_>, limits: &Limits) -> (Vec<Step>, Vec<Call>) {
         let (mut passed, mut held) = (Vec::new(), Vec::new());
-        self.filling_bytes = 0;
+        let mut bounds =
+            Bounds { presses: self.presses(sight), room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
         for step in steps {
-            for (step, verdict) in self.judge(step, sight, limits) {
+            for (step, verdict) in self.judge(step, &mut bounds, sight, limits) {
                 match verdict {
                     Ok(()) => passed.push(step),
                     Err(why) => held.push(Call { step, answer: Answer::HeldBack(why), took_ns: 0 }),
@@ -78,22 +89,28 @@ impl Guard {
         (passed, held)
     }
 
-    fn judge(&mut self, step: Step, sight: &Sight<'_>, limits: &Limits) -> Vec<(Step, Result<(), String>)> {
+    fn judge(
+        &mut self,
+        step: Step,
+        bounds: &mut Bounds,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Vec<(Step, Result<(), String>)> {
         if step.begin >= step.end || !step.begin.is_multiple_of(PAGE_BYTES) || !step.end.is_multiple_of(PAGE_BYTES) {
             return vec![(step, Err("it is not of whole pages".to_owned()))];
         }
         if !is_meant(&step, sight) {
             return vec![(step, Err("it is about memory that the override is not about".to_owned()))];
         }
-        if let Some(why) = self.forbids(step.action, sight) {
+        if let Some(why) = self.forbids(step.action, bounds.presses, sight) {
             return vec![(step, Err(why))];
         }
         if step.action.maps_remotely() && !sight.scene.links.contains_key(&sight.gpu) {
             return vec![(step, Err(NO_LINK.to_owned()))];
         }
         match step.action {
-            Action::Migrate(place) => self.judge_move(step, place, sight, limits),
-            Action::Renew(_) => self.judge_renewal(step, sight, limits),
+            Action::Migrate(place) => self.judge_move(step, place, bounds, sight, limits),
+            Action::Renew(_) => self.judge_renewal(step, bounds, sight, limits),
             Action::Advise(Advice::PreferredLocation(Place::Host)) => {
                 let left = self.host_left(sight, limits);
                 let enough = resident_bytes(&step, sight) <= left;
@@ -110,6 +127,7 @@ impl Guard {
         &mut self,
         step: Step,
         place: Place,
+        bounds: &mut Bounds,
         sight: &Sight<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
@@ -122,11 +140,11 @@ impl Guard {
             Place::Gpu(_) if headroom(sight).is_some_and(|headroom| headroom < limits.host_reserve_bytes) => {
                 (0, too_little_host(0))
             }
-            Place::Gpu(_) => self.gpu_left(sight, limits),
+            Place::Gpu(_) => self.gpu_left(bounds, sight, limits),
         };
         let (most, why) = if budget <= room { (budget, why_budget) } else { (room, why_room) };
         if step.bytes() <= most {
-            self.charge(&step, place, sight, limits);
+            self.charge(&step, place, bounds, sight, limits);
             return vec![(step, Ok(()))];
         }
         // Whole blocks of it, as that is what the driver moves best.
@@ -135,13 +153,19 @@ impl Guard {
             return vec![(step, Err(why))];
         }
         let first = Step { end, ..step };
-        self.charge(&first, place, sight, limits);
+        self.charge(&first, place, bounds, sight, limits);
         vec![(first, Ok(())), (Step { begin: end, ..step }, Err(why))]
     }
 
-    fn judge_renewal(&mut self, step: Step, sight: &Sight<'_>, limits: &Limits) -> Vec<(Step, Result<(), String>)> {
+    fn judge_renewal(
+        &mut self,
+        step: Step,
+        bounds: &Bounds,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Vec<(Step, Result<(), String>)> {
         let now = sight.scene.snapshot.taken;
-        let (room, why_room) = self.gpu_left(sight, limits);
+        let (room, why_room) = self.gpu_left(bounds, sight, limits);
         let (budget, why_budget) = self.budget_left(sight, limits);
         let kept = self.account(sight, limits).kept.entry(sight.gpu).or_default();
         let (mut fits, mut affordable) = (room / BLOCK_BYTES, budget / RENEWAL_BYTES);
@@ -169,23 +193,23 @@ impl Guard {
     }
 
     /// Why this is not done to this process at all.
-    fn forbids(&self, action: Action, sight: &Sight<'_>) -> Option<String> {
+    fn forbids(&self, action: Action, presses: bool, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
         }
         match action {
             Action::Advise(_) => self.unknown_advice(sight),
-            Action::Migrate(Place::Gpu(_)) | Action::Renew(_) if exceeds_gpu(sight) && self.presses(sight) => Some(
+            Action::Migrate(Place::Gpu(_)) | Action::Renew(_) if presses => Some(
                 "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it".to_owned(),
             ),
             Action::Migrate(_) | Action::Renew(_) | Action::Withdraw(_) => None,
         }
     }
 
-    /// Whether another process that would fit loses memory to this one, or is kept from losing it.
+    /// Whether the process uses more than the GPU holds while another that would fit loses memory to it, or is kept from losing it.
     fn presses(&self, sight: &Sight<'_>) -> bool {
         let is_kept = |other| self.processes.get(&other).is_some_and(|account| account.kept.contains_key(&sight.gpu));
-        fitting_others(sight).any(|other| is_kept(other) || takes_from(sight, other))
+        exceeds_gpu(sight) && fitting_others(sight).any(|other| is_kept(other) || takes_from(sight, other))
     }
 
     /// Why no advice may be given to the process, or stay in force.
@@ -224,14 +248,13 @@ impl Guard {
         (least, why)
     }
 
-    fn charge(&mut self, step: &Step, place: Place, sight: &Sight<'_>, limits: &Limits) {
+    fn charge(&mut self, step: &Step, place: Place, bounds: &mut Bounds, sight: &Sight<'_>, limits: &Limits) {
         self.spend(step.bytes(), sight, limits);
-        if place != Place::Host {
-            self.filling_bytes = self.filling_bytes.saturating_add(step.bytes());
-        }
-        let account = self.account(sight, limits);
         if place == Place::Host {
+            let account = self.account(sight, limits);
             account.on_its_way_to_host_bytes = account.on_its_way_to_host_bytes.saturating_add(step.bytes());
+        } else {
+            bounds.filling_bytes = bounds.filling_bytes.saturating_add(step.bytes());
         }
     }
 
@@ -253,13 +276,12 @@ impl Guard {
     }
 
     /// GPU memory that may be filled or kept for the process, beside what it was asked to keep.
-    fn gpu_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
-        let Some(room) = room_bytes(sight, limits) else {
+    fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
+        let Some(room) = bounds.room_bytes else {
             return (0, "how much memory the GPU has is not known".to_owned());
         };
-        let filling = self.filling_bytes;
         let kept_blocks = self.account(sight, limits).kept.get(&sight.gpu).map_or(0, BTreeMap::len);
-        let kept = (kept_blocks as u64 * BLOCK_BYTES).saturating_add(filling);
+        let kept = (kept_blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
         (
             room.saturating_sub(kept),
             format!("{room} bytes of the GPU are free of what others use, and {kept} of them are kept"),

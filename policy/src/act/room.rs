@@ -54,8 +54,8 @@ pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessI
     sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
 }
 
-/// Whether this one lost memory to it in the last window, or did before and was seen lately: two blocks at least. When a walk is seen for the first time,
-/// the window in which others lose to it is not over yet; and one that lost nothing for a moment is no less in its way.
+/// Whether the other lost memory to this process, two blocks at least: in the last window; or ever, if the other was seen lately. When a walk is seen for
+/// the first time, the window in which others lose to it is not over yet, and one that lost nothing for a moment is no less in its way.
 pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
     let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
@@ -99,7 +99,7 @@ pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
 
 /// The same of several.
 pub(crate) fn resident_within(memory: &Intervals, sight: &Sight<'_>) -> u64 {
-    if sight.blocks.is_empty() {
+    if memory.bytes() == 0 || sight.blocks.is_empty() {
         return memory.bytes();
     }
     let inside =

@@ -85,35 +85,31 @@ fn a_tenant_that_fits_stays_and_the_one_that_does_not_evicts_its_own() {
     assert!(of_aggressor < 1.1, "{of_aggressor}");
 }
 
-#[test]
-fn what_a_walk_needs_next_is_there_before_it() {
+/// What `stream` leaves of the replays and of the link bytes of a walk.
+fn left_by_stream(walk: &Round, pattern: PatternKind) -> [f64; 2] {
     let [(alone, process), (helped, _)] = both("stream", 60, |card, wish| {
-        let process = card.add(walk(0..124, true), PatternKind::Sequential, wish());
+        let process = card.add(walk.clone(), pattern, wish());
         card.program_mut(process).computes = Duration::from_millis(40);
         process
     });
     assert_eq!(helped.acted(), ["stream"]);
     let replays = |card: &Card| card.program(process).counters.replays;
-    let of_replays = share(replays(&helped), replays(&alone));
-    assert!(of_replays < 0.1, "{of_replays}");
-    let of_bytes = share(helped.link_bytes(), alone.link_bytes());
-    assert!(of_bytes < 1.05, "{of_bytes}");
+    [share(replays(&helped), replays(&alone)), share(helped.link_bytes(), alone.link_bytes())]
+}
+
+#[test]
+fn what_a_walk_needs_next_is_there_before_it() {
+    let [replays, link_bytes] = left_by_stream(&walk(0..124, true), PatternKind::Sequential);
+    assert!(replays < 0.1, "{replays}");
+    assert!(link_bytes < 1.05, "{link_bytes}");
 }
 
 #[test]
 fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it() {
-    let [(alone, process), (helped, _)] = both("stream", 60, |card, wish| {
-        let process = card.add(walk(0..93, false), PatternKind::Cyclic, wish());
-        card.program_mut(process).computes = Duration::from_millis(40);
-        process
-    });
-    assert_eq!(helped.acted(), ["stream"]);
-    let replays = |card: &Card| card.program(process).counters.replays;
-    let of_replays = share(replays(&helped), replays(&alone));
-    assert!(of_replays < 0.1, "{of_replays}");
+    let [replays, link_bytes] = left_by_stream(&walk(0..93, false), PatternKind::Cyclic);
+    assert!(replays < 0.1, "{replays}");
     // Of 62 frames 31 lie between two tripwires, and a few are ahead of the walk then: some 20 of 93 stay, and evictions copy nothing.
-    let of_bytes = share(helped.link_bytes(), alone.link_bytes());
-    assert!(of_bytes < 0.45, "{of_bytes}");
+    assert!(link_bytes < 0.45, "{link_bytes}");
 }
 
 #[test]
