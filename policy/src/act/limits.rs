@@ -53,6 +53,8 @@ pub(crate) const NOISE_MAX: f64 = 0.25;
 pub(crate) const PAUSE_WINDOWS: u32 = 2;
 /// A plan that promised so much has to bring half of it: promises rest on what one window showed.
 pub(crate) const KEPT_PROMISE: f64 = 0.5;
+/// With less than this part of what it did lately, a process pauses in a window. No two windows are the same.
+pub(crate) const AT_WORK: f64 = 0.5;
 /// With less than this part of what it did before, a process is idle.
 pub(crate) const IDLE: f64 = 0.05;
 /// Unless the GPU reaches what the plan touched across the link: a tenth of its pages once, at 32 bytes each.

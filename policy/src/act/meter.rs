@@ -108,6 +108,11 @@ impl Meter {
         self.span(from, to)
     }
 
+    /// What all that is remembered showed.
+    pub(crate) fn all(&self) -> Option<Span> {
+        self.span(self.samples.front()?, self.samples.back()?)
+    }
+
     /// Whether a write fault came in the last stretch of this length.
     pub(crate) fn written(&self, window: Duration) -> Option<bool> {
         let (from, to) = self.stretch(window)?;

@@ -16,6 +16,7 @@ use super::{
     open::Open,
     scene::Sight,
     trial::{Look, Trial},
+    verify::is_at_work,
 };
 
 #[derive(Debug, Default)]
@@ -187,7 +188,10 @@ impl Track {
     fn propose(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, next: DecisionId, turn: &mut Turn) {
         let now = sight.scene.snapshot.taken;
         let window = window(sight, limits);
-        let Some(before) = self.meter.last(window) else { return };
+        let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else { return };
+        if !is_at_work(&before, &lately) {
+            return;
+        }
         let circumstances = Circumstances::of(sight);
         let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances);
         let admits =

@@ -12,7 +12,7 @@ use model::Expected;
 use super::{
     auto_live::seconds,
     intervals::Intervals,
-    limits::{IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
+    limits::{AT_WORK, IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
     meter::{Span, rate},
 };
 
@@ -25,6 +25,12 @@ pub(crate) enum Finding {
     NotBetter(String),
     /// The program does too little to tell.
     Idle,
+}
+
+/// Whether the program does in this window what it did on the whole lately: one in which it pauses is nothing to compare with.
+pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
+    let (now, mostly) = (Rates::of(window).activity(), Rates::of(lately).activity());
+    now >= mostly * AT_WORK
 }
 
 /// Compares; `touched` is the memory that the plan has touched, `noise` what the cost differed by before.
@@ -205,6 +211,15 @@ mod tests {
         let find = |after: &Span| compare(&before, after, &touched, &EXPECTED, 0.1);
         assert_eq!(find(&reaches(32 * 1024)), Finding::Better, "a word of each page once");
         assert_eq!(find(&reaches(100)), Finding::Idle);
+    }
+
+    #[test]
+    fn a_window_in_which_the_program_pauses_is_nothing_to_compare_with() {
+        let lately = span(1000, 10_000_000, 10_000_000);
+        assert!(is_at_work(&lately, &lately));
+        assert!(is_at_work(&span(700, 7_000_000, 7_000_000), &lately), "no two windows are the same");
+        assert!(!is_at_work(&span(100, 1_000_000, 1_000_000), &lately), "the pause began in this window");
+        assert!(is_at_work(&span(0, 0, 0), &span(0, 0, 0)), "what fits works unseen");
     }
 
     #[test]
