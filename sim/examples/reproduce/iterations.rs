@@ -1,6 +1,6 @@
 //! How long an iteration takes: G10's figure 11, and iterations whose kernel times are a roofline's.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use policy::planner::by_name;
 use sim::{Machine, Outcome, Setup, auto_plan, bound_s, driver, planned};
@@ -21,28 +21,23 @@ pub(crate) fn artifact() -> Result<Machine> {
     Ok(machine)
 }
 
-/// Of an iteration, published seconds of Base UVM, `FlashNeuron`, DeepUM+ and G10; and what the artifact's simulator takes of a CPU for G10 where it was run, with its planner.
-struct Published {
-    set: &'static str,
-    times_s: [Option<f64>; 4],
-    cpu_s: Option<f64>,
+/// On such a machine.
+pub(crate) fn for_artifact(machine: &Machine) -> Setup<'_> {
+    Setup { host_bytes: 128 * GIB, ..Setup::new(machine) }
 }
 
-const fn published(set: &'static str, times_s: [Option<f64>; 4], cpu_s: Option<f64>) -> Published {
-    Published { set, times_s, cpu_s }
-}
-
-const FIGURE_11: [Published; 5] = [
-    published("BERT_Base/256", [Some(19.65), Some(10.22), Some(9.16), Some(7.311)], Some(90.57)),
-    published("VIT/1280", [Some(24.60), None, Some(7.558), Some(5.540)], Some(133.83)),
-    published("Inceptionv3/1536", [Some(281.0), None, Some(88.67), Some(61.09)], Some(679.73)),
-    published("ResNet152/1280", [Some(468.9), Some(175.3), Some(132.0), Some(114.4)], None),
-    published("SENet154/1024", [Some(730.8), Some(249.4), Some(193.1), Some(142.3)], None),
+/// Of an iteration, published seconds of Base UVM, `FlashNeuron`, DeepUM+ and G10.
+const FIGURE_11: [(&str, [Option<f64>; 4]); 5] = [
+    ("BERT_Base/256", [Some(19.65), Some(10.22), Some(9.16), Some(7.311)]),
+    ("VIT/1280", [Some(24.60), None, Some(7.558), Some(5.540)]),
+    ("Inceptionv3/1536", [Some(281.0), None, Some(88.67), Some(61.09)]),
+    ("ResNet152/1280", [Some(468.9), Some(175.3), Some(132.0), Some(114.4)]),
+    ("SENet154/1024", [Some(730.8), Some(249.4), Some(193.1), Some(142.3)]),
 ];
 
 pub(crate) fn of_g10(data: &Path) -> Result {
     let machine = artifact()?;
-    let setup = Setup { host_bytes: 128 * GIB, ..Setup::new(&machine) };
+    let setup = for_artifact(&machine);
     println!("## G10's figure 11: seconds of an iteration, a tenth allowed\n");
     println!(
         "40 GiB, 128 GiB of the host, a link of 15.754 GB/s each way, flash of 3.2 GB/s. \"-\": it fails there, as published. The model is another: faults cost what"
@@ -52,25 +47,20 @@ pub(crate) fn of_g10(data: &Path) -> Result {
         "| set | ideal | Base UVM | driver | FlashNeuron | flashneuron | DeepUM+ | deepum | G10 | g10 | vdnn-all | foresight | auto-plan | by | bound | auto-plan by bound |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    let mut costs = Vec::new();
-    for of in &FIGURE_11 {
-        let iteration = g10_set(data, of.set)?;
-        let began_s = cpu_s()?;
-        let g10 = run(&iteration, &setup, "g10");
-        costs.push((of.set, cpu_s()? - began_s, of.cpu_s));
+    for (set, times_s) in FIGURE_11 {
+        let iteration = g10_set(data, set)?;
         let own = [
             Some(driver(&iteration, &setup)?.time_s),
             run(&iteration, &setup, "flashneuron"),
             run(&iteration, &setup, "deepum"),
-            g10,
+            run(&iteration, &setup, "g10"),
         ];
-        let cells: Vec<_> = of.times_s.into_iter().zip(own).map(|(published, own)| cell(published, own)).collect();
+        let cells: Vec<_> = times_s.into_iter().zip(own).map(|(published, own)| cell(published, own)).collect();
         let (vdnn, foresight) = (run(&iteration, &setup, "vdnn-all"), run(&iteration, &setup, "foresight"));
         let best = auto_plan(&iteration, &setup)?;
         let bound_s = bound_s(&iteration, &setup);
         println!(
-            "| {} | {:.2} | {} | {} | {} | {:.2} | {} | {bound_s:.2} | {:.3} |",
-            of.set,
+            "| {set} | {:.2} | {} | {} | {} | {:.2} | {} | {bound_s:.2} | {:.3} |",
             best.outcome.ideal_s,
             cells.join(" | "),
             seconds(vdnn),
@@ -80,24 +70,8 @@ pub(crate) fn of_g10(data: &Path) -> Result {
             best.outcome.time_s / bound_s,
         );
     }
-    println!("\n## Planning and simulating G10 beside its artifact\n");
-    println!("Two iterations each, CPU seconds; the artifact's are of runs of it on another day.\n");
-    println!("| set | artifact, s | ours, s | ratio |\n| --- | --- | --- | --- |");
-    for (set, own_s, cpu_s) in costs {
-        let ratio = cpu_s.map_or("not run".to_owned(), |cpu_s| {
-            let mark = if cpu_s / own_s < 100.0 { "**" } else { "" };
-            format!("{mark}{:.0}{mark}", cpu_s / own_s)
-        });
-        println!("| {set} | {} | {own_s:.2} | {ratio} |", seconds(cpu_s));
-    }
     println!();
     Ok(())
-}
-
-/// What this thread had of a CPU so far.
-fn cpu_s() -> Result<f64> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat")?;
-    Ok(text.split_whitespace().next().ok_or("schedstat is empty")?.parse::<f64>()? / 1e9)
 }
 
 /// `None` where it does not run.

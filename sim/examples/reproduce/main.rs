@@ -1,7 +1,8 @@
 //! Every figure that was published and that this project can be held to, beside its own: `scripts/reproduce`. All of it, or the sections that are named: memory, g10,
-//! roofline, pump, cdma.
+//! cost, roofline, pump, cdma.
 #![expect(clippy::print_stdout, reason = "prints a report of tables that are known")]
 
+mod cost;
 mod iterations;
 mod launches;
 mod memory;
@@ -12,11 +13,14 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result {
     let wanted: Vec<_> = std::env::args().skip(1).collect();
+    let data = published::data();
+    if let (Some(cost::ALONE), Some(set), Some(data)) = (wanted.first().map(String::as_str), wanted.get(1), &data) {
+        return cost::tell(data, set);
+    }
     let wants = |section: &str| wanted.is_empty() || wanted.iter().any(|name| name == section);
     println!(
         "Figures that differ by more than their table allows are **bold**. Times of iterations are modelled, none is measured.\n"
     );
-    let data = published::data();
     if data.is_none() {
         println!("Skipped, as there are no published traces: SmartPool, MiniMalloc, AutoSwap, AppObMem, G10.\n");
     }
@@ -26,6 +30,9 @@ fn main() -> Result {
     }
     if let Some(data) = data.as_deref().filter(|_| wants("g10")) {
         iterations::of_g10(data)?;
+    }
+    if data.is_some() && wants("cost") {
+        cost::beside_artifact()?;
     }
     if wants("roofline") {
         iterations::by_roofline()?;

@@ -1,0 +1,78 @@
+//! What planning and simulating G10 costs, beside its artifact: of each set in a process of its own, which does nothing else. The kernel keeps the peak of
+//! memory by address space, so that the parent's is not in it; getrusage's would be.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    Result, g10_set,
+    iterations::{artifact, for_artifact, run},
+};
+
+/// The first word to such a process; its set follows.
+pub(crate) const ALONE: &str = "cost-of";
+
+/// Of the artifact's runs of G10, seconds of a CPU and resident memory in GiB, where it was run.
+const ARTIFACT: [(&str, Option<(f64, f64)>); 5] = [
+    ("BERT_Base/256", Some((90.57, 3.04))),
+    ("VIT/1280", Some((133.83, 3.53))),
+    ("Inceptionv3/1536", Some((679.73, 10.31))),
+    ("ResNet152/1280", None),
+    ("SENet154/1024", None),
+];
+
+pub(crate) fn beside_artifact() -> Result {
+    println!(
+        "## Planning and simulating G10 beside its artifact: a hundredth of the CPU and a fiftieth of the memory\n"
+    );
+    println!(
+        "Two iterations each, from the trace's file on, each set in a process of its own: CPU seconds, and the most memory resident at once (VmHWM). The"
+    );
+    println!("artifact's are of runs of it on another day, with jemalloc.\n");
+    println!("| set | artifact, s | ours, s | ratio | artifact, MiB | ours, MiB | ratio |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for (set, artifact) in ARTIFACT {
+        let (own_s, own_kib) = alone(set)?;
+        println!(
+            "| {set} | {} | {} |",
+            ratio(artifact.map(|(s, _)| s), own_s, 100.0, 2),
+            ratio(artifact.map(|(_, gib)| gib * 1024.0), own_kib / 1024.0, 50.0, 1)
+        );
+    }
+    println!();
+    Ok(())
+}
+
+/// The artifact's figure, ours, and how many times ours it is; bold if that is less than it should be.
+fn ratio(artifact: Option<f64>, own: f64, least: f64, digits: usize) -> String {
+    let Some(artifact) = artifact else { return format!("- | {own:.digits$} | not run") };
+    let mark = if artifact / own < least { "**" } else { "" };
+    format!("{artifact:.digits$} | {own:.digits$} | {mark}{:.0}{mark}", artifact / own)
+}
+
+/// CPU seconds and KiB of a process that plans and runs a set.
+fn alone(set: &str) -> Result<(f64, f64)> {
+    let child = Command::new(std::env::current_exe()?).args([ALONE, set]).stderr(Stdio::inherit()).output()?;
+    if !child.status.success() {
+        return Err(format!("the process for {set} failed: {}", child.status).into());
+    }
+    let text = String::from_utf8(child.stdout)?;
+    let (seconds, kib) = text.trim().split_once(' ').ok_or("the process says no figures")?;
+    Ok((seconds.parse()?, kib.parse()?))
+}
+
+/// In that process: what it took, by the kernel's account.
+pub(crate) fn tell(data: &Path, set: &str) -> Result {
+    let iteration = g10_set(data, set)?;
+    let machine = artifact()?;
+    run(&iteration, &for_artifact(&machine), "g10").ok_or("no schedule, or it does not run")?;
+    let scheduled = fs::read_to_string("/proc/self/schedstat")?;
+    let cpu_s = scheduled.split_whitespace().next().ok_or("schedstat is empty")?.parse::<f64>()? / 1e9;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the kernel keeps no VmHWM")?;
+    println!("{cpu_s} {}", peak.trim().trim_end_matches(" kB"));
+    Ok(())
+}
