@@ -4,10 +4,12 @@
 //! Whether memory is written to cannot be seen by range. What can be seen is whether its evictions copy: of memory that is written to, they still do, and
 //! each page faults once more, for the write. So ranges are tried, and given up again one by one.
 
+use std::collections::BTreeSet;
+
 use model::{Action, Advice, Answer, Outcome, Step, block::BLOCK_BYTES};
 
 use super::{
-    keep::{Kept, Pressure, rows, whole_blocks},
+    keep::{Pressure, rows, whole_blocks},
     reactor::View,
 };
 
@@ -59,10 +61,9 @@ impl Duplicates {
     }
 
     /// Begins with all memory that comes and goes, but for what is kept.
-    pub(crate) fn begin(&mut self, view: &View<'_>, kept: &Kept) -> Vec<Step> {
+    pub(crate) fn begin(&mut self, view: &View<'_>, kept: &BTreeSet<u64>) -> Vec<Step> {
         self.has_begun = true;
         let Pressure { held_bytes, arrived_bytes } = Pressure::of(view);
-        let kept = kept.set();
         for range in view.ranges {
             let inside = |address: u64| range.begin <= address && address < range.end;
             let moving = whole_blocks(view).filter(|block| inside(block.address) && block.bytes_htod > 0);

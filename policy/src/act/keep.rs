@@ -4,21 +4,15 @@
 //! stays for as long as it is renewed before all frames but its own have changed hands: before so many bytes have arrived, for whomever, as are left
 //! to everything else. How much arrives from one look to the next is measured, and the set is no larger than that allows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use model::{Action, Block, Process, Range, Step, block::BLOCK_BYTES};
+use model::{Action, Answer, Block, Outcome, Process, Range, Step, block::BLOCK_BYTES};
 
-use super::reactor::View;
-
-/// What is left to everything else, at the least: the block that arrives, and the one before it that is still in use.
-pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
-/// And at the most, as a part of what the GPU holds. Where more arrives between two looks, the blocks that were renewed first are lost and the others
-/// stay: to renew too many costs nothing.
-const RESERVE_MAX: (u64, u64) = (1, 2);
-/// What arrives from one look to the next comes in bursts, which have to fit: of what is more than thought, this part is believed at once...
-const MORE: u64 = 2;
-/// ...and of what is less, this part. A look that was late once is no reason to keep less for long.
-const LESS: u64 = 16;
+use super::{
+    intervals::Intervals,
+    reactor::View,
+    upkeep::{TIMES, Upkeep},
+};
 
 /// What all processes together have at the GPU, and what came to it.
 #[derive(Clone, Copy, Debug)]
@@ -79,18 +73,11 @@ pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec
     steps
 }
 
-/// How many blocks may be kept of what is held, if so much arrives from one look to the next.
-pub(crate) fn fitting(held_bytes: u64, per_look_bytes: u64) -> usize {
-    beside(held_bytes, reserve_bytes(held_bytes, per_look_bytes))
-}
-
-fn reserve_bytes(held_bytes: u64, per_look_bytes: u64) -> u64 {
-    let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
-    per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most)
-}
-
-fn beside(held_bytes: u64, reserve_bytes: u64) -> usize {
-    usize::try_from(held_bytes.saturating_sub(reserve_bytes) / BLOCK_BYTES).unwrap_or(usize::MAX)
+/// A block that is kept as a whole at this GPU, if there is such a one at this address.
+fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
+    let at = view.blocks.binary_search_by_key(&address, |block| block.address).ok()?;
+    let is_whole = |block: &&Block| view.ranges.iter().any(|range| is_whole_in(block, range));
+    view.blocks.get(at).filter(|block| block.gpu == Some(view.key())).filter(is_whole)
 }
 
 /// A set of blocks that is being kept.
@@ -98,11 +85,9 @@ fn beside(held_bytes: u64, reserve_bytes: u64) -> usize {
 pub(crate) struct Kept {
     /// The most valuable first.
     members: Vec<Member>,
-    /// What had arrived at the last look, and at the last renewal.
+    /// What had arrived at the last look.
     looked: u64,
-    renewed: u64,
-    /// What arrives from one look to the next.
-    per_look_bytes: u64,
+    upkeep: Upkeep,
     /// What is left to everything else, however little arrives.
     left_bytes: u64,
 }
@@ -114,37 +99,33 @@ struct Member {
     is_held: bool,
     /// What had arrived in all when it was seen there last, or joined.
     seen: u64,
+    /// What had when it was renewed last, or came; 0 if that is not known.
+    renewed: u64,
 }
 
 impl Member {
     const fn joining(address: u64, arrived_bytes: u64) -> Self {
-        Self { address, is_held: false, seen: arrived_bytes }
+        Self { address, is_held: false, seen: arrived_bytes, renewed: 0 }
     }
 }
 
 impl Kept {
-    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives from one look to the next.
-    pub(crate) fn new(view: &View<'_>, candidates: impl IntoIterator<Item = u64>, per_look_bytes: u64) -> Self {
-        let Pressure { held_bytes, arrived_bytes } = Pressure::of(view);
-        let fitting = fitting(held_bytes, per_look_bytes);
-        Self {
-            members: candidates
-                .into_iter()
-                .take(fitting)
-                .map(|address| Member::joining(address, arrived_bytes))
-                .collect(),
-            looked: arrived_bytes,
-            renewed: arrived_bytes,
-            per_look_bytes,
-            left_bytes: 0,
-        }
-    }
-
-    /// The same with so much left to everything else, which is brought there on purpose.
-    pub(crate) fn leaving(mut self, view: &View<'_>, left_bytes: u64) -> Self {
-        self.left_bytes = left_bytes;
-        self.members.truncate(beside(Pressure::of(view).held_bytes, left_bytes));
-        self
+    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in 100 ms, and so much is left to everything else, which is
+    /// brought there on purpose.
+    pub(crate) fn new(
+        view: &View<'_>,
+        candidates: impl IntoIterator<Item = u64>,
+        per_look_bytes: u64,
+        left_bytes: u64,
+    ) -> Self {
+        let pressure = Pressure::of(view);
+        let upkeep = Upkeep::new(per_look_bytes);
+        let fitting = upkeep.fitting(view, pressure.held_bytes, left_bytes);
+        let joining = |address| Member::joining(address, pressure.arrived_bytes);
+        let members = candidates.into_iter().take(fitting).map(joining).collect();
+        let mut kept = Self { members, looked: pressure.arrived_bytes, upkeep, left_bytes };
+        kept.note_held(view, pressure);
+        kept
     }
 
     /// Leaves so much to everything else from now on.
@@ -157,22 +138,13 @@ impl Kept {
         self.members.retain(|member| member.address != address);
     }
 
-    /// Nothing is kept.
-    pub(crate) const fn none() -> Self {
-        Self { members: Vec::new(), looked: 0, renewed: 0, per_look_bytes: 0, left_bytes: 0 }
-    }
-
     pub(crate) const fn len(&self) -> usize {
         self.members.len()
     }
 
     /// Their addresses.
     pub(crate) fn set(&self) -> BTreeSet<u64> {
-        self.addresses().collect()
-    }
-
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
-        self.members.iter().map(|member| member.address)
+        self.members.iter().map(|member| member.address).collect()
     }
 
     /// Those that were at the GPU at the last look.
@@ -181,10 +153,8 @@ impl Kept {
     }
 
     /// Renews those of them that are there. One that is not would take a whole frame for a page: it comes when the program needs it.
-    pub(crate) fn renewals(&self, view: &View<'_>) -> Vec<Step> {
-        let held: BTreeSet<u64> =
-            whole_blocks(view).filter(|block| is_held(block)).map(|block| block.address).collect();
-        rows(self.addresses().filter(|address| held.contains(address)), Action::Renew(view.gpu))
+    pub(crate) fn renew_all(&mut self, view: &View<'_>) -> Vec<Step> {
+        self.renew(view, usize::MAX)
     }
 
     /// Looks at what became of the set, fits it to what arrives, and says what is to be renewed now. `candidates` are those that may join, the most
@@ -198,37 +168,75 @@ impl Kept {
         let pressure = Pressure::of(view);
         let came = pressure.arrived_bytes.saturating_sub(self.looked);
         self.looked = pressure.arrived_bytes;
-        let (more, less) = (came.saturating_sub(self.per_look_bytes), self.per_look_bytes.saturating_sub(came));
-        self.per_look_bytes = self.per_look_bytes.saturating_add(more / MORE).saturating_sub(less / LESS);
+        self.upkeep.looks(view.now, came);
         self.note_held(view, pressure);
-        let reserve_bytes = reserve_bytes(pressure.held_bytes, self.per_look_bytes).max(self.left_bytes);
-        self.resize(beside(pressure.held_bytes, reserve_bytes), candidates);
-        let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
-        let left_bytes = pressure.held_bytes.saturating_sub(kept_bytes);
-        let since = pressure.arrived_bytes.saturating_sub(self.renewed);
-        if since.saturating_add(self.per_look_bytes).saturating_add(coming_bytes) < left_bytes / 2 {
-            return Vec::new();
+        if self.resize(self.upkeep.fitting(view, pressure.held_bytes, self.left_bytes), candidates) {
+            self.note_held(view, pressure);
         }
-        self.renewed = pressure.arrived_bytes;
-        self.renewals(view)
+        let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
+        // Until then each is renewed once.
+        let period_bytes = pressure.held_bytes.saturating_sub(kept_bytes) / TIMES;
+        let soon = self.upkeep.per_look_bytes().saturating_add(coming_bytes);
+        let is_due = |member: &&Member| self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes;
+        let due = self.members.iter().filter(|member| member.is_held).filter(is_due).count();
+        // As many at each look as at any other: renewed all at once, tens of thousands of them would all be due at once again.
+        let evenly = if came > 0 || coming_bytes > 0 {
+            u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
+        } else {
+            0
+        };
+        self.renew(view, due.max(usize::try_from(evenly).unwrap_or(usize::MAX)))
+    }
+
+    /// What came of orders, these among them: what was not renewed is due.
+    pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
+        self.upkeep.carried_out(outcome);
+        let mut missed = Intervals::default();
+        for call in &outcome.calls {
+            if matches!(call.step.action, Action::Renew(_)) && call.answer != Answer::Done {
+                missed.insert(call.step.begin, call.step.end);
+            }
+        }
+        if missed.bytes() > 0 {
+            let is_missed =
+                |member: &&mut Member| missed.touches(member.address, member.address.saturating_add(BLOCK_BYTES));
+            self.members.iter_mut().filter(is_missed).for_each(|member| member.renewed = 0);
+        }
+    }
+
+    /// Renews so many of them, those first that were not for longest.
+    fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
+        let now = self.looked;
+        let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_held).collect();
+        if count < held.len() {
+            held.select_nth_unstable_by_key(count, |member| (member.renewed, member.address));
+            held.truncate(count);
+        }
+        for member in &mut held {
+            member.renewed = now;
+        }
+        rows(held.iter().map(|member| member.address), Action::Renew(view.gpu))
     }
 
     /// Which members are at the GPU. Those that are not mapped any more are none; nor are those that did not come back while all that the GPU holds was
     /// brought anew: they are not used as was thought.
     fn note_held(&mut self, view: &View<'_>, pressure: Pressure) {
-        let held: BTreeMap<u64, bool> = whole_blocks(view).map(|block| (block.address, is_held(block))).collect();
         self.members.retain_mut(|member| {
-            let Some(is_held) = held.get(&member.address) else { return false };
-            member.is_held = *is_held;
-            if *is_held {
+            let Some(block) = whole_block(view, member.address) else { return false };
+            let (was_held, has_joined) = (member.is_held, member.seen == pressure.arrived_bytes);
+            member.is_held = is_held(block);
+            if member.is_held {
+                if !was_held && !has_joined {
+                    member.renewed = pressure.arrived_bytes;
+                }
                 member.seen = pressure.arrived_bytes;
             }
             pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes
         });
     }
 
-    /// What is gone goes first, then the least valuable.
-    fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) {
+    /// What is gone goes first, then the least valuable. Whether any joined.
+    fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {
             let goes = too_many > 0 && !member.is_held;
@@ -237,11 +245,14 @@ impl Kept {
         });
         self.members.truncate(fitting);
         let free = fitting.saturating_sub(self.members.len());
-        if free > 0 {
-            let members = self.set();
-            let joining: Vec<u64> =
-                candidates().into_iter().filter(|address| !members.contains(address)).take(free).collect();
-            self.members.extend(joining.into_iter().map(|address| Member::joining(address, self.looked)));
+        // For a few of many it is not worth looking at all blocks.
+        if free <= self.members.len() / 64 {
+            return false;
         }
+        let members = self.set();
+        let joining: Vec<u64> =
+            candidates().into_iter().filter(|address| !members.contains(address)).take(free).collect();
+        self.members.extend(joining.iter().map(|address| Member::joining(*address, self.looked)));
+        !joining.is_empty()
     }
 }

@@ -67,6 +67,8 @@ pub(crate) const WITHDRAWALS_MAX: u32 = 5;
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
+/// One part in so many of a budget may go to renewals: what is brought needs some.
+pub(crate) const RENEWALS_PART: u64 = 2;
 /// Another policy is tried instead of one that is kept if it is expected to leave less than this part of what that one leaves.
 pub(crate) const BETTER: f64 = 0.9;
 /// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...

@@ -11,6 +11,7 @@ use model::{Access, Counters, LinkBytes, Party, decision::Measured, verdict::Inp
 use super::{
     intervals::Intervals,
     limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES},
+    reactor::Accessed,
     scene::Sight,
 };
 use crate::{
@@ -37,7 +38,9 @@ struct Sample {
     /// What arrived for others.
     others_arrived_bytes: u64,
     passed_bytes: Option<u64>,
+    /// Atomics write too.
     write_faults: u64,
+    atomic_faults: u64,
 }
 
 /// What had arrived in each block.
@@ -113,10 +116,13 @@ impl Meter {
         self.span(self.samples.front()?, self.samples.back()?)
     }
 
-    /// Whether a write fault came in the last stretch of this length.
-    pub(crate) fn written(&self, window: Duration) -> Option<bool> {
+    /// Which faults came in the last stretch of this length.
+    pub(crate) fn accessed(&self, window: Duration) -> Option<Accessed> {
         let (from, to) = self.stretch(window)?;
-        Some(to.write_faults > from.write_faults)
+        Some(Accessed {
+            writes: to.write_faults > from.write_faults,
+            gpu_atomics: to.atomic_faults > from.atomic_faults,
+        })
     }
 
     fn stretch(&self, window: Duration) -> Option<(&Sample, &Sample)> {
@@ -218,6 +224,7 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
         let me = Party::Process(sight.process.id);
         pair.gpu == key && pair.evictor == me && pair.victim != me
     });
+    let atomic_faults = faults_at_gpu(sight, &[Access::AtomicWeak, Access::AtomicStrong]);
     Sample {
         at: snapshot.taken,
         counted: counted_at(sight.process, key),
@@ -232,16 +239,17 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
             .map(arrived)
             .fold(0, u64::saturating_add),
         passed_bytes,
-        write_faults: write_faults(sight),
+        write_faults: faults_at_gpu(sight, &[Access::Write])
+            .saturating_add(atomic_faults)
+            .saturating_add(sight.process.host.cpu_write_faults),
+        atomic_faults,
     }
 }
 
-fn write_faults(sight: &Sight<'_>) -> u64 {
-    let of_gpu = sight.process.gpus.get(&sight.key()).map_or(0, |counters| {
-        let writes = [Access::Write, Access::AtomicWeak, Access::AtomicStrong];
-        writes.into_iter().map(|access| counters.fault_entries[access]).fold(0, u64::saturating_add)
-    });
-    of_gpu.saturating_add(sight.process.host.cpu_write_faults)
+fn faults_at_gpu(sight: &Sight<'_>, accesses: &[Access]) -> u64 {
+    sight.process.gpus.get(&sight.key()).map_or(0, |counters| {
+        accesses.iter().map(|access| counters.fault_entries[*access]).fold(0, u64::saturating_add)
+    })
 }
 
 fn between(earlier: SystemTime, later: SystemTime) -> Duration {

@@ -45,6 +45,7 @@ mod stream;
 mod tenants;
 mod track;
 mod trial;
+mod upkeep;
 mod verify;
 mod walk;
 mod working_set;

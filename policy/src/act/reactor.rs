@@ -23,19 +23,36 @@ pub struct View<'a> {
     pub verdicts: &'a [&'a Verdict],
     /// Who loses memory to whom at this GPU.
     pub victims: &'a [Victim],
-    /// Whether a CPU or the GPU raised a write fault on its memory in the last window; `None` if so much was not seen yet.
-    pub written: Option<bool>,
+    /// How its memory was accessed in the last window, as far as faults show; `None` if so much was not seen yet.
+    pub accessed: Option<Accessed>,
     /// The process's busiest ranges that may be acted upon and are mapped, busiest first.
     pub ranges: &'a [&'a Range],
     /// The process's blocks in memory that may be acted upon, by address.
     pub blocks: &'a [Block],
     /// The other processes at this GPU, each with its blocks by address.
     pub others: &'a [(&'a Process, &'a [Block])],
+    /// Blocks that may be renewed a second, by the budgets.
+    pub renewals_per_second: u64,
     /// What the policy was told, by name.
     pub parameters: &'a BTreeMap<String, String>,
 }
 
+/// Which faults came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accessed {
+    /// A CPU or the GPU wrote.
+    pub writes: bool,
+    /// The GPU did atomics: memory that it reaches across the link has to come to it for them.
+    pub gpu_atomics: bool,
+}
+
 impl<'a> View<'a> {
+    /// Whether all that is known to have been done to its memory is reading.
+    #[must_use]
+    pub fn is_only_read(&self) -> bool {
+        self.accessed.is_some_and(|accessed| !accessed.writes)
+    }
+
     /// The GPU as a key of the process's counts.
     #[must_use]
     pub const fn key(&self) -> GpuKey {
@@ -79,7 +96,10 @@ pub trait Reactor: Send + Sync {
 
 /// A plan in force. Dropped when it ends; the advice that it gave is withdrawn by whoever holds it.
 pub trait Running: Send + fmt::Debug {
-    /// What to do next. Asked at each interval, but not while steps that it asked for are being carried out.
+    /// What is there now: told at each interval before anything else is asked, also while steps are being carried out.
+    fn see(&mut self, _view: &View<'_>) {}
+
+    /// What to do next. Asked at each interval after [`Running::see`], but not while steps that it asked for are being carried out.
     fn go_on(&mut self, view: &View<'_>) -> Next;
 
     /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::Answer::HeldBack`], at once.

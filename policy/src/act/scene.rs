@@ -6,7 +6,10 @@ use model::{
     Block, GpuKey, GpuUuid, LinkBytes, Process, ProcessId, Range, Snapshot, Verdict, Verdicts, Wish, verdict::Victim,
 };
 
-use super::reactor::View;
+use super::{
+    limits::{Limits, RENEWAL_BYTES, RENEWALS_PART},
+    reactor::{Accessed, View},
+};
 
 /// Everything at one moment. The clock is the snapshot's.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +87,9 @@ impl<'a> Sight<'a> {
     }
 
     /// What a reactor sees of it.
-    pub(crate) fn view(&self, written: Option<bool>) -> View<'_> {
+    pub(crate) fn view(&self, accessed: Option<Accessed>, limits: &Limits) -> View<'_> {
+        let budget = self.wish.budget.bytes_per_second.unwrap_or(u64::MAX);
+        let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
         View {
             now: self.scene.snapshot.taken,
             process: self.process,
@@ -92,10 +97,11 @@ impl<'a> Sight<'a> {
             gpu_memory_bytes: self.memory_bytes,
             verdicts: &self.verdicts,
             victims: &self.victims,
-            written,
+            accessed,
             ranges: &self.ranges,
             blocks: &self.blocks,
             others: &self.others,
+            renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
             parameters: &self.wish.parameters,
         }
     }

@@ -9,7 +9,7 @@
 //! only read is copied instead of moved, as for `cycle`.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     time::{Duration, SystemTime},
 };
 
@@ -87,7 +87,7 @@ impl Reactor for Stream {
             seen: view.now,
             strayed: 0,
             duplicates: may_duplicate.then(Duplicates::default),
-            is_read: view.written == Some(false),
+            is_read: view.is_only_read(),
             begun_at: Pressure::of(view).arrived_bytes,
             has_settled: false,
         };
@@ -151,14 +151,7 @@ struct Streaming {
 }
 
 impl Running for Streaming {
-    fn go_on(&mut self, view: &View<'_>) -> Next {
-        let Some(range) = view.ranges.iter().find(|range| self.walk.is_in(range)) else {
-            return Next::Over("the memory was freed".to_owned());
-        };
-        // Tripwires alone look like a stride.
-        if matches!(range.pattern.kind, PatternKind::Random | PatternKind::HotSet) {
-            return Next::Over(format!("the memory is not walked through any more: {}", range.pattern.kind.name()));
-        }
+    fn see(&mut self, view: &View<'_>) {
         match self.walk.look(view.blocks) {
             Some(Progress { blocks: 0, .. }) => {}
             Some(Progress { blocks, was_late }) => {
@@ -168,6 +161,17 @@ impl Running for Streaming {
             }
             None => self.strayed = self.strayed.saturating_add(1),
         }
+        self.ready_blocks = self.ready(view);
+    }
+
+    fn go_on(&mut self, view: &View<'_>) -> Next {
+        let Some(range) = view.ranges.iter().find(|range| self.walk.is_in(range)) else {
+            return Next::Over("the memory was freed".to_owned());
+        };
+        // Tripwires alone look like a stride.
+        if matches!(range.pattern.kind, PatternKind::Random | PatternKind::HotSet) {
+            return Next::Over(format!("the memory is not walked through any more: {}", range.pattern.kind.name()));
+        }
         if self.strayed >= STRAYED_LOOKS {
             return Next::Over("the walk has turned".to_owned());
         }
@@ -175,7 +179,6 @@ impl Running for Streaming {
             return Next::Over("the walk has stopped, or has not been seen for 10 s".to_owned());
         }
         self.pace.fits(view.resident().bytes / BLOCK_BYTES);
-        self.ready_blocks = self.ready(view);
         let brought = self.bring(view);
         let copies = brought.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
         let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
@@ -187,6 +190,9 @@ impl Running for Streaming {
     }
 
     fn carried_out(&mut self, outcome: &Outcome) {
+        if let Some(kept) = &mut self.kept {
+            kept.carried_out(outcome);
+        }
         if let Some(duplicates) = &mut self.duplicates {
             duplicates.carried_out(outcome);
         }
@@ -246,8 +252,8 @@ impl Streaming {
             kept.leave(left_bytes);
             return kept.look(view, coming_bytes, || behind(&self.walk));
         }
-        let kept = Kept::new(view, behind(&self.walk), 0).leaving(view, left_bytes);
-        let steps = kept.renewals(view);
+        let mut kept = Kept::new(view, behind(&self.walk), 0, left_bytes);
+        let steps = kept.renew_all(view);
         self.kept = Some(kept);
         steps
     }
@@ -263,7 +269,7 @@ impl Streaming {
             duplicates.look(view)
         } else if self.has_settled || self.is_read {
             self.begun_at = pressure.arrived_bytes;
-            duplicates.begin(view, &Kept::none())
+            duplicates.begin(view, &BTreeSet::new())
         } else {
             Vec::new()
         }

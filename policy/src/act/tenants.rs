@@ -3,11 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{Action, Block, Expected, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
+use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
-    keep::{Kept, Pressure, RESERVE_MIN_BYTES, arrived_bytes, is_held, rows, whole_blocks},
+    keep::{Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
     reactor::{Next, Reactor, Running, View},
+    upkeep::RESERVE_MIN_BYTES,
 };
 
 /// Who loses less to others in a window is no victim: two blocks.
@@ -42,9 +43,9 @@ impl Reactor for Tenants {
         if walked_bytes(view, its) <= pressure.held_bytes {
             return None;
         }
-        let kept = Kept::new(view, mine.iter().map(|block| block.address), 0);
+        let mut kept = Kept::new(view, mine.iter().map(|block| block.address), 0, 0);
         let gone = mine.iter().filter(|block| !is_held(block) && came_as_a_whole(block)).map(|block| block.address);
-        let mut steps = kept.renewals(view);
+        let mut steps = kept.renew_all(view);
         steps.extend(rows(gone, Action::Migrate(Place::Gpu(view.gpu))));
         let plan = Plan {
             process: view.process.id,
@@ -86,6 +87,10 @@ impl Running for Protecting {
         }
         let steps = self.kept.look(view, 0, || in_use(view).map(|block| block.address).collect());
         Next::Steps(steps)
+    }
+
+    fn carried_out(&mut self, outcome: &Outcome) {
+        self.kept.carried_out(outcome);
     }
 }
 

@@ -84,6 +84,10 @@ impl Track {
         next: DecisionId,
         rests: bool,
     ) -> Turn {
+        if let Some(open) = &mut self.open {
+            open.running.see(&sight.view(self.meter.accessed(limits.window), limits));
+        }
+        // Of the same moment as what is counted: of a burst, half would tell of another pace.
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
         self.meter.read(sight, limits.window, passed);
         guard.forget_kept(sight, limits);
@@ -156,7 +160,7 @@ impl Track {
     fn makes_way(&mut self, left: f64, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_ref().filter(|open| open.wish.policy == auto_live::NAME)?;
         let (before, left_before) = open.trial.as_ref()?.before();
-        let view = sight.view(self.meter.written(limits.window));
+        let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.snapshot.taken, Circumstances::of(sight), open.decision.policy);
         let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances);
         let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
@@ -174,7 +178,7 @@ impl Track {
             self.cooling.forget(open.decision.policy);
             turn.events.push(Event::Changed(open.decision.clone()));
         }
-        match open.go_on(&sight.view(self.meter.written(limits.window)), guard, sight, limits) {
+        match open.go_on(&sight.view(self.meter.accessed(limits.window), limits), guard, sight, limits) {
             Ok(order) => turn.order = order,
             Err(why) => {
                 if open.decision.stage != Stage::Kept {
@@ -197,7 +201,7 @@ impl Track {
         let admits =
             |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
         let (policy, left_before) = self.follows.take().unwrap_or((&sight.wish.policy, 1.0));
-        let view = sight.view(self.meter.written(window));
+        let view = sight.view(self.meter.accessed(window), limits);
         let proposals = catalogue::proposals(policy, &view, rests, admits);
         let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
         else {

@@ -2,7 +2,7 @@
 //! are left. What `cycle` and `hot-cold` have in common; they differ in what they are for.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeSet, HashMap},
     time::{Duration, SystemTime},
 };
 
@@ -12,8 +12,9 @@ use model::{
 
 use super::{
     duplicates::Duplicates,
-    keep::{Kept, Pressure, arrived_bytes, fitting, is_held, rows, whole_blocks},
+    keep::{Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
     reactor::{Next, Running, View},
+    upkeep::Upkeep,
 };
 
 /// From one look to the next, until that has been seen.
@@ -70,9 +71,10 @@ impl<'a> Found<'a> {
         let per_look_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
         let fitting = match Rest::wanted(view) {
-            Rest::Remote => fitting(held_bytes, 0),
-            Rest::Auto | Rest::Stream => fitting(held_bytes, per_look_bytes),
+            Rest::Remote => Upkeep::new(0),
+            Rest::Auto | Rest::Stream => Upkeep::new(per_look_bytes),
         };
+        let fitting = fitting.fitting(view, held_bytes, 0);
         let others = held_bytes.saturating_sub(view.resident().bytes) / BLOCK_BYTES;
         let fitting = fitting.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
@@ -93,9 +95,9 @@ impl<'a> Found<'a> {
 
     pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
         let rest = Rest::wanted(view);
-        let kept =
-            Kept::new(view, self.blocks.iter().take(self.fitting).map(|block| block.address), self.per_look_bytes);
-        let mut steps = kept.renewals(view);
+        let mut kept =
+            Kept::new(view, self.blocks.iter().take(self.fitting).map(|block| block.address), self.per_look_bytes, 0);
+        let mut steps = kept.renew_all(view);
         if rest == Rest::Remote {
             steps.extend(remote(view, &self.blocks, &kept));
         }
@@ -135,7 +137,8 @@ impl<'a> Found<'a> {
             begun_at: Pressure::of(view).arrived_bytes,
             has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
-            came_back: self.blocks.iter().map(|block| (block.address, block.refetched_bytes)).collect(),
+            came: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
+            came_bytes: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
             mine_bytes: arrived_bytes(view.process, view),
             passed_bytes: 0,
         };
@@ -170,8 +173,9 @@ struct Protecting {
     has_settled: bool,
     /// When something arrived last, and what had by then.
     last: (SystemTime, u64),
-    /// What had come back of each block before.
-    came_back: BTreeMap<u64, u64>,
+    /// What had come of each block before, and of all.
+    came: HashMap<u64, u64>,
+    came_bytes: u64,
     /// What had arrived for the process at the last look.
     mine_bytes: u64,
     passed_bytes: u64,
@@ -180,11 +184,9 @@ struct Protecting {
 impl Protecting {
     /// What comes is what is not kept: with it, the program has come through its part of what is kept.
     fn note_progress(&mut self, view: &View<'_>) {
-        let sum = |addresses: &mut dyn Iterator<Item = u64>| {
-            addresses.filter_map(|address| self.came_back.get(&address)).copied().fold(0, u64::saturating_add)
-        };
-        let all = sum(&mut self.came_back.keys().copied());
-        let moving = all.saturating_sub(sum(&mut self.kept.held()));
+        let held = self.kept.held().filter_map(|address| self.came.get(&address));
+        let all = self.came_bytes;
+        let moving = all.saturating_sub(held.copied().fold(0, u64::saturating_add));
         let mine = arrived_bytes(view.process, view);
         let came = mine.saturating_sub(self.mine_bytes);
         self.mine_bytes = mine;
@@ -194,6 +196,10 @@ impl Protecting {
 }
 
 impl Running for Protecting {
+    fn see(&mut self, view: &View<'_>) {
+        self.note_progress(view);
+    }
+
     fn go_on(&mut self, view: &View<'_>) -> Next {
         let pressure = Pressure::of(view);
         if pressure.arrived_bytes > self.last.1 {
@@ -201,12 +207,13 @@ impl Running for Protecting {
         } else if view.now.duration_since(self.last.0).is_ok_and(|quiet| quiet >= QUIET) {
             return Next::Over("nothing has come to the GPU for 10 s".to_owned());
         }
-        self.note_progress(view);
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
         let mut steps = self.kept.look(view, 0, || candidates(view));
         if self.rest == Rest::Auto {
-            if !self.duplicates.has_begun() && (self.has_settled || view.written == Some(false)) {
-                steps.extend(self.duplicates.begin(view, &self.kept));
+            if !self.duplicates.has_begun() && (self.has_settled || view.is_only_read()) {
+                // What is kept may be what is written to.
+                let left_alone = if view.is_only_read() { BTreeSet::new() } else { self.kept.set() };
+                steps.extend(self.duplicates.begin(view, &left_alone));
                 self.begun_at = pressure.arrived_bytes;
             } else {
                 steps.extend(self.duplicates.look(view));
@@ -216,6 +223,7 @@ impl Running for Protecting {
     }
 
     fn carried_out(&mut self, outcome: &Outcome) {
+        self.kept.carried_out(outcome);
         self.duplicates.carried_out(outcome);
     }
 

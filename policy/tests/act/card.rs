@@ -1,14 +1,14 @@
 //! A GPU that evicts as the driver does: the block that came first goes first, used or not. Programs access blocks in turn, and the loop acts on them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::{Duration, SystemTime},
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant, SystemTime},
 };
 
 use model::{
-    Access, Action, Advice, Answer, ApiCall, Block, Call, Cause, Counters, EvictionCause, EvictionPair, Gpu, LinkBytes,
-    Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Reuse, Snapshot, SourceState, SourceStatus, Step,
-    Verdicts, Wish, block::BLOCK_BYTES, decision::Event,
+    Access, Action, Advice, Answer, ApiCall, Block, Call, Cause, Counters, Decision, EvictionCause, EvictionPair, Gpu,
+    LinkBytes, Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Reuse, Snapshot, SourceState,
+    SourceStatus, Step, Verdicts, Wish, block::BLOCK_BYTES, decision::Event,
 };
 use policy::{
     Judge,
@@ -16,6 +16,7 @@ use policy::{
 };
 
 use crate::{
+    frames::Frames,
     program::BASE,
     walker::{FAULTS, FETCH, HIT, REPLAYS, Round, Walker},
     world::{GPU, INTERVAL, KEY, limits},
@@ -27,9 +28,13 @@ const SLICE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Card {
     pub(crate) now: SystemTime,
-    frames: usize,
-    /// Who is evicted first comes first.
-    order: VecDeque<(ProcessId, u64)>,
+    frames: Frames,
+    /// How long it takes to bring a block.
+    pub(crate) fetch_takes: Duration,
+    /// How long the loop took for each look, of the time of this machine.
+    pub(crate) looks: Vec<Duration>,
+    /// What was ordered, in steps.
+    pub(crate) steps: usize,
     pub(crate) programs: Vec<Walker>,
     pairs: BTreeMap<(ProcessId, ProcessId), u64>,
     remote: LinkBytes,
@@ -44,8 +49,10 @@ impl Card {
     pub(crate) fn new(frames: usize) -> Self {
         Self {
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000),
-            frames,
-            order: VecDeque::new(),
+            frames: Frames::new(frames),
+            fetch_takes: FETCH,
+            looks: Vec::new(),
+            steps: 0,
             programs: Vec::new(),
             pairs: BTreeMap::new(),
             remote: LinkBytes::default(),
@@ -104,6 +111,10 @@ impl Card {
         self.programs.iter().map(copied).sum::<u64>() + self.remote.htod
     }
 
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.acting.decisions()
+    }
+
     /// Names of the policies of all decisions that were acted upon.
     pub(crate) fn acted(&self) -> Vec<&'static str> {
         let made = self.events.iter().filter_map(|event| match event {
@@ -145,15 +156,18 @@ impl Card {
             htod: copied.bytes_htod.total() + self.remote.htod,
             dtoh: copied.bytes_dtoh.total() + self.remote.dtoh,
         };
+        let headroom_bytes = self.programs.iter().map(|program| (program.id, 64 << 30)).collect();
+        let began = Instant::now();
         let orders = self.acting.observe(&Scene {
             snapshot: &snapshot,
             verdicts: &self.verdicts,
             blocks: &blocks,
             links: &[(GPU, link)].into(),
-            headroom_bytes: &self.programs.iter().map(|program| (program.id, 64 << 30)).collect(),
+            headroom_bytes: &headroom_bytes,
             wishes: &self.wishes,
             on: true,
         });
+        self.looks.push(began.elapsed());
         for order in orders {
             self.carry_out(&order);
         }
@@ -162,9 +176,10 @@ impl Card {
 
     fn carry_out(&mut self, order: &Order) {
         let mut calls = Vec::new();
+        self.steps += order.steps.len();
         for step in &order.steps {
             self.call(order.process, step);
-            calls.push(Call { step: *step, answer: Answer::Done, took_ns: 1000 });
+            calls.push(Call { step: *step, answer: Answer::Done, took_ns: 5000 * step.bytes().div_ceil(BLOCK_BYTES) });
         }
         let Order { decision, process, gpu, is_undoing, .. } = *order;
         self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls });
@@ -183,14 +198,14 @@ impl Card {
             let (block, writes) = program.round[program.at];
             program.at = (program.at + 1) % program.round.len();
             program.rounds += u64::from(program.at == 0);
-            let took = self.access(at, block, writes);
+            let took = self.access(at, block, writes, self.now + SLICE.saturating_sub(left));
             self.programs[at].owed = took + self.programs[at].computes;
         }
     }
 
     /// Accesses all of a block.
-    fn access(&mut self, at: usize, block: u64, writes: bool) -> Duration {
-        let (now, program) = (self.now, &mut self.programs[at]);
+    fn access(&mut self, at: usize, block: u64, writes: bool, now: SystemTime) -> Duration {
+        let program = &mut self.programs[at];
         let access = if writes { Access::Write } else { Access::Read };
         if program.is_there(block) {
             return program.hit(block, access, now);
@@ -203,23 +218,22 @@ impl Card {
         program.counters.fault_entries[access] += FAULTS;
         program.counters.replays += REPLAYS;
         program.block(block).fault_entries += FAULTS;
-        self.fetch(id, block, BLOCK_BYTES, Cause::Fault);
+        self.fetch(id, block, BLOCK_BYTES, Cause::Fault, now);
         let program = &mut self.programs[at];
         if writes {
             program.copied.remove(&block);
         } else if program.duplicated.contains(&block) {
             program.copied.insert(block);
         }
-        FETCH
+        self.fetch_takes
     }
 
     /// Brings so much of a block.
-    fn fetch(&mut self, id: ProcessId, block: u64, bytes: u64, cause: Cause) {
-        while self.order.len() >= self.frames {
+    fn fetch(&mut self, id: ProcessId, block: u64, bytes: u64, cause: Cause, now: SystemTime) {
+        while self.frames.is_full() {
             self.evict(id);
         }
-        self.order.push_back((id, block));
-        let now = self.now;
+        self.frames.take(id, block);
         let program = self.program_mut(id);
         let known = program.block(block);
         let came_back = if known.evictions > 0 { bytes } else { 0 };
@@ -236,7 +250,7 @@ impl Card {
     }
 
     fn evict(&mut self, evictor: ProcessId) {
-        let (victim, block) = self.order.pop_front().expect("a frame");
+        let (victim, block) = self.frames.free_oldest().expect("a frame");
         let now = self.now;
         let program = self.program_mut(victim);
         program.lacking.remove(&block);
@@ -267,16 +281,13 @@ impl Card {
         self.program_mut(id).host.tool_calls[call] += 1;
         let first = (step.begin - BASE) / BLOCK_BYTES;
         for block in first..(step.end - BASE).div_ceil(BLOCK_BYTES) {
-            let is_there = self.order.contains(&(id, block));
+            let is_there = self.frames.holds(id, block);
             match step.action {
-                Action::Renew(_) if is_there => {
-                    self.order.retain(|frame| *frame != (id, block));
-                    self.order.push_back((id, block));
-                }
-                Action::Renew(_) => self.fetch(id, block, 4096, Cause::Tool),
+                Action::Renew(_) if is_there => self.frames.take(id, block),
+                Action::Renew(_) => self.fetch(id, block, 4096, Cause::Tool, self.now),
                 Action::Migrate(Place::Gpu(_)) if !is_there => {
                     let lacks = step.begin.saturating_sub(BASE + block * BLOCK_BYTES);
-                    self.fetch(id, block, BLOCK_BYTES - lacks, Cause::Tool);
+                    self.fetch(id, block, BLOCK_BYTES - lacks, Cause::Tool, self.now);
                     if lacks > 0 {
                         self.program_mut(id).lacking.insert(block);
                     }
@@ -301,7 +312,7 @@ impl Card {
             block_records: model::RecordFigures::default(),
         };
         let mut snapshot = Snapshot::empty(self.now, source);
-        let memory_bytes = Some((self.frames as u64 + 1) * BLOCK_BYTES);
+        let memory_bytes = Some((self.frames.count() as u64 + 1) * BLOCK_BYTES);
         snapshot.gpus.insert(KEY, Gpu { memory_bytes, ..Gpu::default() });
         snapshot.gpu_totals.insert(KEY, self.programs.iter().map(|program| &program.counters).sum());
         snapshot.processes = self.programs.iter().map(Walker::seen).collect();

@@ -3,6 +3,7 @@
 
 mod any;
 mod card;
+mod frames;
 mod limits;
 mod memory;
 mod program;

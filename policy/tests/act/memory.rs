@@ -25,8 +25,17 @@ fn both(
     rounds: u64,
     prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Wish>) -> ProcessId,
 ) -> [(Card, ProcessId); 2] {
+    both_on(FRAMES, policy, rounds, prepare)
+}
+
+fn both_on(
+    frames: usize,
+    policy: &str,
+    rounds: u64,
+    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Wish>) -> ProcessId,
+) -> [(Card, ProcessId); 2] {
     ["observe", policy].map(|policy| {
-        let mut card = Card::new(FRAMES);
+        let mut card = Card::new(frames);
         let process = prepare(&mut card, &|| (policy != "observe").then(|| wish(Mode::Act, policy)));
         card.run(rounds);
         (card, process)
@@ -127,6 +136,39 @@ fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_o
     });
     let [alone, helped] = cards;
     assert!(share(helped, alone) < 0.15, "{helped} of {alone}");
+}
+
+#[test]
+fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
+    let left = [None, Some(256 << 20)].map(|bytes_per_second| {
+        // 3 s until all has changed hands, as on a card of 80 GB at 25 GB/s.
+        let mut card = Card::new(3000);
+        card.fetch_takes = Duration::from_millis(1);
+        let mut wanted = wish(if bytes_per_second.is_some() { Mode::Act } else { Mode::Observe }, "cycle");
+        // A renewal is charged 64 KiB: 2,048 of them a second are for 1,000 blocks that arrive.
+        wanted.budget.bytes_per_second = bytes_per_second;
+        card.add(walk(0..4500, false), PatternKind::Cyclic, Some(wanted));
+        card.run(20);
+        let held_back = |decision: &model::Decision| matches!(decision.trouble, Some(model::Answer::HeldBack(_)));
+        assert!(!card.decisions().any(held_back), "{:#?}", card.decisions().next());
+        card.link_bytes()
+    });
+    let share = share(left[1], left[0]);
+    assert!(share < 0.5, "{share}");
+}
+
+#[test]
+fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
+    let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, wish| {
+        card.fetch_takes = Duration::from_millis(4);
+        let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, wish());
+        // The hot part alone takes 3.8 s, in which nothing comes if it is kept.
+        card.program_mut(process).computes = Duration::from_millis(10);
+        process
+    });
+    assert_eq!(helped.acted(), ["hot-cold"]);
+    let share = share(helped.link_bytes(), alone.link_bytes());
+    assert!(share < 0.5, "{share}");
 }
 
 #[test]

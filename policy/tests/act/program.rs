@@ -22,6 +22,8 @@ const REPLAYS_PER_BLOCK: u64 = 6;
 pub(crate) enum Program {
     /// CPU and GPU write it in turn.
     InTurn,
+    /// The same, by atomics: memory on the host comes to the GPU for them.
+    AtomicsInTurn,
     /// Only the GPU uses it.
     OnGpu,
     /// Nothing.
@@ -95,7 +97,8 @@ impl Simulated {
                 .advice
                 .get(&block.address)
                 .is_some_and(|advice| advice.contains(&Advice::PreferredLocation(Place::Host)));
-            if self.program == Program::InTurn && block.resident.bytes > 0 {
+            let in_turn = matches!(self.program, Program::InTurn | Program::AtomicsInTurn);
+            if in_turn && block.resident.bytes > 0 {
                 // The CPU takes it.
                 self.host.cpu_write_faults += FAULTS_PER_BLOCK;
                 self.counters.bytes_dtoh[Cause::Fault] += BLOCK_BYTES;
@@ -105,11 +108,13 @@ impl Simulated {
                 block.alternations += 1;
                 took += Duration::from_micros(500);
             }
-            if is_remote && block.resident.bytes == 0 {
+            if is_remote && block.resident.bytes == 0 && self.program != Program::AtomicsInTurn {
                 remote.htod += self.accessed_bytes;
                 took += Duration::from_micros(50);
             } else if block.resident.bytes == 0 {
-                self.counters.fault_entries[Access::Write] += FAULTS_PER_BLOCK;
+                let by_atomics = self.program == Program::AtomicsInTurn;
+                let access = if by_atomics { Access::AtomicStrong } else { Access::Write };
+                self.counters.fault_entries[access] += FAULTS_PER_BLOCK;
                 self.counters.replays += REPLAYS_PER_BLOCK;
                 self.counters.bytes_htod[Cause::Fault] += BLOCK_BYTES;
                 let came_back = if block.bytes_dtoh > 0 { BLOCK_BYTES } else { 0 };

@@ -239,3 +239,16 @@ fn everything_is_taken_back_at_the_end_and_what_a_former_run_left_at_the_beginni
     assert_eq!(next.advised_blocks(), 0);
     assert_eq!(next.decision().stage, Stage::Undone("the service ends".to_owned()));
 }
+
+#[test]
+fn memory_on_which_the_gpu_does_atomics_is_not_kept_on_the_host() {
+    let mut world = World::new();
+    world.add(Program::AtomicsInTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run(60.0);
+    assert_eq!(world.orders, [], "it would come to the GPU for each of them");
+    let (mut world, id) = kept();
+    world.process(id).program = Program::AtomicsInTurn;
+    world.run(5.0);
+    assert!(world.decision().stage.why().unwrap().contains("atomics"), "{:#?}", world.decision());
+    assert_eq!(world.advised_blocks(), 0);
+}

@@ -1,0 +1,109 @@
+//! The loop on a card as large as those in use: 80 GB, of which a program uses half as much again, at the rate of a link of 25 GB/s. Simulated: the card
+//! evicts as the driver does, and what is ordered is done at once. Tells what is left of the link bytes, and how long a look takes of this machine's time,
+//! beside what it takes to copy the blocks that are looked at.
+//!
+//! `cargo bench -p policy --bench large_card`
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a measurement, with parts of the tests"
+)]
+
+#[path = "../tests/act/card.rs"]
+#[expect(dead_code, reason = "what the tests ask of it")]
+mod card;
+#[path = "../tests/act/frames.rs"]
+mod frames;
+#[path = "../tests/act/program.rs"]
+#[expect(dead_code, reason = "programs of the tests")]
+mod program;
+#[path = "../tests/act/walker.rs"]
+mod walker;
+#[path = "../tests/act/world.rs"]
+#[expect(dead_code, reason = "a world of the tests")]
+mod world;
+
+use std::time::{Duration, Instant};
+
+use card::Card;
+use model::{Mode, PatternKind, block::BLOCK_BYTES};
+use walker::Round;
+use world::wish;
+
+/// 80 GB in blocks.
+const FRAMES: usize = 38_000;
+/// Of 2 MiB at 25 GB/s.
+const FETCH: Duration = Duration::from_micros(84);
+const ROUNDS: u64 = 20;
+
+fn main() {
+    let blocks = FRAMES as u64 * 3 / 2;
+    let walk: Round = (0..blocks).map(|block| (block, false)).collect();
+    let hot = FRAMES as u64 / 2;
+    let cold = blocks - hot;
+    let each = cold / 4;
+    let step = |at: u64| (0..hot).chain(hot + at * each..hot + (at + 1) * each).map(|block| (block, block < hot));
+    let hot_cold: Round = (0..4).flat_map(step).collect();
+    println!("{FRAMES} frames, {blocks} blocks; simulated");
+    println!(
+        "program     policy      link bytes  replays   steps a look   look, ms: median, most   by copying the blocks"
+    );
+    for (name, round, pattern, policies) in [
+        ("walk", walk, PatternKind::Cyclic, ["observe", "cycle", "stream", "auto-live"]),
+        ("hot, cold", hot_cold, PatternKind::Unknown, ["observe", "hot-cold", "cycle", "auto-live"]),
+    ] {
+        let mut alone = None;
+        for policy in policies {
+            let told = run(&round, pattern, policy);
+            let driver = *alone.get_or_insert((told.link_bytes, told.replays));
+            let part = |now: u64, then: u64| now as f64 / then as f64 * 100.0;
+            println!(
+                "{name:<11} {policy:<11} {:>8.1} % {:>6.1} %   {:>10.0}   {:>13.2} {:>8.2}   {:>10.1}   {}",
+                part(told.link_bytes, driver.0),
+                part(told.replays, driver.1),
+                told.steps,
+                told.median.as_secs_f64() * 1e3,
+                told.most.as_secs_f64() * 1e3,
+                told.median.as_secs_f64() / told.copying.as_secs_f64(),
+                told.acted.join(", "),
+            );
+        }
+    }
+}
+
+struct Told {
+    link_bytes: u64,
+    replays: u64,
+    steps: f64,
+    median: Duration,
+    most: Duration,
+    copying: Duration,
+    acted: Vec<&'static str>,
+}
+
+fn run(round: &Round, pattern: PatternKind, policy: &str) -> Told {
+    let mut card = Card::new(FRAMES);
+    card.fetch_takes = FETCH;
+    let wanted = (policy != "observe").then(|| wish(Mode::Act, policy));
+    let process = card.add(round.clone(), pattern, wanted);
+    card.run(ROUNDS);
+    let began = Instant::now();
+    let copied: Vec<_> = card.program(process).blocks.values().cloned().collect();
+    let copying = began.elapsed();
+    assert!(copied.len() as u64 * BLOCK_BYTES > 80_000_000_000);
+    let mut looks = std::mem::take(&mut card.looks);
+    looks.sort_unstable();
+    Told {
+        link_bytes: card.link_bytes(),
+        replays: card.program(process).counters.replays,
+        steps: card.steps as f64 / looks.len() as f64,
+        median: looks[looks.len() / 2],
+        most: looks[looks.len() - 1],
+        copying,
+        acted: card.acted(),
+    }
+}
