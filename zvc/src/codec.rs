@@ -85,7 +85,7 @@ impl Codec {
         let out = out.get_mut(..needed).ok_or(small)?;
         let (header_out, rest) = out.split_at_mut_checked(HEADER_BYTES).ok_or(small)?;
         let (index, payload) = rest.split_at_mut_checked(self.index_bytes(raw.len())).ok_or(small)?;
-        let mut checksum = Checksum::new(self.checksum);
+        let mut checksum = Checksum::new(self.checksum, self.isa);
         let mut entries = index.as_chunks_mut::<INDEX_ENTRY_BYTES>().0.iter_mut();
         let mut at = 0;
         for page in raw.chunks(PAGE_BYTES) {
@@ -97,7 +97,7 @@ impl Codec {
             at += pack_page(self.isa, self.width, page, to).ok_or(small)?;
             checksum.follow(payload.get(..at).unwrap_or_default());
         }
-        if at >= raw.len() {
+        if index.len() + at >= raw.len() {
             return self.store_into(raw, out).ok_or(small);
         }
         let payload = payload.get(..at).unwrap_or_default();
@@ -110,7 +110,7 @@ impl Codec {
     fn store_into(self, raw: &[u8], out: &mut [u8]) -> Option<usize> {
         let mut header = self.header(raw.len(), raw.len(), true);
         let (header_out, payload) = out.split_at_mut_checked(HEADER_BYTES)?;
-        let mut checksum = Checksum::new(self.checksum);
+        let mut checksum = Checksum::new(self.checksum, self.isa);
         checksum.copy(raw, payload.get_mut(..raw.len())?);
         header.checksum = checksum.finish(raw, &[], header.bytes().get(..CHECKSUM_AT)?);
         header_out.copy_from_slice(&header.bytes());

@@ -45,12 +45,12 @@ pub enum Error {
         surplus_bytes: u64,
     },
     /// The bytes are not those that were packed.
-    #[error("checksum {computed:08x}, the header says {stored:08x}")]
+    #[error("checksum {computed:016x}, the header says {stored:016x}")]
     Checksum {
-        /// CRC-32C in the header.
-        stored: u32,
-        /// CRC-32C of what is there.
-        computed: u32,
+        /// In the header.
+        stored: u64,
+        /// Of what is there.
+        computed: u64,
     },
     /// A single page was asked for of a container that has no index.
     #[error("no index: pages cannot be found one by one")]

@@ -2,18 +2,23 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 0-3 | `ZVC1` |
+//! | 0-3 | `ZVC2` |
 //! | 4 | bytes of a word: 4 or 2 |
 //! | 5 | flags: 1 index, 2 stored as it is, 4 checksum |
 //! | 6-7 | zero |
 //! | 8-15 | bytes before packing; units and pages follow from it |
 //! | 16-23 | bytes of payload |
-//! | 24-27 | CRC-32C of payload, index and the header up to here, in this order; zero without a checksum |
+//! | 24-31 | checksum of payload, index and the header up to here, in this order (below); zero without one |
 //! | then | the index, where there is one: for each page of 4 KiB where it begins in the payload, in words, 4 bytes |
 //! | then | the payload: for each unit of 128 bytes its mask, one bit a word from the lowest on, and the words that are not zero |
 //!
 //! The mask takes as many bits as a unit has words. The last unit may be short: its mask has no bits beyond its words, and its last word is filled
 //! with zeros. Data that would not become smaller are stored as they are, without an index.
+//!
+//! The checksum: each of the three parts is cut into blocks of 4096 bytes, the last of them filled with zeros. A block's words of 4 bytes are multiplied by
+//! their keys and summed modulo 2^64: the keys of words 2n and 2n + 1 are the low and the high half of the number that `SplitMix64` makes from 0 after n others, both made odd.
+//! The halves of these sums, the high one first, are the coefficients of a polynomial modulo 2^61 - 1, the first that of the highest power. It is evaluated at that generator's
+//! number after 4096 others, modulo the same.
 
 use crate::Error;
 
@@ -22,13 +27,13 @@ pub const UNIT_BYTES: usize = 128;
 /// What can be unpacked by itself, by means of the index.
 pub const PAGE_BYTES: usize = 4096;
 /// Bytes of the header.
-pub const HEADER_BYTES: usize = 28;
+pub const HEADER_BYTES: usize = 32;
 /// Bytes that the index takes for each page.
 pub const INDEX_ENTRY_BYTES: usize = 4;
 /// Where the checksum lies, and what of the header it is about: all before.
 pub(crate) const CHECKSUM_AT: usize = 24;
 
-const MAGIC: [u8; 4] = *b"ZVC1";
+const MAGIC: [u8; 4] = *b"ZVC2";
 const INDEX: u8 = 1;
 const STORED: u8 = 2;
 const CHECKSUM: u8 = 4;
@@ -48,7 +53,7 @@ pub(crate) struct Header {
     pub(crate) width: Width,
     pub(crate) index: bool,
     pub(crate) stored: bool,
-    pub(crate) checksum: Option<u32>,
+    pub(crate) checksum: Option<u64>,
     pub(crate) raw_bytes: u64,
     pub(crate) payload_bytes: u64,
 }
@@ -127,7 +132,7 @@ impl Header {
 
     pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Error> {
         let [m0, m1, m2, m3, width, flags, zero @ ..] = *bytes;
-        let [z0, z1, r0, r1, r2, r3, r4, r5, r6, r7, p0, p1, p2, p3, p4, p5, p6, p7, c0, c1, c2, c3] = zero;
+        let [z0, z1, r0, r1, r2, r3, r4, r5, r6, r7, p0, p1, p2, p3, p4, p5, p6, p7, checksum @ ..] = zero;
         let found = [m0, m1, m2, m3];
         if found != MAGIC {
             return Err(Error::Magic { found });
@@ -140,7 +145,7 @@ impl Header {
         if flags & !(INDEX | STORED | CHECKSUM) != 0 || [z0, z1] != [0, 0] {
             return Err(Error::Header("flags that this version does not know"));
         }
-        let checksum = u32::from_le_bytes([c0, c1, c2, c3]);
+        let checksum = u64::from_le_bytes(checksum);
         if flags & CHECKSUM == 0 && checksum != 0 {
             return Err(Error::Header("a checksum, and the flag for it is not set"));
         }

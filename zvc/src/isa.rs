@@ -1,5 +1,5 @@
-//! The vector instructions, chosen at run time. Each version does whole units as long as the worst of them would fit, and leaves the rest to
-//! the scalar version, which is what they are tested against.
+//! The vector instructions, chosen at run time. Each version does the whole units of a page at most, in memory that has room for the worst of pages: it need not
+//! ask how much is left. The scalar version is what they are tested against.
 
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions that are right on some CPUs alone"))]
 #![cfg_attr(
@@ -12,7 +12,10 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use crate::{UNIT_BYTES, Width};
+use crate::{
+    PAGE_BYTES, UNIT_BYTES, Width, checksum,
+    unit::{pack_units, unpack_units},
+};
 
 /// Instructions that this CPU has: no other value can be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +30,12 @@ enum Kind {
     Avx512,
 }
 
-/// Bytes read and bytes written.
-pub(crate) type Progress = (usize, usize);
 /// What one mask describes.
 pub(crate) type Unit = [u8; UNIT_BYTES];
-/// Units written in each of the lanes that take turns.
-pub(crate) type Written<const LANES: usize> = [usize; LANES];
+/// Units of a page.
+const PAGE_UNITS: usize = PAGE_BYTES / UNIT_BYTES;
+/// What a page takes at most: no word of it is zero, and masks are as large as they get.
+pub(crate) type Room = [u8; PAGE_UNITS * (UNIT_BYTES + 8)];
 
 impl Isa {
     /// What every CPU has.
@@ -69,10 +72,10 @@ impl Isa {
         }
     }
 
-    /// Packs whole units of `raw`, perhaps not all of them.
-    pub(crate) fn pack(self, width: Width, raw: &[u8], out: &mut [u8]) -> Progress {
+    /// Packs the units of a page; says how many bytes that took.
+    pub(crate) fn pack(self, width: Width, raw: &[Unit], out: &mut Room) -> usize {
         match (self.0, width) {
-            (Kind::Scalar, _) => (0, 0),
+            (Kind::Scalar, _) => pack_units(width, raw, out),
             // SAFETY: `available` is where the value comes from, and it found the instructions there.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Two) => unsafe { avx2::pack_two(raw, out) },
@@ -88,35 +91,41 @@ impl Isa {
         }
     }
 
-    /// Unpacks whole units to each part of `out`, which are of one size, from where in `payload` each begins: in turns, one unit at a time, perhaps not
-    /// all. Moves `at` behind what was unpacked. Any mask is right for a whole unit, so that nothing can be wrong with `payload`.
+    /// Unpacks the units of pages, as many of each, in turns; says where in its memory each ends. Any mask is right for a whole unit, so that nothing can be
+    /// wrong with that memory.
     pub(crate) fn unpack<const LANES: usize>(
         self,
         width: Width,
-        payload: &[u8],
-        at: &mut [usize; LANES],
+        from: [&Room; LANES],
         out: [&mut [Unit]; LANES],
-    ) -> Written<LANES> {
+    ) -> [usize; LANES] {
         match (self.0, width) {
-            (Kind::Scalar, _) => [0; LANES],
+            (Kind::Scalar, _) => unpack_units(width, from, out),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx2, Width::Two) => unsafe { avx2::unpack_two(payload, at, out) },
+            (Kind::Avx2, Width::Two) => unsafe { avx2::unpack_two(from, out) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx2, Width::Four) => unsafe { avx2::unpack_four(payload, at, out) },
+            (Kind::Avx2, Width::Four) => unsafe { avx2::unpack_four(from, out) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx512, Width::Two) => unsafe { avx512::unpack_two(payload, at, out) },
+            (Kind::Avx512, Width::Two) => unsafe { avx512::unpack_two(from, out) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Kind::Avx512, Width::Four) => unsafe { avx512::unpack_four(payload, at, out) },
+            (Kind::Avx512, Width::Four) => unsafe { avx512::unpack_four(from, out) },
         }
     }
-}
 
-/// `units` in each lane, and one more in those before the one that could not go on.
-#[cfg(target_arch = "x86_64")]
-fn written<const LANES: usize>(units: usize, ahead: usize) -> Written<LANES> {
-    std::array::from_fn(|lane| units + usize::from(lane < ahead))
+    /// What a block adds to a checksum.
+    pub(crate) fn sum(self, block: &[u8]) -> u64 {
+        match self.0 {
+            Kind::Scalar => checksum::sum(block),
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { avx2::sum(block) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { avx512::sum(block) },
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::{
     Error, Isa, PAGE_BYTES, Width,
     checksum::Checksum,
     format::{CHECKSUM_AT, HEADER_BYTES, Header, INDEX_ENTRY_BYTES, pages},
-    unit::unpack_lanes,
+    unit::{fill_up, unpack_page},
 };
 
 /// Pages that are unpacked in turns, unit by unit: where a unit begins is known only when the mask of the one before it has been read, and that would
@@ -112,25 +112,18 @@ impl<'a> Packed<'a> {
         if out.len() != self.raw_bytes {
             return Err(Error::Buffer { needed_bytes: self.header.raw_bytes, have_bytes: out.len() as u64 });
         }
-        let mut checksum = Checksum::new(self.header.checksum.is_some());
+        let mut checksum = Checksum::new(self.header.checksum.is_some(), self.isa);
         if self.header.stored {
             checksum.copy(self.payload, out);
             return self.compare(checksum);
         }
-        let (groups, rest) = if self.header.index && out.len() <= LANES_UP_TO_BYTES {
-            out.as_chunks_mut::<{ LANES * PAGE_BYTES }>()
-        } else {
-            (&mut [][..], out)
-        };
-        let (mut page, mut at) = (0, 0);
-        for group in groups {
-            at = self.unpack_pages::<LANES>(page, at, group)?;
-            page += LANES as u64;
-            checksum.follow(self.payload.get(..at).unwrap_or_default());
-        }
-        for to in rest.chunks_mut(PAGE_BYTES) {
-            at = self.unpack_pages::<1>(page, at, to)?;
-            page += 1;
+        let lanes = if self.header.index && out.len() <= LANES_UP_TO_BYTES { LANES } else { 1 };
+        let mut at = 0;
+        for (first, to) in (0..).step_by(lanes).zip(out.chunks_mut(lanes * PAGE_BYTES)) {
+            at = match self.unpack_in_turns(first, at, to) {
+                Some(end) => end,
+                None => self.unpack_pages(first, at, to)?,
+            };
             checksum.follow(self.payload.get(..at).unwrap_or_default());
         }
         if at < self.payload.len() {
@@ -153,10 +146,10 @@ impl<'a> Packed<'a> {
             out.copy_from_slice(payload);
             return Ok(page_bytes);
         }
-        match unpack_lanes(self.isa, self.header.width, payload, [0], out) {
-            Ok([read]) if read == payload.len() => Ok(page_bytes),
-            Ok(_) => Err(Error::Index { page }),
-            Err(_) => Err(Error::Page { page }),
+        match unpack_page(self.isa, self.header.width, payload, out) {
+            Some(end) if end == payload.len() => Ok(page_bytes),
+            Some(_) => Err(Error::Index { page }),
+            None => Err(Error::Page { page }),
         }
     }
 
@@ -165,28 +158,39 @@ impl<'a> Packed<'a> {
     /// # Errors
     /// The checksum is another.
     pub fn verify(&self) -> Result<(), Error> {
-        self.compare(Checksum::new(self.header.checksum.is_some()))
+        self.compare(Checksum::new(self.header.checksum.is_some(), self.isa))
     }
 
-    /// The `LANES` pages from `first` on, which begin at `at`; says where they end.
-    fn unpack_pages<const LANES: usize>(&self, first: u64, at: usize, out: &mut [u8]) -> Result<usize, Error> {
+    /// The `LANES` pages from `first` on, which begin at `at`; says where they end. None where there are fewer, or they do not lie where the index says.
+    fn unpack_in_turns(&self, first: u64, at: usize, out: &mut [u8]) -> Option<usize> {
+        let pages = out.as_chunks_mut::<PAGE_BYTES>().0.first_chunk_mut::<LANES>()?;
         let mut begins = [at; LANES];
-        if self.header.index {
-            for (page, begin) in (first..).zip(&mut begins) {
-                *begin = self.page_at(page)?;
-            }
+        #[expect(clippy::large_stack_arrays, reason = "17 KiB, which the last pages alone touch")]
+        let mut spare = [None; LANES];
+        for ((page, begin), spare) in (first..).zip(&mut begins).zip(&mut spare) {
+            *begin = self.page_at(page).ok()?;
+            fill_up(self.payload.get(*begin..)?, spare);
         }
-        let ends = unpack_lanes(self.isa, self.header.width, self.payload, begins, out)
-            .map_err(|lane| Error::Page { page: first + lane as u64 })?;
-        // Each begins where the one before it ends.
-        let mut end = at;
-        for (page, (begin, its_end)) in (first..).zip(begins.into_iter().zip(ends)) {
-            if begin != end {
+        let mut from = [&[0; _]; LANES];
+        for ((begin, spare), from) in begins.iter().zip(&spare).zip(&mut from) {
+            *from = spare.as_ref().or_else(|| self.payload.get(*begin..)?.first_chunk())?;
+        }
+        let read = self.isa.unpack(self.header.width, from, pages.each_mut().map(|page| page.as_chunks_mut().0));
+        let end =
+            begins.into_iter().zip(read).try_fold(at, |at, (begin, read)| (begin == at).then_some(begin + read))?;
+        (end <= self.payload.len()).then_some(end)
+    }
+
+    /// Pages one by one, from `first` on, which begins at `at`; says where they end.
+    fn unpack_pages(&self, first: u64, mut at: usize, out: &mut [u8]) -> Result<usize, Error> {
+        for (page, to) in (first..).zip(out.chunks_mut(PAGE_BYTES)) {
+            if self.header.index && self.page_at(page)? != at {
                 return Err(Error::Index { page });
             }
-            end = its_end;
+            let payload = self.payload.get(at..).unwrap_or_default();
+            at += unpack_page(self.isa, self.header.width, payload, to).ok_or(Error::Page { page })?;
         }
-        Ok(end)
+        Ok(at)
     }
 
     fn compare(&self, checksum: Checksum) -> Result<(), Error> {

@@ -1,60 +1,74 @@
-//! Packing and unpacking of units without vector instructions: what the vector versions are tested against, and what does the last units of every
-//! payload, which those leave.
+//! Packing and unpacking of pages; and of units without vector instructions, which is what the vector versions are tested against and what does the last unit
+//! of data that end within one.
 
 use std::array;
 
-use crate::{UNIT_BYTES, format::Width, isa::Isa};
+use crate::{
+    UNIT_BYTES,
+    format::Width,
+    isa::{Isa, Room, Unit},
+};
 
-/// Packs at most a page, and says how many bytes that took. None where `out` has no room for the worst case.
+/// Packs at most a page, and says how many bytes that took. None where `out` has no room for it.
 pub(crate) fn pack_page(isa: Isa, width: Width, raw: &[u8], out: &mut [u8]) -> Option<usize> {
-    let (mut read, mut written) = isa.pack(width, raw, out);
-    while let Some(rest) = raw.get(read..).filter(|rest| !rest.is_empty()) {
-        let unit = rest.get(..UNIT_BYTES).unwrap_or(rest);
-        written += pack_unit(width, unit, out.get_mut(written..)?)?;
-        read += unit.len();
+    let (units, last) = raw.as_chunks();
+    let mut written = if let Some(room) = out.first_chunk_mut() {
+        isa.pack(width, units, room)
+    } else {
+        let mut room = [0; size_of::<Room>()];
+        let written = isa.pack(width, units, &mut room);
+        out.get_mut(..written)?.copy_from_slice(room.get(..written)?);
+        written
+    };
+    if !last.is_empty() {
+        written += pack_unit(width, last, out.get_mut(written..)?)?;
     }
     Some(written)
 }
 
-/// Unpacks `LANES` pieces of data, which fill `out` together and are of one size, from where in `payload` each begins; says where each ends, or which
-/// of them is corrupted.
-pub(crate) fn unpack_lanes<const LANES: usize>(
-    isa: Isa,
-    width: Width,
-    payload: &[u8],
-    begins: [usize; LANES],
-    out: &mut [u8],
-) -> Result<[usize; LANES], usize> {
-    let mut at = begins;
-    let part = (out.len() / LANES).max(1);
-    let mut parts = out.chunks_mut(part);
-    let units = array::from_fn(|_| parts.next().unwrap_or_default().as_chunks_mut().0);
-    let written = isa.unpack(width, payload, &mut at, units);
-    for (lane, ((at, out), done)) in at.iter_mut().zip(out.chunks_mut(part)).zip(written).enumerate() {
-        let rest = out.get_mut(done * UNIT_BYTES..).unwrap_or_default();
-        // The others need not stop where one of them had to.
-        let mut alone = [*at];
-        let [more] = isa.unpack(width, payload, &mut alone, [rest.as_chunks_mut().0]);
-        [*at] = alone;
-        for unit in rest.chunks_mut(UNIT_BYTES).skip(more) {
-            let payload = payload.get(*at..).ok_or(lane)?;
-            *at += unpack_last(isa, width, payload, unit).ok_or(lane)?;
-        }
+/// Unpacks at most a page from the beginning of `payload`; says where it ends. None if it is corrupted.
+pub(crate) fn unpack_page(isa: Isa, width: Width, payload: &[u8], out: &mut [u8]) -> Option<usize> {
+    let (units, last) = out.as_chunks_mut();
+    let mut spare = None;
+    fill_up(payload, &mut spare);
+    let [mut end] = isa.unpack(width, [spare.as_ref().or_else(|| payload.first_chunk())?], [units]);
+    // Zeros behind the payload are units too.
+    let rest = payload.get(end..)?;
+    if !last.is_empty() {
+        end += unpack_unit(width, rest, last)?;
     }
-    Ok(at)
+    Some(end)
 }
 
-/// Unpacks a unit behind which the payload ends, too early for vectors.
-fn unpack_last(isa: Isa, width: Width, payload: &[u8], out: &mut [u8]) -> Option<usize> {
-    let mut longer = [0; 2 * UNIT_BYTES];
-    let bytes = payload.len().min(longer.len());
-    longer.get_mut(..bytes)?.copy_from_slice(payload.get(..bytes)?);
-    let mut read = [0];
-    if isa.unpack(width, &longer, &mut read, [out.as_chunks_mut().0]) == [1] {
-        let [read] = read;
-        return (read <= payload.len()).then_some(read);
+/// Where what is left of a payload is less than a page can take, the same with zeros behind it.
+pub(crate) fn fill_up(payload: &[u8], spare: &mut Option<Room>) {
+    if payload.len() < size_of::<Room>() {
+        for (to, from) in spare.insert([0; _]).iter_mut().zip(payload) {
+            *to = *from;
+        }
     }
-    unpack_unit(width, payload, out)
+}
+
+/// `out` has room for them.
+pub(crate) fn pack_units(width: Width, units: &[Unit], out: &mut Room) -> usize {
+    units
+        .iter()
+        .fold(0, |at, unit| at + out.get_mut(at..).and_then(|out| pack_unit(width, unit, out)).unwrap_or_default())
+}
+
+/// As many units of each page. Any mask is right for a whole unit.
+pub(crate) fn unpack_units<const LANES: usize>(
+    width: Width,
+    from: [&Room; LANES],
+    mut out: [&mut [Unit]; LANES],
+) -> [usize; LANES] {
+    array::from_fn(|lane| {
+        let (from, units) = (from.get(lane), out.get_mut(lane).map_or(&mut [][..], |units| units));
+        units.iter_mut().fold(0, |at, unit| {
+            let payload = from.and_then(|from| from.get(at..)).unwrap_or_default();
+            at + unpack_unit(width, payload, unit).unwrap_or_default()
+        })
+    })
 }
 
 /// `raw` is a unit, or what is left at the end of the data.

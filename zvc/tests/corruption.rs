@@ -5,7 +5,7 @@
 
 use zvc::{Codec, Error, Isa, PAGE_BYTES, Packed, Width, rle};
 
-const HEADER_BYTES: usize = 28;
+const HEADER_BYTES: usize = 32;
 
 /// The same sequence every time.
 struct Random(u64);
@@ -81,6 +81,7 @@ fn wrong_headers_are_named() {
         unpacked(&changed).unwrap_err()
     };
     assert_eq!(with(0, b"GZIP"), Error::Magic { found: *b"GZIP" });
+    assert_eq!(with(0, b"ZVC1"), Error::Magic { found: *b"ZVC1" });
     assert_eq!(with(4, &[3]), Error::Header("words of neither 2 nor 4 bytes"));
     assert_eq!(with(5, &[0x81]), Error::Header("flags that this version does not know"));
     assert_eq!(with(6, &[1]), Error::Header("flags that this version does not know"));

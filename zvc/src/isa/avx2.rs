@@ -7,8 +7,8 @@ use std::arch::x86_64::{
     _mm256_storeu_si256,
 };
 
-use super::{Progress, Unit, Written, written};
-use crate::UNIT_BYTES;
+use super::{Room, Unit};
+use crate::{UNIT_BYTES, checksum};
 
 /// For each mask of eight words: for each place, which word goes there.
 type Orders = [[u8; 8]; 256];
@@ -27,11 +27,11 @@ static SCATTER_TWO: [[u8; 16]; 256] = as_bytes(&SCATTER, true);
 macro_rules! width {
     ($pack:ident, $unpack:ident, $word:literal, $whole:ty, $load:ident, $store:ident, $mask:ident, $gather:ident, $scatter:ident, $zero:ident) => {
         #[target_feature(enable = "avx2,popcnt")]
-        pub(super) fn $pack(raw: &[u8], out: &mut [u8]) -> Progress {
+        pub(super) fn $pack(units: &[Unit], out: &mut Room) -> usize {
             const MASK: usize = size_of::<$whole>();
-            let (mut read, mut written) = (0, 0);
-            for unit in raw.as_chunks::<UNIT_BYTES>().0 {
-                // Room for the worst case: whole vectors are written, and what is too much of one is written over by the next.
+            let mut written = 0;
+            for unit in units {
+                // Whole vectors are written, and what is too much of one is written over by the next.
                 let Some(to) = out.get_mut(written..).and_then(<[u8]>::first_chunk_mut::<{ UNIT_BYTES + MASK }>) else {
                     break;
                 };
@@ -44,28 +44,23 @@ macro_rules! width {
                     $store(to, $gather(*mask_to, vector));
                     at += $word * mask_to.count_ones() as usize;
                 }
-                read += UNIT_BYTES;
                 written += MASK + at;
             }
-            (read, written)
+            written
         }
 
         #[target_feature(enable = "avx2,popcnt")]
         pub(super) fn $unpack<const LANES: usize>(
-            payload: &[u8],
-            lanes: &mut [usize; LANES],
+            from: [&Room; LANES],
             mut out: [&mut [Unit]; LANES],
-        ) -> Written<LANES> {
+        ) -> [usize; LANES] {
             const MASK: usize = size_of::<$whole>();
             let units = out.iter().map(|units| units.len()).min().unwrap_or(0);
-            let mut lanes_at = *lanes;
-            let (mut unit, mut ahead) = (0, 0);
-            'units: while unit < units {
-                for (lane, (lane_at, out)) in lanes_at.iter_mut().zip(&mut out).enumerate() {
-                    ahead = lane;
-                    // The worst case again: whole vectors are read.
-                    let Some(from) = payload.get(*lane_at..).and_then(<[_]>::first_chunk::<{ UNIT_BYTES + MASK }>)
-                    else {
+            let mut lanes_at = [0; LANES];
+            'units: for unit in 0..units {
+                for ((lane_at, from), out) in lanes_at.iter_mut().zip(from).zip(&mut out) {
+                    // Whole vectors are read.
+                    let Some(from) = from.get(*lane_at..).and_then(<[_]>::first_chunk::<{ UNIT_BYTES + MASK }>) else {
                         break 'units;
                     };
                     let Some((masks, words)) = from.split_first_chunk::<MASK>() else { break 'units };
@@ -82,11 +77,8 @@ macro_rules! width {
                     }
                     *lane_at += MASK + $word * <$whole>::from_le_bytes(*masks).count_ones() as usize;
                 }
-                ahead = 0;
-                unit += 1;
             }
-            *lanes = lanes_at;
-            written(unit, ahead)
+            lanes_at
         }
     };
 }
@@ -104,6 +96,12 @@ width!(
     _mm256_setzero_si256
 );
 width!(pack_two, unpack_two, 2, u64, load_two, store_two, mask_two, gather_two, scatter_two, _mm_setzero_si128);
+
+/// The plain version, built for these instructions.
+#[target_feature(enable = "avx2")]
+pub(super) fn sum(block: &[u8]) -> u64 {
+    checksum::sum(block)
+}
 
 #[target_feature(enable = "avx2")]
 fn mask_four(words: __m256i) -> u8 {
