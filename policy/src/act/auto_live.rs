@@ -23,8 +23,14 @@ pub(crate) type Base<'a> = (&'a Measured, f64);
 pub(crate) struct Learned(BTreeMap<&'static str, f64>);
 
 impl Learned {
+    /// One window is not much: each counts half of what was known.
     pub(crate) fn note(&mut self, policy: &'static str, left: f64) {
-        self.0.insert(policy, left);
+        self.0.entry(policy).and_modify(|known| *known = f64::midpoint(*known, left)).or_insert(left);
+    }
+
+    /// What was noted, once it was.
+    pub(crate) fn of(&self, policy: &str) -> Option<f64> {
+        self.0.get(policy).copied()
     }
 
     /// What part is thought to be left under a plan, if this was before it.
@@ -122,6 +128,8 @@ mod tests {
         assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.42), None, "not worth it");
         learned.note("untried", 0.6);
         assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), None, "it was tried and brought less");
+        learned.note("untried", 0.2);
+        assert_eq!(learned.of("untried"), Some(0.4));
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Track {
             Look::Keeps { again, after, left } => {
                 open.decision.after = Some(after);
                 self.learned.note(name, left);
-                if again { self.makes_way(left, sight, guard, limits) } else { None }
+                if again { self.makes_way(sight, guard, limits) } else { None }
             }
             Look::Fails { why, after, unless_changed } => {
                 open.decision.after = Some(after);
@@ -157,9 +157,10 @@ impl Track {
     }
 
     /// Whether another policy is worth trying instead of one that is kept.
-    fn makes_way(&mut self, left: f64, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
+    fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_ref().filter(|open| open.wish.policy == auto_live::NAME)?;
         let (before, left_before) = open.trial.as_ref()?.before();
+        let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.snapshot.taken, Circumstances::of(sight), open.decision.policy);
         let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances);

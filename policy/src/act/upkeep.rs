@@ -59,13 +59,16 @@ impl Upkeep {
         self.looked = Some(now);
     }
 
-    /// What came of orders tells how long renewing takes.
+    /// What came of an order tells how long renewing takes: its lower quartile, as a call that waited for the program's own faults tells of those.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
-        for call in &outcome.calls {
-            let blocks = call.step.bytes().div_ceil(BLOCK_BYTES);
-            if matches!(call.step.action, Action::Renew(_)) && call.answer == Answer::Done && blocks > 0 {
-                self.renewal = mean(self.renewal, Duration::from_nanos(call.took_ns / blocks));
-            }
+        let done = outcome.calls.iter().filter(|call| call.answer == Answer::Done);
+        let renewals = done.filter(|call| matches!(call.step.action, Action::Renew(_)));
+        let mut took: Vec<u64> =
+            renewals.map(|call| call.took_ns / call.step.bytes().div_ceil(BLOCK_BYTES).max(1)).collect();
+        let quarter = took.len() / 4;
+        if quarter < took.len() {
+            let (_, lower, _) = took.select_nth_unstable(quarter);
+            self.renewal = mean(self.renewal, Duration::from_nanos(*lower));
         }
     }
 

@@ -68,7 +68,9 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
     let fewer_faults = kept(was.faults, is.faults, expected.faults_saved.at_least);
     let fewer_bytes = kept(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
-        return Finding::Better;
+        // Fewer faults in more batches, or fewer bytes for more faults, may cost more than they bring.
+        let left = left(before, after, touched);
+        return if left < 1.0 { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
     }
     Finding::NotBetter(format!(
         "{}, {}: less than half of what it promised",
@@ -108,6 +110,10 @@ fn said(what: &str, was: f64, is: f64, by: &str) -> String {
 fn said_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
     const MIB: f64 = 1_048_576.0;
     format!("{what} went from {:.1} to {:.1} MiB {by}", was / MIB, is / MIB)
+}
+
+fn takes(left: f64, by: &str) -> String {
+    format!("what the link and batches of faults take, modelled, went to {:.0} % {by}", left * 100.0)
 }
 
 /// Each a second.
@@ -152,7 +158,14 @@ mod tests {
 
     fn span(faults: u64, own_link_bytes: u64, arrived_bytes: u64) -> Span {
         let inputs = Inputs { fault_entries: faults, bytes_htod: arrived_bytes, ..Inputs::default() };
-        Span::counted(Measured { window: Duration::from_secs(2), inputs, own_link_bytes, ..Measured::default() })
+        let replays = faults / 10;
+        Span::counted(Measured {
+            window: Duration::from_secs(2),
+            inputs,
+            own_link_bytes,
+            replays,
+            ..Measured::default()
+        })
     }
 
     fn find(before: &Span, after: &Span, expected: &Expected) -> Finding {
@@ -166,6 +179,13 @@ mod tests {
             find(&span(1000, 10_000_000, 0), &span(100, 11_200_000, 0), &EXPECTED),
             Finding::NotBetter(_)
         ));
+    }
+
+    #[test]
+    fn fewer_faults_in_more_batches_are_not_better() {
+        let mut after = span(100, 10_000_000, 0);
+        after.measured.replays = 200;
+        assert!(matches!(find(&span(1000, 10_000_000, 0), &after, &EXPECTED), Finding::NotBetter(_)));
     }
 
     #[test]
