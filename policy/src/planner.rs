@@ -69,6 +69,7 @@ pub fn all() -> Vec<Box<dyn Planner>> {
         Box::new(g10::G10::by(g10::Ranking::BenefitByCost)),
         Box::new(vdnn::Vdnn::of(vdnn::Offload::All)),
         Box::new(vdnn::Vdnn::of(vdnn::Offload::Convolutions)),
+        Box::new(vdnn::Vdnn::of(vdnn::Offload::Dynamic)),
         Box::new(flashneuron::Flashneuron::default()),
         Box::new(deepum::Deepum::default()),
         Box::new(foresight::Foresight::default()),

@@ -2,10 +2,10 @@
 //!
 //! Source: Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design" (MICRO'16).
 //! Parameters: [`Offload`], the least size.
-//! Complexity: O(t log t + k log k) for t tensors and k kernels with their uses.
+//! Complexity: O(t log t + k log k) for t tensors and k kernels with their uses; O(t k) where memory decides.
 //! docs/policies/vdnn.md says where it differs from the paper and why.
 
-use trace::Iteration;
+use trace::{Iteration, KernelId, Table, id::Id};
 
 use super::{
     Act, Action, Machine, Planner, Schedule, Tier, Unplannable,
@@ -21,9 +21,11 @@ pub enum Offload {
     All,
     /// What convolutions read: they take long enough to hide it. A kernel is one by its name.
     Convolutions,
+    /// The least with which the GPU has room for what stays: nothing, what convolutions read, or all.
+    Dynamic,
 }
 
-/// Static: it looks neither at the clock nor at how much memory there is.
+/// It does not look at the clock, and at how much memory there is only where that decides what is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Vdnn {
     /// What is sent away.
@@ -39,13 +41,22 @@ impl Vdnn {
         Self { offload, least_bytes: 1 << 20 }
     }
 
-    fn sends(&self, iteration: &Iteration, of: &Kept) -> bool {
+    fn sent(
+        &self,
+        iteration: &Iteration,
+        layers: &Layers,
+        load: &Table<KernelId, u64>,
+        machine: &Machine,
+    ) -> Vec<Kept> {
+        let all = || layers.kept.clone();
+        let convolutions = || layers.kept.iter().filter(|of| by_convolution(iteration, of)).copied().collect();
         match self.offload {
-            Offload::All => true,
-            Offload::Convolutions => iteration.uses(of.tensor).iter().any(|it| {
-                let name = iteration.kernels()[it.kernel].name.to_lowercase();
-                it.kernel < of.from && it.access.reads() && name.contains("conv")
-            }),
+            Offload::All => all(),
+            Offload::Convolutions => convolutions(),
+            Offload::Dynamic => {
+                let fits = |sent: &Vec<Kept>| most_stays(layers, sent, load) <= machine.gpu_bytes;
+                [Vec::new(), convolutions()].into_iter().find(fits).unwrap_or_else(all)
+            }
         }
     }
 }
@@ -55,18 +66,19 @@ impl Planner for Vdnn {
         match self.offload {
             Offload::All => "vdnn-all",
             Offload::Convolutions => "vdnn-conv",
+            Offload::Dynamic => "vdnn-dyn",
         }
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let footprints = upkeep::footprints(iteration);
         let layers = Layers::of(iteration, &footprints, self.least_bytes);
-        let mut sent: Vec<_> = layers.kept.iter().filter(|of| self.sends(iteration, of)).copied().collect();
+        let mut load = upkeep::load_bytes(iteration, &footprints);
+        let mut sent = self.sent(iteration, &layers, &load, machine);
         let away_bytes = most_away(&sent);
         if away_bytes > machine.host.bytes {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: machine.host.bytes });
         }
-        let mut load = upkeep::load_bytes(iteration, &footprints);
         let mut actions = upkeep::drops(iteration);
         actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes));
         // The layer that comes next waits until it is gone, and so has its memory; but not beyond its next use.
@@ -74,17 +86,47 @@ impl Planner for Vdnn {
             begin: of.from,
             tensor: of.tensor,
             act: Act::Move(Tier::Host),
-            done_before: layers.next_start(of.from).filter(|&start| start < of.to),
+            done_before: gone_before(&layers, of),
         }));
         sent.sort_by_key(|of| (of.to, of.tensor));
         actions.extend(sent.iter().map(|of| Action {
-            begin: layers.start_before(of.to).max(of.from),
+            begin: back_from(&layers, of),
             tensor: of.tensor,
             act: Act::Move(Tier::Gpu),
             done_before: Some(of.to),
         }));
         Ok(Schedule::new(actions))
     }
+}
+
+/// Whether a convolution read it on the way forward.
+fn by_convolution(iteration: &Iteration, of: &Kept) -> bool {
+    iteration.uses(of.tensor).iter().any(|it| {
+        let name = iteration.kernels()[it.kernel].name.to_lowercase();
+        it.kernel < of.from && it.access.reads() && name.contains("conv")
+    })
+}
+
+/// The kernel that waits until it has left, if one does.
+fn gone_before(layers: &Layers, of: &Kept) -> Option<KernelId> {
+    layers.next_start(of.from).filter(|&start| start < of.to)
+}
+
+/// The kernel with which it begins to come back.
+fn back_from(layers: &Layers, of: &Kept) -> KernelId {
+    layers.start_before(of.to).max(of.from)
+}
+
+/// The most memory that is in use at once, of what is alive and has not been sent away.
+fn most_stays(layers: &Layers, sent: &[Kept], load: &Table<KernelId, u64>) -> u64 {
+    let mut load = load.clone();
+    for of in sent {
+        let gone = gone_before(layers, of).unwrap_or(of.to);
+        for kernel in (gone.index()..back_from(layers, of).index()).map(KernelId::new) {
+            load[kernel] -= of.bytes;
+        }
+    }
+    load.values().iter().copied().max().unwrap_or_default()
 }
 
 /// All of it is away at the turn at the latest.
