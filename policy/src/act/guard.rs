@@ -12,7 +12,9 @@ use super::{
     bucket::Bucket,
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
     permitted::{denied, unknown_advice},
-    room::{exceeds_gpu, fitting_others, is_meant, resident_bytes, resident_within, room_bytes, takes_from},
+    room::{
+        exceeds_gpu, fitting_others, is_meant, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
+    },
     scene::Sight,
 };
 
@@ -288,12 +290,13 @@ impl Guard {
         )
     }
 
-    /// What was not renewed for a window is kept no more.
+    /// What has left the GPU is kept no more. What was asked to stay just now may not be seen there yet.
     pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.snapshot.taken;
         let kept = self.processes.get_mut(&sight.process.id).and_then(|account| account.kept.get_mut(&sight.gpu));
         if let Some(kept) = kept {
-            kept.retain(|_, at| now.duration_since(*at).is_ok_and(|passed| passed <= limits.window));
+            let is_new = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
+            kept.retain(|address, at| is_resident(*address, sight) || is_new(*at));
         }
     }
 

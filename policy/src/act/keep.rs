@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Action, Answer, Block, Outcome, Process, Range, Step, block::BLOCK_BYTES};
+use model::{Action, Answer, Block, Counters, Outcome, Process, Range, Step, block::BLOCK_BYTES};
 
 use super::{
     intervals::Intervals,
@@ -19,7 +19,7 @@ use super::{
 pub(crate) struct Pressure {
     /// While the driver evicts, that is what there is room for.
     pub(crate) held_bytes: u64,
-    /// Copied or populated, ever.
+    /// Copied or populated, ever, for those too that have ended.
     pub(crate) arrived_bytes: u64,
 }
 
@@ -28,18 +28,27 @@ impl Pressure {
         let all = || view.others.iter().map(|(other, _)| *other).chain([view.process]);
         let held = all().map(|process| process.residency.get(&view.key()).map_or(0, |resident| resident.bytes));
         let held = held.fold(0, u64::saturating_add);
-        let arrived = all().map(|process| arrived_bytes(process, view)).fold(0, u64::saturating_add);
-        Self { held_bytes: held.min(view.gpu_memory_bytes.unwrap_or(u64::MAX)), arrived_bytes: arrived }
+        Self {
+            held_bytes: held.min(view.gpu_memory_bytes.unwrap_or(u64::MAX)),
+            arrived_bytes: view.gpu_totals.map_or(0, arrived),
+        }
     }
 }
 
 /// Bytes that came to the GPU for a process.
 pub(crate) fn arrived_bytes(process: &Process, view: &View<'_>) -> u64 {
-    let at_gpu = process.gpus.get(&view.key());
-    at_gpu.map_or(0, |counters| {
-        let copied = counters.bytes_htod.total().saturating_add(counters.bytes_dtod.total());
-        copied.saturating_add(counters.populated_bytes)
-    })
+    process.gpus.get(&view.key()).map_or(0, arrived)
+}
+
+fn arrived(counters: &Counters) -> u64 {
+    let copied = counters.bytes_htod.total().saturating_add(counters.bytes_dtod.total());
+    copied.saturating_add(counters.populated_bytes)
+}
+
+/// What others have at the GPU.
+pub(crate) fn others_bytes(view: &View<'_>) -> u64 {
+    let resident = |other: &Process| other.residency.get(&view.key()).map_or(0, |resident| resident.bytes);
+    view.others.iter().map(|(other, _)| resident(other)).fold(0, u64::saturating_add)
 }
 
 /// The process's blocks that the driver keeps as a whole at this GPU: only those does it move in its order of eviction.
@@ -90,6 +99,22 @@ pub(crate) struct Kept {
     upkeep: Upkeep,
     /// What is left to everything else, however little arrives.
     left_bytes: u64,
+    claim: Claim,
+}
+
+/// Of what the GPU holds, how much may be the set's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// What others do not have there.
+    BesideOthers,
+    /// Others' as well: they took it.
+    All,
+}
+
+impl Claim {
+    fn others_bytes(self, view: &View<'_>) -> u64 {
+        if self == Self::All { 0 } else { others_bytes(view) }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,20 +135,21 @@ impl Member {
 }
 
 impl Kept {
-    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in 100 ms, and so much is left to everything else, which is
-    /// brought there on purpose.
+    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in [`LOOK`](super::upkeep::LOOK), and so much is left to
+    /// everything else, which is brought there on purpose.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
         per_look_bytes: u64,
         left_bytes: u64,
+        claim: Claim,
     ) -> Self {
         let pressure = Pressure::of(view);
-        let upkeep = Upkeep::new(per_look_bytes);
-        let fitting = upkeep.fitting(view, pressure.held_bytes, left_bytes);
+        let upkeep = Upkeep::new(view.now, per_look_bytes);
+        let fitting = upkeep.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
-        let mut kept = Self { members, looked: pressure.arrived_bytes, upkeep, left_bytes };
+        let mut kept = Self { members, looked: pressure.arrived_bytes, upkeep, left_bytes, claim };
         kept.note_held(view, pressure);
         kept
     }
@@ -170,7 +196,8 @@ impl Kept {
         self.looked = pressure.arrived_bytes;
         self.upkeep.looks(view.now, came);
         self.note_held(view, pressure);
-        if self.resize(self.upkeep.fitting(view, pressure.held_bytes, self.left_bytes), candidates) {
+        let others_bytes = self.claim.others_bytes(view);
+        if self.resize(self.upkeep.fitting(view, pressure.held_bytes, others_bytes, self.left_bytes), candidates) {
             self.note_held(view, pressure);
         }
         let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);

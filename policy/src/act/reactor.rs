@@ -31,6 +31,8 @@ pub struct View<'a> {
     pub blocks: &'a [Block],
     /// The other processes at this GPU, each with its blocks by address.
     pub others: &'a [(&'a Process, &'a [Block])],
+    /// What was counted at the GPU for all processes there ever were; never less than before.
+    pub gpu_totals: Option<&'a Counters>,
     /// Blocks that may be renewed a second, by the budgets.
     pub renewals_per_second: u64,
     /// What the policy was told, by name.

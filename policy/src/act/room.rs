@@ -84,6 +84,13 @@ fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
     (here.count() as u64).saturating_mul(BLOCK_BYTES)
 }
 
+/// Whether anything of the process's block at this address is at the GPU.
+pub(crate) fn is_resident(address: u64, sight: &Sight<'_>) -> bool {
+    let at = sight.blocks.binary_search_by_key(&address, |block| block.address);
+    let block = at.ok().and_then(|at| sight.blocks.get(at));
+    block.is_some_and(|block| block.gpu == Some(sight.key()) && block.resident.bytes > 0)
+}
+
 /// Of a step's memory, what may be in GPU memory, and so needs host memory to go to.
 pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     if sight.blocks.is_empty() {

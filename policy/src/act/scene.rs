@@ -101,6 +101,7 @@ impl<'a> Sight<'a> {
             ranges: &self.ranges,
             blocks: &self.blocks,
             others: &self.others,
+            gpu_totals: self.scene.snapshot.gpu_totals.get(&self.key()),
             renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
             parameters: &self.wish.parameters,
         }

@@ -20,7 +20,7 @@ use model::{
 
 use super::{
     duplicates::Duplicates,
-    keep::{Kept, Pressure, is_held, whole_blocks},
+    keep::{Claim, Kept, Pressure, is_held, whole_blocks},
     pace::Pace,
     reactor::{Next, Reactor, Running, View},
     walk::{Direction, Progress, Walk, is_there},
@@ -252,7 +252,7 @@ impl Streaming {
             kept.leave(left_bytes);
             return kept.look(view, coming_bytes, || behind(&self.walk));
         }
-        let mut kept = Kept::new(view, behind(&self.walk), 0, left_bytes);
+        let mut kept = Kept::new(view, behind(&self.walk), 0, left_bytes, Claim::BesideOthers);
         let steps = kept.renew_all(view);
         self.kept = Some(kept);
         steps

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
-    keep::{Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
+    keep::{Claim, Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
     reactor::{Next, Reactor, Running, View},
     upkeep::RESERVE_MIN_BYTES,
 };
@@ -43,7 +43,7 @@ impl Reactor for Tenants {
         if walked_bytes(view, its) <= pressure.held_bytes {
             return None;
         }
-        let mut kept = Kept::new(view, mine.iter().map(|block| block.address), 0, 0);
+        let mut kept = Kept::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
         let gone = mine.iter().filter(|block| !is_held(block) && came_as_a_whole(block)).map(|block| block.address);
         let mut steps = kept.renew_all(view);
         steps.extend(rows(gone, Action::Migrate(Place::Gpu(view.gpu))));

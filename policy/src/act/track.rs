@@ -25,8 +25,8 @@ pub(crate) struct Track {
     open: Option<Open>,
     cooling: Cooling,
     learned: Learned,
-    /// What is tried next, and what part of the driver's time was left under what it follows.
-    follows: Option<(&'static str, f64)>,
+    /// What is tried next, what part of the driver's time was left under what it follows, and when that ended.
+    follows: Option<(&'static str, f64, SystemTime)>,
 }
 
 /// A decision that is over, and the advice that is to be withdrawn.
@@ -167,7 +167,7 @@ impl Track {
         let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
         let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
-        self.follows = Some((better, left));
+        self.follows = Some((better, left, now));
         Some(Stage::Over(format!("{better} is tried instead: it is expected to bring more")))
     }
 
@@ -201,7 +201,10 @@ impl Track {
         let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances);
         let admits =
             |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
-        let (policy, left_before) = self.follows.take().unwrap_or((&sight.wish.policy, 1.0));
+        // Later, what is seen is what the driver does alone.
+        let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
+        let follows = self.follows.take().filter(|(.., at)| sight.wish.policy == auto_live::NAME && is_fresh(*at));
+        let (policy, left_before) = follows.map_or((&*sight.wish.policy, 1.0), |(policy, left, _)| (policy, left));
         let view = sight.view(self.meter.accessed(window), limits);
         let proposals = catalogue::proposals(policy, &view, rests, admits);
         let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))

@@ -1,8 +1,8 @@
 //! How large a set of blocks can be kept at the GPU, and how many of them are to be renewed at each look.
 //!
-//! While `arriving` blocks come from one look to the next and `left` frames are not the set's, a block that was renewed is evicted `left / arriving`
-//! looks later. Each is renewed twice in that time, as looks come late: `2 * members * arriving / left` at each look. So of `frames` in all, with
-//! `renewals` that can be done at a look, no more than `frames * renewals / (renewals + 2 * arriving)` can be kept up.
+//! While `arriving` blocks come in a second and `left` frames are not the set's, a block that was renewed is evicted `left / arriving` seconds later.
+//! Each is renewed twice in that time, as looks come late: `2 * members * arriving / left` a second. So of `frames` in all, with `renewals` that can be done
+//! in a second, no more than `frames * renewals / (renewals + 2 * arriving)` can be kept up.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ const MORE: u64 = 2;
 /// ...and of what is less, this part. A look that was late once is no reason to keep less for long.
 const LESS: u64 = 16;
 /// From one look to the next, until that has been seen.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// What the driver takes to renew a block, until that has been seen.
 const RENEWAL: Duration = Duration::from_micros(10);
 /// Of the time, one part in so many goes to renewing at most.
@@ -29,20 +29,25 @@ const NANOS: u128 = 1_000_000_000;
 /// How often a block is renewed before it would be evicted.
 pub(crate) const TIMES: u64 = 2;
 
+/// A call that took so many times longer than others tells no more than one that took this much longer.
+const ODD: u32 = 10;
+
 /// What keeping blocks takes, as far as it was seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upkeep {
     /// What arrives from one look to the next.
     per_look_bytes: u64,
-    looked: Option<SystemTime>,
-    look: Duration,
+    per_second_bytes: u64,
+    looked: SystemTime,
+    /// How long the driver takes to renew a block.
     renewal: Duration,
 }
 
 impl Upkeep {
-    /// If so much arrives in 100 ms.
-    pub(crate) const fn new(per_look_bytes: u64) -> Self {
-        Self { per_look_bytes, looked: None, look: LOOK, renewal: RENEWAL }
+    /// If so much arrives in [`LOOK`].
+    pub(crate) fn new(now: SystemTime, per_look_bytes: u64) -> Self {
+        let per_second_bytes = per_second(per_look_bytes, LOOK).unwrap_or(0);
+        Self { per_look_bytes, per_second_bytes, looked: now, renewal: RENEWAL }
     }
 
     pub(crate) const fn per_look_bytes(&self) -> u64 {
@@ -51,12 +56,12 @@ impl Upkeep {
 
     /// So much came since the last look.
     pub(crate) fn looks(&mut self, now: SystemTime, came_bytes: u64) {
-        let (more, less) =
-            (came_bytes.saturating_sub(self.per_look_bytes), self.per_look_bytes.saturating_sub(came_bytes));
-        self.per_look_bytes = self.per_look_bytes.saturating_add(more / MORE).saturating_sub(less / LESS);
-        let passed = self.looked.and_then(|looked| now.duration_since(looked).ok());
-        self.look = passed.map_or(self.look, |passed| mean(self.look, passed));
-        self.looked = Some(now);
+        self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
+        let passed = now.duration_since(self.looked).unwrap_or_default();
+        if let Some(rate) = per_second(came_bytes, passed) {
+            self.per_second_bytes = believed(self.per_second_bytes, rate);
+        }
+        self.looked = now;
     }
 
     /// What came of an order tells how long renewing takes: its lower quartile, as a call that waited for the program's own faults tells of those.
@@ -68,31 +73,36 @@ impl Upkeep {
         let quarter = took.len() / 4;
         if quarter < took.len() {
             let (_, lower, _) = took.select_nth_unstable(quarter);
-            self.renewal = mean(self.renewal, Duration::from_nanos(*lower));
+            let now = Duration::from_nanos(*lower).min(self.renewal.saturating_mul(ODD));
+            self.renewal = self.renewal.saturating_mul(15).saturating_add(now) / 16;
         }
     }
 
-    /// How many blocks can be kept of what is held, with so much left to everything else at the least.
-    pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, left_bytes: u64) -> usize {
+    /// How many blocks can be kept of what is held: others keep so much of it, and so much at the least is left to everything else.
+    pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, others_bytes: u64, left_bytes: u64) -> usize {
         let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
         let reserve = self.per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
-        let beside = held_bytes.saturating_sub(reserve.max(left_bytes)) / BLOCK_BYTES;
+        let beside = held_bytes.saturating_sub(others_bytes).saturating_sub(reserve.max(left_bytes)) / BLOCK_BYTES;
         usize::try_from(beside.min(self.renewable(view, held_bytes / BLOCK_BYTES))).unwrap_or(usize::MAX)
     }
 
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
-        // In a second, as many as there is time for.
-        let in_time = NANOS / BUSY / self.renewal.as_nanos().max(1);
-        let renewals = in_time.min(view.renewals_per_second.into()).saturating_mul(self.look.as_nanos()) / NANOS;
-        let all = renewals.saturating_add(u128::from(TIMES.saturating_mul(self.per_look_bytes) / BLOCK_BYTES));
-        let fitting = u128::from(frames).saturating_mul(renewals).checked_div(all);
-        fitting.map_or(frames, |fitting| u64::try_from(fitting).unwrap_or(frames))
+        let in_time = (NANOS / BUSY / self.renewal.as_nanos().max(1)).max(1);
+        let renewed_bytes = in_time.min(view.renewals_per_second.into()).saturating_mul(BLOCK_BYTES.into());
+        let all = renewed_bytes.saturating_add(u128::from(self.per_second_bytes).saturating_mul(TIMES.into()));
+        let fitting = u128::from(frames).saturating_mul(renewed_bytes).checked_div(all);
+        fitting.map_or(0, |fitting| u64::try_from(fitting).unwrap_or(frames))
     }
 }
 
-/// Slowly: one that is far off tells little.
-fn mean(so_far: Duration, now: Duration) -> Duration {
-    (so_far * 15 + now) / 16
+fn believed(so_far: u64, now: u64) -> u64 {
+    let (more, less) = (now.saturating_sub(so_far), so_far.saturating_sub(now));
+    so_far.saturating_add(more / MORE).saturating_sub(less / LESS)
+}
+
+fn per_second(bytes: u64, passed: Duration) -> Option<u64> {
+    let rate = (u128::from(bytes) * NANOS).checked_div(passed.as_nanos())?;
+    Some(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -104,11 +114,16 @@ mod tests {
     use super::*;
 
     const BLOCK: u64 = BLOCK_BYTES;
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn seen(per_look_bytes: u64) -> Upkeep {
+        Upkeep::new(NOW, per_look_bytes)
+    }
 
     fn fitting(upkeep: &Upkeep, frames: u64, renewals_per_second: u64) -> usize {
         let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, String::new());
         let view = View {
-            now: SystemTime::UNIX_EPOCH,
+            now: NOW,
             process: &process,
             gpu: GpuUuid([1; 16]),
             gpu_memory_bytes: None,
@@ -118,41 +133,65 @@ mod tests {
             ranges: &[],
             blocks: &[],
             others: &[],
+            gpu_totals: None,
             renewals_per_second,
             parameters: &BTreeMap::new(),
         };
-        upkeep.fitting(&view, frames * BLOCK, 0)
+        upkeep.fitting(&view, frames * BLOCK, 0, 0)
     }
 
     #[test]
     fn what_arrives_and_a_block_more_are_left_to_everything_else() {
-        assert_eq!(fitting(&Upkeep::new(3 * BLOCK), 62, u64::MAX), 62 - 4);
-        assert_eq!(fitting(&Upkeep::new(0), 62, u64::MAX), 62 - 2);
-        assert_eq!(fitting(&Upkeep::new(60 * BLOCK), 62, u64::MAX), 31, "and half at the most");
+        assert_eq!(fitting(&seen(3 * BLOCK), 62, u64::MAX), 62 - 4);
+        assert_eq!(fitting(&seen(0), 62, u64::MAX), 62 - 2);
+        assert_eq!(fitting(&seen(60 * BLOCK), 62, u64::MAX), 31, "and half at the most");
     }
 
     #[test]
     fn no_more_is_kept_than_can_be_renewed_twice_before_it_would_be_evicted() {
         // 1,190 blocks in 100 ms are 25 GB/s.
-        let upkeep = Upkeep::new(1190 * BLOCK);
+        let upkeep = seen(1190 * BLOCK);
         let kept = fitting(&upkeep, 38_000, 32_768) as u64;
-        assert_eq!(kept, 38_000 * 3276 / (3276 + 2 * 1190));
-        let looks = (38_000 - kept) as f64 / 1190.0;
-        assert!(2.0 * kept as f64 / looks <= 3276.0, "each is renewed twice in {looks} looks");
+        assert_eq!(kept, 38_000 * 32_768 / (32_768 + 2 * 11_900));
+        let seconds = (38_000 - kept) as f64 / 11_900.0;
+        assert!(2.0 * kept as f64 / seconds <= 32_768.0, "each is renewed twice in {seconds} s");
         assert_eq!(fitting(&upkeep, 38_000, 0), 0);
+        assert!(fitting(&seen(BLOCK), 38_000, 8) > 0, "a small budget keeps something");
+    }
+
+    #[test]
+    fn a_look_that_was_late_changes_nothing_but_what_bursts_take() {
+        let mut upkeep = seen(100 * BLOCK);
+        let before = fitting(&upkeep, 38_000, 32_768);
+        upkeep.looks(NOW + Duration::from_secs(1), 1000 * BLOCK);
+        assert_eq!(upkeep.per_second_bytes, 1000 * BLOCK);
+        assert_eq!(fitting(&upkeep, 38_000, 32_768), before);
+    }
+
+    fn renewed(took_ns: &[u64]) -> Outcome {
+        let (process, gpu) = (ProcessId { pid: 1, start_ticks: 1 }, GpuUuid([1; 16]));
+        let step = Step { begin: 0, end: BLOCK, action: Action::Renew(gpu) };
+        let call = |took_ns: &u64| Call { step, answer: Answer::Done, took_ns: *took_ns };
+        Outcome { decision: DecisionId(1), process, gpu, is_undoing: false, calls: took_ns.iter().map(call).collect() }
     }
 
     #[test]
     fn a_driver_that_takes_long_to_renew_a_block_renews_fewer() {
-        let mut upkeep = Upkeep::new(1190 * BLOCK);
+        let mut upkeep = seen(1190 * BLOCK);
         let before = fitting(&upkeep, 38_000, u64::MAX);
-        let step = Step { begin: 0, end: 100 * BLOCK, action: Action::Renew(GpuUuid([1; 16])) };
-        let (process, gpu) = (ProcessId { pid: 1, start_ticks: 1 }, GpuUuid([1; 16]));
-        let calls = vec![Call { step, answer: Answer::Done, took_ns: 100 * 100_000 }];
-        let outcome = Outcome { decision: DecisionId(1), process, gpu, is_undoing: false, calls };
-        (0..100).for_each(|_| upkeep.carried_out(&outcome));
-        // Half of the time at 100 us each: 500 a look.
+        (0..100).for_each(|_| upkeep.carried_out(&renewed(&[100_000; 100])));
+        // Half of the time at 100 us each: 5,000 a second.
         let after = fitting(&upkeep, 38_000, u64::MAX);
-        assert!(after < before && after.abs_diff(38_000 * 500 / (500 + 2 * 1190)) < 100, "{before}, then {after}");
+        assert!(after < before && after.abs_diff(38_000 * 5000 / (5000 + 2 * 11_900)) < 100, "{before}, then {after}");
+    }
+
+    #[test]
+    fn calls_that_waited_for_the_programs_own_faults_do_not_count() {
+        let mut upkeep = seen(1190 * BLOCK);
+        let before = upkeep.renewal;
+        upkeep.carried_out(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
+        assert_eq!(upkeep.renewal, before);
+        upkeep.carried_out(&renewed(&[10_000_000_000]));
+        assert!(upkeep.renewal < before * 2, "nor does a single one that stalled");
     }
 }

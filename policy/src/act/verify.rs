@@ -70,7 +70,8 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
     if fewer_faults || fewer_bytes {
         // Fewer faults in more batches, or fewer bytes for more faults, may cost more than they bring.
         let left = left(before, after, touched);
-        return if left < 1.0 { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
+        let may_cost = (-expected.link_bytes_saved.at_least).max(0.0);
+        return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
     }
     Finding::NotBetter(format!(
         "{}, {}: less than half of what it promised",

@@ -12,13 +12,11 @@ use model::{
 
 use super::{
     duplicates::Duplicates,
-    keep::{Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
+    keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
     reactor::{Next, Running, View},
-    upkeep::Upkeep,
+    upkeep::{LOOK, Upkeep},
 };
 
-/// From one look to the next, until that has been seen.
-const LOOK: Duration = Duration::from_millis(100);
 /// When nothing has come to the GPU for so long, nothing has to be kept there.
 const QUIET: Duration = Duration::from_secs(10);
 /// Of the rest, one block of so many is not accessed remotely, and shows that the program goes on.
@@ -39,7 +37,8 @@ impl Rest {
     fn wanted(view: &View<'_>) -> Self {
         match view.parameters.get("rest").map(String::as_str) {
             Some("stream") => Self::Stream,
-            Some("remote") => Self::Remote,
+            // The GPU does no atomics across PCIe.
+            Some("remote") if !view.accessed.is_some_and(|accessed| accessed.gpu_atomics) => Self::Remote,
             _ => Self::Auto,
         }
     }
@@ -70,13 +69,8 @@ impl<'a> Found<'a> {
         let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
         let per_look_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
-        let fitting = match Rest::wanted(view) {
-            Rest::Remote => Upkeep::new(0),
-            Rest::Auto | Rest::Stream => Upkeep::new(per_look_bytes),
-        };
-        let fitting = fitting.fitting(view, held_bytes, 0);
-        let others = held_bytes.saturating_sub(view.resident().bytes) / BLOCK_BYTES;
-        let fitting = fitting.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
+        let arriving = if Rest::wanted(view) == Rest::Remote { 0 } else { per_look_bytes };
+        let fitting = Upkeep::new(view.now, arriving).fitting(view, held_bytes, others_bytes(view), 0);
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
     }
 
@@ -95,8 +89,8 @@ impl<'a> Found<'a> {
 
     pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
         let rest = Rest::wanted(view);
-        let mut kept =
-            Kept::new(view, self.blocks.iter().take(self.fitting).map(|block| block.address), self.per_look_bytes, 0);
+        let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
+        let mut kept = Kept::new(view, fitting, self.per_look_bytes, 0, Claim::BesideOthers);
         let mut steps = kept.renew_all(view);
         if rest == Rest::Remote {
             steps.extend(remote(view, &self.blocks, &kept));
@@ -138,6 +132,7 @@ impl<'a> Found<'a> {
             has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
             came: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
+            is_read: view.is_only_read(),
             came_bytes: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
             mine_bytes: arrived_bytes(view.process, view),
             passed_bytes: 0,
@@ -173,6 +168,8 @@ struct Protecting {
     has_settled: bool,
     /// When something arrived last, and what had by then.
     last: (SystemTime, u64),
+    /// Whether no write fault came in the window before it: what is kept shows no writes any more.
+    is_read: bool,
     /// What had come of each block before, and of all.
     came: HashMap<u64, u64>,
     came_bytes: u64,
@@ -210,9 +207,9 @@ impl Running for Protecting {
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
         let mut steps = self.kept.look(view, 0, || candidates(view));
         if self.rest == Rest::Auto {
-            if !self.duplicates.has_begun() && (self.has_settled || view.is_only_read()) {
+            if !self.duplicates.has_begun() && (self.has_settled || self.is_read) {
                 // What is kept may be what is written to.
-                let left_alone = if view.is_only_read() { BTreeSet::new() } else { self.kept.set() };
+                let left_alone = if self.is_read { BTreeSet::new() } else { self.kept.set() };
                 steps.extend(self.duplicates.begin(view, &left_alone));
                 self.begun_at = pressure.arrived_bytes;
             } else {
