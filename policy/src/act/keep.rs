@@ -89,6 +89,13 @@ fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
     view.blocks.get(at).filter(|block| block.gpu == Some(view.key())).filter(is_whole)
 }
 
+/// Of a set, one block in so many is let go at a time, and comes back if the program still uses it.
+const LET_GO_EACH: usize = 32;
+/// One that has not come back while so many times what the GPU holds was brought is not used any more: a walk through as much comes round to it.
+const TURNS: u64 = 4;
+/// So many at least must not have come back, and more than did, and the set is not used any more.
+const GONE: u64 = 8;
+
 /// A set of blocks that is being kept.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -100,6 +107,9 @@ pub(crate) struct Kept {
     /// What is left to everything else, however little arrives.
     left_bytes: u64,
     claim: Claim,
+    /// Of those that were let go, how many came back and how many did not. The older ones count less and less.
+    came_back: u64,
+    gone: u64,
 }
 
 /// Of what the GPU holds, how much may be the set's.
@@ -126,11 +136,19 @@ struct Member {
     seen: u64,
     /// What had when it was renewed last, or came; 0 if that is not known.
     renewed: u64,
+    /// What had when it was last known to be used: it came.
+    used: u64,
+    /// Since then it is not renewed, to see whether it is still used.
+    let_go: Option<u64>,
 }
 
 impl Member {
+    const fn is_renewed(&self) -> bool {
+        self.is_held && self.let_go.is_none()
+    }
+
     const fn joining(address: u64, arrived_bytes: u64) -> Self {
-        Self { address, is_held: false, seen: arrived_bytes, renewed: 0 }
+        Self { address, is_held: false, seen: arrived_bytes, renewed: 0, used: arrived_bytes, let_go: None }
     }
 }
 
@@ -149,7 +167,8 @@ impl Kept {
         let fitting = upkeep.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
-        let mut kept = Self { members, looked: pressure.arrived_bytes, upkeep, left_bytes, claim };
+        let mut kept =
+            Self { members, looked: pressure.arrived_bytes, upkeep, left_bytes, claim, came_back: 0, gone: 0 };
         kept.note_held(view, pressure);
         kept
     }
@@ -204,8 +223,9 @@ impl Kept {
         // Until then each is renewed once.
         let period_bytes = pressure.held_bytes.saturating_sub(kept_bytes) / TIMES;
         let soon = self.upkeep.per_look_bytes().saturating_add(coming_bytes);
+        self.let_go();
         let is_due = |member: &&Member| self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes;
-        let due = self.members.iter().filter(|member| member.is_held).filter(is_due).count();
+        let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
         // As many at each look as at any other: renewed all at once, tens of thousands of them would all be due at once again.
         let evenly = if came > 0 || coming_bytes > 0 {
             u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
@@ -234,7 +254,7 @@ impl Kept {
     /// Renews so many of them, those first that were not for longest.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
         let now = self.looked;
-        let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_held).collect();
+        let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
         if count < held.len() {
             held.select_nth_unstable_by_key(count, |member| (member.renewed, member.address));
             held.truncate(count);
@@ -254,19 +274,49 @@ impl Kept {
             member.is_held = is_held(block);
             if member.is_held {
                 if !was_held && !has_joined {
-                    member.renewed = pressure.arrived_bytes;
+                    (member.renewed, member.used) = (pressure.arrived_bytes, pressure.arrived_bytes);
+                    self.came_back += u64::from(member.let_go.take().is_some());
                 }
                 member.seen = pressure.arrived_bytes;
             }
-            pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes
+            let turns = if member.let_go.is_some() { TURNS } else { 1 };
+            let is_used =
+                pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes.saturating_mul(turns);
+            self.gone += u64::from(!is_used && member.let_go.is_some());
+            is_used
         });
+    }
+
+    /// Whether what was let go no longer comes back.
+    pub(crate) const fn is_unused(&self) -> bool {
+        self.gone >= GONE && self.gone > self.came_back
+    }
+
+    /// Lets some go that were not known to be used for longest.
+    fn let_go(&mut self) {
+        let gone = self.members.iter().filter(|member| member.let_go.is_some()).count();
+        let count = (self.members.len() / LET_GO_EACH).saturating_sub(gone);
+        if count == 0 {
+            return;
+        }
+        if self.gone.saturating_add(self.came_back) >= 4 * GONE {
+            (self.gone, self.came_back) = (self.gone / 2, self.came_back / 2);
+        }
+        let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
+        if count < held.len() {
+            held.select_nth_unstable_by_key(count, |member| (member.used, member.address));
+            held.truncate(count);
+        }
+        for member in held {
+            member.let_go = Some(self.looked);
+        }
     }
 
     /// What is gone goes first, then the least valuable. Whether any joined.
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {
-            let goes = too_many > 0 && !member.is_held;
+            let goes = too_many > 0 && !member.is_held && member.let_go.is_none();
             too_many -= usize::from(goes);
             !goes
         });

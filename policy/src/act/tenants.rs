@@ -86,6 +86,9 @@ impl Running for Protecting {
             return Next::Over("nothing has come to the GPU for others for 10 s".to_owned());
         }
         let steps = self.kept.look(view, 0, || in_use(view).map(|block| block.address).collect());
+        if self.kept.is_unused() {
+            return Next::Over("what is kept is not used any more".to_owned());
+        }
         Next::Steps(steps)
     }
 

@@ -206,6 +206,9 @@ impl Running for Protecting {
         }
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
         let mut steps = self.kept.look(view, 0, || candidates(view));
+        if self.kept.is_unused() {
+            return Next::Over("what is kept is not used any more".to_owned());
+        }
         if self.rest == Rest::Auto {
             if !self.duplicates.has_begun() && (self.has_settled || self.is_read) {
                 // What is kept may be what is written to.

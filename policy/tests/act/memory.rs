@@ -158,6 +158,23 @@ fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
 }
 
 #[test]
+fn what_the_program_does_not_use_any_more_is_not_kept() {
+    let mut card = Card::new(620);
+    card.fetch_takes = Duration::from_millis(5);
+    let process = card.add(walk(0..1500, false), PatternKind::Cyclic, Some(wish(Mode::Act, "cycle")));
+    let pass = |card: &mut Card, seconds: u32| (0..10 * seconds).for_each(|_| card.interval());
+    card.program_mut(process).round = walk(0..930, false);
+    pass(&mut card, 60);
+    assert_eq!(card.acted(), ["cycle"]);
+    // It would fit, but for what is kept.
+    (card.program_mut(process).round, card.program_mut(process).at) = (walk(930..1500, false), 0);
+    pass(&mut card, 60);
+    let before = card.link_bytes();
+    pass(&mut card, 10);
+    assert_eq!(card.link_bytes(), before, "{:#?}", card.decisions().next());
+}
+
+#[test]
 fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
     let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, wish| {
         card.fetch_takes = Duration::from_millis(4);
