@@ -26,12 +26,14 @@ impl<A> Journalled<A> {
 
 impl<A: Actuator> Actuator for Journalled<A> {
     fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
-        // What is called off before it begins leaves no trace.
-        let is_begun = order.is_undoing || !off();
+        // What is called off before it begins leaves no trace, whatever is said a moment later.
+        if !order.is_undoing && off() {
+            return all_answered(order, &Answer::CalledOff);
+        }
         let mut journal = self.journal();
         let advises = order.steps.iter().any(|step| matches!(step.action, Action::Advise(_)));
         let mut before = if advises { journal.in_force.of(order.process) } else { InForce::default() };
-        let intended = if is_begun { journal.intend(order.process, order.gpu, &order.steps) } else { Ok(()) };
+        let intended = journal.intend(order.process, order.gpu, &order.steps);
         drop(journal);
         if let Err(error) = intended {
             return all_answered(order, &Answer::Refused(error.to_string()));
@@ -46,9 +48,7 @@ impl<A: Actuator> Actuator for Journalled<A> {
                     journal.withdrawn(order.process, order.gpu, &call.step);
                 }
                 // For these the driver was never called; and there may be advice of an earlier order.
-                (Answer::CalledOff | Answer::HeldBack(_) | Answer::Shadow | Answer::HostMemory, Action::Advise(_))
-                    if is_begun =>
-                {
+                (Answer::CalledOff | Answer::HeldBack(_) | Answer::Shadow | Answer::HostMemory, Action::Advise(_)) => {
                     journal.not_given(order.process, order.gpu, &call.step, &before);
                 }
                 // What was refused may have been done in part, and a later step of the same memory must not take its place in the journal.

@@ -221,10 +221,10 @@ fn an_actuators_advice_is_known_until_it_is_withdrawn_or_gone() {
 fn what_is_called_off_before_it_begins_is_not_written_down() {
     let machine = machine();
     let journal = Arc::new(Mutex::new(open(&machine)));
-    let called_off = crate::Shadow;
-    Journalled::new(called_off, Arc::clone(&journal))
-        .carry_out(&order(Action::Advise(Advice::ReadDuplication)), &|| true);
-    assert_eq!(text(&machine), "");
+    let mut would_do_it = Journalled::new(Answers(Answer::Done, machine), Arc::clone(&journal));
+    let outcome = would_do_it.carry_out(&order(Action::Advise(Advice::ReadDuplication)), &|| true);
+    assert!(outcome.calls.iter().all(|call| call.answer == Answer::CalledOff), "{outcome:?}");
+    assert_eq!(text(&would_do_it.inner.1), "");
 }
 
 #[test]
@@ -253,4 +253,11 @@ fn of_an_order_that_is_called_off_in_the_middle_only_what_was_given_is_to_be_wit
     let left: Vec<Step> = left.into_iter().flat_map(|left| left.steps).collect();
     let host = step(0, 4096, withdraw(Advice::PreferredLocation(Place::Host)));
     assert_eq!(left, [host, step(4096, 8192, withdraw(Advice::PreferredLocation(Place::Gpu(GPU))))]);
+
+    // Steps of one order may be about the same memory.
+    let mut actuator = Journalled::new(UpTo(4096), Arc::new(Mutex::new(open(&machine))));
+    actuator.carry_out(&with(vec![step(0, 4096, AT_HOST), step(0, 16384, AT_HOST)]), &|| false);
+    drop(actuator);
+    let left = open(&machine).leftovers();
+    assert!(left.iter().flat_map(|left| &left.steps).any(|step| *step == host), "{left:?}");
 }
