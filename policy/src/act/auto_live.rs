@@ -9,7 +9,7 @@ use model::{Plan, Share, decision::Measured};
 use super::{
     catalogue::Proposal,
     guard::Admission,
-    limits::{BATCH_SECONDS, BETTER, LINK_BYTES_PER_SECOND},
+    limits::{BATCH_SECONDS, BETTER, BETTER_UNTRIED, LINK_BYTES_PER_SECOND},
 };
 
 /// Its name.
@@ -66,7 +66,8 @@ impl Learned {
         let possible = proposals.filter(|proposal| proposal.admission == Admission::Act);
         let left = possible.map(|proposal| (proposal.plan.policy, self.left(&proposal.plan, before, middle)));
         let (policy, left) = left.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        (left < left_now * BETTER).then_some(policy)
+        let much = if self.0.contains_key(policy) { BETTER } else { BETTER_UNTRIED };
+        (left < left_now * much).then_some(policy)
     }
 }
 
@@ -124,12 +125,13 @@ mod tests {
             || [proposal("promises", 0.8, Admission::Act), proposal("untried", 0.2, Admission::Act)].into_iter();
         assert_eq!(learned.best(proposals(), (&before(), 1.0)).unwrap().plan.policy, "untried");
         // The middle of 0.2 and 1 leaves 0.4.
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), Some("untried"));
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.42), None, "not worth it");
+        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.6), Some("untried"));
+        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), None, "not worth it");
         learned.note("untried", 0.6);
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), None, "it was tried and brought less");
+        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.6), None, "it was tried and brought less");
         learned.note("untried", 0.2);
         assert_eq!(learned.of("untried"), Some(0.4));
+        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), Some("untried"), "what is known needs less");
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) struct Circumstances {
     verdicts: BTreeSet<VerdictKind>,
     ranges: BTreeSet<(u64, u64)>,
     processes: BTreeSet<ProcessId>,
+    /// What was being done for others may have been why.
+    acted_on: BTreeSet<ProcessId>,
     parameters: BTreeMap<String, String>,
 }
 
@@ -31,6 +33,7 @@ impl Circumstances {
             verdicts: sight.verdicts.iter().map(|verdict| verdict.kind).collect(),
             ranges: involved.map(|range| (range.begin, range.end)).collect(),
             processes: sight.others.iter().map(|(other, _)| other.id).collect(),
+            acted_on: sight.acted_on.clone(),
             parameters: sight.wish.parameters.clone(),
         }
     }

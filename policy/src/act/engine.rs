@@ -87,7 +87,7 @@ impl Acting {
         orders.extend(self.drop_unseen(scene, &seen));
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), self.now);
         for (process, gpu, wish) in seen {
-            let sight = Sight::of(scene, process, gpu, wish);
+            let sight = Sight::of(scene, process, gpu, wish, self.acted_on_beside(process.id, gpu));
             let rests = self.leaving.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
             let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
@@ -97,6 +97,12 @@ impl Acting {
             self.guard.undoes(order.process);
         }
         orders
+    }
+
+    fn acted_on_beside(&self, process: ProcessId, gpu: GpuUuid) -> BTreeSet<ProcessId> {
+        let beside = |(other, at): &(ProcessId, GpuUuid)| *other != process && *at == gpu;
+        let acts = self.tracks.iter().filter(|(key, track)| beside(key) && track.acts());
+        acts.map(|((other, _), _)| *other).collect()
     }
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {

@@ -71,6 +71,8 @@ pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
 pub(crate) const RENEWALS_PART: u64 = 2;
 /// Another policy is tried instead of one that is kept if it is expected to leave less than this part of what that one leaves.
 pub(crate) const BETTER: f64 = 0.9;
+/// And less than this part, if it was never tried: the middle of a promise is no measurement, and a change costs two windows.
+pub(crate) const BETTER_UNTRIED: f64 = 0.7;
 /// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and how long a batch of faults takes.

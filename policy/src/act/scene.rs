@@ -1,6 +1,9 @@
 //! What the loop is told at each interval, and what of it concerns one process at one GPU.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use model::{
     Block, GpuKey, GpuUuid, LinkBytes, Process, ProcessId, Range, Snapshot, Verdict, Verdicts, Wish, verdict::Victim,
@@ -41,12 +44,20 @@ pub(crate) struct Sight<'a> {
     pub(crate) ranges: Vec<&'a Range>,
     pub(crate) blocks: Cow<'a, [Block]>,
     pub(crate) others: Vec<(&'a Process, &'a [Block])>,
+    /// The other processes at this GPU for which uvmd is doing something.
+    pub(crate) acted_on: BTreeSet<ProcessId>,
     pub(crate) wish: &'a Wish,
     pub(crate) scene: &'a Scene<'a>,
 }
 
 impl<'a> Sight<'a> {
-    pub(crate) fn of(scene: &'a Scene<'a>, process: &'a Process, gpu: GpuUuid, wish: &'a Wish) -> Self {
+    pub(crate) fn of(
+        scene: &'a Scene<'a>,
+        process: &'a Process,
+        gpu: GpuUuid,
+        wish: &'a Wish,
+        acted_on: BTreeSet<ProcessId>,
+    ) -> Self {
         let key = GpuKey::Known(gpu);
         let at_gpu = |verdict: &&Verdict| verdict.gpu == key && verdict.process == process.id;
         let blocks_of = |process: ProcessId| scene.blocks.get(&process).map(Vec::as_slice).unwrap_or_default();
@@ -81,6 +92,7 @@ impl<'a> Sight<'a> {
             ranges,
             blocks,
             others: others.map(|other| (other, blocks_of(other.id))).collect(),
+            acted_on,
             wish,
             scene,
         }

@@ -55,6 +55,11 @@ impl Track {
         self.decision().is_some_and(|open| open.id == decision)
     }
 
+    /// Whether something is done for the process, and not only told.
+    pub(crate) fn acts(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.trial.is_some())
+    }
+
     /// Whether anything is in force, or anything came lately.
     pub(crate) fn is_busy(&self) -> bool {
         self.open.is_some() || self.meter.is_busy()

@@ -96,6 +96,20 @@ fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_s
 }
 
 #[test]
+fn what_failed_while_something_was_done_for_another_is_tried_again_without_that() {
+    let mut world = World::new();
+    let other = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    world.add(Program::OnGpu, 64, Some(wish(Mode::Act, "harmful")));
+    let harmful = |world: &World| world.acting.decisions().filter(|decision| decision.policy == "harmful").count();
+    world.run(100.0);
+    assert_eq!(harmful(&world), 1, "nothing changed");
+    world.wishes.get_mut(&other).unwrap().mode = Mode::Observe;
+    world.run(100.0);
+    assert_eq!(harmful(&world), 2);
+}
+
+#[test]
 fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
     for program in [Program::OnGpu, Program::InTurn] {
         let mut world = World::new();
