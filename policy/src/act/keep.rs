@@ -11,6 +11,7 @@ use model::{Action, Answer, Block, Counters, Outcome, Process, Range, Step, bloc
 use super::{
     intervals::Intervals,
     reactor::View,
+    scene::block_at,
     upkeep::{TIMES, Upkeep},
 };
 
@@ -84,9 +85,8 @@ pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec
 
 /// A block that is kept as a whole at this GPU, if there is such a one at this address.
 fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
-    let at = view.blocks.binary_search_by_key(&address, |block| block.address).ok()?;
     let is_whole = |block: &&Block| view.ranges.iter().any(|range| is_whole_in(block, range));
-    view.blocks.get(at).filter(|block| block.gpu == Some(view.key())).filter(is_whole)
+    block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key())).filter(is_whole)
 }
 
 /// Of a set, one block in so many is let go at a time, and comes back if the program still uses it.
@@ -138,17 +138,17 @@ struct Member {
     renewed: u64,
     /// What had when it was last known to be used: it came.
     used: u64,
-    /// Since then it is not renewed, to see whether it is still used.
-    let_go: Option<u64>,
+    /// Whether it is not renewed, to see whether it is still used.
+    is_let_go: bool,
 }
 
 impl Member {
     const fn is_renewed(&self) -> bool {
-        self.is_held && self.let_go.is_none()
+        self.is_held && !self.is_let_go
     }
 
     const fn joining(address: u64, arrived_bytes: u64) -> Self {
-        Self { address, is_held: false, seen: arrived_bytes, renewed: 0, used: arrived_bytes, let_go: None }
+        Self { address, is_held: false, seen: arrived_bytes, renewed: 0, used: arrived_bytes, is_let_go: false }
     }
 }
 
@@ -275,14 +275,14 @@ impl Kept {
             if member.is_held {
                 if !was_held && !has_joined {
                     (member.renewed, member.used) = (pressure.arrived_bytes, pressure.arrived_bytes);
-                    self.came_back += u64::from(member.let_go.take().is_some());
+                    self.came_back += u64::from(std::mem::take(&mut member.is_let_go));
                 }
                 member.seen = pressure.arrived_bytes;
             }
-            let turns = if member.let_go.is_some() { TURNS } else { 1 };
+            let turns = if member.is_let_go { TURNS } else { 1 };
             let is_used =
                 pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes.saturating_mul(turns);
-            self.gone += u64::from(!is_used && member.let_go.is_some());
+            self.gone += u64::from(!is_used && member.is_let_go);
             is_used
         });
     }
@@ -294,7 +294,7 @@ impl Kept {
 
     /// Lets some go that were not known to be used for longest.
     fn let_go(&mut self) {
-        let gone = self.members.iter().filter(|member| member.let_go.is_some()).count();
+        let gone = self.members.iter().filter(|member| member.is_let_go).count();
         let count = (self.members.len() / LET_GO_EACH).saturating_sub(gone);
         if count == 0 {
             return;
@@ -308,7 +308,7 @@ impl Kept {
             held.truncate(count);
         }
         for member in held {
-            member.let_go = Some(self.looked);
+            member.is_let_go = true;
         }
     }
 
@@ -316,7 +316,7 @@ impl Kept {
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {
-            let goes = too_many > 0 && !member.is_held && member.let_go.is_none();
+            let goes = too_many > 0 && !member.is_held && !member.is_let_go;
             too_many -= usize::from(goes);
             !goes
         });

@@ -58,7 +58,7 @@ impl Reactor for PingPong {
         let may_duplicate = view.parameters.get("read_duplication").is_none_or(|wanted| wanted == "auto");
         // Copies are silent: without memory that was left alone nobody could tell whether they help.
         let is_duplicated = may_duplicate && view.is_only_read() && !witnesses.is_empty();
-        if !is_duplicated && does_atomics(view) {
+        if !is_duplicated && view.does_atomics() {
             return None;
         }
         let advice: &[Advice] = if is_duplicated {
@@ -92,7 +92,7 @@ impl Running for Watching {
         if self.is_duplicated && view.accessed.is_some_and(|accessed| accessed.writes) {
             return Next::Over("the memory is written to, and its copies cost more than they bring".to_owned());
         }
-        if !self.is_duplicated && does_atomics(view) {
+        if !self.is_duplicated && view.does_atomics() {
             return Next::Over(
                 "the GPU does atomics on it, and memory on the host has to come to it for each".to_owned(),
             );
@@ -111,10 +111,6 @@ impl Running for Watching {
         }
         Next::Steps(Vec::new())
     }
-}
-
-fn does_atomics(view: &View<'_>) -> bool {
-    view.accessed.is_some_and(|accessed| accessed.gpu_atomics)
 }
 
 /// Blocks that go back and forth in the ranges that the verdict is about.

@@ -55,6 +55,12 @@ impl<'a> View<'a> {
         self.accessed.is_some_and(|accessed| !accessed.writes)
     }
 
+    /// Whether the GPU is known to have done atomics on its memory.
+    #[must_use]
+    pub fn does_atomics(&self) -> bool {
+        self.accessed.is_some_and(|accessed| accessed.gpu_atomics)
+    }
+
     /// The GPU as a key of the process's counts.
     #[must_use]
     pub const fn key(&self) -> GpuKey {

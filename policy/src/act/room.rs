@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use model::{Block, Party, Process, ProcessId, Step, Verdict, VerdictKind, block::BLOCK_BYTES, verdict::Victim};
 
-use super::{intervals::Intervals, limits::Limits, scene::Sight};
+use super::{
+    intervals::Intervals,
+    limits::Limits,
+    scene::{Sight, block_at},
+};
 
 /// Who lost memory and was seen since then may want it back.
 const LATELY: Duration = Duration::from_secs(10);
@@ -86,8 +90,7 @@ fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
 
 /// Whether anything of the process's block at this address is at the GPU.
 pub(crate) fn is_resident(address: u64, sight: &Sight<'_>) -> bool {
-    let at = sight.blocks.binary_search_by_key(&address, |block| block.address);
-    let block = at.ok().and_then(|at| sight.blocks.get(at));
+    let block = block_at(&sight.blocks, address);
     block.is_some_and(|block| block.gpu == Some(sight.key()) && block.resident.bytes > 0)
 }
 

@@ -124,6 +124,11 @@ impl<'a> Sight<'a> {
     }
 }
 
+/// The block at this address, of blocks by address.
+pub(crate) fn block_at(blocks: &[Block], address: u64) -> Option<&Block> {
+    blocks.get(blocks.binary_search_by_key(&address, |block| block.address).ok()?)
+}
+
 /// Whether a wish is about anything of this range.
 fn is_meant(wish: &Wish, begin: u64, end: u64) -> bool {
     wish.range.is_none_or(|(from, until)| begin < until && from < end)

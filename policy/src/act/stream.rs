@@ -23,6 +23,7 @@ use super::{
     keep::{Claim, Kept, Pressure, is_held, whole_blocks},
     pace::Pace,
     reactor::{Next, Reactor, Running, View},
+    scene::block_at,
     walk::{Direction, Progress, Walk, is_there},
 };
 
@@ -336,8 +337,7 @@ impl Streaming {
 }
 
 fn is_there_at(address: u64, blocks: &[Block]) -> bool {
-    let at = blocks.binary_search_by_key(&address, |block| block.address);
-    at.ok().and_then(|at| blocks.get(at)).is_some_and(is_there)
+    block_at(blocks, address).is_some_and(is_there)
 }
 
 /// Adds a step to those before it, as a part of the last where it follows that. Downwards each stays by itself: steps are done from their lower end.

@@ -38,7 +38,7 @@ impl Rest {
         match view.parameters.get("rest").map(String::as_str) {
             Some("stream") => Self::Stream,
             // The GPU does no atomics across PCIe.
-            Some("remote") if !view.accessed.is_some_and(|accessed| accessed.gpu_atomics) => Self::Remote,
+            Some("remote") if !view.does_atomics() => Self::Remote,
             _ => Self::Auto,
         }
     }
