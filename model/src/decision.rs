@@ -155,6 +155,8 @@ pub struct Decision {
     pub before: Measured,
     /// The window it was judged by, once there is one.
     pub after: Option<Measured>,
+    /// How many times as fast as in `before` the program went in `after`, by its own work; 1 where only time could tell.
+    pub pace: Option<f64>,
     /// What was done.
     pub done: Done,
     /// The last answer that was no success, if there was one.
@@ -162,25 +164,25 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// What part of its bytes over the GPU's link was saved a second; negative if there were more. `None` where that is not known.
+    /// What part of its bytes over the GPU's link was saved for the same work; negative if there were more. `None` where that is not known.
     #[must_use]
     pub fn link_bytes_saved(&self) -> Option<f64> {
         let bytes = |of: &Measured| (of.own_link_bytes, of.window);
-        saved(bytes(&self.before), bytes(self.after.as_ref()?))
+        saved(bytes(&self.before), bytes(self.after.as_ref()?), self.pace?)
     }
 
-    /// What part of its GPU faults was saved a second, likewise.
+    /// What part of its GPU faults was saved, likewise.
     #[must_use]
     pub fn faults_saved(&self) -> Option<f64> {
         let faults = |of: &Measured| (of.inputs.fault_entries, of.window);
-        saved(faults(&self.before), faults(self.after.as_ref()?))
+        saved(faults(&self.before), faults(self.after.as_ref()?), self.pace?)
     }
 }
 
-/// From one rate to another, as a part of the first; `None` where there was nothing to save.
-fn saved((before, window_before): (u64, Duration), (after, window_after): (u64, Duration)) -> Option<f64> {
+/// From one rate to another of a program that goes so many times as fast, as a part of the first; `None` where there was nothing to save.
+fn saved((before, window_before): (u64, Duration), (after, window_after): (u64, Duration), pace: f64) -> Option<f64> {
     let rate = |count: u64, window: Duration| count as f64 / window.as_secs_f64();
-    let (before, after) = (rate(before, window_before), rate(after, window_after));
+    let (before, after) = (rate(before, window_before), rate(after, window_after) / pace);
     (before > 0.0 && before.is_finite() && after.is_finite()).then(|| 1.0 - after / before)
 }
 
@@ -207,13 +209,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_is_a_part_of_what_there_was_a_second() {
+    fn what_is_saved_is_a_part_of_what_the_same_work_took() {
         let second = Duration::from_secs(1);
-        assert_eq!(saved((100, second), (25, second)), Some(0.75));
-        assert_eq!(saved((100, second), (50, 2 * second)), Some(0.75));
-        assert_eq!(saved((100, second), (150, second)), Some(-0.5));
-        assert_eq!(saved((0, second), (1, second)), None);
-        assert_eq!(saved((1, Duration::ZERO), (1, second)), None);
-        assert_eq!(saved((1, second), (1, Duration::ZERO)), None);
+        assert_eq!(saved((100, second), (25, second), 1.0), Some(0.75));
+        assert_eq!(saved((100, second), (50, 2 * second), 1.0), Some(0.75));
+        assert_eq!(saved((100, second), (150, second), 1.0), Some(-0.5));
+        assert_eq!(saved((100, second), (150, second), 3.0), Some(0.5), "it does three times as much");
+        assert_eq!(saved((0, second), (1, second), 1.0), None);
+        assert_eq!(saved((1, Duration::ZERO), (1, second), 1.0), None);
+        assert_eq!(saved((1, second), (1, Duration::ZERO), 1.0), None);
+        assert_eq!(saved((1, second), (1, second), 0.0), None);
     }
 }

@@ -18,6 +18,8 @@ const href = (decision) => `#process=${decision.pid}.${decision.start_ticks}`;
 const perSecond = (count, window) => count / Math.max(window.window_seconds, 0.001);
 const link = (window) => (window ? format.bytesRate(perSecond(window.own_link_bytes, window)) : "–");
 const faults = (window) => (window ? `${format.countRate(perSecond(window.inputs.fault_entries, window))} faults` : "");
+// A program that is helped does more in a second: the change is told for the same work.
+const pace = ({ after, pace }) => (after && pace ? `at ${pace.toFixed(2)}× the pace` : "");
 let now = "";
 
 const shared = {
@@ -25,7 +27,7 @@ const shared = {
   policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.asked_by === null ? "by default" : `asked for by ${decision.asked_by}`) },
   gpu: { title: "On", text: (decision) => words.gpu(decision.gpu_uuid), minor: true },
   stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "" },
-  change: { title: "Change", help: "By how much less goes over the link for it; what is expected, where that is not known yet", text: words.effect, detail: (decision) => (decision.after ? "" : "expected") },
+  change: { title: "Change", help: "By how much less goes over the link for it, for the same work: a program that is helped does more in a second. What is expected, where that is not known yet", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
 };
 
 const tables = {

@@ -61,7 +61,10 @@ pub struct Decision {
     pub before: Measured,
     /// The window it was judged by; null until there is one.
     pub after: Option<Measured>,
-    /// What part of the process's bytes over the GPU's link it saves a second; negative if there are more. Null until that is known.
+    /// How many times as fast as in `before` the program went in `after`, by its own work; 1 where only time could tell. Null until there is one.
+    #[serde(default)]
+    pub pace: Option<f64>,
+    /// What part of the process's bytes over the GPU's link it saves for the same work; negative if there are more. Null until that is known.
     #[serde(default)]
     pub link_bytes_saved: Option<f64>,
     /// What part of its GPU faults it saves, likewise.

@@ -150,7 +150,7 @@ pub struct DecisionSummary {
     pub stage: String,
     /// What it was to bring.
     pub expected: Expected,
-    /// What part of the process's bytes over the GPU's link it saves; negative if there are more. Null until that is known.
+    /// What part of the process's bytes over the GPU's link it saves for the same work; negative if there are more. Null until that is known.
     pub link_bytes_saved: Option<f64>,
     /// What part of its GPU faults it saves, likewise.
     pub faults_saved: Option<f64>,

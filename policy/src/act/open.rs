@@ -12,7 +12,7 @@ use super::{
     limits::Limits,
     reactor::{Next, Running, View},
     scene::Sight,
-    trial::Trial,
+    trial::{Seen, Trial},
 };
 
 #[derive(Debug)]
@@ -160,6 +160,10 @@ impl Open {
             is_undoing: false,
             calls,
         }
+    }
+
+    pub(crate) fn judged_by(&mut self, (after, pace): Seen) {
+        (self.decision.after, self.decision.pace) = (Some(after), Some(pace));
     }
 
     pub(crate) fn changes_to(&mut self, stage: Stage, now: SystemTime) {

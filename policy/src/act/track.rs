@@ -148,12 +148,12 @@ impl Track {
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
             Look::Open => None,
             Look::Keeps { again, after, left } => {
-                open.decision.after = Some(after);
+                open.judged_by(after);
                 self.learned.note(name, left);
                 if again { self.makes_way(sight, guard, limits) } else { None }
             }
             Look::Fails { why, after, unless_changed } => {
-                open.decision.after = Some(after);
+                open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
                 self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::Undone(why))
@@ -292,6 +292,7 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
         stage,
         before: before.measured,
         after: None,
+        pace: None,
         done: model::decision::Done::default(),
         trouble: None,
     }

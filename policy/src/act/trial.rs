@@ -8,7 +8,7 @@ use super::{
     intervals::Intervals,
     limits::{LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
     meter::{Meter, Span},
-    verify::{Finding, compare, left},
+    verify::{Finding, Pace, compare, left},
 };
 use crate::thresholds::EARLY;
 
@@ -55,13 +55,16 @@ pub(crate) enum Look {
     Keeps {
         /// It was known to: what it brings is not that of its beginning any more.
         again: bool,
-        after: Measured,
+        after: Seen,
         /// What part of the time that the driver alone would take is left.
         left: f64,
     },
     /// It is to be taken back, and whether something has to change before it is tried again.
-    Fails { why: String, after: Measured, unless_changed: bool },
+    Fails { why: String, after: Seen, unless_changed: bool },
 }
+
+/// The window that was looked at, and how many times as fast as in the one before the plan the program went.
+pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
     pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: f64) -> Self {
@@ -122,18 +125,12 @@ impl Trial {
         if after.measured.window < self.window.mul_f64(1.0 - EARLY) {
             return Look::Open;
         }
-        let finding = compare(&self.before, &after, touched, expected, self.noise);
-        self.conclude(finding, doubts, after.measured, left(&self.before, &after, touched), now)
+        let pace = Pace::of(&self.before, &after, touched);
+        let finding = compare(&self.before, &after, pace, touched, expected, self.noise);
+        self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
     }
 
-    fn conclude(
-        &mut self,
-        finding: Finding,
-        doubts: Option<Doubt>,
-        after: Measured,
-        left: f64,
-        now: SystemTime,
-    ) -> Look {
+    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: f64, now: SystemTime) -> Look {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_kept, true);
@@ -189,7 +186,7 @@ mod tests {
 
     fn conclude(trial: &mut Trial, finding: Finding) -> Look {
         let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
-        trial.conclude(finding, doubts, Measured::default(), 0.5, NOW)
+        trial.conclude(finding, doubts, (Measured::default(), 1.0), 0.5, NOW)
     }
 
     fn worse() -> Finding {

@@ -33,8 +33,15 @@ pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
     now >= mostly * AT_WORK
 }
 
-/// Compares; `touched` is the memory that the plan has touched, `noise` what the cost differed by before.
-pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected: &Expected, noise: f64) -> Finding {
+/// Compares for the same work; `noise` is what the cost differed by before.
+pub(crate) fn compare(
+    before: &Span,
+    after: &Span,
+    pace: Pace,
+    touched: &Intervals,
+    expected: &Expected,
+    noise: f64,
+) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
     // A GPU that reaches memory across the link shows by that alone that the program goes on, however little it is.
     let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
@@ -45,8 +52,8 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
         let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
         return if is_pressed { Finding::Better } else { Finding::Idle };
     }
-    let (pace, by) = pace(before, after, touched);
-    let now = |rate: f64| rate / pace;
+    let Pace { factor, by } = pace;
+    let now = |rate: f64| rate / factor;
     let grown = |was: f64, is: f64| if was > 0.0 { now(is) / was - 1.0 } else { f64::INFINITY };
     let may_grow = noise.max(-expected.link_bytes_saved.at_least);
     if is.cost > 0.0 && grown(was.cost, is.cost) > may_grow {
@@ -69,7 +76,7 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
     let fewer_bytes = kept(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
         // Fewer faults in more batches, or fewer bytes for more faults, may cost more than they bring.
-        let left = left(before, after, touched);
+        let left = left(before, after, pace);
         let may_cost = (-expected.link_bytes_saved.at_least).max(0.0);
         return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
     }
@@ -81,26 +88,38 @@ pub(crate) fn compare(before: &Span, after: &Span, touched: &Intervals, expected
 }
 
 /// What part of the time that the link and the faults took is left, modelled, for the same work.
-pub(crate) fn left(before: &Span, after: &Span, touched: &Intervals) -> f64 {
+pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> f64 {
     let a_second =
         |span: &Span| seconds(span.measured.own_link_bytes, span.measured.replays) / span.measured.window.as_secs_f64();
-    let (pace, _) = pace(before, after, touched);
-    let (was, is) = (a_second(before), a_second(after) / pace);
+    let (was, is) = (a_second(before), a_second(after) / pace.factor);
     if was > 0.0 { is / was } else { 1.0 }
 }
 
-/// By what factor the program goes faster, and by what that is told.
-fn pace(before: &Span, after: &Span, touched: &Intervals) -> (f64, &'static str) {
-    let was = Rates::of(before);
-    if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {
-        let passed = rate(passed, after.measured.window);
-        if passed > 0.0 {
-            return (passed / was.arrived, "for what it came through");
+/// How fast the program goes after a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How many times as fast as before.
+    pub(crate) factor: f64,
+    /// By what that is told.
+    by: &'static str,
+}
+
+impl Pace {
+    /// `touched` is the memory that the plan has touched.
+    pub(crate) fn of(before: &Span, after: &Span, touched: &Intervals) -> Self {
+        let was = Rates::of(before);
+        if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {
+            let passed = rate(passed, after.measured.window);
+            if passed > 0.0 {
+                return Self { factor: passed / was.arrived, by: "for what it came through" };
+            }
         }
-    }
-    match (before.arrived_beside(touched), after.arrived_beside(touched)) {
-        (Some(was), Some(is)) if was > 0.0 && is > 0.0 => (is / was, "for what arrived in memory left alone"),
-        _ => (1.0, "a second"),
+        match (before.arrived_beside(touched), after.arrived_beside(touched)) {
+            (Some(was), Some(is)) if was > 0.0 && is > 0.0 => {
+                Self { factor: is / was, by: "for what arrived in memory left alone" }
+            }
+            _ => Self { factor: 1.0, by: "a second" },
+        }
     }
 }
 
@@ -170,7 +189,8 @@ mod tests {
     }
 
     fn find(before: &Span, after: &Span, expected: &Expected) -> Finding {
-        compare(before, after, &Intervals::default(), expected, 0.1)
+        let touched = Intervals::default();
+        compare(before, after, Pace::of(before, after, &touched), &touched, expected, 0.1)
     }
 
     #[test]
@@ -229,7 +249,7 @@ mod tests {
         let mut touched = Intervals::default();
         touched.insert(0, 4 << 20);
         let reaches = |remote_bytes| Span { remote_bytes, ..span(0, remote_bytes, 0) };
-        let find = |after: &Span| compare(&before, after, &touched, &EXPECTED, 0.1);
+        let find = |after: &Span| compare(&before, after, Pace::of(&before, after, &touched), &touched, &EXPECTED, 0.1);
         assert_eq!(find(&reaches(32 * 1024)), Finding::Better, "a word of each page once");
         assert_eq!(find(&reaches(100)), Finding::Idle);
     }

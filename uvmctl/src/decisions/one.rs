@@ -36,7 +36,7 @@ pub(super) fn render(decision: &Decision, colour: Colour) -> String {
                 bounds(&decision.expected.faults_saved)
             ),
         ),
-        ("Effect", words::effect(decision)),
+        ("Effect", format!("{}{}", words::effect(decision), pace(decision.pace))),
         ("Done", done(&decision.done)),
     ];
     if !advice.is_empty() {
@@ -60,6 +60,11 @@ fn ranges(decision: &Decision) -> String {
             format!(": {}", text::printable(&ranges.join(", ")))
         }
     }
+}
+
+/// What the effect is told for.
+fn pace(pace: Option<f64>) -> String {
+    pace.map(|pace| format!(" for the same work; {pace:.2} times as much a second as before")).unwrap_or_default()
 }
 
 fn bounds(model::Share { at_least, at_most }: &model::Share) -> String {

@@ -171,6 +171,7 @@ fn decision() -> Decision {
         bytes: 96 << 20,
         before: measured(100 << 20),
         after: Some(measured(45 << 20)),
+        pace: Some(1.25),
         link_bytes_saved: Some(0.55),
         ..Decision::default()
     }
@@ -183,6 +184,7 @@ fn decisions_are_listed_with_their_effect_and_their_reason() {
         stage: "shadow".to_owned(),
         stage_reason: Some("nothing more is wanted".to_owned()),
         after: None,
+        pace: None,
         link_bytes_saved: None,
         ..decision()
     };

@@ -42,6 +42,7 @@ pub(crate) fn decisions(told: (ProcessId, GpuUuid), helped: (ProcessId, GpuUuid)
         stage: Stage::Kept,
         before: measured(44, 10_600),
         after: Some(measured(23, 5_100)),
+        pace: Some(1.2),
         done: Done { calls: 78_336, renewals: 66_000, ..Done::default() },
         trouble: None,
     };
@@ -55,6 +56,7 @@ pub(crate) fn decisions(told: (ProcessId, GpuUuid), helped: (ProcessId, GpuUuid)
         reason: "it walks 187 GiB again and again, where 118 GiB have room".to_owned(),
         expected: Expected { link_bytes_saved: share(0.5, 0.6), faults_saved: share(0.5, 0.6) },
         after: None,
+        pace: None,
         ..kept.clone()
     };
     [shadow, kept].into()

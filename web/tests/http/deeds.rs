@@ -148,6 +148,7 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         stage,
         before: measured(),
         after: Some(measured()),
+        pace: Some(1.0),
         done: Done { calls: 1, ..Done::default() },
         trouble: Some(Answer::Refused("it said no".to_owned())),
     }

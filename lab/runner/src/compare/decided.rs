@@ -68,12 +68,13 @@ impl Decided {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn decided(stage: &str, changed: &str) -> Decided {
+    /// A decision of `harmful`, made at 10 s after the beginning of 2026, with windows of 2 s.
+    pub(in crate::compare) fn decided(stage: &str, changed: &str) -> Decided {
         serde_json::from_value(json!({
             "id": 1, "name": "p", "policy": "harmful", "verdict": null, "stage": stage, "stage_reason": "worse",
             "made": "2026-01-01T00:00:10Z", "changed": changed,

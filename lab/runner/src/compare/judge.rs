@@ -117,17 +117,26 @@ pub(super) fn controls(rows: &[Row], records: &[Record]) -> Vec<Control> {
         };
         Control { policy: policy.to_owned(), holds: !missed.is_empty(), why }
     });
-    let harmful = of(HARMFUL).next().map(|_| harmful(records));
+    let harmful = of(HARMFUL).next().map(|_| harmful(rows, records));
     must_miss.chain(harmful).collect()
 }
 
-/// Each of its decisions was taken back in time, and there was one.
-fn harmful(records: &[Record]) -> Control {
-    let its = records.iter().filter(|record| record.policy == HARMFUL).flat_map(|record| &record.decisions);
+/// Each of its decisions was taken back in time, and there was one; in those runs that it made any worse: of a program that loses everything before it needs
+/// it, nothing can be thrown out that is missed more.
+fn harmful(rows: &[Row], records: &[Record]) -> Control {
+    let link_bytes = |policy: &str, record: &Record| {
+        let is_its = |row: &&Row| {
+            row.policy == policy && row.scenario == record.scenario && row.rate.total_cmp(&record.rate).is_eq()
+        };
+        rows.iter().find(is_its).map(|row| row.total.link_bytes.median)
+    };
+    let did_harm = |record: &&Record| link_bytes(HARMFUL, record) > link_bytes(DRIVER, record);
+    let its =
+        records.iter().filter(|record| record.policy == HARMFUL).filter(did_harm).flat_map(|record| &record.decisions);
     let made: Vec<_> = its.filter(|decided| decided.policy == HARMFUL && decided.done.calls > 0).collect();
     let late = made.iter().filter(|decided| !decided.was_undone_in_time().unwrap_or(false)).count();
     let why = match (made.len(), late) {
-        (0, _) => "did nothing".to_owned(),
+        (0, _) => "did no harm".to_owned(),
         (made, 0) => format!("undone within two windows, {made} times of {made}"),
         (made, late) => format!("not undone within two windows, {late} times of {made}"),
     };
@@ -139,6 +148,7 @@ mod tests {
     use super::*;
     use crate::{
         compare::{
+            decided::tests::decided,
             model::Model,
             rows::{rows, tests::record},
         },
@@ -199,11 +209,24 @@ mod tests {
         assert_eq!(with(900)[0].why, "reaches every target");
     }
 
+    /// A run under `harmful` that copies so much where the driver alone copies 1000, and a decision that was taken back after so many seconds.
+    fn harm(copied: u64, seconds: u64) -> Control {
+        let changed = format!("2026-01-01T00:00:{}Z", 10 + seconds);
+        let decisions = vec![decided("undone", &changed)];
+        let records = [record("driver", 1, 1.0, 1000, 0), Record { decisions, ..record("harmful", 1, 1.0, copied, 0) }];
+        controls(&judged(&records, &[]), &records).remove(0)
+    }
+
     #[test]
-    fn a_harmful_policy_that_did_nothing_shows_nothing() {
-        let records = [record("driver", 1, 1.0, 1000, 0), record("harmful", 1, 1.0, 1000, 0)];
-        let found = controls(&judged(&records, &[]), &records);
-        assert_eq!((found[0].holds, found[0].why.as_str()), (false, "did nothing"));
+    fn what_does_harm_has_to_be_taken_back_within_two_windows() {
+        assert!(harm(1200, 4).holds);
+        assert!(!harm(1200, 9).holds);
+    }
+
+    #[test]
+    fn a_harmful_policy_that_did_no_harm_shows_nothing() {
+        let found = harm(1000, 4);
+        assert_eq!((found.holds, found.why.as_str()), (false, "did no harm"));
     }
 
     #[test]

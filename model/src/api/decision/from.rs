@@ -88,6 +88,7 @@ impl From<&decision::Decision> for Decision {
             done: decision.done,
             before: (&decision.before).into(),
             after: decision.after.as_ref().map(Measured::from),
+            pace: decision.pace,
             link_bytes_saved: decision.link_bytes_saved(),
             faults_saved: decision.faults_saved(),
             trouble: decision.trouble.as_ref().map(Answer::from),
