@@ -174,16 +174,26 @@ impl Acting {
                 count(decision, &outcome.calls);
             }
             match &withdrawn {
-                Some(Withdrawn::All) => decision.done.advised_bytes = 0,
-                Some(Withdrawn::GivenUp(answer)) => {
+                Some(Withdrawn::All { was_refused }) => {
+                    decision.done.advised_bytes = 0;
+                    if *was_refused {
+                        decision.trouble = None;
+                        self.events.push(Event::Changed(decision.clone()));
+                    }
+                }
+                Some(Withdrawn::Refused(answer)) => {
                     decision.trouble = Some(answer.clone());
                     self.events.push(Event::Changed(decision.clone()));
                 }
                 Some(Withdrawn::NotYet) | None => {}
             }
         }
-        if let Some(Withdrawn::GivenUp(_)) = withdrawn {
-            self.guard.spoil(outcome.process, "advice given before could not be withdrawn".to_owned());
+        match withdrawn {
+            Some(Withdrawn::Refused(_)) => {
+                self.guard.spoil(outcome.process, Some("advice given before could not be withdrawn".to_owned()));
+            }
+            Some(Withdrawn::All { was_refused: true }) => self.guard.spoil(outcome.process, None),
+            Some(Withdrawn::All { .. } | Withdrawn::NotYet) | None => {}
         }
         self.events.push(Event::Acted(outcome));
     }
@@ -214,7 +224,7 @@ impl Acting {
 
     /// Takes everything back: for the end of the service.
     pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
-        let mut orders = self.leaving.again();
+        let mut orders = self.leaving.at_once();
         let closed: Vec<_> =
             self.tracks.values_mut().filter_map(|track| track.close(Stage::Undone(why.to_owned()), self.now)).collect();
         for (closed, event) in closed {

@@ -321,10 +321,10 @@ impl Guard {
         }
     }
 
-    /// Advice of ours may be in force for good.
-    pub(crate) fn spoil(&mut self, process: ProcessId, why: String) {
+    /// Advice of ours may be in force that nobody wants any more; or not any more.
+    pub(crate) fn spoil(&mut self, process: ProcessId, why: Option<String>) {
         if let Some(account) = self.processes.get_mut(&process) {
-            account.spoiled = Some(why);
+            account.spoiled = why;
         }
     }
 

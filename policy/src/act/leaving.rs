@@ -1,10 +1,15 @@
-//! Advice that is being withdrawn. Nothing else is done to a process's memory at a GPU before that is done.
+//! Advice that is being withdrawn. Nothing else is done to a process's memory at a GPU before that is done, or was refused too often.
+//!
+//! It is tried for as long as the process lives, after longer and longer rests: what refuses now may not later, as a process without a free descriptor.
 
 use std::collections::BTreeMap;
 
 use model::{Answer, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
-use super::{ledger::Ledger, limits::WITHDRAWALS_MAX};
+use super::{
+    ledger::Ledger,
+    limits::{WITHDRAWALS_REST_MAX, WITHDRAWALS_TOLD},
+};
 
 /// Advice that may be in force because of a decision, as a journal of a former run tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,18 +34,21 @@ struct Left {
     gpu: GpuUuid,
     ledger: Ledger,
     tries: u32,
+    /// Looks to go until the next try.
+    rests: u32,
+    /// For an answer.
     waits: bool,
 }
 
 /// What came of an order that withdraws.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// Nothing is in force any more.
-    All,
+    /// Nothing is in force any more; whether that was [`Withdrawn::Refused`] before.
+    All { was_refused: bool },
     /// Something is, and it is tried again.
     NotYet,
-    /// Something is, for good.
-    GivenUp(Answer),
+    /// Something is, and was refused so often that somebody should know; it is tried again, less and less often.
+    Refused(Answer),
 }
 
 impl Leaving {
@@ -59,18 +67,30 @@ impl Leaving {
         if ledger.is_empty() {
             return None;
         }
-        let left = Left { process, gpu, ledger, tries: 0, waits: false };
+        let left = Left { process, gpu, ledger, tries: 0, rests: 0, waits: false };
         Some(self.0.entry(decision).or_insert(left).order(decision))
     }
 
-    /// Whether anything of this process at this GPU is being withdrawn.
+    /// Whether anything of this process at this GPU is being withdrawn, and may soon be.
     pub(crate) fn concerns(&self, process: ProcessId, gpu: GpuUuid) -> bool {
-        self.0.values().any(|left| left.process == process && left.gpu == gpu)
+        self.0.values().any(|left| left.process == process && left.gpu == gpu && left.tries < WITHDRAWALS_TOLD)
     }
 
-    /// Orders for what was not withdrawn at the last try.
+    /// Orders for what was not withdrawn at the last try and has rested since. To be asked at each look.
     pub(crate) fn again(&mut self) -> Vec<Order> {
-        self.0.iter_mut().filter(|(_, left)| !left.waits).map(|(decision, left)| left.order(*decision)).collect()
+        let idle = self.0.iter_mut().filter(|(_, left)| !left.waits);
+        let due = idle.filter_map(|(decision, left)| {
+            let is_due = left.rests == 0;
+            left.rests = left.rests.saturating_sub(1);
+            is_due.then(|| left.order(*decision))
+        });
+        due.collect()
+    }
+
+    /// Orders for all of it, however long it has rested: for the end.
+    pub(crate) fn at_once(&mut self) -> Vec<Order> {
+        self.0.values_mut().for_each(|left| left.rests = 0);
+        self.again()
     }
 
     /// `None` if it is about none of these.
@@ -83,15 +103,19 @@ impl Leaving {
             left.waits = false;
         }
         if left.ledger.is_empty() {
+            let was_refused = left.tries > WITHDRAWALS_TOLD;
             self.0.remove(&outcome.decision);
-            return Some(Withdrawn::All);
+            return Some(Withdrawn::All { was_refused });
         }
-        if outcome.is_undoing && left.tries >= WITHDRAWALS_MAX {
-            self.0.remove(&outcome.decision);
-            let answer = outcome.calls.iter().rev().find(|call| call.answer != Answer::Done);
-            return Some(Withdrawn::GivenUp(answer.map_or(Answer::CalledOff, |call| call.answer.clone())));
+        if !outcome.is_undoing {
+            return Some(Withdrawn::NotYet);
         }
-        Some(Withdrawn::NotYet)
+        left.rests = 1_u32.checked_shl(left.tries).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
+        if left.tries != WITHDRAWALS_TOLD {
+            return Some(Withdrawn::NotYet);
+        }
+        let answer = outcome.calls.iter().rev().find(|call| call.answer != Answer::Done);
+        Some(Withdrawn::Refused(answer.map_or(Answer::CalledOff, |call| call.answer.clone())))
     }
 }
 

@@ -65,6 +65,11 @@ impl Ledger {
         self.ordered.is_empty() && self.given.is_empty()
     }
 
+    /// Whether any of it may have made memory remote.
+    pub(crate) fn maps_remotely(&self) -> bool {
+        self.ordered.keys().chain(self.given.keys()).any(|advice| Action::Advise(*advice).maps_remotely())
+    }
+
     /// Bytes on which any is in force.
     pub(crate) fn bytes(&self) -> u64 {
         let mut all = Intervals::default();

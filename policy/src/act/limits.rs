@@ -61,8 +61,10 @@ pub(crate) const IDLE: f64 = 0.05;
 pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
 /// Fewer bytes that arrived in memory that a plan left alone do not tell how fast the program goes: two blocks.
 pub(crate) const PACE_BYTES: u64 = 4 << 20;
-/// Times that something is withdrawn before that is given up, if the driver refuses.
-pub(crate) const WITHDRAWALS_MAX: u32 = 5;
+/// Times that the driver refuses to withdraw something before somebody should know.
+pub(crate) const WITHDRAWALS_TOLD: u32 = 5;
+/// Looks between two tries, at the most: twice as many after each, up to a minute at the default interval.
+pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;
 /// For so long what a process has spent, and that it gets no more advice, is remembered while it is not seen: one snapshot may miss it.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.

@@ -137,8 +137,9 @@ impl Meter {
         self.span(self.samples.iter().find(|from| from.at >= begin)?, to)
     }
 
+    /// `None` also where the link could be read at one end alone: what was accessed across it cannot be told then.
     fn span(&self, from: &Sample, to: &Sample) -> Option<Span> {
-        let mut span = from.until(to)?;
+        let mut span = from.until(to).filter(|_| from.link.is_some() == to.link.is_some())?;
         span.from = self.marks.iter().rev().find(|mark| mark.at <= from.at).or(self.marks.front()).cloned();
         span.to = self.marks.back().cloned();
         Some(span)

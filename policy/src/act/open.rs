@@ -32,6 +32,8 @@ pub(crate) struct Open {
     pub(crate) touched: Intervals,
     /// An order that is not answered yet.
     pub(crate) waits: bool,
+    /// When what goes over the GPU's link was read last.
+    link_read: SystemTime,
 }
 
 impl Open {
@@ -43,6 +45,7 @@ impl Open {
         circumstances: Circumstances,
         trial: Option<Trial>,
     ) -> Self {
+        let link_read = decision.made;
         Self {
             decision,
             running,
@@ -53,7 +56,18 @@ impl Open {
             ledger: Ledger::default(),
             touched: Intervals::default(),
             waits: false,
+            link_read,
         }
+    }
+
+    /// Whether it may have made memory remote, and what is accessed there has not been seen for a window.
+    pub(crate) fn reaches_unseen(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
+        let now = sight.scene.snapshot.taken;
+        if sight.scene.links.contains_key(&sight.gpu) {
+            self.link_read = now;
+        }
+        let is_long = now.duration_since(self.link_read).map_or(true, |passed| passed > limits.window);
+        is_long && self.ledger.maps_remotely()
     }
 
     /// Whether it may be done by now, if it could only be told.

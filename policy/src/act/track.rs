@@ -122,6 +122,7 @@ impl Track {
         if open.wish != *sight.wish {
             return Some(Stage::Over("what is wanted for the process has changed".to_owned()));
         }
+        let reaches_unseen = open.reaches_unseen(sight, limits);
         let Some(trial) = &mut open.trial else {
             let may = is_wanted(sight).is_ok() && open.may_be_done(guard, sight);
             return may.then(|| Stage::Over("it may be done now".to_owned()));
@@ -133,6 +134,9 @@ impl Track {
             && let Some(why) = guard.unknown_advice(sight)
         {
             return Some(Stage::Over(why));
+        }
+        if reaches_unseen {
+            return Some(Stage::Undone("what goes over the GPU's link cannot be told any more".to_owned()));
         }
         let name = open.decision.policy;
         if let Some(answer) = open.decision.trouble.as_ref().filter(|_| open.decision.done.calls == 0) {

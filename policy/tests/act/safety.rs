@@ -186,10 +186,33 @@ fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given(
     let tries = world.orders.iter().filter(|(_, order)| order.is_undoing).count();
     assert_eq!(tries, 5);
     assert_eq!(world.decision().trouble, Some(Answer::Refused("busy".to_owned())));
-    world.answers = None;
     world.wishes.insert(id, wish(Mode::Act, "ping-pong"));
     world.run(20.0);
     assert!(world.decision().stage.why().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
+    // What refused for a while does so no more: nothing stays in force for good.
+    world.answers = None;
+    world.wishes.remove(&id);
+    world.run(60.0);
+    assert_eq!(world.advised_blocks(), 0);
+    let refused = world.acting.decisions().find(|decision| decision.advice.len() > 1).unwrap();
+    assert_eq!((refused.trouble.as_ref(), refused.done.advised_bytes), (None, 0));
+    world.wishes.insert(id, wish(Mode::Act, "ping-pong"));
+    world.run_until("advice is given again", |world| world.advised_blocks() > 0);
+}
+
+#[test]
+fn what_maps_memory_remotely_ends_when_accesses_across_the_link_are_not_seen_any_more() {
+    let (mut world, id) = kept();
+    assert!(world.advised_blocks() > 0);
+    world.has_link = false;
+    world.run(1.0);
+    assert!(world.advised_blocks() > 0, "one look that failed is no reason");
+    world.run(4.0);
+    assert_eq!(world.advised_blocks(), 0);
+    let ended = world.acting.decisions().find(|decision| matches!(decision.stage, Stage::Undone(_))).unwrap();
+    assert!(ended.process == id && ended.stage.why().unwrap().contains("link"), "{ended:#?}");
+    world.has_link = true;
+    world.run_until("it is tried again", |world| world.advised_blocks() > 0);
 }
 
 #[test]
