@@ -157,11 +157,11 @@ impl BlockMap {
         self.gpus.reuse(key)
     }
 
-    /// The `max` busiest ranges, and how many there are.
+    /// The `max` busiest ranges, those that are mapped before those that are not any more, and how many there are.
     pub(super) fn ranges(&self, max: usize) -> Ranges {
         let mut order: Vec<_> =
             self.ranges.iter().map(|(span, known)| (known.counts.activity(), span, known)).collect();
-        order.sort_by_key(|(activity, ..)| Reverse(*activity));
+        order.sort_by_key(|(activity, _, known)| (known.origin == Origin::Unmapped, Reverse(*activity)));
         order.truncate(max);
         let gpus = self.gpus.count_told().max(1) as u64;
         let busiest = order.into_iter().map(|(_, span, known)| Range {

@@ -100,6 +100,19 @@ fn of_many_ranges_the_order_of_those_faulted_on_last_is_followed() {
 }
 
 #[test]
+fn what_is_mapped_is_shown_before_what_was_busier_and_is_gone() {
+    let mut map = map((0..100).flat_map(|block| [fault(block), fault(block)]));
+    let gone: Vec<_> = (0..100).map(|at| at * 2 * MIB..(at + 1) * 2 * MIB).collect();
+    mapped(&mut map, &gone, 200);
+    let there = 400 * MIB..404 * MIB;
+    mapped(&mut map, from_ref(&there), 300);
+    map.add(&fault(200), usize::MAX, PAGE);
+    let shown = map.ranges(PUBLISHED_MAX).busiest;
+    assert_eq!((shown.len(), shown[0].begin, shown[0].mapped), (PUBLISHED_MAX, there.start, true));
+    assert!(shown[1].counts.fault_entries > shown[0].counts.fault_entries && !shown[1].mapped);
+}
+
+#[test]
 fn a_mapping_that_goes_or_comes_leaves_the_sums_of_the_others_as_they_are() {
     let many = |mappings: std::ops::Range<u64>| mappings.map(|at| at * 4 * MIB..(at * 4 + 4) * MIB).collect::<Vec<_>>();
     let mut map = map((0..200).map(|block| resident(block, 1, 512, block + 1)));
