@@ -5,10 +5,10 @@
 pub struct Denied {
     /// The first driver version it holds for, as far as is known.
     pub driver_from: &'static str,
-    /// The last one; `None` if none is known to be without it.
+    /// The last one of which it was reported; `None` for reports of current versions.
     pub driver_until: Option<&'static str>,
-    /// What the GPU's name contains, whatever the case; empty for all.
-    pub gpu: &'static str,
+    /// One of these is in the GPU's name, whatever the case.
+    pub gpus: &'static [&'static str],
     /// What is refused.
     pub what: What,
     /// Why, as a sentence.
@@ -26,12 +26,16 @@ pub enum What {
     ToGpu,
 }
 
-/// All reports. A GPU whose name is not known is taken for one that is meant.
+/// Names of that architecture's products: few have it in theirs, such as `NVIDIA RTX PRO 4500 Blackwell`. `RTX 50` alone would mean the RTX 5000 of three others.
+const BLACKWELL: &[&str] =
+    &["blackwell", "B100", "B200", "B300", "RTX 5050", "RTX 5060", "RTX 5070", "RTX 5080", "RTX 5090"];
+
+/// All reports. A GPU or a driver that is not known is taken for one that is meant.
 pub const DENIED: &[Denied] = &[
     Denied {
         driver_from: "595",
         driver_until: None,
-        gpu: "blackwell",
+        gpus: BLACKWELL,
         what: What::ToGpu,
         why: "evicting while the GPU is full can leave the driver's thread spinning until the next boot",
         url: "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1223",
@@ -39,15 +43,15 @@ pub const DENIED: &[Denied] = &[
     Denied {
         driver_from: "580",
         driver_until: None,
-        gpu: "GB10",
+        gpus: &["GB10"],
         what: What::Everything,
         why: "the GPU's memory is the host's, and the whole host stops when it runs short",
         url: "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358",
     },
     Denied {
         driver_from: "515",
-        driver_until: Some("515.48.07"),
-        gpu: "P100",
+        driver_until: Some("525.78.01"),
+        gpus: &["P100"],
         what: What::Everything,
         why: "processes hang in uvm_spin_loop and cannot be killed",
         url: "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/456",

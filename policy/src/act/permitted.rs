@@ -49,19 +49,24 @@ fn is_of_advice(probe: &str) -> bool {
 
 /// The report for which this is not done here.
 pub(crate) fn denied(action: Action, sight: &Sight<'_>) -> Option<&'static Denied> {
-    let version = sight.scene.snapshot.source.driver.as_ref()?.version.as_str();
+    let version = sight.scene.snapshot.source.driver.as_ref().map(|driver| driver.version.as_str());
     let name = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.name.as_deref());
     DENIED.iter().find(|row| holds(row, version, name) && concerns(row.what, action))
 }
 
-fn holds(row: &Denied, version: &str, gpu: Option<&str>) -> bool {
+fn holds(row: &Denied, version: Option<&str>, gpu: Option<&str>) -> bool {
+    let is_named = |gpu: &str| row.gpus.iter().any(|name| gpu.to_lowercase().contains(&name.to_lowercase()));
+    version.is_none_or(|version| is_of(row, version)) && gpu.is_none_or(is_named)
+}
+
+fn is_of(row: &Denied, version: &str) -> bool {
     let from = compare(version, row.driver_from) != Ordering::Less;
     // Up to and with the last one: "550" means all of 550.
     let until = row.driver_until.is_none_or(|until| {
         let parts = until.split('.').count();
         compare(&version.split('.').take(parts).collect::<Vec<_>>().join("."), until) != Ordering::Greater
     });
-    from && until && gpu.is_none_or(|gpu| gpu.to_lowercase().contains(&row.gpu.to_lowercase()))
+    from && until
 }
 
 const fn concerns(what: What, action: Action) -> bool {
@@ -86,24 +91,39 @@ mod tests {
     const ROW: Denied = Denied {
         driver_from: "535.54.03",
         driver_until: Some("550"),
-        gpu: "h100",
+        gpus: &["h100", "H200"],
         what: What::ToGpu,
         why: "it hangs",
         url: "https://example.org/1",
     };
 
     #[test]
-    fn a_row_holds_for_its_versions_and_gpus_and_for_a_gpu_that_has_no_name() {
+    fn a_row_holds_for_its_versions_and_gpus_and_for_those_that_are_not_known() {
         for (version, gpu, expected) in [
             ("535.54.03", Some("NVIDIA H100 NVL"), true),
             ("535.54.02", Some("NVIDIA H100 NVL"), false),
             ("535.104", Some("NVIDIA H100 NVL"), true),
             ("550.163.01", Some("NVIDIA H100 NVL"), true),
             ("551.1", Some("NVIDIA H100 NVL"), false),
+            ("550.163.01", Some("NVIDIA H200"), true),
             ("550.163.01", Some("NVIDIA A100"), false),
             ("550.163.01", None, true),
         ] {
-            assert_eq!(holds(&ROW, version, gpu), expected, "{version} {gpu:?}");
+            assert_eq!(holds(&ROW, Some(version), gpu), expected, "{version} {gpu:?}");
+        }
+        assert!(holds(&ROW, None, Some("NVIDIA H100 NVL")) && !holds(&ROW, None, Some("NVIDIA A100")));
+    }
+
+    #[test]
+    fn an_architecture_is_known_by_the_names_of_its_products() {
+        let is_denied = |gpu| DENIED.iter().any(|row| holds(row, Some("595.71.05"), Some(gpu)));
+        for gpu in
+            ["NVIDIA RTX PRO 4500 Blackwell", "NVIDIA B200", "NVIDIA GB200", "NVIDIA GeForce RTX 5090 Laptop GPU"]
+        {
+            assert!(is_denied(gpu), "{gpu}");
+        }
+        for gpu in ["NVIDIA RTX 5000 Ada Generation", "Quadro RTX 5000", "NVIDIA H200", "NVIDIA GeForce RTX 4090"] {
+            assert!(!is_denied(gpu), "{gpu}");
         }
     }
 
