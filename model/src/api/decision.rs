@@ -114,21 +114,29 @@ pub struct Answer {
     pub detail: Option<String>,
 }
 
-/// A call of the driver, or what stood in its place.
+/// Calls of the driver that ask for the same, one after the other, or what stood in their place. The driver is asked for a block at a time: of a plan on
+/// tens of gigabytes that is thousands of calls at each look.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Call {
     /// What was asked, such as `migrate_to_gpu`.
     pub action: String,
-    /// Of how much memory.
+    /// How many calls.
+    #[serde(default = "one")]
+    pub count: u64,
+    /// Of how much memory, all together.
     pub bytes: u64,
-    /// Of which. Needs read authority; null without.
+    /// Of which. Needs read authority; null without, and for renewals of blocks that are not beside each other.
     pub range: Option<MemoryRange>,
     /// What came of it.
     #[serde(flatten)]
     pub answer: Answer,
-    /// How long it took, in nanoseconds.
+    /// How long they took together, in nanoseconds.
     pub took_ns: u64,
+}
+
+const fn one() -> u64 {
+    1
 }
 
 /// What came of steps that were carried out, or tried.

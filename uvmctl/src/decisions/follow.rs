@@ -90,12 +90,12 @@ fn said(event: &Event, colour: Colour) -> String {
 
 /// `renew done x12, migrate_to_gpu host_memory x1`
 fn calls(outcome: &Outcome) -> String {
-    let mut kinds: Vec<(String, usize)> = Vec::new();
+    let mut kinds: Vec<(String, u64)> = Vec::new();
     for call in &outcome.calls {
         let kind = format!("{} {}", call.action, call.answer.answer).replace('_', " ");
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((kind, 1)),
+            Some((_, count)) => *count = count.saturating_add(call.count),
+            None => kinds.push((kind, call.count)),
         }
     }
     let kinds: Vec<String> = kinds.into_iter().map(|(kind, count)| format!("{kind} x{count}")).collect();

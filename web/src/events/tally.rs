@@ -37,9 +37,10 @@ impl Tally {
         }
     }
 
-    fn add_call(&mut self, policy: &str, Call { action, bytes, answer, .. }: &Call) {
+    fn add_call(&mut self, policy: &str, Call { action, count, bytes, answer, .. }: &Call) {
         let key = [policy, action, &answer.answer].map(str::to_owned);
-        *self.actions.entry(key).or_default() += 1;
+        let calls = self.actions.entry(key).or_default();
+        *calls = calls.saturating_add(*count);
         let direction = match action.as_str() {
             "migrate_to_gpu" => "htod",
             "migrate_to_host" => "dtoh",

@@ -42,24 +42,62 @@ impl From<&crate::Answer> for Answer {
     }
 }
 
-impl From<&crate::Call> for Call {
-    fn from(crate::Call { step, answer, took_ns }: &crate::Call) -> Self {
+/// Calls that are told as one.
+struct Row<'a> {
+    first: &'a crate::Call,
+    /// `None` if they are not about memory beside each other.
+    end: Option<u64>,
+    count: u64,
+    bytes: u64,
+    took_ns: u64,
+}
+
+impl<'a> Row<'a> {
+    fn new(call: &'a crate::Call) -> Self {
+        Self { first: call, end: Some(call.step.end), count: 1, bytes: call.step.bytes(), took_ns: call.took_ns }
+    }
+
+    /// Whether it was one of these. A renewal moves nothing: of which block it was matters little.
+    fn take(&mut self, call: &crate::Call) -> bool {
+        let is_next = self.end == Some(call.step.begin);
+        let is_renewal = matches!(call.step.action, crate::Action::Renew(_));
+        let is_same = self.first.step.action == call.step.action && self.first.answer == call.answer;
+        if !is_same || !(is_next || is_renewal) {
+            return false;
+        }
+        self.end = is_next.then_some(call.step.end);
+        self.count = self.count.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(call.step.bytes());
+        self.took_ns = self.took_ns.saturating_add(call.took_ns);
+        true
+    }
+}
+
+impl From<Row<'_>> for Call {
+    fn from(Row { first, end, count, bytes, took_ns }: Row<'_>) -> Self {
         Self {
-            action: step.action.name().to_owned(),
-            bytes: step.bytes(),
-            range: Some((step.begin, step.end).into()),
-            answer: answer.into(),
-            took_ns: *took_ns,
+            action: first.step.action.name().to_owned(),
+            count,
+            bytes,
+            range: end.map(|end| (first.step.begin, end).into()),
+            answer: (&first.answer).into(),
+            took_ns,
         }
     }
 }
 
 impl From<&crate::Outcome> for Outcome {
     fn from(outcome: &crate::Outcome) -> Self {
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for call in &outcome.calls {
+            if !rows.last_mut().is_some_and(|last| last.take(call)) {
+                rows.push(Row::new(call));
+            }
+        }
         Self {
             gpu_uuid: outcome.gpu.to_string(),
             is_undoing: outcome.is_undoing,
-            calls: outcome.calls.iter().map(Call::from).collect(),
+            calls: rows.into_iter().map(Call::from).collect(),
         }
     }
 }
@@ -143,5 +181,49 @@ impl Event {
             start_ticks: process.map(|process| process.start_ticks),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Action, DecisionId, GpuUuid, Place, Step, block::BLOCK_BYTES};
+
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+
+    fn told(calls: &[(u64, Action, crate::Answer)]) -> Vec<(String, u64, u64, Option<MemoryRange>)> {
+        let call = |(block, action, answer): &(u64, Action, crate::Answer)| crate::Call {
+            step: Step { begin: block * BLOCK_BYTES, end: (block + 1) * BLOCK_BYTES, action: *action },
+            answer: answer.clone(),
+            took_ns: 7,
+        };
+        let outcome = crate::Outcome {
+            decision: DecisionId(1),
+            process: ProcessId { pid: 1, start_ticks: 1 },
+            gpu: GPU,
+            is_undoing: false,
+            calls: calls.iter().map(call).collect(),
+        };
+        let calls = Outcome::from(&outcome).calls.into_iter();
+        calls.map(|call| (call.answer.answer, call.count, call.took_ns, call.range)).collect()
+    }
+
+    #[test]
+    fn calls_for_memory_beside_each_other_are_told_as_one_as_long_as_they_come_to_the_same() {
+        let (to, done) = (Action::Migrate(Place::Gpu(GPU)), crate::Answer::Done);
+        let calls = [(0, to, done.clone()), (1, to, done.clone()), (2, to, crate::Answer::NotMapped), (9, to, done)];
+        let range = |begin: u64, end: u64| Some((begin * BLOCK_BYTES, end * BLOCK_BYTES).into());
+        let expected = [
+            ("done".to_owned(), 2, 14, range(0, 2)),
+            ("not_mapped".to_owned(), 1, 7, range(2, 3)),
+            ("done".to_owned(), 1, 7, range(9, 10)),
+        ];
+        assert_eq!(told(&calls), expected);
+    }
+
+    #[test]
+    fn renewals_are_told_as_one_wherever_they_are() {
+        let renewed = |block| (block, Action::Renew(GPU), crate::Answer::Done);
+        assert_eq!(told(&[renewed(0), renewed(5), renewed(6)]), [("done".to_owned(), 3, 21, None)]);
     }
 }
