@@ -20,10 +20,16 @@ pub fn bytes(roots: &Roots, process: ProcessId) -> Option<u64> {
     is_alive(roots, process).unwrap_or(false).then(|| of(roots, process.pid)).flatten()
 }
 
+/// Bytes that all processes of the node together may still take.
+#[must_use]
+pub fn of_node(roots: &Roots) -> Option<u64> {
+    let meminfo = fs::read_to_string(roots.proc.join("meminfo")).ok()?;
+    field(&meminfo, "MemAvailable:")?.checked_mul(1024)
+}
+
 /// Of whichever process has this id.
 pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
-    let meminfo = fs::read_to_string(roots.proc.join("meminfo")).ok()?;
-    let available = field(&meminfo, "MemAvailable:")?.checked_mul(1024)?;
+    let available = of_node(roots)?;
     let cgroups = fs::read(roots.proc.join(pid.to_string()).join("cgroup")).ok()?;
     let cgroups = String::from_utf8(cgroups).ok()?;
     hierarchies(roots, &cgroups)?

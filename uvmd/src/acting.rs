@@ -6,7 +6,7 @@
 mod state;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{
         Arc, Mutex,
@@ -20,8 +20,8 @@ use actuator::{Journal, Journalled, Workers, headroom};
 use anyhow::Context;
 use collector::Snapshots;
 use model::{
-    Actuator, Block, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId, Snapshot,
-    Verdicts, Wish, api, decision::Event,
+    Actuator, Answer, Block, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId,
+    Snapshot, Verdicts, Wish, api, decision::Event,
 };
 use policy::act::{Acting, Limits, Scene};
 use sys::Roots;
@@ -107,6 +107,13 @@ impl Deeds {
     }
 }
 
+/// Where decisions are to be read.
+struct Board {
+    publish: watch::Sender<Arc<[Decision]>>,
+    /// Whether they have changed since.
+    is_stale: bool,
+}
+
 struct Loop {
     parts: Parts,
     runtime: Handle,
@@ -115,7 +122,9 @@ struct Loop {
     meter: Box<dyn LinkMeter>,
     roots: Roots,
     executables: BTreeMap<ProcessId, Option<PathBuf>>,
-    publish: watch::Sender<Arc<[Decision]>>,
+    board: Board,
+    /// Whether advice of a former run is being withdrawn.
+    has_leftovers: bool,
     was_on: bool,
     audit: Option<Audit>,
     /// Whether it was said that there is no audit log.
@@ -133,6 +142,7 @@ impl Loop {
         let roots = Roots::default();
         let mut acting = Acting::new(parts.limits.clone());
         let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
+        say_leftovers(&leftovers);
         let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
         let (settings, proc, journal) =
             (parts.actuator, roots.clone(), journal.map(|journal| Arc::new(Mutex::new(journal))));
@@ -147,6 +157,7 @@ impl Loop {
         };
         let switch = parts.switch.clone();
         let mut workers = Workers::start(make, move || !switch.is_on());
+        let has_leftovers = !left.is_empty();
         for order in left {
             workers.submit(order);
         }
@@ -160,7 +171,8 @@ impl Loop {
             meter,
             roots,
             executables: BTreeMap::new(),
-            publish,
+            board: Board { publish, is_stale: false },
+            has_leftovers,
             was_on,
             audit,
             is_unaudited: false,
@@ -174,6 +186,7 @@ impl Loop {
                 self.acting.carried_out(outcome);
                 self.tell();
             }
+            self.say_withdrawn();
             next = Instant::now() + self.interval();
             if self.observe().is_none() {
                 break;
@@ -214,12 +227,14 @@ impl Loop {
             blocks: &blocks,
             links: &links,
             headroom_bytes: &headroom_bytes,
+            node_headroom_bytes: headroom::of_node(&self.roots).unwrap_or(0),
             wishes: &wishes,
             on,
         };
         let orders = self.acting.observe(&scene);
         self.submit(orders);
         self.tell();
+        self.publish();
         Some(())
     }
 
@@ -279,7 +294,14 @@ impl Loop {
         for event in &happened {
             self.say(event);
         }
-        self.publish.send_replace(self.acting.decisions().cloned().collect());
+        self.board.is_stale = true;
+    }
+
+    /// Decisions as they are now, once a look: there may be many, and outcomes come by the hundred.
+    fn publish(&mut self) {
+        if std::mem::take(&mut self.board.is_stale) {
+            self.board.publish.send_replace(self.acting.decisions().cloned().collect());
+        }
     }
 
     fn say(&mut self, event: &Event) {
@@ -315,6 +337,23 @@ impl Loop {
             self.acting.carried_out(outcome);
         }
         self.tell();
+        self.publish();
+    }
+
+    /// That nothing of a former run is in force any more.
+    fn say_withdrawn(&mut self) {
+        if self.has_leftovers && !self.acting.is_taking_back() {
+            self.has_leftovers = false;
+            tracing::info!("what a former run left in force is withdrawn");
+        }
+    }
+}
+
+/// What a former run did not take back itself.
+fn say_leftovers(leftovers: &[actuator::Leftover]) {
+    let processes: BTreeSet<ProcessId> = leftovers.iter().map(|left| left.process).collect();
+    if !leftovers.is_empty() {
+        tracing::warn!("a former run left advice in force for {} processes: it is withdrawn now", processes.len());
     }
 }
 
@@ -330,6 +369,18 @@ fn log(event: &Event) {
                 process_name.escape_default(),
                 stage.name()
             );
+        }
+        // What could not be put back is tried again, after longer and longer rests.
+        Event::Acted(outcome) if outcome.is_undoing => {
+            let failed = |call: &&Call| !matches!(call.answer, Answer::Done | Answer::NotMapped | Answer::Ended);
+            if let Some(call) = outcome.calls.iter().find(failed) {
+                let pid = outcome.process.pid;
+                tracing::warn!(
+                    "what decision {} advised for {pid} is still in force: {:?}",
+                    outcome.decision,
+                    call.answer
+                );
+            }
         }
         Event::Acted(_) => {}
         Event::Switched { on, by } => tracing::info!("acting is switched {} by {by}", if *on { "on" } else { "off" }),

@@ -18,6 +18,9 @@ pub fn meter(roots: Roots) -> Box<dyn LinkMeter> {
     Box::new(Meter { roots, sampler: Sampler::default() })
 }
 
+/// Whether the way to the host is the link that NVIDIA's library tells of. With a Grace CPU or a POWER9 it is `NVLink`, of which it tells nothing.
+const IS_PCIE: bool = cfg!(target_arch = "x86_64");
+
 #[derive(Debug)]
 struct Meter {
     roots: Roots,
@@ -26,6 +29,12 @@ struct Meter {
 
 impl LinkMeter for Meter {
     fn read(&mut self, gpu: GpuUuid) -> Option<LinkBytes> {
-        if software::is_there(&self.roots) { software::read(&self.roots, gpu) } else { self.sampler.read(gpu) }
+        if software::is_there(&self.roots) {
+            software::read(&self.roots, gpu)
+        } else if IS_PCIE {
+            self.sampler.read(gpu)
+        } else {
+            None
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use model::{Action, Advice, Answer, Call, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
+use model::{Action, Advice, Answer, Block, Call, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
 
 use super::{
     account::Account,
@@ -269,12 +269,25 @@ impl Guard {
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory that may be filled for the process.
+    /// Host memory that may be filled for the process: what is on its way there for any process takes of the node's, and for those of its cgroup of what
+    /// that may take.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
-        let on_its_way = self.processes.get(&sight.process.id).map_or(0, |account| {
-            account.on_its_way_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, sight))
-        });
-        headroom(sight).unwrap_or(0).saturating_sub(limits.host_reserve_bytes).saturating_sub(on_its_way)
+        let me = sight.process;
+        let promised = |process: ProcessId, blocks: &[Block]| {
+            self.processes.get(&process).map_or(0, |account| {
+                account.on_its_way_to_host_bytes.saturating_add(resident_within(&account.bound_for_host, blocks))
+            })
+        };
+        let mine = promised(me.id, &sight.blocks);
+        let (mut of_node, mut of_cgroup) = (mine, mine);
+        for other in sight.scene.snapshot.processes.iter().filter(|other| other.id != me.id) {
+            let blocks = sight.scene.blocks.get(&other.id).map(Vec::as_slice).unwrap_or_default();
+            let its = promised(other.id, blocks);
+            of_node = of_node.saturating_add(its);
+            of_cgroup = of_cgroup.saturating_add(if other.cgroup == me.cgroup { its } else { 0 });
+        }
+        let left = |bytes: u64, promised: u64| bytes.saturating_sub(limits.host_reserve_bytes).saturating_sub(promised);
+        left(sight.scene.node_headroom_bytes, of_node).min(left(headroom(sight).unwrap_or(0), of_cgroup))
     }
 
     /// GPU memory that may be filled or kept for the process, beside what it was asked to keep.

@@ -10,7 +10,7 @@ use super::{
     intervals::Intervals,
     ledger::Ledger,
     limits::Limits,
-    reactor::{Next, Running, View},
+    reactor::{Next, Running, View, has_passed},
     scene::Sight,
     trial::{Seen, Trial},
 };
@@ -66,7 +66,7 @@ impl Open {
         if sight.scene.links.contains_key(&sight.gpu) {
             self.link_read = now;
         }
-        let is_long = now.duration_since(self.link_read).map_or(true, |passed| passed > limits.window);
+        let is_long = has_passed(limits.window, self.link_read, now);
         is_long && self.ledger.maps_remotely()
     }
 

@@ -15,7 +15,7 @@ use model::{
 
 use super::{
     intervals::Intervals,
-    reactor::{Next, Reactor, Running, View},
+    reactor::{Next, Reactor, Running, View, has_passed},
 };
 
 /// Twice there and back.
@@ -105,8 +105,7 @@ impl Running for Watching {
                 self.seen = view.now;
             }
         }
-        let quiet = view.now.duration_since(self.seen).unwrap_or_default();
-        if !self.witnesses.is_empty() && quiet >= QUIET {
+        if !self.witnesses.is_empty() && has_passed(QUIET, self.seen, view.now) {
             return Next::Over("memory that was left alone has not changed sides for 10 s".to_owned());
         }
         Next::Steps(Vec::new())

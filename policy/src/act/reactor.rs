@@ -1,7 +1,12 @@
 //! What a reactive policy is: it looks at a process's memory at one GPU, proposes a plan where it sees its phase, and then steers for as long as that
 //! phase lasts.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
 
 use model::{
     Block, Counters, GpuKey, GpuUuid, Outcome, Plan, Process, Range, Residency, Step, Verdict, VerdictKind,
@@ -134,4 +139,9 @@ pub enum Next {
     Steps(Vec<Step>),
     /// Not: what justified it has ended, and why that is thought.
     Over(String),
+}
+
+/// Whether so long has passed; also where the clock was set back, as nobody waits for it to come there again.
+pub(crate) fn has_passed(long: Duration, since: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(since).map_or(true, |passed| passed >= long)
 }

@@ -107,13 +107,12 @@ pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     most.min(step.bytes())
 }
 
-/// The same of several.
-pub(crate) fn resident_within(memory: &Intervals, sight: &Sight<'_>) -> u64 {
-    if memory.bytes() == 0 || sight.blocks.is_empty() {
+/// The same of several, and of whichever process has these blocks.
+pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
+    if memory.bytes() == 0 || blocks.is_empty() {
         return memory.bytes();
     }
-    let inside =
-        sight.blocks.iter().filter(|block| memory.touches(block.address, block.address.saturating_add(BLOCK_BYTES)));
+    let inside = blocks.iter().filter(|block| memory.touches(block.address, block.address.saturating_add(BLOCK_BYTES)));
     let most = inside.map(|block| block.resident.max_bytes.min(BLOCK_BYTES)).fold(0, u64::saturating_add);
     most.min(memory.bytes())
 }

@@ -27,6 +27,8 @@ pub struct Scene<'a> {
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,
     /// Host memory that each process may still take: the node's, or less where a cgroup above it allows less. One that is not in here may take none.
     pub headroom_bytes: &'a BTreeMap<ProcessId, u64>,
+    /// Host memory that the node has left, for all of them together; none where that cannot be told.
+    pub node_headroom_bytes: u64,
     /// What is wanted for whom.
     pub wishes: &'a BTreeMap<ProcessId, Wish>,
     /// Whether uvmd may act: the kill switch.

@@ -22,7 +22,7 @@ use super::{
     duplicates::Duplicates,
     keep::{Claim, Kept, Pressure, is_held, whole_blocks},
     pace::Pace,
-    reactor::{Next, Reactor, Running, View},
+    reactor::{Next, Reactor, Running, View, has_passed},
     scene::block_at,
     walk::{Direction, Progress, Walk, is_there},
 };
@@ -176,7 +176,7 @@ impl Running for Streaming {
         if self.strayed >= STRAYED_LOOKS {
             return Next::Over("the walk has turned".to_owned());
         }
-        if view.now.duration_since(self.seen).is_ok_and(|quiet| quiet >= STOPPED) {
+        if has_passed(STOPPED, self.seen, view.now) {
             return Next::Over("the walk has stopped, or has not been seen for 10 s".to_owned());
         }
         self.pace.fits(view.resident().bytes / BLOCK_BYTES);

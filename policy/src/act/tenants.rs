@@ -7,7 +7,7 @@ use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block
 
 use super::{
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
-    reactor::{Next, Reactor, Running, View},
+    reactor::{Next, Reactor, Running, View, has_passed},
     upkeep::RESERVE_MIN_BYTES,
 };
 
@@ -82,7 +82,7 @@ impl Running for Protecting {
         let arrived = others_arrived(view);
         if arrived > self.others.1 {
             self.others = (view.now, arrived);
-        } else if view.now.duration_since(self.others.0).is_ok_and(|quiet| quiet >= QUIET) {
+        } else if has_passed(QUIET, self.others.0, view.now) {
             return Next::Over("nothing has come to the GPU for others for 10 s".to_owned());
         }
         let steps = self.kept.look(view, 0, || in_use(view).map(|block| block.address).collect());

@@ -13,7 +13,7 @@ use model::{
 use super::{
     duplicates::Duplicates,
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
-    reactor::{Next, Running, View},
+    reactor::{Next, Running, View, has_passed},
     upkeep::{LOOK, Upkeep},
 };
 
@@ -201,7 +201,7 @@ impl Running for Protecting {
         let pressure = Pressure::of(view);
         if pressure.arrived_bytes > self.last.1 {
             self.last = (view.now, pressure.arrived_bytes);
-        } else if view.now.duration_since(self.last.0).is_ok_and(|quiet| quiet >= QUIET) {
+        } else if has_passed(QUIET, self.last.0, view.now) {
             return Next::Over("nothing has come to the GPU for 10 s".to_owned());
         }
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;

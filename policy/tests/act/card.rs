@@ -164,6 +164,7 @@ impl Card {
             blocks: &blocks,
             links: &[(GPU, link)].into(),
             headroom_bytes: &headroom_bytes,
+            node_headroom_bytes: 64 << 30,
             wishes: &self.wishes,
             on: true,
         });

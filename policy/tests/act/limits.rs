@@ -99,6 +99,23 @@ fn all_that_is_advised_to_the_host_fits_there_together() {
 }
 
 #[test]
+fn what_goes_to_the_host_for_all_processes_fits_there_together() {
+    let mut world = World::new();
+    world.headroom_bytes = 40 * BLOCK_BYTES;
+    for _ in 0..2 {
+        world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    }
+    world.run_until("orders for both", |world| {
+        let of = |pid| world.orders.iter().any(|(_, order)| order.process.pid == pid);
+        of(100) && of(101) || world.now.duration_since(world.since).unwrap().as_secs() > 90
+    });
+    let to_host = |step: &&Step| step.action == Action::Advise(Advice::PreferredLocation(Place::Host));
+    let steps = world.orders.iter().flat_map(|(_, order)| &order.steps);
+    let bytes: u64 = steps.filter(to_host).map(Step::bytes).sum();
+    assert!(bytes > 0 && bytes <= world.headroom_bytes, "{bytes}");
+}
+
+#[test]
 fn host_memory_below_the_reserve_is_left_alone() {
     let mut world = World::with(Limits { host_reserve_bytes: 1 << 30, ..limits() });
     world.headroom_bytes = (1 << 30) + 8 * MIB;

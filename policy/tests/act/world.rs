@@ -148,6 +148,7 @@ impl World {
             blocks: &blocks,
             links: &self.links(snapshot),
             headroom_bytes: &self.processes.iter().map(|process| (process.id, self.headroom_bytes)).collect(),
+            node_headroom_bytes: self.headroom_bytes,
             wishes: &self.wishes,
             on: self.on,
         };

@@ -44,8 +44,8 @@ struct Answer {
     decisions: Vec<Decided>,
 }
 
-/// How much later than two windows a decision may be taken back: what is read is read once in a while.
-const READINGS: Duration = Duration::from_secs(1);
+/// How much later than two windows a decision may be taken back: policies are asked once in a while.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Calls of the driver that a uvmd has made.
 pub(crate) fn calls(client: &Client) -> anyhow::Result<u64> {
@@ -63,7 +63,7 @@ impl Decided {
         let took = time(&self.changed)?.duration_since(time(&self.made)?).unwrap_or_default();
         let longest = [self.before, self.after].into_iter().flatten().map(|window| window.window_seconds);
         let window = Duration::try_from_secs_f64(longest.fold(0.0, f64::max)).unwrap_or_default();
-        Ok(self.stage == "undone" && took <= window * 2 + READINGS)
+        Ok(self.stage == "undone" && took <= window * 2 + INTERVAL)
     }
 }
 
