@@ -70,15 +70,16 @@ impl Ioctl {
     fn some_calls(
         &mut self,
         process: &PidFd,
-        gpu: GpuUuid,
         left: &mut VecDeque<Step>,
-        calls: &mut Vec<Call>,
+        outcome: &mut Outcome,
         is_off: &dyn Fn() -> bool,
     ) -> Result<(), Answer> {
         self.let_others_in();
+        let begun = Instant::now();
         let spaces = VaSpace::of(process, &self.roots).map_err(|error| answer_of(process, &error))?;
         let mapped = mapped::of(&self.roots, process.pid())
             .map_err(|source| answer_of(process, &UvmError::Unreadable { pid: process.pid(), source }))?;
+        outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
         for _ in 0..CALLS_PER_DESCRIPTOR {
             let Some(step) = left.front_mut() else { break };
             if is_off() {
@@ -93,12 +94,12 @@ impl Ioctl {
                 None => untried(part, Answer::NotMapped),
                 Some(pages) => {
                     self.let_others_in();
-                    self.call(process, gpu, &spaces, part, pages)
+                    self.call(process, outcome.gpu, &spaces, part, pages)
                 }
             };
             self.turn = self.turn.saturating_add(Duration::from_nanos(call.took_ns));
             let has_ended = call.answer == Answer::Ended;
-            calls.push(call);
+            outcome.calls.push(call);
             if has_ended {
                 return Err(Answer::Ended);
             }
@@ -133,7 +134,7 @@ impl Ioctl {
         } else {
             Answer::HostMemory
         };
-        Call { step, answer, took_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX) }
+        Call { step, answer, took_ns: nanoseconds(begun.elapsed()) }
     }
 
     /// What moves may take as much of the host's memory: there, or for what the driver evicts to make room at the GPU. The driver charges it to the
@@ -160,7 +161,7 @@ impl Actuator for Ioctl {
             }
             let process = hold(&self.roots, order.process)?;
             while !left.is_empty() {
-                self.some_calls(&process, order.gpu, &mut left, &mut outcome.calls, &is_off)?;
+                self.some_calls(&process, &mut left, &mut outcome, &is_off)?;
             }
             Ok(())
         };
@@ -169,6 +170,10 @@ impl Actuator for Ioctl {
         }
         outcome
     }
+}
+
+fn nanoseconds(took: Duration) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The VA space that has the pages is the one that does it. Most processes have one. Only where one says that the pages are not its is the next one asked:

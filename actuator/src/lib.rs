@@ -32,6 +32,7 @@ fn outcome_of(order: &Order) -> Outcome {
         gpu: order.gpu,
         is_undoing: order.is_undoing,
         calls: Vec::new(),
+        ready_ns: 0,
     }
 }
 

@@ -222,6 +222,8 @@ pub struct Outcome {
     pub is_undoing: bool,
     /// What was called, in this order. What was not reached is in here too, as [`Answer::CalledOff`].
     pub calls: Vec<Call>,
+    /// How long it took to get ready for the calls, all together, in nanoseconds: to find the process's descriptors of the driver, and what it has mapped.
+    pub ready_ns: u64,
 }
 
 /// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.

@@ -173,6 +173,7 @@ impl Open {
             gpu: self.decision.gpu,
             is_undoing: false,
             calls,
+            ready_ns: 0,
         }
     }
 

@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_opens_a_window_at_once() {
         let mut trial = kept();
-        trial.looked = NOW + Duration::from_secs(3600);
+        trial.looked = NOW + Duration::from_hours(1);
         trial.phase = Phase::Resting { until: NOW + Duration::from_secs(3608) };
         trial.look(&Meter::default(), NOW, &Intervals::default(), &Expected::default(), true);
         assert!(matches!(trial.phase, Phase::Watching { from: NOW, .. }), "{trial:?}");

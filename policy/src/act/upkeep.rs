@@ -41,13 +41,15 @@ pub(crate) struct Upkeep {
     looked: SystemTime,
     /// How long the driver takes to renew a block.
     renewal: Duration,
+    /// And what it takes to get there, for each.
+    ready: Duration,
 }
 
 impl Upkeep {
     /// If so much arrives in [`LOOK`].
     pub(crate) fn new(now: SystemTime, per_look_bytes: u64) -> Self {
         let per_second_bytes = per_second(per_look_bytes, LOOK).unwrap_or(0);
-        Self { per_look_bytes, per_second_bytes, looked: now, renewal: RENEWAL }
+        Self { per_look_bytes, per_second_bytes, looked: now, renewal: RENEWAL, ready: Duration::ZERO }
     }
 
     pub(crate) const fn per_look_bytes(&self) -> u64 {
@@ -74,7 +76,9 @@ impl Upkeep {
         if quarter < took.len() {
             let (_, lower, _) = took.select_nth_unstable(quarter);
             let now = Duration::from_nanos(*lower).min(self.renewal.saturating_mul(ODD));
-            self.renewal = self.renewal.saturating_mul(15).saturating_add(now) / 16;
+            self.renewal = smoothed(self.renewal, now);
+            let calls = u64::try_from(outcome.calls.len()).unwrap_or(u64::MAX).max(1);
+            self.ready = smoothed(self.ready, Duration::from_nanos(outcome.ready_ns / calls));
         }
     }
 
@@ -87,12 +91,18 @@ impl Upkeep {
     }
 
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
-        let in_time = (NANOS / BUSY / self.renewal.as_nanos().max(1)).max(1);
+        // The worker pauses after calls for as long as they took; nobody waits while it gets ready.
+        let each = self.renewal.as_nanos().saturating_mul(BUSY).saturating_add(self.ready.as_nanos()).max(1);
+        let in_time = (NANOS / each).max(1);
         let renewed_bytes = in_time.min(view.renewals_per_second.into()).saturating_mul(BLOCK_BYTES.into());
         let all = renewed_bytes.saturating_add(u128::from(self.per_second_bytes).saturating_mul(TIMES.into()));
         let fitting = u128::from(frames).saturating_mul(renewed_bytes).checked_div(all);
         fitting.map_or(0, |fitting| u64::try_from(fitting).unwrap_or(frames))
     }
+}
+
+fn smoothed(so_far: Duration, now: Duration) -> Duration {
+    so_far.saturating_mul(15).saturating_add(now) / 16
 }
 
 fn believed(so_far: u64, now: u64) -> u64 {
@@ -172,7 +182,14 @@ mod tests {
         let (process, gpu) = (ProcessId { pid: 1, start_ticks: 1 }, GpuUuid([1; 16]));
         let step = Step { begin: 0, end: BLOCK, action: Action::Renew(gpu) };
         let call = |took_ns: &u64| Call { step, answer: Answer::Done, took_ns: *took_ns };
-        Outcome { decision: DecisionId(1), process, gpu, is_undoing: false, calls: took_ns.iter().map(call).collect() }
+        Outcome {
+            decision: DecisionId(1),
+            process,
+            gpu,
+            is_undoing: false,
+            calls: took_ns.iter().map(call).collect(),
+            ready_ns: 0,
+        }
     }
 
     #[test]
@@ -183,6 +200,16 @@ mod tests {
         // Half of the time at 100 us each: 5,000 a second.
         let after = fitting(&upkeep, 38_000, u64::MAX);
         assert!(after < before && after.abs_diff(38_000 * 5000 / (5000 + 2 * 11_900)) < 100, "{before}, then {after}");
+    }
+
+    #[test]
+    fn a_process_that_takes_long_to_get_ready_for_has_fewer_blocks_renewed() {
+        let mut upkeep = seen(1190 * BLOCK);
+        // 16 calls at 2 ms: a process with many descriptors and mappings.
+        (0..200).for_each(|_| upkeep.carried_out(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
+        let in_time = 1_000_000_000 / (2 * 10_000 + 125_000);
+        let after = fitting(&upkeep, 38_000, u64::MAX);
+        assert!(after.abs_diff(38_000 * in_time / (in_time + 2 * 11_900)) < 100, "{after}");
     }
 
     #[test]

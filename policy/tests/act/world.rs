@@ -164,7 +164,7 @@ impl World {
                 order.steps.iter().map(|step| Call { step: *step, answer: self.call(&order, step), took_ns: 1000 });
             let calls = calls.collect();
             let Order { decision, process, gpu, is_undoing, .. } = order;
-            self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls });
+            self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 });
             self.events.extend(self.acting.take_events());
         }
     }

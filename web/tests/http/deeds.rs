@@ -170,5 +170,6 @@ pub(crate) fn outcome(id: u64) -> Outcome {
             call(Action::Migrate(Place::Host), Answer::NotMapped),
             call(Action::Advise(Advice::AccessedBy(GPU)), Answer::Done),
         ],
+        ready_ns: 0,
     }
 }

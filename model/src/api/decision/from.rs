@@ -203,6 +203,7 @@ mod tests {
             gpu: GPU,
             is_undoing: false,
             calls: calls.iter().map(call).collect(),
+            ready_ns: 0,
         };
         let calls = Outcome::from(&outcome).calls.into_iter();
         calls.map(|call| (call.answer.answer, call.count, call.took_ns, call.range)).collect()
