@@ -1,26 +1,35 @@
 //! Branch and bound: is there a placement in so many bytes?
 //!
 //! Blocks are placed from the bottom up: each lies on another or on the ground, and none lower than the one before it. Every placement whose blocks cannot
-//! be moved down is reached so in one order only, and if there is a placement at all then there is such a one. A node is left when
+//! be moved down is reached so in one order only, and if there is a placement at all then there is such a one. A block that was passed over comes no more
+//! before one that is placed later raises it. A node is left when
 //!
+//! * nothing is left that would raise a block that was passed over
 //! * a section cannot hold what is still to come to it, given how low each of these may begin
 //! * a block would begin where another would fit in beneath it
 //! * what is left was tried before from the same heights, and failed
 //!
-//! What is left falls apart where no block crosses from one stretch of time to the next; the parts are searched by themselves.
+//! What is left falls apart where no block crosses from one stretch of time to the next; the parts are searched by themselves, each in an order of its own.
+//!
+//! Source: the ideas are those of Moffitt, "MiniMalloc", ASPLOS 2023 (canonical solutions, inference over sections, dominance, decomposition, several orders
+//! in turn); what may begin where is looked at for every height here, and failures are remembered.
 #![expect(
     clippy::indexing_slicing,
     reason = "arcs and sections are those of one Arcs, and every table is as long as they are many"
 )]
 
+mod order;
+mod parts;
+
 use std::collections::HashSet;
 
-use super::{
-    super::arcs::{Arc, Arcs},
-    Attempt,
+use self::{
+    order::{IMPORTANCE, Importance},
+    parts::parts,
 };
+use super::{super::arcs::Arcs, Attempt};
 
-/// Nodes of the first try in each order; twice as many in each next round. Hard instances are easy in one order and hopeless in the next.
+/// Nodes of the first try in each order; four times as many in each next round. Hard instances are easy in one order and hopeless in the next.
 const FIRST_TRY: u64 = 4_000;
 /// Failures that are remembered; 16 bytes each.
 const MOST_FAILURES: usize = 1 << 21;
@@ -56,23 +65,23 @@ struct Search<'a> {
     beside: Vec<Vec<usize>>,
     limit: u64,
     nodes: u64,
+    /// Whether it is placed, of each.
+    placed: Vec<bool>,
     /// Where each may begin, for what is placed.
     lowest: Vec<u64>,
     offsets: Vec<u64>,
-    /// In which order they are tried, where equal heights leave a choice.
-    rank: Vec<usize>,
-    /// The rank goes before the height.
-    by_rank: bool,
+    /// In which order blocks are tried where equal heights leave a choice.
+    importance: Importance,
     /// Of each section, while one node is looked at.
     above: Vec<u64>,
     failed: HashSet<u128>,
 }
 
-/// The node before.
-#[derive(Clone, Copy)]
-struct Last {
+/// When a block is tried: by where it begins, then by its place in the order. Turns only go up.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
     offset: u64,
-    rank: usize,
+    place: usize,
 }
 
 impl<'a> Search<'a> {
@@ -88,10 +97,10 @@ impl<'a> Search<'a> {
             beside: beside.collect(),
             limit: 0,
             nodes: 0,
+            placed: vec![false; arcs.len()],
             lowest: vec![0; arcs.len()],
             offsets: vec![0; arcs.len()],
-            rank: vec![0; arcs.len()],
-            by_rank: false,
+            importance: IMPORTANCE[0],
             above: vec![0; arcs.sections()],
             failed: HashSet::new(),
         }
@@ -101,81 +110,67 @@ impl<'a> Search<'a> {
     fn fits_in(&mut self, limit: u64) -> Option<bool> {
         self.limit = limit;
         self.failed.clear();
-        let orders = orders(self.arcs);
-        let all: Vec<_> = (0..self.arcs.len()).collect();
         let mut tries = FIRST_TRY;
         loop {
-            for (order, by_rank) in orders.iter().flat_map(|order| [(order, false), (order, true)]) {
-                self.by_rank = by_rank;
-                for (rank, &arc) in order.iter().enumerate() {
-                    self.rank[arc] = rank;
-                }
-                self.lowest.fill(0);
+            for importance in IMPORTANCE {
+                self.importance = importance;
                 let budget = self.nodes;
                 if budget == 0 {
                     return None;
                 }
                 self.nodes = budget.min(tries);
                 let kept = budget - self.nodes;
-                let found = self.split(&all, Last { offset: 0, rank: 0 });
+                let all = order::order(self.arcs, (0..self.arcs.len()).collect(), importance);
+                let found = self.parts_fit(&all, Turn::default());
                 self.nodes += kept;
                 if found.is_some() {
                     return found;
                 }
             }
-            tries *= 2;
+            tries *= 4;
         }
     }
 
-    /// Whether all parts of what is left fit.
-    fn split(&mut self, left: &[usize], last: Last) -> Option<bool> {
+    /// Whether all parts of what is left fit on what is placed.
+    fn parts_fit(&mut self, left: &[usize], last: Turn) -> Option<bool> {
         let parts = parts(self.arcs, left);
-        // A part that fits raises its own; where another does not, that is undone.
-        let before: Vec<_> =
-            if parts.len() > 1 { left.iter().map(|&arc| self.lowest[arc]).collect() } else { Vec::new() };
-        for part in &parts {
-            if !self.fits(part, last)? {
-                left.iter().zip(before).for_each(|(&arc, lowest)| self.lowest[arc] = lowest);
+        if parts.len() == 1 {
+            return self.fits(left, last);
+        }
+        for part in parts {
+            // Which of its blocks are in the fullest place is another question in a part, so it gets its own order.
+            let part = order::order(self.arcs, part, self.importance);
+            if !self.fits(&part, Turn { place: 0, ..last })? {
                 return Some(false);
             }
         }
         Some(true)
     }
 
-    /// Whether a part of what is left fits on what is placed.
-    fn fits(&mut self, part: &[usize], last: Last) -> Option<bool> {
+    /// Whether a part fits on what is placed. Leaves its offsets if so, and all else as it was.
+    fn fits(&mut self, part: &[usize], last: Turn) -> Option<bool> {
         self.nodes = self.nodes.checked_sub(1)?;
-        let low = |search: &Self, arc: usize| search.lowest[arc].max(last.offset);
-        let mut by_height: Vec<_> = part.iter().map(|&arc| (low(self, arc), self.rank[arc], arc)).collect();
-        by_height.sort_unstable();
-        if !self.sections_suffice(&by_height) {
+        let turns = part.iter().enumerate().map(|(place, &arc)| Turn { offset: self.lowest[arc], place });
+        let mut turns: Vec<_> = turns.collect();
+        if !self.sections_suffice(part, &turns, last) {
             return Some(false);
         }
-        // At one height in one order only; who had its turn there begins higher.
-        let had_its_turn = |low: u64, rank: usize| low == last.offset && rank < last.rank;
-        let key = by_height.iter().fold(0, |key, &(low, rank, arc)| key ^ hash(arc, low, had_its_turn(low, rank)));
+        let key = turns.iter().fold(0, |key, &turn| key ^ hash(part[turn.place], turn.offset, turn < last));
         if self.failed.contains(&key) {
             return Some(false);
         }
-        let least_top = by_height.iter().map(|&(low, _, arc)| low + self.arcs.bytes(arc)).min().unwrap_or(0);
-        by_height.retain(|&(low, _, _)| low < least_top);
-        if self.by_rank {
-            by_height.sort_unstable_by_key(|&(_, rank, _)| rank);
-        }
-        for (offset, rank, arc) in by_height {
-            if had_its_turn(offset, rank) {
-                continue;
-            }
-            let before = self.put(arc, offset, part);
+        let least_top = part.iter().map(|&arc| self.lowest[arc] + self.arcs.bytes(arc)).min().unwrap_or(0);
+        turns.retain(|turn| *turn >= last && turn.offset < least_top);
+        turns.sort_unstable();
+        for turn in turns {
+            let arc = part[turn.place];
+            let raised = self.put(arc, turn.offset);
             let rest: Vec<_> = part.iter().copied().filter(|&other| other != arc).collect();
-            let found = self.split(&rest, Last { offset, rank });
-            if found == Some(true) {
+            let found = self.parts_fit(&rest, turn);
+            self.take_back(arc, raised);
+            if found != Some(false) {
                 return found;
             }
-            for (other, lowest) in before {
-                self.lowest[other] = lowest;
-            }
-            found?;
         }
         if self.failed.len() < MOST_FAILURES {
             self.failed.insert(key);
@@ -184,29 +179,41 @@ impl<'a> Search<'a> {
     }
 
     /// Places an arc. Returns where those that it raised might have begun before.
-    fn put(&mut self, arc: usize, offset: u64, part: &[usize]) -> Vec<(usize, u64)> {
+    fn put(&mut self, arc: usize, offset: u64) -> Vec<(usize, u64)> {
         self.offsets[arc] = offset;
+        self.placed[arc] = true;
         let top = offset + self.arcs.bytes(arc);
-        let mut before = Vec::new();
+        let mut raised = Vec::new();
         for &other in &self.beside[arc] {
-            // Those that are placed are not looked at again.
-            if self.lowest[other] < top && part.binary_search(&other).is_ok() {
-                before.push((other, self.lowest[other]));
+            if self.lowest[other] < top && !self.placed[other] {
+                raised.push((other, self.lowest[other]));
                 self.lowest[other] = top;
             }
         }
-        before
+        raised
     }
 
-    /// For every section and every height: what may not begin below it and is still to come fits between it and the limit.
-    fn sections_suffice(&mut self, by_height: &[(u64, usize, usize)]) -> bool {
-        for &(_, _, arc) in by_height {
+    fn take_back(&mut self, arc: usize, raised: Vec<(usize, u64)>) {
+        self.placed[arc] = false;
+        for (other, lowest) in raised {
+            self.lowest[other] = lowest;
+        }
+    }
+
+    /// For every section and every height: what will not begin below it and is still to come fits between it and the limit.
+    fn sections_suffice(&mut self, part: &[usize], turns: &[Turn], last: Turn) -> bool {
+        let mut starts = Vec::with_capacity(part.len());
+        for (&arc, &turn) in part.iter().zip(turns) {
+            let start = if turn < last { self.raised_to(arc, last.offset) } else { Some(turn.offset) };
+            let Some(start) = start else { return false };
+            starts.push((start, arc));
             for run in self.arcs.runs(arc) {
                 self.above[run].fill(0);
             }
         }
-        for &(low, _, arc) in by_height.iter().rev() {
-            let (bytes, room) = (self.arcs.bytes(arc), self.limit.saturating_sub(low));
+        starts.sort_unstable();
+        for &(start, arc) in starts.iter().rev() {
+            let (bytes, room) = (self.arcs.bytes(arc), self.limit.saturating_sub(start));
             for run in self.arcs.runs(arc) {
                 for above in &mut self.above[run] {
                     *above += bytes;
@@ -218,74 +225,22 @@ impl<'a> Search<'a> {
         }
         true
     }
-}
 
-/// What is alive at no time that another part is alive at too, the smallest parts first. Arcs are in the order in which they begin.
-fn parts(arcs: &Arcs, left: &[usize]) -> Vec<Vec<usize>> {
-    let mut parts: Vec<Vec<usize>> = Vec::new();
-    let mut end = 0;
-    for &arc in left {
-        let own = arcs.values()[arc];
-        match parts.last_mut() {
-            Some(part) if own.first < end => part.push(arc),
-            _ => parts.push(vec![arc]),
-        }
-        end = end.max(own.first + own.count);
+    /// The least that an arc which was passed over can be raised to, now that none begins below an offset; `None` if nothing will raise it.
+    fn raised_to(&self, arc: usize, offset: u64) -> Option<u64> {
+        let left = self.beside[arc].iter().filter(|&&other| !self.placed[other]);
+        left.map(|&other| self.lowest[other].max(offset) + self.arcs.bytes(other)).min()
     }
-    // What crosses the circle's end belongs with what it meets at the beginning.
-    if let Some(over) = end.checked_sub(arcs.sections()).filter(|&over| over > 0)
-        && parts.len() > 1
-    {
-        let meets = parts.iter().take_while(|part| arcs.values()[part[0]].first < over).count();
-        let last = parts.pop().unwrap_or_default();
-        let mut joined: Vec<usize> = parts.drain(..meets.min(parts.len())).flatten().collect();
-        joined.extend(last);
-        parts.push(joined);
-    }
-    parts.sort_by_key(Vec::len);
-    parts
-}
-
-/// By how full it is where they are, how long they live and how much they take, in several orders of importance.
-fn orders(arcs: &Arcs) -> Vec<Vec<usize>> {
-    let mut load = vec![0_u64; arcs.sections()];
-    for arc in 0..arcs.len() {
-        for run in arcs.runs(arc) {
-            load[run].iter_mut().for_each(|load| *load += arcs.bytes(arc));
-        }
-    }
-    let fullest = |arc: usize| arcs.runs(arc).into_iter().flat_map(|run| &load[run]).copied().max().unwrap_or(0);
-    let figures: Vec<_> = (0..arcs.len())
-        .map(|arc| {
-            let Arc { count, steps, bytes, .. } = arcs.values()[arc];
-            let count = count as u64;
-            [fullest(arc), count, bytes.saturating_mul(count), bytes, steps, bytes.saturating_mul(steps)]
-        })
-        .collect();
-    let by = |importance: [usize; 3]| {
-        let mut order: Vec<_> = (0..arcs.len()).collect();
-        order.sort_by_key(|&arc| std::cmp::Reverse(importance.map(|which| figures[arc][which])));
-        order
-    };
-    let [fullest, time, area, bytes, steps, area_in_steps] = [0, 1, 2, 3, 4, 5];
-    let importance = [
-        [fullest, time, area],
-        [fullest, area, time],
-        [time, area, fullest],
-        [bytes, time, fullest],
-        [fullest, steps, area_in_steps],
-    ];
-    importance.map(by).to_vec()
 }
 
 /// 128 bits: no two states that differ will ever have the same.
-fn hash(arc: usize, low: u64, had_its_turn: bool) -> u128 {
+fn hash(arc: usize, low: u64, passed_over: bool) -> u128 {
     fn mix(mut bits: u64) -> u64 {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^ (bits >> 31)
     }
-    let who = mix((arc as u64) << 1 | u64::from(had_its_turn));
+    let who = mix((arc as u64) << 1 | u64::from(passed_over));
     let half = |salt: u64| u128::from(mix(mix(low ^ salt).wrapping_add(who)));
     half(0x9e37_79b9_7f4a_7c15) << 64 | half(0xd1b5_4a32_d192_ed03)
 }
