@@ -42,7 +42,7 @@ pub mod vdnn;
 
 pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;
-pub use schedule::{Act, Action, Schedule};
+pub use schedule::{Act, Action, Part, Schedule};
 
 use thiserror::Error;
 use trace::{Iteration, KernelId};

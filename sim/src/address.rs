@@ -24,17 +24,23 @@ impl Addresses {
 
     /// Addresses for so many bytes, more than zero.
     pub(crate) fn take(&mut self, bytes: u64) -> Granules {
-        if bytes >= LARGE_BYTES {
-            self.large.take(bytes.div_ceil(BLOCK_BYTES) * u64::from(GRANULES_PER_BLOCK))
-        } else {
-            self.small.take(bytes.div_ceil(GRANULE_BYTES))
-        }
+        let arena = if bytes >= LARGE_BYTES { &mut self.large } else { &mut self.small };
+        arena.take(granules(bytes))
     }
 
     /// Gives back what was taken.
     pub(crate) fn give_back(&mut self, range: Granules) {
         let arena = if range.first >= SMALL_FIRST { &mut self.small } else { &mut self.large };
         arena.give_back(range);
+    }
+}
+
+/// How many granules so many bytes take.
+pub(crate) fn granules(bytes: u64) -> u64 {
+    if bytes >= LARGE_BYTES {
+        bytes.div_ceil(BLOCK_BYTES) * u64::from(GRANULES_PER_BLOCK)
+    } else {
+        bytes.div_ceil(GRANULE_BYTES)
     }
 }
 

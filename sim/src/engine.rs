@@ -116,10 +116,10 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
 
     /// Forgets what is in a range, on its way or not.
     pub(crate) fn discard(&mut self, tensor: TensorId, range: Granules) {
-        self.cancel(|of| of.tensor == tensor);
+        self.cancel(|of| of.meets(tensor, range));
         for flight in [&mut self.arriving, &mut self.reading, &mut self.leaving].into_iter().flatten() {
             if flight.of.tensor == tensor {
-                flight.mask = 0;
+                flight.mask &= !range.within(flight.block);
             }
         }
         self.memory.discard(range);
@@ -128,7 +128,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
 
     /// Forgets what is in a range but not on the GPU, on its way there or not.
     pub(crate) fn drop_elsewhere(&mut self, tensor: TensorId, range: Granules) {
-        self.cancel(|of| of.tensor == tensor);
+        self.cancel(|of| of.meets(tensor, range));
         let first_of = |block: u64| block * u64::from(GRANULES_PER_BLOCK);
         for (block, within) in range.blocks() {
             let place = self.memory.place(block);

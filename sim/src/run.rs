@@ -1,14 +1,15 @@
 //! An iteration on a machine: kernels one after the other, each touching its tensors, and what that costs.
 
-use policy::planner::{Act, Action, Schedule, Tier};
+mod actions;
+
+use policy::planner::{Act, Action, Schedule};
 use thiserror::Error;
-use trace::{Access, Iteration, KernelId, Table, TensorId, id::Id};
+use trace::{Access, Iteration, KernelId, Table, TensorId};
 
 use crate::{
     address::Addresses,
-    engine::{Engine, Move, NoVictim, Traffic, Way},
+    engine::{Engine, Move, NoVictim, Traffic},
     event::{Event, Observer},
-    machine::to_ns,
     memory::Place,
     outcome::Outcome,
     setup::{Freed, Setup},
@@ -31,6 +32,10 @@ pub enum RunError {
     ContentsDropped { kernel: KernelId, tensor: TensorId },
     #[error("kernel {kernel} reads tensor {tensor}, part of which is nowhere")]
     ContentsLost { kernel: KernelId, tensor: TensorId },
+    #[error(
+        "before kernel {kernel} the memory of tensor {dead} is not to be handed on to tensor {born}: it has just died, or is not as large, or that one is there"
+    )]
+    HandedOn { kernel: KernelId, dead: TensorId, born: TensorId },
 }
 
 /// The iteration with memory without end: what nothing can beat.
@@ -151,9 +156,13 @@ impl<'a> Run<'a> {
     /// Between a kernel and the next.
     fn boundary(&mut self, last: Option<KernelId>, next: KernelId) -> Result<(), RunError> {
         let actions = self.schedule.at(next);
-        // First, while what is dropped with its last use still has its addresses.
-        for action in actions.iter().filter(|action| action.act == Act::Drop) {
-            self.drop_contents(action.tensor);
+        // First, while what is dropped or handed on with its last use still has its addresses.
+        for &Action { tensor, act, part, .. } in actions {
+            match act {
+                Act::Drop => self.drop_contents(tensor, part),
+                Act::HandOn(born) => self.hand_on(next, tensor, born)?,
+                Act::Move(_) | Act::Allocate => {}
+            }
         }
         if let Some(last) = last {
             self.deaths(last);
@@ -167,51 +176,6 @@ impl<'a> Run<'a> {
         self.keep(next);
         self.engine.run_until(self.now_ns).map_err(|none| self.too_little(none))?;
         if next < self.iteration.end() { self.wait(next) } else { Ok(()) }
-    }
-
-    /// What the next kernels use makes no room for moves, if the schedule says so.
-    fn keep(&mut self, next: KernelId) {
-        let kernels = self.iteration.kernels().len();
-        let window = (next.index()..).take(self.schedule.keeps()).map(|position| KernelId::new(position % kernels));
-        let used = window.flat_map(|kernel| self.iteration.operands(kernel));
-        let ranges = used.filter_map(|operand| self.tensors[operand.tensor].memory);
-        let blocks = ranges.filter_map(|range| Some((range.blocks().next()?.0, range.blocks().last()?.0 + 1)));
-        self.engine.kept.clear();
-        for (first, end) in blocks {
-            let known = self.engine.kept.entry(first).or_default();
-            *known = end.max(*known);
-        }
-    }
-
-    /// Issues what a schedule does at a boundary, but for what it drops.
-    fn begin(&mut self, action: Action) {
-        let Action { tensor, act, done_before, .. } = action;
-        let ways: &[Way] = match act {
-            Act::Drop => return,
-            Act::Move(Tier::Gpu) => &[Way::FromHost, Way::FromFlash],
-            Act::Move(Tier::Host) => &[Way::ToHost],
-            Act::Move(Tier::Flash) => &[Way::ToFlash],
-            Act::Allocate => {
-                self.place(tensor);
-                self.tensors[tensor].has_contents = false;
-                self.engine.drop_elsewhere(tensor, self.contents(tensor));
-                &[Way::Fill]
-            }
-        };
-        if self.tensors[tensor].memory.is_some() {
-            let (range, issued_ns) =
-                (self.contents(tensor), self.now_ns + to_ns(self.setup.machine.requests.call_ns.value));
-            for &way in ways {
-                self.engine.issue(Move { tensor, range, way, done_before, issued_ns });
-            }
-        }
-    }
-
-    fn drop_contents(&mut self, tensor: TensorId) {
-        if let Some(memory) = self.tensors[tensor].memory {
-            self.engine.discard(tensor, memory);
-            self.tensors[tensor].has_contents = false;
-        }
     }
 
     /// A kernel waits for the moves of its tensors, and for those that are to be done before it. What of its tensors has not begun to leave stays.

@@ -27,7 +27,7 @@ fn iteration(mib: &[u64], persistent: usize, kernels: &[(u64, &[u32], &[u32])]) 
 }
 
 fn act(begin: u32, tensor: u32, act: Act) -> Action {
-    Action { begin: KernelId(begin), tensor: TensorId(tensor), act, done_before: None }
+    Action { begin: KernelId(begin), tensor: TensorId(tensor), act, part: None, done_before: None }
 }
 
 fn machine() -> Machine {

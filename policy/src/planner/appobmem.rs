@@ -98,7 +98,7 @@ impl Planner for Appobmem {
         let footprints = upkeep::footprints(iteration);
         let mut load = upkeep::load_bytes(iteration, &footprints);
         let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes));
+        actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
         actions.extend(swaps.schedule.actions());
         Ok(Schedule::new(actions))
     }

@@ -292,6 +292,7 @@ impl<'a> Problem<'a> {
             begin: kernel(begin),
             tensor: of.absence.tensor,
             act: Act::Move(tier),
+            part: None,
             done_before: Some(kernel(done_before)),
         };
         let mut by_use: Vec<_> = placed.iter().collect();

@@ -109,7 +109,7 @@ impl<'a> Memory<'a> {
             for tensor in self.iteration.deaths(kernel) {
                 self.leave(tensor, Place::Nowhere);
                 let begin = KernelId::new(kernel.index() + 1);
-                self.actions.push(Action { begin, tensor, act: Act::Drop, done_before: None });
+                self.actions.push(Action { begin, tensor, act: Act::Drop, part: None, done_before: None });
             }
         }
         std::mem::take(&mut self.actions)
@@ -144,7 +144,7 @@ impl<'a> Memory<'a> {
             return;
         }
         let act = if born.is_some() && !by_cpu { Act::Allocate } else { Act::Move(Tier::Gpu) };
-        self.actions.push(Action { begin: kernel, tensor, act, done_before: None });
+        self.actions.push(Action { begin: kernel, tensor, act, part: None, done_before: None });
         self.next += 1;
         self.places[tensor] = Place::There(self.next);
         self.came.insert(self.next, tensor);
@@ -170,7 +170,13 @@ impl<'a> Memory<'a> {
         }
         for tensor in victims {
             self.leave(tensor, Place::Away);
-            self.actions.push(Action { begin: kernel, tensor, act: Act::Move(Tier::Host), done_before: None });
+            self.actions.push(Action {
+                begin: kernel,
+                tensor,
+                act: Act::Move(Tier::Host),
+                part: None,
+                done_before: None,
+            });
         }
         true
     }

@@ -48,12 +48,13 @@ impl Planner for Flashneuron {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: room_bytes });
         }
         let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, line_bytes));
+        actions.extend(upkeep::births(iteration, &footprints, &mut load, line_bytes, |_| true));
         // The way back waits for the last of them.
         actions.extend(sent.iter().map(|of| Action {
             begin: of.from,
             tensor: of.tensor,
             act: Act::Move(tier),
+            part: None,
             done_before: Some(layers.turn).filter(|&turn| of.from < turn),
         }));
         sent.sort_by_key(|of| (of.to, of.tensor));
@@ -69,7 +70,13 @@ impl Planner for Flashneuron {
                 begin = before;
             }
             earliest = begin;
-            actions.push(Action { begin, tensor: of.tensor, act: Act::Move(Tier::Gpu), done_before: Some(of.to) });
+            actions.push(Action {
+                begin,
+                tensor: of.tensor,
+                act: Act::Move(Tier::Gpu),
+                part: None,
+                done_before: Some(of.to),
+            });
         }
         Ok(Schedule::new(actions))
     }

@@ -5,30 +5,34 @@
 //! Complexity: u uses and a absences in k kernels: O(u log u + a k).
 //! docs/policies/auto-plan.md says what it rests on.
 //!
-//! * `choice`: which tensors are away, from when to when there is no room for them
+//! * `choice`: which parts of tensors are away, from when to when there is no room for them
+//! * `heirs`: who gets the memory of the dead
 //! * `room`: bytes on the GPU at each kernel, around the end of the iteration
 
 mod choice;
+mod heirs;
 mod room;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::cmp::Reverse;
 
-use trace::{Iteration, KernelId, Table, TensorId, id::Id};
+use trace::{Iteration, KernelId, id::Id};
 
-use self::{
-    choice::{Absence, Choice},
-    room::Room,
-};
-use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, upkeep};
+use self::choice::{Absence, Choice};
+use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, upkeep};
 
 /// The planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foresight {
-    /// For so many kernels memory of the dead stays for what is born next and as large, where there is room: it need not be made again.
+    /// For so many kernels memory of the dead stays for what is born next and as large, where there is room: it need not be made again. With none, it is handed
+    /// on to what is born at once alone.
     pub keep: usize,
+}
+
+/// A part of an absence that comes back at one time.
+struct Return {
+    absence: Absence,
+    /// It comes back from this position on.
+    back: usize,
 }
 
 impl Planner for Foresight {
@@ -39,54 +43,51 @@ impl Planner for Foresight {
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let footprints = upkeep::footprints(iteration);
         let Choice { mut absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
-        let kept = self.kept(iteration, &footprints, &mut room);
+        let heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
         // What is needed first takes what room there is first.
-        absences.sort_by_key(|absence| (absence.next_use, Reverse(absence.bytes), absence.tensor));
-        let back: Vec<_> = absences
-            .iter()
-            .map(|absence| room.extend(absence.next_use, absence.next_use - absence.release, absence.bytes))
-            .collect();
-        let mut actions = upkeep::drops(iteration);
-        actions.retain(|action| !kept.contains(&action.tensor));
-        actions.extend(upkeep::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes));
-        // Where there turns out to be room all along, nothing moves.
-        let mut away: Vec<_> = absences.iter().zip(back).filter(|(absence, back)| *back > absence.release).collect();
-        let at = |position: usize| KernelId::new(position % iteration.kernels().len());
-        actions.extend(away.iter().map(|&(absence, back)| {
-            let Absence { tensor, next_use, is_needed, .. } = *absence;
-            let act = if is_needed { Act::Move(Tier::Gpu) } else { Act::Allocate };
-            Action { begin: at(back), tensor, act, done_before: Some(at(next_use)) }
-        }));
-        away.sort_by_key(|(absence, _)| (absence.release, Reverse(absence.next_use), absence.tensor));
-        actions.extend(away.iter().map(|(absence, _)| {
-            let Absence { tensor, ready, release, is_needed, .. } = **absence;
-            let (act, done_before) =
-                if is_needed { (Act::Move(Tier::Host), Some(at(release))) } else { (Act::Drop, None) };
-            Action { begin: at(ready), tensor, act, done_before }
-        }));
-        Ok(Schedule::new(actions))
-    }
-}
-
-impl Foresight {
-    /// The dead whose memory stays for others. Which of them gets it is the allocator's: it prefers what is as large.
-    fn kept(self, iteration: &Iteration, footprints: &Table<TensorId, u64>, room: &mut Room) -> BTreeSet<TensorId> {
-        let mut dead: BTreeMap<u64, Vec<(usize, TensorId)>> = BTreeMap::new();
-        let mut kept = BTreeSet::new();
-        for kernel in iteration.kernels().ids().filter(|_| self.keep > 0) {
-            let position = kernel.index();
-            for born in iteration.births(kernel) {
-                let bytes = footprints[born];
-                let Some((from, tensor)) = dead.get_mut(&bytes).and_then(Vec::pop) else { continue };
-                if position - from <= self.keep && room.fits(from, position, bytes) {
-                    room.take(from, position, bytes);
-                    kept.insert(tensor);
+        absences.sort_by_key(|absence| (absence.next_use, Reverse(absence.part.bytes()), absence.tensor, absence.part));
+        let mut returns = Vec::with_capacity(absences.len());
+        for absence in &mut absences {
+            let most = absence.next_use - absence.release;
+            let mut from_bytes = absence.part.from_bytes;
+            for (back, bytes) in room.extend(absence.next_use, most, absence.part.bytes()) {
+                let part = Part { from_bytes, to_bytes: from_bytes + bytes };
+                from_bytes = part.to_bytes;
+                if back > absence.release {
+                    returns.push(Return { absence: Absence { part, ..*absence }, back });
+                } else {
+                    // Where there turns out to be room all along, nothing moves.
+                    absence.part.from_bytes = part.to_bytes;
                 }
             }
-            for tensor in iteration.deaths(kernel) {
-                dead.entry(footprints[tensor]).or_default().push((position + 1, tensor));
-            }
         }
-        kept
+        absences.retain(|absence| absence.part.bytes() > 0);
+        let mut actions = upkeep::drops(iteration);
+        actions.retain(|action| !heirs.by_dead.contains_key(&action.tensor));
+        actions.extend(heirs.by_dead.iter().filter_map(|(&dead, &born)| {
+            let begin = KernelId::new(iteration.uses(dead).last()?.kernel.index() + 1);
+            Some(Action { begin, tensor: dead, act: Act::HandOn(born), part: None, done_before: None })
+        }));
+        let births = upkeep::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes, |tensor| {
+            !heirs.born.contains(&tensor)
+        });
+        actions.extend(births);
+        let at = |position: usize| KernelId::new(position % iteration.kernels().len());
+        let action = |absence: &Absence, begin, act, done_before| {
+            let Absence { tensor, part, .. } = *absence;
+            let is_whole = part.bytes() == footprints[tensor];
+            Action { begin: at(begin), tensor, act, part: (!is_whole).then_some(part), done_before }
+        };
+        actions.extend(returns.iter().map(|Return { absence, back }| {
+            let act = if absence.is_needed { Act::Move(Tier::Gpu) } else { Act::Allocate };
+            action(absence, *back, act, Some(at(absence.next_use)))
+        }));
+        absences.sort_by_key(|absence| (absence.release, Reverse(absence.next_use), absence.tensor, absence.part));
+        actions.extend(absences.iter().map(|absence| {
+            let leaves = (Act::Move(Tier::Host), Some(at(absence.release)));
+            let (act, done_before) = if absence.is_needed { leaves } else { (Act::Drop, None) };
+            action(absence, absence.ready, act, done_before)
+        }));
+        Ok(Schedule::new(actions))
     }
 }

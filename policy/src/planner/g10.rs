@@ -83,7 +83,7 @@ impl Planner for G10 {
         let line_bytes = self.parameters.line_bytes(machine);
         let (mut away, mut load) = Choice::new(iteration, machine, &self.parameters, &footprints).all();
         let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, line_bytes));
+        actions.extend(upkeep::births(iteration, &footprints, &mut load, line_bytes, |_| true));
         // Back earlier than need be, where there is room: in time even if the program runs ahead.
         away.sort_by_key(|of| of.back);
         for of in &mut away {
@@ -98,6 +98,7 @@ impl Planner for G10 {
             begin: kernel_at(iteration, position),
             tensor: of.idle.tensor,
             act: Act::Move(tier),
+            part: None,
             done_before: None,
         };
         actions.extend(away.iter().map(|of| action(of, of.leave, of.tier)));

@@ -62,7 +62,7 @@ impl Planner for Pump {
                     Some(_) => (window.first, Act::Allocate),
                     None => (window.first, Act::Move(Tier::Gpu)),
                 };
-                actions.push(Action { begin, tensor, act, done_before: Some(kernel) });
+                actions.push(Action { begin, tensor, act, part: None, done_before: Some(kernel) });
             }
         }
         Ok(Schedule::new(actions))

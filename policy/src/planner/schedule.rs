@@ -22,6 +22,30 @@ pub enum Act {
     Allocate,
     /// Its contents are not needed any more: memory is free at once, nothing is copied. Only for what is written before it is read again.
     Drop,
+    /// It is dead, and the memory that it had is that tensor's from now on, which is as large and still to be born: nobody makes that memory anew. Only at the
+    /// kernel after its last use, and of all of it.
+    HandOn(TensorId),
+}
+
+/// Bytes of a tensor, counted from its first: whole blocks of [`Part::BLOCK_BYTES`], the last of which may reach beyond its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The first of them.
+    pub from_bytes: u64,
+    /// One past the last.
+    pub to_bytes: u64,
+}
+
+impl Part {
+    /// What managed memory moves at once.
+    pub const BLOCK_BYTES: u64 = 2 << 20;
+
+    /// How many.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.to_bytes.saturating_sub(self.from_bytes)
+    }
 }
 
 /// Something done to a tensor. Kernels are those of the iteration; one past the last is the end of the iteration.
@@ -33,6 +57,9 @@ pub struct Action {
     pub tensor: TensorId,
     /// What is done.
     pub act: Act,
+    /// To which part of the tensor; all of it if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// This kernel does not begin before the action is done; the next one of that number after [`Self::begin`], in this iteration or the next. `None`:
     /// nobody waits for it but a kernel that uses the tensor, which waits for every move of it to the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +134,7 @@ mod tests {
 
     fn action(begin: u32, tensor: u32, done_before: Option<u32>) -> Action {
         let done_before = done_before.map(KernelId);
-        Action { begin: KernelId(begin), tensor: TensorId(tensor), act: Act::Move(Tier::Host), done_before }
+        Action { begin: KernelId(begin), tensor: TensorId(tensor), act: Act::Move(Tier::Host), part: None, done_before }
     }
 
     #[test]

@@ -47,21 +47,23 @@ pub(super) fn load_bytes(iteration: &Iteration, footprints: &Table<TensorId, u64
 pub(super) fn drops(iteration: &Iteration) -> Vec<Action> {
     let ends =
         iteration.kernels().ids().flat_map(|kernel| iteration.deaths(kernel).map(move |tensor| (kernel, tensor)));
-    ends.map(|(kernel, tensor)| Action { begin: next(kernel), tensor, act: Act::Drop, done_before: None }).collect()
+    ends.map(|(kernel, tensor)| Action { begin: next(kernel), tensor, act: Act::Drop, part: None, done_before: None })
+        .collect()
 }
 
 /// Memory for what is born, as long before as it takes, but not where that would bring the load above the line; it is added to the load. What the CPU has
-/// made is brought.
+/// made is brought. Those who are not wanted have it.
 pub(super) fn births(
     iteration: &Iteration,
     footprints: &Table<TensorId, u64>,
     load: &mut Table<KernelId, u64>,
     line_bytes: u64,
+    is_wanted: impl Fn(TensorId) -> bool,
 ) -> Vec<Action> {
     let mut actions = Vec::new();
     for birth in iteration.kernels().ids() {
-        for tensor in iteration.births(birth) {
-            let action = |begin, act| Action { begin, tensor, act, done_before: None };
+        for tensor in iteration.births(birth).filter(|&tensor| is_wanted(tensor)) {
+            let action = |begin, act| Action { begin, tensor, act, part: None, done_before: None };
             let by_cpu = iteration.uses(tensor).first().is_some_and(|first| first.access.reads());
             if by_cpu {
                 actions.push(action(birth, Act::Move(Tier::Gpu)));

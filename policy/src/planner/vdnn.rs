@@ -80,12 +80,13 @@ impl Planner for Vdnn {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: machine.host.bytes });
         }
         let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes));
+        actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
         // The layer that comes next waits until it is gone, and so has its memory; but not beyond its next use.
         actions.extend(sent.iter().map(|of| Action {
             begin: of.from,
             tensor: of.tensor,
             act: Act::Move(Tier::Host),
+            part: None,
             done_before: gone_before(&layers, of),
         }));
         sent.sort_by_key(|of| (of.to, of.tensor));
@@ -93,6 +94,7 @@ impl Planner for Vdnn {
             begin: back_from(&layers, of),
             tensor: of.tensor,
             act: Act::Move(Tier::Gpu),
+            part: None,
             done_before: Some(of.to),
         }));
         Ok(Schedule::new(actions))

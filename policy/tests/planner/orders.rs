@@ -1,7 +1,9 @@
 //! What holds for the schedules of all planners: nothing is used that is away, dropped that is still needed, or made room for that has contents.
 
-use policy::planner::{self, Act, Link, Machine, Schedule, Tier, machine::Store};
-use trace::{Iteration, TensorId, zoo::Hardware};
+use std::ops::Range;
+
+use policy::planner::{self, Act, Link, Machine, Part, Schedule, Tier, machine::Store};
+use trace::{Iteration, Tensor, TensorId, zoo::Hardware};
 
 const GIB: u64 = 1 << 30;
 
@@ -23,27 +25,44 @@ enum State {
     Coming,
 }
 
+/// Each block of each tensor.
+type States = Vec<Vec<State>>;
+
+fn blocks(bytes: u64, part: Option<Part>) -> Range<usize> {
+    let blocks = |bytes: u64| usize::try_from(bytes.div_ceil(Part::BLOCK_BYTES)).unwrap();
+    let Some(Part { from_bytes, to_bytes }) = part else { return 0..blocks(bytes) };
+    assert!(from_bytes % Part::BLOCK_BYTES == 0 && to_bytes % Part::BLOCK_BYTES == 0 && from_bytes < to_bytes);
+    blocks(from_bytes)..blocks(to_bytes)
+}
+
 /// # Panics
 /// At the first action that cannot be meant.
 fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
     let tensors = iteration.tensors();
-    let mut states: Vec<_> =
-        tensors.values().iter().map(|tensor| if tensor.persistent { State::There } else { State::Nowhere }).collect();
+    let born = |tensor: &Tensor| if tensor.persistent { State::There } else { State::Nowhere };
+    let mut states: States =
+        tensors.values().iter().map(|tensor| vec![born(tensor); blocks(tensor.bytes, None).len()]).collect();
     let mut moves = 0;
-    let mut carry_out = |states: &mut Vec<State>, kernel| {
+    let mut carry_out = |states: &mut States, kernel| {
         for action in schedule.at(kernel) {
-            let TensorId(id) = action.tensor;
-            let state = &mut states[id as usize];
-            let persistent = tensors[action.tensor].persistent;
-            *state = match (action.act, *state) {
-                // Nothing to do: what wraps has not left before the first iteration, and some planners do not know what is there.
-                (Act::Move(Tier::Gpu), State::There) => State::There,
-                (Act::Move(Tier::Gpu), State::Away | State::Nowhere) => State::Coming,
-                (Act::Move(Tier::Host | Tier::Flash), State::There) => State::Away,
-                (Act::Allocate, State::Nowhere) if !persistent => State::There,
-                (Act::Drop, State::There) if !persistent => State::Nowhere,
-                (_, state) => unreachable!("{planner}, {}: {action:?} of what is {state:?}", iteration.name()),
-            };
+            let Tensor { bytes, persistent, .. } = tensors[action.tensor];
+            if let Act::HandOn(born) = action.act {
+                let of_born = &mut states[born.0 as usize];
+                assert!(of_born.iter().all(|state| *state == State::Nowhere), "{planner}: {action:?}, which is there");
+                of_born.fill(State::There);
+                assert_eq!(of_born.len(), states[action.tensor.0 as usize].len(), "{planner}: {action:?}");
+            }
+            for state in &mut states[action.tensor.0 as usize][blocks(bytes, action.part)] {
+                *state = match (action.act, *state) {
+                    // Nothing to do: what wraps has not left before the first iteration, and some planners do not know what is there.
+                    (Act::Move(Tier::Gpu), State::There) => State::There,
+                    (Act::Move(Tier::Gpu), State::Away | State::Nowhere) => State::Coming,
+                    (Act::Move(Tier::Host | Tier::Flash), State::There) => State::Away,
+                    (Act::Allocate, State::Nowhere) if !persistent => State::There,
+                    (Act::Drop | Act::HandOn(_), State::There) if !persistent => State::Nowhere,
+                    (_, state) => unreachable!("{planner}, {}: {action:?} of what is {state:?}", iteration.name()),
+                };
+            }
             moves += usize::from(matches!(action.act, Act::Move(_)));
         }
     };
@@ -51,19 +70,17 @@ fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
         for kernel in iteration.kernels().ids() {
             carry_out(&mut states, kernel);
             for operand in iteration.operands(kernel) {
-                let state = &mut states[operand.tensor.0 as usize];
-                assert!(
-                    *state != State::Away,
-                    "{planner}: kernel {kernel} uses tensor {}, which is away",
-                    operand.tensor
-                );
-                *state = State::There;
+                let states = &mut states[operand.tensor.0 as usize];
+                let is_away = states.contains(&State::Away);
+                assert!(!is_away, "{planner}: kernel {kernel} uses tensor {}, part of which is away", operand.tensor);
+                states.fill(State::There);
             }
             let last = trace::id::Id::new(trace::id::Id::index(kernel) + 1);
             for dead in iteration.deaths(kernel) {
                 // Without a drop it dies all the same.
-                if !schedule.at(last).iter().any(|action| action.tensor == dead && action.act == Act::Drop) {
-                    states[dead.0 as usize] = State::Nowhere;
+                let ends = |act: Act| matches!(act, Act::Drop | Act::HandOn(_));
+                if !schedule.at(last).iter().any(|action| action.tensor == dead && ends(action.act)) {
+                    states[dead.0 as usize].fill(State::Nowhere);
                 }
             }
         }

@@ -48,7 +48,7 @@ fn idle_at_the_peak(mib: u64) -> Iteration {
 
 fn action(begin: u32, tier: Tier, done_before: u32) -> Action {
     let act = Act::Move(tier);
-    Action { begin: KernelId(begin), tensor: TensorId(0), act, done_before: Some(KernelId(done_before)) }
+    Action { begin: KernelId(begin), tensor: TensorId(0), act, part: None, done_before: Some(KernelId(done_before)) }
 }
 
 #[test]

@@ -40,6 +40,11 @@ impl Move {
     pub(crate) fn leaves(&self) -> bool {
         matches!(self.way, Way::ToHost | Way::ToFlash)
     }
+
+    /// Whether it is of that tensor, and some of that range is still to be done.
+    pub(super) fn meets(&self, tensor: TensorId, range: Granules) -> bool {
+        self.tensor == tensor && self.range.first < range.end && range.first < self.range.end
+    }
 }
 
 /// A block of a move that is on its way.
@@ -105,7 +110,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
                 }
                 return Some((of, block, mask));
             }
-            if !of.leaves() && self.pending(|other| other.tensor == of.tensor && other.leaves()) {
+            if !of.leaves() && self.pending(|other| other.leaves() && other.meets(of.tensor, of.range)) {
                 at += 1;
             } else {
                 self.queues.get_mut(queue)?.remove(at);

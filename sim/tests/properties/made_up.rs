@@ -1,7 +1,7 @@
 //! Iterations and schedules of chance, the same for the same seed.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at what cannot be")]
 
-use policy::planner::{Act, Action, Schedule, Tier};
+use policy::planner::{Act, Action, Part, Schedule, Tier};
 use trace::{
     Iteration, KernelId, Role, Tensor, TensorId,
     draft::{Draft, DraftKernel},
@@ -60,31 +60,48 @@ fn make(dice: &mut Dice, inputs: bool) -> Iteration {
     draft.check().unwrap()
 }
 
-/// Moves at any time, waited for or not; and drops where nothing is read any more.
+/// Moves of tensors and of parts at any time, waited for or not; drops where nothing is read any more, and memory handed on to whoever is as large.
 pub(crate) fn schedule(dice: &mut Dice, iteration: &Iteration) -> Schedule {
     let kernels = iteration.kernels().len();
     let mut actions = Vec::new();
     for _ in 0..40 {
         let tier = [Tier::Gpu, Tier::Gpu, Tier::Host, Tier::Flash][dice.index(4)];
         let done_before = (dice.roll(4) == 0).then(|| KernelId::new(dice.index(kernels)));
+        // From the beginning of a tensor or not, to its end or not, and now and then beyond.
+        let from_bytes = dice.roll(3) * Part::BLOCK_BYTES;
+        let part = Part { from_bytes, to_bytes: from_bytes + (1 + dice.roll(8)) * Part::BLOCK_BYTES };
         actions.push(Action {
             begin: KernelId::new(dice.index(kernels + 1)),
             tensor: TensorId::new(dice.index(iteration.tensors().len())),
             act: Act::Move(tier),
+            part: (dice.roll(2) == 0).then_some(part),
             done_before,
         });
     }
+    let born = |kernel| {
+        let births = iteration.births(kernel).map(move |tensor| (tensor, kernel));
+        births.filter(|(tensor, _)| !iteration.uses(*tensor)[0].access.reads())
+    };
+    let mut heirs: Vec<_> = iteration.kernels().ids().flat_map(born).collect();
+    let footprint = |tensor: TensorId| {
+        let bytes = iteration.tensors()[tensor].bytes;
+        bytes.next_multiple_of(if bytes >= 1 << 20 { 2 << 20 } else { 64 << 10 })
+    };
     for kernel in iteration.kernels().ids() {
         for tensor in iteration.births(kernel).filter(|&tensor| !iteration.uses(tensor)[0].access.reads()) {
             if dice.roll(3) == 0 {
-                actions.push(Action { begin: kernel, tensor, act: Act::Allocate, done_before: None });
+                actions.push(Action { begin: kernel, tensor, act: Act::Allocate, part: None, done_before: None });
             }
         }
+        let begin = KernelId::new(kernel.index() + 1);
         for tensor in iteration.deaths(kernel) {
-            if dice.roll(2) == 0 {
-                let begin = KernelId::new(kernel.index() + 1);
-                actions.push(Action { begin, tensor, act: Act::Drop, done_before: None });
-            }
+            let heir = heirs.iter().position(|&(born, birth)| birth >= begin && footprint(tensor) == footprint(born));
+            let act = match (heir, dice.roll(2)) {
+                (Some(heir), _) => Act::HandOn(heirs.swap_remove(heir).0),
+                (None, 0) => Act::Drop,
+                _ => continue,
+            };
+            actions.push(Action { begin, tensor, act, part: None, done_before: None });
         }
     }
     Schedule::new(actions)

@@ -13,7 +13,7 @@ pub(super) fn overhead_ns(iteration: &Iteration, machine: &Machine, schedule: &S
     let link = |action: &Action| match action.act {
         Act::Move(Tier::Host) => Some((Way::Out, &machine.host.out)),
         Act::Move(Tier::Gpu) => Some((Way::Back, &machine.host.back)),
-        Act::Move(Tier::Flash) | Act::Allocate | Act::Drop => None,
+        Act::Move(Tier::Flash) | Act::Allocate | Act::Drop | Act::HandOn(_) => None,
     };
     let transfer = |action: &Action| {
         let bytes = iteration.tensors()[action.tensor].bytes;
@@ -80,6 +80,7 @@ mod tests {
             begin: KernelId(1),
             tensor: TensorId(tensor),
             act: Act::Move(Tier::Host),
+            part: None,
             done_before: done_before.map(KernelId),
         };
         assert_eq!(overhead_ns(&iteration, &machine, &Schedule::new(vec![out(0, Some(2)), out(1, None)])), 1);

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Room, Unplannable};
+use super::{Part, Unplannable, room::Room};
 
 /// Iterations after which it goes around, or nearly so.
 const MOST_TURNS: usize = 4;
 
-/// A tensor between two uses, for some of whose time there is no room for it.
+/// A part of a tensor between two uses, for some of whose time there is no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Absence {
     pub(super) tensor: TensorId,
-    pub(super) bytes: u64,
+    pub(super) part: Part,
     /// It may leave from here on.
     pub(super) ready: usize,
     /// From here on there is no room for it.
@@ -32,7 +32,7 @@ pub(super) struct Choice {
     pub(super) room: Room,
 }
 
-/// Tensors on the GPU that no kernel uses at the moment, by when they are used next.
+/// Tensors on the GPU, or parts, that no kernel uses at the moment, by when they are used next.
 type Idle = BTreeSet<(usize, u64, TensorId)>;
 
 struct Walk<'a> {
@@ -41,7 +41,8 @@ struct Walk<'a> {
     limit_bytes: u64,
     resident_bytes: u64,
     idle: Idle,
-    is_away: Vec<bool>,
+    /// Of each tensor, how much is on the GPU: its beginning, for what is at its end leaves first.
+    here_bytes: Table<TensorId, u64>,
     absences: Vec<Absence>,
 }
 
@@ -60,10 +61,10 @@ pub(super) fn choose(
     let mut walk = Walk::new(iteration, footprints, limit_bytes);
     // What wraps began to be idle an iteration earlier.
     for turn in 1..=MOST_TURNS {
-        let before = walk.is_away.clone();
+        let before = walk.here_bytes.clone();
         walk.absences.clear();
         walk.once(turn * kernels);
-        if walk.is_away == before {
+        if walk.here_bytes == before {
             break;
         }
     }
@@ -75,7 +76,7 @@ pub(super) fn choose(
         }
     }
     for absence in &absences {
-        room.give_back(absence.release, absence.next_use, absence.bytes);
+        room.give_back(absence.release, absence.next_use, absence.part.bytes());
     }
     Ok(Choice { absences, room })
 }
@@ -90,7 +91,7 @@ impl<'a> Walk<'a> {
             limit_bytes,
             resident_bytes: 0,
             idle: Idle::new(),
-            is_away: vec![false; tensors.len()],
+            here_bytes: Table::of(0, tensors.len()),
             absences: Vec::new(),
         };
         let first_use = |id| iteration.uses(id).first().map(|first| first.kernel.index());
@@ -101,18 +102,11 @@ impl<'a> Walk<'a> {
             let bytes = footprints[id];
             if walk.resident_bytes + bytes <= limit_bytes {
                 walk.resident_bytes += bytes;
+                walk.here_bytes[id] = bytes;
                 walk.idle.insert((next_use.saturating_add(iteration.kernels().len()), bytes, id));
-            } else {
-                walk.put_away(id, true);
             }
         }
         walk
-    }
-
-    fn put_away(&mut self, tensor: TensorId, is_away: bool) {
-        if let Some(of) = self.is_away.get_mut(tensor.index()) {
-            *of = is_away;
-        }
     }
 
     fn once(&mut self, turn: usize) {
@@ -121,30 +115,34 @@ impl<'a> Walk<'a> {
             let position = turn + kernel.index();
             for operand in iteration.operands(kernel) {
                 let bytes = self.footprints[operand.tensor];
-                let was_idle = self.idle.remove(&(position, bytes, operand.tensor));
-                if !was_idle {
-                    self.resident_bytes += bytes;
-                    self.put_away(operand.tensor, false);
-                }
+                self.idle.remove(&(position, bytes, operand.tensor));
+                let here_bytes = std::mem::replace(&mut self.here_bytes[operand.tensor], bytes);
+                self.resident_bytes += bytes - here_bytes;
             }
-            while self.resident_bytes > self.limit_bytes {
-                let Some((next_use, bytes, tensor)) = self.idle.pop_last() else { break };
-                self.resident_bytes -= bytes;
-                self.leave(tensor, bytes, position, next_use);
+            while let Some(excess_bytes) = self.resident_bytes.checked_sub(self.limit_bytes).filter(|&bytes| bytes > 0)
+            {
+                let Some(&(next_use, bytes, tensor)) = self.idle.last() else { break };
+                self.leave(tensor, excess_bytes, position, next_use);
+                if self.here_bytes[tensor] == 0 {
+                    self.idle.remove(&(next_use, bytes, tensor));
+                }
             }
             for operand in iteration.operands(kernel) {
                 let bytes = self.footprints[operand.tensor];
                 match self.next_use(operand.tensor, kernel, turn) {
                     Some(next_use) => _ = self.idle.insert((next_use, bytes, operand.tensor)),
-                    None => self.resident_bytes -= bytes,
+                    None => self.resident_bytes -= std::mem::take(&mut self.here_bytes[operand.tensor]),
                 }
             }
         }
     }
 
-    /// There is no room for an idle tensor from a position on.
-    fn leave(&mut self, tensor: TensorId, bytes: u64, release: usize, next_use: usize) {
-        self.put_away(tensor, true);
+    /// There is no room for so many bytes of an idle tensor from a position on, in whole blocks; nor for all of it, if it is less than one.
+    fn leave(&mut self, tensor: TensorId, excess_bytes: u64, release: usize, next_use: usize) {
+        let to_bytes = self.here_bytes[tensor];
+        let from_bytes = to_bytes.saturating_sub(excess_bytes.next_multiple_of(Part::BLOCK_BYTES));
+        self.here_bytes[tensor] = from_bytes;
+        self.resident_bytes -= to_bytes - from_bytes;
         let kernels = self.iteration.kernels().len();
         let uses = self.iteration.uses(tensor);
         // Never used: it leaves once and for all.
@@ -152,7 +150,8 @@ impl<'a> Walk<'a> {
         let last = uses.iter().rev().find(|of| of.kernel < next.kernel).or(uses.last());
         let Some(last) = last else { return };
         let ready = next_use - (next.kernel.index() + kernels - last.kernel.index() - 1) % kernels;
-        self.absences.push(Absence { tensor, bytes, ready, release, next_use, is_needed: next.access.reads() });
+        let part = Part { from_bytes, to_bytes };
+        self.absences.push(Absence { tensor, part, ready, release, next_use, is_needed: next.access.reads() });
     }
 
     /// After a kernel, as a position; none if the tensor is dead.

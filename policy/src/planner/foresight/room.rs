@@ -2,6 +2,11 @@
 
 use trace::{KernelId, Table, id::Id};
 
+use super::Part;
+
+/// What comes back by itself is that large at least: some blocks, so that a schedule is not made of blocks.
+const GRAIN_BYTES: u64 = 8 * Part::BLOCK_BYTES;
+
 /// Bytes by kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
@@ -39,14 +44,29 @@ impl Room {
         (from..to).all(|position| *self.at(position) + bytes <= self.limit_bytes)
     }
 
-    /// Takes so many bytes at as many positions before `to` as have room in a row, `most` at most; from where on.
-    pub(super) fn extend(&mut self, to: usize, most: usize, bytes: u64) -> usize {
+    /// Takes so many bytes at as many positions before `to` as have room in a row, `most` at most; where there is room for a part alone, for that. From where on
+    /// there is room for how much, the longest first: what is less than [`GRAIN_BYTES`] has no room of its own.
+    pub(super) fn extend(&mut self, to: usize, most: usize, bytes: u64) -> Vec<(usize, u64)> {
         let limit_bytes = self.limit_bytes;
-        let mut from = to;
-        while to - from < most && *self.at(from - 1) + bytes <= limit_bytes {
+        let (mut from, mut fits_bytes) = (to, bytes);
+        let mut parts = Vec::new();
+        while to - from < most {
+            let room_bytes = limit_bytes.saturating_sub(*self.at(from - 1));
+            if room_bytes < fits_bytes {
+                let part_bytes = room_bytes / GRAIN_BYTES * GRAIN_BYTES;
+                parts.push((from, fits_bytes - part_bytes));
+                fits_bytes = part_bytes;
+                if fits_bytes == 0 {
+                    break;
+                }
+            }
             from -= 1;
-            *self.at(from) += bytes;
+            *self.at(from) += fits_bytes;
         }
-        from
+        if fits_bytes > 0 {
+            parts.push((from, fits_bytes));
+        }
+        parts.reverse();
+        parts
     }
 }
