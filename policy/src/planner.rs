@@ -39,6 +39,7 @@ pub mod schedule;
 pub mod smartpool;
 mod upkeep;
 pub mod vdnn;
+mod way;
 
 pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;

@@ -24,7 +24,7 @@ impl Addresses {
 
     /// Addresses for so many bytes, more than zero.
     pub(crate) fn take(&mut self, bytes: u64) -> Granules {
-        let arena = if bytes >= LARGE_BYTES { &mut self.large } else { &mut self.small };
+        let arena = if is_large(bytes) { &mut self.large } else { &mut self.small };
         arena.take(granules(bytes))
     }
 
@@ -35,9 +35,14 @@ impl Addresses {
     }
 }
 
+/// Whether so many bytes take whole blocks.
+pub(crate) fn is_large(bytes: u64) -> bool {
+    bytes >= LARGE_BYTES
+}
+
 /// How many granules so many bytes take.
 pub(crate) fn granules(bytes: u64) -> u64 {
-    if bytes >= LARGE_BYTES {
+    if is_large(bytes) {
         bytes.div_ceil(BLOCK_BYTES) * u64::from(GRANULES_PER_BLOCK)
     } else {
         bytes.div_ceil(GRANULE_BYTES)

@@ -33,7 +33,7 @@ pub enum RunError {
     #[error("kernel {kernel} reads tensor {tensor}, part of which is nowhere")]
     ContentsLost { kernel: KernelId, tensor: TensorId },
     #[error(
-        "before kernel {kernel} the memory of tensor {dead} is not to be handed on to tensor {born}: it has just died, or is not as large, or that one is there"
+        "before kernel {kernel} the memory of tensor {dead} is not to be handed on to tensor {born}: it has not just died, or is smaller, or that one is there"
     )]
     HandedOn { kernel: KernelId, dead: TensorId, born: TensorId },
 }

@@ -9,6 +9,9 @@ pub const MOST_CUTS: usize = 1500;
 
 /// The least time of an iteration once it goes around, on any machine whose links are no faster than this one's.
 ///
+/// Memory is moved: a byte is on the GPU or elsewhere, and nothing is dropped while a kernel runs that uses it. That is managed memory without duplicates and
+/// without mappings across the link.
+///
 /// Cut the iteration at kernels into stretches; it takes as long as they do together. Take the stretch from the beginning of kernel `a` to that of kernel `b`,
 /// where a kernel begins as soon as the one before it has ended.
 ///
@@ -16,7 +19,8 @@ pub const MOST_CUTS: usize = 1500;
 /// * Tensors that had contents when it began and that are read in it before they are written have to be on the GPU at some time in it. When it began, the GPU held
 ///   no more than its memory of them; the rest crosses the link to the GPU in the stretch. So does all that comes from the CPU in it: what is not persistent and
 ///   is read first.
-/// * Of what is written in it and read after it, the GPU holds no more than its memory when it ends; the rest crosses the link from the GPU in the stretch.
+/// * What its kernels touch is on the GPU at some time in it. Of that, what is read after it has contents when it ends; and so has all that its last kernel touches,
+///   which nobody could drop yet. Of all this the GPU holds no more than its memory at that time; the rest crosses the link from the GPU in the stretch.
 /// * In a time, no more bytes cross the link in one direction than its rate allows, and a transfer that is on its way when a stretch ends has memory on the GPU for what
 ///   has not crossed yet, so that a byte counts in one stretch alone.
 ///
@@ -66,7 +70,7 @@ struct Stretch<'a> {
     read_bytes: u64,
     /// What comes from the CPU in it.
     from_cpu_bytes: u64,
-    /// What is written in it and read after it.
+    /// What is touched in it and has contents when it ends.
     kept_bytes: u64,
     tensors: Vec<State>,
 }
@@ -75,8 +79,8 @@ struct Stretch<'a> {
 struct State {
     /// It is in `read_bytes`.
     is_read: bool,
-    /// It is read after the stretch, and not in `kept_bytes` yet.
-    is_wanted: bool,
+    /// It has contents when the stretch ends, and is not in `kept_bytes` yet.
+    is_kept: bool,
 }
 
 impl<'a> Stretch<'a> {
@@ -85,13 +89,18 @@ impl<'a> Stretch<'a> {
         Self { iteration, read_bytes: 0, from_cpu_bytes: 0, kept_bytes: 0, tensors }
     }
 
-    /// Empty, before a kernel.
+    /// Empty, before a kernel that is not the first.
     fn end_at(&mut self, kernel: usize) {
         (self.read_bytes, self.from_cpu_bytes, self.kept_bytes) = (0, 0, 0);
         let ids = self.iteration.tensors().ids();
         for (id, state) in ids.zip(&mut self.tensors) {
-            let is_wanted = next_use(self.iteration, id, kernel).is_some_and(|next| next.access.reads());
-            *state = State { is_read: false, is_wanted };
+            let is_kept = next_use(self.iteration, id, kernel).is_some_and(|next| next.access.reads());
+            *state = State { is_read: false, is_kept };
+        }
+        for operand in self.iteration.operands(KernelId::new(kernel - 1)) {
+            if let Some(state) = self.tensors.get_mut(operand.tensor.index()) {
+                state.is_kept = true;
+            }
         }
     }
 
@@ -100,7 +109,7 @@ impl<'a> Stretch<'a> {
         for operand in self.iteration.operands(KernelId::new(kernel)) {
             let tensor = &self.iteration.tensors()[operand.tensor];
             let Some(state) = self.tensors.get_mut(operand.tensor.index()) else { continue };
-            if operand.access.writes() && std::mem::take(&mut state.is_wanted) {
+            if std::mem::take(&mut state.is_kept) {
                 self.kept_bytes += tensor.bytes;
             }
             if std::mem::take(&mut state.is_read) {

@@ -7,11 +7,13 @@
 //!
 //! * `choice`: which parts of tensors are away, from when to when there is no room for them
 //! * `heirs`: who gets the memory of the dead
-//! * `room`: bytes on the GPU at each kernel, around the end of the iteration
+//! * `stores`: what of it lies on flash, where the host has no room
+//! * `room`: bytes at each kernel, around the end of the iteration
 
 mod choice;
 mod heirs;
 mod room;
+mod stores;
 
 use std::cmp::Reverse;
 
@@ -23,8 +25,8 @@ use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, up
 /// The planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foresight {
-    /// For so many kernels memory of the dead stays for what is born next and as large, where there is room: it need not be made again. With none, it is handed
-    /// on to what is born at once alone.
+    /// For so many kernels memory of the dead stays for what is born next and no larger, where there is room: it need not be made again. With none, it is handed on to
+    /// what is born at once alone.
     pub keep: usize,
 }
 
@@ -44,8 +46,9 @@ impl Planner for Foresight {
         let footprints = upkeep::footprints(iteration);
         let Choice { mut absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
         let heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
-        // What is needed first takes what room there is first.
-        absences.sort_by_key(|absence| (absence.next_use, Reverse(absence.part.bytes()), absence.tensor, absence.part));
+        stores::choose(iteration, machine, &mut absences)?;
+        // What is due first takes what room there is first.
+        absences.sort_by_key(|absence| (absence.due, Reverse(absence.part.bytes()), absence.tensor, absence.part));
         let mut returns = Vec::with_capacity(absences.len());
         for absence in &mut absences {
             let most = absence.next_use - absence.release;
@@ -62,16 +65,11 @@ impl Planner for Foresight {
             }
         }
         absences.retain(|absence| absence.part.bytes() > 0);
-        let mut actions = upkeep::drops(iteration);
-        actions.retain(|action| !heirs.by_dead.contains_key(&action.tensor));
-        actions.extend(heirs.by_dead.iter().filter_map(|(&dead, &born)| {
-            let begin = KernelId::new(iteration.uses(dead).last()?.kernel.index() + 1);
-            Some(Action { begin, tensor: dead, act: Act::HandOn(born), part: None, done_before: None })
-        }));
-        let births = upkeep::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes, |tensor| {
-            !heirs.born.contains(&tensor)
-        });
-        actions.extend(births);
+        // What is left of the dead is dropped when the rest is handed on.
+        let mut actions: Vec<_> = heirs.actions(iteration).collect();
+        actions.extend(upkeep::drops(iteration).into_iter().filter(|action| !heirs.has_spent(action.tensor)));
+        let is_wanted = |tensor| !heirs.has(tensor);
+        actions.extend(upkeep::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes, is_wanted));
         let at = |position: usize| KernelId::new(position % iteration.kernels().len());
         let action = |absence: &Absence, begin, act, done_before| {
             let Absence { tensor, part, .. } = *absence;
@@ -84,9 +82,8 @@ impl Planner for Foresight {
         }));
         absences.sort_by_key(|absence| (absence.release, Reverse(absence.next_use), absence.tensor, absence.part));
         actions.extend(absences.iter().map(|absence| {
-            let leaves = (Act::Move(Tier::Host), Some(at(absence.release)));
-            let (act, done_before) = if absence.is_needed { leaves } else { (Act::Drop, None) };
-            action(absence, absence.ready, act, done_before)
+            let act = if absence.is_needed { Act::Move(absence.tier) } else { Act::Drop };
+            action(absence, absence.ready, act, None)
         }));
         Ok(Schedule::new(actions))
     }

@@ -7,11 +7,9 @@
 //! load and the host's.
 //! docs/policies/g10.md says where it differs from the paper and why.
 //!
-//! * `way`: what links can carry meanwhile
 //! * `choice`: who leaves, where to, and when it is back
 
 mod choice;
-mod way;
 
 use trace::{Iteration, KernelId, id::Id};
 

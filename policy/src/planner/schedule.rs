@@ -22,8 +22,8 @@ pub enum Act {
     Allocate,
     /// Its contents are not needed any more: memory is free at once, nothing is copied. Only for what is written before it is read again.
     Drop,
-    /// It is dead, and the memory that it had is that tensor's from now on, which is as large and still to be born: nobody makes that memory anew. Only at the
-    /// kernel after its last use, and of all of it.
+    /// It is dead, and as much of its memory as that tensor takes, which is still to be born, is that one's from now on: nobody makes that memory anew. Only at the
+    /// kernel after its last use. It can be handed on to several, one after the other; what is left may be dropped after them.
     HandOn(TensorId),
 }
 

@@ -3,7 +3,7 @@
 use policy::planner::{Act, Action, Part, Tier};
 use trace::{KernelId, TensorId, id::Id};
 
-use super::{Run, RunError};
+use super::{Run, RunError, State};
 use crate::{
     address,
     engine::{Move, Way},
@@ -59,7 +59,7 @@ impl Run<'_> {
         }
     }
 
-    /// The dead tensor's memory is the other one's, with whatever was left there.
+    /// Memory of the dead tensor is the other one's, with whatever was left there.
     pub(super) fn hand_on(&mut self, kernel: KernelId, dead: TensorId, born: TensorId) -> Result<(), RunError> {
         let refused = RunError::HandedOn { kernel, dead, born };
         let iteration = self.iteration;
@@ -67,14 +67,19 @@ impl Run<'_> {
         let is_dead = iteration.uses(dead).last().is_some_and(|last| last.kernel.index() + 1 == kernel.index());
         let is_unborn = iteration.uses(born).first().is_some_and(|of| of.kernel >= kernel && !of.access.reads());
         let lives_on = [dead, born].iter().any(|&tensor| iteration.tensors()[tensor].persistent);
-        let is_as_large = address::granules(bytes(dead)) == address::granules(bytes(born));
-        if lives_on || !is_dead || !is_unborn || !is_as_large || self.tensors[born].memory.is_some() {
+        if lives_on || !is_dead || !is_unborn || self.tensors[born].memory.is_some() {
             return Err(refused);
         }
-        let memory = self.tensors[dead].memory.take().ok_or(refused)?;
-        self.tensors[dead].has_contents = false;
-        self.engine.drop_elsewhere(dead, memory);
-        self.tensors[born].memory = Some(memory);
+        let Some(memory) = self.tensors[dead].memory else { return Err(refused) };
+        let end = memory.first + address::granules(bytes(born));
+        // Whole blocks do not lie among those that others share, nor the other way round.
+        if end > memory.end || address::is_large(bytes(dead)) != address::is_large(bytes(born)) {
+            return Err(refused);
+        }
+        let (given, rest) = (Granules { end, ..memory }, Granules { first: end, ..memory });
+        self.tensors[dead] = State { memory: (rest.count() > 0).then_some(rest), has_contents: false };
+        self.engine.drop_elsewhere(dead, given);
+        self.tensors[born].memory = Some(given);
         self.engine.tell(Event::Placed { tensor: born, range: self.contents(born) });
         Ok(())
     }

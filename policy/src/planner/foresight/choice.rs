@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Part, Unplannable, room::Room};
+use super::{Part, Tier, Unplannable, room::Room};
 
 /// Iterations after which it goes around, or nearly so.
 const MOST_TURNS: usize = 4;
@@ -24,6 +24,10 @@ pub(super) struct Absence {
     pub(super) next_use: usize,
     /// The next use reads it. Otherwise it may be dropped.
     pub(super) is_needed: bool,
+    /// Where it lies meanwhile.
+    pub(super) tier: Tier,
+    /// From here on at the latest it comes back.
+    pub(super) due: usize,
 }
 
 /// What is away, and what that leaves on the GPU.
@@ -151,7 +155,16 @@ impl<'a> Walk<'a> {
         let Some(last) = last else { return };
         let ready = next_use - (next.kernel.index() + kernels - last.kernel.index() - 1) % kernels;
         let part = Part { from_bytes, to_bytes };
-        self.absences.push(Absence { tensor, part, ready, release, next_use, is_needed: next.access.reads() });
+        self.absences.push(Absence {
+            tensor,
+            part,
+            ready,
+            release,
+            next_use,
+            is_needed: next.access.reads(),
+            tier: Tier::Host,
+            due: next_use,
+        });
     }
 
     /// After a kernel, as a position; none if the tensor is dead.

@@ -19,6 +19,15 @@ impl Room {
         Self { taken: Table::of(0, kernels), limit_bytes }
     }
 
+    pub(super) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// What is taken where most is.
+    pub(super) fn most_bytes(&self) -> u64 {
+        self.taken.values().iter().copied().max().unwrap_or(0)
+    }
+
     fn at(&mut self, position: usize) -> &mut u64 {
         let kernels = self.taken.len();
         &mut self.taken[KernelId::new(position % kernels)]

@@ -4,8 +4,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Parameters, Ranking, kernel_at, way::Way};
-use crate::planner::{Machine, Tier, ring::Ring, upkeep};
+use super::{Parameters, Ranking, kernel_at};
+use crate::planner::{Machine, Tier, ring::Ring, upkeep, way::Way};
 
 /// A tensor while no kernel uses it: from position `from` up to the use at `to`, less than an iteration later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

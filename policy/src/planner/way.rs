@@ -2,7 +2,7 @@
 
 use trace::Iteration;
 
-use crate::planner::{Link, Tier, ring::Ring};
+use super::{Link, Tier, ring::Ring};
 
 /// One direction. What goes to or comes from flash crosses the link as well.
 #[derive(Clone, Debug)]
