@@ -180,7 +180,8 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         self.start_reading(limit_ns);
         self.start_arriving(limit_ns)?;
         // Flash takes the next block when it has written the last.
-        let flash = self.queues[3].front().map(|_| self.flash_write.free_ns).filter(|&free_ns| free_ns > self.clock_ns);
+        let leaves = self.queues[2].front().or(self.queues[3].front());
+        let flash = leaves.map(|_| self.flash_write.free_ns).filter(|&free_ns| free_ns > self.clock_ns);
         let reading = self.reading.map(|flight| flight.end_ns).filter(|&end_ns| end_ns > self.clock_ns);
         let (arriving, leaving) = (self.arriving.map(|f| f.end_ns), self.leaving.map(|f| f.end_ns));
         let Some(next_ns) = [arriving, reading, leaving, flash].into_iter().flatten().min() else { return Ok(false) };
@@ -197,12 +198,15 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         Ok(true)
     }
 
+    fn host_takes(&self, mask: Mask) -> bool {
+        self.memory.host_granules() + u64::from(mask.count_ones()) <= self.host_limit_granules
+    }
+
     /// Puts granules where they went from the GPU: to the host if it has room.
     fn settle(&mut self, block: u64, mask: Mask, to_flash: bool, at_ns: u64) {
         let place = self.memory.place(block);
         let rest = place.without(mask);
-        let host_full = self.memory.host_granules() + u64::from(mask.count_ones()) > self.host_limit_granules;
-        let place = if to_flash || host_full {
+        let place = if to_flash || !self.host_takes(mask) {
             self.flash_write.take(at_ns, self.machine.flash_write.transfer_ns(mask_bytes(mask)));
             self.traffic.bytes_ssd_written += mask_bytes(mask);
             Place { flash: rest.flash | mask, ..rest }
@@ -224,6 +228,8 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         let flights = [self.arriving, self.leaving].map(|flight| flight.map(|flight| flight.block));
         let victim = self.memory.victim(|block| flights.contains(&Some(block)) || keep(block)).ok_or(NoVictim)?;
         let mask = self.memory.place(victim).gpu;
+        // What the host has no room for goes to flash, when that has written the last.
+        let from_ns = if self.host_takes(mask) { from_ns } else { from_ns.max(self.flash_write.free_ns) };
         let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
         self.traffic.bytes_dtoh += mask_bytes(mask);
         self.traffic.evicted_bytes += mask_bytes(mask);

@@ -44,9 +44,9 @@ impl Planner for Foresight {
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let footprints = upkeep::footprints(iteration);
-        let Choice { mut absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
+        let Choice { absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
         let heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
-        stores::choose(iteration, machine, &mut absences)?;
+        let mut absences = stores::choose(iteration, machine, absences, &room)?;
         // What is due first takes what room there is first.
         absences.sort_by_key(|absence| (absence.due, Reverse(absence.part.bytes()), absence.tensor, absence.part));
         let mut returns = Vec::with_capacity(absences.len());

@@ -185,7 +185,9 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         }
         let flash_takes = self.flash_write.free_ns <= self.clock_ns;
         let flash = if flash_takes { self.next_of(3) } else { None };
-        let next = match (self.next_of(2), flash) {
+        // What the host has no room for goes to flash, when that takes it.
+        let host = self.next_of(2).filter(|&(_, _, mask)| flash_takes || self.host_takes(mask));
+        let next = match (host, flash) {
             (Some(host), Some(flash)) if flash.0.issued_ns < host.0.issued_ns => Some(flash),
             (host, flash) => host.or(flash),
         };

@@ -10,6 +10,17 @@ use crate::planner::{machine::Store, way::Way};
 /// Of the host's memory one part of so many is left: for blocks on their way, and what the CPU puts there.
 const ASIDE: u64 = 64;
 
+/// How strictly flash is to be in time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Windows {
+    /// It is gone before there is no room for it, and comes back from when on there is room for it.
+    Room,
+    /// It is gone before it has to come back.
+    Absence,
+    /// Whatever is away for long.
+    Any,
+}
+
 /// Gives each absence its tier, and when it is to begin to come back at the latest.
 ///
 /// # Errors
@@ -17,34 +28,48 @@ const ASIDE: u64 = 64;
 pub(super) fn choose(
     iteration: &Iteration,
     machine: &Machine,
-    absences: &mut [Absence],
-) -> Result<(), Unplannable> {
+    mut absences: Vec<Absence>,
+    room: &Room,
+) -> Result<Vec<Absence>, Unplannable> {
     let kernels = iteration.kernels().len();
     let mut host = Room::new(kernels, machine.host.bytes - machine.host.bytes / ASIDE);
-    let needed = || absences.iter().filter(|absence| absence.is_needed);
-    needed().for_each(|absence| host.take(absence.ready, absence.next_use, absence.part.bytes()));
+    for absence in absences.iter().filter(|absence| absence.is_needed) {
+        host.take(absence.ready, absence.next_use, absence.part.bytes());
+    }
     if host.most_bytes() <= host.limit_bytes() {
-        return Ok(());
+        return Ok(absences);
     }
     let Some(Store { out, back, .. }) = machine.flash else {
         return Err(Unplannable::HostTooSmall { away_bytes: host.most_bytes(), host_bytes: machine.host.bytes });
     };
     let mut out = Way::of(iteration, &machine.host.out, Some(&out));
     let mut back = Way::of(iteration, &machine.host.back, Some(&back));
-    let mut longest: Vec<_> = absences.iter_mut().filter(|absence| absence.is_needed).collect();
-    longest.sort_by_key(|absence| Reverse(length_ns(iteration, absence)));
-    // First what flash carries in time; if that is not enough, whatever is away for long.
-    for in_time in [true, false] {
-        for absence in &mut longest {
+    // From when on there is room for all of it, if nothing has to be earlier than what is needed before it.
+    let mut room = room.clone();
+    absences.sort_by_key(|absence| (absence.next_use, Reverse(absence.part.bytes()), absence.tensor, absence.part));
+    let mut longest: Vec<_> = absences
+        .iter_mut()
+        .map(|absence| {
+            let parts = room.extend(absence.next_use, absence.next_use - absence.release, absence.part.bytes());
+            let from = parts.last().map_or(absence.next_use, |&(from, _)| from);
+            (absence, from)
+        })
+        .filter(|(absence, _)| absence.is_needed)
+        .collect();
+    longest.sort_by_key(|(absence, _)| Reverse(length_ns(iteration, absence)));
+    for windows in [Windows::Room, Windows::Absence, Windows::Any] {
+        for (absence, room_from) in &mut longest {
             let Absence { ready, release, next_use, part, tier, .. } = **absence;
             let bytes = part.bytes();
             // Ways go around: one turn is like another.
             let turn = ready - ready % kernels;
+            let (gone, from) = if windows == Windows::Room { (release, *room_from) } else { (next_use, release) };
             if tier == Tier::Flash || host.fits(ready, next_use, 0) {
                 continue;
             }
-            let begin = back.begin_by(Tier::Flash, release - turn, next_use - turn, bytes);
-            if in_time && (begin.is_none() || out.done_by(Tier::Flash, ready - turn, release - turn, bytes).is_none()) {
+            let begin = back.begin_by(Tier::Flash, from - turn, next_use - turn, bytes);
+            let in_time = begin.is_some() && out.done_by(Tier::Flash, ready - turn, gone - turn, bytes).is_some();
+            if !in_time && windows != Windows::Any {
                 continue;
             }
             out.book_from(Tier::Flash, ready - turn, bytes);
@@ -54,7 +79,7 @@ pub(super) fn choose(
             absence.due = begin.map_or(release, |begin| begin + turn);
         }
     }
-    Ok(())
+    Ok(absences)
 }
 
 fn length_ns(iteration: &Iteration, absence: &Absence) -> u64 {
