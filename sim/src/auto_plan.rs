@@ -9,9 +9,9 @@ use trace::Iteration;
 use crate::{Outcome, RunError, Setup, planned};
 
 /// Parts of the GPU's memory that are left aside: fragments and blocks on their way take some, and tensors are whole.
-const ASIDE: [u64; 4] = [1024, 256, 64, 24];
+const ASIDE: [u64; 5] = [8192, 1024, 256, 64, 24];
 /// For how many kernels memory of the dead is kept.
-const KEEP: [usize; 3] = [4, 32, 1000];
+const KEEP: [usize; 4] = [4, 16, 64, 1000];
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! What the model says of programs whose cost can be told without it.
 #![expect(clippy::unwrap_used, reason = "a test stops at what cannot be")]
 
-use policy::planner::{Act, Action, Schedule, Tier};
+use policy::planner::{Act, Action, Part, Schedule, Tier};
 use sim::{Freed, Machine, Outcome, RunError, Setup, driver, planned};
 use trace::{
     Iteration, KernelId, Role, Tensor, TensorId,
@@ -175,4 +175,63 @@ fn what_the_next_kernels_use_makes_no_room_for_moves_if_the_schedule_says_so() {
     let kept = planned(&iteration, &setup, &come.clone().keeping(2)).unwrap();
     let freely = planned(&iteration, &setup, &come).unwrap();
     assert!(kept.bytes_htod + 20 * MIB < freely.bytes_htod, "{kept:?} {freely:?}");
+}
+
+#[test]
+fn a_part_is_moved_by_itself_and_a_kernel_waits_for_all_parts() {
+    // Tensor 0 is idle while tensor 1 is worked on; 6 MiB of it leave, and come back in two parts.
+    let iteration = iteration(&[20, 20], 2, &[(6 * MS, &[0], &[]), (6 * MS, &[1], &[]), (6 * MS, &[1], &[])]);
+    let part = |from: u64, to: u64| Some(Part { from_bytes: from * MIB, to_bytes: to * MIB });
+    let actions = [
+        Action { part: part(14, 20), ..act(1, 0, Act::Move(Tier::Host)) },
+        Action { part: part(14, 16), ..act(2, 0, Act::Move(Tier::Gpu)) },
+        Action { part: part(16, 20), ..act(0, 0, Act::Move(Tier::Gpu)) },
+    ];
+    let machine = machine();
+    let outcome =
+        planned(&iteration, &Setup { iterations: 3, ..with(128, &machine) }, &Schedule::new(actions.to_vec())).unwrap();
+    assert_eq!((outcome.faults, outcome.bytes_htod, outcome.bytes_dtoh), (0, 6 * MIB, 6 * MIB));
+    // The last part alone is not there before it is wanted.
+    let link_s = 4.0 * MIB as f64 / machine.link_to_gpu.peak_bytes_per_s.value;
+    assert!(outcome.stall_s > link_s && outcome.stall_s < 2.0 * link_s, "{outcome:?}");
+}
+
+/// Tensor 0 is made and read; then tensors 1 and 2, of so many MiB, are.
+fn made_after_another(mib: u64) -> Iteration {
+    let kernels: [(u64, &[u32], &[u32]); 4] =
+        [(MS, &[], &[0]), (MS, &[0], &[]), (MS, &[], &[1, 2]), (MS, &[1, 2], &[])];
+    iteration(&[16, mib, 8], 0, &kernels)
+}
+
+#[test]
+fn memory_of_the_dead_that_is_handed_on_is_not_made_again() {
+    let (iteration, machine) = (made_after_another(8), machine());
+    let setup = with(128, &machine);
+    let first = act(0, 0, Act::Allocate);
+    let drop = act(2, 0, Act::Drop);
+    let anew = Schedule::new(vec![first, drop, act(2, 1, Act::Allocate), act(2, 2, Act::Allocate)]);
+    let handed = Schedule::new(vec![first, act(2, 0, Act::HandOn(TensorId(1))), act(2, 0, Act::HandOn(TensorId(2)))]);
+    let [anew, handed] = [anew, handed].map(|schedule| planned(&iteration, &setup, &schedule).unwrap());
+    assert_eq!((handed.faults, handed.bytes_htod, handed.bytes_dtoh), (0, 0, 0));
+    assert_eq!(handed.peak_bytes, 16 * MIB);
+    // Eight blocks of 2 us, and the call.
+    assert!(anew.stall_s - handed.stall_s > 16e-6, "{anew:?} and {handed:?}");
+}
+
+#[test]
+fn memory_is_handed_on_by_the_dead_alone_to_the_unborn_and_no_more_than_there_is() {
+    let machine = machine();
+    let setup = with(128, &machine);
+    let hand_on = |begin: u32, dead: u32, born: u32| act(begin, dead, Act::HandOn(TensorId(born)));
+    let run = |iteration: &Iteration, actions: &[Action]| planned(iteration, &setup, &Schedule::new(actions.to_vec()));
+    let refused =
+        |iteration: &Iteration, actions: &[Action]| matches!(run(iteration, actions), Err(RunError::HandedOn { .. }));
+    let fits = made_after_another(8);
+    assert!(run(&fits, &[hand_on(2, 0, 1)]).is_ok());
+    assert!(refused(&fits, &[hand_on(1, 0, 1)]), "not dead yet");
+    assert!(refused(&fits, &[hand_on(3, 0, 1)]), "dead for long");
+    assert!(refused(&fits, &[hand_on(4, 1, 0)]), "born before");
+    assert!(refused(&fits, &[hand_on(2, 0, 1), hand_on(2, 0, 1)]), "there already");
+    assert!(refused(&made_after_another(18), &[hand_on(2, 0, 1)]), "larger");
+    assert!(refused(&made_after_another(10), &[hand_on(2, 0, 1), hand_on(2, 0, 2)]), "larger than what is left");
 }

@@ -11,9 +11,6 @@ use super::{Act, Action, Tier};
 
 const MIB: u64 = 1 << 20;
 
-/// From here on a tensor takes whole blocks.
-pub(super) const LARGE_BYTES: u64 = MIB;
-
 /// How long memory takes to become there: 2 us for each block, as by the driver when it is asked for.
 const FILL_NS_PER_BYTE: f64 = 1e3 / MIB as f64;
 
@@ -25,7 +22,7 @@ pub(super) fn part(bytes: u64, part: f64) -> u64 {
 
 /// What a tensor takes: whole blocks of 2 MiB if it is large, or the granules of 64 KiB that are moved together.
 pub(super) fn footprint_bytes(bytes: u64) -> u64 {
-    bytes.next_multiple_of(if bytes >= LARGE_BYTES { 2 * MIB } else { MIB / 16 })
+    bytes.next_multiple_of(if bytes >= MIB { 2 * MIB } else { MIB / 16 })
 }
 
 /// Footprints by tensor.

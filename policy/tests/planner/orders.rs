@@ -1,9 +1,13 @@
 //! What holds for the schedules of all planners: nothing is used that is away, dropped that is still needed, or made room for that has contents.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
-use policy::planner::{self, Act, Link, Machine, Part, Schedule, Tier, machine::Store};
-use trace::{Iteration, Tensor, TensorId, zoo::Hardware};
+use policy::planner::{self, Act, Link, Machine, Part, Schedule, Tier, Unplannable, machine::Store};
+use trace::{
+    Iteration, Role, Tensor, TensorId,
+    draft::{Draft, DraftKernel},
+    zoo::Hardware,
+};
 
 const GIB: u64 = 1 << 30;
 
@@ -35,6 +39,11 @@ fn blocks(bytes: u64, part: Option<Part>) -> Range<usize> {
     blocks(from_bytes)..blocks(to_bytes)
 }
 
+/// Whole blocks of a large tensor, and granules of 64 KiB of a small one.
+fn footprint_bytes(bytes: u64) -> u64 {
+    bytes.next_multiple_of(if bytes >= 1 << 20 { Part::BLOCK_BYTES } else { 64 << 10 })
+}
+
 /// # Panics
 /// At the first action that cannot be meant.
 fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
@@ -44,16 +53,19 @@ fn check(iteration: &Iteration, schedule: &Schedule, planner: &str) -> usize {
         tensors.values().iter().map(|tensor| vec![born(tensor); blocks(tensor.bytes, None).len()]).collect();
     let mut moves = 0;
     let mut carry_out = |states: &mut States, kernel| {
+        let mut given_bytes: HashMap<TensorId, u64> = HashMap::new();
         for action in schedule.at(kernel) {
             let Tensor { bytes, persistent, .. } = tensors[action.tensor];
             if let Act::HandOn(born) = action.act {
                 let of_born = &mut states[born.0 as usize];
                 assert!(of_born.iter().all(|state| *state == State::Nowhere), "{planner}: {action:?}, which is there");
                 of_born.fill(State::There);
-                let wanted = of_born.len();
-                let left = states[action.tensor.0 as usize].iter_mut().filter(|state| **state == State::There);
-                let taken = left.take(wanted).map(|state| *state = State::Nowhere).count();
-                assert_eq!(taken, wanted, "{planner}: {action:?}, which has less");
+                let dead = &mut states[action.tensor.0 as usize];
+                assert!(!dead.contains(&State::Away) && !persistent, "{planner}: {action:?} of what is not there");
+                dead.fill(State::Nowhere);
+                let given = given_bytes.entry(action.tensor).or_insert(0);
+                *given += footprint_bytes(tensors[born].bytes);
+                assert!(*given <= footprint_bytes(bytes), "{planner}: {action:?}, which has less");
                 continue;
             }
             for state in &mut states[action.tensor.0 as usize][blocks(bytes, action.part)] {
@@ -172,4 +184,42 @@ fn flashneuron_sends_the_first_layers_first_and_more_of_them_to_less_memory() {
     assert!(!little.is_empty() && little.len() < much.len());
     assert_eq!(much[..little.len()], little);
     assert!(much.iter().all(|(_, tier)| *tier == Tier::Flash));
+}
+
+#[test]
+fn foresight_sends_as_many_blocks_away_as_have_no_room() {
+    // 40 MiB are idle while 30 and 2 are worked on.
+    let mut draft = Draft::default();
+    let [idle, large, small] = [(40, true), (30, false), (2, false)].map(|(mib, persistent)| {
+        draft.tensor(Tensor { name: String::new(), bytes: mib << 20, role: Role::Other, persistent })
+    });
+    for (inputs, outputs) in [(vec![idle], vec![]), (vec![], vec![large, small]), (vec![large, small], vec![])] {
+        draft.kernel(DraftKernel { name: String::new(), duration_ns: 1_000_000, inputs, outputs });
+    }
+    let iteration = draft.check().unwrap();
+    let schedule = planner::by_name("foresight").unwrap().plan(&iteration, &machine(63 << 20)).unwrap();
+    let moved: Vec<_> = schedule
+        .actions()
+        .iter()
+        .filter(|action| action.tensor == idle)
+        .map(|action| (action.act, action.part))
+        .collect();
+    // Nine are too many; that is five blocks of two.
+    let part = Some(Part { from_bytes: 30 << 20, to_bytes: 40 << 20 });
+    assert_eq!(moved, [(Act::Move(Tier::Gpu), part), (Act::Move(Tier::Host), part)]);
+}
+
+#[test]
+fn foresight_keeps_the_host_within_its_memory_and_needs_flash_or_room_for_the_rest() {
+    let iteration = made("resnet50:64");
+    let whole = machine(iteration.peak().bytes * 4 / 10);
+    let little = |flash| Machine { host: Store { bytes: iteration.peak().bytes / 4, ..whole.host }, flash, ..whole };
+    let foresight = planner::by_name("foresight").unwrap();
+    let tiers = |machine: &Machine| -> Vec<_> {
+        sent("foresight", &iteration, machine).into_iter().map(|(_, tier)| tier).collect()
+    };
+    assert!(!tiers(&whole).contains(&Tier::Flash));
+    let both = tiers(&little(whole.flash));
+    assert!(both.contains(&Tier::Flash) && both.contains(&Tier::Host));
+    assert!(matches!(foresight.plan(&iteration, &little(None)), Err(Unplannable::HostTooSmall { .. })));
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Act, Action, room::Room};
-use crate::planner::upkeep::LARGE_BYTES;
+use super::{Act, Action, Part, room::Room};
 
 /// Whose memory becomes whose.
 #[derive(Debug, Default)]
@@ -32,9 +31,9 @@ pub(super) fn choose(iteration: &Iteration, footprints: &Table<TensorId, u64>, r
                 continue;
             }
             let bytes = footprints[born];
-            let Some((from, dead, rest_bytes)) = take(&mut left, bytes, position.saturating_sub(keep), |from| {
-                room.fits(from, position, bytes)
-            }) else {
+            let Some((from, dead, rest_bytes)) =
+                take(&mut left, bytes, position.saturating_sub(keep), |from| room.fits(from, position, bytes))
+            else {
                 continue;
             };
             room.take(from, position, bytes);
@@ -61,10 +60,10 @@ fn take(
     mut fits: impl FnMut(usize) -> bool,
 ) -> Option<(usize, TensorId, u64)> {
     // Small tensors share blocks, and large ones do not.
-    let most = if bytes < LARGE_BYTES { LARGE_BYTES - 1 } else { u64::MAX };
-    let (&size, dead) = left.range_mut(bytes..=most).find(|(_, dead)| {
-        dead.last().is_some_and(|&(from, _)| from >= earliest && fits(from))
-    })?;
+    let most = if bytes < Part::BLOCK_BYTES { Part::BLOCK_BYTES - 1 } else { u64::MAX };
+    let (&size, dead) = left
+        .range_mut(bytes..=most)
+        .find(|(_, dead)| dead.last().is_some_and(|&(from, _)| from >= earliest && fits(from)))?;
     let (from, tensor) = dead.pop()?;
     if dead.is_empty() {
         left.remove(&size);
@@ -88,7 +87,13 @@ impl Heirs {
         self.by_dead.iter().flat_map(|(&tensor, born)| {
             let last = iteration.uses(tensor).last().map_or(0, |last| last.kernel.index());
             let begin = KernelId::new(last + 1);
-            born.iter().map(move |&born| Action { begin, tensor, act: Act::HandOn(born), part: None, done_before: None })
+            born.iter().map(move |&born| Action {
+                begin,
+                tensor,
+                act: Act::HandOn(born),
+                part: None,
+                done_before: None,
+            })
         })
     }
 }

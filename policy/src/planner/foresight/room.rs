@@ -4,9 +4,6 @@ use trace::{KernelId, Table, id::Id};
 
 use super::Part;
 
-/// What comes back by itself is that large at least: some blocks, so that a schedule is not made of blocks.
-const GRAIN_BYTES: u64 = 8 * Part::BLOCK_BYTES;
-
 /// Bytes by kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
@@ -54,7 +51,7 @@ impl Room {
     }
 
     /// Takes so many bytes at as many positions before `to` as have room in a row, `most` at most; where there is room for a part alone, for that. From where on
-    /// there is room for how much, the longest first: what is less than [`GRAIN_BYTES`] has no room of its own.
+    /// there is room for how much, the longest first, in whole blocks.
     pub(super) fn extend(&mut self, to: usize, most: usize, bytes: u64) -> Vec<(usize, u64)> {
         let limit_bytes = self.limit_bytes;
         let (mut from, mut fits_bytes) = (to, bytes);
@@ -62,7 +59,7 @@ impl Room {
         while to - from < most {
             let room_bytes = limit_bytes.saturating_sub(*self.at(from - 1));
             if room_bytes < fits_bytes {
-                let part_bytes = room_bytes / GRAIN_BYTES * GRAIN_BYTES;
+                let part_bytes = room_bytes - room_bytes % Part::BLOCK_BYTES;
                 parts.push((from, fits_bytes - part_bytes));
                 fits_bytes = part_bytes;
                 if fits_bytes == 0 {
@@ -77,5 +74,24 @@ impl Room {
         }
         parts.reverse();
         parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = Part::BLOCK_BYTES;
+
+    #[test]
+    fn a_part_comes_back_from_where_there_is_room_for_that_part() {
+        let mut room = Room::new(4, 10 * BLOCK);
+        room.take(1, 2, 7 * BLOCK);
+        room.take(2, 3, 5 * BLOCK);
+        // Needed at 4: all fits at 3, five blocks at 2, three at 1, and the kernel before is as free as the most there may be.
+        assert_eq!(room.extend(4, 4, 8 * BLOCK), [(0, 3 * BLOCK), (2, 2 * BLOCK), (3, 3 * BLOCK)]);
+        assert_eq!(room.taken.values(), [3 * BLOCK, 10 * BLOCK, 10 * BLOCK, 8 * BLOCK]);
+        // Two blocks have room at 3; the others come when they are needed.
+        assert_eq!(room.extend(4, 4, 3 * BLOCK), [(3, 2 * BLOCK), (4, BLOCK)]);
     }
 }

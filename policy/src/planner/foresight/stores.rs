@@ -10,17 +10,6 @@ use crate::planner::{machine::Store, way::Way};
 /// Of the host's memory one part of so many is left: for blocks on their way, and what the CPU puts there.
 const ASIDE: u64 = 64;
 
-/// How strictly flash is to be in time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Windows {
-    /// It is gone before there is no room for it, and comes back from when on there is room for it.
-    Room,
-    /// It is gone before it has to come back.
-    Absence,
-    /// Whatever is away for long.
-    Any,
-}
-
 /// Gives each absence its tier, and when it is to begin to come back at the latest.
 ///
 /// # Errors
@@ -57,26 +46,26 @@ pub(super) fn choose(
         .filter(|(absence, _)| absence.is_needed)
         .collect();
     longest.sort_by_key(|(absence, _)| Reverse(length_ns(iteration, absence)));
-    for windows in [Windows::Room, Windows::Absence, Windows::Any] {
+    // First what flash carries in time: gone before there is no room for it, and back from when on there is. If that is not enough, whatever is away for long.
+    for in_time in [true, false] {
         for (absence, room_from) in &mut longest {
             let Absence { ready, release, next_use, part, tier, .. } = **absence;
-            let bytes = part.bytes();
-            // Ways go around: one turn is like another.
-            let turn = ready - ready % kernels;
-            let (gone, from) = if windows == Windows::Room { (release, *room_from) } else { (next_use, release) };
             if tier == Tier::Flash || host.fits(ready, next_use, 0) {
                 continue;
             }
-            let begin = back.begin_by(Tier::Flash, from - turn, next_use - turn, bytes);
-            let in_time = begin.is_some() && out.done_by(Tier::Flash, ready - turn, gone - turn, bytes).is_some();
-            if !in_time && windows != Windows::Any {
+            let bytes = part.bytes();
+            // Ways go around: one turn is like another.
+            let turn = ready - ready % kernels;
+            let begin = back.begin_by(Tier::Flash, *room_from - turn, next_use - turn, bytes);
+            let begin = begin.filter(|_| out.done_by(Tier::Flash, ready - turn, release - turn, bytes).is_some());
+            if in_time && begin.is_none() {
                 continue;
             }
             out.book_from(Tier::Flash, ready - turn, bytes);
             back.book_to(Tier::Flash, next_use - turn, bytes);
             host.give_back(ready, next_use, bytes);
             absence.tier = Tier::Flash;
-            absence.due = begin.map_or(release, |begin| begin + turn);
+            absence.due = begin.map_or(next_use, |begin| begin + turn);
         }
     }
     Ok(absences)
