@@ -45,7 +45,7 @@ impl Planner for Foresight {
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let footprints = upkeep::footprints(iteration);
         let Choice { absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
-        let heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
+        let mut heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
         let mut absences = stores::choose(iteration, machine, absences, &room)?;
         // What is due first takes what room there is first.
         absences.sort_by_key(|absence| (absence.due, Reverse(absence.part.bytes()), absence.tensor, absence.part));
@@ -65,6 +65,7 @@ impl Planner for Foresight {
             }
         }
         absences.retain(|absence| absence.part.bytes() > 0);
+        heirs.around_the_end(iteration, &footprints, &mut room);
         // What is left of the dead is dropped when the rest is handed on.
         let mut actions: Vec<_> = heirs.actions(iteration).collect();
         actions.extend(upkeep::drops(iteration).into_iter().filter(|action| !heirs.has_spent(action.tensor)));

@@ -65,9 +65,9 @@ impl Run<'_> {
         let iteration = self.iteration;
         let bytes = |tensor: TensorId| iteration.tensors()[tensor].bytes;
         let is_dead = iteration.uses(dead).last().is_some_and(|last| last.kernel.index() + 1 == kernel.index());
-        let is_unborn = iteration.uses(born).first().is_some_and(|of| of.kernel >= kernel && !of.access.reads());
+        let is_written = iteration.uses(born).first().is_some_and(|of| !of.access.reads());
         let lives_on = [dead, born].iter().any(|&tensor| iteration.tensors()[tensor].persistent);
-        if lives_on || !is_dead || !is_unborn || self.tensors[born].memory.is_some() {
+        if lives_on || !is_dead || !is_written || self.tensors[born].memory.is_some() {
             return Err(refused);
         }
         let Some(memory) = self.tensors[dead].memory else { return Err(refused) };

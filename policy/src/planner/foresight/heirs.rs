@@ -1,6 +1,9 @@
 //! Who gets the memory of the dead: what is born next and is no larger, so that nobody makes that memory anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
@@ -25,31 +28,54 @@ pub(super) fn choose(iteration: &Iteration, footprints: &Table<TensorId, u64>, r
     let mut left = Left::new();
     for kernel in iteration.kernels().ids() {
         let position = kernel.index();
-        for born in iteration.births(kernel) {
-            // What the CPU makes has memory of its own.
-            if iteration.uses(born).first().is_some_and(|first| first.access.reads()) {
-                continue;
-            }
-            let bytes = footprints[born];
-            let Some((from, dead, rest_bytes)) =
-                take(&mut left, bytes, position.saturating_sub(keep), |from| room.fits(from, position, bytes))
-            else {
-                continue;
-            };
-            room.take(from, position, bytes);
-            heirs.by_dead.entry(dead).or_default().push(born);
-            heirs.born.insert(born);
-            if rest_bytes == 0 {
-                heirs.spent.insert(dead);
-            } else {
-                left.entry(rest_bytes).or_default().push((from, dead));
-            }
+        for born in born_here(iteration, kernel) {
+            heirs.inherit(born, footprints[born], &mut left, room, position.saturating_sub(keep)..position);
         }
         for tensor in iteration.deaths(kernel) {
             left.entry(footprints[tensor]).or_default().push((position + 1, tensor));
         }
     }
     heirs
+}
+
+impl Heirs {
+    /// What nobody got goes to those who are born in the next iteration, however long that takes, where there is room that nobody else needs.
+    pub(super) fn around_the_end(&mut self, iteration: &Iteration, footprints: &Table<TensorId, u64>, room: &mut Room) {
+        let kernels = iteration.kernels();
+        let mut left = Left::new();
+        for kernel in kernels.ids() {
+            for dead in iteration.deaths(kernel).filter(|dead| !self.by_dead.contains_key(dead)) {
+                left.entry(footprints[dead]).or_default().push((kernel.index() + 1, dead));
+            }
+        }
+        for kernel in kernels.ids() {
+            for born in born_here(iteration, kernel).filter(|born| !self.born.contains(born)).collect::<Vec<_>>() {
+                // Who dies before the born of this iteration has gone would leave it two memories; it itself leaves it none.
+                let earliest = iteration.uses(born).last().map_or(0, |last| last.kernel.index() + 2);
+                self.inherit(born, footprints[born], &mut left, room, earliest..kernels.len() + kernel.index());
+            }
+        }
+    }
+
+    /// Gives memory of somebody who died in this time, the end of which is its birth, if there is any.
+    fn inherit(&mut self, born: TensorId, bytes: u64, left: &mut Left, room: &mut Room, time: Range<usize>) {
+        let fits = |from| room.fits(from, time.end, bytes);
+        let Some((from, dead, rest_bytes)) = take(left, bytes, time.start, fits) else { return };
+        room.take(from, time.end, bytes);
+        self.by_dead.entry(dead).or_default().push(born);
+        self.born.insert(born);
+        if rest_bytes == 0 {
+            self.spent.insert(dead);
+        } else {
+            left.entry(rest_bytes).or_default().push((from, dead));
+        }
+    }
+}
+
+/// Who is born here and needs memory; what the CPU makes has memory of its own.
+fn born_here(iteration: &Iteration, kernel: KernelId) -> impl Iterator<Item = TensorId> {
+    let by_cpu = |born: TensorId| iteration.uses(born).first().is_some_and(|first| first.access.reads());
+    iteration.births(kernel).filter(move |born| !by_cpu(*born))
 }
 
 /// Takes so much of what somebody left who died at `earliest` or later; when that was, whose it is, and how much more there is.
