@@ -72,13 +72,17 @@ impl web::Control for Control {
         }
     }
 
-    fn switch(&self, on: bool, by: &str) -> Result<(), Refused> {
-        if on {
-            self.switch.on(by).map_err(|error| Refused::NotKept(format!("{error:#}")))
-        } else {
-            self.switch.off(by);
-            Ok(())
-        }
+    fn switch_off(&self, by: &str) -> Result<(), Refused> {
+        self.switch.off(by);
+        Ok(())
+    }
+
+    fn keep_off(&self) {
+        self.switch.keep_off();
+    }
+
+    fn switch_on(&self, by: &str) -> Result<(), Refused> {
+        self.switch.on(by).map_err(|error| Refused::NotKept(format!("{error:#}")))
     }
 }
 

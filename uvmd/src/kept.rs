@@ -17,12 +17,19 @@ const ENDINGS: [&str; 4] = ["damaged", "damaged.2", "damaged.3", "damaged.4"];
 pub(crate) struct Kept {
     folder: PathBuf,
     path: PathBuf,
+    #[cfg(test)]
+    pub(crate) disk: testing::Disk,
 }
 
 impl Kept {
     /// In a folder that is made when it is needed.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
-        Self { folder: folder.to_owned(), path: folder.join(name) }
+        Self {
+            folder: folder.to_owned(),
+            path: folder.join(name),
+            #[cfg(test)]
+            disk: testing::Disk::default(),
+        }
     }
 
     /// What was kept last; `None` if nothing was. Nothing is taken from a folder that others can change.
@@ -50,12 +57,16 @@ impl Kept {
     /// so.
     pub(crate) fn write(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(value)?;
+        #[cfg(test)]
+        self.disk.wait();
         let written = private::make_folder(&self.folder).and_then(|()| private::replace(&self.path, &text));
         written.map(drop).map_err(|error| self.failed(&error))
     }
 
     /// Keeps nothing any more.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
+        #[cfg(test)]
+        self.disk.wait();
         match fs::remove_file(&self.path) {
             Ok(()) => private::sync_folder(&self.path).map_err(|error| self.failed(&error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -79,6 +90,64 @@ impl Kept {
 
     fn failed(&self, error: &io::Error) -> anyhow::Error {
         anyhow!("cannot keep {}: {}", self.path.display(), sys::reason(error))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+            mpsc,
+        },
+        thread,
+        time::Duration,
+    };
+
+    /// Longer than anything takes that waits for nothing.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// The disk that files are kept on, which a test can hold up.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Disk(Arc<State>);
+
+    #[derive(Debug, Default)]
+    struct State {
+        is_stuck: AtomicBool,
+        is_waited_for: AtomicBool,
+    }
+
+    impl Disk {
+        /// Does `meanwhile` while `write` waits for the disk, and lets it go on then.
+        pub(crate) fn stuck<T: Send>(&self, write: impl FnOnce() -> T + Send, meanwhile: impl FnOnce() + Send) -> T {
+            self.0.is_stuck.store(true, Ordering::SeqCst);
+            self.0.is_waited_for.store(false, Ordering::SeqCst);
+            thread::scope(|scope| {
+                let writing = scope.spawn(write);
+                while !self.0.is_waited_for.load(Ordering::SeqCst) {
+                    assert!(!writing.is_finished(), "it wrote nothing");
+                    thread::yield_now();
+                }
+                let (done, is_done) = mpsc::channel();
+                scope.spawn(move || {
+                    meanwhile();
+                    // Whoever waited for it may have given up.
+                    let _ = done.send(());
+                });
+                let waited = is_done.recv_timeout(PATIENCE);
+                self.0.is_stuck.store(false, Ordering::SeqCst);
+                assert_eq!(waited, Ok(()), "it waited for the disk, or failed");
+                writing.join().unwrap()
+            })
+        }
+
+        pub(super) fn wait(&self) {
+            self.0.is_waited_for.store(true, Ordering::SeqCst);
+            while self.0.is_stuck.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 }
 

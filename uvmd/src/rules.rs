@@ -34,7 +34,10 @@ struct Shared {
     file: PathBuf,
     kept: Kept,
     fallback: Fallback,
+    /// Held for moments only, and never while something is read or written: who acts and who asks waits for it.
     known: Mutex<Known>,
+    /// Held while the API's change, which may wait for the disk.
+    changing: Mutex<()>,
     ordered: RwLock<Arc<Ordered>>,
 }
 
@@ -93,6 +96,7 @@ impl Rules {
             ordered: RwLock::new(Arc::new(Ordered::new(Vec::new(), fallback.clone()))),
             fallback,
             known: Mutex::new(Known { of_api, set_aside, ..Known::default() }),
+            changing: Mutex::default(),
         }));
         rules.read_file();
         rules.apply(&rules.known());
@@ -155,31 +159,36 @@ impl Rules {
         fallback
     }
 
-    /// Puts an override in the place of the one of its name.
+    /// Puts an override in the place of the one of its name. May wait for the disk.
     pub(crate) fn put(&self, rule: &Override, fits: &Condition) -> Result<Put, Refused> {
         let rule = &bound::to_process(rule)?;
-        let mut known = self.known();
-        let there = self.check(&known, &rule.id, fits)?;
+        let _changing = self.changing();
+        let (there, of_api) = self.beside(&rule.id, fits)?;
         let is_new = there.is_none();
-        if there.is_some_and(|there| there == *rule) {
-            return Ok(Put { now: standing(rule, &known, SystemTime::now()), is_new });
+        if there.is_none_or(|there| there != *rule) {
+            let of_api: Vec<_> = of_api.into_iter().chain([rule.clone()]).collect();
+            if of_api.len() > MAX {
+                return Err(Refused::Full(MAX));
+            }
+            self.keep(of_api)?;
         }
-        let of_api: Vec<_> = lasting(&known, &rule.id).chain([rule.clone()]).collect();
-        if of_api.len() > MAX {
-            return Err(Refused::Full(MAX));
-        }
-        self.keep(&mut known, of_api)?;
-        Ok(Put { now: standing(rule, &known, SystemTime::now()), is_new })
+        Ok(Put { now: standing(rule, &self.known(), SystemTime::now()), is_new })
     }
 
-    /// Takes an override away.
+    /// Takes an override away. May wait for the disk.
     pub(crate) fn remove(&self, id: &str, fits: &Condition) -> Result<(), Refused> {
-        let mut known = self.known();
-        if self.check(&known, id, fits)?.is_none() {
-            return Err(Refused::Unknown);
-        }
+        let _changing = self.changing();
+        let (there, of_api) = self.beside(id, fits)?;
+        there.ok_or(Refused::Unknown)?;
+        self.keep(of_api)
+    }
+
+    /// What has this name, if it may be changed, and what is kept beside it.
+    fn beside(&self, id: &str, fits: &Condition) -> Result<(Option<Override>, Vec<Override>), Refused> {
+        let known = self.known();
+        let there = self.check(&known, id, fits)?;
         let of_api = lasting(&known, id).collect();
-        self.keep(&mut known, of_api)
+        Ok((there, of_api))
     }
 
     /// What has this name, if it is not the file's and is as whoever asks thinks.
@@ -192,11 +201,13 @@ impl Rules {
         if fits(told.as_ref()) { Ok(there.cloned()) } else { Err(Refused::Changed) }
     }
 
-    fn keep(&self, known: &mut Known, of_api: Vec<Override>) -> Result<(), Refused> {
+    /// For who holds `changing`. What ended meanwhile is forgotten with the next look.
+    fn keep(&self, of_api: Vec<Override>) -> Result<(), Refused> {
         bound::write(&self.0.kept, &of_api).map_err(|error| Refused::NotKept(format!("{error:#}")))?;
+        let mut known = self.known();
         known.of_api = of_api;
         known.set_aside = None;
-        self.apply(known);
+        self.apply(&known);
         Ok(())
     }
 
@@ -260,6 +271,10 @@ impl Rules {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.0.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::SystemTime,
@@ -26,7 +26,10 @@ struct Shared {
     kept: Kept,
     /// As `asked` says; asked between any two calls of the driver.
     is_off: AtomicBool,
+    /// Held for moments only: who acts and who asks waits for it, and nobody waits for a disk meanwhile.
     asked: Mutex<Asked>,
+    /// Held while what is kept changes.
+    keeping: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +37,8 @@ struct Asked {
     off: Option<SwitchedOff>,
     /// Who switched it last, either way.
     last: Option<String>,
+    /// How often it was switched off.
+    times_off: u64,
 }
 
 impl Switch {
@@ -46,7 +51,8 @@ impl Switch {
             Some(SwitchedOff { how: "api".to_owned(), by: format!("{error:#}"), since: time(SystemTime::now()) })
         });
         let is_off = AtomicBool::new(off.is_some());
-        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked: Mutex::new(Asked { off, last: None }) }))
+        let asked = Mutex::new(Asked { off, ..Asked::default() });
+        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked, keeping: Mutex::default() }))
     }
 
     /// Whether anything may be done now.
@@ -56,14 +62,14 @@ impl Switch {
 
     /// Who has switched it off; nobody, where it is on.
     pub(crate) fn off_by(&self) -> Vec<SwitchedOff> {
-        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.off.clone().into_iter().chain(self.by_file()).collect()
+        let asked = self.asked().off.clone();
+        asked.into_iter().chain(self.by_file()).collect()
     }
 
     /// Who made it as it is, in words.
     pub(crate) fn by(&self) -> String {
         let off = self.off_by().into_iter().next();
-        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked();
         if let Some(SwitchedOff { by, .. }) = off {
             // Who asks again once it is on is told who did that.
             asked.last = None;
@@ -72,29 +78,46 @@ impl Switch {
         asked.last.clone().unwrap_or_else(|| format!("the removal of {}", self.0.file.display()))
     }
 
-    /// Switches it off, for this run and those to come.
+    /// Switches it off at once, and waits for no disk.
     pub(crate) fn off(&self, by: &str) {
-        // At once, whoever holds the lock and waits for a disk.
-        self.0.is_off.store(true, Ordering::Relaxed);
         let off = SwitchedOff { how: "api".to_owned(), by: by.to_owned(), since: time(SystemTime::now()) };
-        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever held it may have switched it on meanwhile.
+        let mut asked = self.asked();
         self.0.is_off.store(true, Ordering::Relaxed);
-        // It is off whatever becomes of this.
+        asked.last = Some(by.to_owned());
+        asked.off.get_or_insert(off);
+        asked.times_off += 1;
+    }
+
+    /// Has what was switched off by [`Self::off`] be off in the runs to come as well. May wait for the disk.
+    pub(crate) fn keep_off(&self) {
+        let _keeping = self.keeping();
+        // Whoever switched it on meanwhile is the last.
+        let Some(off) = self.asked().off.clone() else { return };
         if let Err(error) = self.0.kept.write(&off) {
             tracing::warn!("acting is switched off until uvmd stops, and no longer: {error:#}");
         }
-        asked.last = Some(by.to_owned());
-        asked.off.get_or_insert(off);
     }
 
-    /// Switches it on again, as far as it was switched off by [`Self::off`].
+    /// Switches it on again, as far as it was switched off by [`Self::off`]. May wait for the disk.
     pub(crate) fn on(&self, by: &str) -> anyhow::Result<()> {
-        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let _keeping = self.keeping();
+        let times_off = self.asked().times_off;
         self.0.kept.remove()?;
-        *asked = Asked { off: None, last: Some(by.to_owned()) };
-        self.0.is_off.store(false, Ordering::Relaxed);
+        let mut asked = self.asked();
+        // Whoever switched it off meanwhile is the last, and keeps that next.
+        if asked.times_off == times_off {
+            *asked = Asked { off: None, last: Some(by.to_owned()), times_off };
+            self.0.is_off.store(false, Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keeping(&self) -> MutexGuard<'_, ()> {
+        self.0.keeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A link that leads nowhere counts, and so does what cannot be looked at.
@@ -143,11 +166,13 @@ mod tests {
         let open = || Switch::open(&folder.path().join("off"), folder.path());
         let switch = open();
         switch.off("uid 7");
+        switch.keep_off();
         switch.off("uid 8");
+        switch.keep_off();
         assert!(!switch.is_on() && !switch.clone().is_on());
         assert_eq!(switch.off_by()[0].by, "uid 7");
         let again = open();
-        assert!(!again.is_on());
+        assert!(!again.is_on() && again.off_by()[0].by == "uid 7");
         again.on("uid 9").unwrap();
         assert_eq!((again.is_on(), again.by().as_str()), (true, "uid 9"));
         assert!(open().is_on());
@@ -160,10 +185,34 @@ mod tests {
         for _ in 0..200 {
             std::thread::scope(|scope| {
                 scope.spawn(|| switch.on("one").unwrap());
-                scope.spawn(|| switch.off("another"));
+                scope.spawn(|| {
+                    switch.off("another");
+                    switch.keep_off();
+                });
             });
             assert_eq!(switch.is_on(), switch.off_by().is_empty());
+            let again = Switch::open(&folder.path().join("off"), folder.path());
+            assert_eq!(again.is_on(), switch.is_on(), "and the next run has it so");
         }
+    }
+
+    #[test]
+    fn while_a_disk_is_stuck_it_is_switched_off_all_the_same_and_that_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let switch = Switch::open(&folder.path().join("off"), folder.path());
+        let disk = switch.0.kept.disk.clone();
+        switch.off("one");
+        disk.stuck(
+            || switch.keep_off(),
+            || {
+                assert_eq!((switch.is_on(), switch.off_by().len(), switch.by().as_str()), (false, 1, "one"));
+                switch.off("another");
+            },
+        );
+        disk.stuck(|| switch.on("one").unwrap(), || switch.off("another"));
+        assert!(!switch.is_on(), "the last one switched it off");
+        switch.keep_off();
+        assert!(!Switch::open(&folder.path().join("off"), folder.path()).is_on());
     }
 
     #[test]
@@ -183,6 +232,7 @@ mod tests {
         fs::write(&no_folder, "").unwrap();
         let switch = Switch::open(&folder.path().join("off"), &no_folder);
         switch.off("me");
+        switch.keep_off();
         assert!(!switch.is_on());
     }
 }

@@ -1,17 +1,21 @@
 //! What operators change, as whoever keeps it sees it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use model::{
     Decision, Process,
     api::rule::{Override, Overrides, PolicyState, StandingOverride, Wanted},
 };
-use tokio::task;
+use tokio::{sync::Mutex, task, time};
 
 use crate::problem::Problem;
 
-/// Keeps overrides, and the switch. Calls may write to a disk; each is whole or has not happened.
+/// How long a request waits for the disk, twice at most.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Keeps overrides, and the switch. What changes something may wait for a disk, but for [`Self::switch_off`]; each change is whole or has not happened. What
+/// only tells waits for nothing.
 pub trait Control: Send + Sync {
     /// All overrides.
     fn overrides(&self) -> Overrides;
@@ -35,11 +39,20 @@ pub trait Control: Send + Sync {
     /// Whether anything may be done.
     fn state(&self) -> PolicyState;
 
-    /// Stops all acting, or lets it go on.
+    /// Stops all acting, at once: this waits for nothing either.
     ///
     /// # Errors
     /// Why that is not so.
-    fn switch(&self, on: bool, by: &str) -> Result<(), Refused>;
+    fn switch_off(&self, by: &str) -> Result<(), Refused>;
+
+    /// Has it stay off when the service is started again, if it still is off.
+    fn keep_off(&self);
+
+    /// Lets acting go on.
+    ///
+    /// # Errors
+    /// Why that is not so.
+    fn switch_on(&self, by: &str) -> Result<(), Refused>;
 }
 
 /// Whether what is there is what whoever asks thinks.
@@ -75,27 +88,58 @@ pub enum Refused {
 
 /// What keeps them; where there is nothing, nothing can be changed.
 #[derive(Clone)]
-pub struct Controls(Arc<dyn Control>);
+pub struct Controls {
+    control: Arc<dyn Control>,
+    /// Held by the change that is being made. Those that wait for it hold no thread: while a disk is stuck, others are served.
+    turn: Arc<Mutex<()>>,
+}
 
 impl Controls {
     /// Kept by this.
     pub fn new(control: impl Control + 'static) -> Self {
-        Self(Arc::new(control))
+        Self { control: Arc::new(control), turn: Arc::default() }
     }
 
     pub(crate) fn now(&self) -> &dyn Control {
-        self.0.as_ref()
+        self.control.as_ref()
     }
 
-    /// Changes something, in a thread that may wait for a disk.
+    /// Changes something, one after another, in a thread that may wait for a disk.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&dyn Control) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Problem> {
-        let control = Arc::clone(&self.0);
-        let changed = task::spawn_blocking(move || change(control.as_ref())).await;
+        let stuck = |what| {
+            let detail = format!("nothing could be written to the disk for {} s: {what}", PATIENCE.as_secs());
+            move |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        };
+        let turn = time::timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await;
+        let turn = turn.map_err(stuck("an earlier change still waits for it, and this one is not made"))?;
+        let control = Arc::clone(&self.control);
+        let changing = task::spawn_blocking(move || {
+            let _turn = turn;
+            change(control.as_ref())
+        });
+        let changed = time::timeout(PATIENCE, changing).await;
         let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "uvmd failed: its log says how".to_owned());
-        changed.map_err(failed)?.map_err(Problem::from)
+        changed.map_err(stuck("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
+    }
+
+    /// Switches off, which nothing holds up, and has that kept. A disk that is stuck is not waited for: it is off, and is kept once that can be done.
+    pub(crate) async fn switch_off(&self, by: &str) -> Result<(), Problem> {
+        self.control.switch_off(by)?;
+        let Self { control, turn } = self.clone();
+        let keeping = task::spawn(async move {
+            let turn = turn.lock_owned().await;
+            task::spawn_blocking(move || {
+                let _turn = turn;
+                control.keep_off();
+            })
+            .await
+        });
+        // It is off whatever becomes of this.
+        let _ = time::timeout(PATIENCE, keeping).await;
+        Ok(())
     }
 }
 
@@ -168,7 +212,13 @@ impl Control for Uncontrolled {
         }
     }
 
-    fn switch(&self, _: bool, _: &str) -> Result<(), Refused> {
+    fn switch_off(&self, _: &str) -> Result<(), Refused> {
+        Err(Refused::NotKept(NOTHING.to_owned()))
+    }
+
+    fn keep_off(&self) {}
+
+    fn switch_on(&self, _: &str) -> Result<(), Refused> {
         Err(Refused::NotKept(NOTHING.to_owned()))
     }
 }

@@ -142,6 +142,28 @@ fn what_cannot_be_kept_is_not_in_force() {
 }
 
 #[test]
+fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
+    let node = Node::new();
+    node.write(FILE);
+    let rules = node.open();
+    let reads = || {
+        assert_eq!((names(&rules), asked_by(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
+        assert_eq!((rules.may_want(), rules.fallback().mode), (true, Mode::Observe));
+        rules.read_file();
+        rules.forget_ended();
+    };
+    let put = rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever()), reads);
+    assert!(put.unwrap().is_new);
+    assert_eq!(names(&rules), ["mine", "a"]);
+    let removed = rules.0.kept.disk.stuck(
+        || rules.remove("mine", &whatever()),
+        || assert_eq!(names(&rules), ["mine", "a"], "it is in force until that is kept"),
+    );
+    removed.unwrap();
+    assert_eq!(names(&rules), ["a"]);
+}
+
+#[test]
 fn those_whose_time_is_over_are_told_as_such_and_forgotten_with_the_next_change() {
     let node = Node::new();
     let rules = node.open();

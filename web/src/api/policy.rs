@@ -16,7 +16,8 @@ pub(crate) async fn policy(_: Parameters<NoParameters>, State(controls): State<C
     Json(controls.now().state())
 }
 
-/// Stops all acting, between two calls of the driver, and has what is in force taken back. It stays so over restarts until it is switched on again.
+/// Stops all acting, between two calls of the driver, and has what is in force taken back. It stays so over restarts until it is switched on again; a disk
+/// that is stuck holds up neither.
 #[utoipa::path(post, path = "/api/v1/policy/off", responses((status = OK, body = PolicyState)), security(("token" = [])))]
 pub(crate) async fn policy_off(
     Writer(by): Writer,
@@ -24,7 +25,8 @@ pub(crate) async fn policy_off(
     State(controls): State<Controls>,
     _: body::Nothing,
 ) -> Result<Json<PolicyState>, Problem> {
-    switch(&controls, false, by).await
+    controls.switch_off(&by).await?;
+    Ok(Json(controls.now().state()))
 }
 
 /// Lets acting go on that was switched off here. What the file of the kill switch stops goes on when that is removed.
@@ -35,10 +37,6 @@ pub(crate) async fn policy_on(
     State(controls): State<Controls>,
     _: body::Nothing,
 ) -> Result<Json<PolicyState>, Problem> {
-    switch(&controls, true, by).await
-}
-
-async fn switch(controls: &Controls, on: bool, by: String) -> Result<Json<PolicyState>, Problem> {
-    controls.change(move |control| control.switch(on, &by)).await?;
+    controls.change(move |control| control.switch_on(&by)).await?;
     Ok(Json(controls.now().state()))
 }

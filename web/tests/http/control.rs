@@ -1,5 +1,7 @@
 //! Overrides and the switch, and who may change them.
 
+use std::time::Duration;
+
 use axum::{
     Router,
     body::Body,
@@ -17,7 +19,11 @@ const WRITER: Peer = Peer::Local { uid: 7, grant: Some(Grant::Write) };
 const TOKENS: [(Grant, &str); 2] = [(Grant::Read, "0123456789abcdef"), (Grant::Write, "fedcba9876543210")];
 
 fn daemon(access: Access) -> Router {
-    router_of(Node { access, ..node() }, Sources { controls: Controls::new(Memory::new()), ..always(busy()).into() })
+    keeping(Memory::new(), access)
+}
+
+fn keeping(memory: Memory, access: Access) -> Router {
+    router_of(Node { access, ..node() }, Sources { controls: Controls::new(memory), ..always(busy()).into() })
 }
 
 fn with_tokens() -> Router {
@@ -202,6 +208,38 @@ async fn acting_is_switched_off_and_on_and_it_is_told_by_whom() {
     assert_eq!((on.status, &on.json()["on"]), (StatusCode::OK, &json!(true)));
     let answer = change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "{}").await;
     assert_problem(&answer, StatusCode::BAD_REQUEST, "no body");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_disk_is_stuck_acting_is_switched_off_all_the_same_and_everything_is_told() {
+    let memory = Memory::new();
+    let router = keeping(memory.clone(), Access::default());
+    let disk = memory.disk.lock().await;
+    let mode = json!({ "mode": "act" });
+    let asked = |id: &'static str| {
+        let (router, mode) = (router.clone(), mode.clone());
+        tokio::spawn(async move { put(&router, id, &[], &mode).await })
+    };
+    let (first, second) = (asked("first"), asked("second"));
+    let off = {
+        let router = router.clone();
+        tokio::spawn(async move { change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "").await })
+    };
+    while get(&router, "/api/v1/policy").await.json()["on"] != false {
+        tokio::task::yield_now().await;
+    }
+    assert!(get(&router, "/metrics").await.text.contains("\nuvmd_policy_on 0\n"));
+    assert_eq!(ids(&router).await, ["llm", "of-file"]);
+    // More than anybody waits for a disk.
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let off = off.await.unwrap();
+    assert_eq!((off.status, &off.json()["on"]), (StatusCode::OK, &json!(false)));
+    assert_problem(&first.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "the change is made once that is done");
+    assert_problem(&second.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "this one is not made");
+    drop(disk);
+    while ids(&router).await != ["llm", "of-file", "first"] {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Every change there is.

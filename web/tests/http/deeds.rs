@@ -21,7 +21,12 @@ pub(crate) const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 
 /// Keeps everything, in memory. One override is of a file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory(Arc<Mutex<(Vec<StandingOverride>, Option<String>)>>);
+pub(crate) struct Memory {
+    overrides: Arc<Mutex<Vec<StandingOverride>>>,
+    off_by: Arc<Mutex<Option<String>>>,
+    /// Every change that is kept waits for it.
+    pub(crate) disk: Arc<tokio::sync::Mutex<()>>,
+}
 
 pub(crate) fn rule(id: &str) -> Override {
     Override {
@@ -43,12 +48,12 @@ fn standing(rule: &Override, source: &str) -> StandingOverride {
 impl Memory {
     pub(crate) fn new() -> Self {
         let memory = Self::default();
-        memory.0.lock().unwrap().0 = vec![standing(&rule("llm"), "api"), standing(&rule("of-file"), "file")];
+        *memory.overrides.lock().unwrap() = vec![standing(&rule("llm"), "api"), standing(&rule("of-file"), "file")];
         memory
     }
 
     fn check(&self, id: &str, fits: &Condition) -> Result<Option<usize>, Refused> {
-        let there = &self.0.lock().unwrap().0;
+        let there = self.overrides.lock().unwrap();
         let at = there.iter().position(|each| each.r#override.id.as_deref() == Some(id));
         match at.map(|at| &there[at]) {
             Some(each) if each.source == "file" => Err(Refused::InFile("/etc/uvmd/overrides.toml".to_owned())),
@@ -60,7 +65,7 @@ impl Memory {
 
 impl Control for Memory {
     fn overrides(&self) -> Overrides {
-        Overrides { overrides: self.0.lock().unwrap().0.clone(), file_error: Some("line 3".to_owned()) }
+        Overrides { overrides: self.overrides.lock().unwrap().clone(), file_error: Some("line 3".to_owned()) }
     }
 
     fn put(&self, mut rule: Override, _: &str, fits: &Condition) -> Result<Put, Refused> {
@@ -70,8 +75,9 @@ impl Control for Memory {
         // Whoever has the id now is meant, and nobody later.
         rule.selector.start_ticks = rule.selector.pid.map(|_| HEAVY.start_ticks);
         let place = self.check(&rule.id, fits)?;
+        let _disk = self.disk.blocking_lock();
         let now = standing(&rule, "api");
-        let there = &mut self.0.lock().unwrap().0;
+        let mut there = self.overrides.lock().unwrap();
         match place {
             Some(at) => there[at] = now.clone(),
             None => there.push(now.clone()),
@@ -81,7 +87,7 @@ impl Control for Memory {
 
     fn remove(&self, id: &str, _: &str, fits: &Condition) -> Result<(), Refused> {
         let at = self.check(id, fits)?.ok_or(Refused::Unknown)?;
-        self.0.lock().unwrap().0.remove(at);
+        self.overrides.lock().unwrap().remove(at);
         Ok(())
     }
 
@@ -101,7 +107,7 @@ impl Control for Memory {
     }
 
     fn state(&self) -> PolicyState {
-        let off = self.0.lock().unwrap().1.clone();
+        let off = self.off_by.lock().unwrap().clone();
         let by = |by| SwitchedOff { how: "api".to_owned(), by, since: "2026-08-21T14:06:23.482Z".to_owned() };
         PolicyState {
             on: off.is_none(),
@@ -112,8 +118,17 @@ impl Control for Memory {
         }
     }
 
-    fn switch(&self, on: bool, by: &str) -> Result<(), Refused> {
-        self.0.lock().unwrap().1 = (!on).then(|| by.to_owned());
+    fn switch_off(&self, by: &str) -> Result<(), Refused> {
+        *self.off_by.lock().unwrap() = Some(by.to_owned());
+        Ok(())
+    }
+
+    fn keep_off(&self) {
+        drop(self.disk.blocking_lock());
+    }
+
+    fn switch_on(&self, _: &str) -> Result<(), Refused> {
+        *self.off_by.lock().unwrap() = None;
         Ok(())
     }
 }

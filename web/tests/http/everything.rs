@@ -36,7 +36,7 @@ pub(crate) fn router() -> Router {
     let decisions: Arc<[_]> = [decision(2, Stage::Kept), decision(1, Stage::Undone("no better".to_owned()))].into();
     let decided = Decided::new(move || Arc::clone(&decisions));
     let memory = Memory::new();
-    memory.switch(false, "me").unwrap();
+    memory.switch_off("me").unwrap();
     let controls = Controls::new(memory);
     router_over(Sources { heat, lately, judged, decided, controls, ..always(snapshot).into() })
 }
