@@ -3,6 +3,7 @@
 use std::{collections::HashSet, fs, io, path::Path};
 
 use model::{Override, api::rule};
+use policy::act::parameter;
 use serde::Deserialize;
 use sys::private;
 use toml::{
@@ -48,14 +49,15 @@ pub fn parse(text: &str) -> Result<Vec<Override>, Mistake> {
     for (index, given) in overrides.into_iter().enumerate() {
         let start = given.span().start;
         let wrong = |rule::Invalid { field, detail }| Mistake {
-            line: line_at(text, place(text, index, field).unwrap_or(start)),
+            line: line_at(text, place(text, index, &field).unwrap_or(start)),
             key: Some(format!("override.{field}")),
             message: detail,
         };
         let each = Override::try_from(given.into_inner()).map_err(wrong)?;
+        parameter::check(&each.policy, &each.parameters).map_err(wrong)?;
         if !names.insert(each.id.clone()) {
             return Err(wrong(rule::Invalid {
-                field: "id",
+                field: "id".into(),
                 detail: format!("another override is called {:?}", each.id),
             }));
         }
@@ -129,6 +131,16 @@ mod tests {
         assert!(
             size.starts_with("4: override.budget.bytes: invalid value: string \"much\", expected a number of bytes"),
             "{size}"
+        );
+        assert_eq!(
+            message(
+                "[[override]]\nid = \"a\"\nmode = \"act\"\npolicy = \"cycle\"\nparameters = { rest = \"remot\" }\n"
+            ),
+            "5: override.parameters.rest: expected \"auto\", \"stream\" or \"remote\", not \"remot\""
+        );
+        assert_eq!(
+            message("[[override]]\nid = \"a\"\nmode = \"act\"\nparameters.ahead = \"64\"\n"),
+            "4: override.parameters.ahead: auto-live takes \"ahead_mib\", \"alternations\", \"read_duplication\" or \"rest\", not \"ahead\""
         );
         assert!(message("[[overrides]]\n").starts_with("1: overrides: unknown key"), "{}", message("[[overrides]]\n"));
     }

@@ -13,7 +13,10 @@ use model::{
     Budget, Mode, Override, Process, Wish,
     api::rule::{Overrides, StandingOverride},
 };
-use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
+use policy::{
+    act::parameter,
+    rules::{Explained, Fallback, Rules as Ordered, Subject},
+};
 use sys::private;
 use tokio::{task, time};
 use web::{Condition, Put, Refused};
@@ -161,6 +164,7 @@ impl Rules {
 
     /// Puts an override in the place of the one of its name. May wait for the disk.
     pub(crate) fn put(&self, rule: &Override, fits: &Condition) -> Result<Put, Refused> {
+        parameter::check(&rule.policy, &rule.parameters).map_err(Refused::Meaningless)?;
         let rule = &bound::to_process(rule)?;
         let _changing = self.changing();
         let (there, of_api) = self.beside(&rule.id, fits)?;

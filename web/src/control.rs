@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use axum::http::StatusCode;
 use model::{
     Decision, Process,
-    api::rule::{Override, Overrides, PolicyState, StandingOverride, Wanted},
+    api::rule::{self, Override, Overrides, PolicyState, StandingOverride, Wanted},
 };
 use tokio::{sync::Mutex, task, time};
 
@@ -80,6 +80,8 @@ pub enum Refused {
     Taken,
     /// It is for one process, and there is no such process: why.
     NoProcess(String),
+    /// A part of it means nothing: which, and what is allowed.
+    Meaningless(rule::Invalid),
     /// There are too many.
     Full(usize),
     /// It could not be kept, and so is not in force: why.
@@ -162,6 +164,7 @@ impl From<Refused> for Problem {
                 (StatusCode::CONFLICT, "another override has this name: PUT puts one in its place".to_owned())
             }
             Refused::NoProcess(why) => return Self::of_field("match.pid", why),
+            Refused::Meaningless(rule::Invalid { field, detail }) => return Self::of_field(&field, detail),
             Refused::Full(max) => {
                 (StatusCode::INSUFFICIENT_STORAGE, format!("there are {max} overrides, and may be no more"))
             }

@@ -4,7 +4,7 @@ mod parse;
 
 use std::collections::BTreeMap;
 
-pub use parse::{Field, Invalid};
+pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::decision::MemoryRange;

@@ -7,6 +7,7 @@ use super::{
     cycle::Cycle,
     guard::Admission,
     hot_cold::HotCold,
+    parameter::Parameter,
     pingpong::PingPong,
     reactor::{Reactor, Running, View},
     stream::Stream,
@@ -25,6 +26,19 @@ pub fn policies() -> impl Iterator<Item = &'static str> {
     [auto_live::NAME].into_iter().chain(named)
 }
 
+/// What an override can tell the policy of this name.
+pub fn parameters(policy: &str) -> impl Iterator<Item = &'static Parameter> {
+    meant(policy).flat_map(Reactor::parameters)
+}
+
+/// The policy of this name, or all that `auto-live` chooses from.
+fn meant(policy: &str) -> impl Iterator<Item = &'static dyn Reactor> {
+    let chooses = policy == auto_live::NAME;
+    let chosen = REACTORS.iter().filter(move |reactor| chooses || reactor.name() == policy);
+    let named = NAMED_ONLY.iter().filter(move |reactor| reactor.name() == policy);
+    chosen.chain(named).copied()
+}
+
 /// What is to be tried.
 pub(crate) struct Proposal {
     pub(crate) plan: Plan,
@@ -39,10 +53,7 @@ pub(crate) fn proposals(
     rests: impl Fn(&str) -> bool,
     admits: impl Fn(&Plan) -> Admission,
 ) -> impl Iterator<Item = Proposal> {
-    let named = REACTORS.iter().chain(NAMED_ONLY).filter(move |reactor| reactor.name() == policy);
-    let candidates: Vec<&&dyn Reactor> =
-        if policy == auto_live::NAME { REACTORS.iter().collect() } else { named.collect() };
-    candidates.into_iter().filter(move |reactor| !rests(reactor.name())).filter_map(move |reactor| {
+    meant(policy).filter(move |reactor| !rests(reactor.name())).filter_map(move |reactor| {
         let (plan, running) = reactor.propose(view)?;
         let is_here = plan.process == view.process.id && plan.gpu == view.gpu;
         is_here.then(|| Proposal { admission: admits(&plan), plan, running })

@@ -6,8 +6,9 @@
 use model::Plan;
 
 use super::{
+    parameter::Parameter,
     reactor::{Reactor, Running, View},
-    working_set::Found,
+    working_set::{Found, REST},
 };
 
 /// Where the blocks that fit came back more often than others by this factor, they are a hot set: `hot-cold`.
@@ -20,6 +21,10 @@ pub(crate) struct Cycle;
 impl Reactor for Cycle {
     fn name(&self) -> &'static str {
         "cycle"
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        const { &[REST] }
     }
 
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {

@@ -7,8 +7,9 @@ use model::Plan;
 
 use super::{
     cycle::EVEN_UP_TO,
+    parameter::Parameter,
     reactor::{Reactor, Running, View},
-    working_set::Found,
+    working_set::{Found, REST},
 };
 
 /// The policy.
@@ -18,6 +19,10 @@ pub(crate) struct HotCold;
 impl Reactor for HotCold {
     fn name(&self) -> &'static str {
         "hot-cold"
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        const { &[REST] }
     }
 
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {

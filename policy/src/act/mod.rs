@@ -5,7 +5,7 @@
 //! * [`engine`]: [`Acting`], for all processes
 //! * [`track`], [`open`], [`leaving`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
 //! * [`scene`]: what is looked at
-//! * [`reactor`]: what a policy sees and says
+//! * [`reactor`]: what a policy sees and says; [`parameter`]: what it can be told
 //! * [`catalogue`]: all policies, and which is tried
 //! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
 //! * [`meter`], [`trial`], [`verify`]: whether it helped
@@ -36,6 +36,7 @@ pub mod limits;
 mod meter;
 mod open;
 mod pace;
+pub mod parameter;
 mod permitted;
 mod pingpong;
 pub mod reactor;

@@ -1,7 +1,7 @@
 //! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, and the GPU reaches it across the link. Where neither side writes,
 //! each gets a copy.
 //!
-//! Parameters: `alternations`, how often a block must have changed sides to be meant (4); `read_duplication`, `auto` or `never`.
+//! Parameters: `alternations`, how often a block must have changed sides to be meant; `read_duplication`, whether what is only read may be copied.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +15,16 @@ use model::{
 
 use super::{
     intervals::Intervals,
+    parameter::{Form, Parameter},
     reactor::{Next, Reactor, Running, View, has_passed},
 };
 
 /// Twice there and back.
 const ALTERNATIONS: u64 = 4;
+/// How often it must have been instead.
+const LEAST: Parameter = Parameter { name: "alternations", form: Form::Number(1, 1_000_000) };
+/// Whether what is only read may be copied.
+const DUPLICATION: Parameter = Parameter { name: "read_duplication", form: Form::Word(&["auto", "never"]) };
 /// A range with less of the traffic is not worth advice.
 const SHARE: f64 = 0.1;
 /// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
@@ -46,16 +51,20 @@ impl Reactor for PingPong {
         "ping-pong"
     }
 
+    fn parameters(&self) -> &'static [Parameter] {
+        const { &[LEAST, DUPLICATION] }
+    }
+
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
-        let least = view.parameter("alternations").unwrap_or(ALTERNATIONS);
+        let least = view.number(&LEAST).unwrap_or(ALTERNATIONS);
         let blocks = alternating(view, verdict, least);
         let (meant, witnesses) = with_witnesses(&blocks);
         let memory = clipped(view, verdict, &meant);
         if memory.is_empty() {
             return None;
         }
-        let may_duplicate = view.parameters.get("read_duplication").is_none_or(|wanted| wanted == "auto");
+        let may_duplicate = view.word(&DUPLICATION) == "auto";
         // Copies are silent: without memory that was left alone nobody could tell whether they help.
         let is_duplicated = may_duplicate && view.is_only_read() && !witnesses.is_empty();
         if !is_duplicated && view.does_atomics() {

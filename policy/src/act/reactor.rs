@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    str::FromStr,
     time::{Duration, SystemTime},
 };
 
@@ -12,6 +11,8 @@ use model::{
     Block, Counters, GpuKey, GpuUuid, Outcome, Plan, Process, Range, Residency, Step, Verdict, VerdictKind,
     verdict::Victim,
 };
+
+use super::parameter::{Form, Parameter};
 
 /// What a reactor sees: one process at one GPU, and those beside it.
 #[derive(Clone, Copy, Debug)]
@@ -90,10 +91,20 @@ impl<'a> View<'a> {
         self.verdicts.iter().copied().find(|verdict| verdict.kind == kind)
     }
 
-    /// A parameter; `None` if it was not given, or is not of this form.
+    /// A parameter that is a number; `None` if it was not given.
     #[must_use]
-    pub fn parameter<T: FromStr>(&self, name: &str) -> Option<T> {
-        self.parameters.get(name)?.parse().ok()
+    pub fn number(&self, parameter: &Parameter) -> Option<u64> {
+        self.parameters.get(parameter.name)?.parse().ok()
+    }
+
+    /// A parameter that is a word: what was given, or else what holds then. With `auto-live` it may be a word that only another policy knows.
+    #[must_use]
+    pub fn word(&self, parameter: &Parameter) -> &str {
+        let unless_given = match parameter.form {
+            Form::Word([first, ..]) => first,
+            Form::Word([]) | Form::Number(..) => "",
+        };
+        self.parameters.get(parameter.name).map_or(unless_given, String::as_str)
     }
 }
 
@@ -101,6 +112,11 @@ impl<'a> View<'a> {
 pub trait Reactor: Send + Sync {
     /// Its name in overrides and in the audit log.
     fn name(&self) -> &'static str;
+
+    /// What it can be told; nothing unless it says so. Of all reactors, those of the same name are one parameter.
+    fn parameters(&self) -> &'static [Parameter] {
+        &[]
+    }
 
     /// What it would do; `None` if what it is for is not there. The plan's steps are the first ones, and [`Running`] says what follows. Both are
     /// made anew each time it is asked, and dropped if the guard says no.

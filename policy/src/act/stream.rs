@@ -5,8 +5,7 @@
 //! Accesses to what was brought raise no fault, so it would not show how far the walk has come. So the first part of a block is left out every few blocks,
 //! and its fault says that the walk is there: a tripwire.
 //!
-//! Parameters: `ahead_mib`, how far ahead memory is brought at most; `rest`, `auto` or `stream`: whether memory that is
-//! only read is copied instead of moved, as for `cycle`.
+//! Parameters: `ahead_mib`, how far ahead memory is brought at most; `rest`: whether memory that is only read is copied instead of moved, as for `cycle`.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -22,6 +21,7 @@ use super::{
     duplicates::Duplicates,
     keep::{Claim, Kept, Pressure, is_held, whole_blocks},
     pace::Pace,
+    parameter::{Form, Parameter},
     reactor::{Next, Reactor, Running, View, has_passed},
     scene::block_at,
     walk::{Direction, Progress, Walk, is_there},
@@ -35,6 +35,11 @@ const GAP_BLOCKS: u64 = 1;
 const SHARE: f64 = 0.8;
 /// With less ahead it is not worth it.
 const AHEAD_MIN_BLOCKS: u64 = 4;
+/// How far ahead memory is brought at most: less would never be worth it.
+const AHEAD: Parameter =
+    Parameter { name: "ahead_mib", form: Form::Number((AHEAD_MIN_BLOCKS * BLOCK_BYTES) >> 20, 1 << 24) };
+/// Whether memory that is only read is copied.
+const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["auto", "stream"]) };
 /// A pattern that fewer of the late faults fit is none to rely on.
 const CONFIDENCE: f64 = 0.75;
 /// What may be brought in vain, as a part of all: what is ahead of the walk when it ends.
@@ -53,6 +58,10 @@ impl Reactor for Stream {
         "stream"
     }
 
+    fn parameters(&self) -> &'static [Parameter] {
+        const { &[AHEAD, REST] }
+    }
+
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::Streaming).or_else(|| view.verdict(VerdictKind::CapacityThrash))?;
         // What the process has of the GPU: the rest is others'.
@@ -64,7 +73,7 @@ impl Reactor for Stream {
         let is_large = |range: &Range| range.end - range.begin > held_bytes;
         let range = view.ranges.iter().find(|range| is_walked(range) && is_large(range) && is_most(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
-        let most = view.parameter::<u64>("ahead_mib").map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
+        let most = view.number(&AHEAD).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
         // Beyond half of the range nobody could tell where the walk is.
         let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
         let pace = Pace::new(held_bytes / BLOCK_BYTES, most);
@@ -72,7 +81,7 @@ impl Reactor for Stream {
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
         }
-        let may_duplicate = view.parameters.get("rest").is_none_or(|rest| rest == "auto");
+        let may_duplicate = view.word(&REST) == "auto";
         // In the window that told of it the GPU may still have been filling up: from now on each byte that comes pushes one out.
         let inputs = &verdict.inputs;
         let copied = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh).max(1) as f64;

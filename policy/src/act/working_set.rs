@@ -13,6 +13,7 @@ use model::{
 use super::{
     duplicates::Duplicates,
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
+    parameter::{Form, Parameter},
     reactor::{Next, Running, View, has_passed},
     upkeep::{LOOK, Upkeep},
 };
@@ -22,7 +23,10 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Of the rest, one block of so many is not accessed remotely, and shows that the program goes on.
 const WITNESS_EACH: usize = 16;
 
-/// What becomes of the memory that is not kept.
+/// What becomes of the memory that is not kept, as both are told.
+pub(crate) const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["auto", "stream", "remote"]) };
+
+/// The same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// It is fetched and evicted; by copies instead of moves where it turns out that it is only read.
@@ -35,10 +39,10 @@ enum Rest {
 
 impl Rest {
     fn wanted(view: &View<'_>) -> Self {
-        match view.parameters.get("rest").map(String::as_str) {
-            Some("stream") => Self::Stream,
+        match view.word(&REST) {
+            "stream" => Self::Stream,
             // The GPU does no atomics across PCIe.
-            Some("remote") if !view.does_atomics() => Self::Remote,
+            "remote" if !view.does_atomics() => Self::Remote,
             _ => Self::Auto,
         }
     }

@@ -6,6 +6,7 @@ mod card;
 mod frames;
 mod limits;
 mod memory;
+mod parameters;
 mod program;
 mod safety;
 mod stages;

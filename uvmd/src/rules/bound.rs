@@ -2,6 +2,7 @@
 //! the id when they were made, and end with it.
 
 use model::{Override, api::rule};
+use policy::act::parameter;
 use serde::{Deserialize, Serialize};
 use sys::{Roots, kernel, processes};
 use web::Refused;
@@ -27,7 +28,13 @@ pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<Vec<Override>> {
             Some(pid) if !is_of_this_boot || has_ended(&rule) => {
                 tracing::info!("override {} is gone: the process {pid} that it was for has ended", rule.id);
             }
-            _ => known.push(rule),
+            _ => {
+                // As it was accepted by another version: what it says beside that holds.
+                if let Err(error) = parameter::check(&rule.policy, &rule.parameters) {
+                    tracing::warn!("override {}: {error}", rule.id);
+                }
+                known.push(rule);
+            }
         }
     }
     Ok(known)

@@ -142,6 +142,18 @@ fn what_cannot_be_kept_is_not_in_force() {
 }
 
 #[test]
+fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_nothing_else() {
+    let node = Node::new();
+    let rules = node.open();
+    let misspelt = Override { parameters: [("rest".to_owned(), "remot".to_owned())].into(), ..rule("mine") };
+    let Err(Refused::Meaningless(invalid)) = rules.put(&misspelt, &whatever()) else { panic!("it is taken") };
+    assert_eq!(invalid.field, "parameters.rest");
+    assert!(names(&rules).is_empty());
+    bound::write(&rules.0.kept, &[misspelt]).unwrap();
+    assert_eq!((names(&node.open()), asked_by(&node.open())), (vec!["mine".to_owned()], Some("mine".to_owned())));
+}
+
+#[test]
 fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
     let node = Node::new();
     node.write(FILE);

@@ -157,7 +157,7 @@ pub(crate) async fn process_override(
 }
 
 fn parse(body: rule::Override) -> Result<model::Override, Problem> {
-    model::Override::try_from(body).map_err(|rule::Invalid { field, detail }| Problem::of_field(field, detail))
+    model::Override::try_from(body).map_err(|rule::Invalid { field, detail }| Problem::of_field(&field, detail))
 }
 
 /// Of an override that was given none: the same one has the same.

@@ -158,6 +158,9 @@ async fn a_mistake_is_named_by_its_field() {
         (json!({ "mode": "act", "budget": { "bytes": "much" } }), "#/budget/bytes", "expected a number of bytes"),
         (json!({ "mode": "act", "id": "other" }), "#/id", "as in the path"),
         (json!({ "mode": "act", "expires": "2h" }), "#/expires", "no time in UTC"),
+        (json!({ "mode": "act", "parameters": { "rest": "remot" } }), "#/parameters/rest", "not \"remot\""),
+        (json!({ "mode": "act", "policy": "tenants", "parameters": { "x": "" } }), "#/parameters/x", "no parameters"),
+        (json!({ "mode": "act", "parameters": { "a/b": "" } }), "#/parameters", "not \"a/b\""),
     ] {
         let answer = put(&router, "mine", &[], &body).await;
         assert_problem(&answer, StatusCode::UNPROCESSABLE_ENTITY, about);

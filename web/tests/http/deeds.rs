@@ -12,6 +12,7 @@ use model::{
     decision::{Done, Measured},
     verdict::Inputs,
 };
+use policy::act::parameter::check;
 use web::{Condition, Control, Put, Refused};
 
 use crate::support::at;
@@ -34,7 +35,7 @@ pub(crate) fn rule(id: &str) -> Override {
         selector: Selector { pid: Some(20), range: Some((0, 1 << 21)), ..Selector::default() },
         mode: Mode::Shadow,
         policy: "cycle".to_owned(),
-        parameters: [("share".to_owned(), "0.5".to_owned())].into(),
+        parameters: [("rest".to_owned(), "stream".to_owned())].into(),
         budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
         priority: 0,
         expires: Some(at(3600)),
@@ -72,6 +73,7 @@ impl Control for Memory {
         if rule.selector.pid == Some(404) {
             return Err(Refused::NoProcess("there is no process 404".to_owned()));
         }
+        check(&rule.policy, &rule.parameters).map_err(Refused::Meaningless)?;
         // Whoever has the id now is meant, and nobody later.
         rule.selector.start_ticks = rule.selector.pid.map(|_| HEAVY.start_ticks);
         let place = self.check(&rule.id, fits)?;

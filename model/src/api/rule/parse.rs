@@ -1,6 +1,6 @@
 //! From what somebody wrote to an [`crate::Override`] that means something, and back.
 
-use std::{fmt, time::SystemTime};
+use std::{borrow::Cow, fmt, time::SystemTime};
 
 use super::{Budget, MemoryRange, Override, Selector};
 use crate::{
@@ -15,7 +15,7 @@ const ID_MAX_BYTES: usize = 64;
 const PARAMETERS_MAX: usize = 16;
 
 /// Which field of an override is meant, with those it is in: `match.range.end`.
-pub type Field = &'static str;
+pub type Field = Cow<'static, str>;
 
 /// Why an override means nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-fn invalid(field: Field, detail: impl Into<String>) -> Invalid {
-    Invalid { field, detail: detail.into() }
+fn invalid(field: &'static str, detail: impl Into<String>) -> Invalid {
+    Invalid { field: field.into(), detail: detail.into() }
 }
 
 impl TryFrom<Override> for rule::Override {
@@ -151,7 +151,7 @@ fn bounds(MemoryRange { begin, end }: MemoryRange) -> Result<(u64, u64), Invalid
     Ok((begin, end))
 }
 
-fn text(field: Field, text: Option<String>) -> Result<Option<String>, Invalid> {
+fn text(field: &'static str, text: Option<String>) -> Result<Option<String>, Invalid> {
     match &text {
         Some(given) if given.is_empty() || given.len() > TEXT_MAX_BYTES => {
             Err(invalid(field, format!("expected a text of 1 to {TEXT_MAX_BYTES} bytes")))
@@ -160,7 +160,9 @@ fn text(field: Field, text: Option<String>) -> Result<Option<String>, Invalid> {
     }
 }
 
-fn one_of(names: &[&str]) -> String {
+/// `"a", "b" or "c"`
+#[must_use]
+pub fn one_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
     match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),

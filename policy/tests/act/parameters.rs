@@ -1,0 +1,67 @@
+//! What an override can tell a policy.
+
+use std::collections::BTreeMap;
+
+use policy::act::{
+    catalogue::parameters,
+    parameter::{Form, check},
+    policies,
+};
+
+const DOCUMENT: &str = include_str!("../../../docs/policies.md");
+
+fn mistake(policy: &str, name: &str, value: &str) -> Option<String> {
+    check(policy, &BTreeMap::from([(name.to_owned(), value.to_owned())])).err().map(|error| error.to_string())
+}
+
+#[test]
+fn a_policy_takes_its_own_parameters_with_values_that_mean_something() {
+    for (policy, name, value) in [
+        ("ping-pong", "alternations", "8"),
+        ("cycle", "rest", "remote"),
+        ("hot-cold", "rest", "stream"),
+        ("stream", "ahead_mib", "8"),
+        ("auto-live", "rest", "remote"),
+        ("auto-live", "alternations", "8"),
+    ] {
+        assert_eq!(mistake(policy, name, value), None, "{policy}");
+    }
+}
+
+#[test]
+fn what_would_be_ignored_is_a_mistake_that_says_what_is_taken() {
+    for (policy, name, value, expected) in [
+        ("cycle", "rest", "remot", r#"parameters.rest: expected "auto", "stream" or "remote", not "remot""#),
+        ("auto-live", "rest", "no", r#"parameters.rest: expected "auto", "stream" or "remote", not "no""#),
+        ("stream", "rest", "remote", r#"parameters.rest: expected "auto" or "stream", not "remote""#),
+        ("stream", "ahead_mib", "7", r#"parameters.ahead_mib: expected a whole number from 8 to 16777216, not "7""#),
+        (
+            "ping-pong",
+            "alternations",
+            "x",
+            r#"parameters.alternations: expected a whole number from 1 to 1000000, not "x""#,
+        ),
+        ("cycle", "Rest", "auto", r#"parameters.Rest: cycle takes "rest", not "Rest""#),
+        ("tenants", "rest", "auto", r#"parameters.rest: tenants takes no parameters, not "rest""#),
+        ("cycle", "a.b", "", r#"parameters: cycle takes "rest", not "a.b""#),
+    ] {
+        assert_eq!(mistake(policy, name, value).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn the_document_names_the_parameters_of_each_policy_with_their_values() {
+    for policy in policies().filter(|policy| *policy != "auto-live") {
+        let section = DOCUMENT.split("\n## ").find(|section| section.starts_with(&format!("`{policy}`\n")));
+        let told = section.and_then(|section| section.lines().find(|line| line.starts_with("**Parameters**")));
+        assert_eq!(told.is_some(), parameters(policy).next().is_some(), "{policy}");
+        for parameter in parameters(policy) {
+            let values: Vec<String> = match parameter.form {
+                Form::Number(least, _) => vec![format!("from {least}")],
+                Form::Word(words) => words.iter().map(|word| format!("`{word}`")).collect(),
+            };
+            let is_told = |text: &String| told.is_some_and(|told| told.contains(text.as_str()));
+            assert!(is_told(&format!("`{}`", parameter.name)) && values.iter().all(is_told), "{policy}: {parameter:?}");
+        }
+    }
+}
