@@ -1,14 +1,15 @@
 //! What is wanted for which processes: the overrides of the file, which is followed, and those made over the API, which are kept.
 
 mod bound;
+mod file;
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
-use config::{Policy, overrides};
+use config::Policy;
 use model::{
     Budget, Mode, Override, Process, Wish,
     api::rule::{Overrides, StandingOverride},
@@ -18,13 +19,12 @@ use policy::{
     rules::{Explained, Fallback, Rules as Ordered, Subject},
 };
 use sys::private;
-use tokio::{task, time};
 use web::{Condition, Put, Refused};
 
 use crate::kept::Kept;
 
-/// How often the file is looked at.
-const EVERY: Duration = Duration::from_secs(1);
+use file::Look;
+
 /// Overrides made over the API.
 const MAX: usize = 1000;
 
@@ -47,7 +47,10 @@ struct Shared {
 /// Where overrides are from.
 #[derive(Debug, Default)]
 struct Known {
-    of_file: Vec<Override>,
+    /// `None` until the file was in order for the first time: who is excepted there is not known then.
+    of_file: Option<Vec<Override>>,
+    /// How the file was found last.
+    looked: Option<Look>,
     /// What is wrong with the file now, so that these are of an earlier state of it.
     file_error: Option<String>,
     of_api: Vec<Override>,
@@ -101,25 +104,9 @@ impl Rules {
             known: Mutex::new(Known { of_api, set_aside, ..Known::default() }),
             changing: Mutex::default(),
         }));
-        rules.read_file();
         rules.apply(&rules.known());
+        rules.look_at_file_until_it_is_settled();
         Ok(rules)
-    }
-
-    /// Follows the file, and the processes that overrides are for, for ever.
-    pub(crate) async fn follow(self) {
-        let mut looks = time::interval(EVERY);
-        loop {
-            looks.tick().await;
-            let rules = self.clone();
-            let look = move || {
-                rules.read_file();
-                rules.forget_ended();
-            };
-            if task::spawn_blocking(look).await.is_err() {
-                return;
-            }
-        }
     }
 
     /// What is wanted for a process, whose executable is at this path.
@@ -156,7 +143,7 @@ impl Rules {
 
     fn fallback_beside(&self, known: &Known) -> Fallback {
         let mut fallback = self.0.fallback.clone();
-        if known.set_aside.is_some() {
+        if known.set_aside.is_some() || known.of_file.is_none() {
             fallback.mode = fallback.mode.min(Mode::Shadow);
         }
         fallback
@@ -197,7 +184,7 @@ impl Rules {
 
     /// What has this name, if it is not the file's and is as whoever asks thinks.
     fn check(&self, known: &Known, id: &str, fits: &Condition) -> Result<Option<Override>, Refused> {
-        if known.of_file.iter().any(|rule| rule.id == id) {
+        if known.is_of_file(id) {
             return Err(Refused::InFile(self.0.file.display().to_string()));
         }
         let there = known.of_api.iter().find(|rule| rule.id == id);
@@ -215,31 +202,6 @@ impl Rules {
         Ok(())
     }
 
-    /// Looks at the file once. One that is not in order changes nothing but what is told of it.
-    fn read_file(&self) {
-        let read = overrides::load(&self.0.file);
-        let mut known = self.known();
-        match read {
-            Ok(of_file) => {
-                if known.file_error.take().is_some() {
-                    tracing::info!("{} is in order again", self.0.file.display());
-                }
-                if of_file != known.of_file {
-                    tracing::info!("{} overrides are in force of {}", of_file.len(), self.0.file.display());
-                    known.of_file = of_file;
-                    self.apply(&known);
-                }
-            }
-            Err(error) => {
-                let error = format!("the overrides that were in force still are: {error}");
-                if known.file_error.as_ref() != Some(&error) {
-                    tracing::warn!("{error}");
-                }
-                known.file_error = Some(error);
-            }
-        }
-    }
-
     /// What was made for a process that has ended is for nobody any more. On the disk it goes with the next change.
     fn forget_ended(&self) {
         let mut known = self.known();
@@ -255,16 +217,15 @@ impl Rules {
     }
 
     fn apply(&self, known: &Known) {
-        let of_file = |rule: &&Override| known.of_file.iter().any(|of_file| of_file.id == rule.id);
-        for hidden in known.of_api.iter().filter(of_file) {
+        let (hidden, of_api): (Vec<_>, Vec<_>) = known.of_api.iter().partition(|rule| known.is_of_file(&rule.id));
+        for hidden in hidden {
             tracing::warn!(
                 "the override {} of {} is in force, and not the API's of that name",
                 hidden.id,
                 self.0.file.display()
             );
         }
-        let of_api = known.of_api.iter().filter(|rule| !of_file(rule));
-        let all = known.of_file.iter().chain(of_api).cloned().collect();
+        let all = known.of_file.iter().flatten().chain(of_api).cloned().collect();
         let ordered = Arc::new(Ordered::new(all, self.fallback_beside(known)));
         *self.0.ordered.write().unwrap_or_else(PoisonError::into_inner) = ordered;
     }
@@ -282,6 +243,12 @@ impl Rules {
     }
 }
 
+impl Known {
+    fn is_of_file(&self, id: &str) -> bool {
+        self.of_file.iter().flatten().any(|rule| rule.id == id)
+    }
+}
+
 fn is_over(rule: &Override, now: SystemTime) -> bool {
     rule.expires.is_some_and(|end| end <= now)
 }
@@ -293,10 +260,9 @@ fn lasting<'a>(known: &'a Known, id: &'a str) -> impl Iterator<Item = Override> 
 }
 
 fn standing(rule: &Override, known: &Known, now: SystemTime) -> StandingOverride {
-    let is_of_file = known.of_file.iter().any(|of_file| of_file.id == rule.id);
     StandingOverride {
         r#override: rule.into(),
-        source: if is_of_file { "file" } else { "api" }.to_owned(),
+        source: if known.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),
         expired: is_over(rule, now),
     }
 }

@@ -34,6 +34,12 @@ impl Node {
     }
 }
 
+/// Looks at the file until it is taken.
+fn settle(rules: &Rules) {
+    rules.look_at_file();
+    assert!(rules.look_at_file(), "nobody changed it in between");
+}
+
 fn rule(id: &str) -> Override {
     Override {
         id: id.to_owned(),
@@ -72,16 +78,16 @@ fn the_file_is_followed_and_one_that_is_not_in_order_changes_nothing() {
     let node = Node::new();
     let rules = node.open();
     node.write(FILE);
-    rules.read_file();
+    settle(&rules);
     assert_eq!((names(&rules), asked_by(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
     assert!(rules.may_want());
     node.write("[[override]]\nid = \"b\"\n");
-    rules.read_file();
+    settle(&rules);
     assert_eq!(names(&rules), ["a"]);
     let error = rules.overrides().file_error.unwrap();
     assert!(error.contains("overrides.toml:1: override") && error.contains("missing field `mode`"), "{error}");
     fs::remove_file(&node.policy.overrides_file.0).unwrap();
-    rules.read_file();
+    settle(&rules);
     assert_eq!((names(&rules).len(), rules.overrides().file_error), (0, None));
 }
 
@@ -91,6 +97,52 @@ fn a_file_that_is_not_in_order_from_the_beginning_is_told_of() {
     node.write("x");
     let rules = node.open();
     assert!(rules.overrides().file_error.unwrap().contains("overrides.toml:1: "));
+}
+
+#[test]
+fn a_file_that_is_being_rewritten_is_not_taken_for_one_with_fewer_overrides() {
+    let node = Node::new();
+    let excepts = "[[override]]\nid = \"b\"\nmode = \"observe\"\n";
+    node.write(&format!("{FILE}{excepts}"));
+    let rules = node.open();
+    let file = &node.policy.overrides_file.0;
+    // Emptied, cut off between two tables, and gone: each is found once.
+    for moment in ["", FILE] {
+        node.write(moment);
+        assert!(!rules.look_at_file());
+        assert_eq!(names(&rules), ["a", "b"], "{moment:?}");
+    }
+    fs::remove_file(file).unwrap();
+    assert!(!rules.look_at_file());
+    node.write("[[override");
+    assert!(!rules.look_at_file());
+    assert_eq!((names(&rules).len(), rules.overrides().file_error), (2, None));
+    node.write(excepts);
+    settle(&rules);
+    assert_eq!(names(&rules), ["b"]);
+    // The same text, written again: nobody knows yet that it stays.
+    let later = SystemTime::now() + std::time::Duration::from_secs(5);
+    fs::File::options().write(true).open(file).unwrap().set_modified(later).unwrap();
+    assert!(!rules.look_at_file() && rules.look_at_file());
+    fs::remove_file(file).unwrap();
+    settle(&rules);
+    assert!(names(&rules).is_empty());
+}
+
+#[test]
+fn until_the_file_is_in_order_for_the_first_time_nobody_is_acted_on_by_the_default() {
+    let mut node = Node::new();
+    node.policy.mode.0 = Mode::Act;
+    node.write("[[override");
+    let rules = node.open();
+    assert_eq!(rules.fallback().mode, Mode::Shadow);
+    assert!(rules.overrides().file_error.unwrap().starts_with("until it is known whom the file excepts"));
+    node.write("");
+    settle(&rules);
+    assert_eq!(rules.fallback().mode, Mode::Act);
+    node.write("[[override");
+    settle(&rules);
+    assert_eq!(rules.fallback().mode, Mode::Act, "what was in force still is");
 }
 
 #[test]
@@ -125,7 +177,7 @@ fn the_files_overrides_are_not_the_apis_to_change() {
     rules.put(&Override { mode: Mode::Act, ..rule("a") }, &whatever()).unwrap();
     rules.put(&rule("b"), &whatever()).unwrap();
     node.write(FILE);
-    rules.read_file();
+    settle(&rules);
     // The file's own, once.
     assert_eq!(names(&rules), ["b", "a"]);
     assert!(matches!(rules.put(&rule("a"), &whatever()), Err(Refused::InFile(_))));
@@ -161,7 +213,7 @@ fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
     let reads = || {
         assert_eq!((names(&rules), asked_by(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
         assert_eq!((rules.may_want(), rules.fallback().mode), (true, Mode::Observe));
-        rules.read_file();
+        rules.look_at_file();
         rules.forget_ended();
     };
     let put = rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever()), reads);
@@ -250,10 +302,10 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     assert!(told.contains("overrides.json.damaged") && told.contains("nobody is acted on"), "{told}");
     // Whoever is named in the file still is.
     node.write(FILE);
-    rules.read_file();
+    settle(&rules);
     assert_eq!(mode(&rules), Mode::Act);
     node.write("");
-    rules.read_file();
+    settle(&rules);
     assert_eq!(mode(&rules), Mode::Shadow);
     let other =
         Override { selector: Selector { executable: Some("y".to_owned()), ..Selector::default() }, ..rule("b") };
