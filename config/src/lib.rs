@@ -25,8 +25,8 @@ pub use load::{ConfigError, Loaded, Setting, load};
 pub use policy::Policy;
 use serde::{Deserialize, Serialize};
 use value::{
-    AbsolutePath, EndedMax, GroupName, Hostname, Interval, LogFilter, LogFormat, OwnersMax, PairsMax, RecordRate,
-    Retention, RingSize, SeriesMax, VerdictWindow, of_file,
+    AbsolutePath, EndedMax, GroupName, HostNames, Hostname, Interval, LogFilter, LogFormat, OwnersMax, PairsMax,
+    RecordRate, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
 };
 
 /// The file that is read unless another is named.
@@ -48,6 +48,8 @@ pub struct Config {
     /// Name of this node; the host's own where there is none.
     #[serde(deserialize_with = "of_file")]
     pub hostname: Option<Hostname>,
+    /// What is served on that address.
+    pub http: Http,
     /// The Unix socket.
     pub socket: Socket,
     /// Who may read everything.
@@ -64,6 +66,15 @@ pub struct Config {
     pub verdicts: Verdicts,
     /// What is done about it.
     pub policy: Policy,
+}
+
+/// What is served over TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Names that clients may ask for; the machine's own where there are none.
+    #[serde(deserialize_with = "of_file")]
+    pub hosts: Option<HostNames>,
 }
 
 /// The Unix socket, on which the kernel tells who asks.
@@ -217,6 +228,7 @@ impl Default for Config {
             // Who may read is a decision: until it is made, nobody beyond this machine.
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9477)),
             hostname: None,
+            http: Http::default(),
             socket: Socket::default(),
             auth: Auth::default(),
             log: Log::default(),

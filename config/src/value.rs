@@ -1,6 +1,7 @@
 //! Values of options: one text form each, in the file and on the command line, and one sentence about what is allowed.
 
 mod bounded;
+mod hosts;
 mod policy;
 mod size;
 
@@ -10,10 +11,11 @@ pub use bounded::{
     ActInterval, AuditFiles, EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, Retention, RingSize,
     SeriesMax, Time, VerdictWindow,
 };
+pub use hosts::HostNames;
 pub use policy::{ModeName, PolicyName};
 use serde::{
     Deserializer, Serialize, Serializer,
-    de::{Error, Unexpected, Visitor},
+    de::{Error, SeqAccess, Unexpected, Visitor},
 };
 pub use size::{AuditSize, Budget, CallSize, Reserve, Size};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -40,6 +42,12 @@ pub trait Value: Sized {
     fn of_flag(_: bool) -> Option<Self> {
         None
     }
+
+    /// From a list of texts.
+    #[must_use]
+    fn of_texts(_: Vec<String>) -> Option<Self> {
+        None
+    }
 }
 
 /// Reads a value from a word on the command line.
@@ -54,7 +62,7 @@ pub fn of_word<T: Value>(word: &str) -> Result<T, String> {
 pub(crate) fn of_file<'de, T: Value, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct Reader<T>(PhantomData<T>);
 
-    impl<T: Value> Visitor<'_> for Reader<T> {
+    impl<'de, T: Value> Visitor<'de> for Reader<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,6 +80,14 @@ pub(crate) fn of_file<'de, T: Value, D: Deserializer<'de>>(deserializer: D) -> R
         fn visit_bool<E: Error>(self, flag: bool) -> Result<T, E> {
             T::of_flag(flag).ok_or_else(|| E::invalid_value(Unexpected::Bool(flag), &self))
         }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<T, A::Error> {
+            let mut texts = Vec::new();
+            while let Some(text) = list.next_element()? {
+                texts.push(text);
+            }
+            T::of_texts(texts).ok_or_else(|| A::Error::invalid_value(Unexpected::Seq, &self))
+        }
     }
 
     deserializer.deserialize_any(Reader(PhantomData))
@@ -86,6 +102,10 @@ impl<T: Value> Value for Option<T> {
 
     fn of_number(number: i64) -> Option<Self> {
         T::of_number(number).map(Some)
+    }
+
+    fn of_texts(texts: Vec<String>) -> Option<Self> {
+        T::of_texts(texts).map(Some)
     }
 }
 

@@ -29,6 +29,10 @@ fn a_value_that_is_not_allowed_is_named_with_what_is() {
         "1: listen: invalid value: string \"localhost\", expected an address and a port, such as \"127.0.0.1:9477\" or \"[::1]:9477\""
     );
     assert_eq!(
+        message("http.hosts = [\"node7:9477\"]"),
+        "1: http.hosts: invalid value: sequence, expected names of hosts without ports, such as [\"node7.example.org\"]"
+    );
+    assert_eq!(
         message("[collector]\nended_max = -1"),
         "2: collector.ended_max: invalid value: integer `-1`, expected a whole number from 0 to 100000"
     );
@@ -50,7 +54,7 @@ fn a_value_of_another_type_is_named_with_what_is_allowed() {
     );
     assert_eq!(
         message("[log]\nfile = [\"/a\", \"/b\"]"),
-        "2: log.file: invalid type: sequence, expected a path from the root, such as \"/var/log/uvmd.log\""
+        "2: log.file: invalid value: sequence, expected a path from the root, such as \"/var/log/uvmd.log\""
     );
     assert_eq!(message("log = \"info\""), "1: log: invalid type: string \"info\", expected a table");
     assert!(message("[collector]\nended_max = 1.5").contains("expected a whole number"));
@@ -114,6 +118,14 @@ fn settings_override_the_file_which_overrides_the_defaults() {
     let mut expected = parse("listen = \"127.0.0.1:1\"\nlog.filter = \"warn\"\ncollector.interval = \"3s\"").unwrap();
     expected.metrics.per_process = true;
     assert_eq!(config, expected);
+}
+
+#[test]
+fn a_list_is_set_as_in_the_file_and_one_text_alone_is_a_list_of_it() {
+    for (setting, hosts) in [("http.hosts=[\"a\", \"b.c\"]", vec!["a", "b.c"]), ("http.hosts=a", vec!["a"])] {
+        let names = load_text("", &[setting]).unwrap().config.http.hosts.unwrap();
+        assert_eq!(names.0, hosts, "{setting}");
+    }
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::{fs, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use collector::Collector;
-use config::{Config, Loaded};
+use config::{Config, Loaded, value::HostNames};
 use model::Verdicts;
 use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
-use web::{Ask, Controls, Decided, Events, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
+use web::{Ask, Controls, Decided, Events, Hosts, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
 
 use crate::{
     acting::{self, Deeds},
@@ -47,7 +47,7 @@ pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result
 
 async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
     let warnings = config.warnings();
-    let Config { listen, hostname, socket, auth, log: _, collector, metrics, records, verdicts, policy } = config;
+    let Config { listen, hostname, http, socket, auth, log: _, collector, metrics, records, verdicts, policy } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let access = token::access(auth)?;
     let control = Control {
@@ -55,12 +55,15 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
         switch: Switch::open(&policy.kill_switch.0, &policy.state_dir.0),
         enabled: policy.enabled,
     };
+    let own_name = read_hostname();
+    let hosts = hosts(http, own_name.iter().chain(hostname.iter().map(|name| &name.0)));
     let node = Node {
         version: env!("CARGO_PKG_VERSION"),
-        hostname: hostname.map_or_else(read_hostname, |name| Ok(name.0))?,
+        hostname: hostname.map_or(own_name, |name| Ok(name.0))?,
         processes_in_metrics: metrics.processes(),
         log_lines_dropped: Arc::clone(&log_lines_dropped.0),
         access,
+        hosts,
     };
     let collector = watching(collector, records);
     // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
@@ -228,6 +231,11 @@ fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdi
         })
         .into()
     }
+}
+
+/// By which names clients may ask, where this machine has these.
+fn hosts<'a>(http: config::Http, own: impl Iterator<Item = &'a String>) -> Hosts {
+    http.hosts.map_or_else(|| Hosts::OfMachine(own.cloned().collect()), |HostNames(names)| Hosts::Only(names))
 }
 
 fn read_hostname() -> anyhow::Result<String> {

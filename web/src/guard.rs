@@ -1,6 +1,9 @@
 //! Who may ask, and what a browser may do with the answer.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use axum::{
     extract::{Request, State},
@@ -11,25 +14,72 @@ use axum::{
 
 use crate::problem::Problem;
 
+/// By which names clients may ask over TCP. A name that a foreign site made point here is none of them (DNS rebinding); it cannot do that to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// By these, by addresses and as localhost.
+    Only(Vec<String>),
+    /// By what this machine is called, alone or with any domain behind it, by addresses and as localhost; on loopback by that alone.
+    OfMachine(Vec<String>),
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self::OfMachine(Vec::new())
+    }
+}
+
+impl Hosts {
+    fn has(&self, name: &str) -> bool {
+        // From the root of all names: it is the same one.
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+        match self {
+            Self::Only(names) => names.iter().any(|known| known.eq_ignore_ascii_case(name)),
+            Self::OfMachine(names) => names.iter().any(|known| first(known) == first(name)),
+        }
+    }
+}
+
 /// Which `Host` a request may be addressed to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRule {
-    /// Served beyond this machine: how clients name it is not ours to know.
+    /// Served on a Unix socket, which no browser asks.
     Any,
-    /// Served on loopback: a name that a foreign site made point here is refused.
+    /// Served on loopback alone.
     Loopback,
+    /// Served on these.
+    Known(Arc<Hosts>),
 }
 
 impl HostRule {
-    pub(crate) fn for_listener(listen: SocketAddr) -> Self {
-        if listen.ip().is_loopback() { Self::Loopback } else { Self::Any }
+    pub(crate) fn for_listener(listen: SocketAddr, hosts: &Hosts) -> Self {
+        match hosts {
+            Hosts::OfMachine(_) if listen.ip().is_loopback() => Self::Loopback,
+            hosts => Self::Known(Arc::new(hosts.clone())),
+        }
     }
 
     /// Any port is fine: tunnels forward from others.
-    fn allows(self, authority: &Authority) -> bool {
+    fn allows(&self, authority: &Authority) -> bool {
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        self == Self::Any || name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|ip| ip.is_loopback())
+        match (self, address) {
+            (Self::Any, _) | (Self::Known(_), Ok(_)) => true,
+            (Self::Loopback, Ok(ip)) => ip.is_loopback(),
+            (_, Err(_)) if name.eq_ignore_ascii_case("localhost") => true,
+            (Self::Loopback, Err(_)) => false,
+            (Self::Known(hosts), Err(_)) => hosts.has(name),
+        }
+    }
+
+    /// By which names, in words.
+    const fn names(&self) -> &'static str {
+        match self {
+            Self::Any => "any name",
+            Self::Loopback => "127.0.0.1, [::1] or localhost: it serves on loopback only",
+            Self::Known(_) => "its address, this machine's name or what http.hosts in its configuration says",
+        }
     }
 }
 
@@ -40,8 +90,7 @@ pub(crate) async fn check_host(
 ) -> Result<Response, Problem> {
     match requested_host(request.uri(), request.headers())? {
         Some(host) if !rule.allows(&host) => {
-            let detail =
-                format!("this service answers on loopback only, as 127.0.0.1, [::1] or localhost, not as {host}");
+            let detail = format!("this service answers as {}, not as {host}", rule.names());
             Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail))
         }
         // HTTP/1.0 has no Host, and no browser speaks it.
@@ -114,24 +163,58 @@ pub(crate) async fn set_headers(mut response: Response) -> Response {
 mod tests {
     use super::*;
 
-    fn allows(rule: HostRule, host: &str) -> bool {
-        rule.allows(&host.parse().unwrap())
+    const OPEN: &str = "0.0.0.0:9477";
+
+    fn allows(listen: &str, hosts: &Hosts, host: &str) -> bool {
+        HostRule::for_listener(listen.parse().unwrap(), hosts).allows(&host.parse().unwrap())
+    }
+
+    fn named(name: &str) -> Vec<String> {
+        vec![name.to_owned()]
     }
 
     #[test]
     fn on_loopback_only_loopback_names_are_answered() {
-        for host in ["127.0.0.1:9477", "127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:9477", "127.8.8.8"] {
-            assert!(allows(HostRule::Loopback, host), "{host}");
-        }
-        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]"] {
-            assert!(!allows(HostRule::Loopback, host), "{host}");
+        let hosts = Hosts::OfMachine(named("node7"));
+        for listen in ["127.0.0.1:9477", "[::1]:9477"] {
+            for host in ["127.0.0.1:9477", "127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:9477", "127.8.8.8"] {
+                assert!(allows(listen, &hosts, host), "{host}");
+            }
+            for host in
+                ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]", "node7"]
+            {
+                assert!(!allows(listen, &hosts, host), "{host}");
+            }
         }
     }
 
     #[test]
-    fn beyond_loopback_any_name_is_answered() {
-        let listen: SocketAddr = "0.0.0.0:9477".parse().unwrap();
-        assert!(allows(HostRule::for_listener(listen), "gpu-17.cluster:9477"));
-        assert_eq!(HostRule::for_listener("[::1]:9477".parse().unwrap()), HostRule::Loopback);
+    fn beyond_loopback_addresses_and_the_machines_own_name_are_answered() {
+        for own in ["node7", "node7.example.org", "NODE7.other.example"] {
+            let hosts = Hosts::OfMachine(named(own));
+            for host in
+                ["10.0.0.1:9477", "[fd00::1]", "localhost:1", "node7", "Node7:9477", "node7.example.org", "node7.a.b."]
+            {
+                assert!(allows(OPEN, &hosts, host), "{own} {host}");
+            }
+            for host in ["evil.example", "node", "node77", "node7-evil.example", "evil.node7", "10.0.0.1.evil.example"]
+            {
+                assert!(!allows(OPEN, &hosts, host), "{own} {host}");
+            }
+        }
+        assert!(!allows(OPEN, &Hosts::default(), "node7") && allows(OPEN, &Hosts::default(), "10.0.0.1"));
+    }
+
+    #[test]
+    fn names_that_are_given_are_answered_wherever_it_listens_and_no_others() {
+        let hosts = Hosts::Only(named("gpu.example.org"));
+        for listen in ["127.0.0.1:9477", OPEN] {
+            for host in ["gpu.example.org:80", "GPU.example.org.", "localhost", "10.0.0.1"] {
+                assert!(allows(listen, &hosts, host), "{host}");
+            }
+            for host in ["gpu", "gpu.example.com", "a.gpu.example.org", "evil.example"] {
+                assert!(!allows(listen, &hosts, host), "{host}");
+            }
+        }
     }
 }

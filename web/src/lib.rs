@@ -64,6 +64,7 @@ use axum::{
 pub use control::{Condition, Control, Controls, Decided, Put, Refused};
 pub use convert::verdict_event;
 pub use events::Events;
+pub use guard::Hosts;
 use metrics::Listed;
 pub use socket::{Socket, SocketError, Trusted};
 pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
@@ -82,6 +83,8 @@ pub struct Node {
     pub log_lines_dropped: Arc<AtomicU64>,
     /// What gives authority to read everything, and to change things.
     pub access: Access,
+    /// By which names clients may ask over TCP.
+    pub hosts: Hosts,
 }
 
 /// Everything that is served, wherever clients come in.
@@ -162,10 +165,10 @@ impl Service {
         Self(App { node: Arc::new(node), sources: sources.into(), listed: Arc::default() })
     }
 
-    /// All endpoints, for those who come to this address. On loopback, only requests addressed to this machine by a loopback name are answered,
-    /// so that no web site can reach the service through a visitor's browser (DNS rebinding).
+    /// All endpoints, for those who come to this address by one of its names, so that no web site can reach the service through a visitor's browser
+    /// (DNS rebinding).
     pub fn on_tcp(&self, listen: SocketAddr) -> Router {
-        self.router(guard::HostRule::for_listener(listen))
+        self.router(guard::HostRule::for_listener(listen, &self.0.node.hosts))
     }
 
     /// All endpoints, for those who come to a Unix socket, which no browser does.

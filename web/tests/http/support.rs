@@ -17,7 +17,7 @@ use model::{
 };
 use serde_json::Value;
 use tower::ServiceExt;
-use web::{Grant, Node, Peer, Snapshots, Sources};
+use web::{Grant, Hosts, Node, Peer, Snapshots, Sources};
 
 pub(crate) const LOOPBACK: &str = "127.0.0.1:9477";
 
@@ -61,7 +61,8 @@ pub(crate) fn router_of(node: Node, sources: impl Into<Sources>) -> Router {
 }
 
 pub(crate) fn node() -> Node {
-    Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() }
+    let hosts = Hosts::OfMachine(vec!["gpu-17".to_owned()]);
+    Node { version: "1.2.3", hostname: "gpu-17".to_owned(), hosts, ..Node::default() }
 }
 
 pub(crate) async fn get(router: &Router, path: &str) -> Answer {
