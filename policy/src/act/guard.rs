@@ -11,7 +11,7 @@ use super::{
     account::Account,
     bucket::Bucket,
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
-    permitted::{denied, unknown_advice},
+    permitted::{denied, may_be_duplicated, unknown_advice},
     room::{
         exceeds_gpu, fitting_others, is_meant, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
     },
@@ -201,6 +201,9 @@ impl Guard {
         }
         match action {
             Action::Advise(_) => self.unknown_advice(sight),
+            Action::Migrate(_) | Action::Renew(_) if may_be_duplicated(sight).is_some() => {
+                may_be_duplicated(sight).map(str::to_owned)
+            }
             Action::Migrate(Place::Gpu(_)) | Action::Renew(_) if presses => Some(
                 "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it".to_owned(),
             ),

@@ -38,8 +38,6 @@ struct Sample {
     /// What arrived for others.
     others_arrived_bytes: u64,
     passed_bytes: Option<u64>,
-    /// Atomics write too.
-    write_faults: u64,
     atomic_faults: u64,
 }
 
@@ -119,10 +117,7 @@ impl Meter {
     /// Which faults came in the last stretch of this length.
     pub(crate) fn accessed(&self, window: Duration) -> Option<Accessed> {
         let (from, to) = self.stretch(window)?;
-        Some(Accessed {
-            writes: to.write_faults > from.write_faults,
-            gpu_atomics: to.atomic_faults > from.atomic_faults,
-        })
+        Some(Accessed { gpu_atomics: to.atomic_faults > from.atomic_faults })
     }
 
     fn stretch(&self, window: Duration) -> Option<(&Sample, &Sample)> {
@@ -240,9 +235,6 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
             .map(arrived)
             .fold(0, u64::saturating_add),
         passed_bytes,
-        write_faults: faults_at_gpu(sight, &[Access::Write])
-            .saturating_add(atomic_faults)
-            .saturating_add(sight.process.host.cpu_write_faults),
         atomic_faults,
     }
 }

@@ -13,7 +13,7 @@
 //! * [`ledger`], [`intervals`]: what advice is in force
 //! * [`limits`]: every limit, with its reason
 //!
-//! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`], [`working_set`] and [`duplicates`]; [`stream`], with [`walk`];
+//! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and [`working_set`]; [`stream`], with [`walk`];
 //! [`auto_live`]; and [`controls`], which are there to be shown to be bad.
 
 mod account;
@@ -24,7 +24,6 @@ mod controls;
 mod cooling;
 mod cycle;
 pub mod denied;
-mod duplicates;
 pub mod engine;
 mod guard;
 mod hot_cold;

@@ -19,6 +19,28 @@ const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::DisableReadDuplication,
 ];
 
+/// Why memory of the process may be read-duplicated. That must not be moved: the driver maps what it migrates and nobody maps for writing, also where it is a
+/// copy (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). What the GPU then writes raises no fault, and is lost when the copy is evicted.
+pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
+    let source = &sight.scene.snapshot.source;
+    let is_told = |probe: &str| probe.contains("read_duplication");
+    let total = sight.process.total();
+    let enable = ApiCall::EnableReadDuplication;
+    if sight.process.is_adopted {
+        return Some(
+            "the process was at work before uvmd counted: its memory may be read-duplicated, which must not be moved",
+        );
+    }
+    if source.probes.iter().any(|probe| probe.missing.is_some() && is_told(&probe.name)) {
+        return Some("a probe is missing: memory may be read-duplicated, which must not be moved");
+    }
+    if total.dropped_events > 0 {
+        return Some("events of the process were lost: its memory may be read-duplicated, which must not be moved");
+    }
+    (total.api_calls[enable] > 0 || total.tool_calls[enable] > 0)
+        .then_some("memory of the process is read-duplicated, which must not be moved")
+}
+
 /// Why it is not known what advice is in force on the process's memory, apart from what uvmd itself gave by so many calls; `None` for those if they
 /// are being made. The driver cannot be asked, and taking back what was not given would take the application's.
 pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Option<&'static str> {

@@ -1,7 +1,6 @@
-//! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, and the GPU reaches it across the link. Where neither side writes,
-//! each gets a copy.
+//! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, and the GPU reaches it across the link.
 //!
-//! Parameters: `alternations`, how often a block must have changed sides to be meant; `read_duplication`, whether what is only read may be copied.
+//! Parameters: `alternations`, how often a block must have changed sides to be meant.
 
 use std::{
     collections::BTreeMap,
@@ -23,8 +22,6 @@ use super::{
 const ALTERNATIONS: u64 = 4;
 /// How often it must have been instead.
 const LEAST: Parameter = Parameter { name: "alternations", form: Form::Number(1, 1_000_000) };
-/// Whether what is only read may be copied.
-const DUPLICATION: Parameter = Parameter { name: "read_duplication", form: Form::Word(&["auto", "never"]) };
 /// A range with less of the traffic is not worth advice.
 const SHARE: f64 = 0.1;
 /// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
@@ -43,7 +40,6 @@ struct Watching {
     /// When one of them last did.
     seen: SystemTime,
     memory: Intervals,
-    is_duplicated: bool,
 }
 
 impl Reactor for PingPong {
@@ -52,7 +48,7 @@ impl Reactor for PingPong {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const { &[LEAST, DUPLICATION] }
+        const { &[LEAST] }
     }
 
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
@@ -64,31 +60,24 @@ impl Reactor for PingPong {
         if memory.is_empty() {
             return None;
         }
-        let may_duplicate = view.word(&DUPLICATION) == "auto";
-        // Copies are silent: without memory that was left alone nobody could tell whether they help.
-        let is_duplicated = may_duplicate && view.is_only_read() && !witnesses.is_empty();
-        if !is_duplicated && view.does_atomics() {
+        if view.does_atomics() {
             return None;
         }
-        let advice: &[Advice] = if is_duplicated {
-            &[Advice::ReadDuplication]
-        } else {
-            &[Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)]
-        };
-        let steps = memory.iter().flat_map(|(begin, end)| {
-            advice.iter().map(move |advice| Step { begin, end, action: Action::Advise(*advice) })
-        });
+        let advice = [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(view.gpu)];
+        let steps = memory
+            .iter()
+            .flat_map(|(begin, end)| advice.map(|advice| Step { begin, end, action: Action::Advise(advice) }));
         let share = memory.bytes() as f64 / (memory.bytes() + witnesses.len() as u64 * BLOCK_BYTES) as f64;
         let plan = Plan {
             process: view.process.id,
             gpu: view.gpu,
             policy: self.name(),
-            reason: reason(verdict, memory.bytes(), is_duplicated),
+            reason: reason(verdict, memory.bytes()),
             steps: steps.collect(),
             expected: expected(verdict, share),
         };
         let witnesses = witnesses.into_iter().map(|block| (block.address, block.alternations)).collect();
-        Some((plan, Box::new(Watching { witnesses, seen: view.now, memory, is_duplicated })))
+        Some((plan, Box::new(Watching { witnesses, seen: view.now, memory })))
     }
 }
 
@@ -98,10 +87,7 @@ impl Running for Watching {
         if !self.memory.iter().any(is_mapped) {
             return Next::Over("the memory was freed".to_owned());
         }
-        if self.is_duplicated && view.accessed.is_some_and(|accessed| accessed.writes) {
-            return Next::Over("the memory is written to, and its copies cost more than they bring".to_owned());
-        }
-        if !self.is_duplicated && view.does_atomics() {
+        if view.does_atomics() {
             return Next::Over(
                 "the GPU does atomics on it, and memory on the host has to come to it for each".to_owned(),
             );
@@ -156,18 +142,12 @@ fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
     memory
 }
 
-fn reason(verdict: &Verdict, bytes: u64, is_duplicated: bool) -> String {
-    let mib = bytes >> 20;
-    let changed = verdict.inputs.alternations;
-    if is_duplicated {
-        format!(
-            "a CPU and the GPU read {mib} MiB in turn, and neither writes: each gets a copy ({changed} changes of sides in a window)"
-        )
-    } else {
-        format!(
-            "a CPU and the GPU use {mib} MiB in turn: it stays on the host, and the GPU reaches it there ({changed} changes of sides in a window)"
-        )
-    }
+fn reason(verdict: &Verdict, bytes: u64) -> String {
+    format!(
+        "a CPU and the GPU use {} MiB in turn: it stays on the host, and the GPU reaches it there ({} changes of sides in a window)",
+        bytes >> 20,
+        verdict.inputs.alternations
+    )
 }
 
 /// All faults on what gets advice, if the verdict's ranges have all of them; and no more bytes than now.

@@ -48,19 +48,11 @@ pub struct View<'a> {
 /// Which faults came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessed {
-    /// A CPU or the GPU wrote.
-    pub writes: bool,
     /// The GPU did atomics: memory that it reaches across the link has to come to it for them.
     pub gpu_atomics: bool,
 }
 
 impl<'a> View<'a> {
-    /// Whether all that is known to have been done to its memory is reading.
-    #[must_use]
-    pub fn is_only_read(&self) -> bool {
-        self.accessed.is_some_and(|accessed| !accessed.writes)
-    }
-
     /// Whether the GPU is known to have done atomics on its memory.
     #[must_use]
     pub fn does_atomics(&self) -> bool {

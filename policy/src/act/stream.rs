@@ -5,10 +5,10 @@
 //! Accesses to what was brought raise no fault, so it would not show how far the walk has come. So the first part of a block is left out every few blocks,
 //! and its fault says that the walk is there: a tripwire.
 //!
-//! Parameters: `ahead_mib`, how far ahead memory is brought at most; `rest`: whether memory that is only read is copied instead of moved, as for `cycle`.
+//! Parameters: `ahead_mib`, how far ahead memory is brought at most.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::VecDeque,
     time::{Duration, SystemTime},
 };
 
@@ -18,8 +18,7 @@ use model::{
 };
 
 use super::{
-    duplicates::Duplicates,
-    keep::{Claim, Kept, Pressure, is_held, whole_blocks},
+    keep::{Claim, Kept, is_held, whole_blocks},
     pace::Pace,
     parameter::{Form, Parameter},
     reactor::{Next, Reactor, Running, View, has_passed},
@@ -38,8 +37,6 @@ const AHEAD_MIN_BLOCKS: u64 = 4;
 /// How far ahead memory is brought at most: less would never be worth it.
 const AHEAD: Parameter =
     Parameter { name: "ahead_mib", form: Form::Number((AHEAD_MIN_BLOCKS * BLOCK_BYTES) >> 20, 1 << 24) };
-/// Whether memory that is only read is copied.
-const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["auto", "stream"]) };
 /// A pattern that fewer of the late faults fit is none to rely on.
 const CONFIDENCE: f64 = 0.75;
 /// What may be brought in vain, as a part of all: what is ahead of the walk when it ends.
@@ -59,7 +56,7 @@ impl Reactor for Stream {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const { &[AHEAD, REST] }
+        const { &[AHEAD] }
     }
 
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
@@ -81,7 +78,6 @@ impl Reactor for Stream {
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
         }
-        let may_duplicate = view.word(&REST) == "auto";
         // In the window that told of it the GPU may still have been filling up: from now on each byte that comes pushes one out.
         let inputs = &verdict.inputs;
         let copied = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh).max(1) as f64;
@@ -96,10 +92,6 @@ impl Reactor for Stream {
             ready_blocks: 0,
             seen: view.now,
             strayed: 0,
-            duplicates: may_duplicate.then(Duplicates::default),
-            is_read: view.is_only_read(),
-            begun_at: Pressure::of(view).arrived_bytes,
-            has_settled: false,
         };
         let steps = running.bring(view);
         let plan = Plan {
@@ -116,10 +108,7 @@ impl Reactor for Stream {
             steps,
             expected: Expected {
                 // What is brought would have come anyway, but for what is ahead when the walk ends.
-                link_bytes_saved: Share {
-                    at_least: -OVERSHOOT - grows.max(0.0),
-                    at_most: if may_duplicate { 0.5 } else { 0.0 },
-                },
+                link_bytes_saved: Share { at_least: -OVERSHOOT - grows.max(0.0), at_most: 0.0 },
                 faults_saved: Share {
                     at_least: 0.5,
                     at_most: 1.0 - TRIPWIRE_BYTES as f64 / (ahead * BLOCK_BYTES) as f64,
@@ -151,13 +140,6 @@ struct Streaming {
     /// When it was seen to go on.
     seen: SystemTime,
     strayed: u32,
-    duplicates: Option<Duplicates>,
-    /// Whether no write fault came in the window before it: after that, what was brought does not show writes.
-    is_read: bool,
-    /// What had arrived at the GPU when it began, or when duplication did.
-    begun_at: u64,
-    /// Whether as much has arrived since as there is room for.
-    has_settled: bool,
 }
 
 impl Running for Streaming {
@@ -194,7 +176,6 @@ impl Running for Streaming {
         let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
         // Before it comes: it must not push out what is to stay.
         let mut steps = self.keep(view, coming_bytes);
-        steps.extend(self.duplicate(view));
         steps.extend(brought);
         Next::Steps(steps)
     }
@@ -202,9 +183,6 @@ impl Running for Streaming {
     fn carried_out(&mut self, outcome: &Outcome) {
         if let Some(kept) = &mut self.kept {
             kept.carried_out(outcome);
-        }
-        if let Some(duplicates) = &mut self.duplicates {
-            duplicates.carried_out(outcome);
         }
         // What was to be brought and was not, for a budget or as there was no room, is brought later, from the first of it on.
         let walk = &self.walk;
@@ -219,10 +197,6 @@ impl Running for Streaming {
             self.next = Some(block);
             self.tripwires.retain(|tripwire| way(*tripwire).is_some_and(|way| way < first));
         }
-    }
-
-    fn has_settled(&self) -> bool {
-        self.has_settled
     }
 
     fn passed_bytes(&self) -> Option<u64> {
@@ -266,23 +240,6 @@ impl Streaming {
         let steps = kept.renew_all(view);
         self.kept = Some(kept);
         steps
-    }
-
-    fn duplicate(&mut self, view: &View<'_>) -> Vec<Step> {
-        let Some(duplicates) = &mut self.duplicates else {
-            self.has_settled = true;
-            return Vec::new();
-        };
-        let pressure = Pressure::of(view);
-        self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
-        if duplicates.has_begun() {
-            duplicates.look(view)
-        } else if self.has_settled || self.is_read {
-            self.begun_at = pressure.arrived_bytes;
-            duplicates.begin(view, &BTreeSet::new())
-        } else {
-            Vec::new()
-        }
     }
 
     /// What is to be brought now, so that so much is ahead of the walk.

@@ -2,7 +2,7 @@
 //! are left. What `cycle` and `hot-cold` have in common; they differ in what they are for.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     time::{Duration, SystemTime},
 };
 
@@ -11,7 +11,6 @@ use model::{
 };
 
 use super::{
-    duplicates::Duplicates,
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
     parameter::{Form, Parameter},
     reactor::{Next, Running, View, has_passed},
@@ -24,13 +23,11 @@ const QUIET: Duration = Duration::from_secs(10);
 const WITNESS_EACH: usize = 16;
 
 /// What becomes of the memory that is not kept, as both are told.
-pub(crate) const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["auto", "stream", "remote"]) };
+pub(crate) const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["stream", "remote"]) };
 
 /// The same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// It is fetched and evicted; by copies instead of moves where it turns out that it is only read.
-    Auto,
     /// It is fetched and evicted.
     Stream,
     /// It stays on the host, and the GPU reaches it across the link.
@@ -40,10 +37,9 @@ enum Rest {
 impl Rest {
     fn wanted(view: &View<'_>) -> Self {
         match view.word(&REST) {
-            "stream" => Self::Stream,
             // The GPU does no atomics across PCIe.
             "remote" if !view.does_atomics() => Self::Remote,
-            _ => Self::Auto,
+            _ => Self::Stream,
         }
     }
 }
@@ -105,8 +101,6 @@ impl<'a> Found<'a> {
         let saved = self.share() * came_back;
         let at_most = match rest {
             Rest::Stream => saved,
-            // Half of what is left: evictions copy nothing.
-            Rest::Auto => saved + (1.0 - saved) / 2.0,
             Rest::Remote => 1.0,
         };
         let mib = |blocks: usize| (blocks as u64 * BLOCK_BYTES) >> 20;
@@ -131,12 +125,10 @@ impl<'a> Found<'a> {
         let running = Protecting {
             kept,
             rest,
-            duplicates: Duplicates::default(),
             begun_at: Pressure::of(view).arrived_bytes,
             has_settled: false,
             last: (view.now, Pressure::of(view).arrived_bytes),
             came: self.blocks.iter().map(|block| (block.address, block.bytes_htod)).collect(),
-            is_read: view.is_only_read(),
             came_bytes: self.blocks.iter().map(|block| block.bytes_htod).fold(0, u64::saturating_add),
             mine_bytes: arrived_bytes(view.process, view),
             passed_bytes: 0,
@@ -165,15 +157,12 @@ fn remote(view: &View<'_>, blocks: &[&Block], kept: &Kept) -> Vec<Step> {
 struct Protecting {
     kept: Kept,
     rest: Rest,
-    duplicates: Duplicates,
-    /// What had arrived at the GPU when it began, or when duplication did.
+    /// What had arrived at the GPU when it began.
     begun_at: u64,
     /// Whether as much has arrived since as there is room for.
     has_settled: bool,
     /// When something arrived last, and what had by then.
     last: (SystemTime, u64),
-    /// Whether no write fault came in the window before it: what is kept shows no writes any more.
-    is_read: bool,
     /// What had come of each block before, and of all.
     came: HashMap<u64, u64>,
     came_bytes: u64,
@@ -209,26 +198,15 @@ impl Running for Protecting {
             return Next::Over("nothing has come to the GPU for 10 s".to_owned());
         }
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
-        let mut steps = self.kept.look(view, 0, || candidates(view));
+        let steps = self.kept.look(view, 0, || candidates(view));
         if self.kept.is_unused() {
             return Next::Over("what is kept is not used any more".to_owned());
-        }
-        if self.rest == Rest::Auto {
-            if !self.duplicates.has_begun() && (self.has_settled || self.is_read) {
-                // What is kept may be what is written to.
-                let left_alone = if self.is_read { BTreeSet::new() } else { self.kept.set() };
-                steps.extend(self.duplicates.begin(view, &left_alone));
-                self.begun_at = pressure.arrived_bytes;
-            } else {
-                steps.extend(self.duplicates.look(view));
-            }
         }
         Next::Steps(steps)
     }
 
     fn carried_out(&mut self, outcome: &Outcome) {
         self.kept.carried_out(outcome);
-        self.duplicates.carried_out(outcome);
     }
 
     fn has_settled(&self) -> bool {

@@ -84,8 +84,6 @@ impl Card {
                 .map(|at| (at, Block { gpu: Some(KEY), ..Block::new(BASE + at * BLOCK_BYTES, self.now) }))
                 .collect(),
             lacking: BTreeSet::new(),
-            duplicated: BTreeSet::new(),
-            copied: BTreeSet::new(),
             remote: BTreeSet::new(),
             accessed_bytes: BLOCK_BYTES,
         });
@@ -220,12 +218,6 @@ impl Card {
         program.counters.replays += REPLAYS;
         program.block(block).fault_entries += FAULTS;
         self.fetch(id, block, BLOCK_BYTES, Cause::Fault, now);
-        let program = &mut self.programs[at];
-        if writes {
-            program.copied.remove(&block);
-        } else if program.duplicated.contains(&block) {
-            program.copied.insert(block);
-        }
         self.fetch_takes
     }
 
@@ -245,9 +237,6 @@ impl Card {
         program.counters.bytes_htod[cause] += bytes;
         program.reuse.fetched_bytes += bytes;
         program.reuse.refetched_bytes += came_back;
-        if program.duplicated.contains(&block) {
-            program.copied.insert(block);
-        }
     }
 
     fn evict(&mut self, evictor: ProcessId) {
@@ -255,9 +244,8 @@ impl Card {
         let now = self.now;
         let program = self.program_mut(victim);
         program.lacking.remove(&block);
-        let has_copy = program.copied.remove(&block);
         let known = program.block(block);
-        let bytes = if has_copy { 0 } else { known.resident.bytes };
+        let bytes = known.resident.bytes;
         known.resident = Residency::default();
         known.evictions += 1;
         known.evicted_bytes += bytes;
@@ -294,8 +282,7 @@ impl Card {
                     }
                 }
                 Action::Migrate(_) => {}
-                Action::Advise(Advice::ReadDuplication) => _ = self.program_mut(id).duplicated.insert(block),
-                Action::Withdraw(Advice::ReadDuplication) => _ = self.program_mut(id).duplicated.remove(&block),
+                Action::Advise(Advice::ReadDuplication) => panic!("what is moved here would lose writes: {step:?}"),
                 Action::Advise(_) => _ = self.program_mut(id).remote.insert(block),
                 Action::Withdraw(_) => _ = self.program_mut(id).remote.remove(&block),
             }

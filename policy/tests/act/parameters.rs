@@ -31,9 +31,8 @@ fn a_policy_takes_its_own_parameters_with_values_that_mean_something() {
 #[test]
 fn what_would_be_ignored_is_a_mistake_that_says_what_is_taken() {
     for (policy, name, value, expected) in [
-        ("cycle", "rest", "remot", r#"parameters.rest: expected "auto", "stream" or "remote", not "remot""#),
-        ("auto-live", "rest", "no", r#"parameters.rest: expected "auto", "stream" or "remote", not "no""#),
-        ("stream", "rest", "remote", r#"parameters.rest: expected "auto" or "stream", not "remote""#),
+        ("cycle", "rest", "remot", r#"parameters.rest: expected "stream" or "remote", not "remot""#),
+        ("auto-live", "rest", "no", r#"parameters.rest: expected "stream" or "remote", not "no""#),
         ("stream", "ahead_mib", "7", r#"parameters.ahead_mib: expected a whole number from 8 to 16777216, not "7""#),
         (
             "ping-pong",

@@ -107,13 +107,13 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
     let by_application = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::SetAccessedBy] = 1;
     let by_a_tool = |world: &mut World, id| world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] = 1;
     let lost = |world: &mut World, id| world.process(id).host.dropped_events = 1;
-    let cases: [(&str, &Spoil); 4] = [
-        ("the process was at work before", &older),
-        ("the application advises", &by_application),
-        ("another program advised", &by_a_tool),
-        ("events of the process were lost", &lost),
+    let cases: [(&str, &Spoil, bool); 4] = [
+        ("the process was at work before", &older, false),
+        ("the application advises", &by_application, true),
+        ("another program advised", &by_a_tool, true),
+        ("events of the process were lost", &lost, false),
     ];
-    for (why, make) in cases {
+    for (why, make, may_move) in cases {
         let mut world = World::new();
         let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
         make(&mut world, id);
@@ -121,10 +121,10 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
         let Stage::Refused(said) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
         assert!(said.contains(why), "{said}");
         assert_eq!(world.orders, [], "{why}");
-        // Moves leave nothing behind.
+        // Moves leave nothing behind, where nothing is read-duplicated.
         world.wishes.insert(id, wish(Mode::Act, "prefetch_all"));
         world.run(10.0);
-        assert!(!world.orders.is_empty(), "{why}");
+        assert_eq!(!world.orders.is_empty(), may_move, "{why}");
         assert!(
             world
                 .orders
@@ -132,6 +132,22 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
                 .flat_map(|(_, order)| &order.steps)
                 .all(|step| matches!(step.action, Action::Migrate(_)))
         );
+    }
+}
+
+#[test]
+fn memory_of_a_process_that_has_any_read_duplicated_is_not_moved() {
+    for by_application in [true, false] {
+        let mut world = World::new();
+        let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+        world.run_until("moves", |world| !world.orders.is_empty());
+        let host = &mut world.process(id).host;
+        let calls = if by_application { &mut host.api_calls } else { &mut host.tool_calls };
+        calls[ApiCall::EnableReadDuplication] = 1;
+        world.orders.clear();
+        world.run(60.0);
+        assert_eq!(world.orders, []);
+        assert!(format!("{:?}", world.decision()).contains("read-duplicated"), "{:#?}", world.decision());
     }
 }
 

@@ -40,9 +40,6 @@ pub(crate) struct Walker {
     pub(crate) blocks: BTreeMap<u64, Block>,
     /// Blocks whose first part is not there.
     pub(crate) lacking: BTreeSet<u64>,
-    pub(crate) duplicated: BTreeSet<u64>,
-    /// Blocks of which the host has a copy as well.
-    pub(crate) copied: BTreeSet<u64>,
     pub(crate) remote: BTreeSet<u64>,
     /// What an access to a block moves if it stays on the host.
     pub(crate) accessed_bytes: u64,
@@ -68,11 +65,6 @@ impl Walker {
             self.counters.bytes_htod[Cause::Fault] += bytes;
             self.counters.fault_entries[access] += 16;
             self.counters.replays += 1;
-        }
-        if access == Access::Write && self.copied.remove(&block) {
-            known.fault_entries += FAULTS;
-            self.counters.fault_entries[access] += FAULTS;
-            self.counters.replays += REPLAYS;
         }
         HIT
     }
