@@ -136,11 +136,11 @@ mod tests {
             message(
                 "[[override]]\nid = \"a\"\nmode = \"act\"\npolicy = \"cycle\"\nparameters = { rest = \"remot\" }\n"
             ),
-            "5: override.parameters.rest: expected \"auto\", \"stream\" or \"remote\", not \"remot\""
+            "5: override.parameters.rest: expected \"stream\" or \"remote\", not \"remot\""
         );
         assert_eq!(
             message("[[override]]\nid = \"a\"\nmode = \"act\"\nparameters.ahead = \"64\"\n"),
-            "4: override.parameters.ahead: auto-live takes \"ahead_mib\", \"alternations\", \"read_duplication\" or \"rest\", not \"ahead\""
+            "4: override.parameters.ahead: auto-live takes \"ahead_mib\", \"alternations\" or \"rest\", not \"ahead\""
         );
         assert!(message("[[overrides]]\n").starts_with("1: overrides: unknown key"), "{}", message("[[overrides]]\n"));
     }
