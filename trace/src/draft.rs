@@ -40,6 +40,10 @@ pub struct DraftKernel {
     pub outputs: Vec<TensorId>,
 }
 
+/// The most bytes that the tensors of an iteration hold, and the most nanoseconds that its kernels take. Four times as much fits 64 bits: who works with an
+/// iteration may round sizes up, and add what waiting costs.
+pub const MOST: u64 = 1 << 62;
+
 /// Why a draft is no iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the messages say it")]
@@ -50,10 +54,10 @@ pub enum Invalid {
     TooMany,
     #[error("tensor {tensor} holds no bytes")]
     EmptyTensor { tensor: TensorId },
-    #[error("the tensors hold more than 64 bits of bytes")]
-    BytesOverflow,
-    #[error("the kernels take more than 64 bits of nanoseconds")]
-    DurationOverflow,
+    #[error("the tensors hold more than {MOST} bytes")]
+    TooManyBytes,
+    #[error("the kernels take more than {MOST} nanoseconds")]
+    TooLong,
     #[error("kernel {kernel} names tensor {tensor}, and there are {tensors}")]
     UnknownTensor { kernel: KernelId, tensor: TensorId, tensors: usize },
     #[error("tensor {tensor} is a workspace and persistent")]
@@ -120,9 +124,13 @@ fn check_tensors(tensors: &Table<TensorId, Tensor>) -> Result<(), Invalid> {
         if tensor.persistent && tensor.role == Role::Workspace {
             return Err(Invalid::PersistentWorkspace { tensor: id });
         }
-        sum = sum.checked_add(tensor.bytes).ok_or(Invalid::BytesOverflow)?;
+        sum = up_to_most(sum, tensor.bytes).ok_or(Invalid::TooManyBytes)?;
     }
     Ok(())
+}
+
+fn up_to_most(sum: u64, more: u64) -> Option<u64> {
+    sum.checked_add(more).filter(|&sum| sum <= MOST)
 }
 
 fn check_operand(
@@ -205,7 +213,7 @@ pub(crate) fn start_times(kernels: &Table<KernelId, Kernel>) -> Result<Table<Ker
     let mut now = 0_u64;
     starts.push(now);
     for kernel in kernels.values() {
-        now = now.checked_add(kernel.duration_ns).ok_or(Invalid::DurationOverflow)?;
+        now = up_to_most(now, kernel.duration_ns).ok_or(Invalid::TooLong)?;
         starts.push(now);
     }
     Ok(starts.into())

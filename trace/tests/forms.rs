@@ -5,7 +5,7 @@ use trace::{
     Access, Alignment, Circle, Draft, Iteration, KernelId, Op, OpKind, OpStream, Operand, Recorder, Role, Tensor,
     TensorId,
     circle::{Span, Window},
-    draft::{DraftKernel, Invalid},
+    draft::{DraftKernel, Invalid, MOST},
     ops::{self, Block},
 };
 
@@ -105,14 +105,32 @@ fn a_draft_that_is_no_iteration_is_refused_with_the_reason() {
     };
     assert_eq!(refused(|draft| draft.kernels.clear()), Invalid::NoKernels);
     assert_eq!(refused(|draft| draft.tensors[1].bytes = 0), Invalid::EmptyTensor { tensor: ACTIVATION });
-    assert_eq!(refused(|draft| draft.tensors[1].bytes = u64::MAX), Invalid::BytesOverflow);
-    assert_eq!(refused(|draft| draft.kernels[1].duration_ns = u64::MAX), Invalid::DurationOverflow);
+    assert_eq!(refused(|draft| draft.tensors[1].bytes = MOST), Invalid::TooManyBytes);
+    assert_eq!(refused(|draft| draft.kernels[1].duration_ns = MOST), Invalid::TooLong);
     assert_eq!(refused(|draft| draft.tensors[3].persistent = true), Invalid::PersistentWorkspace { tensor: WORKSPACE });
     let (tensor, kernel) = (WORKSPACE, KernelId(3));
     assert_eq!(refused(|draft| draft.kernels[3].outputs.push(WORKSPACE)), Invalid::SharedWorkspace { tensor, kernel });
     assert_eq!(refused(|draft| draft.kernels[3].inputs.push(WORKSPACE)), Invalid::WorkspaceRead { tensor, kernel });
     let unknown = refused(|draft| draft.kernels[0].inputs.push(TensorId(4)));
     assert_eq!(unknown.to_string(), "kernel 0 names tensor 4, and there are 4");
+}
+
+#[test]
+fn bytes_and_durations_add_up_to_2_to_the_62_at_most() {
+    let draft = |bytes, duration_ns| Draft {
+        tensors: vec![Tensor { name: String::new(), bytes, role: Role::Other, persistent: true }],
+        kernels: vec![DraftKernel { duration_ns, inputs: vec![TensorId(0)], ..DraftKernel::default() }],
+        ..Draft::default()
+    };
+    assert!(draft(MOST, MOST).check().is_ok());
+    for (bytes, duration_ns, reason) in [
+        (MOST + 1, 1, Invalid::TooManyBytes),
+        (u64::MAX, 1, Invalid::TooManyBytes),
+        (1, MOST + 1, Invalid::TooLong),
+        (1, u64::MAX, Invalid::TooLong),
+    ] {
+        assert_eq!(draft(bytes, duration_ns).check().unwrap_err(), reason);
+    }
 }
 
 /// Allocates under the key 1, 2, ...: one block that stays, then `iterations` of two that do not, the second freed in the iteration after.

@@ -96,10 +96,10 @@ pub fn parse(tensors: (&Path, impl BufRead), kernels: (&Path, impl BufRead)) -> 
         | Invalid::WorkspaceRead { kernel, .. } => {
             ImportError::new(kernels.0, kernel_lines.get(kernel.index()).copied(), invalid)
         }
-        Invalid::EmptyTensor { .. } | Invalid::PersistentWorkspace { .. } | Invalid::BytesOverflow => {
+        Invalid::EmptyTensor { .. } | Invalid::PersistentWorkspace { .. } | Invalid::TooManyBytes => {
             ImportError::new(tensors.0, None, invalid)
         }
-        Invalid::NoKernels | Invalid::TooMany | Invalid::DurationOverflow => ImportError::new(kernels.0, None, invalid),
+        Invalid::NoKernels | Invalid::TooMany | Invalid::TooLong => ImportError::new(kernels.0, None, invalid),
     })?;
     Ok(Set { iteration, faulting, address_offset_bytes })
 }
