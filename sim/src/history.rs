@@ -45,6 +45,8 @@ pub struct History {
     alive_bytes: Table<KernelId, u64>,
     /// Granules on the GPU, by block.
     resident: HashMap<u64, Mask>,
+    /// Alive for the kernel that ran last.
+    alive_now_bytes: u64,
     began_ns: u64,
     stretch_ns: u64,
     stretches: Vec<Stretch>,
@@ -57,6 +59,7 @@ impl History {
         Self {
             alive_bytes: iteration.live_bytes(),
             resident: HashMap::new(),
+            alive_now_bytes: 0,
             began_ns: 0,
             stretch_ns: LEAST_NS,
             stretches: Vec::new(),
@@ -95,12 +98,16 @@ impl History {
                 self.add(at_ns, Stretch { to_host_bytes: mask_bytes(mask), ..Stretch::default() });
             }
             Event::Ran { kernel, start_ns, end_ns } => {
-                let alive_bytes = self.alive_bytes[kernel];
-                let last = self.reach(end_ns);
+                // Until it begins, as much is alive as for the one before it.
+                self.reach(start_ns.saturating_sub(1));
+                self.alive_now_bytes = self.alive_bytes[kernel];
+                self.reach(end_ns);
                 let first = self.index(start_ns);
-                for stretch in self.stretches.iter_mut().take(last + 1).skip(first) {
-                    stretch.alive_bytes = stretch.alive_bytes.max(alive_bytes);
+                let mut own = self.stretches.iter_mut().skip(first);
+                if let Some(shared) = own.next() {
+                    shared.alive_bytes = shared.alive_bytes.max(self.alive_now_bytes);
                 }
+                own.for_each(|stretch| stretch.alive_bytes = self.alive_now_bytes);
             }
         }
     }
@@ -137,7 +144,7 @@ impl History {
         usize::try_from(at_ns.saturating_sub(self.began_ns) / self.stretch_ns).unwrap_or(usize::MAX)
     }
 
-    /// The stretch at a time; what is between the last one and that holds what the GPU holds.
+    /// The stretch at a time; what is between the last one and that holds what the GPU holds, and as much is alive as for the kernel that ran last.
     fn reach(&mut self, at_ns: u64) -> usize {
         while self.index(at_ns) >= MOST {
             self.stretch_ns *= 2;
@@ -146,7 +153,8 @@ impl History {
         }
         let index = self.index(at_ns);
         if index >= self.stretches.len() {
-            let same = Stretch { resident_bytes: self.resident_bytes(), ..Stretch::default() };
+            let (resident_bytes, alive_bytes) = (self.resident_bytes(), self.alive_now_bytes);
+            let same = Stretch { resident_bytes, alive_bytes, ..Stretch::default() };
             self.stretches.resize(index + 1, same);
         }
         index
@@ -158,7 +166,37 @@ mod tests {
     use super::*;
     use crate::{Machine, Setup, observed};
     use policy::planner::Schedule;
-    use trace::zoo::{Hardware, Recipe};
+    use trace::{
+        Draft, Role, Tensor, TensorId,
+        draft::DraftKernel,
+        zoo::{Hardware, Recipe},
+    };
+
+    #[test]
+    fn what_is_alive_stays_alive_while_a_kernel_waits() {
+        let tensor = |bytes| Tensor { name: String::new(), bytes, role: Role::Other, persistent: false };
+        let draft = Draft {
+            tensors: vec![tensor(100), tensor(7)],
+            kernels: [vec![TensorId(0)], vec![TensorId(0), TensorId(1)], vec![TensorId(1)]]
+                .map(|outputs| DraftKernel { outputs, ..DraftKernel::default() })
+                .to_vec(),
+            ..Draft::default()
+        };
+        let mut history = History::new(&draft.check().unwrap());
+        let ran = |kernel, from, until| Event::Ran {
+            kernel: KernelId(kernel),
+            start_ns: from * LEAST_NS,
+            end_ns: until * LEAST_NS - 1,
+        };
+        history.see(Event::Began { at_ns: 0 });
+        history.see(ran(0, 0, 1));
+        // It waits for three stretches, and something arrives while it runs for two.
+        history.see(Event::Arrived { block: 0, mask: 1, with_contents: true, at_ns: 5 * LEAST_NS });
+        history.see(ran(1, 4, 6));
+        history.see(ran(2, 7, 8));
+        let alive: Vec<_> = history.stretches().iter().map(|of| of.alive_bytes).collect();
+        assert_eq!(alive, [100, 100, 100, 100, 107, 107, 107, 7]);
+    }
 
     #[test]
     fn transfers_add_up_to_the_outcome_and_memory_to_its_peak_in_few_stretches() {
