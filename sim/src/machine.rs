@@ -87,6 +87,7 @@ pub struct Capacity {
 
 /// A machine.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Machine {
     /// What it is, for people.
     pub name: String,
@@ -270,6 +271,20 @@ mod tests {
         let rate = text.replace("peak_bytes_per_s = { value = ", "peak_bytes_per_s = { value = -");
         assert!(matches!(Machine::parse(&rate), Err(MachineError::OutOfRange { .. })));
         assert!(matches!(Machine::parse("name = 'x'"), Err(MachineError::Syntax(_))));
+    }
+
+    #[test]
+    fn what_no_machine_has_is_refused_wherever_it_stands() {
+        let text = include_str!("../../machines/h200.toml");
+        let entry = "colour = { value = 1, source = 'x' }\n";
+        for wrong in [
+            format!("{entry}{text}"),
+            format!("{text}\n[colour]\n{entry}"),
+            text.replace("[memory]\n", &format!("[memory]\n{entry}")),
+        ] {
+            let message = Machine::parse(&wrong).unwrap_err().to_string();
+            assert!(message.contains("unknown field `colour`"), "{message}");
+        }
     }
 
     #[test]

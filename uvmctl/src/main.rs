@@ -12,6 +12,7 @@ mod evictions;
 mod explain;
 mod gpus;
 mod heat;
+mod machine;
 mod plan;
 mod policy;
 mod ps;

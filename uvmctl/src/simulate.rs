@@ -21,7 +21,7 @@ use manager::{Manager, Plan};
 use model::api::text::parse_bytes;
 use progress::Progress;
 use serde::Serialize;
-use sim::{Freed, History, Machine, Outcome, Setup};
+use sim::{Freed, History, Outcome, Setup};
 use trace::{
     Iteration,
     import::{self, Trace},
@@ -29,7 +29,7 @@ use trace::{
 };
 
 use crate::{
-    cpu, report,
+    cpu, machine, report,
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME:BATCH", conflicts_with = "trace")]
     zoo: Option<Recipe>,
 
-    /// The machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200
+    /// The machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200; or a file that describes one, whose path ends in .toml
     #[arg(long, value_name = "NAME")]
     machine: String,
 
@@ -140,7 +140,7 @@ const CONCESSIONS: [Concession; 5] = [
 ];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let machine = Machine::named(&options.machine)?;
+    let machine = machine::load(&options.machine)?;
     let machine = options.packing.map_or(machine.clone(), |ratio| machine.packing(ratio));
     let iteration = iteration(options)?;
     let defaults = Setup::new(&machine);

@@ -18,7 +18,7 @@ use sim::Setup;
 
 use super::source::Source;
 use crate::{
-    report,
+    machine, report,
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -37,7 +37,8 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Mode::Stick)]
     mode: Mode,
 
-    /// The machine whose link to the host is planned for: gtx1080ti, a100, rtx5090, h100, h200 or gh200; by default that of the authors, PCI Express 3.0
+    /// The machine whose link to the host is planned for: gtx1080ti, a100, rtx5090, h100, h200, gh200, or a file whose path ends in .toml; by default that of
+    /// the authors, PCI Express 3.0
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -167,7 +168,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn machine(options: &Options) -> anyhow::Result<Machine> {
     let gpu_bytes = options.limit.unwrap_or(u64::MAX);
     if let Some(name) = &options.machine {
-        let machine = sim::Machine::named(name)?;
+        let machine = machine::load(name)?;
         return Ok(Setup::new(&machine).for_planners_within(gpu_bytes));
     }
     // Zhang et al., pinned memory on PCI Express 3.0 x16.

@@ -119,6 +119,27 @@ fn a_made_network_needs_no_file() {
 }
 
 #[test]
+fn a_file_describes_a_machine_of_ones_own() {
+    let trace = turns("turns6.json");
+    let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("own.toml");
+    let a100 = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../machines/a100.toml")).unwrap();
+    let run = |text: &str| {
+        fs::write(&own, text).unwrap();
+        let machine = own.to_str().unwrap();
+        sim(&["--trace", trace.to_str().unwrap(), "--machine", machine, "--gpu-mem", "128MiB", "--json", "-"])
+    };
+    let time_s = |text: &str| {
+        let report: Value = serde_json::from_str(&stdout(&run(text))).unwrap();
+        report["policies"][1]["time_s"].as_f64().unwrap()
+    };
+    let slower = a100.replace("value = 24.8e9", "value = 2.48e9");
+    assert!(time_s(&slower) > 3.0 * time_s(&a100));
+    let wrong = run(&a100.replace("[memory]", "[memories]"));
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("own.toml describes no machine"), "{}", stderr(&wrong));
+}
+
+#[test]
 fn what_cannot_be_simulated_is_said_and_ends_with_1() {
     let trace = turns("turns3.json");
     let trace = trace.to_str().unwrap();
