@@ -61,7 +61,7 @@ pub fn load(path: &Path) -> Result<Trace, ImportError> {
     if ["Malloc ", "Free ", "Read ", "Mutable ", "Layer "].iter().any(|op| first.starts_with(op)) {
         return singa::load_ops(path, &[]).map(Trace::Ops);
     }
-    if first.split(',').any(|column| column == "lower") {
+    if first.split(',').any(|column| column.trim() == "lower") {
         return minimalloc::load(path).map(Trace::Circle);
     }
     Err(ImportError::new(path, Some(1), Reason::UnknownKind))

@@ -98,6 +98,10 @@ fn a_gpu_that_did_nothing_is_refused() {
 fn an_instance_of_minimalloc_is_one_round_of_a_circle() {
     let circle = minimalloc::load(&sample("blocks.csv")).unwrap();
     assert_eq!((circle.period, circle.spans.len(), circle.peak_bytes()), (21, 5, 12));
+    let spaced = std::env::temp_dir().join(format!("uvmd-spaced-{}.csv", std::process::id()));
+    std::fs::write(&spaced, "id, lower ,upper, size\nx,0,3,4\n").unwrap();
+    assert!(matches!(import::load(&spaced), Ok(Trace::Circle(circle)) if circle.spans.len() == 1));
+    std::fs::remove_file(&spaced).unwrap();
     let reordered = minimalloc::parse(Path::new(""), &b"size,id,upper,lower\n4,x,3,0\n"[..]).unwrap();
     assert_eq!((reordered.spans[0].bytes, reordered.spans[0].length), (4, 3));
 }

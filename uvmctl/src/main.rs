@@ -20,6 +20,7 @@ mod rates;
 mod report;
 mod show;
 mod simulate;
+mod source;
 mod status;
 mod summary;
 mod table;
@@ -168,7 +169,7 @@ fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
         Command::Plan(options) => plan::run(options),
         Command::Ps(options) => ps::run(&client, options),
         Command::Show(options) => show::run(&client, options),
-        Command::Sim(options) => simulate::run(&options),
+        Command::Sim(options) => return simulate::run(&options),
         Command::Status(options) => status::run(&client, options),
         Command::Completions { shell } => completions(shell),
         Command::Man { directory } => man(&directory),

@@ -2,10 +2,8 @@
 //!
 //! * `pool`: one pool for all blocks
 //! * `swap`: which tensors leave the GPU while they are idle
-//! * `source`: the iteration in a trace
 
 mod pool;
-mod source;
 mod swap;
 
 use clap::Subcommand;

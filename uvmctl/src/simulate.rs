@@ -12,24 +12,23 @@ use std::{
     fs,
     io::{self, Write},
     path::PathBuf,
+    process::ExitCode,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use manager::{Manager, Plan};
 use model::api::text::parse_bytes;
+use policy::planner::pump;
 use progress::Progress;
 use serde::Serialize;
 use sim::{Freed, History, Outcome, Setup};
-use trace::{
-    Iteration,
-    import::{self, Trace},
-    zoo::{Hardware, Recipe},
-};
+use trace::{Iteration, circle::Window};
 
 use crate::{
     cpu, machine, report,
+    source::{Cut, Found, Source},
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
@@ -37,13 +36,11 @@ use crate::{
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// A trace of one iteration: JSON of uvmd's form, or X.kernels.csv of G10 with X.tensors.csv beside it
-    #[arg(long, value_name = "PATH", required_unless_present = "zoo")]
-    trace: Option<PathBuf>,
+    #[command(flatten)]
+    source: Source,
 
-    /// A made iteration: bert:256, gpt:8x1024 and so on; its kernels last as long as the machine's GPU needs at best
-    #[arg(long, value_name = "NAME:BATCH", conflicts_with = "trace")]
-    zoo: Option<Recipe>,
+    #[command(flatten)]
+    cut: Cut,
 
     /// The machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200; or a file that describes one, whose path ends in .toml
     #[arg(long, value_name = "NAME")]
@@ -58,7 +55,7 @@ pub(crate) struct Options {
     host_mem: Option<u64>,
 
     /// What manages memory, in the order in which it is shown: ideal is memory without end, driver its faults, its prefetcher and its order of
-    /// eviction; the others are planners, and auto-plan the best of whatever it tries
+    /// eviction; the others are planners, vdnn is vdnn-dyn, and auto-plan the best of whatever it tries
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver", value_parser = manager::parser())]
     policy: Vec<Manager>,
 
@@ -96,6 +93,9 @@ enum Kept {
 #[derive(Serialize)]
 struct Report {
     trace: String,
+    /// Of a run, the mallocs of the iteration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<Window>,
     machine: String,
     gpu_bytes: u64,
     host_bytes: u64,
@@ -131,6 +131,20 @@ struct Failure {
     why: String,
 }
 
+impl Report {
+    /// What the figures rest on besides the machine.
+    fn conditions(&self) -> Vec<String> {
+        let packing = self.packing.map(|ratio| format!("what crosses the link is packed to one part in {ratio}"));
+        let follows_launches =
+            |figures: &&Figures| figures.by.as_ref().unwrap_or(&figures.policy).starts_with(pump::NAME);
+        let lead =
+            self.policies.iter().find(follows_launches).map(|figures| {
+                format!("{}: launches lead by {}", figures.policy, text::nanoseconds(self.launch_lead_ns))
+            });
+        packing.into_iter().chain(lead).collect()
+    }
+}
+
 const CONCESSIONS: [Concession; 5] = [
     Concession::Drop("PLANNED IN"),
     Concession::Drop("BATCHES"),
@@ -139,10 +153,11 @@ const CONCESSIONS: [Concession; 5] = [
     Concession::Drop("STALL"),
 ];
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+/// It fails where no policy can run.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let machine = machine::load(&options.machine)?;
     let machine = options.packing.map_or(machine.clone(), |ratio| machine.packing(ratio));
-    let iteration = iteration(options)?;
+    let Found { iteration, window, .. } = options.source.iteration(&options.cut, &options.machine)?;
     let defaults = Setup::new(&machine);
     let setup = Setup {
         gpu_bytes: options.gpu_mem.unwrap_or(defaults.gpu_bytes),
@@ -162,7 +177,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     let report = Report {
-        trace: iteration.name().to_owned(),
+        trace: if iteration.name().is_empty() { options.source.name() } else { iteration.name().to_owned() },
+        window,
         machine: options.machine.clone(),
         gpu_bytes: setup.gpu_bytes,
         host_bytes: setup.host_bytes,
@@ -176,18 +192,24 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(path) = &options.html {
         fs::write(path, picture::page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let code = ExitCode::from(if report.policies.is_empty() { crate::FAILED } else { 0 });
     if let Some(path) = &options.json
         && report::write(&report, path)?
     {
-        return Ok(());
+        return Ok(code);
     }
     io::stdout().write_all(table(&report).fit(terminal::width(), &CONCESSIONS).render(Colour::detect()).as_bytes())?;
     terminal::note(&format!(
         "bound: with that memory and that link no schedule takes less than {}",
         seconds(report.bound_s)
     ));
-    if options.policy.iter().any(Manager::follows_launches) {
-        terminal::note(&format!("pump: launches lead by {}", text::nanoseconds(setup.launch_lead_ns)));
+    report.conditions().iter().for_each(|condition| terminal::note(condition));
+    if let Some(Window { first_malloc, mallocs }) = report.window {
+        terminal::note(&format!("of the run: {mallocs} mallocs from number {first_malloc} on"));
+    }
+    let most_bytes = machine.memory.gpu_bytes.value;
+    if setup.gpu_bytes > most_bytes {
+        terminal::note(&format!("{} has {} only", machine.name, text::bytes(most_bytes)));
     }
     for (policy, by) in report.policies.iter().filter_map(|of| Some(&of.policy).zip(of.by.as_ref())) {
         terminal::note(&format!("{policy}: by {by}"));
@@ -200,7 +222,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         machine.name,
         text::bytes(setup.gpu_bytes)
     ));
-    Ok(())
+    Ok(code)
 }
 
 /// What a policy costs; or why it cannot run there, which is a result as well.
@@ -223,26 +245,6 @@ fn figures(manager: &Manager, iteration: &Iteration, setup: &Setup<'_>) -> anyho
         None => sim::ideal(iteration),
     };
     Ok(Ok(Figures { policy, outcome, plan_cpu_s, by, history }))
-}
-
-fn iteration(options: &Options) -> anyhow::Result<Iteration> {
-    if let Some(recipe) = &options.zoo {
-        let Some(hardware) = Hardware::named(&options.machine) else {
-            bail!(
-                "how fast {} computes is not known: --zoo takes gtx1080ti, a100, h100, h200 or gh200",
-                options.machine
-            );
-        };
-        return Ok(recipe.make(&hardware)?);
-    }
-    let path = options.trace.as_deref().context("--trace or --zoo is needed")?;
-    match import::load(path)? {
-        Trace::Iteration(iteration) => Ok(iteration),
-        Trace::Ops(_) => {
-            bail!("{} holds a run; the simulator takes one iteration of tensors and kernels", path.display())
-        }
-        Trace::Circle(_) => bail!("{} holds blocks without kernels: there is nothing to time", path.display()),
-    }
 }
 
 fn ratio(text: &str) -> Result<f64, String> {

@@ -13,11 +13,11 @@ use policy::planner::{
     smartpool::{self, Fit},
 };
 use serde::Serialize;
-use trace::{Alignment, Circle};
+use trace::{Alignment, circle::Window};
 
-use super::source::Source;
 use crate::{
     report,
+    source::{Blocks, Source},
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -72,12 +72,18 @@ impl Rounding {
 /// What was planned. Pools are without the persistent bytes, which every one of them needs besides.
 #[derive(Debug, Serialize)]
 struct Report {
-    trace: PathBuf,
+    trace: String,
+    /// Of a run, the iteration's mallocs.
+    window: Option<Window>,
+    /// Of an iteration that slots count: its kernels, a run's mallocs, or the file's steps.
+    steps: u64,
     blocks: usize,
     iterations: usize,
     persistent_bytes: u64,
     bound_bytes: u64,
     own_pool_bytes: Option<u64>,
+    /// What savings are told against, persistent bytes among it: the program's own pool, or else the smaller of the online ones.
+    compared_bytes: u64,
     /// What the last planner spent.
     spent: Effort,
     pools: Vec<Pool>,
@@ -90,6 +96,8 @@ struct Pool {
     planner: &'static str,
     fit: Option<Fit>,
     bytes: u64,
+    /// Less than what is compared with.
+    saved_percent: f64,
     /// No pool is smaller than this one.
     proven: bool,
 }
@@ -99,6 +107,9 @@ struct Pool {
 struct Slot {
     /// The tensor, the malloc within its iteration, or the block's line: what the trace calls it.
     source: u64,
+    /// The tensor's, where the trace names it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
     copy: u32,
     start: u64,
     length: u64,
@@ -108,25 +119,34 @@ struct Slot {
 
 pub(crate) fn run(options: Options) -> anyhow::Result<()> {
     let Options { source, align, own_pool, rounds, nodes, json } = options;
-    let circle = source.circle(align.alignment())?;
-    let best = optimal::place(&circle, Effort { rounds, nodes });
-    let pool = |planner, fit, bytes| Pool { planner, fit, bytes, proven: bytes == best.bound_bytes };
+    let blocks = source.blocks(align.alignment())?;
+    let circle = &blocks.circle;
+    let best = optimal::place(circle, Effort { rounds, nodes });
     let fits = [Fit::Best, Fit::First];
-    let mut pools: Vec<_> =
-        fits.map(|fit| pool("online", Some(fit), online::pool_bytes(&circle, fit))).into_iter().collect();
-    pools.extend(fits.map(|fit| pool("smartpool", Some(fit), smartpool::place(&circle, fit).pool_bytes)));
+    let online = fits.map(|fit| (fit, online::pool_bytes(circle, fit)));
+    let smallest_bytes = online.iter().map(|(_, bytes)| *bytes).min().unwrap_or(0);
+    let compared_bytes = own_pool.unwrap_or(smallest_bytes + circle.persistent_bytes);
+    let pool = |planner, fit, bytes| {
+        let part = (bytes + circle.persistent_bytes) as f64 / compared_bytes.max(1) as f64;
+        Pool { planner, fit, bytes, saved_percent: 100.0 * (1.0 - part), proven: bytes == best.bound_bytes }
+    };
+    let mut pools: Vec<_> = online.map(|(fit, bytes)| pool("online", Some(fit), bytes)).into_iter().collect();
+    pools.extend(fits.map(|fit| pool("smartpool", Some(fit), smartpool::place(circle, fit).pool_bytes)));
     pools.push(pool("optimal", None, best.placement.pool_bytes));
     let report = Report {
-        trace: source.trace,
+        trace: source.name(),
+        window: blocks.window,
+        steps: circle.period,
         blocks: circle.spans.len(),
         iterations: circle.turns,
         persistent_bytes: circle.persistent_bytes,
         bound_bytes: best.bound_bytes,
         own_pool_bytes: own_pool,
+        compared_bytes,
         spent: best.spent,
         pools,
         pool_bytes: best.placement.pool_bytes,
-        slots: slots(&circle, &best.placement),
+        slots: slots(&blocks, &best.placement),
     };
     if let Some(path) = json
         && report::write(&report, &path)?
@@ -136,11 +156,12 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
     print(&report)
 }
 
-fn slots(circle: &Circle, placement: &Placement) -> Vec<Slot> {
+fn slots(Blocks { circle, names, .. }: &Blocks, placement: &Placement) -> Vec<Slot> {
     let of = |slot: &policy::planner::placement::Slot| {
         let span = circle.spans.get(slot.span)?;
         let trace::Span { source, bytes, start, length, .. } = *span;
-        Some(Slot { source, copy: slot.copy, start, length, offset: slot.offset, bytes })
+        let name = usize::try_from(source).ok().and_then(|source| names.get(source)).cloned().unwrap_or_default();
+        Some(Slot { source, name, copy: slot.copy, start, length, offset: slot.offset, bytes })
     };
     placement.slots.iter().filter_map(of).collect()
 }
@@ -156,8 +177,6 @@ fn print(report: &Report) -> anyhow::Result<()> {
         text::bytes(persistent),
         text::bytes(report.bound_bytes),
     )?;
-    let online = report.pools.iter().filter(|pool| pool.planner == "online").map(|pool| pool.bytes).min();
-    let compared = report.own_pool_bytes.unwrap_or(online.unwrap_or(0) + persistent);
     let fit = |pool: &Pool| match pool.fit {
         Some(Fit::Best) => "best fit",
         Some(Fit::First) => "first fit",
@@ -165,7 +184,6 @@ fn print(report: &Report) -> anyhow::Result<()> {
         None => "not proven",
     };
     let ratio = |pool: &Pool| pool.bytes as f64 / report.bound_bytes.max(1) as f64;
-    let saved = |pool: &Pool| 100.0 * (1.0 - (pool.bytes + persistent) as f64 / compared.max(1) as f64);
     let pools = &report.pools;
     let columns = vec![
         Column::text("PLANNER", pools.iter().map(|pool| pool.planner.to_owned())),
@@ -173,7 +191,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
         Column::number("POOL", pools.iter().map(|pool| text::bytes(pool.bytes))),
         Column::number("OF BOUND", pools.iter().map(|pool| format!("{:.4}", ratio(pool)))),
         Column::number("ALL IN ALL", pools.iter().map(|pool| text::bytes(pool.bytes + persistent))),
-        Column::number("SAVED", pools.iter().map(|pool| format!("{:.2} %", saved(pool)))),
+        Column::number("SAVED", pools.iter().map(|pool| format!("{:.2} %", pool.saved_percent))),
     ];
     let table = Table::new(columns, vec![Style::Plain; pools.len()]).fit(terminal::width(), &[]);
     Ok(out.write_all(table.render(Colour::detect()).as_bytes())?)

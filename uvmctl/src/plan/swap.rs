@@ -16,9 +16,11 @@ use policy::planner::{
 use serde::Serialize;
 use sim::Setup;
 
-use super::source::Source;
+use trace::{Iteration, Tensor, circle::Window};
+
 use crate::{
     machine, report,
+    source::{Cut, Found, Source},
     table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
@@ -28,6 +30,9 @@ use crate::{
 pub(crate) struct Options {
     #[command(flatten)]
     source: Source,
+
+    #[command(flatten)]
+    cut: Cut,
 
     /// GPU memory that the iteration may have, as in 40GiB; the lowest that costs nothing by default
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -41,14 +46,6 @@ pub(crate) struct Options {
     /// the authors, PCI Express 3.0
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
-
-    /// Of a run, from when to when its blocks are there
-    #[arg(long, value_enum, default_value_t = Lives::Used)]
-    lives: Lives,
-
-    /// Of an op trace of SINGA, the log of when the program was busy with something else: that time is cut out
-    #[arg(long, value_name = "PATH")]
-    busy: Option<PathBuf>,
 
     /// Only tensors that are idle at the highest peak leave, as in the paper
     #[arg(long)]
@@ -71,18 +68,15 @@ enum Mode {
     Stick,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Lives {
-    /// From malloc to free
-    Allocated,
-    /// From the first use to the last
-    Used,
-}
+/// Whose kernel times a made iteration has where no machine is named: of those that are known, the one on PCI Express 3.0.
+const AUTHORS_GPU: &str = "gtx1080ti";
 
 /// What was planned.
 #[derive(Debug, Serialize)]
 struct Report {
-    trace: PathBuf,
+    trace: String,
+    /// Of a run, the iteration's mallocs.
+    window: Option<Window>,
     mode: autoswap::Mode,
     /// What was asked for.
     limit_bytes: Option<u64>,
@@ -93,8 +87,17 @@ struct Report {
     /// The most that one kernel uses.
     in_use_bytes: u64,
     plans: Vec<Plan>,
+    /// The schedule's, by number.
+    tensors: Vec<Tensor>,
+    kernels: Vec<KernelLine>,
     /// Of the best of them.
     schedule: Schedule,
+}
+
+#[derive(Debug, Serialize)]
+struct KernelLine {
+    name: String,
+    duration_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -111,15 +114,12 @@ struct Plan {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let lives = match options.lives {
-        Lives::Allocated => trace::Lives::Allocated,
-        Lives::Used => trace::Lives::Used,
-    };
     let mode = match options.mode {
         Mode::NoOverhead => autoswap::Mode::NoOverhead,
         Mode::Stick => autoswap::Mode::Stick,
     };
-    let (iteration, uses_apart) = options.source.iteration(lives, options.busy.as_deref())?;
+    let machine_name = options.machine.as_deref().unwrap_or(AUTHORS_GPU);
+    let Found { iteration, window, uses_apart } = options.source.iteration(&options.cut, machine_name)?;
     let settle = if uses_apart { Settle::OF_STREAMS } else { Settle::AT_ONCE };
     let machine = machine(options)?;
     let parameters = Parameters { settle, first_peak_only: options.first_peak_only, ..Parameters::default() };
@@ -147,7 +147,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let figures = plans.iter().map(shown).collect();
     plans.sort_by_key(|(_, plan)| (plan.overhead_ns, plan.peak_bytes));
     let report = Report {
-        trace: options.source.trace.clone(),
+        trace: options.source.name(),
+        window,
         mode,
         limit_bytes: options.limit,
         duration_ns: iteration.duration_ns(),
@@ -155,6 +156,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         least_bytes: problem.least_bytes(),
         in_use_bytes: problem.in_use_bytes(),
         plans: figures,
+        tensors: iteration.tensors().values().to_vec(),
+        kernels: kernels(&iteration),
         schedule: plans.into_iter().next().map(|(_, plan)| plan.schedule).unwrap_or_default(),
     };
     if let Some(path) = &options.json
@@ -163,6 +166,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         return Ok(());
     }
     print(&report)
+}
+
+fn kernels(iteration: &Iteration) -> Vec<KernelLine> {
+    let line = |kernel: &trace::Kernel| KernelLine { name: kernel.name.clone(), duration_ns: kernel.duration_ns };
+    iteration.kernels().values().iter().map(line).collect()
 }
 
 fn machine(options: &Options) -> anyhow::Result<Machine> {

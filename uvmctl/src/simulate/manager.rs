@@ -1,11 +1,14 @@
 //! What manages memory in a run, by the name that it is asked for.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use policy::planner::{self, Schedule, Unplannable};
 use sim::{AutoPlan, RunError, Setup};
 use trace::Iteration;
 
 const AUTO_PLAN: &str = "auto-plan";
+
+/// Short for the one that its authors end with.
+const VDNN: (&str, &str) = ("vdnn", "vdnn-dyn");
 
 /// As on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +36,13 @@ pub(crate) struct Plan {
 pub(crate) fn parser() -> impl TypedValueParser<Value = Manager> {
     let planners = planner::all();
     let names = ["ideal", "driver", AUTO_PLAN].into_iter().chain(planners.iter().map(|planner| planner.name()));
-    PossibleValuesParser::new(names).map(|name| match name.as_str() {
+    let (short, whole) = VDNN;
+    let values = names.map(move |name| PossibleValue::new(name).aliases((name == whole).then_some(short)));
+    PossibleValuesParser::new(values).map(|name| match name.as_str() {
         "ideal" => Manager::Ideal,
         "driver" => Manager::Driver,
         AUTO_PLAN => Manager::AutoPlan,
+        short if short == VDNN.0 => Manager::Planner(VDNN.1.to_owned()),
         _ => Manager::Planner(name),
     })
 }
@@ -49,11 +55,6 @@ impl Manager {
             Self::AutoPlan => AUTO_PLAN,
             Self::Planner(name) => name,
         }
-    }
-
-    /// Whether what it gains depends on how far ahead kernels are launched.
-    pub(crate) fn follows_launches(&self) -> bool {
-        matches!(self, Self::Planner(name) if name == planner::pump::NAME)
     }
 
     /// What it wants moved; or why it cannot plan there, which is a result as well.

@@ -57,6 +57,9 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
         page,
         "<p>Modelled, not measured: one iteration, once it goes around. All pictures have the same scales.</p>"
     )?;
+    for condition in report.conditions() {
+        writeln!(page, "<p>{}</p>", escaped(&condition))?;
+    }
     let key = [
         ("memory", "GPU memory in use"),
         ("ink", "alive, wherever it is"),

@@ -41,6 +41,12 @@ fn the_placement_is_written_as_json_into_a_file_or_to_standard_output() {
     let report: Value = serde_json::from_str(&written).unwrap();
     let offsets: Vec<_> = report["slots"].as_array().unwrap().iter().map(|slot| slot["offset"].clone()).collect();
     assert_eq!((offsets, &report["pool_bytes"]), (vec![0.into(), 100.into(), 0.into()], &160.into()));
+    assert_eq!((&report["steps"], &report["window"]), (&9.into(), &Value::Null));
+    let compared = report["compared_bytes"].as_f64().unwrap();
+    for pool in report["pools"].as_array().unwrap() {
+        let saved = 100.0 * (1.0 - pool["bytes"].as_f64().unwrap() / compared);
+        assert!((pool["saved_percent"].as_f64().unwrap() - saved).abs() < 1e-9, "{pool}");
+    }
 }
 
 #[test]
@@ -68,11 +74,12 @@ fn of_a_run_that_does_not_repeat_the_iteration_must_be_named() {
     let named = plan_pool(trace, &["--mallocs", "1", "--first-malloc", "2", "--json", "-"]);
     let report: Value = serde_json::from_str(&stdout(&named)).unwrap();
     assert_eq!((&report["bound_bytes"], &report["persistent_bytes"]), (&512.into(), &1024.into()));
+    assert_eq!((&report["window"]["first_malloc"], &report["window"]["mallocs"]), (&2.into(), &1.into()));
 }
 
 /// 10 MiB are made by the first kernel and read by the last; between them 20 MiB are used for a while.
-const IDLE: &str = r#"{"tensors": [{"bytes": 10485760}, {"bytes": 20971520}], "kernels": [
-    {"duration_ns": 1000000, "outputs": [0]}, {"duration_ns": 9000000}, {"duration_ns": 1000000, "outputs": [1]},
+const IDLE: &str = r#"{"tensors": [{"name": "kept", "bytes": 10485760}, {"bytes": 20971520}], "kernels": [
+    {"name": "make", "duration_ns": 1000000, "outputs": [0]}, {"duration_ns": 9000000}, {"duration_ns": 1000000, "outputs": [1]},
     {"duration_ns": 9000000}, {"duration_ns": 1000000, "inputs": [0]}]}"#;
 
 #[test]
@@ -94,6 +101,9 @@ fn a_swap_is_planned_without_a_daemon_and_its_schedule_written() {
     let anchors: Vec<_> =
         actions.iter().map(|action| (action["begin"].clone(), action["done_before"].clone())).collect();
     assert_eq!(anchors, [(1.into(), 2.into()), (3.into(), 4.into())], "{report}");
+    let (tensor, kernel) = (&report["tensors"][0], &report["kernels"][0]);
+    assert_eq!((&tensor["name"], &tensor["bytes"]), (&"kept".into(), &10_485_760.into()));
+    assert_eq!((&kernel["name"], &kernel["duration_ns"]), (&"make".into(), &1_000_000.into()));
     assert!(stderr(&swap(&["--limit", "19MiB"])).contains("no limit below 20.0 MiB can be kept"));
     let over = swap(&["--limit", "19MiB", "--mode", "no-overhead", "--json", "-"]);
     let report: Value = serde_json::from_str(&stdout(&over)).unwrap();
@@ -101,6 +111,24 @@ fn a_swap_is_planned_without_a_daemon_and_its_schedule_written() {
         (&report["plans"][0]["peak_bytes"], &report["plans"][0]["overhead_ns"]),
         (&20_971_520.into(), &0.into())
     );
+}
+
+#[test]
+fn a_made_network_is_planned_without_a_file() {
+    let report = |arguments: &[&str]| {
+        let output =
+            support::run("http://127.0.0.1:1", &[&["plan"], arguments, &["--zoo", "vgg16:1", "--json", "-"]].concat());
+        serde_json::from_str::<Value>(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+    };
+    let (pool, swap) =
+        (report(&["pool", "--rounds", "0", "--nodes", "0"]), report(&["swap", "--machine", "h200", "--steps", "0"]));
+    assert_eq!((&pool["trace"], &swap["trace"]), (&"vgg16:1".into(), &"vgg16:1".into()));
+    let tensors = swap["tensors"].as_array().unwrap();
+    assert_eq!(pool["steps"], swap["kernels"].as_array().unwrap().len());
+    for slot in pool["slots"].as_array().unwrap() {
+        let tensor = &tensors[usize::try_from(slot["source"].as_u64().unwrap()).unwrap()];
+        assert_eq!(tensor["name"], slot["name"]);
+    }
 }
 
 #[test]

@@ -118,6 +118,64 @@ fn a_made_network_needs_no_file() {
     assert!(stderr(&unknown).contains("how fast rtx5090 computes is not known"), "{}", stderr(&unknown));
 }
 
+/// A program that makes, fills and reads two blocks again and again.
+fn run_of_two_blocks(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut ops = Vec::new();
+    for block in (0..8).step_by(2) {
+        for (kind, of) in
+            [("malloc", 0), ("write", 0), ("malloc", 1), ("write", 1), ("read", 0), ("free", 0), ("free", 1)]
+        {
+            let time_ns = ops.len() * 1_000_000;
+            ops.push(serde_json::json!({ "time_ns": time_ns, kind: block + of }));
+        }
+    }
+    let blocks = vec![serde_json::json!({ "bytes": 48 << 20 }); 8];
+    fs::write(&path, serde_json::json!({ "blocks": blocks, "ops": ops }).to_string()).unwrap();
+    path
+}
+
+#[test]
+fn an_iteration_of_a_run_is_modelled_as_well() {
+    let run = run_of_two_blocks("run2.json");
+    let window = ["--mallocs", "2", "--first-malloc", "4"];
+    let arguments = ["--trace", run.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB"];
+    let output = sim(&[&arguments[..], &window, &["--json", "-"]].concat());
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((&report["window"]["first_malloc"], &report["window"]["mallocs"]), (&4.into(), &2.into()));
+    assert_eq!(report["policies"][0]["peak_bytes"], 96 << 20);
+    let shown = sim(&[&arguments[..], &window].concat());
+    assert!(stderr(&shown).contains("of the run: 2 mallocs from number 4 on"), "{}", stderr(&shown));
+}
+
+#[test]
+fn it_fails_where_no_policy_can_run() {
+    let trace = turns("turns7.json");
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB", "--policy"];
+    for (policies, code) in [("autoswap", 1), ("autoswap,driver", 0)] {
+        assert_eq!(sim(&[&arguments[..], &[policies]].concat()).status.code(), Some(code), "{policies}");
+        assert_eq!(sim(&[&arguments[..], &[policies, "--json", "-"]].concat()).status.code(), Some(code), "{policies}");
+    }
+}
+
+#[test]
+fn what_figures_rest_on_is_said_beside_them() {
+    let trace = turns("turns8.json");
+    let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("conditions.html");
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--html", page.to_str().unwrap()];
+    let plain = sim(&[&arguments[..], &["--gpu-mem", "160MiB", "--policy", "vdnn"]].concat());
+    assert!(stdout(&plain).contains("vdnn-dyn"), "{}", stderr(&plain));
+    assert!(!stderr(&plain).contains("packed") && !stderr(&plain).contains("launches"), "{}", stderr(&plain));
+    let with = ["--gpu-mem", "50GiB", "--policy", "driver,pump", "--packing", "2.5", "--launch-lead", "3ms"];
+    let output = sim(&[&arguments[..], &with].concat());
+    let page = fs::read_to_string(&page).unwrap();
+    for text in [stderr(&output), page] {
+        assert!(text.contains("what crosses the link is packed to one part in 2.5"), "{text}");
+        assert!(text.contains("pump: launches lead by 3.0 ms"), "{text}");
+    }
+    assert!(stderr(&output).contains("has 40.0 GiB only"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_file_describes_a_machine_of_ones_own() {
     let trace = turns("turns6.json");
@@ -149,7 +207,7 @@ fn what_cannot_be_simulated_is_said_and_ends_with_1() {
         (vec!["--trace", trace, "--machine", "tpu"], "no machine \"tpu\"; there are gtx1080ti"),
         (vec!["--trace", trace, "--machine", "a100", "--gpu-mem", "1MiB"], "too few"),
         (vec!["--trace", "/nowhere.json", "--machine", "a100"], "/nowhere.json"),
-        (vec!["--trace", run.to_str().unwrap(), "--machine", "a100"], "holds a run"),
+        (vec!["--trace", run.to_str().unwrap(), "--machine", "a100"], "comes again often enough"),
     ] {
         let output = sim(&arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
