@@ -8,8 +8,9 @@ use std::{
 };
 
 use crate::{
-    Result, g10_set,
+    Report, Result, g10_set,
     iterations::{artifact, for_artifact, run},
+    report::{Target, or_skip},
 };
 
 /// The first word to such a process; its set follows.
@@ -24,9 +25,10 @@ const ARTIFACT: [(&str, Option<(f64, f64)>); 5] = [
     ("SENet154/1024", None),
 ];
 
-pub(crate) fn beside_artifact() -> Result {
-    println!(
-        "## Planning and simulating G10 beside its artifact: a hundredth of the CPU and a fiftieth of the memory\n"
+pub(crate) fn beside_artifact(report: &mut Report) {
+    report.section(
+        "cost of G10",
+        "Planning and simulating G10 beside its artifact: a hundredth of the CPU and a fiftieth of the memory",
     );
     println!(
         "Two iterations each, from the trace's file on, each set in a process of its own: CPU seconds, and the most memory resident at once (VmHWM). The"
@@ -35,22 +37,17 @@ pub(crate) fn beside_artifact() -> Result {
     println!("| set | artifact, s | ours, s | ratio | artifact, MiB | ours, MiB | ratio |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for (set, artifact) in ARTIFACT {
-        let (own_s, own_kib) = alone(set)?;
-        println!(
-            "| {set} | {} | {} |",
-            ratio(artifact.map(|(s, _)| s), own_s, 100.0, 2),
-            ratio(artifact.map(|(_, gib)| gib * 1024.0), own_kib / 1024.0, 50.0, 1)
-        );
+        let Some((own_s, own_kib)) = or_skip(set, alone(set)) else { continue };
+        let mut ratio = |column, artifact: Option<f64>, own: f64, least, digits: usize| {
+            let Some(artifact) = artifact else { return format!("- | {own:.digits$} | not run") };
+            let times = report.figure(set, column, artifact / own, (0, ""), Target::AtLeast(least));
+            format!("{artifact:.digits$} | {own:.digits$} | {times}")
+        };
+        let cpu = ratio("CPU", artifact.map(|(s, _)| s), own_s, 100.0, 2);
+        let memory = ratio("memory", artifact.map(|(_, gib)| gib * 1024.0), own_kib / 1024.0, 50.0, 1);
+        println!("| {set} | {cpu} | {memory} |");
     }
     println!();
-    Ok(())
-}
-
-/// The artifact's figure, ours, and how many times ours it is; bold if that is less than it should be.
-fn ratio(artifact: Option<f64>, own: f64, least: f64, digits: usize) -> String {
-    let Some(artifact) = artifact else { return format!("- | {own:.digits$} | not run") };
-    let mark = if artifact / own < least { "**" } else { "" };
-    format!("{artifact:.digits$} | {own:.digits$} | {mark}{:.0}{mark}", artifact / own)
 }
 
 /// CPU seconds and KiB of a process that plans and runs a set.

@@ -6,8 +6,12 @@ mod cost;
 mod iterations;
 mod launches;
 mod memory;
+mod report;
+mod swaps;
 
 use std::{error::Error, path::Path};
+
+use report::Report;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -18,38 +22,39 @@ fn main() -> Result {
         return cost::tell(data, set);
     }
     let wants = |section: &str| wanted.is_empty() || wanted.iter().any(|name| name == section);
+    let mut report = Report::default();
     println!(
-        "Figures that differ by more than their table allows are **bold**. Times of iterations are modelled, none is measured.\n"
+        "Figures that differ by more than their table allows are **bold**; [the end](#missed) lists them. Times of iterations are modelled, none is measured.\n"
     );
     if data.is_none() {
-        println!("Skipped, as there are no published traces: SmartPool, MiniMalloc, AutoSwap, AppObMem, G10.\n");
+        println!(
+            "Skipped, as there are no published traces: SmartPool, MiniMalloc, pools of whole iterations, AutoSwap, AppObMem, G10's figure 11, what planning G10 costs, and of"
+        );
+        println!("PUMP's and cDMA's tables the rows of G10's data.\n");
     }
     if let Some(data) = data.as_deref().filter(|_| wants("memory")) {
-        memory::pools(data)?;
-        memory::swaps(data)?;
+        memory::smartpool(&mut report, data);
+        memory::minimalloc(&mut report, data);
+        memory::pools(&mut report, data);
+        swaps::of_the_authors(&mut report, data);
     }
     if let Some(data) = data.as_deref().filter(|_| wants("g10")) {
-        iterations::of_g10(data)?;
+        iterations::of_g10(&mut report, data)?;
     }
     if data.is_some() && wants("cost") {
-        cost::beside_artifact()?;
+        cost::beside_artifact(&mut report);
     }
     if wants("roofline") {
-        iterations::by_roofline()?;
+        iterations::by_roofline(&mut report)?;
     }
     if wants("pump") {
-        launches::pump(data.as_deref())?;
+        launches::pump(&mut report, data.as_deref())?;
     }
     if wants("cdma") {
-        launches::packing(data.as_deref())?;
+        launches::packing(&mut report, data.as_deref())?;
     }
+    report.end();
     Ok(())
-}
-
-/// A published figure and ours; bold if they are further apart than is allowed.
-fn beside(published: f64, own: f64, allowed: f64, digits: usize, unit: &str) -> String {
-    let mark = if (own - published).abs() > allowed { "**" } else { "" };
-    format!("{published:.digits$}{unit} | {mark}{own:.digits$}{unit}{mark}")
 }
 
 fn g10_set(data: &Path, set: &str) -> Result<trace::Iteration> {
