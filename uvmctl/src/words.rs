@@ -35,7 +35,8 @@ pub(crate) fn effect(decision: &Decision) -> String {
 }
 
 fn changed(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expected) -> String {
-    let change = |saved: f64| format!("{:+.0} %", -saved * 100.0);
+    // Nothing is no less than nothing.
+    let change = |saved: f64| format!("{:+.0} %", -saved * 100.0 + 0.0);
     match (link_saved, faults_saved) {
         (Some(saved), _) => format!("link {}", change(saved)),
         (None, Some(saved)) => format!("faults {}", change(saved)),
