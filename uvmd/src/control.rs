@@ -81,8 +81,12 @@ impl web::Control for Control {
         self.switch.keep_off();
     }
 
-    fn switch_on(&self, by: &str) -> Result<(), Refused> {
-        self.switch.on(by).map_err(|error| Refused::NotKept(format!("{error:#}")))
+    fn times_off(&self) -> u64 {
+        self.switch.times_off()
+    }
+
+    fn switch_on(&self, by: &str, times_off: u64) -> Result<(), Refused> {
+        self.switch.on(by, times_off).map_err(|error| Refused::NotKept(format!("{error:#}")))
     }
 }
 

@@ -98,10 +98,17 @@ impl Switch {
         }
     }
 
-    /// Switches it on again, as far as it was switched off by [`Self::off`]. May wait for the disk.
-    pub(crate) fn on(&self, by: &str) -> anyhow::Result<()> {
+    /// How often it was switched off.
+    pub(crate) fn times_off(&self) -> u64 {
+        self.asked().times_off
+    }
+
+    /// Switches it on again, as far as it was switched off by [`Self::off`], and no more often than that. May wait for the disk.
+    pub(crate) fn on(&self, by: &str, times_off: u64) -> anyhow::Result<()> {
         let _keeping = self.keeping();
-        let times_off = self.asked().times_off;
+        if self.times_off() != times_off {
+            return Ok(());
+        }
         self.0.kept.remove()?;
         let mut asked = self.asked();
         // Whoever switched it off meanwhile is the last, and keeps that next.
@@ -152,7 +159,7 @@ mod tests {
         assert!(!switch.is_on());
         assert_eq!(switch.off_by()[0].how, "file");
         assert!(switch.by().ends_with(&format!("by the file {}", file.display())), "{}", switch.by());
-        switch.on("me").unwrap();
+        switch.on("me", switch.times_off()).unwrap();
         assert!(!switch.is_on(), "the file is still there");
         assert!(switch.by().starts_with("uid "), "{}", switch.by());
         fs::remove_file(&file).unwrap();
@@ -173,7 +180,7 @@ mod tests {
         assert_eq!(switch.off_by()[0].by, "uid 7");
         let again = open();
         assert!(!again.is_on() && again.off_by()[0].by == "uid 7");
-        again.on("uid 9").unwrap();
+        again.on("uid 9", again.times_off()).unwrap();
         assert_eq!((again.is_on(), again.by().as_str()), (true, "uid 9"));
         assert!(open().is_on());
     }
@@ -184,7 +191,7 @@ mod tests {
         let switch = Switch::open(&folder.path().join("off"), folder.path());
         for _ in 0..200 {
             std::thread::scope(|scope| {
-                scope.spawn(|| switch.on("one").unwrap());
+                scope.spawn(|| switch.on("one", switch.times_off()).unwrap());
                 scope.spawn(|| {
                     switch.off("another");
                     switch.keep_off();
@@ -209,7 +216,11 @@ mod tests {
                 switch.off("another");
             },
         );
-        disk.stuck(|| switch.on("one").unwrap(), || switch.off("another"));
+        let before = switch.times_off();
+        switch.off("later");
+        switch.on("earlier", before).unwrap();
+        assert!(!switch.is_on(), "what was asked for before it was switched off");
+        disk.stuck(|| switch.on("one", switch.times_off()).unwrap(), || switch.off("another"));
         assert!(!switch.is_on(), "the last one switched it off");
         switch.keep_off();
         assert!(!Switch::open(&folder.path().join("off"), folder.path()).is_on());
@@ -221,7 +232,7 @@ mod tests {
         fs::write(folder.path().join("policy-off.json"), "{").unwrap();
         let switch = Switch::open(&folder.path().join("off"), folder.path());
         assert!(!switch.is_on());
-        switch.on("me").unwrap();
+        switch.on("me", switch.times_off()).unwrap();
         assert!(switch.is_on());
     }
 

@@ -48,11 +48,14 @@ pub trait Control: Send + Sync {
     /// Has it stay off when the service is started again, if it still is off.
     fn keep_off(&self);
 
-    /// Lets acting go on.
+    /// How often acting was switched off.
+    fn times_off(&self) -> u64;
+
+    /// Lets acting go on, unless it was switched off again since it had been so often: whoever asked for that did so later.
     ///
     /// # Errors
     /// Why that is not so.
-    fn switch_on(&self, by: &str) -> Result<(), Refused>;
+    fn switch_on(&self, by: &str, times_off: u64) -> Result<(), Refused>;
 }
 
 /// Whether what is there is what whoever asks thinks.
@@ -125,6 +128,12 @@ impl Controls {
         let changed = time::timeout(PATIENCE, changing).await;
         let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "uvmd failed: its log says how".to_owned());
         changed.map_err(stuck("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
+    }
+
+    /// Switches on. Who switches off while this waits for its turn comes after it.
+    pub(crate) async fn switch_on(&self, by: String) -> Result<(), Problem> {
+        let times_off = self.control.times_off();
+        self.change(move |control| control.switch_on(&by, times_off)).await
     }
 
     /// Switches off, which nothing holds up, and has that kept. A disk that is stuck is not waited for: it is off, and is kept once that can be done.
@@ -221,7 +230,11 @@ impl Control for Uncontrolled {
 
     fn keep_off(&self) {}
 
-    fn switch_on(&self, _: &str) -> Result<(), Refused> {
+    fn times_off(&self) -> u64 {
+        0
+    }
+
+    fn switch_on(&self, _: &str, _: u64) -> Result<(), Refused> {
         Err(Refused::NotKept(NOTHING.to_owned()))
     }
 }

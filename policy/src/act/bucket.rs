@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Bucket {
     per_second: u64,
     left: u64,
-    /// Up to when `left` is filled. Never moves back.
+    /// Up to when `left` is filled.
     filled: SystemTime,
 }
 
@@ -18,12 +18,14 @@ impl Bucket {
 
     /// What may be taken now. From then on there may be so much a second.
     pub(crate) fn left(&mut self, per_second: u64, now: SystemTime) -> u64 {
+        // Where the clock was set back, it is filled from now on.
+        self.filled = self.filled.min(now);
         let passed = now.duration_since(self.filled).unwrap_or_default();
         let gained = u128::from(self.per_second).saturating_mul(passed.as_nanos()) / NANOS;
         if passed >= Duration::from_secs(1) || self.per_second != per_second {
             // What a second brings is all that it holds; what is left under another rate counts on.
             self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX));
-            self.filled = now.max(self.filled);
+            self.filled = now;
         } else if gained > 0 {
             // The time that the whole bytes took, so that what is less than one is not lost.
             let took = gained.saturating_mul(NANOS).div_ceil(u128::from(self.per_second.max(1)));
@@ -74,7 +76,7 @@ mod tests {
         let mut bucket = Bucket::full(1000, at(10_000));
         bucket.take(1000);
         assert_eq!(bucket.left(1000, at(0)), 0);
-        assert_eq!(bucket.left(1000, at(10_500)), 500);
+        assert_eq!(bucket.left(1000, at(500)), 500);
     }
 
     #[test]

@@ -188,12 +188,10 @@ impl Acting {
                 Some(Withdrawn::NotYet) | None => {}
             }
         }
-        match withdrawn {
-            Some(Withdrawn::Refused(_)) => {
-                self.guard.spoil(outcome.process, Some("advice given before could not be withdrawn".to_owned()));
-            }
-            Some(Withdrawn::All { was_refused: true }) => self.guard.spoil(outcome.process, None),
-            Some(Withdrawn::All { .. } | Withdrawn::NotYet) | None => {}
+        if withdrawn.is_some() {
+            let is_refused = self.leaving.is_refused(outcome.process);
+            let why = is_refused.then(|| "advice given before could not be withdrawn".to_owned());
+            self.guard.spoil(outcome.process, why);
         }
         self.events.push(Event::Acted(outcome));
     }

@@ -5,7 +5,9 @@ use std::{
     time::SystemTime,
 };
 
-use model::{Action, Advice, Answer, Block, Call, GpuUuid, Outcome, Place, ProcessId, Step, block::BLOCK_BYTES};
+use model::{
+    Action, Advice, Answer, Block, Call, GpuUuid, Outcome, Place, Process, ProcessId, Step, block::BLOCK_BYTES,
+};
 
 use super::{
     account::Account,
@@ -41,12 +43,20 @@ pub(crate) struct Guard {
 /// What holds for all steps of a plan, and what those that passed add up to. Looked up once: on a card of tens of gigabytes a plan has thousands of
 /// steps, and the GPU tens of thousands of blocks.
 struct Bounds {
-    /// The process may fill no GPU memory: others lose by it.
-    presses: bool,
+    moves: Moves,
     /// GPU memory that the process may fill or keep, if it is known how much there is.
     room_bytes: Option<u64>,
     /// To be moved to the GPU by the steps that passed.
     filling_bytes: u64,
+}
+
+/// What is known about moving the process's memory, whatever the step.
+#[derive(Clone, Copy)]
+struct Moves {
+    /// It may fill no GPU memory: others lose by it.
+    presses: bool,
+    /// Why none of it may be moved.
+    may_be_duplicated: Option<&'static str>,
 }
 
 impl Guard {
@@ -62,8 +72,8 @@ impl Guard {
 
     /// Whether a plan with these steps may be tried.
     pub(crate) fn admits(&self, steps: &[Step], sight: &Sight<'_>) -> Admission {
-        let presses = self.presses(sight);
-        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, presses, sight)) {
+        let moves = self.moves(sight);
+        if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, moves, sight)) {
             return Admission::Refused(why);
         }
         if steps.iter().any(|step| step.action.maps_remotely()) && !sight.scene.links.contains_key(&sight.gpu) {
@@ -75,8 +85,7 @@ impl Guard {
     /// What of these steps may be ordered now, which is then charged; and what not, with the reason.
     pub(crate) fn pass(&mut self, steps: Vec<Step>, sight: &Sight<'_>, limits: &Limits) -> (Vec<Step>, Vec<Call>) {
         let (mut passed, mut held) = (Vec::new(), Vec::new());
-        let mut bounds =
-            Bounds { presses: self.presses(sight), room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
+        let mut bounds = Bounds { moves: self.moves(sight), room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
         for step in steps {
             for (step, verdict) in self.judge(step, &mut bounds, sight, limits) {
                 match verdict {
@@ -104,7 +113,7 @@ impl Guard {
         if !is_meant(&step, sight) {
             return vec![(step, Err("it is about memory that the override is not about".to_owned()))];
         }
-        if let Some(why) = self.forbids(step.action, bounds.presses, sight) {
+        if let Some(why) = self.forbids(step.action, bounds.moves, sight) {
             return vec![(step, Err(why))];
         }
         if step.action.maps_remotely() && !sight.scene.links.contains_key(&sight.gpu) {
@@ -195,20 +204,23 @@ impl Guard {
     }
 
     /// Why this is not done to this process at all.
-    fn forbids(&self, action: Action, presses: bool, sight: &Sight<'_>) -> Option<String> {
+    fn forbids(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
         }
         match action {
             Action::Advise(_) => self.unknown_advice(sight),
-            Action::Migrate(_) | Action::Renew(_) if may_be_duplicated(sight).is_some() => {
-                may_be_duplicated(sight).map(str::to_owned)
+            Action::Withdraw(_) => None,
+            Action::Migrate(_) | Action::Renew(_) => {
+                let presses = moves.presses && action != Action::Migrate(Place::Host);
+                let why = "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it";
+                moves.may_be_duplicated.or(presses.then_some(why)).map(str::to_owned)
             }
-            Action::Migrate(Place::Gpu(_)) | Action::Renew(_) if presses => Some(
-                "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it".to_owned(),
-            ),
-            Action::Migrate(_) | Action::Renew(_) | Action::Withdraw(_) => None,
         }
+    }
+
+    fn moves(&self, sight: &Sight<'_>) -> Moves {
+        Moves { presses: self.presses(sight), may_be_duplicated: may_be_duplicated(sight) }
     }
 
     /// Whether the process uses more than the GPU holds while another that would fit loses memory to it, or is kept from losing it.
@@ -283,7 +295,8 @@ impl Guard {
         };
         let mine = promised(me.id, &sight.blocks);
         let (mut of_node, mut of_cgroup) = (mine, mine);
-        for other in sight.scene.snapshot.processes.iter().filter(|other| other.id != me.id) {
+        let living = |other: &&Process| other.id != me.id && other.ended.is_none();
+        for other in sight.scene.snapshot.processes.iter().filter(living) {
             let blocks = sight.scene.blocks.get(&other.id).map(Vec::as_slice).unwrap_or_default();
             let its = promised(other.id, blocks);
             of_node = of_node.saturating_add(its);

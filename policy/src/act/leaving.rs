@@ -73,7 +73,12 @@ impl Leaving {
 
     /// Whether anything of this process at this GPU is being withdrawn, and may soon be.
     pub(crate) fn concerns(&self, process: ProcessId, gpu: GpuUuid) -> bool {
-        self.0.values().any(|left| left.process == process && left.gpu == gpu && left.tries < WITHDRAWALS_TOLD)
+        self.0.values().any(|left| left.process == process && left.gpu == gpu && left.may_soon_be())
+    }
+
+    /// Whether anything of this process was refused too often.
+    pub(crate) fn is_refused(&self, process: ProcessId) -> bool {
+        self.0.values().any(|left| left.process == process && !left.may_soon_be())
     }
 
     /// Orders for what was not withdrawn at the last try and has rested since. To be asked at each look.
@@ -120,6 +125,11 @@ impl Leaving {
 }
 
 impl Left {
+    /// The last of the first tries counts until it is answered.
+    const fn may_soon_be(&self) -> bool {
+        self.tries < WITHDRAWALS_TOLD || self.waits && self.tries == WITHDRAWALS_TOLD
+    }
+
     fn order(&mut self, decision: DecisionId) -> Order {
         self.tries = self.tries.saturating_add(1);
         self.waits = true;

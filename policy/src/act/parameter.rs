@@ -49,20 +49,15 @@ impl fmt::Display for Form {
 pub fn check(policy: &str, parameters: &BTreeMap<String, String>) -> Result<(), rule::Invalid> {
     let taken: Vec<&Parameter> = catalogue::parameters(policy).collect();
     for (name, value) in parameters {
-        let forms: Vec<&Form> = taken.iter().filter(|each| each.name == name).map(|each| &each.form).collect();
-        if forms.is_empty() {
+        let Some(parameter) = taken.iter().find(|each| each.name == name) else {
             let mut names: Vec<&str> = taken.iter().map(|each| each.name).collect();
             names.sort_unstable();
             names.dedup();
             let known = if names.is_empty() { "no parameters".to_owned() } else { one_of(&names) };
             return Err(invalid(name, format!("{policy} takes {known}, not {name:?}")));
-        }
-        if !forms.iter().any(|form| form.takes(value)) {
-            // Of two policies, the one that takes less is the other's part.
-            let widest =
-                forms.into_iter().max_by_key(|form| if let Form::Word(words) = form { words.len() } else { 0 });
-            let expected = widest.map(ToString::to_string).unwrap_or_default();
-            return Err(invalid(name, format!("expected {expected}, not {value:?}")));
+        };
+        if !parameter.form.takes(value) {
+            return Err(invalid(name, format!("expected {}, not {value:?}", parameter.form)));
         }
     }
     Ok(())

@@ -89,7 +89,7 @@ impl<'a> View<'a> {
         self.parameters.get(parameter.name)?.parse().ok()
     }
 
-    /// A parameter that is a word: what was given, or else what holds then. With `auto-live` it may be a word that only another policy knows.
+    /// A parameter that is a word: what was given, or else what holds then.
     #[must_use]
     pub fn word(&self, parameter: &Parameter) -> &str {
         let unless_given = match parameter.form {

@@ -26,7 +26,7 @@ use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, up
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foresight {
     /// For so many kernels memory of the dead stays for what is born next and no larger, where there is room: it need not be made again. With none, it is handed on to
-    /// what is born at once alone.
+    /// what is born at once alone, and around the end of the iteration.
     pub keep: usize,
 }
 

@@ -116,6 +116,18 @@ fn what_goes_to_the_host_for_all_processes_fits_there_together() {
 }
 
 #[test]
+fn what_a_process_that_has_ended_was_promised_of_the_host_is_others_again() {
+    let mut world = World::new();
+    world.headroom_bytes = 70 * BLOCK_BYTES;
+    let first = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("advice", |world| world.advised_blocks() > 0);
+    world.process(first).ended = Some(world.now);
+    world.orders.clear();
+    let second = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("advice for the second", |world| world.orders.iter().any(|(_, order)| order.process == second));
+}
+
+#[test]
 fn host_memory_below_the_reserve_is_left_alone() {
     let mut world = World::with(Limits { host_reserve_bytes: 1 << 30, ..limits() });
     world.headroom_bytes = (1 << 30) + 8 * MIB;

@@ -1,6 +1,6 @@
 //! What is not done, and what is taken back whatever happens.
 
-use model::{Action, Answer, ApiCall, Call, DecisionId, Mode, Order, Outcome, SourceState, Stage, Step};
+use model::{Action, Answer, ApiCall, Call, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage, Step};
 use policy::act::InForce;
 
 use crate::{
@@ -107,11 +107,17 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
     let by_application = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::SetAccessedBy] = 1;
     let by_a_tool = |world: &mut World, id| world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] = 1;
     let lost = |world: &mut World, id| world.process(id).host.dropped_events = 1;
-    let cases: [(&str, &Spoil, bool); 4] = [
+    let unprobed = |world: &mut World, _| {
+        let name = "uvm_enable_read_duplication".to_owned();
+        world.probes =
+            vec![ProbeStatus { name, hits: 0, run_time: None, missing: Some("no such function".to_owned()) }];
+    };
+    let cases: [(&str, &Spoil, bool); 5] = [
         ("the process was at work before", &older, false),
         ("the application advises", &by_application, true),
         ("another program advised", &by_a_tool, true),
         ("events of the process were lost", &lost, false),
+        ("a probe is missing", &unprobed, false),
     ];
     for (why, make, may_move) in cases {
         let mut world = World::new();

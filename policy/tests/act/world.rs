@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Answer, Block, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, LinkBytes, Mode, Order, Outcome, ProcessId, Snapshot,
-    SourceState, SourceStatus, Step, Verdicts, Wish, decision::Event,
+    Answer, Block, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, LinkBytes, Mode, Order, Outcome, ProbeStatus,
+    ProcessId, Snapshot, SourceState, SourceStatus, Step, Verdicts, Wish, decision::Event,
 };
 use policy::{
     Judge,
@@ -36,6 +36,7 @@ pub(crate) struct World {
     /// Programs that are not seen for now.
     pub(crate) hidden: BTreeSet<ProcessId>,
     pub(crate) is_counting: bool,
+    pub(crate) probes: Vec<ProbeStatus>,
     remote: LinkBytes,
     pub(crate) judge: Judge,
     pub(crate) verdicts: Verdicts,
@@ -80,6 +81,7 @@ impl World {
             answers: None,
             hidden: BTreeSet::new(),
             is_counting: true,
+            probes: Vec::new(),
             remote: LinkBytes::default(),
             judge: Judge::default(),
             verdicts: Verdicts::default(),
@@ -201,7 +203,7 @@ impl World {
             },
             warnings: Vec::new(),
             driver: Some(model::DriverInfo { version: self.driver.clone(), ..model::DriverInfo::default() }),
-            probes: Vec::new(),
+            probes: self.probes.clone(),
             dropped_events: BTreeMap::new(),
             block_records: model::RecordFigures::default(),
         };

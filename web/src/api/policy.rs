@@ -37,6 +37,6 @@ pub(crate) async fn policy_on(
     State(controls): State<Controls>,
     _: body::Nothing,
 ) -> Result<Json<PolicyState>, Problem> {
-    controls.change(move |control| control.switch_on(&by)).await?;
+    controls.switch_on(by).await?;
     Ok(Json(controls.now().state()))
 }

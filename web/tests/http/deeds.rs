@@ -129,7 +129,11 @@ impl Control for Memory {
         drop(self.disk.blocking_lock());
     }
 
-    fn switch_on(&self, _: &str) -> Result<(), Refused> {
+    fn times_off(&self) -> u64 {
+        0
+    }
+
+    fn switch_on(&self, _: &str, _: u64) -> Result<(), Refused> {
         *self.off_by.lock().unwrap() = None;
         Ok(())
     }
