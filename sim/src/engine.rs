@@ -5,6 +5,7 @@
 
 mod cpu;
 mod moves;
+mod stores;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,6 +63,8 @@ pub(crate) struct Engine<'m, O = &'m mut Observer<'m>> {
     to_host: Lane,
     flash_read: Lane,
     flash_write: Lane,
+    /// By block: when flash has written what it last took of it.
+    written: BTreeMap<u64, u64>,
     /// To the GPU from the host; from flash; from the GPU to the host; to flash; and memory on the GPU that nothing crosses the link for.
     queues: [VecDeque<Move>; 5],
     /// Crossing the link to the GPU.
@@ -74,6 +77,8 @@ pub(crate) struct Engine<'m, O = &'m mut Observer<'m>> {
     pub(crate) peak_blocks: u64,
     /// Blocks that make no room for moves: by the first of each run, one past its last.
     pub(crate) kept: BTreeMap<u64, u64>,
+    /// A block on its way that threads wait for: where there is no other, even what is kept makes room for it, as it does for what faults ask for.
+    awaited: Option<u64>,
     /// Blocks that left the GPU since somebody looked.
     pub(crate) left: Vec<u64>,
     /// Granules of blocks that end early.
@@ -93,6 +98,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
             to_host: Lane::default(),
             flash_read: Lane::default(),
             flash_write: Lane::default(),
+            written: BTreeMap::new(),
             queues: Default::default(),
             arriving: None,
             reading: None,
@@ -100,6 +106,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
             traffic: Traffic::default(),
             peak_blocks: 0,
             kept: BTreeMap::new(),
+            awaited: None,
             left: Vec::new(),
             short: BTreeMap::new(),
             observer,
@@ -143,11 +150,6 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
                 elsewhere &= !range.within(block);
             }
         }
-    }
-
-    /// Whether a block is on its way to the GPU.
-    pub(crate) fn on_its_way(&self, block: u64) -> bool {
-        [self.arriving, self.reading].iter().flatten().any(|flight| flight.block == block)
     }
 
     /// Carries out moves as far as they are done at a time.
@@ -198,24 +200,6 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         Ok(true)
     }
 
-    fn host_takes(&self, mask: Mask) -> bool {
-        self.memory.host_granules() + u64::from(mask.count_ones()) <= self.host_limit_granules
-    }
-
-    /// Puts granules where they went from the GPU: to the host if it has room.
-    fn settle(&mut self, block: u64, mask: Mask, to_flash: bool, at_ns: u64) {
-        let place = self.memory.place(block);
-        let rest = place.without(mask);
-        let place = if to_flash || !self.host_takes(mask) {
-            self.flash_write.take(at_ns, self.machine.flash_write.transfer_ns(mask_bytes(mask)));
-            self.traffic.bytes_ssd_written += mask_bytes(mask);
-            Place { flash: rest.flash | mask, ..rest }
-        } else {
-            Place { host: rest.host | mask, ..rest }
-        };
-        self.memory.put(block, place);
-    }
-
     /// Frames that nothing is in and nothing is on its way to.
     fn vacant(&self) -> u64 {
         let reserved =
@@ -234,9 +218,9 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         self.traffic.bytes_dtoh += mask_bytes(mask);
         self.traffic.evicted_bytes += mask_bytes(mask);
         self.traffic.evictions += 1;
-        self.settle(victim, mask, false, end_ns);
+        let to = self.settle(victim, mask, false, end_ns);
         self.left.push(victim);
-        self.tell(Event::Left { block: victim, mask, at_ns: end_ns });
+        self.tell(Event::Left { block: victim, mask, to, at_ns: end_ns });
         Ok(end_ns)
     }
 
@@ -271,6 +255,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
             }
             let from_flash = copied & place.flash;
             if from_flash != 0 {
+                ready_ns = ready_ns.max(self.readable_ns(block));
                 ready_ns = self.flash_read.take(ready_ns, self.machine.flash_read.transfer_ns(mask_bytes(from_flash)));
                 self.traffic.bytes_ssd_read += mask_bytes(from_flash);
             }

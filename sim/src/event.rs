@@ -1,5 +1,6 @@
 //! What happens in a run, for whoever wants to watch: tests, and pictures of memory over time.
 
+use policy::planner::Tier;
 use trace::{KernelId, TensorId};
 
 use crate::units::{Granules, Mask};
@@ -23,6 +24,8 @@ pub enum Event {
     Written {
         /// Where.
         range: Granules,
+        /// In host memory, or on flash where that has no room.
+        on: Tier,
         /// When.
         at_ns: u64,
     },
@@ -44,8 +47,19 @@ pub enum Event {
         /// From when on.
         at_ns: u64,
     },
-    /// Granules of a block are not on the GPU any more, but where they went.
+    /// Granules of a block are not on the GPU any more.
     Left {
+        /// Which block.
+        block: u64,
+        /// Which granules.
+        mask: Mask,
+        /// Where they are.
+        to: Tier,
+        /// From when on.
+        at_ns: u64,
+    },
+    /// Granules of a block went from host memory to flash.
+    Spilled {
         /// Which block.
         block: u64,
         /// Which granules.

@@ -86,14 +86,14 @@ impl History {
                 self.stretches.clear();
                 self.reach(at_ns);
             }
-            Event::Placed { .. } | Event::Written { .. } => {}
+            Event::Placed { .. } | Event::Written { .. } | Event::Spilled { .. } => {}
             Event::Discarded { range, at_ns } => self.discard(range, at_ns),
             Event::Arrived { block, mask, with_contents, at_ns } => {
                 *self.resident.entry(block).or_default() |= mask;
                 let to_gpu_bytes = if with_contents { mask_bytes(mask) } else { 0 };
                 self.add(at_ns, Stretch { to_gpu_bytes, ..Stretch::default() });
             }
-            Event::Left { block, mask, at_ns } => {
+            Event::Left { block, mask, at_ns, .. } => {
                 self.leave(block, mask);
                 self.add(at_ns, Stretch { to_host_bytes: mask_bytes(mask), ..Stretch::default() });
             }

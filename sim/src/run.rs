@@ -10,7 +10,6 @@ use crate::{
     address::Addresses,
     engine::{Engine, Move, NoVictim, Traffic},
     event::{Event, Observer},
-    memory::Place,
     outcome::Outcome,
     setup::{Freed, Setup},
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules},
@@ -113,7 +112,7 @@ impl<'a> Run<'a> {
     fn all(mut self) -> Result<Outcome, RunError> {
         for (id, _) in self.iteration.tensors().iter().filter(|(_, tensor)| tensor.persistent) {
             self.place(id);
-            self.write_by_cpu(id);
+            self.write_by_cpu(id, None);
         }
         let mut outcome = Err(RunError::NoIterations);
         for _ in 0..self.setup.iterations {
@@ -198,7 +197,7 @@ impl<'a> Run<'a> {
             self.place(tensor);
             // Nobody but the CPU can have made what a kernel reads first.
             if self.iteration.uses(tensor).first().is_some_and(|first| first.access.reads()) {
-                self.write_by_cpu(tensor);
+                self.write_by_cpu(tensor, Some(self.now_ns));
             }
         }
     }
@@ -223,18 +222,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Contents that come from outside, in host memory.
-    fn write_by_cpu(&mut self, tensor: TensorId) {
-        let range = self.contents(tensor);
-        self.engine.memory.discard(range);
-        for (block, mask) in range.blocks() {
-            let place = self.engine.memory.place(block);
-            self.engine
-                .memory
-                .put(block, Place { host: place.host | mask, cpu_mapped: place.cpu_mapped | mask, ..place });
-        }
+    /// Contents that come from outside.
+    fn write_by_cpu(&mut self, tensor: TensorId, from_ns: Option<u64>) {
+        self.engine.write_by_cpu(self.contents(tensor), from_ns);
         self.tensors[tensor].has_contents = true;
-        self.engine.tell(Event::Written { range, at_ns: self.now_ns });
     }
 
     /// The granules that a tensor's bytes are in.

@@ -129,7 +129,7 @@ impl Walk {
             let block = first.granule / PER_BLOCK;
             let began_ns = now_ns;
             if engine.on_its_way(block) {
-                engine.run_while(|engine| engine.on_its_way(block))?;
+                engine.await_block(block)?;
                 now_ns = now_ns.max(engine.clock_ns());
                 self.look_again(engine);
                 self.settle(engine, block);

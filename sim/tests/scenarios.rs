@@ -235,3 +235,23 @@ fn memory_is_handed_on_by_the_dead_alone_to_the_unborn_and_no_more_than_there_is
     assert!(refused(&made_after_another(18), &[hand_on(2, 0, 1)]), "larger");
     assert!(refused(&made_after_another(10), &[hand_on(2, 0, 1), hand_on(2, 0, 2)]), "larger than what is left");
 }
+
+#[test]
+fn what_the_cpu_writes_beyond_the_hosts_memory_is_read_from_flash() {
+    let iteration = iteration(&[64, 64, 64], 3, &[(MS, &[0], &[]), (MS, &[1], &[]), (MS, &[2], &[])]);
+    let machine = machine();
+    let setup = Setup { host_bytes: 32 * MIB, iterations: 1, ..with(512, &machine) };
+    let outcome = driver(&iteration, &setup).unwrap();
+    assert_eq!((outcome.bytes_ssd_read, outcome.bytes_htod), (160 * MIB, 192 * MIB));
+    assert!(outcome.time_s >= (160 * MIB) as f64 / machine.flash_read.bytes_per_s.value);
+}
+
+#[test]
+fn what_flash_is_still_writing_is_not_read_yet() {
+    let iteration = iteration(&[64], 0, &[(MS, &[0], &[])]);
+    let machine = machine();
+    let setup = Setup { host_bytes: 0, ..with(512, &machine) };
+    let outcome = driver(&iteration, &setup).unwrap();
+    assert_eq!((outcome.bytes_ssd_written, outcome.bytes_ssd_read), (64 * MIB, 64 * MIB));
+    assert!(outcome.time_s >= (64 * MIB) as f64 / machine.flash_write.bytes_per_s.value);
+}

@@ -1,5 +1,7 @@
 //! What the CPU touches: it faults on what it does not map, and the driver brings that back, widened by the same tree as for a GPU.
 
+use policy::planner::Tier;
+
 use super::Engine;
 use crate::{
     event::Event,
@@ -25,7 +27,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         self.memory.put(block, arrived);
         if from_gpu != 0 {
             self.left.push(block);
-            self.tell(Event::Left { block, mask: from_gpu, at_ns: self.clock_ns });
+            self.tell(Event::Left { block, mask: from_gpu, to: Tier::Host, at_ns: self.clock_ns });
         }
     }
 }

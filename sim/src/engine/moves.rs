@@ -1,5 +1,6 @@
 //! Moves by request: their queues, and how their blocks begin and end to move.
 
+use policy::planner::Tier;
 use trace::{KernelId, TensorId};
 
 use super::{Engine, NoVictim};
@@ -41,6 +42,10 @@ impl Move {
         matches!(self.way, Way::ToHost | Way::ToFlash)
     }
 
+    pub(super) fn is_to_flash(&self) -> bool {
+        self.way == Way::ToFlash
+    }
+
     /// Whether it is of that tensor, and some of that range is still to be done.
     pub(super) fn meets(&self, tensor: TensorId, range: Granules) -> bool {
         self.tensor == tensor && self.range.first < range.end && range.first < self.range.end
@@ -77,6 +82,19 @@ impl<O: FnMut(Event)> Engine<'_, O> {
     pub(crate) fn pending(&self, wanted: impl Fn(&Move) -> bool) -> bool {
         let flights = [self.arriving, self.reading, self.leaving];
         self.queues.iter().flatten().any(&wanted) || flights.iter().flatten().any(|flight| wanted(&flight.of))
+    }
+
+    /// Whether a block is on its way to the GPU.
+    pub(crate) fn on_its_way(&self, block: u64) -> bool {
+        [self.arriving, self.reading].iter().flatten().any(|flight| flight.block == block)
+    }
+
+    /// Carries out moves until a block on its way is there, for which threads wait.
+    pub(crate) fn await_block(&mut self, block: u64) -> Result<(), NoVictim> {
+        self.awaited = Some(block);
+        let there = self.run_while(|engine| engine.on_its_way(block));
+        self.awaited = None;
+        there
     }
 
     /// Forgets moves that have not begun.
@@ -145,11 +163,14 @@ impl<O: FnMut(Event)> Engine<'_, O> {
             }
             let kept = std::mem::take(&mut self.kept);
             let is_kept = |block| kept.range(..=block).next_back().is_some_and(|(_, &end)| block < end);
-            let evicted = self.evict(from_ns, is_kept);
+            let evicted = match self.evict(from_ns, is_kept) {
+                Err(NoVictim) if self.awaited == Some(block) => self.evict(from_ns, |_| false),
+                other => other,
+            };
             self.kept = kept;
             from_ns = match evicted {
                 // Until kernels have run that need what is kept.
-                Err(NoVictim) if !self.kept.is_empty() => return Ok(()),
+                Err(NoVictim) if !self.kept.is_empty() && self.awaited != Some(block) => return Ok(()),
                 other => other?,
             };
         }
@@ -172,7 +193,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         if self.arriving.is_some_and(|flight| flight.block == block) {
             return;
         }
-        let from_ns = self.clock_ns.max(self.flash_read.free_ns).max(of.issued_ns);
+        let from_ns = self.clock_ns.max(self.flash_read.free_ns).max(of.issued_ns).max(self.readable_ns(block));
         if from_ns <= limit_ns {
             let end_ns = self.flash_read.take(from_ns, self.machine.flash_read.transfer_ns(mask_bytes(mask)));
             self.reading = Some(Flight { of, block, mask, end_ns, reserves: false });
@@ -226,10 +247,43 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         let mask = flight.mask & (place.gpu | place.host);
         let from_gpu = mask & place.gpu;
         self.traffic.bytes_dtoh += mask_bytes(from_gpu);
-        self.settle(block, mask, of.way == Way::ToFlash, end_ns);
+        let to = self.settle(block, mask, of.is_to_flash(), end_ns);
         if from_gpu != 0 {
             self.left.push(block);
-            self.tell(Event::Left { block, mask: from_gpu, at_ns: end_ns });
+            self.tell(Event::Left { block, mask: from_gpu, to, at_ns: end_ns });
         }
+        let from_host = mask & place.host;
+        if from_host != 0 && to == Tier::Flash {
+            self.tell(Event::Spilled { block, mask: from_host, at_ns: end_ns });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::id::Id;
+
+    use super::*;
+    use crate::{machine::Machine, units::GRANULES_PER_BLOCK};
+
+    #[test]
+    fn what_is_kept_makes_room_for_what_threads_wait_for_and_for_no_other_move() {
+        let machine = Machine::named("a100").unwrap();
+        let mut engine = Engine::new(&machine, 3, 0, |_| {});
+        for block in 0..3 {
+            engine.memory.put(block, Place { gpu: Mask::MAX, ..Place::default() });
+        }
+        engine.memory.put(3, Place { flash: Mask::MAX, ..Place::default() });
+        engine.kept.insert(0, 3);
+        let per_block = u64::from(GRANULES_PER_BLOCK);
+        let range = Granules { first: 3 * per_block, end: 4 * per_block };
+        engine.issue(Move { tensor: TensorId::new(0), range, way: Way::FromFlash, done_before: None, issued_ns: 0 });
+
+        engine.run_until(1_000_000_000).unwrap();
+        assert!(engine.on_its_way(3) && engine.memory.place(3).gpu == 0);
+
+        engine.await_block(3).unwrap();
+        assert!(!engine.on_its_way(3));
+        assert_eq!((engine.memory.place(3).gpu, engine.memory.place(0).flash), (Mask::MAX, Mask::MAX));
     }
 }

@@ -1,9 +1,13 @@
 //! Follows a run by its events, granule by granule, and stops at the first that cannot be.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at what cannot be")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use sim::{Event, units::Granules};
+use policy::planner::Tier;
+use sim::{
+    Event,
+    units::{GRANULE_BYTES, Granules},
+};
 use trace::{Iteration, TensorId};
 
 const PER_BLOCK: u64 = 32;
@@ -27,6 +31,9 @@ pub(crate) struct Audit<'a> {
     frames: HashMap<u64, u64>,
     changes: Vec<(u64, i64)>,
     kernels: usize,
+    /// Granules in host memory, and the most that ever were.
+    host: HashSet<u64>,
+    most_on_host: usize,
 }
 
 impl<'a> Audit<'a> {
@@ -38,11 +45,17 @@ impl<'a> Audit<'a> {
             frames: HashMap::new(),
             changes: Vec::new(),
             kernels: 0,
+            host: HashSet::new(),
+            most_on_host: 0,
         }
     }
 
     pub(crate) fn kernels(&self) -> usize {
         self.kernels
+    }
+
+    pub(crate) fn most_host_bytes(&self) -> u64 {
+        self.most_on_host as u64 * GRANULE_BYTES
     }
 
     pub(crate) fn most_blocks(&self) -> u64 {
@@ -64,12 +77,14 @@ impl<'a> Audit<'a> {
                 self.ranges.insert(tensor, range);
                 self.each(range, |granule| granule.meant = false);
             }
-            Event::Written { range, at_ns } => {
+            Event::Written { range, on, at_ns } => {
                 self.go(range, at_ns);
                 self.each(range, |granule| (granule.elsewhere, granule.meant) = (true, true));
+                (range.first..range.end).for_each(|index| self.on_host(index, on == Tier::Host));
             }
             Event::Discarded { range, at_ns } => {
                 self.go(range, at_ns);
+                (range.first..range.end).for_each(|index| self.on_host(index, false));
                 self.each(range, |granule| (granule.elsewhere, granule.meant) = (false, false));
             }
             Event::Arrived { block, mask, with_contents, at_ns } => {
@@ -81,14 +96,22 @@ impl<'a> Audit<'a> {
                     (granule.on_gpu, granule.elsewhere) = (true, false);
                     (granule.from_ns, granule.until_ns) = (Some(at_ns), None);
                     self.count(block, 1, at_ns);
+                    self.on_host(index, false);
                 }
             }
-            Event::Left { block, mask, at_ns } => {
+            Event::Spilled { block, mask, .. } => {
+                for index in granules(block, mask) {
+                    assert!(self.host.contains(&index), "goes to flash from where it is not");
+                    self.on_host(index, false);
+                }
+            }
+            Event::Left { block, mask, to, at_ns } => {
                 for index in granules(block, mask) {
                     let granule = self.granules.entry(index).or_default();
                     assert!(granule.on_gpu, "leaves without being there");
                     (granule.on_gpu, granule.elsewhere, granule.until_ns) = (false, true, Some(at_ns));
                     self.count(block, -1, at_ns);
+                    self.on_host(index, to == Tier::Host);
                 }
             }
             Event::Ran { kernel, start_ns, end_ns } => {
@@ -104,6 +127,15 @@ impl<'a> Audit<'a> {
                     });
                 }
             }
+        }
+    }
+
+    fn on_host(&mut self, index: u64, is_there: bool) {
+        if is_there {
+            self.host.insert(index);
+            self.most_on_host = self.most_on_host.max(self.host.len());
+        } else {
+            self.host.remove(&index);
         }
     }
 

@@ -33,6 +33,7 @@ fn capacity_is_never_exceeded_nothing_is_used_before_it_is_there_and_no_data_are
                 let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
                 assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes, "round {round}: {}", audit.most_blocks());
                 assert!(outcome.peak_bytes <= setup.gpu_bytes);
+                assert!(audit.most_host_bytes() <= setup.host_bytes, "{} on the host", audit.most_host_bytes());
                 assert_eq!(audit.kernels(), iteration.kernels().len() * 3);
                 moved += outcome.bytes_dtoh;
                 flash += outcome.bytes_ssd_read;
@@ -59,6 +60,7 @@ fn so_it_is_with_every_planner() {
                 let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
                 assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes, "{} in round {round}", planner.name());
                 assert!(outcome.peak_bytes <= setup.gpu_bytes);
+                assert!(audit.most_host_bytes() <= setup.host_bytes, "{} on the host", audit.most_host_bytes());
                 assert_eq!(audit.kernels(), iteration.kernels().len() * 3);
                 *planned.entry(planner.name()).or_default() += schedule.actions().len();
             }
@@ -70,8 +72,9 @@ fn so_it_is_with_every_planner() {
 }
 
 #[test]
-fn no_time_is_less_than_the_kernels_take_nor_than_the_link_needs() {
+fn no_time_is_less_than_the_kernels_take_nor_than_the_link_and_flash_need() {
     let machine = Machine::named("h200").unwrap();
+    let mut on_flash = 0;
     for round in 0..ROUNDS {
         let mut dice = Dice::new(round);
         let iteration = iteration(&mut dice);
@@ -88,9 +91,18 @@ fn no_time_is_less_than_the_kernels_take_nor_than_the_link_needs() {
                     let bound_s = bytes.saturating_sub(2 * MIB) as f64 / link.peak_bytes_per_s.value;
                     assert!(outcome.time_s >= bound_s, "round {round}: {outcome:?}");
                 }
+                for (bytes, flash) in
+                    [(outcome.bytes_ssd_read, &machine.flash_read), (outcome.bytes_ssd_written, &machine.flash_write)]
+                {
+                    // One is being written, and one waits for that.
+                    let bound_s = bytes.saturating_sub(4 * MIB) as f64 / flash.bytes_per_s.value;
+                    assert!(outcome.time_s >= bound_s, "round {round}: {outcome:?}");
+                    on_flash += bytes;
+                }
             }
         }
     }
+    assert!(on_flash > 1 << 30, "{on_flash} bytes: too little to tell");
 }
 
 #[test]
