@@ -23,7 +23,7 @@ pub(crate) struct Source {
     zoo: Option<Recipe>,
 
     /// Of a run, this many allocations make an iteration, instead of what repeats in it
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", conflicts_with = "zoo")]
     mallocs: Option<usize>,
 
     /// The allocation with which the iteration begins, counted from 0
@@ -35,11 +35,11 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Cut {
     /// Of a run, from when to when its blocks are there
-    #[arg(long, value_enum, default_value_t = Lives::Used)]
+    #[arg(long, value_enum, default_value_t = Lives::Used, conflicts_with = "zoo")]
     lives: Lives,
 
     /// Of an op trace of SINGA, the log of when the program was busy with something else: that time is cut out
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "zoo")]
     busy: Option<PathBuf>,
 }
 

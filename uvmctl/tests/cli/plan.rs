@@ -138,3 +138,12 @@ fn blocks_without_uses_cannot_be_swapped() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("blocks without uses"), "{}", stderr(&output));
 }
+
+#[test]
+fn what_is_about_a_run_is_refused_for_a_made_iteration() {
+    for option in [["--busy", "log"], ["--mallocs", "7"], ["--lives", "used"]] {
+        let output = support::run("http://127.0.0.1:1", &[&["plan", "swap", "--zoo", "bert:1"], &option[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{option:?}");
+        assert!(stderr(&output).contains(option[0]), "{}", stderr(&output));
+    }
+}
