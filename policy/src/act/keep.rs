@@ -4,7 +4,7 @@
 //! stays for as long as it is renewed before all frames but its own have changed hands: before so many bytes have arrived, for whomever, as are left
 //! to everything else. How much arrives from one look to the next is measured, and the set is no larger than that allows.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use model::{Action, Answer, Block, Counters, Outcome, Process, Range, Step, block::BLOCK_BYTES};
 
@@ -26,9 +26,10 @@ pub(crate) struct Pressure {
 
 impl Pressure {
     pub(crate) fn of(view: &View<'_>) -> Self {
-        let all = || view.others.iter().map(|(other, _)| *other).chain([view.process]);
-        let held = all().map(|process| process.residency.get(&view.key()).map_or(0, |resident| resident.bytes));
-        let held = held.fold(0, u64::saturating_add);
+        let own = view.process.residency.get(&view.key()).map_or(0, |resident| resident.bytes);
+        // A page takes the frame of a whole block: by bytes, a set of which much was lost would seem too large, and more of it would be given up.
+        let in_frames = whole_blocks(view).filter(|block| block.resident.bytes > 0).count() as u64;
+        let held = own.max(in_frames.saturating_mul(BLOCK_BYTES)).saturating_add(others_bytes(view));
         Self {
             held_bytes: held.min(view.gpu_memory_bytes.unwrap_or(u64::MAX)),
             arrived_bytes: view.gpu_totals.map_or(0, arrived),
@@ -69,11 +70,16 @@ pub(crate) const fn is_held(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 2
 }
 
-/// One step for each row of blocks that follow each other.
+/// One step for each row of blocks that follow each other, by address.
 pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
     let sorted: BTreeSet<u64> = blocks.into_iter().collect();
-    for begin in sorted {
+    in_turn(sorted, action)
+}
+
+/// The same, in the order in which they come.
+fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for begin in blocks {
         let end = begin.saturating_add(BLOCK_BYTES);
         match steps.last_mut() {
             Some(last) if last.end == begin => last.end = end,
@@ -136,6 +142,8 @@ struct Member {
     seen: u64,
     /// What had when it was renewed last, or came; 0 if that is not known.
     renewed: u64,
+    /// Of those renewed by one order, the lower the sooner.
+    turn: u64,
     /// What had when it was last known to be used: it came.
     used: u64,
     /// Whether it is not renewed, to see whether it is still used.
@@ -148,7 +156,15 @@ impl Member {
     }
 
     const fn joining(address: u64, arrived_bytes: u64) -> Self {
-        Self { address, is_held: false, seen: arrived_bytes, renewed: 0, used: arrived_bytes, is_let_go: false }
+        Self {
+            address,
+            is_held: false,
+            seen: arrived_bytes,
+            renewed: 0,
+            turn: 0,
+            used: arrived_bytes,
+            is_let_go: false,
+        }
     }
 }
 
@@ -224,7 +240,11 @@ impl Kept {
         let period_bytes = pressure.held_bytes.saturating_sub(kept_bytes) / TIMES;
         let soon = self.upkeep.per_look_bytes().saturating_add(coming_bytes);
         self.let_go();
-        let is_due = |member: &&Member| self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes;
+        // While nothing comes, one that was renewed is where it was.
+        let is_due = |member: &&Member| {
+            member.renewed < self.looked
+                && self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes
+        };
         let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
         // As many at each look as at any other: renewed all at once, tens of thousands of them would all be due at once again.
         let evenly = if came > 0 || coming_bytes > 0 {
@@ -251,18 +271,21 @@ impl Kept {
         }
     }
 
-    /// Renews so many of them, those first that were not for longest.
+    /// Renews so many of them that were not for longest, and of these the one renewed last first. Where the order comes late, the oldest are evicted by
+    /// then, and the page that renews such a one evicts the next. From the oldest on, that would be the next to be renewed, and the whole set would go,
+    /// one after the other; from the newest on, all others are behind what is not the set's by then.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
         let now = self.looked;
         let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
         if count < held.len() {
-            held.select_nth_unstable_by_key(count, |member| (member.renewed, member.address));
+            held.select_nth_unstable_by_key(count, |member| (member.renewed, member.turn, member.address));
             held.truncate(count);
         }
-        for member in &mut held {
-            member.renewed = now;
+        held.sort_unstable_by_key(|member| Reverse((member.renewed, member.turn, member.address)));
+        for (turn, member) in (0..).zip(&mut held) {
+            (member.renewed, member.turn) = (now, turn);
         }
-        rows(held.iter().map(|member| member.address), Action::Renew(view.gpu))
+        in_turn(held.iter().map(|member| member.address), Action::Renew(view.gpu))
     }
 
     /// Which members are at the GPU. Those that are not mapped any more are none; nor are those that did not come back while all that the GPU holds was

@@ -16,7 +16,7 @@ pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// stay: to renew too many costs nothing.
 const RESERVE_MAX: (u64, u64) = (1, 2);
 /// What arrives from one look to the next comes in bursts, which have to fit: of what is more than thought, this part is believed at once...
-const MORE: u64 = 2;
+const MORE: u64 = 4;
 /// ...and of what is less, this part. A look that was late once is no reason to keep less for long.
 const LESS: u64 = 16;
 /// From one look to the next, until that has been seen.
@@ -58,7 +58,10 @@ impl Upkeep {
 
     /// So much came since the last look.
     pub(crate) fn looks(&mut self, now: SystemTime, came_bytes: u64) {
-        self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
+        // While the program is in what is kept, nothing comes, and that says nothing of bursts.
+        if came_bytes > 0 {
+            self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
+        }
         let passed = now.duration_since(self.looked).unwrap_or_default();
         if let Some(rate) = per_second(came_bytes, passed) {
             self.per_second_bytes = believed(self.per_second_bytes, rate);

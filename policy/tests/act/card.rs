@@ -31,6 +31,8 @@ pub(crate) struct Card {
     frames: Frames,
     /// How long it takes to bring a block.
     pub(crate) fetch_takes: Duration,
+    /// How long programs go on after a look until its orders are carried out.
+    pub(crate) orders_late: Duration,
     /// How long the loop took for each look, of the time of this machine.
     pub(crate) looks: Vec<Duration>,
     /// What was ordered, in steps.
@@ -51,6 +53,7 @@ impl Card {
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000),
             frames: Frames::new(frames),
             fetch_takes: FETCH,
+            orders_late: Duration::ZERO,
             looks: Vec::new(),
             steps: 0,
             programs: Vec::new(),
@@ -109,6 +112,11 @@ impl Card {
         self.programs.iter().map(copied).sum::<u64>() + self.remote.htod
     }
 
+    /// Accesses of all programs.
+    pub(crate) fn accesses(&self) -> u64 {
+        self.programs.iter().map(|program| program.rounds * program.round.len() as u64 + program.at as u64).sum()
+    }
+
     pub(crate) fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.acting.decisions()
     }
@@ -133,12 +141,7 @@ impl Card {
     }
 
     pub(crate) fn interval(&mut self) {
-        for _ in 0..INTERVAL.as_millis() / SLICE.as_millis() {
-            for at in 0..self.programs.len() {
-                self.slice(at);
-            }
-            self.now += SLICE;
-        }
+        self.go_on(INTERVAL);
         let snapshot = self.snapshot();
         self.judge.observe(&snapshot);
         self.verdicts = self.judge.verdicts();
@@ -167,10 +170,20 @@ impl Card {
             on: true,
         });
         self.looks.push(began.elapsed());
+        self.go_on(self.orders_late);
         for order in orders {
             self.carry_out(&order);
         }
         self.events.extend(self.acting.take_events());
+    }
+
+    fn go_on(&mut self, time: Duration) {
+        for _ in 0..time.as_millis() / SLICE.as_millis() {
+            for at in 0..self.programs.len() {
+                self.slice(at);
+            }
+            self.now += SLICE;
+        }
     }
 
     fn carry_out(&mut self, order: &Order) {

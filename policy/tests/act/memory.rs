@@ -57,6 +57,22 @@ fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
 }
 
 #[test]
+fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
+    let link_bytes = ["observe", "cycle"].map(|policy| {
+        let mut card = Card::new(FRAMES);
+        card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| wish(Mode::Act, policy)));
+        for look in 0..1200 {
+            // One in forty comes when nearly twice as much has come as is left to everything else.
+            card.orders_late = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
+            card.interval();
+        }
+        share(card.link_bytes(), card.accesses())
+    });
+    let [alone, helped] = link_bytes;
+    assert!(helped / alone < 0.52, "{}", helped / alone);
+}
+
+#[test]
 fn a_hot_set_stays_and_the_cold_memory_goes_by() {
     let [(alone, _), (helped, _)] =
         both("hot-cold", 40, |card, wish| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, wish()));
