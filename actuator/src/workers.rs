@@ -33,6 +33,8 @@ pub struct Workers {
     gpus: BTreeMap<GpuUuid, Worker>,
     told: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
+    /// Orders whose outcome was not taken yet.
+    out: usize,
 }
 
 struct Worker {
@@ -48,11 +50,12 @@ impl Workers {
         off: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let (told, outcomes) = mpsc::channel();
-        Self { make: Arc::new(make), off: Arc::new(off), gpus: BTreeMap::new(), told, outcomes }
+        Self { make: Arc::new(make), off: Arc::new(off), gpus: BTreeMap::new(), told, outcomes, out: 0 }
     }
 
     /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
     pub fn submit(&mut self, order: Order) {
+        self.out += 1;
         let queue = match self.queue(order.gpu) {
             Ok(queue) => queue,
             Err(error) => {
@@ -74,15 +77,17 @@ impl Workers {
         }
     }
 
-    /// What was carried out since this was asked last. Does not wait.
-    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
-        self.outcomes.try_iter()
+    /// Whether orders are out: each has its outcome in the end.
+    pub const fn is_busy(&self) -> bool {
+        self.out > 0
     }
 
     /// The next outcome, waiting for it at most so long.
     #[must_use]
-    pub fn next_outcome(&self, at_most: Duration) -> Option<Outcome> {
-        self.outcomes.recv_timeout(at_most).ok()
+    pub fn next_outcome(&mut self, at_most: Duration) -> Option<Outcome> {
+        let outcome = self.outcomes.recv_timeout(at_most).ok()?;
+        self.out = self.out.saturating_sub(1);
+        Some(outcome)
     }
 
     /// Call off what waits, but for what puts something back; carry that out, and end. A worker that hangs in the driver for longer than this is left

@@ -23,8 +23,11 @@ const DRIVER_EVERY: Duration = Duration::from_millis(100);
 const BLOCKS_EVERY: Duration = Duration::from_millis(100);
 /// How often to look at the processes.
 const PROCESSES_EVERY: Duration = Duration::from_secs(1);
-/// Between two readings. The kernel skips probes on a CPU that reads maps, so nobody may have them read all the time.
-const READINGS_APART: Duration = Duration::from_millis(50);
+/// Between two readings. The kernel skips probes on a CPU that reads maps, so nobody may have them read all the time: after a reading, it is left alone for
+/// so many times as long as that took...
+const REST: u32 = 3;
+/// ...and so long at the least.
+const REST_MIN: Duration = Duration::from_millis(10);
 /// Requests for a snapshot that wait while one is taken. Others wait to be queued.
 const REQUESTS_MAX: usize = 64;
 
@@ -268,7 +271,9 @@ async fn run(
             }
             () = sleep_until(next_reading), if !waiting.is_empty() => watcher.look(),
         }
+        let begun = Instant::now();
         watcher.read();
+        let rest = (begun.elapsed() * REST).max(REST_MIN);
         let snapshot = Arc::new(watcher.snapshot());
         if is_regular {
             watcher.keep(&snapshot);
@@ -278,7 +283,7 @@ async fn run(
         for request in waiting.drain(..) {
             let _ = request.send(Arc::clone(&snapshot));
         }
-        next_reading = Instant::now() + READINGS_APART;
+        next_reading = Instant::now() + rest;
     }
 }
 

@@ -39,6 +39,8 @@ use crate::{
 
 /// How often to look whether anything is wanted.
 const IDLE: Duration = Duration::from_millis(500);
+/// While orders are out, nothing new can be told of what they are about: the next look is as soon as they are done, or after so many intervals.
+const LOOKS_WAIT: u32 = 3;
 /// How long what is in force may take to be put back when the service stops.
 const PUTTING_BACK: Duration = Duration::from_secs(2);
 
@@ -180,19 +182,27 @@ impl Loop {
     }
 
     fn work(mut self, stop: &AtomicBool) {
-        let mut next = Instant::now();
+        let mut looked = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            while let Some(outcome) = self.workers.next_outcome(next.saturating_duration_since(Instant::now())) {
-                self.acting.carried_out(outcome);
-                self.tell();
-            }
+            self.take_outcomes(looked);
             self.say_withdrawn();
-            next = Instant::now() + self.interval();
+            looked = Instant::now();
             if self.observe().is_none() {
                 break;
             }
         }
         self.put_back();
+    }
+
+    /// What was carried out, until it is time for the next look.
+    fn take_outcomes(&mut self, looked: Instant) {
+        loop {
+            let intervals = if self.workers.is_busy() { LOOKS_WAIT } else { 1 };
+            let left = (looked + self.interval() * intervals).saturating_duration_since(Instant::now());
+            let Some(outcome) = self.workers.next_outcome(left) else { break };
+            self.acting.carried_out(outcome);
+            self.tell();
+        }
     }
 
     fn is_idle(&self) -> bool {
