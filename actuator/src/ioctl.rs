@@ -31,6 +31,8 @@ use crate::{
 const TURN: Duration = Duration::from_micros(100);
 /// A call that takes longer has waited for others, and holds nothing meanwhile.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// The same of one that renews a block, which moves nothing. It is long enough for whoever was woken, and what is not renewed in time is lost.
+const PAUSE_RENEWAL_MAX: Duration = Duration::from_millis(1);
 /// Descriptors of a process are taken anew after so many calls, and what it has mapped is read again.
 const CALLS_PER_DESCRIPTOR: usize = 16;
 
@@ -54,7 +56,7 @@ impl Default for Settings {
 pub struct Ioctl {
     settings: Settings,
     roots: Roots,
-    /// How long the calls since the last pause have taken.
+    /// How long the calls since the last pause have taken, each no longer than the pause that it wants.
     turn: Duration,
 }
 
@@ -97,7 +99,7 @@ impl Ioctl {
                     self.call(process, outcome.gpu, &spaces, part, pages)
                 }
             };
-            self.turn = self.turn.saturating_add(Duration::from_nanos(call.took_ns));
+            self.turn = self.turn.saturating_add(pause_wanted(&call));
             let has_ended = call.answer == Answer::Ended;
             outcome.calls.push(call);
             if has_ended {
@@ -109,7 +111,7 @@ impl Ioctl {
 
     fn let_others_in(&mut self) {
         if self.turn >= TURN {
-            thread::sleep(self.turn.min(PAUSE_MAX));
+            thread::sleep(self.turn);
             self.turn = Duration::ZERO;
         }
     }
@@ -170,6 +172,15 @@ impl Actuator for Ioctl {
         }
         outcome
     }
+}
+
+/// How long others are let in for a call.
+fn pause_wanted(call: &Call) -> Duration {
+    let most = match call.step.action {
+        Action::Renew(_) => PAUSE_RENEWAL_MAX,
+        Action::Migrate(_) | Action::Advise(_) | Action::Withdraw(_) => PAUSE_MAX,
+    };
+    Duration::from_nanos(call.took_ns).min(most)
 }
 
 fn nanoseconds(took: Duration) -> u64 {
