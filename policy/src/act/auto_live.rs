@@ -1,6 +1,6 @@
 //! `auto-live`: of all that is proposed, what may be done and is expected to leave least to do. What was undone rests by its own name, so the next best is
 //! tried then. Of what was tried it is known what it brings: a plan that is kept makes way for another that is expected to bring more, and if that one
-//! brings less, it is undone, or makes way in turn.
+//! brings less, it is undone, or makes way in turn. Of two that take about as long, the one with fewer bytes over the link is better: that is others', too.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,65 @@ use model::{Plan, Share, decision::Measured};
 use super::{
     catalogue::Proposal,
     guard::Admission,
-    limits::{BATCH_SECONDS, BETTER, BETTER_UNTRIED, LINK_BYTES_PER_SECOND},
+    limits::{AS_FAST, BATCH_SECONDS, BETTER, BETTER_UNTRIED, LINK_BYTES_PER_SECOND},
 };
 
 /// Its name.
 pub(crate) const NAME: &str = "auto-live";
 
-/// What a window showed, and what part of the time that the driver alone would take was left in it.
-pub(crate) type Base<'a> = (&'a Measured, f64);
+/// What is left for the same work of what the driver alone takes, as parts of that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Left {
+    /// Of the time for the link and for batches of faults, modelled: see [`seconds`].
+    pub(crate) time: f64,
+    /// Of the bytes over the link.
+    pub(crate) link_bytes: f64,
+}
 
-/// What part of the time that the driver alone would take is left under each policy that was tried, as measured.
+impl Left {
+    /// Nothing is saved.
+    pub(crate) const ALL: Self = Self { time: 1.0, link_bytes: 1.0 };
+
+    /// Of what is left already.
+    pub(crate) const fn of(self, before: Self) -> Self {
+        Self { time: self.time * before.time, link_bytes: self.link_bytes * before.link_bytes }
+    }
+
+    fn is_as_fast_as(self, other: Self) -> bool {
+        self.time <= other.time * (1.0 + AS_FAST)
+    }
+}
+
+/// What a window showed, and what was left in it already.
+pub(crate) type Base<'a> = (&'a Measured, Left);
+
+/// What is left under each policy that was tried, as measured.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Learned(BTreeMap<&'static str, f64>);
+pub(crate) struct Learned(BTreeMap<&'static str, Left>);
 
 impl Learned {
     /// One window is not much: each counts half of what was known.
-    pub(crate) fn note(&mut self, policy: &'static str, left: f64) {
-        self.0.entry(policy).and_modify(|known| *known = f64::midpoint(*known, left)).or_insert(left);
+    pub(crate) fn note(&mut self, policy: &'static str, left: Left) {
+        let known = self.0.entry(policy).or_insert(left);
+        known.time = f64::midpoint(known.time, left.time);
+        known.link_bytes = f64::midpoint(known.link_bytes, left.link_bytes);
     }
 
     /// What was noted, once it was.
-    pub(crate) fn of(&self, policy: &str) -> Option<f64> {
+    pub(crate) fn of(&self, policy: &str) -> Option<Left> {
         self.0.get(policy).copied()
     }
 
-    /// What part is thought to be left under a plan, if this was before it.
-    fn left(&self, plan: &Plan, (before, left_before): Base<'_>, saved: fn(Share) -> f64) -> f64 {
-        self.0.get(plan.policy).copied().unwrap_or_else(|| {
+    /// What is thought to be left under a plan, if this was before it.
+    fn left(&self, plan: &Plan, (before, left_before): Base<'_>, saved: fn(Share) -> f64) -> Left {
+        self.of(plan.policy).unwrap_or_else(|| {
             let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh);
             let (link, faults) = (seconds(copied, 0), seconds(0, before.replays));
             let all = link + faults;
-            let saved = saved(plan.expected.link_bytes_saved) * link + saved(plan.expected.faults_saved) * faults;
-            if all > 0.0 { left_before * (1.0 - saved / all) } else { left_before }
+            let link_bytes = saved(plan.expected.link_bytes_saved);
+            let time = link_bytes * link + saved(plan.expected.faults_saved) * faults;
+            let time = if all > 0.0 { time / all } else { 0.0 };
+            Left { time: 1.0 - time, link_bytes: 1.0 - link_bytes }.of(left_before)
         })
     }
 
@@ -51,23 +78,28 @@ impl Learned {
             Admission::Shadow(_) => 1,
             Admission::Refused(_) => 2,
         };
-        let left = |proposal: &Proposal| self.left(&proposal.plan, before, |share| share.at_least);
+        let left = |proposal: &Proposal| self.left(&proposal.plan, before, |share| share.at_least).time;
         proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(left(one).total_cmp(&left(other))))
     }
 
-    /// What is worth trying instead of a plan under which so much is left: as that one can be had again, the middle of what is promised counts.
+    /// What is worth trying instead of a plan under which so much is left: as that one can be had again, the middle of what is promised counts, and whether
+    /// it may be as fast.
     pub(crate) fn better(
         &self,
         proposals: impl Iterator<Item = Proposal>,
         before: Base<'_>,
-        left_now: f64,
+        left_now: Left,
     ) -> Option<&'static str> {
-        let middle = |share: Share| f64::midpoint(share.at_least, share.at_most);
         let possible = proposals.filter(|proposal| proposal.admission == Admission::Act);
-        let left = possible.map(|proposal| (proposal.plan.policy, self.left(&proposal.plan, before, middle)));
-        let (policy, left) = left.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        let much = if self.0.contains_key(policy) { BETTER } else { BETTER_UNTRIED };
-        (left < left_now * much).then_some(policy)
+        let better = possible.filter_map(|Proposal { plan, .. }| {
+            let left = self.left(&plan, before, |share| f64::midpoint(share.at_least, share.at_most));
+            let much = if self.0.contains_key(plan.policy) { BETTER } else { BETTER_UNTRIED };
+            let is_faster = left.time < left_now.time * much;
+            let may_be_as_fast = || self.left(&plan, before, |share| share.at_most).is_as_fast_as(left_now);
+            let is_better = is_faster || left.link_bytes < left_now.link_bytes * much && may_be_as_fast();
+            is_better.then_some((plan.policy, left.time))
+        });
+        better.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(policy, _)| policy)
     }
 }
 
@@ -101,6 +133,10 @@ mod tests {
         Proposal { plan, running: Box::new(Nothing), admission }
     }
 
+    fn left(time: f64, link_bytes: f64) -> Left {
+        Left { time, link_bytes }
+    }
+
     fn before() -> Measured {
         Measured { inputs: Inputs { bytes_htod: 1 << 30, ..Inputs::default() }, replays: 1000, ..Measured::default() }
     }
@@ -113,31 +149,62 @@ mod tests {
             proposal("less", 0.2, Admission::Act),
             proposal("more", 0.3, Admission::Act),
         ];
-        let best = Learned::default().best(proposals.into_iter(), (&before(), 1.0)).unwrap();
+        let best = Learned::default().best(proposals.into_iter(), (&before(), Left::ALL)).unwrap();
         assert_eq!(best.plan.policy, "more");
     }
 
     #[test]
     fn what_was_measured_counts_more_than_what_is_promised() {
         let mut learned = Learned::default();
-        learned.note("promises", 0.9);
+        learned.note("promises", left(0.9, 0.9));
         let proposals =
             || [proposal("promises", 0.8, Admission::Act), proposal("untried", 0.2, Admission::Act)].into_iter();
-        assert_eq!(learned.best(proposals(), (&before(), 1.0)).unwrap().plan.policy, "untried");
+        assert_eq!(learned.best(proposals(), (&before(), Left::ALL)).unwrap().plan.policy, "untried");
         // The middle of 0.2 and 1 leaves 0.4.
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.6), Some("untried"));
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), None, "not worth it");
-        learned.note("untried", 0.6);
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.6), None, "it was tried and brought less");
-        learned.note("untried", 0.2);
-        assert_eq!(learned.of("untried"), Some(0.4));
-        assert_eq!(learned.better(proposals(), (&before(), 1.0), 0.5), Some("untried"), "what is known needs less");
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)), Some("untried"));
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.5)), None, "not worth it");
+        learned.note("untried", left(0.6, 0.6));
+        assert_eq!(
+            learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)),
+            None,
+            "it was tried and brought less"
+        );
+        learned.note("untried", left(0.2, 0.2));
+        assert_eq!(learned.of("untried"), Some(left(0.4, 0.4)));
+        assert_eq!(
+            learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.5)),
+            Some("untried"),
+            "what is known needs less"
+        );
     }
 
     #[test]
     fn what_is_promised_is_a_part_of_what_the_plan_before_it_left() {
         let proposals = || [proposal("untried", 0.2, Admission::Act)].into_iter();
-        assert_eq!(Learned::default().better(proposals(), (&before(), 0.5), 0.3), Some("untried"), "0.2 are left");
-        assert_eq!(Learned::default().better(proposals(), (&before(), 1.0), 0.3), None);
+        assert_eq!(
+            Learned::default().better(proposals(), (&before(), left(0.5, 0.5)), left(0.3, 0.3)),
+            Some("untried"),
+            "0.2 are left"
+        );
+        assert_eq!(Learned::default().better(proposals(), (&before(), Left::ALL), left(0.3, 0.3)), None);
+    }
+
+    #[test]
+    fn of_two_that_take_as_long_the_one_with_fewer_bytes_is_better_and_stays() {
+        let mut learned = Learned::default();
+        let proposals =
+            || [proposal("keeps", 0.2, Admission::Act), proposal("brings", 0.2, Admission::Act)].into_iter();
+        let (keeps, brings) = (left(0.52, 0.5), left(0.5, 0.9));
+        learned.note("brings", brings);
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), Some("keeps"), "it may be as fast");
+        learned.note("keeps", keeps);
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), Some("keeps"));
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), keeps), None);
+        let mut learned = Learned::default();
+        let slower = left(0.7, 0.5);
+        learned.note("brings", brings);
+        learned.note("keeps", slower);
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), None, "it is not");
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), slower), Some("brings"));
     }
 }

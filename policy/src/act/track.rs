@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use model::{Answer, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
-    auto_live::{self, Learned},
+    auto_live::{self, Learned, Left},
     catalogue::{self, Proposal},
     cooling::{Circumstances, Cooling},
     guard::{Admission, Guard},
@@ -25,8 +25,8 @@ pub(crate) struct Track {
     open: Option<Open>,
     cooling: Cooling,
     learned: Learned,
-    /// What is tried next, what part of the driver's time was left under what it follows, and when that ended.
-    follows: Option<(&'static str, f64, SystemTime)>,
+    /// What is tried next, what was left under what it follows, and when that ended.
+    follows: Option<(&'static str, Left, SystemTime)>,
 }
 
 /// A decision that is over, and the advice that is to be withdrawn.
@@ -213,7 +213,8 @@ impl Track {
         // Later, what is seen is what the driver does alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
         let follows = self.follows.take().filter(|(.., at)| sight.wish.policy == auto_live::NAME && is_fresh(*at));
-        let (policy, left_before) = follows.map_or((&*sight.wish.policy, 1.0), |(policy, left, _)| (policy, left));
+        let (policy, left_before) =
+            follows.map_or((&*sight.wish.policy, Left::ALL), |(policy, left, _)| (policy, left));
         let view = sight.view(self.meter.accessed(window), limits);
         let proposals = catalogue::proposals(policy, &view, rests, admits);
         let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))

@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 use model::{Expected, decision::Measured};
 
 use super::{
+    auto_live::Left,
     intervals::Intervals,
-    limits::{LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
+    limits::{AS_FAST, IDLE_WINDOWS, LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
     meter::{Meter, Span},
     verify::{Finding, Pace, compare, left},
 };
@@ -19,8 +20,8 @@ pub(crate) struct Trial {
     noise: f64,
     window: Duration,
     made: SystemTime,
-    /// What part of the driver's time was left in the window before, as another plan was in force.
-    left_before: f64,
+    /// What was left in the window before, as another plan was in force.
+    left_before: Left,
     phase: Phase,
     is_kept: bool,
     /// When it was looked at last.
@@ -42,8 +43,8 @@ enum Phase {
 /// What the window before this one left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
-    /// The program did nothing.
-    Idle,
+    /// The program did nothing, nor in so many windows before.
+    Idle(u32),
     /// It no longer helped.
     Worse,
 }
@@ -58,8 +59,8 @@ pub(crate) enum Look {
         /// It was known to: what it brings is not that of its beginning any more.
         again: bool,
         after: Seen,
-        /// What part of the time that the driver alone would take is left.
-        left: f64,
+        /// Of what the driver alone would take.
+        left: Left,
     },
     /// It is to be taken back, and whether something has to change before it is tried again.
     Fails { why: String, after: Seen, unless_changed: bool },
@@ -69,12 +70,12 @@ pub(crate) enum Look {
 pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
-    pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: f64) -> Self {
+    pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: Left) -> Self {
         Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_kept: false, looked: made }
     }
 
-    /// The window before it, and what part of the driver's time was left in that.
-    pub(crate) const fn before(&self) -> (Measured, f64) {
+    /// The window before it, and what was left in that.
+    pub(crate) const fn before(&self) -> (Measured, Left) {
         (self.before.measured, self.left_before)
     }
 
@@ -132,16 +133,18 @@ impl Trial {
             return Look::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
-        let finding = compare(&self.before, &after, pace, touched, expected, self.noise);
+        // What was helped already may be helped otherwise.
+        let slower = if self.left_before == Left::ALL { 0.0 } else { AS_FAST };
+        let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
     }
 
-    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: f64, now: SystemTime) -> Look {
+    fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: Left, now: SystemTime) -> Look {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_kept, true);
                 self.rest(now);
-                Look::Keeps { again, after, left: left * self.left_before }
+                Look::Keeps { again, after, left: left.of(self.left_before) }
             }
             // A pause takes nothing back of what was seen before it.
             (Finding::Idle, Some(Doubt::Worse)) => {
@@ -153,13 +156,13 @@ impl Trial {
                 self.rest(now);
                 Look::Open
             }
-            (Finding::Idle, Some(Doubt::Idle)) => Look::Fails {
-                why: "the program did too little for two windows to tell whether it helps".to_owned(),
-                after,
-                unless_changed: false,
-            },
-            (Finding::Idle, _) => {
-                self.watch(now, Some(Doubt::Idle));
+            (Finding::Idle, doubts) => {
+                let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
+                if windows >= IDLE_WINDOWS {
+                    let why = format!("the program did too little for {windows} windows to tell whether it helps");
+                    return Look::Fails { why, after, unless_changed: false };
+                }
+                self.watch(now, Some(Doubt::Idle(windows)));
                 Look::Open
             }
             (Finding::NotBetter(_), None) if self.is_kept => {
@@ -187,12 +190,12 @@ mod tests {
 
     fn kept() -> Trial {
         let before = Span::counted(Measured::default());
-        Trial { is_kept: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, 1.0) }
+        Trial { is_kept: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
     }
 
     fn conclude(trial: &mut Trial, finding: Finding) -> Look {
         let Phase::Watching { doubts, .. } = trial.phase else { panic!("it is not looked at: {trial:?}") };
-        trial.conclude(finding, doubts, (Measured::default(), 1.0), 0.5, NOW)
+        trial.conclude(finding, doubts, (Measured::default(), 1.0), Left { time: 0.5, link_bytes: 0.5 }, NOW)
     }
 
     fn worse() -> Finding {

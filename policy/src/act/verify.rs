@@ -10,7 +10,7 @@
 use model::Expected;
 
 use super::{
-    auto_live::seconds,
+    auto_live::{Left, seconds},
     intervals::Intervals,
     limits::{AT_WORK, IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
     meter::{Span, rate},
@@ -33,7 +33,7 @@ pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
     now >= mostly * AT_WORK
 }
 
-/// Compares for the same work; `noise` is what the cost differed by before.
+/// Compares for the same work; `noise` is what the cost differed by before, and of the time `slower` more may be taken for fewer bytes over the link.
 pub(crate) fn compare(
     before: &Span,
     after: &Span,
@@ -41,6 +41,7 @@ pub(crate) fn compare(
     touched: &Intervals,
     expected: &Expected,
     noise: f64,
+    slower: f64,
 ) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
     // A GPU that reaches memory across the link shows by that alone that the program goes on, however little it is.
@@ -76,8 +77,8 @@ pub(crate) fn compare(
     let fewer_bytes = kept(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
         // Fewer faults in more batches, or fewer bytes for more faults, may cost more than they bring.
-        let left = left(before, after, pace);
-        let may_cost = (-expected.link_bytes_saved.at_least).max(0.0);
+        let left = left(before, after, pace).time;
+        let may_cost = (-expected.link_bytes_saved.at_least).max(if fewer_bytes { slower } else { 0.0 });
         return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
     }
     Finding::NotBetter(format!(
@@ -87,12 +88,15 @@ pub(crate) fn compare(
     ))
 }
 
-/// What part of the time that the link and the faults took is left, modelled, for the same work.
-pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> f64 {
-    let a_second =
-        |span: &Span| seconds(span.measured.own_link_bytes, span.measured.replays) / span.measured.window.as_secs_f64();
-    let (was, is) = (a_second(before), a_second(after) / pace.factor);
-    if was > 0.0 { is / was } else { 1.0 }
+/// What is left for the same work.
+pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
+    let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
+    let part = |of: fn(&Span) -> f64| {
+        let a_second = |span: &Span| of(span) / span.measured.window.as_secs_f64();
+        let (was, is) = (a_second(before), a_second(after) / pace.factor);
+        if was > 0.0 { is / was } else { 1.0 }
+    };
+    Left { time: part(takes), link_bytes: part(|span| span.measured.own_link_bytes as f64) }
 }
 
 /// How fast the program goes after a plan.
@@ -190,7 +194,7 @@ mod tests {
 
     fn find(before: &Span, after: &Span, expected: &Expected) -> Finding {
         let touched = Intervals::default();
-        compare(before, after, Pace::of(before, after, &touched), &touched, expected, 0.1)
+        compare(before, after, Pace::of(before, after, &touched), &touched, expected, 0.1, 0.0)
     }
 
     #[test]
@@ -249,7 +253,8 @@ mod tests {
         let mut touched = Intervals::default();
         touched.insert(0, 4 << 20);
         let reaches = |remote_bytes| Span { remote_bytes, ..span(0, remote_bytes, 0) };
-        let find = |after: &Span| compare(&before, after, Pace::of(&before, after, &touched), &touched, &EXPECTED, 0.1);
+        let find =
+            |after: &Span| compare(&before, after, Pace::of(&before, after, &touched), &touched, &EXPECTED, 0.1, 0.0);
         assert_eq!(find(&reaches(32 * 1024)), Finding::Better, "a word of each page once");
         assert_eq!(find(&reaches(100)), Finding::Idle);
     }

@@ -127,14 +127,14 @@ fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
 }
 
 #[test]
-fn where_the_program_pauses_it_is_looked_at_once_more_and_then_taken_back() {
+fn where_the_program_pauses_four_windows_are_waited_for_and_then_it_is_taken_back() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
     world.run_until("a trial", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Trial));
     world.process(id).program = Program::Idle;
-    world.run(3.0);
+    world.run(6.0);
     assert_eq!(world.decision().stage, Stage::Trial);
-    world.run(3.0);
+    world.run(4.0);
     assert!(world.decision().stage.why().unwrap().contains("too little"), "{:#?}", world.decision());
     // It goes on, and time is all that has to pass.
     world.process(id).program = Program::InTurn;
