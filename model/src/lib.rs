@@ -14,6 +14,7 @@
 //! * [`rule`]: what an operator wants done about it, for whom
 //! * [`plan`]: what is to be done to memory, who does it, and what came of it
 //! * [`decision`]: what was decided, and how it went
+//! * [`hindrance`]: what keeps more from being done
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
 
 pub mod api;
@@ -24,6 +25,7 @@ pub mod distribution;
 pub mod dropped;
 pub mod eviction;
 pub mod heat;
+pub mod hindrance;
 pub mod history;
 pub mod owner;
 pub mod plan;
@@ -41,6 +43,7 @@ pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
+pub use hindrance::{Hindered, Hindrance};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{

@@ -41,7 +41,7 @@ pub(crate) enum Options {
     Set(Box<SetOptions>),
     /// Take back what was said with set, by its id or for the same processes
     Unset(Box<UnsetOptions>),
-    /// Say what is wanted for a process, and why: which override applies, and why no other does
+    /// Say what is wanted for a process, and why: which override applies, why no other does, and what keeps more from being done
     Explain(ExplainOptions),
     /// Stop all acting at once, and have what is in force taken back; it stays so until it is switched on again
     Off,

@@ -1,8 +1,9 @@
 //! The loop that acts: at each interval it shows the policies what is known, has their orders carried out, and tells what came of it.
 //!
 //! It works on a thread of its own, which reads files and waits for the actuator's workers; neither the collector nor a request waits for it. While nobody
-//! wants anything, it only looks whether that has changed. `state`: what outlives it.
+//! wants anything, it only looks whether that has changed. `board`: where others read what it does. `state`: what outlives it.
 
+mod board;
 mod state;
 
 use std::{
@@ -18,6 +19,7 @@ use std::{
 
 use actuator::{Journal, Journalled, Workers, headroom};
 use anyhow::Context;
+pub(crate) use board::{Board, Told};
 use collector::Snapshots;
 use model::{
     Actuator, Answer, Block, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId,
@@ -67,7 +69,7 @@ pub(crate) struct Parts {
 /// The loop, for as long as it works.
 #[derive(Debug)]
 pub(crate) struct Deeds {
-    decisions: watch::Receiver<Arc<[Decision]>>,
+    told: Told,
     stop: Arc<AtomicBool>,
     ended: oneshot::Receiver<()>,
 }
@@ -75,7 +77,7 @@ pub(crate) struct Deeds {
 impl Deeds {
     /// Begins. What a former run left in force is taken back first.
     pub(crate) fn start(parts: Parts) -> anyhow::Result<Self> {
-        let (publish, decisions) = watch::channel(Arc::default());
+        let (board, told) = Board::new();
         let (end, ended) = oneshot::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let journal = state::open_journal(&parts)?;
@@ -85,15 +87,15 @@ impl Deeds {
         let work = move || {
             // Dropped last, also when this panics.
             let _end: oneshot::Sender<()> = end;
-            Loop::new(parts, journal, audit, runtime, publish).work(&stopping);
+            Loop::new(parts, journal, audit, runtime, board).work(&stopping);
         };
         thread::Builder::new().name("acting".to_owned()).spawn(work).context("cannot start the thread that acts")?;
-        Ok(Self { decisions, stop, ended })
+        Ok(Self { told, stop, ended })
     }
 
-    /// Where to read what was decided, newest first.
-    pub(crate) fn decisions(&self) -> watch::Receiver<Arc<[Decision]>> {
-        self.decisions.clone()
+    /// Where to read what it decided, and what keeps it from more.
+    pub(crate) fn told(&self) -> Told {
+        self.told.clone()
     }
 
     /// Returns when it has ended by itself: with the collector, or by a mistake.
@@ -107,13 +109,6 @@ impl Deeds {
         self.stop.store(true, Ordering::Relaxed);
         self.ended().await;
     }
-}
-
-/// Where decisions are to be read.
-struct Board {
-    publish: watch::Sender<Arc<[Decision]>>,
-    /// Whether they have changed since.
-    is_stale: bool,
 }
 
 struct Loop {
@@ -134,13 +129,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(
-        parts: Parts,
-        journal: Option<Journal>,
-        audit: Option<Audit>,
-        runtime: Handle,
-        publish: watch::Sender<Arc<[Decision]>>,
-    ) -> Self {
+    fn new(parts: Parts, journal: Option<Journal>, audit: Option<Audit>, runtime: Handle, board: Board) -> Self {
         let roots = Roots::default();
         let mut acting = Acting::new(parts.limits.clone());
         let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
@@ -173,7 +162,7 @@ impl Loop {
             meter,
             roots,
             executables: BTreeMap::new(),
-            board: Board { publish, is_stale: false },
+            board,
             has_leftovers,
             was_on,
             audit,
@@ -217,6 +206,7 @@ impl Loop {
     fn observe(&mut self) -> Option<()> {
         let on = self.is_on();
         if self.is_idle() {
+            self.board.rest();
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.fresh())?;
@@ -243,8 +233,9 @@ impl Loop {
         };
         let orders = self.acting.observe(&scene);
         self.submit(orders);
+        self.board.hindered(|| self.acting.hindrances(&scene));
         self.tell();
-        self.publish();
+        self.board.decided(self.acting.decisions());
         Some(())
     }
 
@@ -304,14 +295,7 @@ impl Loop {
         for event in &happened {
             self.say(event);
         }
-        self.board.is_stale = true;
-    }
-
-    /// Decisions as they are now, once a look: there may be many, and outcomes come by the hundred.
-    fn publish(&mut self) {
-        if std::mem::take(&mut self.board.is_stale) {
-            self.board.publish.send_replace(self.acting.decisions().cloned().collect());
-        }
+        self.board.is_stale();
     }
 
     fn say(&mut self, event: &Event) {
@@ -347,7 +331,7 @@ impl Loop {
             self.acting.carried_out(outcome);
         }
         self.tell();
-        self.publish();
+        self.board.decided(self.acting.decisions());
     }
 
     /// That nothing of a former run is in force any more.

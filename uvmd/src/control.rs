@@ -1,22 +1,24 @@
-//! What operators change over the API: overrides, and the kill switch.
+//! What operators change over the API: overrides, and the kill switch; and what comes of that for a process.
 
 use model::{
     Process,
-    api::rule::{Considered, Overrides, PolicyState, Wanted},
+    api::rule::{Considered, Hindrance, Overrides, PolicyState, Wanted},
 };
 use policy::rules::{Explained, Fit};
 use sys::Roots;
 use web::{Condition, Put, Refused};
 
-use crate::{rules::Rules, switch::Switch};
+use crate::{acting::Told, rules::Rules, switch::Switch};
 
-/// Both.
+/// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     pub(crate) rules: Rules,
     pub(crate) switch: Switch,
     /// Whether the configuration lets uvmd act at all.
     pub(crate) enabled: bool,
+    /// What the loop that acts tells.
+    pub(crate) told: Told,
 }
 
 impl web::Control for Control {
@@ -54,7 +56,8 @@ impl web::Control for Control {
             allocation_larger_than_bytes: wish.allocation_larger_than_bytes,
             why,
             on: self.is_on(),
-            considered: considered.into_iter().map(|each| told(each.id, &each.fit)).collect(),
+            considered: considered.into_iter().map(|each| looked_at(each.id, &each.fit)).collect(),
+            hindrances: self.hindrances(process),
         }
     }
 
@@ -91,11 +94,60 @@ impl web::Control for Control {
 }
 
 impl Control {
+    fn hindrances(&self, process: &Process) -> Vec<Hindrance> {
+        let all = self.told.hindrances();
+        all.iter().filter(|each| each.process == process.id).map(Hindrance::from).collect()
+    }
+
     fn is_on(&self) -> bool {
         self.enabled && self.switch.is_on()
     }
 }
 
-fn told(id: String, fit: &Fit) -> Considered {
+fn looked_at(id: String, fit: &Fit) -> Considered {
     Considered { id, fits: fit.fits(), in_force: *fit == Fit::InForce, why: fit.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{Policy, value::AbsolutePath};
+    use model::{GpuUuid, Hindered, ProcessId};
+    use web::Control as _;
+
+    use super::*;
+    use crate::acting::Board;
+
+    #[test]
+    fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = Policy {
+            overrides_file: AbsolutePath(folder.path().join("overrides.toml")),
+            state_dir: AbsolutePath(folder.path().join("state")),
+            ..Policy::default()
+        };
+        let (mut board, told) = Board::new();
+        let control = Control {
+            rules: Rules::open(&policy).unwrap(),
+            switch: Switch::open(&folder.path().join("off"), folder.path()),
+            enabled: true,
+            told,
+        };
+        let id = |pid| ProcessId { pid, start_ticks: 1 };
+        let hindrance = |pid, hindered| model::Hindrance {
+            process: id(pid),
+            gpu: Some(GpuUuid([1; 16])),
+            hindered,
+            why: "it advises the driver itself".to_owned(),
+        };
+        board.hindered(|| vec![hindrance(7, Hindered::Advice), hindrance(8, Hindered::Policy("cycle"))]);
+        let told = |pid| control.wanted(&Process::new(id(pid), "x")).hindrances;
+        let expected = Hindrance {
+            gpu_uuid: Some("GPU-01010101-0101-0101-0101-010101010101".to_owned()),
+            hindered: "advice".to_owned(),
+            why: "it advises the driver itself".to_owned(),
+        };
+        assert_eq!(told(7), [expected]);
+        assert_eq!(told(8)[0].hindered, "cycle");
+        assert_eq!(told(9), []);
+    }
 }

@@ -50,11 +50,8 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     let Config { listen, hostname, http, socket, auth, log: _, collector, metrics, records, verdicts, policy } = config;
     let mut signals = Signals::new().context("cannot handle signals")?;
     let access = token::access(auth)?;
-    let control = Control {
-        rules: Rules::open(&policy)?,
-        switch: Switch::open(&policy.kill_switch.0, &policy.state_dir.0),
-        enabled: policy.enabled,
-    };
+    let rules = Rules::open(&policy)?;
+    let switch = Switch::open(&policy.kill_switch.0, &policy.state_dir.0);
     let own_name = read_hostname();
     let hosts = hosts(http, own_name.iter().chain(hostname.iter().map(|name| &name.0)));
     let node = Node {
@@ -83,11 +80,12 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     let (stop_server, stopped) = watch::channel(());
     let events = Events::default();
     let mut judging = Judging::start(collector.snapshots(), verdicts.window.0, events.clone());
-    tokio::spawn(control.rules.clone().follow());
-    let mut deeds = Deeds::start(parts(&policy, verdicts.window.0, &collector, &judging, &control, &events))?;
-    let decisions = deeds.decisions();
+    tokio::spawn(rules.clone().follow());
+    let mut deeds = Deeds::start(parts(&policy, verdicts.window.0, &collector, &judging, (&rules, &switch), &events))?;
+    let told = deeds.told();
+    let control = Control { rules, switch, enabled: policy.enabled, told: told.clone() };
     let sources = Sources {
-        decided: Decided::new(move || Arc::clone(&decisions.borrow())),
+        decided: Decided::new(move || told.decisions()),
         events: events.clone(),
         controls: Controls::new(control),
         ..sources(&collector.snapshots(), judging.latest())
@@ -179,7 +177,7 @@ fn parts(
     window: Duration,
     collector: &Collector,
     judging: &Judging,
-    control: &Control,
+    (rules, switch): (&Rules, &Switch),
     events: &Events,
 ) -> acting::Parts {
     let host_reserve_bytes = policy.host_reserve.bytes;
@@ -194,8 +192,8 @@ fn parts(
     acting::Parts {
         snapshots: collector.snapshots(),
         verdicts: judging.latest(),
-        rules: control.rules.clone(),
-        switch: control.switch.clone(),
+        rules: rules.clone(),
+        switch: switch.clone(),
         events: events.clone(),
         limits,
         interval: policy.interval.0,

@@ -160,6 +160,31 @@ pub struct Wanted {
     pub on: bool,
     /// Every override that was looked at, in order of precedence.
     pub considered: Vec<Considered>,
+    /// What keeps more from being done, beside `mode` and `on`, as of the last second.
+    #[serde(default)]
+    pub hindrances: Vec<Hindrance>,
+}
+
+/// What keeps uvmd from doing more for a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Hindrance {
+    /// At which GPU; null where it is at all of them.
+    pub gpu_uuid: Option<String>,
+    /// What is not done: `everything`, `advice`, `moves`, `moves_to_gpu`, `moves_to_host`, `remote_mappings`, or a policy.
+    pub hindered: String,
+    /// Why, as a sentence.
+    pub why: String,
+}
+
+impl From<&crate::Hindrance> for Hindrance {
+    fn from(hindrance: &crate::Hindrance) -> Self {
+        Self {
+            gpu_uuid: hindrance.gpu.map(|gpu| gpu.to_string()),
+            hindered: hindrance.hindered.name().to_owned(),
+            why: hindrance.why.clone(),
+        }
+    }
 }
 
 /// What became of an override that was looked at for a process.

@@ -32,7 +32,7 @@ pub fn parameters(policy: &str) -> impl Iterator<Item = &'static Parameter> {
 }
 
 /// The policy of this name, or all that `auto-live` chooses from.
-fn meant(policy: &str) -> impl Iterator<Item = &'static dyn Reactor> {
+pub(crate) fn meant(policy: &str) -> impl Iterator<Item = &'static dyn Reactor> {
     let chooses = policy == auto_live::NAME;
     let chosen = REACTORS.iter().filter(move |reactor| chooses || reactor.name() == policy);
     let named = NAMED_ONLY.iter().filter(move |reactor| reactor.name() == policy);

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::SystemTime,
+    fmt,
+    time::{Duration, SystemTime},
 };
 
 use model::{ProcessId, VerdictKind};
@@ -51,14 +52,37 @@ struct Rest {
     failed_in: Vec<Circumstances>,
 }
 
+/// How a policy cools down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resting {
+    /// For so long, whatever changes.
+    For(Duration),
+    /// Until something else is there than when it was undone.
+    UntilChanged,
+}
+
+impl fmt::Display for Resting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(left) => {
+                write!(f, "it was refused, undone or over lately, and rests for {} s", left.as_secs().max(1))
+            }
+            Self::UntilChanged => f.write_str(
+                "it was undone, and verdicts, ranges, parameters and the processes beside it are as they were then",
+            ),
+        }
+    }
+}
+
 /// As many are remembered; the oldest are forgotten.
 const FAILED_MAX: usize = 16;
 
 impl Cooling {
-    pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> bool {
-        let is_resting =
-            |rest: &Rest| rest.until.is_some_and(|until| now < until) || rest.failed_in.contains(circumstances);
-        self.0.get(policy).is_some_and(is_resting)
+    /// Why this policy is not tried now; `None` if it may be.
+    pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Resting> {
+        let rest = self.0.get(policy)?;
+        let left = rest.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
+        left.map(Resting::For).or_else(|| rest.failed_in.contains(circumstances).then_some(Resting::UntilChanged))
     }
 
     /// From now on, for twice as long as the last time. What it failed in is what was there when it began, and what is there now, as it may have

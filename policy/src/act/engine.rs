@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Decision, DecisionId, GpuKey, GpuUuid, Mode, Order, Outcome, Process, ProcessId, SourceState, Stage, Verdicts,
-    Wish, decision::Event,
+    Decision, DecisionId, GpuKey, GpuUuid, Hindered, Hindrance, Mode, Order, Outcome, Process, ProcessId, SourceState,
+    Stage, Verdicts, Wish, decision::Event,
 };
 
 use super::{
@@ -208,6 +208,26 @@ impl Acting {
         all.into_iter()
     }
 
+    /// What keeps more from being done for whom something is wanted, apart from how much is: after [`Self::observe`] of the same scene. As long as a look
+    /// takes: not for each interval.
+    #[must_use]
+    pub fn hindrances(&self, scene: &Scene<'_>) -> Vec<Hindrance> {
+        let mut all = nowhere(scene);
+        for (process, gpu, wish) in seen(scene) {
+            let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
+            let sight = Sight::of(scene, process, gpu, wish, self.acted_on_beside(process.id, gpu));
+            let rests = self.leaving.concerns(process.id, gpu);
+            let hindrances = track.hindrances(&sight, &self.guard, &self.limits, rests);
+            all.extend(hindrances.into_iter().map(|(hindered, why)| Hindrance {
+                process: process.id,
+                gpu: Some(gpu),
+                hindered,
+                why,
+            }));
+        }
+        all
+    }
+
     /// Whether anything is in force, or on its way there or back.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -245,13 +265,37 @@ fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Wish)> {
     if !is_counting(scene) {
         return Vec::new();
     }
+    let at_gpus = wished(scene).flat_map(|(process, wish)| gpus(process).map(move |gpu| (process, gpu, wish)));
+    at_gpus.collect()
+}
+
+fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
+    process.gpus.keys().copied().filter_map(GpuKey::uuid)
+}
+
+/// The living processes for which something is wanted.
+fn wished<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a Process, &'a Wish)> {
     let living = scene.snapshot.processes.iter().filter(|process| process.ended.is_none());
-    let wished = living.filter_map(|process| {
+    living.filter_map(|process| {
         let wish = scene.wishes.get(&process.id).filter(|wish| wish.mode != Mode::Observe)?;
         Some((process, wish))
+    })
+}
+
+/// Those of them that are not [`seen`] at any GPU.
+fn nowhere(scene: &Scene<'_>) -> Vec<Hindrance> {
+    let why = |process: &Process| {
+        if !is_counting(scene) {
+            Some("nothing is counted")
+        } else if gpus(process).next().is_none() {
+            Some("nothing was counted of it at any GPU that is known")
+        } else {
+            None
+        }
+    };
+    let hindrances = wished(scene).filter_map(|(process, _)| {
+        let why = why(process)?.to_owned();
+        Some(Hindrance { process: process.id, gpu: None, hindered: Hindered::Everything, why })
     });
-    let at_gpus = wished.flat_map(|(process, wish)| {
-        process.gpus.keys().copied().filter_map(GpuKey::uuid).map(move |gpu| (process, gpu, wish))
-    });
-    at_gpus.collect()
+    hindrances.collect()
 }

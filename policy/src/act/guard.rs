@@ -1,5 +1,7 @@
 //! What may be done at all, how much of it, and to which memory.
 
+mod hindrances;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
@@ -256,7 +258,7 @@ impl Guard {
         let in_all = budget.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(account.moved_bytes));
         let least = node.min(process).min(in_all);
         let why = if least == in_all {
-            format!("the budget of {} bytes is used up", budget.bytes.unwrap_or(0))
+            used_up(budget.bytes.unwrap_or(0))
         } else if least == process {
             format!("the process has {rate} bytes a second")
         } else {
@@ -309,7 +311,7 @@ impl Guard {
     /// GPU memory that may be filled or kept for the process, beside what it was asked to keep.
     fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let Some(room) = bounds.room_bytes else {
-            return (0, "how much memory the GPU has is not known".to_owned());
+            return (0, NO_GPU_MEMORY.to_owned());
         };
         let kept_blocks = self.account(sight, limits).kept.get(&sight.gpu).map_or(0, BTreeMap::len);
         let kept = (kept_blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
@@ -365,6 +367,11 @@ impl Guard {
 }
 
 const NO_LINK: &str = "what goes over the GPU's link cannot be told, and accesses across it raise no faults";
+const NO_GPU_MEMORY: &str = "how much memory the GPU has is not known";
+
+fn used_up(budget_bytes: u64) -> String {
+    format!("the budget of {budget_bytes} bytes is used up")
+}
 
 fn headroom(sight: &Sight<'_>) -> Option<u64> {
     sight.scene.headroom_bytes.get(&sight.process.id).copied()

@@ -1,5 +1,7 @@
 //! One process at one GPU: what is counted of it, the decision that stands, and what is not tried on it again.
 
+mod hindrances;
+
 use std::time::SystemTime;
 
 use model::{Answer, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
@@ -172,7 +174,7 @@ impl Track {
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.snapshot.taken, Circumstances::of(sight), open.decision.policy);
-        let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances);
+        let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances).is_some();
         let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
         let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
@@ -207,7 +209,7 @@ impl Track {
             return;
         }
         let circumstances = Circumstances::of(sight);
-        let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances);
+        let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances).is_some();
         let admits =
             |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
         // Later, what is seen is what the driver does alone.

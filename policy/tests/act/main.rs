@@ -4,6 +4,7 @@
 mod any;
 mod card;
 mod frames;
+mod hindrances;
 mod limits;
 mod memory;
 mod parameters;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Answer, Block, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, LinkBytes, Mode, Order, Outcome, ProbeStatus,
-    ProcessId, Snapshot, SourceState, SourceStatus, Step, Verdicts, Wish, decision::Event,
+    Answer, Block, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, Hindrance, LinkBytes, Mode, Order, Outcome,
+    ProbeStatus, ProcessId, Snapshot, SourceState, SourceStatus, Step, Verdicts, Wish, decision::Event,
 };
 use policy::{
     Judge,
@@ -137,6 +137,19 @@ impl World {
     }
 
     pub(crate) fn look(&mut self, snapshot: &Snapshot) -> Vec<Order> {
+        let orders = self.show(snapshot, Acting::observe);
+        self.events.extend(self.acting.take_events());
+        self.orders.extend(orders.iter().map(|order| (self.now, order.clone())));
+        orders
+    }
+
+    /// What keeps more from being done.
+    pub(crate) fn hindrances(&mut self) -> Vec<Hindrance> {
+        let snapshot = self.snapshot();
+        self.show(&snapshot, |acting, scene| acting.hindrances(scene))
+    }
+
+    fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
         let wanted = self.acting.wants_blocks(&self.verdicts, &self.wishes);
         let blocks: BTreeMap<ProcessId, Vec<Block>> = self
             .processes
@@ -144,20 +157,18 @@ impl World {
             .filter(|process| wanted.contains(&process.id))
             .map(|process| (process.id, process.blocks().to_vec()))
             .collect();
+        let links = self.links(snapshot);
         let scene = Scene {
             snapshot,
             verdicts: &self.verdicts,
             blocks: &blocks,
-            links: &self.links(snapshot),
+            links: &links,
             headroom_bytes: &self.processes.iter().map(|process| (process.id, self.headroom_bytes)).collect(),
             node_headroom_bytes: self.headroom_bytes,
             wishes: &self.wishes,
             on: self.on,
         };
-        let orders = self.acting.observe(&scene);
-        self.events.extend(self.acting.take_events());
-        self.orders.extend(orders.iter().map(|order| (self.now, order.clone())));
-        orders
+        ask(&mut self.acting, &scene)
     }
 
     pub(crate) fn carry_out(&mut self, orders: Vec<Order>) {

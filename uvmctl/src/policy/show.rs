@@ -2,7 +2,7 @@
 
 use model::api::{
     decision::MemoryRange,
-    rule::{Budget, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff, Wanted},
+    rule::{Budget, Hindrance, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff, Wanted},
 };
 
 use crate::{
@@ -118,19 +118,36 @@ fn whom(selector: &Selector) -> String {
     if parts.is_empty() { "everybody".to_owned() } else { text::printable(&parts.join(", ")).into_owned() }
 }
 
+/// `  No advice at GPU-9a31…: the application advises the driver itself.`
+fn hindrance(Hindrance { gpu_uuid, hindered, why }: &Hindrance) -> String {
+    let what = match hindered.as_str() {
+        "everything" => "Nothing",
+        "advice" => "No advice",
+        "moves" => "No moves",
+        "moves_to_gpu" => "No moves to the GPU",
+        "moves_to_host" => "No moves to the host",
+        "remote_mappings" => "No remote mappings",
+        policy => &format!("No {policy}"),
+    };
+    let at = gpu_uuid.as_ref().map(|gpu| format!(" at {gpu}")).unwrap_or_default();
+    text::printable(&format!("  {what}{at}: {why}.")).into_owned()
+}
+
 /// What is wanted for a process, and why.
 pub(super) fn wanted(wanted: &Wanted, colour: Colour) -> String {
-    let Wanted { pid, name, mode, policy, why, on, considered, budget, .. } = wanted;
+    let Wanted { pid, name, mode, policy, why, on, considered, budget, hindrances, .. } = wanted;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
     let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(why))];
     lines.extend(limits(budget).map(|limits| format!("  At most {limits}.")));
-    if mode == "act" && !on {
-        lines.push(
-            colour
-                .paint(Style::Warning, "  Nothing is done all the same: acting is switched off (uvmctl policy show)."),
-        );
-    }
+    let nothing = match mode.as_str() {
+        "observe" => Some("  Nothing is done: it is only watched."),
+        "shadow" => Some("  Nothing is done, but told: uvmctl decisions."),
+        _ if !on => Some("  Nothing is done all the same: acting is switched off (uvmctl policy show)."),
+        _ => None,
+    };
+    lines.extend(nothing.map(|nothing| colour.paint(Style::Warning, nothing)));
+    lines.extend(hindrances.iter().map(|each| colour.paint(Style::Warning, &hindrance(each))));
     let mark = |in_force: bool, fits: bool| {
         if in_force {
             "*"

@@ -12,7 +12,10 @@ use model::{
     api::{
         Status,
         decision::{Decision, Decisions, Event, Measured, Switched},
-        rule::{Budget, Considered, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff, Wanted},
+        rule::{
+            Budget, Considered, Hindrance, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff,
+            Wanted,
+        },
     },
     plan::Expected,
 };
@@ -111,7 +114,7 @@ fn what_is_not_clear_is_a_mistake_of_usage() {
 }
 
 #[test]
-fn which_override_applies_is_told_with_what_became_of_the_others() {
+fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_more_from_being_done() {
     let considered =
         |id: &str, fits, in_force, why: &str| Considered { id: id.to_owned(), fits, in_force, why: why.to_owned() };
     let wanted = Wanted {
@@ -124,6 +127,14 @@ fn which_override_applies_is_told_with_what_became_of_the_others() {
             considered("a", true, true, "it is the first that fits"),
             considered("b", false, false, "match.job does not fit: it is 7"),
         ],
+        hindrances: vec![
+            Hindrance {
+                gpu_uuid: Some("GPU-abab".to_owned()),
+                hindered: "advice".to_owned(),
+                why: "the application advises the driver itself".to_owned(),
+            },
+            Hindrance { gpu_uuid: None, hindered: "cycle".to_owned(), why: "it was undone\u{1b}".to_owned() },
+        ],
         ..Wanted::default()
     };
     let daemon = Canned::default().with("/api/v1/processes/41207/override", &wanted);
@@ -132,6 +143,8 @@ fn which_override_applies_is_told_with_what_became_of_the_others() {
 41207 python: act by cycle
   Because of 2 that fit, a says more about the process.
   Nothing is done all the same: acting is switched off (uvmctl policy show).
+  No advice at GPU-abab: the application advises the driver itself.
+  No cycle: it was undone\\u{1b}.
   * a: it is the first that fits
   - b: match.job does not fit: it is 7
 ";

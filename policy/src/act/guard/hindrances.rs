@@ -1,0 +1,41 @@
+//! What the guard would say to whatever were proposed.
+
+use model::{Action, Advice, Hindered, Place};
+
+use super::{Guard, NO_GPU_MEMORY, NO_LINK, headroom, too_little_host, used_up};
+use crate::act::{limits::Limits, scene::Sight};
+
+impl Guard {
+    /// What is not done to this process at this GPU now, each with the reason.
+    pub(crate) fn hindrances(&self, sight: &Sight<'_>, limits: &Limits) -> Vec<(Hindered, String)> {
+        let known = self.moves(sight);
+        let forbids = |action| self.forbids(action, known, sight);
+        let unlinked = !sight.scene.links.contains_key(&sight.gpu);
+        let moves = forbids(Action::Migrate(Place::Host)).or_else(|| self.is_used_up(sight)).or_else(|| {
+            let left = headroom(sight).filter(|left| *left < limits.host_reserve_bytes);
+            left.map(|_| too_little_host(0))
+        });
+        let to_gpu = forbids(Action::Migrate(Place::Gpu(sight.gpu)))
+            .or_else(|| sight.memory_bytes.is_none().then(|| NO_GPU_MEMORY.to_owned()));
+        let to_host = headroom(sight).is_none().then(|| NO_HEADROOM.to_owned());
+        // What holds for all moves is said once.
+        let (to_gpu, to_host) = if moves.is_some() { (None, None) } else { (to_gpu, to_host) };
+        let all = [
+            (Hindered::Advice, forbids(Action::Advise(Advice::AccessedBy(sight.gpu)))),
+            (Hindered::Moves, moves),
+            (Hindered::MovesToGpu, to_gpu),
+            (Hindered::MovesToHost, to_host),
+            (Hindered::RemoteMappings, unlinked.then(|| NO_LINK.to_owned())),
+        ];
+        all.into_iter().filter_map(|(hindered, why)| Some((hindered, why?))).collect()
+    }
+
+    /// What was allowed in all was moved.
+    fn is_used_up(&self, sight: &Sight<'_>) -> Option<String> {
+        let all = sight.wish.budget.bytes?;
+        let account = self.processes.get(&sight.process.id)?;
+        (account.moved_bytes >= all).then(|| used_up(all))
+    }
+}
+
+const NO_HEADROOM: &str = "how much host memory it may take is not known";

@@ -1,0 +1,97 @@
+//! What is told of why no more is done.
+
+use model::{Answer, ApiCall, Budget, Hindered, Hindrance, Mode, ProcessId, Stage};
+
+use crate::{
+    program::Program,
+    world::{GPU, World, wish},
+};
+
+/// Whether this is kept from being done at the GPU, for such a reason.
+fn is_told(all: &[Hindrance], hindered: Hindered, why: &str) -> bool {
+    all.iter().any(|each| each.hindered == hindered && each.gpu == Some(GPU) && each.why.contains(why))
+}
+
+#[test]
+fn what_is_not_done_with_a_process_is_told_with_the_reason() {
+    type Change = dyn Fn(&mut World, ProcessId);
+    let older = |world: &mut World, id| world.process(id).is_adopted = true;
+    let lost = |world: &mut World, id| world.process(id).host.dropped_events = 1;
+    let advises = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::SetAccessedBy] = 1;
+    let duplicates = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::EnableReadDuplication] = 1;
+    let denied = |world: &mut World, _| {
+        (world.driver, world.gpu_name) = ("595.71.05".to_owned(), Some("NVIDIA B200".to_owned()));
+    };
+    let unlinked = |world: &mut World, _| world.has_link = false;
+    let cases: [(&Change, Hindered, &str); 7] = [
+        (&older, Hindered::Advice, "at work before uvmd counted"),
+        (&older, Hindered::Moves, "may be read-duplicated"),
+        (&lost, Hindered::Advice, "events of the process were lost"),
+        (&advises, Hindered::Advice, "the application advises the driver itself"),
+        (&duplicates, Hindered::Moves, "is read-duplicated"),
+        (&denied, Hindered::MovesToGpu, "github.com"),
+        (&unlinked, Hindered::RemoteMappings, "cannot be told"),
+    ];
+    for (change, hindered, why) in cases {
+        let mut world = World::new();
+        let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        change(&mut world, id);
+        world.run(10.0);
+        let all = world.hindrances();
+        assert!(is_told(&all, hindered, why), "{hindered:?}, {why}: {all:#?}");
+    }
+}
+
+#[test]
+fn nothing_keeps_from_more_where_what_is_wanted_is_done() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    assert_eq!(world.hindrances(), []);
+}
+
+#[test]
+fn a_policy_that_cools_down_is_told_with_how_long() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.answers = Some(Answer::NotMapped);
+    world.run_until("a decision that was undone", |world| {
+        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+    });
+    world.run(10.0);
+    let [Hindrance { hindered, why, .. }] = &world.hindrances()[..] else { panic!("{:#?}", world.hindrances()) };
+    assert_eq!(*hindered, Hindered::Policy("ping-pong"));
+    assert!(why.ends_with("rests for 19 s") || why.ends_with("rests for 20 s"), "{why}");
+}
+
+#[test]
+fn where_no_policy_sees_what_it_is_for_that_is_told_with_the_verdicts() {
+    let mut world = World::new();
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "cycle")));
+    world.run(0.3);
+    assert!(is_told(&world.hindrances(), Hindered::Everything, "not watched for 2 s yet"), "{:#?}", world.hindrances());
+    world.run(10.0);
+    let all = world.hindrances();
+    assert!(is_told(&all, Hindered::Everything, "nothing that cycle is for is seen: ping_pong"), "{all:#?}");
+}
+
+#[test]
+fn a_budget_that_is_used_up_keeps_from_moves() {
+    let mut world = World::new();
+    let budget = Budget { bytes: Some(4 << 20), ..Budget::default() };
+    world.add(Program::InTurn, 64, Some(model::Wish { budget, ..wish(Mode::Act, "prefetch_all") }));
+    world.run(10.0);
+    let all = world.hindrances();
+    assert!(is_told(&all, Hindered::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
+}
+
+#[test]
+fn while_nothing_is_counted_that_is_all_that_is_told() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.add(Program::InTurn, 64, None);
+    world.is_counting = false;
+    world.run(1.0);
+    let why = "nothing is counted".to_owned();
+    assert_eq!(world.hindrances(), [Hindrance { process: id, gpu: None, hindered: Hindered::Everything, why }]);
+}

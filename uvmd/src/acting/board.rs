@@ -1,0 +1,111 @@
+//! Where others read what the loop decided, and what keeps it from more.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::{Decision, Hindrance};
+use tokio::sync::watch;
+
+/// What keeps more from being done is looked at so often: that takes as long as a look.
+const HINDRANCES_EVERY: Duration = Duration::from_secs(1);
+
+/// What the loop writes on.
+pub(crate) struct Board {
+    decisions: watch::Sender<Arc<[Decision]>>,
+    /// Whether they have changed since.
+    is_stale: bool,
+    hindrances: watch::Sender<Arc<[Hindrance]>>,
+    /// When those are due.
+    next: Instant,
+}
+
+/// What others read. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    decisions: watch::Receiver<Arc<[Decision]>>,
+    hindrances: watch::Receiver<Arc<[Hindrance]>>,
+}
+
+impl Told {
+    /// What was decided, newest first.
+    pub(crate) fn decisions(&self) -> Arc<[Decision]> {
+        Arc::clone(&self.decisions.borrow())
+    }
+
+    /// What keeps more from being done, for whom something is wanted.
+    pub(crate) fn hindrances(&self) -> Arc<[Hindrance]> {
+        Arc::clone(&self.hindrances.borrow())
+    }
+}
+
+impl Board {
+    pub(crate) fn new() -> (Self, Told) {
+        let (publish_decisions, decisions) = watch::channel(Arc::default());
+        let (publish_hindrances, hindrances) = watch::channel(Arc::default());
+        let board = Self {
+            decisions: publish_decisions,
+            is_stale: false,
+            hindrances: publish_hindrances,
+            next: Instant::now(),
+        };
+        (board, Told { decisions, hindrances })
+    }
+
+    /// Decisions have changed.
+    pub(super) const fn is_stale(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Decisions as they are now, once a look: there may be many, and outcomes come by the hundred.
+    pub(super) fn decided<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>) {
+        if std::mem::take(&mut self.is_stale) {
+            self.decisions.send_replace(decisions.cloned().collect());
+        }
+    }
+
+    /// What keeps more from being done, where that is due.
+    pub(crate) fn hindered(&mut self, hindrances: impl FnOnce() -> Vec<Hindrance>) {
+        let now = Instant::now();
+        if self.next <= now {
+            self.next = now + HINDRANCES_EVERY;
+            self.hindrances.send_replace(hindrances().into());
+        }
+    }
+
+    /// Nobody looks any more: nothing is known to keep more from being done.
+    pub(super) fn rest(&mut self) {
+        self.next = Instant::now();
+        self.hindrances.send_if_modified(|hindrances| {
+            let was_there = !hindrances.is_empty();
+            *hindrances = Arc::default();
+            was_there
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Hindered, ProcessId};
+
+    use super::*;
+
+    #[test]
+    fn what_keeps_from_more_is_looked_at_once_a_second_and_forgotten_when_nobody_looks() {
+        let hindrance = |why: &str| Hindrance {
+            process: ProcessId { pid: 7, start_ticks: 1 },
+            gpu: None,
+            hindered: Hindered::Everything,
+            why: why.to_owned(),
+        };
+        let (mut board, told) = Board::new();
+        board.hindered(|| vec![hindrance("first")]);
+        board.hindered(|| panic!("that was a moment ago"));
+        assert_eq!(told.hindrances()[..], [hindrance("first")]);
+        board.rest();
+        assert_eq!(told.hindrances()[..], []);
+        board.hindered(|| vec![hindrance("second")]);
+        assert_eq!(told.hindrances()[..], [hindrance("second")]);
+    }
+}
