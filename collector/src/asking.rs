@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Block, HeatMap, HeatRequest, History, HistoryRequest, ProcessId, Snapshot};
+use model::{HeatMap, HeatRequest, History, HistoryRequest, Memory, ProcessId, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Gives out snapshots. Cheap to clone.
@@ -20,7 +20,7 @@ pub(crate) enum Request {
     Snapshot(Answer<Arc<Snapshot>>),
     Heat(HeatRequest, Answer<Option<HeatMap>>),
     History(HistoryRequest, Answer<Option<History>>),
-    Blocks(ProcessId, Answer<Option<Vec<Block>>>),
+    Memory(ProcessId, Answer<Option<Memory>>),
 }
 
 impl Snapshots {
@@ -51,9 +51,9 @@ impl Snapshots {
         self.ask(|answer| Request::History(request, answer)).await
     }
 
-    /// All blocks of a process that are known, in the order of addresses; `Some(None)` if the process is not known. `None` once the collector has stopped.
-    pub async fn blocks(&self, process: ProcessId) -> Option<Option<Vec<Block>>> {
-        self.ask(|answer| Request::Blocks(process, answer)).await
+    /// All blocks and ranges of a process that are known; `Some(None)` if the process is not known. `None` once the collector has stopped.
+    pub async fn memory(&self, process: ProcessId) -> Option<Option<Memory>> {
+        self.ask(|answer| Request::Memory(process, answer)).await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Option<T> {

@@ -265,7 +265,7 @@ async fn run(
                     Request::Snapshot(answer) => waiting.push(answer),
                     Request::Heat(request, answer) => drop(answer.send(watcher.heat(&request))),
                     Request::History(request, answer) => drop(answer.send(watcher.lately(&request))),
-                    Request::Blocks(process, answer) => drop(answer.send(watcher.blocks_of(process))),
+                    Request::Memory(process, answer) => drop(answer.send(watcher.memory_of(process))),
                 }
                 continue;
             }

@@ -22,6 +22,8 @@ pub enum Hindered {
     Everything,
     /// Advice to the driver.
     Advice,
+    /// Anything to a part of its memory.
+    SomeMemory,
     /// Moves, wherever to.
     Moves,
     /// Moves to the GPU, and renewals there.
@@ -41,6 +43,7 @@ impl Hindered {
         match self {
             Self::Everything => "everything",
             Self::Advice => "advice",
+            Self::SomeMemory => "some_memory",
             Self::Moves => "moves",
             Self::MovesToGpu => "moves_to_gpu",
             Self::MovesToHost => "moves_to_host",

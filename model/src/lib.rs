@@ -3,7 +3,7 @@
 //! * [`counters`]: what is counted, per process and GPU
 //! * [`terms`]: what that is told apart by
 //! * [`distribution`]: how a quantity was distributed
-//! * [`block`], [`range`], [`heat`]: where in a process's memory it happened
+//! * [`block`], [`range`], [`memory`], [`heat`]: where in a process's memory it happened
 //! * [`residency`]: how much of it is in GPU memory
 //! * [`eviction`]: who pushed whose memory out
 //! * [`owner`]: whom a process works for
@@ -27,6 +27,7 @@ pub mod eviction;
 pub mod heat;
 pub mod hindrance;
 pub mod history;
+pub mod memory;
 pub mod owner;
 pub mod plan;
 pub mod range;
@@ -45,6 +46,7 @@ pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use hindrance::{Hindered, Hindrance};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
+pub use memory::Memory;
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{
     Action, Actuator, Advice, Answer, Call, DecisionId, Expected, LinkBytes, LinkMeter, Order, Outcome, Place, Plan,

@@ -52,13 +52,16 @@ fn main() {
     println!(
         "program     policy      link bytes  replays   steps a look   look, ms: median, most   by copying the blocks"
     );
-    for (name, round, pattern, policies) in [
-        ("walk", walk, PatternKind::Cyclic, ["observe", "cycle", "stream", "auto-live"]),
-        ("hot, cold", hot_cold, PatternKind::Unknown, ["observe", "hot-cold", "cycle", "auto-live"]),
+    // Of 480 MiB.
+    let in_parts = (walk.clone(), 240);
+    for (name, (round, allocation_blocks), pattern, policies) in [
+        ("walk", (walk, usize::MAX), PatternKind::Cyclic, &["observe", "cycle", "stream", "auto-live"][..]),
+        ("hot, cold", (hot_cold, usize::MAX), PatternKind::Unknown, &["observe", "hot-cold", "cycle", "auto-live"]),
+        ("238 parts", in_parts, PatternKind::Cyclic, &["observe", "cycle"]),
     ] {
         let mut alone = None;
         for policy in policies {
-            let told = run(&round, pattern, policy);
+            let told = run(&round, allocation_blocks, pattern, policy);
             let driver = *alone.get_or_insert((told.link_bytes, told.replays));
             let part = |now: u64, then: u64| now as f64 / then as f64 * 100.0;
             println!(
@@ -85,11 +88,12 @@ struct Told {
     acted: Vec<&'static str>,
 }
 
-fn run(round: &Round, pattern: PatternKind, policy: &str) -> Told {
+fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &str) -> Told {
     let mut card = Card::new(FRAMES);
     card.fetch_takes = FETCH;
     let wanted = (policy != "observe").then(|| wish(Mode::Act, policy));
     let process = card.add(round.clone(), pattern, wanted);
+    card.program_mut(process).allocation_blocks = allocation_blocks;
     card.run(ROUNDS);
     let began = Instant::now();
     let copied: Vec<_> = card.program(process).blocks.values().cloned().collect();

@@ -22,7 +22,7 @@ use anyhow::Context;
 pub(crate) use board::{Board, Told};
 use collector::Snapshots;
 use model::{
-    Actuator, Answer, Block, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Mode, Order, Process, ProcessId,
+    Actuator, Answer, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process, ProcessId,
     Snapshot, Verdicts, Wish, api, decision::Event,
 };
 use policy::act::{Acting, Limits, Scene};
@@ -214,17 +214,17 @@ impl Loop {
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let wishes = self.wishes(&snapshot);
-        let mut blocks: BTreeMap<ProcessId, Vec<Block>> = BTreeMap::new();
-        for process in self.acting.wants_blocks(&verdicts, &wishes) {
-            if let Some(of_process) = self.runtime.block_on(self.parts.snapshots.blocks(process))? {
-                blocks.insert(process, of_process);
+        let mut memory: BTreeMap<ProcessId, Memory> = BTreeMap::new();
+        for process in self.acting.wants_memory(&verdicts, &wishes) {
+            if let Some(of_process) = self.runtime.block_on(self.parts.snapshots.memory(process))? {
+                memory.insert(process, of_process);
             }
         }
         let headroom_bytes = self.headroom(&snapshot, &wishes);
         let scene = Scene {
             snapshot: &snapshot,
             verdicts: &verdicts,
-            blocks: &blocks,
+            memory: &memory,
             links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: headroom::of_node(&self.roots).unwrap_or(0),

@@ -9,7 +9,7 @@ use self::{
     busiest::Busiest,
     gpus::Gpus,
     pieces::Pieces,
-    ranges::Origin,
+    ranges::{Known, Origin},
     resident::Knowledge,
     seen::{GpuIndex, Seen},
     table::Table,
@@ -163,20 +163,28 @@ impl BlockMap {
             self.ranges.iter().map(|(span, known)| (known.counts.activity(), span, known)).collect();
         order.sort_by_key(|(activity, _, known)| (known.origin == Origin::Unmapped, Reverse(*activity)));
         order.truncate(max);
+        Ranges {
+            busiest: order.into_iter().map(|(_, span, known)| self.range(&span, known)).collect(),
+            known: self.ranges.iter().len() as u64,
+            mappings: self.ranges.mappings(),
+            forgotten: self.ranges.forgotten(),
+        }
+    }
+
+    /// All of them, in the order of addresses.
+    pub(super) fn all_ranges(&self) -> Vec<Range> {
+        self.ranges.iter().map(|(span, known)| self.range(&span, known)).collect()
+    }
+
+    fn range(&self, span: &Span, known: &Known) -> Range {
         let gpus = self.gpus.count_told().max(1) as u64;
-        let busiest = order.into_iter().map(|(_, span, known)| Range {
+        Range {
             begin: span.start,
             end: span.end,
             mapped: known.origin != Origin::Unmapped,
             counts: known.counts,
             residency: known.resident.bounded(&self.knowledge, Some(gpus.saturating_mul(span.end - span.start))),
             pattern: known.order.as_ref().map_or(Pattern::UNKNOWN, |order| order.pattern()),
-        });
-        Ranges {
-            busiest: busiest.collect(),
-            known: self.ranges.iter().len() as u64,
-            mappings: self.ranges.mappings(),
-            forgotten: self.ranges.forgotten(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use abi::BlockRecord;
-use model::{Block, HeatMap, HeatRequest, ProcessId};
+use model::{HeatMap, HeatRequest, Memory, ProcessId};
 
 use super::{Generation, Ledger, Losses, blocks::PUBLISHED_MAX, gpu};
 use crate::managed::Managed;
@@ -72,10 +72,11 @@ impl Ledger {
         entry.blocks.mapped(ranges, *mappings, *read_ns)
     }
 
-    /// The blocks of a process that are known, in the order of addresses; `None` if it is not known. `at`: what time some ns since boot were.
-    pub(crate) fn blocks_of(&self, process: ProcessId, at: impl Fn(u64) -> SystemTime) -> Option<Vec<Block>> {
-        let entry = self.processes.get(&process)?;
-        Some(entry.blocks.all(ALL_MAX, |generation, id| gpu(&self.spaces, generation, id), at))
+    /// The blocks and ranges of a process that are known; `None` if it is not known. `at`: what time some ns since boot were.
+    pub(crate) fn memory_of(&self, process: ProcessId, at: impl Fn(u64) -> SystemTime) -> Option<Memory> {
+        let blocks = &self.processes.get(&process)?.blocks;
+        let key = |generation, id| gpu(&self.spaces, generation, id);
+        Some(Memory { blocks: blocks.all(ALL_MAX, key, at), ranges: blocks.all_ranges() })
     }
 
     /// The memory of a process in cells, as it is at `now_ns` since boot; `None` if it is not known.

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use model::{Block, HeatMap, HeatRequest, HistoryRequest, ProcessId, Snapshot, SourceState, SourceStatus};
+use model::{HeatMap, HeatRequest, HistoryRequest, Memory, ProcessId, Snapshot, SourceState, SourceStatus};
 
 use super::{State, Watcher};
 use crate::{clock, probes::Figures};
@@ -14,10 +14,10 @@ impl Watcher {
         self.ledger.heat(request, now_ns)
     }
 
-    /// The blocks of a process that are known, as they are now; `None` if it is not known.
-    pub(crate) fn blocks_of(&mut self, process: ProcessId) -> Option<Vec<Block>> {
+    /// What is known of a process's memory, as it is now; `None` if it is not known.
+    pub(crate) fn memory_of(&mut self, process: ProcessId) -> Option<Memory> {
         self.take_blocks();
-        self.ledger.blocks_of(process, clock::wall(&self.config.roots))
+        self.ledger.memory_of(process, clock::wall(&self.config.roots))
     }
 
     /// Keeps what was read for [`Self::lately`]. For regular readings only.

@@ -171,7 +171,7 @@ pub struct Wanted {
 pub struct Hindrance {
     /// At which GPU; null where it is at all of them.
     pub gpu_uuid: Option<String>,
-    /// What is not done: `everything`, `advice`, `moves`, `moves_to_gpu`, `moves_to_host`, `remote_mappings`, or a policy.
+    /// What is not done: `everything`, `advice`, `some_memory`, `moves`, `moves_to_gpu`, `moves_to_host`, `remote_mappings`, or a policy.
     pub hindered: String,
     /// Why, as a sentence.
     pub why: String,

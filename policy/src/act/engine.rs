@@ -65,9 +65,9 @@ impl Acting {
         orders
     }
 
-    /// The processes whose blocks are to be in the next scene.
+    /// The processes whose memory is to be in the next scene.
     #[must_use]
-    pub fn wants_blocks(&self, verdicts: &Verdicts, wishes: &BTreeMap<ProcessId, Wish>) -> Vec<ProcessId> {
+    pub fn wants_memory(&self, verdicts: &Verdicts, wishes: &BTreeMap<ProcessId, Wish>) -> Vec<ProcessId> {
         let wanted = |process: &ProcessId| wishes.get(process).is_some_and(|wish| wish.mode != Mode::Observe);
         if !wishes.keys().any(wanted) {
             return Vec::new();

@@ -299,7 +299,7 @@ impl Guard {
         let (mut of_node, mut of_cgroup) = (mine, mine);
         let living = |other: &&Process| other.id != me.id && other.ended.is_none();
         for other in sight.scene.snapshot.processes.iter().filter(living) {
-            let blocks = sight.scene.blocks.get(&other.id).map(Vec::as_slice).unwrap_or_default();
+            let blocks = sight.scene.blocks_of(other.id);
             let its = promised(other.id, blocks);
             of_node = of_node.saturating_add(its);
             of_cgroup = of_cgroup.saturating_add(if other.cgroup == me.cgroup { its } else { 0 });

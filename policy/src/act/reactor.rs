@@ -31,7 +31,7 @@ pub struct View<'a> {
     pub victims: &'a [Victim],
     /// How its memory was accessed in the last window, as far as faults show; `None` if so much was not seen yet.
     pub accessed: Option<Accessed>,
-    /// The process's busiest ranges that may be acted upon and are mapped, busiest first.
+    /// The process's ranges that may be acted upon and are mapped, by address.
     pub ranges: &'a [&'a Range],
     /// The process's blocks in memory that may be acted upon, by address.
     pub blocks: &'a [Block],

@@ -7,7 +7,7 @@ use model::{Block, Party, Process, ProcessId, Step, Verdict, VerdictKind, block:
 use super::{
     intervals::Intervals,
     limits::Limits,
-    scene::{Sight, block_at},
+    scene::{Sight, block_at, range_with},
 };
 
 /// Who lost memory and was seen since then may want it back.
@@ -122,6 +122,6 @@ pub(crate) fn is_meant(step: &Step, sight: &Sight<'_>) -> bool {
     let wish = sight.wish;
     let in_range = wish.range.is_none_or(|(begin, end)| begin <= step.begin && step.end <= end);
     let in_large = wish.allocation_larger_than_bytes.is_none()
-        || sight.ranges.iter().any(|range| range.begin <= step.begin && step.end <= range.end);
+        || range_with(&sight.ranges, step.begin).is_some_and(|range| step.end <= range.end);
     in_range && in_large
 }

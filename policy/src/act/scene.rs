@@ -2,15 +2,17 @@
 
 use std::{
     borrow::Cow,
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
 };
 
 use model::{
-    Block, GpuKey, GpuUuid, LinkBytes, Process, ProcessId, Range, Snapshot, Verdict, Verdicts, Wish, verdict::Victim,
+    Block, GpuKey, GpuUuid, LinkBytes, Memory, Process, ProcessId, Range, Snapshot, Verdict, Verdicts, Wish,
+    verdict::Victim,
 };
 
 use super::{
-    limits::{Limits, RENEWAL_BYTES, RENEWALS_PART},
+    limits::{Limits, RANGES_MAX, RENEWAL_BYTES, RENEWALS_PART},
     reactor::{Accessed, View},
 };
 
@@ -21,8 +23,8 @@ pub struct Scene<'a> {
     pub snapshot: &'a Snapshot,
     /// What is wrong.
     pub verdicts: &'a Verdicts,
-    /// All known blocks of the processes that [`super::Acting::wants_blocks`] named, by address.
-    pub blocks: &'a BTreeMap<ProcessId, Vec<Block>>,
+    /// All that is known of the memory of the processes that [`super::Acting::wants_memory`] named.
+    pub memory: &'a BTreeMap<ProcessId, Memory>,
     /// What went over each GPU's link; a GPU of which that cannot be told is not in here.
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,
     /// Host memory that each process may still take: the node's, or less where a cgroup above it allows less. One that is not in here may take none.
@@ -35,6 +37,29 @@ pub struct Scene<'a> {
     pub on: bool,
 }
 
+impl<'a> Scene<'a> {
+    /// Those that are known of a process, by address.
+    pub(crate) fn blocks_of(&self, process: ProcessId) -> &'a [Block] {
+        self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
+    }
+
+    /// Ranges of a process, by address, and how many there are beside them. Of one whose memory nobody asked for, only those of the snapshot are known.
+    fn ranges_of(&self, process: &'a Process) -> (Vec<&'a Range>, u64) {
+        let busiest = &process.ranges.busiest;
+        let (mut ranges, known): (Vec<&Range>, u64) = match self.memory.get(&process.id) {
+            Some(memory) => (memory.ranges.iter().collect(), memory.ranges.len() as u64),
+            None => (busiest.iter().collect(), process.ranges.known),
+        };
+        if ranges.len() > RANGES_MAX {
+            ranges.select_nth_unstable_by_key(RANGES_MAX, |range| (!range.mapped, Reverse(range.counts.activity())));
+            ranges.truncate(RANGES_MAX);
+        }
+        let unseen = known.saturating_sub(ranges.len() as u64);
+        ranges.sort_unstable_by_key(|range| range.begin);
+        (ranges, unseen)
+    }
+}
+
 /// What is seen of one process at one GPU.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
@@ -44,6 +69,8 @@ pub(crate) struct Sight<'a> {
     pub(crate) verdicts: Vec<&'a Verdict>,
     pub(crate) victims: Vec<Victim>,
     pub(crate) ranges: Vec<&'a Range>,
+    /// There are so many more, which no policy knows of.
+    pub(crate) unseen_ranges: u64,
     pub(crate) blocks: Cow<'a, [Block]>,
     pub(crate) others: Vec<(&'a Process, &'a [Block])>,
     /// The other processes at this GPU for which uvmd is doing something.
@@ -62,25 +89,19 @@ impl<'a> Sight<'a> {
     ) -> Self {
         let key = GpuKey::Known(gpu);
         let at_gpu = |verdict: &&Verdict| verdict.gpu == key && verdict.process == process.id;
-        let blocks_of = |process: ProcessId| scene.blocks.get(&process).map(Vec::as_slice).unwrap_or_default();
         let others = scene
             .snapshot
             .processes
             .iter()
             .filter(|other| other.id != process.id && other.ended.is_none() && other.gpus.contains_key(&key));
-        let ranges: Vec<&Range> = process
-            .ranges
-            .busiest
-            .iter()
-            .filter(|range| range.mapped && is_meant(wish, range.begin, range.end))
-            .collect();
-        let blocks = blocks_of(process.id);
+        let (mut ranges, unseen_ranges) = scene.ranges_of(process);
+        ranges.retain(|range| range.mapped && is_meant(wish, range.begin, range.end));
+        let blocks = scene.blocks_of(process.id);
         // Most wishes are about all memory, and then nothing is copied.
         let blocks = if wish.range.is_none() && wish.allocation_larger_than_bytes.is_none() {
             Cow::Borrowed(blocks)
         } else {
-            let meant =
-                |block: &&Block| ranges.iter().any(|range| range.begin <= block.address && block.address < range.end);
+            let meant = |block: &&Block| range_with(&ranges, block.address).is_some();
             let inside =
                 |block: &&Block| wish.range.is_none_or(|(begin, end)| begin <= block.address && block.address < end);
             Cow::Owned(blocks.iter().filter(meant).filter(inside).cloned().collect())
@@ -92,8 +113,9 @@ impl<'a> Sight<'a> {
             verdicts: scene.verdicts.active.iter().filter(at_gpu).collect(),
             victims: scene.verdicts.victims.iter().filter(|victim| victim.gpu == key).copied().collect(),
             ranges,
+            unseen_ranges,
             blocks,
-            others: others.map(|other| (other, blocks_of(other.id))).collect(),
+            others: others.map(|other| (other, scene.blocks_of(other.id))).collect(),
             acted_on,
             wish,
             scene,
@@ -129,6 +151,12 @@ impl<'a> Sight<'a> {
 /// The block at this address, of blocks by address.
 pub(crate) fn block_at(blocks: &[Block], address: u64) -> Option<&Block> {
     blocks.get(blocks.binary_search_by_key(&address, |block| block.address).ok()?)
+}
+
+/// The range that this address is in, of mapped ranges by address.
+pub(crate) fn range_with<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a Range> {
+    let after = ranges.partition_point(|range| range.begin <= address);
+    ranges.get(after.checked_sub(1)?).copied().filter(|range| address < range.end)
 }
 
 /// Whether a wish is about anything of this range.

@@ -7,8 +7,8 @@ use std::{
 
 use model::{
     Access, Action, Advice, Answer, ApiCall, Block, Call, Cause, Counters, Decision, EvictionCause, EvictionPair, Gpu,
-    LinkBytes, Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Reuse, Snapshot, SourceState,
-    SourceStatus, Step, Verdicts, Wish, block::BLOCK_BYTES, decision::Event,
+    Hindrance, LinkBytes, Memory, Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Reuse, Snapshot,
+    SourceState, SourceStatus, Step, Verdicts, Wish, block::BLOCK_BYTES, decision::Event,
 };
 use policy::{
     Judge,
@@ -86,6 +86,7 @@ impl Card {
             blocks: (0..blocks)
                 .map(|at| (at, Block { gpu: Some(KEY), ..Block::new(BASE + at * BLOCK_BYTES, self.now) }))
                 .collect(),
+            allocation_blocks: usize::MAX,
             lacking: BTreeSet::new(),
             remote: BTreeSet::new(),
             accessed_bytes: BLOCK_BYTES,
@@ -145,12 +146,31 @@ impl Card {
         let snapshot = self.snapshot();
         self.judge.observe(&snapshot);
         self.verdicts = self.judge.verdicts();
-        let wanted = self.acting.wants_blocks(&self.verdicts, &self.wishes);
-        let blocks: BTreeMap<ProcessId, Vec<Block>> = self
+        let (orders, took) = self.show(&snapshot, |acting, scene| {
+            let began = Instant::now();
+            (acting.observe(scene), began.elapsed())
+        });
+        self.looks.push(took);
+        self.go_on(self.orders_late);
+        for order in orders {
+            self.carry_out(&order);
+        }
+        self.events.extend(self.acting.take_events());
+    }
+
+    /// What keeps more from being done.
+    pub(crate) fn hindrances(&mut self) -> Vec<Hindrance> {
+        let snapshot = self.snapshot();
+        self.show(&snapshot, |acting, scene| acting.hindrances(scene))
+    }
+
+    fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
+        let wanted = self.acting.wants_memory(&self.verdicts, &self.wishes);
+        let memory: BTreeMap<ProcessId, Memory> = self
             .programs
             .iter()
             .filter(|program| wanted.contains(&program.id))
-            .map(|program| (program.id, program.blocks.values().cloned().collect()))
+            .map(|program| (program.id, program.memory()))
             .collect();
         let copied = snapshot.gpu_totals.get(&KEY).cloned().unwrap_or_default();
         let link = LinkBytes {
@@ -158,23 +178,18 @@ impl Card {
             dtoh: copied.bytes_dtoh.total() + self.remote.dtoh,
         };
         let headroom_bytes = self.programs.iter().map(|program| (program.id, 64 << 30)).collect();
-        let began = Instant::now();
-        let orders = self.acting.observe(&Scene {
-            snapshot: &snapshot,
+        let links = [(GPU, link)].into();
+        let scene = Scene {
+            snapshot,
             verdicts: &self.verdicts,
-            blocks: &blocks,
-            links: &[(GPU, link)].into(),
+            memory: &memory,
+            links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: 64 << 30,
             wishes: &self.wishes,
             on: true,
-        });
-        self.looks.push(began.elapsed());
-        self.go_on(self.orders_late);
-        for order in orders {
-            self.carry_out(&order);
-        }
-        self.events.extend(self.acting.take_events());
+        };
+        ask(&mut self.acting, &scene)
     }
 
     fn go_on(&mut self, time: Duration) {

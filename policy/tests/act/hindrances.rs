@@ -1,8 +1,9 @@
 //! What is told of why no more is done.
 
-use model::{Answer, ApiCall, Budget, Hindered, Hindrance, Mode, ProcessId, Stage};
+use model::{Answer, ApiCall, Budget, Hindered, Hindrance, Mode, PatternKind, ProcessId, Stage};
 
 use crate::{
+    card::Card,
     program::Program,
     world::{GPU, World, wish},
 };
@@ -83,6 +84,17 @@ fn a_budget_that_is_used_up_keeps_from_moves() {
     world.run(10.0);
     let all = world.hindrances();
     assert!(is_told(&all, Hindered::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
+}
+
+#[test]
+fn of_more_ranges_than_are_looked_at_it_is_told_how_many_are_not() {
+    let mut card = Card::new(400);
+    let process =
+        card.add((0..600).map(|block| (block, false)).collect(), PatternKind::Cyclic, Some(wish(Mode::Act, "cycle")));
+    card.program_mut(process).allocation_blocks = 1;
+    card.run(3);
+    let all = card.hindrances();
+    assert!(is_told(&all, Hindered::SomeMemory, ": 344 of them"), "{all:#?}");
 }
 
 #[test]

@@ -73,6 +73,21 @@ fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
 }
 
 #[test]
+fn memory_in_hundreds_of_allocations_is_kept_as_well_as_in_one() {
+    let walks = |allocation_blocks| {
+        let [(alone, _), (helped, _)] = both_on(160, "cycle", 20, |card, wish| {
+            let process = card.add(walk(0..240, true), PatternKind::Cyclic, wish());
+            card.program_mut(process).allocation_blocks = allocation_blocks;
+            process
+        });
+        assert_eq!(helped.acted(), ["cycle"], "in allocations of {allocation_blocks} blocks");
+        share(helped.link_bytes(), alone.link_bytes())
+    };
+    let (one, many) = (walks(usize::MAX), walks(1));
+    assert!((one - many).abs() < 0.02, "{one} of one allocation, {many} of 240");
+}
+
+#[test]
 fn a_hot_set_stays_and_the_cold_memory_goes_by() {
     let [(alone, _), (helped, _)] =
         both("hot-cold", 40, |card, wish| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, wish()));

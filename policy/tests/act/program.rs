@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Access, Action, Advice, Answer, ApiCall, Block, Cause, Counters, LinkBytes, Pattern, Place, Process, ProcessId,
-    Range, RangeCounts, Residency, Reuse, Step, block::BLOCK_BYTES,
+    Access, Action, Advice, Answer, ApiCall, Block, Cause, Counters, LinkBytes, Memory, Pattern, Place, Process,
+    ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Step, block::BLOCK_BYTES,
 };
 
 use crate::world::{INTERVAL, KEY};
@@ -67,10 +67,6 @@ impl Simulated {
             progress: 0.0,
             rounds: 0,
         }
-    }
-
-    pub(crate) fn blocks(&self) -> &[Block] {
-        &self.blocks
     }
 
     pub(crate) fn advised_blocks(&self) -> usize {
@@ -180,9 +176,18 @@ impl Simulated {
         process.host = self.host.clone();
         process.gpus.insert(KEY, self.counters.clone());
         process.reuse.insert(KEY, self.reuse);
-        let resident = Residency::exactly(self.blocks.iter().map(|block| block.resident.bytes).sum());
-        process.residency.insert(KEY, resident);
-        process.ranges.busiest = vec![Range {
+        process.residency.insert(KEY, self.resident());
+        process.ranges = Ranges { busiest: vec![self.range()], known: 1, ..Ranges::default() };
+        process
+    }
+
+    /// All that is known of its memory.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { blocks: self.blocks.clone(), ranges: vec![self.range()] }
+    }
+
+    fn range(&self) -> Range {
+        Range {
             begin: BASE,
             end: BASE + self.blocks.len() as u64 * BLOCK_BYTES,
             mapped: true,
@@ -193,10 +198,12 @@ impl Simulated {
                 reuse: self.reuse,
                 ..RangeCounts::default()
             },
-            residency: resident,
+            residency: self.resident(),
             pattern: Pattern::UNKNOWN,
-        }];
-        process.ranges.known = 1;
-        process
+        }
+    }
+
+    fn resident(&self) -> Residency {
+        Residency::exactly(self.blocks.iter().map(|block| block.resident.bytes).sum())
     }
 }

@@ -6,16 +6,18 @@ use std::{
 };
 
 use model::{
-    Access, Block, Cause, Counters, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Residency, Reuse,
-    block::BLOCK_BYTES,
+    Access, Block, Cause, Counters, Memory, Pattern, PatternKind, Process, ProcessId, Range, RangeCounts, Residency,
+    Reuse, block::BLOCK_BYTES,
 };
 
-use crate::{program::BASE, world::KEY};
+use crate::world::KEY;
 
 /// A block of which nothing is there takes so many faults and replays to come, and so long.
 pub(crate) const FAULTS: u64 = 512;
 pub(crate) const REPLAYS: u64 = 2;
 pub(crate) const FETCH: Duration = Duration::from_millis(10);
+/// As many ranges are in a snapshot.
+const SHOWN_MAX: usize = 64;
 /// One that is there takes so long to access.
 pub(crate) const HIT: Duration = Duration::from_micros(200);
 /// Accesses to blocks, again and again: which one, and whether it is written to.
@@ -38,6 +40,8 @@ pub(crate) struct Walker {
     pub(crate) host: Counters,
     pub(crate) reuse: Reuse,
     pub(crate) blocks: BTreeMap<u64, Block>,
+    /// Of how many blocks its allocations are.
+    pub(crate) allocation_blocks: usize,
     /// Blocks whose first part is not there.
     pub(crate) lacking: BTreeSet<u64>,
     pub(crate) remote: BTreeSet<u64>,
@@ -77,21 +81,42 @@ impl Walker {
         process.managed_bytes = Some(self.blocks.len() as u64 * BLOCK_BYTES);
         let residency = Residency::exactly(self.blocks.values().map(|block| block.resident.bytes).sum());
         process.residency.insert(KEY, residency);
-        process.ranges.busiest = vec![Range {
-            begin: BASE,
-            end: BASE + self.blocks.len() as u64 * BLOCK_BYTES,
-            mapped: true,
-            counts: RangeCounts {
-                fault_entries: self.counters.fault_entries.total(),
-                bytes_htod: self.counters.bytes_htod.total(),
-                bytes_dtoh: self.counters.bytes_dtoh.total(),
-                reuse: self.reuse,
-                ..RangeCounts::default()
-            },
-            residency,
-            pattern: Pattern { kind: self.pattern, confidence: 0.95, steps: 100 },
-        }];
-        process.ranges.known = 1;
+        process.ranges.busiest = self.ranges().take(SHOWN_MAX).collect();
+        process.ranges.known = self.ranges().count() as u64;
         process
+    }
+
+    /// All that is known of its memory.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { blocks: self.blocks.values().cloned().collect(), ranges: self.ranges().collect() }
+    }
+
+    /// One for each allocation. Of one that has all blocks, what was counted of the program.
+    fn ranges(&self) -> impl Iterator<Item = Range> {
+        let blocks: Vec<&Block> = self.blocks.values().collect();
+        let each = self.allocation_blocks.min(blocks.len()).max(1);
+        let all = blocks.chunks(each).map(|blocks| {
+            let sum = |count: fn(&Block) -> u64| blocks.iter().map(|block| count(block)).sum::<u64>();
+            let reuse = Reuse {
+                fetched_bytes: sum(|block| block.bytes_htod),
+                refetched_bytes: sum(|block| block.refetched_bytes),
+                ..Reuse::default()
+            };
+            Range {
+                begin: blocks[0].address,
+                end: blocks[0].address + blocks.len() as u64 * BLOCK_BYTES,
+                mapped: true,
+                counts: RangeCounts {
+                    fault_entries: sum(|block| block.fault_entries),
+                    bytes_htod: sum(|block| block.bytes_htod),
+                    bytes_dtoh: sum(|block| block.bytes_dtoh),
+                    reuse,
+                    ..RangeCounts::default()
+                },
+                residency: Residency::exactly(sum(|block| block.resident.bytes)),
+                pattern: Pattern { kind: self.pattern, confidence: 0.95, steps: 100 },
+            }
+        });
+        all.collect::<Vec<_>>().into_iter()
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{
-    Answer, Block, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, Hindrance, LinkBytes, Mode, Order, Outcome,
+    Answer, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, Hindrance, LinkBytes, Memory, Mode, Order, Outcome,
     ProbeStatus, ProcessId, Snapshot, SourceState, SourceStatus, Step, Verdicts, Wish, decision::Event,
 };
 use policy::{
@@ -150,18 +150,18 @@ impl World {
     }
 
     fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
-        let wanted = self.acting.wants_blocks(&self.verdicts, &self.wishes);
-        let blocks: BTreeMap<ProcessId, Vec<Block>> = self
+        let wanted = self.acting.wants_memory(&self.verdicts, &self.wishes);
+        let memory: BTreeMap<ProcessId, Memory> = self
             .processes
             .iter()
             .filter(|process| wanted.contains(&process.id))
-            .map(|process| (process.id, process.blocks().to_vec()))
+            .map(|process| (process.id, process.memory()))
             .collect();
         let links = self.links(snapshot);
         let scene = Scene {
             snapshot,
             verdicts: &self.verdicts,
-            blocks: &blocks,
+            memory: &memory,
             links: &links,
             headroom_bytes: &self.processes.iter().map(|process| (process.id, self.headroom_bytes)).collect(),
             node_headroom_bytes: self.headroom_bytes,

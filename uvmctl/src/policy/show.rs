@@ -123,6 +123,7 @@ fn hindrance(Hindrance { gpu_uuid, hindered, why }: &Hindrance) -> String {
     let what = match hindered.as_str() {
         "everything" => "Nothing",
         "advice" => "No advice",
+        "some_memory" => "Not all memory",
         "moves" => "No moves",
         "moves_to_gpu" => "No moves to the GPU",
         "moves_to_host" => "No moves to the host",

@@ -25,6 +25,7 @@ impl Guard {
             (Hindered::Moves, moves),
             (Hindered::MovesToGpu, to_gpu),
             (Hindered::MovesToHost, to_host),
+            (Hindered::SomeMemory, unseen(sight)),
             (Hindered::RemoteMappings, unlinked.then(|| NO_LINK.to_owned())),
         ];
         all.into_iter().filter_map(|(hindered, why)| Some((hindered, why?))).collect()
@@ -36,6 +37,12 @@ impl Guard {
         let account = self.processes.get(&sight.process.id)?;
         (account.moved_bytes >= all).then(|| used_up(all))
     }
+}
+
+fn unseen(sight: &Sight<'_>) -> Option<String> {
+    let unseen = sight.unseen_ranges;
+    (unseen > 0)
+        .then(|| format!("it has too many ranges: {unseen} of them, those with least traffic, are not looked at"))
 }
 
 const NO_HEADROOM: &str = "how much host memory it may take is not known";

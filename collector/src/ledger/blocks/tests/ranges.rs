@@ -110,6 +110,9 @@ fn what_is_mapped_is_shown_before_what_was_busier_and_is_gone() {
     let shown = map.ranges(PUBLISHED_MAX).busiest;
     assert_eq!((shown.len(), shown[0].begin, shown[0].mapped), (PUBLISHED_MAX, there.start, true));
     assert!(shown[1].counts.fault_entries > shown[0].counts.fault_entries && !shown[1].mapped);
+    let all: Vec<_> = map.all_ranges().into_iter().map(|range| (range.begin, range.mapped)).collect();
+    assert_eq!(all.len(), 101, "whoever asks for all gets those that are not shown as well");
+    assert!(all.is_sorted() && all.last() == Some(&(there.start, true)));
 }
 
 #[test]
