@@ -204,16 +204,27 @@ impl Rules {
 
     /// What was made for a process that has ended is for nobody any more. On the disk it goes with the next change.
     fn forget_ended(&self) {
+        self.forget(bound::has_ended);
+    }
+
+    /// Asks while nobody waits, as that may take its time.
+    fn forget(&self, has_ended: impl FnMut(&Override) -> bool) {
+        let mut ended: Vec<_> =
+            self.known().of_api.iter().filter(|rule| rule.selector.pid.is_some()).cloned().collect();
+        ended.retain(has_ended);
+        if ended.is_empty() {
+            return;
+        }
         let mut known = self.known();
-        let (ended, of_api) = std::mem::take(&mut known.of_api).into_iter().partition(bound::has_ended);
-        known.of_api = of_api;
-        let ended: Vec<Override> = ended;
-        for rule in &ended {
-            tracing::info!("override {} is gone: the process that it was for has ended", rule.id);
-        }
-        if !ended.is_empty() {
-            self.apply(&known);
-        }
+        // What was put meanwhile, even under the same name, is for another process.
+        known.of_api.retain(|rule| {
+            let has_ended = ended.contains(rule);
+            if has_ended {
+                tracing::info!("override {} is gone: the process that it was for has ended", rule.id);
+            }
+            !has_ended
+        });
+        self.apply(&known);
     }
 
     fn apply(&self, known: &Known) {

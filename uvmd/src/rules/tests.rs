@@ -287,6 +287,28 @@ fn an_override_for_a_process_goes_with_it() {
 }
 
 #[test]
+fn while_it_is_looked_whose_processes_have_ended_nobody_waits_and_what_is_put_then_stays() {
+    let node = Node::new();
+    let rules = node.open();
+    let of_me = |priority| Override {
+        selector: Selector { pid: Some(std::process::id()), ..Selector::default() },
+        priority,
+        ..rule("mine")
+    };
+    rules.put(&of_me(1), &whatever()).unwrap();
+    rules.put(&rule("everybody"), &whatever()).unwrap();
+    let mut looked_at = Vec::new();
+    rules.forget(|rule| {
+        looked_at.push(rule.id.clone());
+        rules.put(&of_me(2), &whatever()).unwrap();
+        true
+    });
+    assert_eq!((looked_at, names(&rules)), (vec!["mine".to_owned()], vec!["mine".to_owned(), "everybody".to_owned()]));
+    rules.forget(|_| true);
+    assert_eq!(names(&rules), ["everybody"]);
+}
+
+#[test]
 fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     let mut node = Node::new();
     node.policy.mode.0 = Mode::Act;
