@@ -27,6 +27,9 @@ use crate::{
 /// Reading counters and answering a few clients needs no more, however many cores the node has.
 const WORKER_THREADS: usize = 2;
 
+/// So often is a disk asked again that refuses to keep that acting is switched off.
+const KEPT_AGAIN: Duration = Duration::from_secs(5);
+
 /// Time for a stop, all in all. The server's own grace lies within.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -81,6 +84,7 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     let events = Events::default();
     let mut judging = Judging::start(collector.snapshots(), verdicts.window.0, events.clone());
     tokio::spawn(rules.clone().follow());
+    tokio::spawn(switch.clone().follow(KEPT_AGAIN));
     let mut deeds = Deeds::start(parts(&policy, verdicts.window.0, &collector, &judging, (&rules, &switch), &events))?;
     let told = deeds.told();
     let control = Control { rules, switch, enabled: policy.enabled, told: told.clone() };

@@ -8,10 +8,14 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
-use model::api::{rule::SwitchedOff, text::time};
+use model::api::{rule::SwitchedOff, text};
+use tokio::{
+    task,
+    time::{self, MissedTickBehavior},
+};
 
 use crate::kept::Kept;
 
@@ -30,6 +34,8 @@ struct Shared {
     asked: Mutex<Asked>,
     /// Held while what is kept changes.
     keeping: Mutex<()>,
+    /// It is off, and the disk has not taken that yet.
+    is_unkept: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -48,11 +54,12 @@ impl Switch {
         // Better off than on by mistake.
         let off = kept.read().unwrap_or_else(|error| {
             tracing::warn!("acting is switched off until it is switched on again: {error:#}");
-            Some(SwitchedOff { how: "api".to_owned(), by: format!("{error:#}"), since: time(SystemTime::now()) })
+            Some(SwitchedOff { how: "api".to_owned(), by: format!("{error:#}"), since: text::time(SystemTime::now()) })
         });
         let is_off = AtomicBool::new(off.is_some());
         let asked = Mutex::new(Asked { off, ..Asked::default() });
-        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked, keeping: Mutex::default() }))
+        let (keeping, is_unkept) = (Mutex::default(), AtomicBool::default());
+        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked, keeping, is_unkept }))
     }
 
     /// Whether anything may be done now.
@@ -80,7 +87,7 @@ impl Switch {
 
     /// Switches it off at once, and waits for no disk.
     pub(crate) fn off(&self, by: &str) {
-        let off = SwitchedOff { how: "api".to_owned(), by: by.to_owned(), since: time(SystemTime::now()) };
+        let off = SwitchedOff { how: "api".to_owned(), by: by.to_owned(), since: text::time(SystemTime::now()) };
         let mut asked = self.asked();
         self.0.is_off.store(true, Ordering::Relaxed);
         asked.last = Some(by.to_owned());
@@ -88,13 +95,35 @@ impl Switch {
         asked.times_off += 1;
     }
 
-    /// Has what was switched off by [`Self::off`] be off in the runs to come as well. May wait for the disk.
+    /// Has what was switched off by [`Self::off`] be off in the runs to come as well; a disk that refuses that is asked again by [`Self::follow`]. May wait
+    /// for the disk.
     pub(crate) fn keep_off(&self) {
         let _keeping = self.keeping();
         // Whoever switched it on meanwhile is the last.
         let Some(off) = self.asked().off.clone() else { return };
-        if let Err(error) = self.0.kept.write(&off) {
-            tracing::warn!("acting is switched off until uvmd stops, and no longer: {error:#}");
+        let kept = self.0.kept.write(&off);
+        let was_unkept = self.0.is_unkept.swap(kept.is_err(), Ordering::Relaxed);
+        match kept {
+            Err(error) if !was_unkept => {
+                tracing::warn!("acting is switched off, but not over a restart until this can be written: {error:#}");
+            }
+            Ok(()) if was_unkept => tracing::info!("acting is switched off over restarts, too: that could be written"),
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Has the disk asked again, so often, for as long as it refuses to keep that acting is switched off. For ever.
+    pub(crate) async fn follow(self, every: Duration) {
+        let mut tries = time::interval(every);
+        tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tries.tick().await;
+            let switch = self.clone();
+            if self.0.is_unkept.load(Ordering::Relaxed)
+                && task::spawn_blocking(move || switch.keep_off()).await.is_err()
+            {
+                return;
+            }
         }
     }
 
@@ -110,6 +139,7 @@ impl Switch {
             return Ok(());
         }
         self.0.kept.remove()?;
+        self.0.is_unkept.store(false, Ordering::Relaxed);
         let mut asked = self.asked();
         // Whoever switched it off meanwhile is the last, and keeps that next.
         if asked.times_off == times_off {
@@ -130,7 +160,8 @@ impl Switch {
     /// A link that leads nowhere counts, and so does what cannot be looked at.
     fn by_file(&self) -> Option<SwitchedOff> {
         let file = &self.0.file;
-        let off = |who: String, since: SystemTime| SwitchedOff { how: "file".to_owned(), by: who, since: time(since) };
+        let off =
+            |who: String, since: SystemTime| SwitchedOff { how: "file".to_owned(), by: who, since: text::time(since) };
         match fs::symlink_metadata(file) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
             Err(error) => Some(off(
@@ -147,6 +178,8 @@ impl Switch {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -234,6 +267,34 @@ mod tests {
         assert!(!switch.is_on());
         switch.on("me", switch.times_off()).unwrap();
         assert!(switch.is_on());
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_refuses_is_asked_until_it_takes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let allow = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let open = || Switch::open(&folder.path().join("off"), folder.path());
+        let is_kept = || folder.path().join("policy-off.json").exists();
+        // Nothing is kept where others could change it.
+        allow(0o770);
+        let switch = open();
+        assert!(!switch.is_on(), "what cannot be read may be that it is off");
+        allow(0o700);
+        switch.on("me", switch.times_off()).unwrap();
+        tokio::spawn(switch.clone().follow(Duration::from_millis(1)));
+        allow(0o770);
+        switch.off("me");
+        switch.keep_off();
+        time::sleep(Duration::from_millis(20)).await;
+        assert!(!switch.is_on() && !is_kept());
+        allow(0o700);
+        while !is_kept() {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(open().off_by()[0].by, "me");
+        switch.on("me", switch.times_off()).unwrap();
+        time::sleep(Duration::from_millis(20)).await;
+        assert!(!is_kept() && open().is_on(), "and no longer than it is off");
     }
 
     #[test]
