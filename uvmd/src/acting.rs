@@ -123,6 +123,8 @@ struct Loop {
     /// Whether advice of a former run is being withdrawn.
     has_leftovers: bool,
     was_on: bool,
+    /// When it began, by the calendar and by the clock that nobody sets.
+    began: (SystemTime, Instant),
     audit: Option<Audit>,
     /// Whether it was said that there is no audit log.
     is_unaudited: bool,
@@ -165,6 +167,7 @@ impl Loop {
             board,
             has_leftovers,
             was_on,
+            began: (SystemTime::now(), Instant::now()),
             audit,
             is_unaudited: false,
         }
@@ -210,6 +213,8 @@ impl Loop {
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.fresh())?;
+        let (calendar, clock) = self.began;
+        let now = calendar + clock.elapsed();
         // At once: what is copied between the two readings would pass for accesses across the link.
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
@@ -222,6 +227,7 @@ impl Loop {
         }
         let headroom_bytes = self.headroom(&snapshot, &wishes);
         let scene = Scene {
+            now,
             snapshot: &snapshot,
             verdicts: &verdicts,
             memory: &memory,

@@ -1,4 +1,4 @@
-//! A rate that may not be exceeded, on the clock of the snapshots.
+//! A rate that may not be exceeded.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,8 +18,6 @@ impl Bucket {
 
     /// What may be taken now. From then on there may be so much a second.
     pub(crate) fn left(&mut self, per_second: u64, now: SystemTime) -> u64 {
-        // Where the clock was set back, it is filled from now on.
-        self.filled = self.filled.min(now);
         let passed = now.duration_since(self.filled).unwrap_or_default();
         let gained = u128::from(self.per_second).saturating_mul(passed.as_nanos()) / NANOS;
         if passed >= Duration::from_secs(1) || self.per_second != per_second {
@@ -69,14 +67,6 @@ mod tests {
                 assert!(taken >= 1_000_003 * 20, "{taken} in steps of {step_ms} ms");
             }
         }
-    }
-
-    #[test]
-    fn a_clock_that_is_set_back_brings_nothing() {
-        let mut bucket = Bucket::full(1000, at(10_000));
-        bucket.take(1000);
-        assert_eq!(bucket.left(1000, at(0)), 0);
-        assert_eq!(bucket.left(1000, at(500)), 500);
     }
 
     #[test]

@@ -31,7 +31,10 @@ pub struct Acting {
     over: VecDeque<Decision>,
     events: Vec<Event>,
     next: DecisionId,
+    /// When it looked last, by the clock that nobody sets...
     now: SystemTime,
+    /// ...and by the calendar.
+    taken: SystemTime,
 }
 
 impl Acting {
@@ -47,6 +50,7 @@ impl Acting {
             events: Vec::new(),
             next: DecisionId(1),
             now: SystemTime::UNIX_EPOCH,
+            taken: SystemTime::UNIX_EPOCH,
         }
     }
 
@@ -81,7 +85,7 @@ impl Acting {
 
     /// Looks at everything, and says what is to be done now: for one GPU in this order.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
-        self.now = scene.snapshot.taken;
+        (self.now, self.taken) = (scene.now, scene.snapshot.taken);
         let mut orders = self.leaving.again();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
@@ -147,7 +151,7 @@ impl Acting {
                 Some(_) if is_counting(scene) => "nothing is wanted for the process any more",
                 Some(_) | None => "the process is not seen any more",
             };
-            if let Some((mut closed, event)) = track.close(Stage::Over(why.to_owned()), self.now) {
+            if let Some((mut closed, event)) = track.close(Stage::Over(why.to_owned()), self.taken) {
                 if has_ended {
                     // Its memory is gone, and the advice with it.
                     (closed.ledger, closed.waits) = (Ledger::default(), false);
@@ -243,8 +247,11 @@ impl Acting {
     /// Takes everything back: for the end of the service.
     pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
         let mut orders = self.leaving.at_once();
-        let closed: Vec<_> =
-            self.tracks.values_mut().filter_map(|track| track.close(Stage::Undone(why.to_owned()), self.now)).collect();
+        let closed: Vec<_> = self
+            .tracks
+            .values_mut()
+            .filter_map(|track| track.close(Stage::Undone(why.to_owned()), self.taken))
+            .collect();
         for (closed, event) in closed {
             self.events.push(event);
             orders.extend(self.close(closed));

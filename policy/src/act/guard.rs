@@ -177,7 +177,7 @@ impl Guard {
         sight: &Sight<'_>,
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
-        let now = sight.scene.snapshot.taken;
+        let now = sight.scene.now;
         let (room, why_room) = self.gpu_left(bounds, sight, limits);
         let (budget, why_budget) = self.budget_left(sight, limits);
         let kept = self.account(sight, limits).kept.entry(sight.gpu).or_default();
@@ -244,7 +244,7 @@ impl Guard {
 
     /// Bytes that may be moved now, and what says so.
     fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
-        let now = sight.scene.snapshot.taken;
+        let now = sight.scene.now;
         let budget = sight.wish.budget;
         let rate = budget
             .bytes_per_second
@@ -323,7 +323,7 @@ impl Guard {
 
     /// What has left the GPU is kept no more. What was asked to stay just now may not be seen there yet.
     pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
-        let now = sight.scene.snapshot.taken;
+        let now = sight.scene.now;
         let kept = self.processes.get_mut(&sight.process.id).and_then(|account| account.kept.get_mut(&sight.gpu));
         if let Some(kept) = kept {
             let is_new = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
@@ -362,7 +362,7 @@ impl Guard {
     fn account(&mut self, sight: &Sight<'_>, limits: &Limits) -> &mut Account {
         self.processes
             .entry(sight.process.id)
-            .or_insert_with(|| Account::new(limits.process_bytes_per_second, sight.scene.snapshot.taken))
+            .or_insert_with(|| Account::new(limits.process_bytes_per_second, sight.scene.now))
     }
 }
 

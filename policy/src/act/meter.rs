@@ -72,7 +72,7 @@ impl Meter {
     pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>) {
         let sample = sample(sight, passed_bytes);
         if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
-            // Counts went back, or the clock did: what was before tells nothing any more.
+            // Counts went back: what was before tells nothing any more.
             *self = Self::default();
         }
         let now = sample.at;
@@ -222,7 +222,7 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
     });
     let atomic_faults = faults_at_gpu(sight, &[Access::AtomicWeak, Access::AtomicStrong]);
     Sample {
-        at: snapshot.taken,
+        at: sight.scene.now,
         counted: counted_at(sight.process, key),
         replays: sight.process.gpus.get(&key).map_or(0, |counters| counters.replays),
         link: sight.scene.links.get(&sight.gpu).copied(),

@@ -44,8 +44,8 @@ impl Open {
         wish: Wish,
         circumstances: Circumstances,
         trial: Option<Trial>,
+        link_read: SystemTime,
     ) -> Self {
-        let link_read = decision.made;
         Self {
             decision,
             running,
@@ -62,7 +62,7 @@ impl Open {
 
     /// Whether it may have made memory remote, and what is accessed there has not been seen for a window.
     pub(crate) fn reaches_unseen(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
-        let now = sight.scene.snapshot.taken;
+        let now = sight.scene.now;
         if sight.scene.links.contains_key(&sight.gpu) {
             self.link_read = now;
         }
@@ -90,7 +90,7 @@ impl Open {
         }
         // It has no first steps: what it does comes later.
         if let Some(trial) = &mut self.trial {
-            trial.began(sight.scene.snapshot.taken);
+            trial.began(sight.scene.now);
         }
         Ok(None)
     }
@@ -181,9 +181,10 @@ impl Open {
         (self.decision.after, self.decision.pace) = (Some(after), Some(pace));
     }
 
-    pub(crate) fn changes_to(&mut self, stage: Stage, now: SystemTime) {
+    /// `taken`: when, by the calendar.
+    pub(crate) fn changes_to(&mut self, stage: Stage, taken: SystemTime) {
         self.decision.stage = stage;
-        self.decision.changed = now;
+        self.decision.changed = taken;
     }
 }
 

@@ -17,7 +17,7 @@ use super::parameter::{Form, Parameter};
 /// What a reactor sees: one process at one GPU, and those beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// When that was so. The only clock there is.
+    /// When that was so, by a clock that nobody sets. The only clock there is.
     pub now: SystemTime,
     /// Whose memory it is about.
     pub process: &'a Process,
@@ -149,7 +149,7 @@ pub enum Next {
     Over(String),
 }
 
-/// Whether so long has passed; also where the clock was set back, as nobody waits for it to come there again.
+/// Whether so long has passed.
 pub(crate) fn has_passed(long: Duration, since: SystemTime, now: SystemTime) -> bool {
-    now.duration_since(since).map_or(true, |passed| passed >= long)
+    now.duration_since(since).is_ok_and(|passed| passed >= long)
 }

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
 };
 
 use model::{
@@ -16,9 +17,11 @@ use super::{
     reactor::{Accessed, View},
 };
 
-/// Everything at one moment. The clock is the snapshot's.
+/// Everything at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
+    /// When that was, by a clock that nobody sets: all that lasts is measured by it. What is told carries the snapshot's time, which is the calendar's.
+    pub now: SystemTime,
     /// What was counted.
     pub snapshot: &'a Snapshot,
     /// What is wrong.
@@ -127,7 +130,7 @@ impl<'a> Sight<'a> {
         let budget = self.wish.budget.bytes_per_second.unwrap_or(u64::MAX);
         let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
         View {
-            now: self.scene.snapshot.taken,
+            now: self.scene.now,
             process: self.process,
             gpu: self.gpu,
             gpu_memory_bytes: self.memory_bytes,

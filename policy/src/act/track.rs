@@ -73,10 +73,10 @@ impl Track {
         }
     }
 
-    /// Ends what stands.
-    pub(crate) fn close(&mut self, stage: Stage, now: SystemTime) -> Option<(Closed, Event)> {
+    /// Ends what stands. `taken`: when, by the calendar.
+    pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(Closed, Event)> {
         let mut open = self.open.take()?;
-        open.changes_to(stage, now);
+        open.changes_to(stage, taken);
         let Open { decision, ledger, waits, .. } = open;
         let event = Event::Changed(decision.clone());
         Some((Closed { decision, ledger, waits }, event))
@@ -110,8 +110,8 @@ impl Track {
         turn
     }
 
-    fn end(&mut self, stage: Stage, now: SystemTime, turn: &mut Turn) {
-        if let Some((closed, event)) = self.close(stage, now) {
+    fn end(&mut self, stage: Stage, taken: SystemTime, turn: &mut Turn) {
+        if let Some((closed, event)) = self.close(stage, taken) {
             turn.closed.push(closed);
             turn.events.push(event);
         }
@@ -120,7 +120,7 @@ impl Track {
     /// Whether what stands is to end, for what is wanted, or for what was seen of it.
     fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_mut()?;
-        let now = sight.scene.snapshot.taken;
+        let now = sight.scene.now;
         if open.wish != *sight.wish {
             return Some(Stage::Over("what is wanted for the process has changed".to_owned()));
         }
@@ -173,7 +173,7 @@ impl Track {
         let (before, left_before) = open.trial.as_ref()?.before();
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
-        let (now, circumstances, own) = (sight.scene.snapshot.taken, Circumstances::of(sight), open.decision.policy);
+        let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
         let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances).is_some();
         let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
         let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
@@ -183,10 +183,10 @@ impl Track {
     }
 
     fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
-        let now = sight.scene.snapshot.taken;
+        let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
         let Some(open) = &mut self.open else { return };
         if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_kept) {
-            open.changes_to(Stage::Kept, now);
+            open.changes_to(Stage::Kept, taken);
             self.cooling.forget(open.decision.policy);
             turn.events.push(Event::Changed(open.decision.clone()));
         }
@@ -196,13 +196,13 @@ impl Track {
                 if open.decision.stage != Stage::Kept {
                     self.cooling.pause(open.decision.policy, now, limits);
                 }
-                self.end(Stage::Over(why), now, turn);
+                self.end(Stage::Over(why), taken, turn);
             }
         }
     }
 
     fn propose(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, next: DecisionId, turn: &mut Turn) {
-        let now = sight.scene.snapshot.taken;
+        let now = sight.scene.now;
         let window = window(sight, limits);
         let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else { return };
         if !is_at_work(&before, &lately) {
@@ -231,10 +231,10 @@ impl Track {
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
         let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now, left_before));
-        let mut open = Open::new(decision, plan, running, sight.wish.clone(), circumstances, trial);
+        let mut open = Open::new(decision, plan, running, sight.wish.clone(), circumstances, trial, now);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
             Ok(order) => turn.order = order,
-            Err(why) => open.changes_to(Stage::Refused(why), now),
+            Err(why) => open.changes_to(Stage::Refused(why), sight.scene.snapshot.taken),
         }
         turn.events.push(Event::Made(open.decision.clone()));
         if matches!(open.decision.stage, Stage::Refused(_)) {
@@ -281,7 +281,7 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
     for step in &plan.steps {
         ranges.insert(step.begin, step.end);
     }
-    let now = sight.scene.snapshot.taken;
+    let taken = sight.scene.snapshot.taken;
     Decision {
         id,
         process: sight.process.id,
@@ -294,8 +294,8 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
         ranges: ranges.iter().collect(),
         advice: Vec::new(),
         expected: plan.expected,
-        made: now,
-        changed: now,
+        made: taken,
+        changed: taken,
         stage,
         before: before.measured,
         after: None,

@@ -24,8 +24,6 @@ pub(crate) struct Trial {
     left_before: Left,
     phase: Phase,
     is_kept: bool,
-    /// When it was looked at last.
-    looked: SystemTime,
 }
 
 #[derive(Clone, Debug)]
@@ -71,7 +69,7 @@ pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
     pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: Left) -> Self {
-        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_kept: false, looked: made }
+        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_kept: false }
     }
 
     /// The window before it, and what was left in that.
@@ -100,10 +98,6 @@ impl Trial {
         expected: &Expected,
         has_settled: bool,
     ) -> Look {
-        if now < std::mem::replace(&mut self.looked, now) {
-            // The clock was set back: nobody waits for what it showed before to come again.
-            self.watch(now, None);
-        }
         let latest = self.made + self.window.mul_f64(if has_settled { 2.0 * SETTLING } else { SETTLING_MAX });
         match self.phase {
             Phase::Beginning if now >= latest => self.watch(now, None),
@@ -125,7 +119,7 @@ impl Trial {
         expected: &Expected,
     ) -> Look {
         let Some(after) = meter.since(from) else {
-            // The clock was set back, or counts were.
+            // Counts were set back.
             self.watch(now, doubts);
             return Look::Open;
         };
@@ -213,15 +207,6 @@ mod tests {
         assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Fails { .. }), "it is worse still");
         assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
-    }
-
-    #[test]
-    fn a_clock_that_is_set_back_opens_a_window_at_once() {
-        let mut trial = kept();
-        trial.looked = NOW + Duration::from_hours(1);
-        trial.phase = Phase::Resting { until: NOW + Duration::from_secs(3608) };
-        trial.look(&Meter::default(), NOW, &Intervals::default(), &Expected::default(), true);
-        assert!(matches!(trial.phase, Phase::Watching { from: NOW, .. }), "{trial:?}");
     }
 
     #[test]

@@ -180,6 +180,7 @@ impl Card {
         let headroom_bytes = self.programs.iter().map(|program| (program.id, 64 << 30)).collect();
         let links = [(GPU, link)].into();
         let scene = Scene {
+            now: self.now,
             snapshot,
             verdicts: &self.verdicts,
             memory: &memory,

@@ -1,12 +1,16 @@
 //! What is told of why no more is done.
 
+use std::time::{Duration, SystemTime};
+
 use model::{Answer, ApiCall, Budget, Hindered, Hindrance, Mode, PatternKind, ProcessId, Stage};
 
 use crate::{
     card::Card,
     program::Program,
-    world::{GPU, World, wish},
+    world::{GPU, INTERVAL, World, wish},
 };
+
+const HOUR: Duration = Duration::from_hours(1);
 
 /// Whether this is kept from being done at the GPU, for such a reason.
 fn is_told(all: &[Hindrance], hindered: Hindered, why: &str) -> bool {
@@ -63,6 +67,32 @@ fn a_policy_that_cools_down_is_told_with_how_long() {
     let [Hindrance { hindered, why, .. }] = &world.hindrances()[..] else { panic!("{:#?}", world.hindrances()) };
     assert_eq!(*hindered, Hindered::Policy("ping-pong"));
     assert!(why.ends_with("rests for 19 s") || why.ends_with("rests for 20 s"), "{why}");
+}
+
+#[test]
+fn a_clock_that_is_set_changes_nothing_of_how_long_a_policy_cools_down() {
+    for set in [|now: &mut SystemTime| *now -= HOUR, |now: &mut SystemTime| *now += HOUR] {
+        let mut world = World::new();
+        world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        world.answers = Some(Answer::NotMapped);
+        world.run_until("a decision that was undone", |world| {
+            world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+        });
+        world.answers = None;
+        let until = world.elapsed + Duration::from_secs(30);
+        set(&mut world.now);
+        while world.elapsed + INTERVAL < until {
+            world.run(0.1);
+            assert_eq!(world.acting.decisions().count(), 1, "at {:?}, it rests until {until:?}", world.elapsed);
+        }
+        world.run(5.0);
+        assert_eq!(world.acting.decisions().count(), 2);
+        let made = world.decision().made;
+        assert!(
+            world.now.duration_since(made).unwrap() < Duration::from_secs(10),
+            "what is told is the calendar's time"
+        );
+    }
 }
 
 #[test]

@@ -22,7 +22,10 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// All of it, with the loop that acts on it.
 #[derive(Debug)]
 pub(crate) struct World {
+    /// By the calendar, which may be set.
     pub(crate) now: SystemTime,
+    /// How long it is there.
+    pub(crate) elapsed: Duration,
     pub(crate) since: SystemTime,
     pub(crate) processes: Vec<Simulated>,
     pub(crate) wishes: BTreeMap<ProcessId, Wish>,
@@ -70,6 +73,7 @@ impl World {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         Self {
             now,
+            elapsed: Duration::ZERO,
             since: now - Duration::from_mins(1),
             processes: Vec::new(),
             wishes: BTreeMap::new(),
@@ -130,6 +134,7 @@ impl World {
             process.go_on(&mut self.remote);
         }
         self.now += INTERVAL;
+        self.elapsed += INTERVAL;
         let snapshot = self.snapshot();
         self.judge.observe(&snapshot);
         self.verdicts = self.judge.verdicts();
@@ -159,6 +164,7 @@ impl World {
             .collect();
         let links = self.links(snapshot);
         let scene = Scene {
+            now: SystemTime::UNIX_EPOCH + self.elapsed,
             snapshot,
             verdicts: &self.verdicts,
             memory: &memory,

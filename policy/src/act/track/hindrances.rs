@@ -44,7 +44,7 @@ impl Track {
         if !is_at_work(&before, &lately) {
             return everything("the program pauses: nothing could be compared with that".to_owned());
         }
-        let (now, circumstances) = (sight.scene.snapshot.taken, Circumstances::of(sight));
+        let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
         let resting = |policy: &str| self.cooling.rests(policy, now, &circumstances);
         let is_resting = |policy: &str| resting(policy).is_some();
         let names = || catalogue::meant(&sight.wish.policy).map(Reactor::name);
