@@ -35,8 +35,6 @@ pub(crate) fn effect(decision: &Decision) -> String {
 }
 
 fn changed(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expected) -> String {
-    // Nothing is no less than nothing.
-    let change = |saved: f64| format!("{:+.0} %", -saved * 100.0 + 0.0);
     match (link_saved, faults_saved) {
         (Some(saved), _) => format!("link {}", change(saved)),
         (None, Some(saved)) => format!("faults {}", change(saved)),
@@ -47,15 +45,39 @@ fn changed(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expect
     }
 }
 
+fn change(saved: f64) -> String {
+    // Nothing is no less than nothing.
+    format!("{:+.0} %", -saved * 100.0 + 0.0)
+}
+
 /// What is done about a process, or would be: `acting: cycle, link -55 %`.
 pub(crate) fn deed(decision: &DecisionSummary) -> String {
     let DecisionSummary { policy, stage, expected, link_bytes_saved, faults_saved, .. } = decision;
-    let how = match stage.as_str() {
+    let (how, effect) = (how(stage), changed(*link_bytes_saved, *faults_saved, expected));
+    format!("{how}: {}, {effect}", text::printable(policy))
+}
+
+/// The same for where there is less and less room: `cycle: link -55 %`, `cycle -55 %`; `trying cycle` where it is not known yet.
+fn deed_shorter(decision: &DecisionSummary) -> Vec<String> {
+    let DecisionSummary { policy, stage, link_bytes_saved, faults_saved, .. } = decision;
+    let policy = text::printable(policy);
+    match (link_bytes_saved, faults_saved, stage.as_str()) {
+        (Some(saved), _, "kept") => {
+            vec![format!("{policy}: link {}", change(*saved)), format!("{policy} {}", change(*saved))]
+        }
+        (None, Some(saved), "kept") => {
+            vec![format!("{policy}: faults {}", change(*saved)), format!("{policy} {}", change(*saved))]
+        }
+        _ => vec![format!("{} {policy}", how(stage))],
+    }
+}
+
+fn how(stage: &str) -> &'static str {
+    match stage {
         "shadow" => "would act",
         "trial" => "trying",
         _ => "acting",
-    };
-    format!("{how}: {}, {}", text::printable(policy), changed(*link_bytes_saved, *faults_saved, expected))
+    }
 }
 
 /// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
@@ -79,6 +101,8 @@ pub(crate) fn evictor<'a>(
 pub(crate) struct Trouble {
     /// `capacity thrash`, `victim of 41207`
     pub(crate) what: String,
+    /// The same for where there is less and less room.
+    shorter: Vec<String>,
     /// `00:04:12`
     pub(crate) age: Option<String>,
 }
@@ -88,7 +112,7 @@ impl Trouble {
     pub(crate) fn of(process: &Process, verdicts: &Verdicts, gpus: &Gpus) -> Option<Self> {
         // Where something is done about it, whether that helps is what matters.
         if let Some(decision) = process.decisions.iter().find(|decision| decision.stage != "shadow") {
-            return Some(Self { what: deed(decision), age: None });
+            return Some(Self { what: deed(decision), shorter: deed_shorter(decision), age: None });
         }
         let age = process.verdicts.first().and_then(|verdict| age(&verdict.since, &verdicts.time)).map(clock);
         let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
@@ -101,16 +125,16 @@ impl Trouble {
             (None, Some(evictor)) => format!("victim of {}", evictor.pid),
             (None, None) => return None,
         };
-        Some(Self { what, age })
+        Some(Self { what, shorter: Vec::new(), age })
     }
 
-    /// Both, if there is room for both.
+    /// Both, if there is room for both; else as much as there is room for.
     pub(crate) fn within(&self, width: usize) -> String {
-        let Self { what, age } = self;
-        match age {
-            Some(age) if what.width() + 1 + age.width() <= width => format!("{what} {age}"),
-            _ => what.clone(),
-        }
+        let Self { what, shorter, age } = self;
+        let both = age.iter().map(|age| format!("{what} {age}"));
+        let mut all = both.chain([what.clone()]).chain(shorter.iter().cloned());
+        let fits = |text: &String| text.width() <= width;
+        all.find(fits).unwrap_or_else(|| shorter.last().unwrap_or(what).clone())
     }
 }
 
@@ -201,6 +225,34 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_little_room_the_policy_and_what_it_brings_are_left() {
+        let process = |stage: &str, link_bytes_saved, faults_saved| Process {
+            decisions: vec![DecisionSummary {
+                policy: "ping-pong".to_owned(),
+                stage: stage.to_owned(),
+                link_bytes_saved,
+                faults_saved,
+                ..DecisionSummary::default()
+            }],
+            ..Process::default()
+        };
+        let said = |process: &Process, width| {
+            Trouble::of(process, &Verdicts::default(), &Gpus::default()).unwrap().within(width)
+        };
+        let kept = process("kept", Some(0.99), None);
+        // In `uvmctl ps`, and in `uvmctl top` of 90 and of 80 columns.
+        let in_widths = |process: &Process| [40, 26, 17].map(|width| said(process, width));
+        assert_eq!(in_widths(&kept), ["acting: ping-pong, link -99 %", "ping-pong: link -99 %", "ping-pong -99 %"]);
+        let by_faults = process("kept", None, Some(0.8));
+        assert_eq!(
+            in_widths(&by_faults),
+            ["acting: ping-pong, faults -80 %", "ping-pong: faults -80 %", "ping-pong -80 %"]
+        );
+        let tried = process("trial", None, None);
+        assert_eq!(in_widths(&tried), ["trying ping-pong"; 3], "what is expected needs more room");
+    }
+
+    #[test]
     fn what_is_wrong_and_who_makes_suffer_is_said_with_its_age() {
         let said = |process: &Process| said(process, Vec::new(), NOW);
         assert_eq!(said(&process(&["capacity_thrash", "ping_pong"], None)).unwrap(), "capacity thrash 00:04:12");
@@ -238,7 +290,8 @@ mod tests {
 
     #[test]
     fn an_age_needs_room() {
-        let trouble = Trouble { what: "capacity thrash".to_owned(), age: Some("00:04:12".to_owned()) };
+        let trouble =
+            Trouble { what: "capacity thrash".to_owned(), age: Some("00:04:12".to_owned()), ..Trouble::default() };
         assert_eq!(
             (trouble.within(24).as_str(), trouble.within(23).as_str()),
             ("capacity thrash 00:04:12", "capacity thrash")
