@@ -11,7 +11,7 @@ use model::{Action, Answer, Block, Counters, Outcome, Process, Range, Step, bloc
 use super::{
     intervals::Intervals,
     reactor::View,
-    scene::block_at,
+    scene::{block_at, range_with},
     upkeep::{TIMES, Upkeep},
 };
 
@@ -56,13 +56,11 @@ pub(crate) fn others_bytes(view: &View<'_>) -> u64 {
 /// The process's blocks that the driver keeps as a whole at this GPU: only those does it move in its order of eviction.
 pub(crate) fn whole_blocks<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
     let (ranges, key) = (view.ranges, view.key());
-    view.blocks
-        .iter()
-        .filter(move |block| block.gpu == Some(key) && ranges.iter().any(|range| is_whole_in(block, range)))
+    view.blocks.iter().filter(move |block| block.gpu == Some(key) && is_whole(block, ranges))
 }
 
-fn is_whole_in(block: &Block, range: &Range) -> bool {
-    range.begin <= block.address && block.address.saturating_add(BLOCK_BYTES) <= range.end
+fn is_whole(block: &Block, ranges: &[&Range]) -> bool {
+    range_with(ranges, block.address).is_some_and(|range| block.address.saturating_add(BLOCK_BYTES) <= range.end)
 }
 
 /// Whether most of a block is at the GPU: what of it is not would have to come over the link anyway.
@@ -91,8 +89,7 @@ fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
 
 /// A block that is kept as a whole at this GPU, if there is such a one at this address.
 fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
-    let is_whole = |block: &&Block| view.ranges.iter().any(|range| is_whole_in(block, range));
-    block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key())).filter(is_whole)
+    block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key()) && is_whole(block, view.ranges))
 }
 
 /// Of a set, one block in so many is let go at a time, and comes back if the program still uses it.

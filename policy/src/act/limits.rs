@@ -70,8 +70,8 @@ pub(crate) const WITHDRAWALS_TOLD: u32 = 5;
 pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;
 /// For so long what a process has spent, and that it gets no more advice, is remembered while it is not seen: one snapshot may miss it.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
-/// So many ranges of a process are looked at, the busiest: policies compare each of its blocks with them.
-pub(crate) const RANGES_MAX: usize = 256;
+/// So many ranges of a process are looked at, the busiest.
+pub(crate) const RANGES_MAX: usize = 4096;
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
 /// One part in so many of a budget may go to renewals: what is brought needs some.

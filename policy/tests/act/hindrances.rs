@@ -120,9 +120,9 @@ fn a_budget_that_is_used_up_keeps_from_moves() {
 fn of_more_ranges_than_are_looked_at_it_is_told_how_many_are_not() {
     let mut card = Card::new(400);
     let process =
-        card.add((0..600).map(|block| (block, false)).collect(), PatternKind::Cyclic, Some(wish(Mode::Act, "cycle")));
+        card.add((0..4440).map(|block| (block, false)).collect(), PatternKind::Cyclic, Some(wish(Mode::Act, "cycle")));
     card.program_mut(process).allocation_blocks = 1;
-    card.run(3);
+    (0..100).for_each(|_| card.interval());
     let all = card.hindrances();
     assert!(is_told(&all, Hindered::SomeMemory, ": 344 of them"), "{all:#?}");
 }
