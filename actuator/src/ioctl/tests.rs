@@ -97,8 +97,20 @@ fn whoever_waits_is_let_in_for_as_long_as_the_locks_were_held() {
     let (pause, left) = pause_after(Duration::from_millis(20));
     assert!(pause >= Duration::from_millis(20));
     assert_eq!(left, Duration::ZERO);
-    // Short calls share a pause; a call that waited itself makes no long one.
+    // Short calls share a pause.
     let short = TURN / 2;
     assert_eq!(pause_after(short).1, short);
-    assert!(pause_after(Duration::from_mins(1)).0 < Duration::from_secs(30));
+}
+
+#[test]
+fn a_call_that_waited_itself_makes_no_long_pause_and_a_renewal_none_that_is_too_late_for_the_next() {
+    let wanted = |action, took: Duration| {
+        let step = Step { begin: 0, end: 2 << 20, action };
+        pause_wanted(&Call { step, answer: Answer::Done, took_ns: nanoseconds(took) })
+    };
+    let gpu = GpuUuid([1; 16]);
+    let (move_back, short, long) = (Action::Migrate(Place::Host), Duration::from_micros(200), Duration::from_mins(1));
+    assert_eq!((wanted(move_back, short), wanted(move_back, long)), (short, PAUSE_MAX));
+    assert_eq!((wanted(Action::Renew(gpu), short), wanted(Action::Renew(gpu), long)), (short, PAUSE_RENEWAL_MAX));
+    assert_eq!(wanted(Action::Advise(Advice::AccessedBy(gpu)), long), PAUSE_MAX);
 }
