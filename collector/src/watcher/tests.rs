@@ -157,7 +157,7 @@ async fn a_driver_that_comes_is_noticed_by_itself() {
 }
 
 #[tokio::test]
-async fn readings_are_at_least_50_ms_apart_however_often_someone_asks() {
+async fn readings_are_at_least_10_ms_apart_however_often_someone_asks() {
     let collector = Collector::start(config(&Machine::new())).await.unwrap();
     let snapshots = collector.snapshots();
     let mut taken = Vec::new();
@@ -166,8 +166,8 @@ async fn readings_are_at_least_50_ms_apart_however_often_someone_asks() {
     }
     for pair in taken.windows(2) {
         let apart = pair[1].duration_since(pair[0]).unwrap();
-        // Timers have a granularity of 1 ms, and the snapshot is taken a moment after the reading began.
-        assert!(apart >= Duration::from_millis(45), "{apart:?}");
+        // The snapshot is taken a moment before the rest begins; timers have a granularity of 1 ms.
+        assert!(apart >= Duration::from_millis(9), "{apart:?}");
     }
     collector.stop().await;
 }
