@@ -78,6 +78,7 @@ impl Workers {
     }
 
     /// Whether orders are out: each has its outcome in the end.
+    #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.out > 0
     }
