@@ -31,8 +31,9 @@ use crate::{
 const TURN: Duration = Duration::from_micros(100);
 /// A call that takes longer has waited for others, and holds nothing meanwhile.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// The same of one that renews a block, which moves nothing. It is long enough for whoever was woken, and what is not renewed in time is lost.
-const PAUSE_RENEWAL_MAX: Duration = Duration::from_millis(1);
+/// After one that renews a block the pause is so long, or a quarter of what it took: it moves nothing where the block is there, that is long enough for
+/// whoever was woken, and what is not renewed in time is lost.
+const PAUSE_RENEWAL: Duration = Duration::from_millis(1);
 /// Descriptors of a process are taken anew after so many calls, and what it has mapped is read again.
 const CALLS_PER_DESCRIPTOR: usize = 16;
 
@@ -176,11 +177,12 @@ impl Actuator for Ioctl {
 
 /// How long others are let in for a call.
 fn pause_wanted(call: &Call) -> Duration {
-    let most = match call.step.action {
-        Action::Renew(_) => PAUSE_RENEWAL_MAX,
-        Action::Migrate(_) | Action::Advise(_) | Action::Withdraw(_) => PAUSE_MAX,
+    let took = Duration::from_nanos(call.took_ns);
+    let wanted = match call.step.action {
+        Action::Renew(_) => took.min((took / 4).max(PAUSE_RENEWAL)),
+        Action::Migrate(_) | Action::Advise(_) | Action::Withdraw(_) => took,
     };
-    Duration::from_nanos(call.took_ns).min(most)
+    wanted.min(PAUSE_MAX)
 }
 
 fn nanoseconds(took: Duration) -> u64 {

@@ -33,8 +33,6 @@ pub struct Workers {
     gpus: BTreeMap<GpuUuid, Worker>,
     told: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
-    /// Orders whose outcome was not taken yet.
-    out: usize,
 }
 
 struct Worker {
@@ -50,12 +48,11 @@ impl Workers {
         off: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let (told, outcomes) = mpsc::channel();
-        Self { make: Arc::new(make), off: Arc::new(off), gpus: BTreeMap::new(), told, outcomes, out: 0 }
+        Self { make: Arc::new(make), off: Arc::new(off), gpus: BTreeMap::new(), told, outcomes }
     }
 
     /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
     pub fn submit(&mut self, order: Order) {
-        self.out += 1;
         let queue = match self.queue(order.gpu) {
             Ok(queue) => queue,
             Err(error) => {
@@ -77,18 +74,10 @@ impl Workers {
         }
     }
 
-    /// Whether orders are out: each has its outcome in the end.
-    #[must_use]
-    pub const fn is_busy(&self) -> bool {
-        self.out > 0
-    }
-
     /// The next outcome, waiting for it at most so long.
     #[must_use]
-    pub fn next_outcome(&mut self, at_most: Duration) -> Option<Outcome> {
-        let outcome = self.outcomes.recv_timeout(at_most).ok()?;
-        self.out = self.out.saturating_sub(1);
-        Some(outcome)
+    pub fn next_outcome(&self, at_most: Duration) -> Option<Outcome> {
+        self.outcomes.recv_timeout(at_most).ok()
     }
 
     /// Call off what waits, but for what puts something back; carry that out, and end. A worker that hangs in the driver for longer than this is left

@@ -14,10 +14,19 @@ pub struct Snapshots {
 
 pub(crate) type Answer<T> = oneshot::Sender<T>;
 
+/// How soon after the last reading there may be another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// For clients of the service.
+    Steady,
+    /// For what acts on what it sees.
+    Prompt,
+}
+
 /// What may be asked of the collector.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Snapshot(Answer<Arc<Snapshot>>),
+    Snapshot(Pace, Answer<Arc<Snapshot>>),
     Heat(HeatRequest, Answer<Option<HeatMap>>),
     History(HistoryRequest, Answer<Option<History>>),
     Memory(ProcessId, Answer<Option<Memory>>),
@@ -38,7 +47,12 @@ impl Snapshots {
 
     /// A snapshot whose counts are no older than this call. `None` once the collector has stopped.
     pub async fn fresh(&self) -> Option<Arc<Snapshot>> {
-        self.ask(Request::Snapshot).await
+        self.ask(|answer| Request::Snapshot(Pace::Steady, answer)).await
+    }
+
+    /// The same, sooner after the last one. Not for clients, who are many.
+    pub async fn prompt(&self) -> Option<Arc<Snapshot>> {
+        self.ask(|answer| Request::Snapshot(Pace::Prompt, answer)).await
     }
 
     /// The memory of a process in cells; `Some(None)` if the process is not known. `None` once the collector has stopped.

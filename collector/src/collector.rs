@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    asking::{Answer, Request, Snapshots},
+    asking::{Answer, Pace, Request, Snapshots},
     watcher::Watcher,
 };
 
@@ -23,11 +23,13 @@ const DRIVER_EVERY: Duration = Duration::from_millis(100);
 const BLOCKS_EVERY: Duration = Duration::from_millis(100);
 /// How often to look at the processes.
 const PROCESSES_EVERY: Duration = Duration::from_secs(1);
-/// Between two readings. The kernel skips probes on a CPU that reads maps, so nobody may have them read all the time: after a reading, it is left alone for
-/// so many times as long as that took...
+/// After a reading there is none for so many times as long as that took: the kernel skips probes on a CPU that reads maps, so nobody may have them read all
+/// the time...
 const REST: u32 = 3;
-/// ...and so long at the least.
+/// ...nor for so long at the least, for what acts on what it sees...
 const REST_MIN: Duration = Duration::from_millis(10);
+/// ...and for clients.
+const REST_OF_CLIENTS_MIN: Duration = Duration::from_millis(50);
 /// Requests for a snapshot that wait while one is taken. Others wait to be queued.
 const REQUESTS_MAX: usize = 64;
 
@@ -234,8 +236,10 @@ async fn run(
     read.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut driver, mut processes) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY));
     let mut blocks = ticks(BLOCKS_EVERY);
-    let mut next_reading = Instant::now();
+    // When those may be served who wait for a snapshot, and those of them who want it soon.
+    let (mut next_steady, mut next_prompt) = (Instant::now(), Instant::now());
     let mut waiting: Vec<Answer<Arc<Snapshot>>> = Vec::new();
+    let mut is_prompt = false;
     loop {
         let mut is_regular = false;
         tokio::select! {
@@ -262,18 +266,20 @@ async fn run(
             Some(request) = requests.recv() => {
                 // Whoever asked may have gone.
                 match request {
-                    Request::Snapshot(answer) => waiting.push(answer),
+                    Request::Snapshot(pace, answer) => {
+                        is_prompt |= pace == Pace::Prompt;
+                        waiting.push(answer);
+                    }
                     Request::Heat(request, answer) => drop(answer.send(watcher.heat(&request))),
                     Request::History(request, answer) => drop(answer.send(watcher.lately(&request))),
                     Request::Memory(process, answer) => drop(answer.send(watcher.memory_of(process))),
                 }
                 continue;
             }
-            () = sleep_until(next_reading), if !waiting.is_empty() => watcher.look(),
+            () = sleep_until(if is_prompt { next_prompt } else { next_steady }), if !waiting.is_empty() => watcher.look(),
         }
         let begun = Instant::now();
         watcher.read();
-        let rest = (begun.elapsed() * REST).max(REST_MIN);
         let snapshot = Arc::new(watcher.snapshot());
         if is_regular {
             watcher.keep(&snapshot);
@@ -283,7 +289,10 @@ async fn run(
         for request in waiting.drain(..) {
             let _ = request.send(Arc::clone(&snapshot));
         }
-        next_reading = Instant::now() + rest;
+        is_prompt = false;
+        let rest = begun.elapsed() * REST;
+        next_prompt = Instant::now() + rest.max(REST_MIN);
+        next_steady = Instant::now() + rest.max(REST_OF_CLIENTS_MIN);
     }
 }
 

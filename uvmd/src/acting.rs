@@ -41,8 +41,9 @@ use crate::{
 
 /// How often to look whether anything is wanted.
 const IDLE: Duration = Duration::from_millis(500);
-/// While orders are out, nothing new can be told of what they are about: the next look is as soon as they are done, or after so many intervals.
-const LOOKS_WAIT: u32 = 3;
+/// While orders are out, nothing new can be told of what they are about: where that is all there is, the next look is as soon as they are done, or so much later
+/// than it would be otherwise.
+const LOOK_WAITS: Duration = Duration::from_millis(200);
 /// How long what is in force may take to be put back when the service stops.
 const PUTTING_BACK: Duration = Duration::from_secs(2);
 
@@ -189,8 +190,8 @@ impl Loop {
     /// What was carried out, until it is time for the next look.
     fn take_outcomes(&mut self, looked: Instant) {
         loop {
-            let intervals = if self.workers.is_busy() { LOOKS_WAIT } else { 1 };
-            let left = (looked + self.interval() * intervals).saturating_duration_since(Instant::now());
+            let waits = if self.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
+            let left = (looked + self.interval() + waits).saturating_duration_since(Instant::now());
             let Some(outcome) = self.workers.next_outcome(left) else { break };
             self.acting.carried_out(outcome);
             self.tell();
@@ -212,7 +213,7 @@ impl Loop {
             self.board.rest();
             return Some(());
         }
-        let snapshot = self.runtime.block_on(self.parts.snapshots.fresh())?;
+        let snapshot = self.runtime.block_on(self.parts.snapshots.prompt())?;
         let (calendar, clock) = self.began;
         let now = calendar + clock.elapsed();
         // At once: what is copied between the two readings would pass for accesses across the link.

@@ -33,8 +33,8 @@ impl Left {
         Self { time: self.time * before.time, link_bytes: self.link_bytes * before.link_bytes }
     }
 
-    fn is_as_fast_as(self, other: Self) -> bool {
-        self.time <= other.time * (1.0 + AS_FAST)
+    fn is_as_fast_as(self, time: f64) -> bool {
+        self.time < 1.0 && self.time <= time * (1.0 + AS_FAST)
     }
 }
 
@@ -90,12 +90,15 @@ impl Learned {
         before: Base<'_>,
         left_now: Left,
     ) -> Option<&'static str> {
-        let possible = proposals.filter(|proposal| proposal.admission == Admission::Act);
-        let better = possible.filter_map(|Proposal { plan, .. }| {
-            let left = self.left(&plan, before, |share| f64::midpoint(share.at_least, share.at_most));
+        let possible: Vec<Proposal> = proposals.filter(|proposal| proposal.admission == Admission::Act).collect();
+        // Not than this one: of three, each a little slower than the one before, the first would be better again than the last.
+        let known = possible.iter().filter_map(|proposal| self.of(proposal.plan.policy));
+        let fastest = known.map(|left| left.time).fold(left_now.time, f64::min);
+        let better = possible.iter().filter_map(|Proposal { plan, .. }| {
+            let left = self.left(plan, before, |share| f64::midpoint(share.at_least, share.at_most));
             let much = if self.0.contains_key(plan.policy) { BETTER } else { BETTER_UNTRIED };
             let is_faster = left.time < left_now.time * much;
-            let may_be_as_fast = || self.left(&plan, before, |share| share.at_most).is_as_fast_as(left_now);
+            let may_be_as_fast = || self.left(plan, before, |share| share.at_most).is_as_fast_as(fastest);
             let is_better = is_faster || left.link_bytes < left_now.link_bytes * much && may_be_as_fast();
             is_better.then_some((plan.policy, left.time))
         });
@@ -206,5 +209,21 @@ mod tests {
         learned.note("keeps", slower);
         assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), None, "it is not");
         assert_eq!(learned.better(proposals(), (&before(), Left::ALL), slower), Some("brings"));
+    }
+
+    #[test]
+    fn of_three_that_are_each_a_little_slower_than_the_one_before_none_is_tried_again_and_again() {
+        let mut learned = Learned::default();
+        let all = [("a", left(0.5, 0.9)), ("b", left(0.52, 0.7)), ("c", left(0.57, 0.5))];
+        for (name, left) in &all {
+            learned.note(name, *left);
+        }
+        let better = |now: Left| {
+            let proposals = all.iter().map(|(name, _)| proposal(name, 0.2, Admission::Act));
+            learned.better(proposals, (&before(), Left::ALL), now)
+        };
+        assert_eq!(better(all[0].1), Some("b"));
+        assert_eq!(better(all[1].1), None, "c is slower than a by more than is worth its bytes");
+        assert_eq!(better(all[2].1), Some("a"));
     }
 }

@@ -8,11 +8,8 @@ use model::Plan;
 use super::{
     parameter::Parameter,
     reactor::{Reactor, Running, View},
-    working_set::{Found, REST},
+    working_set::{EVEN_UP_TO, Found, REST},
 };
-
-/// Where the blocks that fit came back more often than others by this factor, they are a hot set: `hot-cold`.
-pub(crate) const EVEN_UP_TO: f64 = 1.5;
 
 /// The policy.
 #[derive(Debug)]

@@ -238,6 +238,13 @@ impl Acting {
         !self.leaving.is_empty() || self.tracks.values().any(Track::is_busy)
     }
 
+    /// Whether all that is in force waits for what was ordered last: to look at it tells nothing new.
+    #[must_use]
+    pub fn only_waits(&self) -> bool {
+        let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
+        self.leaving.is_empty() && open.peek().is_some() && open.all(Track::waits)
+    }
+
     /// Whether advice is being withdrawn.
     #[must_use]
     pub fn is_taking_back(&self) -> bool {

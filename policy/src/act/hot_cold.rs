@@ -6,10 +6,9 @@
 use model::Plan;
 
 use super::{
-    cycle::EVEN_UP_TO,
     parameter::Parameter,
     reactor::{Reactor, Running, View},
-    working_set::{Found, REST},
+    working_set::{EVEN_UP_TO, Found, REST},
 };
 
 /// The policy.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::{Access, Counters, EvictionPair, LinkBytes, Party, decision::Measured, verdict::Inputs};
+use model::{Access, Counters, LinkBytes, Party, decision::Measured, verdict::Inputs};
 
 use super::{
     intervals::Intervals,
@@ -35,64 +35,10 @@ struct Sample {
     copied_bytes: u64,
     /// Evicted of others for this process.
     others_evicted_bytes: u64,
-    evicted: Evicted,
     /// What arrived for others.
     others_arrived_bytes: u64,
     passed_bytes: Option<u64>,
     atomic_faults: u64,
-}
-
-/// Who evicted whom, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Evicted {
-    /// Of the process, by whom.
-    of_it: BTreeMap<Party, u64>,
-    /// Of others, and by whom; `None` is the process. What they evict of themselves costs them nothing.
-    of_others: BTreeMap<(Party, Option<Party>), u64>,
-}
-
-impl Evicted {
-    fn of(sight: &Sight<'_>) -> Self {
-        let (me, key) = (Party::Process(sight.process.id), sight.key());
-        let mut evicted = Self::default();
-        let between = |pair: &&EvictionPair| pair.gpu == key && pair.evictor != pair.victim;
-        for pair in sight.scene.snapshot.evictions.iter().filter(between) {
-            let sum = if pair.victim == me {
-                evicted.of_it.entry(pair.evictor).or_default()
-            } else {
-                evicted.of_others.entry((pair.victim, Some(pair.evictor).filter(|by| *by != me))).or_default()
-            };
-            *sum = sum.saturating_add(pair.bytes);
-        }
-        evicted
-    }
-
-    #[cfg(test)]
-    pub(crate) fn counted(of_it: &[(Party, u64)], of_others: &[(Party, Option<Party>, u64)]) -> Self {
-        let of_others = of_others.iter().map(|(victim, by, bytes)| ((*victim, *by), *bytes)).collect();
-        Self { of_it: of_it.iter().copied().collect(), of_others }
-    }
-
-    fn until(&self, to: &Self) -> Self {
-        Self { of_it: gained(&self.of_it, &to.of_it), of_others: gained(&self.of_others, &to.of_others) }
-    }
-
-    /// What each other process lost to this one, and to those who took of this one before.
-    pub(crate) fn lost_by_others(&self, before: &Self) -> BTreeMap<Party, u64> {
-        let mut lost = BTreeMap::new();
-        for ((victim, by), bytes) in &self.of_others {
-            if by.is_none_or(|by| before.of_it.contains_key(&by)) {
-                let sum: &mut u64 = lost.entry(*victim).or_default();
-                *sum = sum.saturating_add(*bytes);
-            }
-        }
-        lost
-    }
-}
-
-fn gained<K: Ord + Copy>(from: &BTreeMap<K, u64>, to: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
-    let since = |(key, bytes): (&K, &u64)| (*key, bytes.saturating_sub(from.get(key).copied().unwrap_or(0)));
-    to.iter().map(since).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 /// What had arrived in each block.
@@ -116,7 +62,6 @@ pub(crate) struct Span {
     /// Of its bytes over the link, what was accessed remotely.
     pub(crate) remote_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
-    pub(crate) evicted: Evicted,
     pub(crate) passed_bytes: Option<u64>,
     pub(super) from: Option<Arc<Mark>>,
     pub(super) to: Option<Arc<Mark>>,
@@ -217,9 +162,8 @@ impl Meter {
 
 impl Span {
     #[cfg(test)]
-    pub(crate) fn counted(measured: Measured) -> Self {
-        let evicted = Evicted::default();
-        Self { measured, remote_bytes: 0, others_arrived_bytes: 0, evicted, passed_bytes: None, from: None, to: None }
+    pub(crate) const fn counted(measured: Measured) -> Self {
+        Self { measured, remote_bytes: 0, others_arrived_bytes: 0, passed_bytes: None, from: None, to: None }
     }
 
     /// Bytes a second that arrived in blocks that a plan leaves alone; `None` if they are too few to tell.
@@ -261,7 +205,6 @@ impl Sample {
             measured,
             remote_bytes: remote,
             others_arrived_bytes: to.others_arrived_bytes.saturating_sub(self.others_arrived_bytes),
-            evicted: self.evicted.until(&to.evicted),
             passed_bytes: to.passed_bytes.map(|passed| passed.saturating_sub(self.passed_bytes.unwrap_or(0))),
             from: None,
             to: None,
@@ -285,7 +228,6 @@ fn sample(sight: &Sight<'_>, passed_bytes: Option<u64>) -> Sample {
         link: sight.scene.links.get(&sight.gpu).copied(),
         copied_bytes: snapshot.gpu_totals.get(&key).map_or(0, copied),
         others_evicted_bytes: others.map(|pair| pair.bytes).fold(0, u64::saturating_add),
-        evicted: Evicted::of(sight),
         others_arrived_bytes: sight
             .others
             .iter()

@@ -46,18 +46,17 @@ impl<'a> Scene<'a> {
         self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
     }
 
-    /// Ranges of a process, by address, and how many there are beside them. Of one whose memory nobody asked for, only those of the snapshot are known.
+    /// Ranges of a process, by address, and how many that are mapped there are beside them. Of one whose memory nobody asked for, as it does nothing, those
+    /// of the snapshot are enough.
     fn ranges_of(&self, process: &'a Process) -> (Vec<&'a Range>, u64) {
-        let busiest = &process.ranges.busiest;
-        let (mut ranges, known): (Vec<&Range>, u64) = match self.memory.get(&process.id) {
-            Some(memory) => (memory.ranges.iter().collect(), memory.ranges.len() as u64),
-            None => (busiest.iter().collect(), process.ranges.known),
-        };
+        let all = self.memory.get(&process.id).map_or(&process.ranges.busiest, |memory| &memory.ranges);
+        let mut ranges: Vec<&Range> = all.iter().collect();
+        let mapped = ranges.iter().filter(|range| range.mapped).count();
         if ranges.len() > RANGES_MAX {
             ranges.select_nth_unstable_by_key(RANGES_MAX, |range| (!range.mapped, Reverse(range.counts.activity())));
             ranges.truncate(RANGES_MAX);
         }
-        let unseen = known.saturating_sub(ranges.len() as u64);
+        let unseen = mapped.saturating_sub(RANGES_MAX) as u64;
         ranges.sort_unstable_by_key(|range| range.begin);
         (ranges, unseen)
     }

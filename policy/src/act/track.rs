@@ -62,6 +62,16 @@ impl Track {
         self.open.as_ref().is_some_and(|open| open.trial.is_some())
     }
 
+    /// Whether there is a decision that is not over.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether an order of it is out.
+    pub(crate) fn waits(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.waits)
+    }
+
     /// Whether anything is in force, or anything came lately.
     pub(crate) fn is_busy(&self) -> bool {
         self.open.is_some() || self.meter.is_busy()

@@ -43,7 +43,7 @@ enum Phase {
 enum Doubt {
     /// The program did nothing, nor in so many windows before.
     Idle(u32),
-    /// It no longer helped, or others lost by it.
+    /// It no longer helped.
     Worse,
 }
 
@@ -127,8 +127,8 @@ impl Trial {
             return Look::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
-        // What was helped already may be helped otherwise.
-        let slower = if self.left_before == Left::ALL { 0.0 } else { AS_FAST };
+        // Than the plan before it, and never than none.
+        let slower = (1.0 / self.left_before.time - 1.0).clamp(0.0, AS_FAST);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
     }
@@ -163,11 +163,7 @@ impl Trial {
                 self.watch(now, Some(Doubt::Worse));
                 Look::Open
             }
-            (Finding::Harms(_), None | Some(Doubt::Idle(_))) => {
-                self.watch(now, Some(Doubt::Worse));
-                Look::Open
-            }
-            (Finding::NotBetter(why) | Finding::Harms(why), _) => Look::Fails { why, after, unless_changed: true },
+            (Finding::NotBetter(why), _) => Look::Fails { why, after, unless_changed: true },
         }
     }
 
@@ -211,16 +207,6 @@ mod tests {
         assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Fails { .. }), "it is worse still");
         assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
-    }
-
-    #[test]
-    fn what_others_lose_for_a_moment_undoes_nothing_and_in_two_windows_does() {
-        let harms = || Finding::Harms("another loses more".to_owned());
-        let mut trial = Trial { is_kept: false, ..kept() };
-        trial.watch(NOW, None);
-        assert_eq!(conclude(&mut trial, harms()), Look::Open);
-        assert!(matches!(conclude(&mut trial.clone(), Finding::Better), Look::Keeps { .. }));
-        assert!(matches!(conclude(&mut trial, harms()), Look::Fails { unless_changed: true, .. }));
     }
 
     #[test]

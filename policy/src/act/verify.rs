@@ -23,8 +23,6 @@ pub(crate) enum Finding {
     Better,
     /// It does harm, or none and no good either: what shows it.
     NotBetter(String),
-    /// Third processes lose instead of it: what shows it. What leaves the GPU while a plan finds its size may be theirs for a moment.
-    Harms(String),
     /// The program does too little to tell.
     Idle,
 }
@@ -46,7 +44,6 @@ pub(crate) fn compare(
     slower: f64,
 ) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
-    let harms = lost_instead(before, after, was.cost.max(is.cost), noise);
     // A GPU that reaches memory across the link shows by that alone that the program goes on, however little it is.
     let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
     if is.activity() < was.activity() * IDLE && !reaches {
@@ -54,7 +51,7 @@ pub(crate) fn compare(
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
         let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
-        return if is_pressed { harms.unwrap_or(Finding::Better) } else { Finding::Idle };
+        return if is_pressed { Finding::Better } else { Finding::Idle };
     }
     let Pace { factor, by } = pace;
     let now = |rate: f64| rate / factor;
@@ -71,9 +68,6 @@ pub(crate) fn compare(
             now(is.others_evicted),
             by,
         ));
-    }
-    if let Some(harms) = harms {
-        return harms;
     }
     let kept = |was: f64, is: f64, promised: f64| {
         let wanted = if promised > 0.0 { promised * KEPT_PROMISE } else { noise };
@@ -92,17 +86,6 @@ pub(crate) fn compare(
         said("GPU faults", was.faults, now(is.faults), by),
         said_bytes("bytes over the link", was.cost, now(is.cost), by),
     ))
-}
-
-/// What another process loses instead of it, to whoever took of it before, is a cost.
-fn lost_instead(before: &Span, after: &Span, cost: f64, noise: f64) -> Option<Finding> {
-    let lost_before = before.evicted.lost_by_others(&before.evicted);
-    let lost = after.evicted.lost_by_others(&before.evicted).into_iter().map(|(victim, bytes)| {
-        let bytes_before = lost_before.get(&victim).copied().unwrap_or(0);
-        (rate(bytes_before, before.measured.window), rate(bytes, after.measured.window))
-    });
-    let mut more = lost.filter(|(was, is)| *is > was * (1.0 + noise) + cost * noise);
-    more.next().map(|(was, is)| Finding::Harms(said_bytes("bytes evicted of another", was, is, "a second")))
 }
 
 /// What is left for the same work.
@@ -188,10 +171,9 @@ impl Rates {
 mod tests {
     use std::time::Duration;
 
-    use model::{Party, ProcessId, Share, decision::Measured, verdict::Inputs};
+    use model::{Share, decision::Measured, verdict::Inputs};
 
     use super::*;
-    use crate::act::meter::Evicted;
 
     const EXPECTED: Expected = Expected {
         link_bytes_saved: Share { at_least: 0.0, at_most: 1.0 },
@@ -291,28 +273,5 @@ mod tests {
         let mut after = span(100, 5_000_000, 0);
         after.measured.others_evicted_bytes = 2_000_000;
         assert!(matches!(find(&span(1000, 10_000_000, 0), &after, &EXPECTED), Finding::NotBetter(_)));
-    }
-
-    #[test]
-    fn what_another_one_loses_instead_of_it_is_a_cost_but_not_what_newcomers_take() {
-        let [walker, third, newcomer] = [2, 3, 4].map(|pid| Party::Process(ProcessId { pid, start_ticks: 1 }));
-        let with =
-            |span: Span, of_it: &[_], of_others: &[_]| Span { evicted: Evicted::counted(of_it, of_others), ..span };
-        // The walker takes of both, and the process takes of the third as well.
-        let takes = [(third, Some(walker), 10_000_000), (third, None, 5_000_000)];
-        let before = with(span(1000, 10_000_000, 10_000_000), &[(walker, 10_000_000)], &takes);
-        let after = |of_others: &[_]| with(span(100, 2_000_000, 2_000_000), &[], of_others);
-        let judged = |of_others: &[_]| find(&before, &after(of_others), &EXPECTED);
-        assert_eq!(judged(&[(third, Some(walker), 15_000_000)]), Finding::Better, "the walker takes what both took");
-        assert!(matches!(judged(&[(third, Some(walker), 20_000_000)]), Finding::Harms(_)));
-        assert!(matches!(judged(&[(newcomer, Some(walker), 5_000_000)]), Finding::Harms(_)), "it lost nothing before");
-        assert_eq!(judged(&[(third, Some(newcomer), 50_000_000)]), Finding::Better, "that is no fault of the plan");
-        // Also where it is spared so well that nothing is seen of it any more.
-        let pressed =
-            |of_others: &[_]| Span { others_arrived_bytes: 50_000_000, ..with(span(0, 0, 0), &[], of_others) };
-        let before = Span { others_arrived_bytes: 50_000_000, ..before.clone() };
-        let judged = |of_others: &[_]| find(&before, &pressed(of_others), &EXPECTED);
-        assert_eq!(judged(&[(third, Some(walker), 15_000_000)]), Finding::Better);
-        assert!(matches!(judged(&[(third, Some(walker), 20_000_000)]), Finding::Harms(_)));
     }
 }

@@ -17,6 +17,8 @@ use super::{
     upkeep::{LOOK, Upkeep},
 };
 
+/// Where the blocks that fit came back more often than others by this factor, they are a hot set: `hot-cold`.
+pub(crate) const EVEN_UP_TO: f64 = 1.5;
 /// When nothing has come to the GPU for so long, nothing has to be kept there.
 const QUIET: Duration = Duration::from_secs(10);
 /// Of the rest, one block of so many is not accessed remotely, and shows that the program goes on.
@@ -76,12 +78,23 @@ impl<'a> Found<'a> {
 
     /// What part of what came back is that of the blocks that fit, against what part of the blocks they are: 1 where all came back as often.
     pub(crate) fn skew(&self) -> f64 {
-        let part = self.fitting as f64 / self.blocks.len().max(1) as f64;
-        self.share() / part.min(1.0)
+        self.came_back() / self.part()
     }
 
-    /// What part of what came back is that of the blocks that fit.
+    /// What part of the blocks fits.
+    fn part(&self) -> f64 {
+        (self.fitting as f64 / self.blocks.len().max(1) as f64).min(1.0)
+    }
+
+    /// What part of what comes back is that of the blocks that fit. Before those have come back twice nobody knows: in its second round, a walk has come to
+    /// some of its blocks and not to others.
     fn share(&self) -> f64 {
+        let typical = self.blocks.get(self.fitting / 2).map_or(0, |block| block.refetched_bytes);
+        if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.came_back() }
+    }
+
+    /// What part of what has come back so far was theirs.
+    fn came_back(&self) -> f64 {
         let came_back = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
         let all = came_back(&self.blocks);
         if all > 0.0 { came_back(self.blocks.get(..self.fitting).unwrap_or(&self.blocks)) / all } else { 0.0 }
@@ -109,7 +122,7 @@ impl<'a> Found<'a> {
             gpu: view.gpu,
             policy,
             reason: format!(
-                "{why}: {} of {} MiB stay, which had {:.0} % of what came back, and the rest goes {}",
+                "{why}: {} of {} MiB stay, which have {:.0} % of what comes back, and the rest goes {}",
                 mib(kept.len()),
                 mib(self.blocks.len()),
                 self.share() * 100.0,

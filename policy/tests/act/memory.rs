@@ -224,20 +224,6 @@ fn nothing_is_done_where_all_fits() {
 }
 
 #[test]
-fn what_a_third_one_loses_as_before_is_no_fault_of_who_is_protected() {
-    let mut card = Card::new(FRAMES);
-    let tenant = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, Some(wish(Mode::Act, "tenants")));
-    card.program_mut(tenant).computes = Duration::from_millis(2);
-    // In bursts: it comes round when all of it has been evicted.
-    let third = card.add(walk(0..24, false), PatternKind::Unknown, None);
-    card.program_mut(third).computes = Duration::from_millis(20);
-    card.add(walk(0..128, false), PatternKind::Cyclic, None);
-    (0..600).for_each(|_| card.interval());
-    let stages: Vec<_> = card.decisions().map(|decision| decision.stage.name()).collect();
-    assert_eq!(stages, ["kept"]);
-}
-
-#[test]
 fn two_tenants_that_would_each_fit_are_not_weighed_against_each_other() {
     let [_, (helped, _)] = both("tenants", 40, |card, wish| {
         card.add(walk(0..40, false), PatternKind::Cyclic, wish());

@@ -1,6 +1,6 @@
 //! What the guard would say to whatever were proposed.
 
-use model::{Action, Advice, Hindered, Place};
+use model::{Action, Advice, Hindered, Place, block::BLOCK_BYTES};
 
 use super::{Guard, NO_GPU_MEMORY, NO_LINK, headroom, too_little_host, used_up};
 use crate::act::{limits::Limits, scene::Sight};
@@ -35,7 +35,8 @@ impl Guard {
     fn is_used_up(&self, sight: &Sight<'_>) -> Option<String> {
         let all = sight.wish.budget.bytes?;
         let account = self.processes.get(&sight.process.id)?;
-        (account.moved_bytes >= all).then(|| used_up(all))
+        // A block more would be too much.
+        (all.saturating_sub(account.moved_bytes) < BLOCK_BYTES).then(|| used_up(all))
     }
 }
 
