@@ -5,20 +5,22 @@
 
 mod cpu;
 mod moves;
+mod service;
 mod stores;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use moves::Flight;
 pub(crate) use moves::{Move, Way};
+pub(crate) use service::Service;
 use trace::TensorId;
 
 use crate::{
     event::{Event, Observer},
-    machine::{Machine, to_ns},
-    memory::{Memory, Place},
-    tree,
-    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask, mask_bytes, runs},
+    machine::Machine,
+    mask::BlockMask,
+    memory::Memory,
+    units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask},
 };
 
 /// One transfer after the other.
@@ -54,7 +56,7 @@ pub(crate) struct Traffic {
 pub(crate) struct NoVictim;
 
 pub(crate) struct Engine<'m, O = &'m mut Observer<'m>> {
-    machine: &'m Machine,
+    pub(crate) machine: &'m Machine,
     pub(crate) memory: Memory,
     frames: u64,
     host_limit_granules: u64,
@@ -211,76 +213,32 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
     fn evict(&mut self, from_ns: u64, keep: impl Fn(u64) -> bool) -> Result<u64, NoVictim> {
         let flights = [self.arriving, self.leaving].map(|flight| flight.map(|flight| flight.block));
         let victim = self.memory.victim(|block| flights.contains(&Some(block)) || keep(block)).ok_or(NoVictim)?;
-        let mask = self.memory.place(victim).gpu;
+        self.traffic.evictions += 1;
+        if self.memory.is_split(victim) {
+            let pages = self.memory.pages(victim).gpu;
+            Ok(self.evict_from(victim, pages, from_ns))
+        } else {
+            Ok(self.evict_from(victim, self.memory.place(victim).gpu, from_ns))
+        }
+    }
+
+    fn evict_from<M: BlockMask>(&mut self, victim: u64, mask: M, from_ns: u64) -> u64 {
         // What the host has no room for goes to flash, when that has written the last.
         let from_ns = if self.host_takes(mask) { from_ns } else { from_ns.max(self.flash_write.free_ns) };
         let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
-        self.traffic.bytes_dtoh += mask_bytes(mask);
-        self.traffic.evicted_bytes += mask_bytes(mask);
-        self.traffic.evictions += 1;
+        self.traffic.bytes_dtoh += mask.bytes();
+        self.traffic.evicted_bytes += mask.bytes();
         let to = self.settle(victim, mask, false, end_ns);
         self.left.push(victim);
-        self.tell(Event::Left { block: victim, mask, to, at_ns: end_ns });
-        Ok(end_ns)
+        self.tell(Event::Left { block: victim, mask: mask.granules(), to, at_ns: end_ns });
+        end_ns
     }
 
-    /// From a fault to when the driver looks what has faulted.
-    pub(crate) fn batch_ns(&self) -> u64 {
-        to_ns(self.machine.faults.batch_ns.value)
+    fn to_gpu_ns<M: BlockMask>(&self, mask: M) -> u64 {
+        mask.runs().map(|bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum()
     }
 
-    /// What is to become resident somewhere where some of a block is, when some of it has faulted.
-    fn wanted(&self, block: u64, resident: Mask, faulted: Mask) -> Mask {
-        let whole = self.short.get(&block).copied().unwrap_or(Mask::MAX);
-        tree::region(resident, faulted, whole, self.machine.faults.prefetch_threshold_percent.value)
+    fn to_host_ns<M: BlockMask>(&self, mask: M) -> u64 {
+        mask.runs().map(|bytes| self.machine.link_to_host.transfer_ns(bytes)).sum()
     }
-
-    /// Services a batch of faults that the driver has fetched; when the threads go on. Blocks are in order, each once, and not on their way. A block can be
-    /// evicted for a later one of the same batch, as by the driver: its threads fault again.
-    pub(crate) fn service(&mut self, at_ns: u64, batch: &[(u64, Mask)]) -> Result<u64, NoVictim> {
-        let faults = &self.machine.faults;
-        let mut cpu_ns = at_ns as f64;
-        let mut end_ns = 0;
-        for &(block, faulted) in batch {
-            let place = self.memory.place(block);
-            let mask = self.wanted(block, place.gpu, faulted & !place.gpu) & !place.gpu;
-            let (copied, filled) = (mask & place.populated(), mask & !place.populated());
-            cpu_ns += runs(copied).count() as f64 * faults.transfer_ns.value
-                + mib(copied & place.cpu_mapped) * faults.cpu_mapped_ns_per_mib.value
-                + mib(copied & !place.cpu_mapped) * faults.evicted_ns_per_mib.value
-                + mib(filled) * faults.populate_ns_per_mib.value;
-            let mut ready_ns = to_ns(cpu_ns);
-            if place.gpu == 0 && self.vacant() == 0 {
-                ready_ns = self.evict(ready_ns, |_| false)?;
-            }
-            let from_flash = copied & place.flash;
-            if from_flash != 0 {
-                ready_ns = ready_ns.max(self.readable_ns(block));
-                ready_ns = self.flash_read.take(ready_ns, self.machine.flash_read.transfer_ns(mask_bytes(from_flash)));
-                self.traffic.bytes_ssd_read += mask_bytes(from_flash);
-            }
-            let arrived_ns = if copied == 0 { ready_ns } else { self.to_gpu.take(ready_ns, self.to_gpu_ns(copied)) };
-            self.traffic.bytes_htod += mask_bytes(copied);
-            self.memory.put(block, Place { gpu: place.gpu | mask, ..place.without(mask) });
-            self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());
-            for (mask, with_contents) in [(copied, true), (filled, false)].into_iter().filter(|(mask, _)| *mask != 0) {
-                self.tell(Event::Arrived { block, mask, with_contents, at_ns: arrived_ns });
-            }
-            end_ns = end_ns.max(arrived_ns);
-        }
-        self.traffic.fault_batches += 1;
-        Ok(end_ns.max(to_ns(cpu_ns)))
-    }
-
-    fn to_gpu_ns(&self, mask: Mask) -> u64 {
-        runs(mask).map(|bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum()
-    }
-
-    fn to_host_ns(&self, mask: Mask) -> u64 {
-        runs(mask).map(|bytes| self.machine.link_to_host.transfer_ns(bytes)).sum()
-    }
-}
-
-fn mib(mask: Mask) -> f64 {
-    mask_bytes(mask) as f64 / f64::from(1 << 20)
 }

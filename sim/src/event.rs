@@ -3,7 +3,10 @@
 use policy::planner::Tier;
 use trace::{KernelId, TensorId};
 
-use crate::units::{Granules, Mask};
+use crate::{
+    thrashing::Processor,
+    units::{Granules, Mask},
+};
 
 /// Something that happened. Events come in the order in which they are decided; their times may go back by as much as a batch of faults takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ pub enum Event {
         /// When.
         at_ns: u64,
     },
-    /// Granules of a block are on the GPU.
+    /// Granules of a block are on the GPU, or some pages of them where CPU and GPU share one.
     Arrived {
         /// Which block.
         block: u64,
@@ -47,7 +50,7 @@ pub enum Event {
         /// From when on.
         at_ns: u64,
     },
-    /// Granules of a block are not on the GPU any more.
+    /// Granules of a block, or some pages of them, are not on the GPU any more.
     Left {
         /// Which block.
         block: u64,
@@ -67,6 +70,15 @@ pub enum Event {
         /// From when on.
         at_ns: u64,
     },
+    /// The driver has decided something about a page: only where CPU and GPU take memory from one another.
+    Page {
+        /// Which page of 4 KiB.
+        page: u64,
+        /// What.
+        decided: Decision,
+        /// When.
+        at_ns: u64,
+    },
     /// A kernel has run.
     Ran {
         /// Which.
@@ -76,6 +88,27 @@ pub enum Event {
         /// Until when.
         end_ns: u64,
     },
+}
+
+/// What the driver decides about a page that thrashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It thrashes.
+    Thrashes,
+    /// A processor is held back from it.
+    Throttled {
+        /// Who.
+        processor: Processor,
+        /// Until when.
+        until_ns: u64,
+    },
+    /// It stays there, whoever touches it.
+    Pinned {
+        /// Where.
+        on: Processor,
+    },
+    /// It does so no more.
+    Unpinned,
 }
 
 /// Whoever watches.

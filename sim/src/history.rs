@@ -86,7 +86,7 @@ impl History {
                 self.stretches.clear();
                 self.reach(at_ns);
             }
-            Event::Placed { .. } | Event::Written { .. } | Event::Spilled { .. } => {}
+            Event::Placed { .. } | Event::Written { .. } | Event::Spilled { .. } | Event::Page { .. } => {}
             Event::Discarded { range, at_ns } => self.discard(range, at_ns),
             Event::Arrived { block, mask, with_contents, at_ns } => {
                 *self.resident.entry(block).or_default() |= mask;

@@ -5,6 +5,8 @@ use std::f64::consts::PI;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::thrashing::MAX_EVENTS;
+
 /// The machines that come with it.
 const FILES: [(&str, &str); 6] = [
     ("gtx1080ti", include_str!("../../machines/gtx1080ti.toml")),
@@ -63,6 +65,30 @@ pub struct Faults {
     pub cpu_mapped_ns_per_mib: Sourced<f64>,
     /// Of memory that nobody touched before: zeroing and mapping.
     pub populate_ns_per_mib: Sourced<f64>,
+    /// Of a fault of the CPU, besides the link's time.
+    pub cpu_fault_ns: Sourced<f64>,
+}
+
+/// The driver's detection of thrashing: `uvm_perf_thrashing_*`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Thrashing {
+    /// Whether there is any.
+    pub enabled: Sourced<bool>,
+    /// So many moves of a page in a row, each within a lapse of the one before, are thrashing: 1 to 7.
+    pub threshold: Sourced<u8>,
+    /// After a processor was held back so often the page is pinned: 1 to 255.
+    pub pin_threshold: Sourced<u8>,
+    /// How soon after the last move of a page the next one counts.
+    pub lapse_ns: Sourced<u64>,
+    /// For how long a processor is held back, in lapses: 1 to 100.
+    pub nap_lapses: Sourced<u64>,
+    /// After so long without thrashing a block is as if it had never thrashed, in lapses.
+    pub epoch_lapses: Sourced<u64>,
+    /// For how long a page is pinned, in lapses; 0 is for ever.
+    pub pin_lapses: Sourced<u64>,
+    /// How often a block is reset after an epoch.
+    pub max_resets: Sourced<u64>,
 }
 
 /// What moving by request costs: the prefetch call.
@@ -107,6 +133,8 @@ pub struct Machine {
     pub faults: Faults,
     /// The driver's service of requests.
     pub requests: Requests,
+    /// The driver's detection of thrashing.
+    pub thrashing: Thrashing,
 }
 
 /// Why there is no such machine.
@@ -117,7 +145,7 @@ pub enum MachineError {
     Unknown { name: String },
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    #[error("{what} must be more than zero and finite")]
+    #[error("{what} is out of range")]
     OutOfRange { what: &'static str },
 }
 
@@ -159,6 +187,7 @@ impl Machine {
             faults.evicted_ns_per_mib.value,
             faults.cpu_mapped_ns_per_mib.value,
             faults.populate_ns_per_mib.value,
+            faults.cpu_fault_ns.value,
             machine.requests.call_ns.value,
             machine.requests.block_ns.value,
         ];
@@ -172,6 +201,7 @@ impl Machine {
         if faults.batch_entries.value < 16 || machine.resident_threads.value == 0 {
             return Err(MachineError::OutOfRange { what: "a count" });
         }
+        machine.thrashing.check()?;
         Ok(machine)
     }
 
@@ -187,6 +217,40 @@ impl Machine {
             link.latency_ns.value += engine.latency_ns;
         }
         machine
+    }
+}
+
+impl Thrashing {
+    /// The ranges that the driver takes: it replaces what is beyond them.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn check(&self) -> Result<(), MachineError> {
+        let Self { threshold, pin_threshold, lapse_ns, nap_lapses, epoch_lapses, .. } = self;
+        let what = match () {
+            () if !(1..=MAX_EVENTS).contains(&threshold.value) => "the threshold of thrashing",
+            () if pin_threshold.value == 0 => "the threshold of pins",
+            () if lapse_ns.value == 0 || epoch_lapses.value == 0 => "a lapse of thrashing",
+            () if !(1..=100).contains(&nap_lapses.value) => "a nap",
+            () => return Ok(()),
+        };
+        Err(MachineError::OutOfRange { what })
+    }
+
+    pub(crate) fn nap_ns(&self) -> u64 {
+        self.lapse_ns.value.saturating_mul(self.nap_lapses.value)
+    }
+
+    pub(crate) fn epoch_ns(&self) -> u64 {
+        self.lapse_ns.value.saturating_mul(self.epoch_lapses.value)
+    }
+
+    /// Until when what is pinned now stays pinned; the greatest number is for ever.
+    pub(crate) fn pinned_until_ns(&self, now_ns: u64) -> u64 {
+        match self.pin_lapses.value {
+            0 => u64::MAX,
+            lapses => now_ns.saturating_add(self.lapse_ns.value.saturating_mul(lapses)),
+        }
     }
 }
 

@@ -2,37 +2,16 @@
 //!
 //! Addresses that nobody ever populated take no memory. Resident blocks that became resident one after the other are one entry; so are blocks off the GPU.
 
+mod place;
+
 use std::collections::BTreeMap;
 
-use crate::units::{GRANULES_PER_BLOCK, Granules, Mask};
+pub use place::Place;
 
-/// Where the granules of a block are: each in one place at most, in none if nothing was ever put there or it was discarded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Resident on the GPU.
-    pub gpu: Mask,
-    /// In host memory.
-    pub host: Mask,
-    /// On flash.
-    pub flash: Mask,
-    /// Of what is on the host, what the CPU maps since it has touched it: taking it from there costs more than what the driver evicted.
-    pub cpu_mapped: Mask,
-}
-
-impl Place {
-    /// Granules that are somewhere.
-    #[must_use]
-    pub fn populated(self) -> Mask {
-        self.gpu | self.host | self.flash
-    }
-
-    /// The same without these granules.
-    #[must_use]
-    pub fn without(self, mask: Mask) -> Self {
-        let Self { gpu, host, flash, cpu_mapped } = self;
-        Self { gpu: gpu & !mask, host: host & !mask, flash: flash & !mask, cpu_mapped: cpu_mapped & !mask }
-    }
-}
+use crate::{
+    mask::{BlockMask, PageMask},
+    units::{GRANULES_PER_BLOCK, Granules, Mask},
+};
 
 /// A run of blocks in the same state. If they are on the GPU, their turns to be evicted come one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +38,9 @@ pub struct Memory {
     next_turn: u64,
     resident_blocks: u64,
     host_granules: u64,
+    /// Blocks with a granule whose pages are not all alike: where those are. Only thrashing and moves of less than a granule leave any; elsewhere they count
+    /// by granules.
+    split: BTreeMap<u64, Place<PageMask>>,
 }
 
 impl Memory {
@@ -86,6 +68,33 @@ impl Memory {
         self.covering(block).map_or(Place::default(), |(_, extent)| extent.place)
     }
 
+    /// Whether pages of a granule of this block are not alike.
+    pub(crate) fn is_split(&self, block: u64) -> bool {
+        self.split.contains_key(&block)
+    }
+
+    /// Where a block is, page by page.
+    pub(crate) fn pages(&self, block: u64) -> Place<PageMask> {
+        self.split.get(&block).copied().unwrap_or_else(|| self.place(block).map(PageMask::of_granules))
+    }
+
+    /// Puts the pages of a block elsewhere.
+    pub(crate) fn put_pages(&mut self, block: u64, pages: Place<PageMask>) {
+        let gained = !(pages.gpu & !self.pages(block).gpu).is_empty();
+        let place = pages.by_granules();
+        self.set(block, place, |_| gained);
+        if place.map(PageMask::of_granules) != pages {
+            self.split.insert(block, pages);
+        }
+    }
+
+    /// Makes a block on the GPU the last to be evicted.
+    pub(crate) fn renew(&mut self, block: u64) {
+        let split = self.split.get(&block).copied();
+        self.set(block, self.place(block), |_| true);
+        self.split.extend(split.map(|pages| (block, pages)));
+    }
+
     /// The first granule of a range that is not on the GPU.
     #[must_use]
     pub fn first_missing(&self, range: Granules) -> Option<u64> {
@@ -109,13 +118,17 @@ impl Memory {
 
     /// Puts a block elsewhere. If granules of it became resident, it goes to the tail of the driver's list; otherwise it stays where it is there.
     pub fn put(&mut self, block: u64, place: Place) {
-        self.split(block);
-        self.split(block + 1);
+        self.set(block, place, |old| place.gpu & !old.gpu != 0);
+    }
+
+    fn set(&mut self, block: u64, place: Place, gains: impl FnOnce(Place) -> bool) {
+        self.split.remove(&block);
+        self.cut(block);
+        self.cut(block + 1);
         let old = self.remove(block);
-        let gained = place.gpu & !old.map_or(0, |old| old.place.gpu) != 0;
         let turn = match old {
             _ if place.gpu == 0 => 0,
-            Some(old) if !gained => old.turn,
+            Some(old) if !gains(old.place) => old.turn,
             _ => {
                 self.next_turn += 1;
                 self.next_turn
@@ -133,8 +146,9 @@ impl Memory {
         let per_block = u64::from(GRANULES_PER_BLOCK);
         let (whole_first, whole_end) = (range.first.div_ceil(per_block), range.end / per_block);
         if whole_first < whole_end {
-            self.split(whole_first);
-            self.split(whole_end);
+            self.split.retain(|block, _| !(whole_first..whole_end).contains(block));
+            self.cut(whole_first);
+            self.cut(whole_end);
             let inside: Vec<_> = self.extents.range(whole_first..whole_end).map(|(&block, _)| block).collect();
             for block in inside {
                 self.remove(block);
@@ -163,7 +177,7 @@ impl Memory {
     }
 
     /// Makes an extent begin at a block, if one holds it.
-    fn split(&mut self, block: u64) {
+    fn cut(&mut self, block: u64) {
         let Some((first, &extent)) = self.covering(block) else { return };
         if first == block {
             return;
@@ -278,7 +292,7 @@ mod tests {
     #[test]
     fn any_order_of_moves_leaves_the_same_as_a_table_of_blocks() {
         let mut memory = Memory::default();
-        let mut table = [(Place::default(), 0_u64); 24];
+        let mut table = [(Place::<Mask>::default(), 0_u64); 24];
         let mut state = 7_u64;
         for step in 1..=30_000 {
             let mut next = |below: u64| {

@@ -4,7 +4,10 @@
 //! block that ends early, subtrees end there too. The driver's leaves are pages of 4 KiB; it fills the 64 KiB around a fault before it counts, so leaves of
 //! 64 KiB give the same.
 
-use crate::units::{GRANULES_PER_BLOCK, Mask};
+use crate::{
+    mask::{BlockMask, PAGES_PER_BLOCK, PageMask},
+    units::{GRANULES_PER_BLOCK, Mask},
+};
 
 /// What is to become resident in a block that has the granules `whole`: the faulted ones and what the tree adds, those that are resident among them.
 #[must_use]
@@ -27,6 +30,42 @@ fn largest(occupied: Mask, leaf: u32, whole: Mask, threshold_percent: u32) -> Ma
     while leaves <= GRANULES_PER_BLOCK {
         let subtree = whole & (Mask::MAX >> (GRANULES_PER_BLOCK - leaves)) << (leaf / leaves * leaves);
         if (occupied & subtree).count_ones() * 100 > subtree.count_ones() * threshold_percent {
+            largest = subtree;
+        }
+        leaves *= 2;
+    }
+    largest
+}
+
+/// The same by pages, where some thrash: the 64 KiB around a fault are filled only where no page of theirs does, pages that thrash bring nothing along, and are
+/// brought along by none.
+pub(crate) fn region_of_pages(
+    resident: PageMask,
+    faulted: PageMask,
+    thrashing: PageMask,
+    whole: Mask,
+    threshold_percent: u32,
+) -> PageMask {
+    let filled = faulted.granules() & !thrashing.granules() & whole;
+    let occupied = resident | faulted | PageMask::of_granules(filled);
+    let whole = PageMask::of_granules(whole);
+    let mut wanted = PageMask::default();
+    for page in (faulted & !thrashing).iter() {
+        // Other faults in a region have the same one.
+        if !wanted.has(page) {
+            wanted = wanted | largest_of_pages(occupied, page, whole, threshold_percent as usize);
+        }
+    }
+    faulted | (wanted & !thrashing)
+}
+
+fn largest_of_pages(occupied: PageMask, leaf: usize, whole: PageMask, threshold_percent: usize) -> PageMask {
+    let mut largest = PageMask::of_page(leaf);
+    let mut leaves = 2;
+    while leaves <= PAGES_PER_BLOCK {
+        let first = leaf / leaves * leaves;
+        let subtree = whole & PageMask::of_range(first, first + leaves);
+        if (occupied & subtree).count() * 100 > subtree.count() * threshold_percent {
             largest = subtree;
         }
         leaves *= 2;
@@ -95,5 +134,43 @@ mod tests {
             let union = each.fold(0, |union, leaf| union | largest(resident | faulted, leaf, Mask::MAX, 51));
             assert_eq!(grow(resident, faulted, 51), union & !resident);
         }
+    }
+
+    #[test]
+    fn where_nothing_thrashes_pages_and_granules_have_the_same_regions() {
+        let mut state = 0x9e37_79b9_u32;
+        for round in 0..2_000 {
+            let mut next = || {
+                state ^= state << 13;
+                state ^= state >> 17;
+                state ^= state << 5;
+                state
+            };
+            let whole = if round % 3 == 0 { Mask::MAX >> (next() % 31) } else { Mask::MAX };
+            let (resident, granules) = (next() & next() & whole, next() & next() & next() & whole);
+            let granules = granules & !resident;
+            // One page of each granule, anywhere in it.
+            let faults = (0..32).filter(|granule| granules >> granule & 1 == 1);
+            let faulted = faults.fold(PageMask::default(), |mask, granule| {
+                mask | PageMask::of_page(granule * 16 + next() as usize % 16)
+            });
+            let pages = region_of_pages(PageMask::of_granules(resident), faulted, PageMask::default(), whole, 51);
+            let expected = region(resident, granules, whole, 51) & !resident;
+            assert_eq!(pages & !PageMask::of_granules(resident), PageMask::of_granules(expected));
+        }
+    }
+
+    #[test]
+    fn a_page_that_thrashes_comes_alone_and_neither_fills_its_64_kib_nor_brings_more() {
+        let none = PageMask::default();
+        let fault = PageMask::of_page(40);
+        assert_eq!(region_of_pages(none, fault, fault, Mask::MAX, 51), fault);
+        // Its neighbour thrashes: the 64 KiB are not filled.
+        assert_eq!(region_of_pages(none, fault, PageMask::of_page(47), Mask::MAX, 51), fault);
+        assert_eq!(region_of_pages(none, fault, PageMask::of_page(48), Mask::MAX, 51).granules(), 0b100);
+        // A dense block comes but for what thrashes.
+        let resident = PageMask::of_granules(Mask::MAX << 12);
+        let wanted = region_of_pages(resident, PageMask::of_page(0), PageMask::of_page(100), Mask::MAX, 51);
+        assert_eq!(wanted, !PageMask::of_page(100));
     }
 }

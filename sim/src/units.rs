@@ -4,6 +4,8 @@
 pub const PAGE_BYTES: u64 = 4 << 10;
 /// What a fault brings at least.
 pub const GRANULE_BYTES: u64 = 64 << 10;
+/// Pages of a granule.
+pub const PAGES_PER_GRANULE: u64 = GRANULE_BYTES / PAGE_BYTES;
 /// What the driver evicts, and keeps residency of.
 pub const BLOCK_BYTES: u64 = 2 << 20;
 /// Granules of a block.

@@ -25,7 +25,7 @@ use self::{
 use crate::{
     check::Tally,
     scenario::{Process, Scenario, load, size::MIB},
-    steps::{Flow, run_list},
+    steps::{Flow, Step, access::Kind, run_list},
     work::{Memory, Work},
     write_report,
 };
@@ -70,12 +70,20 @@ pub(crate) fn not_simulated(scenario: &Scenario) -> Option<&'static str> {
     let odd = allocations.iter().any(|allocation| allocation.bytes % sim::units::GRANULE_BYTES != 0);
     match () {
         () if scenario.gpu_count != 1 => Some("several GPUs"),
-        () if !scenario.driver_parameters.is_empty() => Some("other parameters of the driver"),
+        () if !scenario.driver_parameters.keys().all(|name| machine::takes(name)) => {
+            Some("other parameters of the driver")
+        }
+        () if !scenario.driver_parameters.is_empty() && has_atomics(steps) => Some("atomics on what may thrash"),
         () if kill_after.is_some() => Some("a process that ends"),
         () if memory_limit_bytes.is_some() => Some("a limit of host memory"),
         () if odd => Some("memory that ends within 64 KiB"),
         () => steps.iter().find_map(|step| step.not_simulated()),
     }
+}
+
+/// Atomics take permissions from others where memory is pinned, which the simulator does not know.
+fn has_atomics(steps: &[Box<dyn Step>]) -> bool {
+    steps.iter().flat_map(|step| step.uses()).any(|used| used.kind == Kind::Atomic)
 }
 
 fn one(file: &Path, scenario: &Scenario, folders: &[PathBuf]) -> anyhow::Result<Compared> {
@@ -95,7 +103,7 @@ fn counts(scenario: &Scenario, card_bytes: u64) -> anyhow::Result<Counts> {
     let reason = not_simulated(scenario);
     ensure!(reason.is_none(), "{} cannot be simulated: it has {}", scenario.name, reason.unwrap_or_default());
     let process = scenario.processes.first().context("no process")?;
-    let driver = machine::driver()?;
+    let driver = machine::driver(&scenario.driver_parameters)?;
     let machine = Simulated::new(process, &driver, card_bytes)?;
     let (tally, stop) = (Tally::default(), AtomicBool::new(false));
     let memory = Memory::new(process, 1, &tally, &stop)?;

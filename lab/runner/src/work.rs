@@ -1,9 +1,13 @@
 //! What steps work with: a process's memory, the processors that access it, and what it must hold. Knows nothing of the driver, so
 //! that steps are tested without one. All threads of a process share it.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -35,7 +39,22 @@ pub(crate) trait Machine: Sync {
     fn device_free(&self, name: &str) -> anyhow::Result<()>;
     /// End the process as kill -9 does.
     fn kill(&self) -> anyhow::Result<()>;
+
+    /// Nothing for so long, or until it is stopped.
+    fn sleep(&self, duration: Duration, is_stopped: &dyn Fn() -> bool) {
+        let end = Instant::now() + duration;
+        while !is_stopped() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(NAP));
+        }
+    }
 }
+
+/// Of a sleeper, between two looks at whether to stop.
+const NAP: Duration = Duration::from_millis(50);
 
 /// From here on, or up to here, the CPU accesses this memory: what a GPU does not see and its log does not know otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

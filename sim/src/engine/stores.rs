@@ -3,11 +3,7 @@
 use policy::planner::Tier;
 
 use super::Engine;
-use crate::{
-    event::Event,
-    memory::Place,
-    units::{Granules, Mask, mask_bytes},
-};
+use crate::{event::Event, mask::BlockMask, memory::Place, units::Granules};
 
 impl<O: FnMut(Event)> Engine<'_, O> {
     /// Granules that the host has room for besides what is on its way there.
@@ -17,19 +13,19 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         self.host_limit_granules.saturating_sub(self.memory.host_granules() + u64::from(leaving))
     }
 
-    pub(super) fn host_takes(&self, mask: Mask) -> bool {
-        u64::from(mask.count_ones()) <= self.host_room()
+    pub(super) fn host_takes<M: BlockMask>(&self, mask: M) -> bool {
+        u64::from(mask.granules().count_ones()) <= self.host_room()
     }
 
-    /// Puts granules where they went: to the host if it has room.
-    pub(super) fn settle(&mut self, block: u64, mask: Mask, to_flash: bool, at_ns: u64) -> Tier {
-        let rest = self.memory.place(block).without(mask);
+    /// Puts what is not there yet where it went: to the host if it has room.
+    pub(super) fn settle<M: BlockMask>(&mut self, block: u64, mask: M, to_flash: bool, at_ns: u64) -> Tier {
+        let rest = M::place(&self.memory, block).without(mask);
         if !to_flash && self.host_takes(mask) {
-            self.memory.put(block, Place { host: rest.host | mask, ..rest });
+            M::put(&mut self.memory, block, Place { host: rest.host | mask, ..rest });
             return Tier::Host;
         }
         self.write_flash(block, mask, at_ns);
-        self.memory.put(block, Place { flash: rest.flash | mask, ..rest });
+        M::put(&mut self.memory, block, Place { flash: rest.flash | mask, ..rest });
         Tier::Flash
     }
 
@@ -38,9 +34,9 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         self.written.get(&block).copied().unwrap_or(0)
     }
 
-    fn write_flash(&mut self, block: u64, mask: Mask, at_ns: u64) {
-        let end_ns = self.flash_write.take(at_ns, self.machine.flash_write.transfer_ns(mask_bytes(mask)));
-        self.traffic.bytes_ssd_written += mask_bytes(mask);
+    fn write_flash<M: BlockMask>(&mut self, block: u64, mask: M, at_ns: u64) {
+        let end_ns = self.flash_write.take(at_ns, self.machine.flash_write.transfer_ns(mask.bytes()));
+        self.traffic.bytes_ssd_written += mask.bytes();
         self.written.insert(block, end_ns);
     }
 

@@ -1,4 +1,7 @@
 //! The same driver and GPU as `sim::pages` has them, but page by page, block by block, with nothing kept together: slow, and told from the driver's source.
+//! It has no time, and so no thrashing.
+
+use std::ops::Range;
 
 use sim::{pages::Counts, units::Granules};
 
@@ -132,7 +135,46 @@ impl Single {
         }
     }
 
-    fn bring(&mut self, block: usize, faulted: &[bool]) {
+    /// `uvm_migrate.c`: block by block, and once more if there are several.
+    pub(crate) fn move_to_gpu(&mut self, pages: Range<u64>) {
+        for (block, taken) in self.requested(pages) {
+            let taken: Vec<bool> = self.blocks[block]
+                .iter()
+                .enumerate()
+                .map(|(page, state)| taken.contains(&page) && !state.gpu)
+                .collect();
+            if taken.contains(&true) {
+                self.make_room(block);
+            }
+            self.take_in(block, &taken);
+        }
+    }
+
+    pub(crate) fn move_to_host(&mut self, pages: Range<u64>) {
+        for (block, taken) in self.requested(pages) {
+            for page in &mut self.blocks[block][taken] {
+                self.counts.bytes_dtoh += u64::from(page.gpu) * 4096;
+                *page = Page { gpu: false, cpu: true, mapped: true };
+            }
+            if !self.blocks[block].iter().any(|page| page.gpu) {
+                self.used.retain(|used| *used != block);
+            }
+        }
+    }
+
+    fn requested(&self, pages: Range<u64>) -> Vec<(usize, Range<usize>)> {
+        let mut once: Vec<(usize, Range<usize>)> = Vec::new();
+        for (block, page) in pages.map(place).filter(|(block, page)| *page < self.blocks[*block].len()) {
+            match once.last_mut() {
+                Some((last, range)) if *last == block => range.end = page + 1,
+                _ => once.push((block, page..page + 1)),
+            }
+        }
+        let again = if once.len() > 1 { once.clone() } else { Vec::new() };
+        once.into_iter().chain(again).collect()
+    }
+
+    fn make_room(&mut self, block: usize) {
         if !self.used.contains(&block) && self.used.len() == self.frames {
             let victim = self.used.remove(0);
             self.counts.evictions += 1;
@@ -142,14 +184,24 @@ impl Single {
                 self.counts.bytes_dtoh += 4096;
             }
         }
+    }
+
+    fn bring(&mut self, block: usize, faulted: &[bool]) {
+        self.make_room(block);
         let occupied: Vec<bool> = self.blocks[block].iter().map(|page| page.gpu).collect();
         let taken = region(&occupied, faulted);
-        for (page, _) in self.blocks[block].iter_mut().zip(taken).filter(|(_, taken)| *taken) {
+        self.take_in(block, &taken);
+    }
+
+    fn take_in(&mut self, block: usize, taken: &[bool]) {
+        for (page, _) in self.blocks[block].iter_mut().zip(taken).filter(|(_, taken)| **taken) {
             self.counts.bytes_htod += u64::from(page.cpu) * 4096;
             *page = Page { gpu: true, cpu: false, mapped: false };
         }
-        self.used.retain(|used| *used != block);
-        self.used.push(block);
+        if self.blocks[block].iter().any(|page| page.gpu) {
+            self.used.retain(|used| *used != block);
+            self.used.push(block);
+        }
         self.most_frames = self.most_frames.max(self.used.len());
     }
 }

@@ -72,7 +72,7 @@ impl<'a> Audit<'a> {
 
     pub(crate) fn see(&mut self, event: Event) {
         match event {
-            Event::Began { .. } => {}
+            Event::Began { .. } | Event::Page { .. } => {}
             Event::Placed { tensor, range } => {
                 self.ranges.insert(tensor, range);
                 self.each(range, |granule| granule.meant = false);

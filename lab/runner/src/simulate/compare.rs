@@ -14,13 +14,16 @@ struct Figure {
 
 const FAULTS: Option<f64> = Some(0.05);
 const LINK: Option<f64> = Some(0.02);
-const FIGURES: [Figure; 7] = [
+const FIGURES: [Figure; 10] = [
     Figure { name: "fault_entries", of: |counts| counts.fault_entries, limit: FAULTS },
     Figure { name: "fault_instances", of: |counts| counts.fault_instances, limit: FAULTS },
     Figure { name: "cpu_faults", of: |counts| counts.cpu_faults, limit: FAULTS },
     Figure { name: "bytes_htod", of: |counts| counts.bytes_htod, limit: LINK },
     Figure { name: "bytes_dtoh", of: |counts| counts.bytes_dtoh, limit: LINK },
     Figure { name: "evicted_bytes", of: |counts| counts.evicted_bytes, limit: LINK },
+    Figure { name: "thrashing_pages", of: |counts| counts.thrashing_pages, limit: FAULTS },
+    Figure { name: "throttles", of: |counts| counts.throttles, limit: FAULTS },
+    Figure { name: "remote_bytes", of: |counts| counts.remote_bytes, limit: LINK },
     // The driver also issues one where it looks and finds nothing, which is left to the guest's scheduler.
     Figure { name: "replays", of: |counts| counts.replays, limit: None },
 ];
@@ -93,11 +96,24 @@ impl<'a> Lab<'a> {
         self.runs.is_empty()
     }
 
+    /// What the runs told; a bound is no figure.
     fn values(&self, figure: &str) -> Vec<u64> {
-        let value = |total: &&Total| total.truth.get(figure).and_then(serde_json::Value::as_u64);
-        let mut values: Vec<u64> = self.runs.iter().filter_map(value).collect();
+        let exact = |total: &&&Total| !total.says("bounds", figure);
+        let value = |total: &Total| total.truth.get(figure).and_then(serde_json::Value::as_u64);
+        let mut values: Vec<u64> = self.runs.iter().filter(exact).filter_map(|total| value(total)).collect();
         values.sort_unstable();
         values
+    }
+
+    /// Whether every run says why nobody knows that figure of it.
+    fn cannot_know(&self, figure: &str) -> bool {
+        self.runs.iter().all(|total| total.says("not_known", figure))
+    }
+}
+
+impl Total {
+    fn says(&self, about: &str, figure: &str) -> bool {
+        self.truth.get(about).is_some_and(|figures| figures.get(figure).is_some())
     }
 }
 
@@ -122,7 +138,7 @@ impl Row {
         let holds = match (error, limit) {
             (_, None) => true,
             (Some(error), Some(limit)) => error.abs() <= limit,
-            (None, Some(_)) => runs.is_empty(),
+            (None, Some(_)) => runs.is_empty() || runs.cannot_know(name),
         };
         Self { figure: name, lab, simulated, error, limit, holds }
     }

@@ -1,19 +1,24 @@
 //! The simulator as the machine that steps work with: they run as they do in the lab, and their accesses go to a model of the driver.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use sim::{
     Machine as Driver, Pages,
+    machine::Thrashing,
     pages::Counts,
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules},
 };
 
 use crate::{
-    scenario::{Process, WORD_BYTES, part::PAGE_BYTES},
+    scenario::{Place, Process, WORD_BYTES, part::PAGE_BYTES},
     steps::access::Kind,
     sys::{memory::zeroed, swgpu::GpuAccess},
     work::{Call, CpuMark, Kernel, Machine},
@@ -22,9 +27,43 @@ use crate::{
 /// Of a card's memory the driver has so much for its page tables, and processes never have it: a frame, which holds the tables of 400 blocks and more.
 const DRIVER_BYTES: u64 = BLOCK_BYTES;
 
-/// The driver's own parameters, which are the same on every machine. No time is asked for, so nothing else of a machine counts.
-pub(super) fn driver() -> anyhow::Result<Driver> {
-    Ok(Driver::named("a100")?)
+type Setting = fn(&mut Thrashing, u64);
+
+/// The driver's parameters that the simulator knows.
+const PARAMETERS: [(&str, Setting); 8] = [
+    ("uvm_perf_thrashing_enable", |of, value| of.enabled.value = value != 0),
+    ("uvm_perf_thrashing_threshold", |of, value| of.threshold.value = byte(value)),
+    ("uvm_perf_thrashing_pin_threshold", |of, value| of.pin_threshold.value = byte(value)),
+    (LAPSE, |of, value| of.lapse_ns.value = value.saturating_mul(1000)),
+    ("uvm_perf_thrashing_nap", |of, value| of.nap_lapses.value = value),
+    ("uvm_perf_thrashing_epoch", |of, value| of.epoch_lapses.value = value),
+    ("uvm_perf_thrashing_pin", |of, value| of.pin_lapses.value = value),
+    ("uvm_perf_thrashing_max_resets", |of, value| of.max_resets.value = value),
+];
+/// Without it the driver looks back 500 microseconds, in which nothing happens twice in the lab: what is emulated is slower.
+const LAPSE: &str = "uvm_perf_thrashing_lapse_usec";
+
+/// What is too large for the driver is out of range, as 0 is.
+fn byte(value: u64) -> u8 {
+    u8::try_from(value).unwrap_or(0)
+}
+
+/// Whether the simulator knows a parameter of the driver.
+pub(super) fn takes(parameter: &str) -> bool {
+    PARAMETERS.iter().any(|(name, _)| *name == parameter)
+}
+
+/// The driver with a scenario's parameters. Its own are the same on every machine; times are those of one, and only tell what is thrashing from what is not.
+pub(super) fn driver(parameters: &BTreeMap<String, u64>) -> anyhow::Result<Driver> {
+    let mut driver = Driver::named("a100")?;
+    for (name, value) in parameters {
+        let setting = PARAMETERS.iter().find(|(known, _)| known == name);
+        let (_, setting) = setting.with_context(|| format!("the simulator does not know {name}"))?;
+        setting(&mut driver.thrashing, *value);
+    }
+    driver.thrashing.enabled.value &= parameters.contains_key(LAPSE);
+    driver.thrashing.check()?;
+    Ok(driver)
 }
 
 /// A process's memory in the simulator.
@@ -32,6 +71,8 @@ pub(super) struct Simulated<'m> {
     /// By allocation: its address, and what its words hold.
     memory: Vec<(u64, Box<[AtomicU64]>)>,
     pages: Mutex<Pages<'m>>,
+    /// What accesses to memory elsewhere moved, each as much as its step says, as the software GPU counts it.
+    remote_millibytes: AtomicU64,
 }
 
 impl<'m> Simulated<'m> {
@@ -45,11 +86,16 @@ impl<'m> Simulated<'m> {
             .addresses()
             .zip(&process.allocations)
             .map(|(address, allocation)| Ok((address, zeroed(usize::try_from(allocation.bytes / WORD_BYTES)?))));
-        Ok(Self { memory: memory.collect::<anyhow::Result<_>>()?, pages })
+        Ok(Self { memory: memory.collect::<anyhow::Result<_>>()?, pages, remote_millibytes: AtomicU64::new(0) })
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).counts()
+        let remote_bytes = self.remote_millibytes.load(Ordering::Relaxed) / 1000;
+        Counts { remote_bytes, ..self.pages().counts() }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages<'m>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn word(&self, allocation: usize, word: usize) -> Option<&AtomicU64> {
@@ -59,7 +105,7 @@ impl<'m> Simulated<'m> {
     /// The word that the CPU touches.
     fn touched(&self, allocation: usize, word: usize) -> Option<&AtomicU64> {
         let page = (self.address(allocation) + word as u64 * WORD_BYTES) / PAGE_BYTES;
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).by_cpu(page);
+        self.pages().by_cpu(page);
         self.word(allocation, word)
     }
 
@@ -95,7 +141,13 @@ impl Machine for Simulated<'_> {
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
         let touched = accesses.iter().map(|access| access.va / PAGE_BYTES);
         let window = usize::try_from(kernel.window)?;
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).by_gpu(touched, window)?;
+        let mut pages = self.pages();
+        let before = pages.counts().remote_accesses;
+        pages.by_gpu(touched, window)?;
+        let remote = pages.counts().remote_accesses - before;
+        // What is read and written crosses the link twice.
+        let ways = if kernel.kind == Kind::Atomic { 2 } else { 1 };
+        self.remote_millibytes.fetch_add(remote * ways * kernel.access_millibytes, Ordering::Relaxed);
         for access in accesses {
             let word = self.at(access.va).context("an access beside all memory")?;
             match kernel.kind {
@@ -107,8 +159,18 @@ impl Machine for Simulated<'_> {
         Ok(())
     }
 
-    fn call(&self, _call: Call, _address: u64, _bytes: u64) -> anyhow::Result<()> {
-        bail!("the simulator takes no calls")
+    fn call(&self, call: Call, address: u64, bytes: u64) -> anyhow::Result<()> {
+        let range = address / PAGE_BYTES..(address + bytes).div_ceil(PAGE_BYTES);
+        match call {
+            Call::Migrate { to: Place::Cpu } => self.pages().move_to_host(range),
+            Call::Migrate { to: Place::Gpu(_) } => self.pages().move_to_gpu(range)?,
+            _ => bail!("the simulator takes no advice"),
+        }
+        Ok(())
+    }
+
+    fn sleep(&self, duration: Duration, _is_stopped: &dyn Fn() -> bool) {
+        self.pages().pause(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn device_alloc(&self, _name: &str, _gpu: u32, _bytes: u64) -> anyhow::Result<()> {

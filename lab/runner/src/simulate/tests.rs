@@ -27,13 +27,48 @@ fn a_loop_over_too_much_brings_everything_each_time_and_leaves_a_gpu_full_behind
 }
 
 #[test]
+fn memory_that_goes_to_and_fro_is_found_thrashing_and_the_cpu_held_back_and_a_page_pinned() {
+    let counts = simulated("thrashing");
+    // 64 KiB at the first detection and again at the second; only the CPU waits, once.
+    assert_eq!((counts.thrashing_pages, counts.throttles, counts.pins), (32, 1, 1));
+    // Ten passes that read the page and ten that write it, four accesses each; then it moves again.
+    assert_eq!((counts.remote_accesses, counts.remote_bytes), (80, 80 * 32));
+    // Twice 64 KiB, then page by page; 64 KiB after a rest and twice in the second fight; one page in the end.
+    let granule = 1 << 16;
+    assert_eq!(counts.bytes_htod, 2 * granule + granule + 3 * granule + 4096);
+    assert_eq!(counts.bytes_dtoh, 3 * granule + granule + 2 * granule + 4096);
+    assert_eq!((counts.fault_entries, counts.cpu_faults), (4 * 16 + 4, 3 + 17 + 3));
+}
+
+#[test]
+fn what_a_program_moves_itself_neither_faults_nor_comes_in_other_parts() {
+    let counts = simulated("prefetch");
+    assert!(counts.bytes_htod > 2 * 72 * MIB, "{counts:?}");
+    assert_eq!((counts.thrashing_pages, counts.throttles, counts.remote_bytes), (0, 0, 0));
+}
+
+#[test]
+fn thrashing_is_looked_for_only_where_a_scenario_says_for_how_long_back() {
+    let enabled = |parameters: &[(&str, u64)]| {
+        let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        machine::driver(&parameters).map(|driver| driver.thrashing.enabled.value)
+    };
+    let lapse = ("uvm_perf_thrashing_lapse_usec", 1_000_000);
+    assert!(!enabled(&[]).unwrap() && enabled(&[lapse]).unwrap());
+    assert!(!enabled(&[lapse, ("uvm_perf_thrashing_enable", 0)]).unwrap());
+    assert!(enabled(&[lapse, ("uvm_perf_thrashing_threshold", 9)]).is_err());
+    assert!(enabled(&[("uvm_perf_fault_batch_count", 9)]).is_err());
+}
+
+#[test]
 fn what_no_two_runs_do_alike_or_the_simulator_lacks_is_left_out_with_the_reason() {
     let reason = |name| not_simulated(&shipped(name));
     for name in ["sequential", "cyclic", "oversubscribe", "random", "strided", "pingpong", "first_touch", "hot_cold"] {
         assert_eq!(reason(name), None, "{name}");
     }
     assert_eq!(reason("streaming"), Some("threads at the same time"));
-    assert_eq!(reason("phases"), Some("moves by request"));
+    assert_eq!(reason("phases"), Some("advice"));
+    assert_eq!(reason("throttle"), Some("atomics on what may thrash"));
     assert_eq!(reason("two_tenants"), Some("several processes"));
     let error = counts(&shipped("streaming"), 64 * MIB).unwrap_err().to_string();
     assert_eq!(error, "streaming cannot be simulated: it has threads at the same time");
@@ -49,6 +84,12 @@ const COUNTS: Counts = Counts {
     bytes_dtoh: 0,
     evicted_bytes: 0,
     evictions: 0,
+    bytes_ssd_written: 0,
+    thrashing_pages: 0,
+    throttles: 0,
+    pins: 0,
+    remote_accesses: 0,
+    remote_bytes: 0,
 };
 
 fn run(verdict: &str, truth: &str) -> Report {
@@ -63,7 +104,7 @@ fn run(verdict: &str, truth: &str) -> Report {
 #[test]
 fn a_figure_holds_up_to_its_limit_of_the_drivers_median() {
     let truth = r#""fault_entries": 100, "fault_instances": 7, "bytes_htod": 999, "bytes_dtoh": 0, "cpu_faults": 0,
-        "evicted_bytes": 0, "replays": 5"#;
+        "evicted_bytes": 0, "replays": 5, "thrashing_pages": 0, "throttles": 0, "remote_bytes": 0"#;
     let runs = [run("pass", truth), run("pass", &truth.replace("100", "90"))];
     let compared = Compared::new("x", 64, &Lab::of(&runs).unwrap(), &COUNTS);
     let row = |name: &str| compared.figures.iter().find(|row| row.figure == name).unwrap();
@@ -79,7 +120,7 @@ fn a_figure_holds_up_to_its_limit_of_the_drivers_median() {
 #[test]
 fn a_figure_with_a_limit_that_no_run_tells_is_a_miss_and_is_named() {
     let truth = r#""fault_entries": 105, "fault_instances": 7, "bytes_htod": 1042, "bytes_dtoh": 0, "cpu_faults": 0,
-        "evicted_bytes": 0"#;
+        "evicted_bytes": 0, "thrashing_pages": 0, "throttles": 0, "remote_bytes": 0"#;
     let missed = |truth: &[&str]| {
         let runs: Vec<Report> = truth.iter().map(|truth| run("pass", truth)).collect();
         let compared = Compared::new("x", 64, &Lab::of(&runs).unwrap(), &COUNTS);
@@ -92,6 +133,25 @@ fn a_figure_with_a_limit_that_no_run_tells_is_a_miss_and_is_named() {
     assert_eq!(missed(&[&null]), ["fault_instances"]);
     assert_eq!(missed(&[&truth.replace("cpu_faults", "faults_of_the_cpu")]), ["cpu_faults"]);
     assert!(missed(&[&null, truth]).is_empty(), "one run tells it");
+}
+
+#[test]
+fn a_figure_that_a_run_cannot_know_is_not_missed_and_a_bound_is_no_figure() {
+    let truth = r#""fault_entries": 105, "fault_instances": 7, "bytes_htod": 1042, "bytes_dtoh": 0, "cpu_faults": 0,
+        "evicted_bytes": null, "thrashing_pages": 0, "throttles": 9, "remote_bytes": 0"#;
+    let reasons = r#""not_known": {"evicted_bytes": "it prefetched"}, "bounds": {"throttles": ["at most", "why"]}"#;
+    let once = |truth: String| -> Report {
+        let report = r#"{"scenario": "x", "gpu_mem_mib": 64, "verdict": "pass", "total": {"truth": {TRUTH}}}"#;
+        serde_json::from_str(&report.replace("TRUTH", &truth)).unwrap()
+    };
+    let (waived, silent) = (once(format!("{truth}, {reasons}")), once(truth.replace(": 9", ": 0")));
+    let figures = |runs: &[Report]| {
+        let compared = Compared::new("x", 64, &Lab::of(runs).unwrap(), &COUNTS);
+        let row = |name| compared.figures.iter().find(|row| row.figure == name).unwrap();
+        (row("evicted_bytes").holds, row("throttles").lab.clone())
+    };
+    assert_eq!(figures(std::slice::from_ref(&waived)), (true, vec![]));
+    assert_eq!(figures(&[waived, silent]), (false, vec![0]), "one run should have known");
 }
 
 #[test]

@@ -31,10 +31,6 @@ impl Step for Prefetch {
         work.call(self.part, Call::Migrate { to: self.to })?;
         Ok(Flow::Done)
     }
-
-    fn not_simulated(&self) -> Option<&'static str> {
-        Some("moves by request")
-    }
 }
 
 fn generate(dice: &mut Dice, plan: &Plan<'_>) -> String {

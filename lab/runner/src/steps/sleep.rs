@@ -1,9 +1,6 @@
 //! `sleep_ms`: nothing for a while.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use super::{Flow, Step};
 use crate::{
@@ -18,9 +15,6 @@ use crate::{
 pub(super) const SLEEP: super::Kind =
     super::Kind { key: "sleep_ms", parse, weight: 3, generate: |dice, _plan| Some(generate(dice)) };
 
-/// Between two looks at whether to stop.
-const NAP: Duration = Duration::from_millis(50);
-
 #[derive(Debug)]
 struct Sleep(Duration);
 
@@ -31,15 +25,8 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 
 impl Step for Sleep {
     fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        let end = Instant::now() + self.0;
-        while !work.is_stopped() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(Flow::Done);
-            }
-            thread::sleep(left.min(NAP));
-        }
-        Ok(Flow::Stopped)
+        work.machine.sleep(self.0, &|| work.is_stopped());
+        Ok(if work.is_stopped() { Flow::Stopped } else { Flow::Done })
     }
 }
 
