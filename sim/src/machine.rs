@@ -334,6 +334,14 @@ mod tests {
         let text = include_str!("../../machines/h200.toml");
         let rate = text.replace("peak_bytes_per_s = { value = ", "peak_bytes_per_s = { value = -");
         assert!(matches!(Machine::parse(&rate), Err(MachineError::OutOfRange { .. })));
+        for (value, wrong, what) in [
+            ("threshold = { value = 3,", "threshold = { value = 8,", "the threshold of thrashing is out of range"),
+            ("pin_threshold = { value = 10,", "pin_threshold = { value = 0,", "the threshold of pins is out of range"),
+            ("lapse_ns = { value = 500_000,", "lapse_ns = { value = 0,", "a lapse of thrashing is out of range"),
+            ("nap_lapses = { value = 1,", "nap_lapses = { value = 101,", "a nap is out of range"),
+        ] {
+            assert_eq!(Machine::parse(&text.replacen(value, wrong, 1)).unwrap_err().to_string(), what);
+        }
         assert!(matches!(Machine::parse("name = 'x'"), Err(MachineError::Syntax(_))));
     }
 
