@@ -41,6 +41,8 @@ impl Lane {
 pub(crate) struct Traffic {
     pub(crate) bytes_htod: u64,
     pub(crate) bytes_dtoh: u64,
+    /// Copies to the GPU, but for a schedule's.
+    pub(crate) transfers_htod: u64,
     pub(crate) bytes_ssd_read: u64,
     pub(crate) bytes_ssd_written: u64,
     pub(crate) faults: u64,
@@ -234,7 +236,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         end_ns
     }
 
-    fn to_gpu_ns<M: BlockMask>(&self, mask: M) -> u64 {
+    fn to_gpu_ns(&self, mask: Mask) -> u64 {
         mask.runs().map(|bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum()
     }
 

@@ -21,9 +21,20 @@ pub(crate) trait BlockMask:
     fn put(memory: &mut Memory, block: u64, place: Place<Self>);
     /// The granules that it has something of.
     fn granules(self) -> Mask;
+    /// All its pages.
+    fn pages(self) -> PageMask;
     fn bytes(self) -> u64;
     /// Bytes of each run: each is one transfer.
     fn runs(self) -> impl Iterator<Item = u64>;
+
+    /// The same where some pages are transferred apart from the others.
+    fn transfers(self, apart: PageMask) -> Vec<u64> {
+        if apart.is_empty() {
+            return self.runs().collect();
+        }
+        let pages = self.pages();
+        (pages & apart).runs().chain((pages & !apart).runs()).collect()
+    }
 
     fn is_empty(self) -> bool {
         self == Self::default()
@@ -41,6 +52,10 @@ impl BlockMask for Mask {
 
     fn granules(self) -> Mask {
         self
+    }
+
+    fn pages(self) -> PageMask {
+        PageMask::of_granules(self)
     }
 
     fn bytes(self) -> u64 {
@@ -157,6 +172,10 @@ impl BlockMask for PageMask {
         (0..GRANULES_PER_BLOCK).filter(has_some).fold(0, |granules, granule| granules | 1 << granule)
     }
 
+    fn pages(self) -> PageMask {
+        self
+    }
+
     fn bytes(self) -> u64 {
         self.count() as u64 * PAGE_BYTES
     }
@@ -183,5 +202,13 @@ mod tests {
         let pages = PageMask::of_range(60, 70) | PageMask::of_page(80) | PageMask::of_range(511, 512);
         assert_eq!(pages.runs().collect::<Vec<_>>(), [10 * PAGE_BYTES, PAGE_BYTES, PAGE_BYTES]);
         assert_eq!(PageMask::of_granules(0b110).runs().collect::<Vec<_>>(), runs(0b110).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn pages_that_are_transferred_apart_split_what_is_around_them() {
+        let (granule, apart): (Mask, _) = (0b10, PageMask::of_range(20, 23) | PageMask::of_page(40));
+        assert_eq!(granule.transfers(apart), [3, 4, 9].map(|pages| pages * PAGE_BYTES));
+        assert_eq!(PageMask::of_range(20, 30).transfers(apart), [3, 7].map(|pages| pages * PAGE_BYTES));
+        assert_eq!(granule.transfers(PageMask::default()), [16 * PAGE_BYTES]);
     }
 }

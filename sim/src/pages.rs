@@ -44,6 +44,8 @@ pub struct Counts {
     pub cpu_faults: u64,
     /// Copied to the GPU.
     pub bytes_htod: u64,
+    /// In so many copies.
+    pub transfers_htod: u64,
     /// Copied to the host.
     pub bytes_dtoh: u64,
     /// Of that, what made room for other memory.
@@ -127,7 +129,6 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         let mut pages = pages.into_iter();
         let mut waiting: Vec<u64> = Vec::new();
         loop {
-            self.unpin();
             waiting.retain(|page| !self.touches(*page));
             while waiting.len() < window.max(1)
                 && let Some(page) = pages.next()
@@ -139,10 +140,38 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
             if waiting.is_empty() {
                 return Ok(());
             }
-            let fetched = waiting.get(..self.batch_entries).unwrap_or(&waiting).to_vec();
-            self.serve_gpu(fetched).map_err(|NoVictim| RunError::TooLittleMemory { gpu_bytes: self.gpu_bytes })?;
-            self.engine.left.clear();
+            self.serve(waiting.iter().copied())?;
         }
+    }
+
+    /// The GPU touches a page; false if it faults instead, and has to try again after [`Self::serve`].
+    #[must_use]
+    pub fn touches(&mut self, page: u64) -> bool {
+        self.unpin();
+        let (block, page) = at(page);
+        if self.maps_remotely(block, page) {
+            self.counts.remote_accesses += 1;
+            self.counts.remote_bytes += REMOTE_ACCESS_BYTES;
+            let per_ns = self.engine.machine.link_to_gpu.peak_bytes_per_s.value / 1e9;
+            self.wait(to_ns(REMOTE_ACCESS_BYTES as f64 / per_ns));
+            return true;
+        }
+        if self.engine.memory.is_split(block) {
+            return self.engine.memory.pages(block).gpu.has(page);
+        }
+        self.engine.memory.place(block).gpu & granule_of(page) != 0
+    }
+
+    /// The driver serves faults of the GPU, by their pages and in the order in which they came, as many as fit a batch: for a GPU that faults in another order
+    /// than that of [`Self::by_gpu`].
+    ///
+    /// # Errors
+    /// If the GPU has no memory.
+    pub fn serve(&mut self, faults: impl IntoIterator<Item = u64>) -> Result<(), RunError> {
+        let fetched = faults.into_iter().take(self.batch_entries).collect();
+        self.serve_gpu(fetched).map_err(|NoVictim| RunError::TooLittleMemory { gpu_bytes: self.gpu_bytes })?;
+        self.engine.left.clear();
+        Ok(())
     }
 
     /// Nobody touches anything for so long. The clock ends somewhere in the second century.
@@ -173,28 +202,13 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         Counts {
             replays: traffic.fault_batches,
             bytes_htod: traffic.bytes_htod,
+            transfers_htod: traffic.transfers_htod,
             bytes_dtoh: traffic.bytes_dtoh,
             evicted_bytes: traffic.evicted_bytes,
             evictions: traffic.evictions,
             bytes_ssd_written: traffic.bytes_ssd_written,
             ..self.counts
         }
-    }
-
-    /// The GPU's access to a page, if it does not fault.
-    fn touches(&mut self, page: u64) -> bool {
-        let (block, page) = at(page);
-        if self.maps_remotely(block, page) {
-            self.counts.remote_accesses += 1;
-            self.counts.remote_bytes += REMOTE_ACCESS_BYTES;
-            let per_ns = self.engine.machine.link_to_gpu.peak_bytes_per_s.value / 1e9;
-            self.wait(to_ns(REMOTE_ACCESS_BYTES as f64 / per_ns));
-            return true;
-        }
-        if self.engine.memory.is_split(block) {
-            return self.engine.memory.pages(block).gpu.has(page);
-        }
-        self.engine.memory.place(block).gpu & granule_of(page) != 0
     }
 
     fn maps_remotely(&self, block: u64, page: usize) -> bool {

@@ -1,7 +1,14 @@
 //! How the driver serves faults: what comes along, what makes room for it, and what that takes.
 
 use super::{Engine, NoVictim};
-use crate::{event::Event, machine::to_ns, mask::BlockMask, memory::Place, tree, units::Mask};
+use crate::{
+    event::Event,
+    machine::to_ns,
+    mask::{BlockMask, PageMask},
+    memory::Place,
+    tree,
+    units::Mask,
+};
 
 /// The driver at work on a batch of faults, block by block.
 pub(crate) struct Service {
@@ -32,7 +39,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         for &(block, faulted) in batch {
             let on_gpu = self.memory.place(block).gpu;
             let wanted = self.wanted(block, on_gpu, faulted & !on_gpu);
-            self.bring(&mut service, block, wanted)?;
+            self.bring(&mut service, block, wanted, PageMask::default())?;
         }
         Ok(self.end_service(&service))
     }
@@ -43,23 +50,25 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         service.end_ns.max(service.at_ns())
     }
 
-    /// Brings something of a block to the GPU because of a fault; what of it was copied, and when the driver has begun to copy it.
+    /// Brings something of a block to the GPU because of a fault; what of it was copied, and when the driver has begun to copy it. Some pages are copied apart from
+    /// the others.
     pub(crate) fn bring<M: BlockMask>(
         &mut self,
         service: &mut Service,
         block: u64,
         wanted: M,
+        apart: PageMask,
     ) -> Result<(M, u64), NoVictim> {
         let faults = &self.machine.faults;
         let place = M::place(&self.memory, block);
         let mask = wanted & !place.gpu;
         let (copied, filled) = (mask & place.populated(), mask & !place.populated());
-        service.cpu_ns += copied.runs().count() as f64 * faults.transfer_ns.value
+        service.cpu_ns += copied.transfers(apart).len() as f64 * faults.transfer_ns.value
             + mib(copied & place.cpu_mapped) * faults.cpu_mapped_ns_per_mib.value
             + mib(copied & !place.cpu_mapped) * faults.evicted_ns_per_mib.value
             + mib(filled) * faults.populate_ns_per_mib.value;
         let begun_ns = service.at_ns();
-        let arrived_ns = self.take_in(block, mask, begun_ns, 0)?;
+        let arrived_ns = self.take_in(block, mask, apart, begun_ns, 0)?;
         service.end_ns = service.end_ns.max(arrived_ns);
         Ok((copied, begun_ns))
     }
@@ -69,6 +78,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         &mut self,
         block: u64,
         mask: M,
+        apart: PageMask,
         from_ns: u64,
         least_ns: u64,
     ) -> Result<u64, NoVictim> {
@@ -84,12 +94,15 @@ impl<O: FnMut(Event)> Engine<'_, O> {
             ready_ns = self.flash_read.take(ready_ns, self.machine.flash_read.transfer_ns(from_flash.bytes()));
             self.traffic.bytes_ssd_read += from_flash.bytes();
         }
+        let transfers = copied.transfers(apart);
         let arrived_ns = if copied.is_empty() {
             ready_ns + least_ns
         } else {
-            self.to_gpu.take(ready_ns, self.to_gpu_ns(copied).max(least_ns))
+            let link_ns: u64 = transfers.iter().map(|&bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum();
+            self.to_gpu.take(ready_ns, link_ns.max(least_ns))
         };
         self.traffic.bytes_htod += copied.bytes();
+        self.traffic.transfers_htod += transfers.len() as u64;
         M::put(&mut self.memory, block, Place { gpu: place.gpu | mask, ..place.without(mask) });
         self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());
         for (mask, with_contents) in [(copied, true), (filled, false)].into_iter().filter(|(mask, _)| !mask.is_empty())

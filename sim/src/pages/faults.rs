@@ -41,7 +41,7 @@ impl<O: FnMut(Event)> Pages<'_, O> {
             let (host, granule) = (self.engine.memory.place(block).host, fault.granules());
             let wanted = self.engine.wanted(block, host, granule);
             let (copied, end_ns) = self.engine.bring_to_host(block, wanted, granule, begun_ns);
-            (PageMask::of_granules(copied), end_ns)
+            (copied.pages(), end_ns)
         };
         self.moved(block, copied, fault, Processor::Cpu, begun_ns);
         if matches!(hint, Hint::Pin { .. }) {
@@ -86,17 +86,18 @@ impl<O: FnMut(Event)> Pages<'_, O> {
         if to_gpu.is_empty() {
             return Ok(());
         }
+        // The driver copies at once what lies together and comes for the same reason: it has faulted, or the tree adds it (`block_copy_resident_pages_between`).
         let (copied, begun_ns) = if !pinned.is_empty() {
             // What goes to two places brings nothing along.
-            self.engine.bring(service, block, to_gpu)?
+            self.engine.bring(service, block, to_gpu, to_gpu)?
         } else if self.is_by_pages(block) {
             let wanted = self.wanted_pages(block, self.engine.memory.pages(block).gpu, to_gpu);
-            self.engine.bring(service, block, wanted)?
+            self.engine.bring(service, block, wanted, to_gpu)?
         } else {
             let on_gpu = self.engine.memory.place(block).gpu;
             let wanted = self.engine.wanted(block, on_gpu, to_gpu.granules() & !on_gpu);
-            let (copied, begun_ns) = self.engine.bring(service, block, wanted)?;
-            (PageMask::of_granules(copied), begun_ns)
+            let (copied, begun_ns) = self.engine.bring(service, block, wanted, to_gpu)?;
+            (copied.pages(), begun_ns)
         };
         self.moved(block, copied, to_gpu, Processor::Gpu, begun_ns);
         Ok(())

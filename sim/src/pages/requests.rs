@@ -51,11 +51,12 @@ impl<O: FnMut(Event)> Pages<'_, O> {
     }
 
     fn take_in(&mut self, block: u64, wanted: PageMask) -> Result<u64, NoVictim> {
-        let (granules, from_ns, least_ns) = (wanted.whole_granules(), self.now_ns, self.block_ns());
+        let (granules, none_apart) = (wanted.whole_granules(), PageMask::default());
+        let (from_ns, least_ns) = (self.now_ns, self.block_ns());
         if !self.engine.memory.is_split(block) && PageMask::of_granules(granules) == wanted {
-            self.engine.take_in(block, granules, from_ns, least_ns)
+            self.engine.take_in(block, granules, none_apart, from_ns, least_ns)
         } else {
-            self.engine.take_in(block, wanted, from_ns, least_ns)
+            self.engine.take_in(block, wanted, none_apart, from_ns, least_ns)
         }
     }
 

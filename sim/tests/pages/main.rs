@@ -37,6 +37,29 @@ fn one_page_in_turn_costs_a_fault_and_64_kib_each_way_after_the_first() {
 }
 
 #[test]
+fn what_faulted_and_what_comes_along_are_copied_apart() {
+    let counts = run(4, |pages| {
+        pages.by_cpu(5);
+        pages.by_gpu([5, 6], 256).unwrap();
+    });
+    assert_eq!((counts.bytes_htod, counts.transfers_htod), (1 << 16, 3), "5 pages before the two, and 9 behind");
+}
+
+#[test]
+fn faults_take_as_long_as_their_batches_and_copies_do() {
+    let machine = Machine::named("gtx1080ti").unwrap();
+    let mut pages = Pages::new(&machine, 4 * 2 * MIB, []);
+    pages.by_cpu(5);
+    let before_ns = pages.now_ns();
+    pages.serve([0]).unwrap();
+    let (faults, link) = (&machine.faults, &machine.link_to_gpu);
+    let copies = [4096, 15 * 4096].map(|bytes| link.transfer_ns(bytes)).iter().sum::<u64>();
+    let expected = faults.batch_ns.value + 2.0 * faults.transfer_ns.value + copies as f64;
+    let took_ns = pages.now_ns() - before_ns;
+    assert!((took_ns as f64 - expected).abs() < 2.0, "{took_ns} {expected}");
+}
+
+#[test]
 fn the_cpu_maps_a_block_in_six_faults_each_of_which_doubles_what_is_there() {
     let counts = run(4, |pages| (0..BLOCK_PAGES).for_each(|page| pages.by_cpu(page)));
     assert_eq!(counts, Counts { cpu_faults: 6, ..Counts::default() });

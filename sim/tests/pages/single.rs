@@ -146,7 +146,7 @@ impl Single {
             if taken.contains(&true) {
                 self.make_room(block);
             }
-            self.take_in(block, &taken);
+            self.take_in(block, &taken, &vec![false; taken.len()]);
         }
     }
 
@@ -190,13 +190,19 @@ impl Single {
         self.make_room(block);
         let occupied: Vec<bool> = self.blocks[block].iter().map(|page| page.gpu).collect();
         let taken = region(&occupied, faulted);
-        self.take_in(block, &taken);
+        self.take_in(block, &taken, faulted);
     }
 
-    fn take_in(&mut self, block: usize, taken: &[bool]) {
-        for (page, _) in self.blocks[block].iter_mut().zip(taken).filter(|(_, taken)| **taken) {
-            self.counts.bytes_htod += u64::from(page.cpu) * 4096;
-            *page = Page { gpu: true, cpu: false, mapped: false };
+    fn take_in(&mut self, block: usize, taken: &[bool], faulted: &[bool]) {
+        let mut copying_for_fault = None;
+        for ((page, taken), for_fault) in self.blocks[block].iter_mut().zip(taken).zip(faulted) {
+            let copied = (*taken && page.cpu).then_some(*for_fault);
+            self.counts.transfers_htod += u64::from(copied.is_some() && copied != copying_for_fault);
+            self.counts.bytes_htod += u64::from(copied.is_some()) * 4096;
+            copying_for_fault = copied;
+            if *taken {
+                *page = Page { gpu: true, cpu: false, mapped: false };
+            }
         }
         if self.blocks[block].iter().any(|page| page.gpu) {
             self.used.retain(|used| *used != block);

@@ -169,6 +169,21 @@ fn after_ten_throttles_a_page_is_pinned_in_the_end_on_the_host_where_the_gpu_map
 }
 
 #[test]
+fn a_gpu_whose_faults_are_served_one_by_one_gets_at_pinned_pages_too() {
+    let (by_gpu, _) = observe(&quick(), 4, |pages| in_turn(pages, 40, 0));
+    let (served, _) = observe(&quick(), 4, |pages| {
+        for _ in 0..40 {
+            pages.by_cpu(PAGE);
+            while !pages.touches(PAGE) {
+                pages.serve([PAGE]).unwrap();
+            }
+        }
+    });
+    assert!(served.pins > 0 && served.remote_accesses > 0, "{served:?}");
+    assert_eq!(served, by_gpu);
+}
+
+#[test]
 fn throttles_count_on_over_quiet_times_until_the_page_is_pinned() {
     let mut machine = quick();
     machine.thrashing.pin_threshold.value = 2;

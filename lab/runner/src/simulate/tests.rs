@@ -81,6 +81,7 @@ const COUNTS: Counts = Counts {
     replays: 9,
     cpu_faults: 0,
     bytes_htod: 1021,
+    transfers_htod: 0,
     bytes_dtoh: 0,
     evicted_bytes: 0,
     evictions: 0,
