@@ -3,6 +3,10 @@
 //! Kernel times on managed memory are read from the folder of published traces that `UVMD_DATA` names; the other figures are few and stand here.
 #![expect(clippy::print_stdout, reason = "prints a report")]
 
+mod gpu;
+mod nvprof;
+mod programs;
+
 use std::{error::Error, ffi::OsString, path::Path};
 
 use sim::{Machine, Setup, driver};
@@ -13,100 +17,15 @@ use trace::{
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    nvprof()?;
+    println!("## GTX 1080 Ti, nvprof\n");
+    let runs = nvprof::runs()?;
+    nvprof::formulas(&runs)?;
+    nvprof::programs(&runs)?;
     gpu_ext()?;
     match std::env::var_os("UVMD_DATA") {
         Some(data) => a100(&data)?,
         None => println!("## A100: skipped, UVMD_DATA names no folder of published traces"),
     }
-    Ok(())
-}
-
-/// One nvprof run on a GTX 1080 Ti.
-struct Profile {
-    htod_mib: f64,
-    mean_kib: f64,
-    htod_gib_per_s: f64,
-    groups: f64,
-    group_us: f64,
-}
-
-const fn run(htod_mib: f64, mean_kib: f64, htod_gib_per_s: f64, groups: f64, group_us: f64) -> Profile {
-    Profile { htod_mib, mean_kib, htod_gib_per_s, groups, group_us }
-}
-
-/// Seven programs with as much memory as they use, and with 1.25 and 1.5 times less: from the logs published by Ganguly et al. (`gpgpu-sim_UVMSmart`).
-const PROFILES: [(&str, [Profile; 3]); 7] = [
-    (
-        "backprop",
-        [run(26.7, 71.0, 9.6, 69.0, 155.0), run(26.8, 72.0, 9.6, 68.0, 161.0), run(30.7, 48.0, 9.1, 102.0, 143.0)],
-    ),
-    (
-        "fdtd",
-        [run(102.0, 77.0, 9.7, 205.0, 182.0), run(177.0, 81.0, 9.7, 331.0, 190.0), run(215.0, 78.0, 9.8, 364.0, 200.0)],
-    ),
-    (
-        "hotspot",
-        [run(44.0, 129.0, 10.1, 99.0, 198.0), run(56.0, 56.0, 9.2, 169.0, 177.0), run(63.0, 49.0, 9.1, 187.0, 168.0)],
-    ),
-    (
-        "sssp",
-        [run(291.0, 39.0, 8.7, 395.0, 295.0), run(332.0, 39.0, 8.8, 416.0, 312.0), run(268.0, 36.0, 8.5, 343.0, 315.0)],
-    ),
-    (
-        "nw",
-        [
-            run(135.0, 32.0, 8.6, 153.0, 572.0),
-            run(541.0, 34.0, 8.7, 528.0, 601.0),
-            run(5078.0, 36.0, 8.9, 3467.0, 646.0),
-        ],
-    ),
-    (
-        "ra",
-        [run(16.0, 25.0, 8.1, 18.0, 485.0), run(197.0, 25.0, 8.0, 66.0, 1108.0), run(85.0, 24.0, 7.6, 30.0, 1016.0)],
-    ),
-    (
-        "bfs",
-        [
-            run(6397.0, 21.0, 7.6, 5305.0, 560.0),
-            run(28407.0, 18.0, 7.1, 18219.0, 723.0),
-            run(91268.0, 17.0, 6.9, 72888.0, 601.0),
-        ],
-    ),
-];
-
-/// Rate of the link, and time of a group of faults: of the runs' own bytes, transfers and groups, which the model is given.
-fn nvprof() -> Result<(), Box<dyn Error>> {
-    let machine = Machine::named("gtx1080ti")?;
-    println!("## GTX 1080 Ti, nvprof\n");
-    println!(
-        "| program | memory | set | link, GiB/s: measured | modelled | error | group of faults, us: measured | modelled | error |"
-    );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    let (mut link_errors, mut calibration, mut test) = (Vec::new(), Vec::new(), Vec::new());
-    for (program, profiles) in &PROFILES {
-        for (index, (profile, memory)) in profiles.iter().zip(["1", "1/1.25", "1/1.5"]).enumerate() {
-            let transfer_ns = machine.link_to_gpu.transfer_ns(bytes(profile.mean_kib)) as f64;
-            let gib_per_s = profile.mean_kib / f64::from(1 << 20) * 1e9 / transfer_ns;
-            let transfers = profile.htod_mib * 1024.0 / profile.mean_kib / profile.groups;
-            let faults = &machine.faults;
-            let group_us = (faults.batch_ns.value + transfers * (faults.transfer_ns.value + transfer_ns)) / 1e3;
-            let (link, group) = (error(gib_per_s, profile.htod_gib_per_s), error(group_us, profile.group_us));
-            link_errors.push(link);
-            let (set, errors) = if index == 0 { ("calibration", &mut calibration) } else { ("test", &mut test) };
-            errors.push(group);
-            println!(
-                "| {program} | {memory} | {set} | {} | {gib_per_s:.1} | {link:+.0} % | {} | {group_us:.0} | {group:+.0} % |",
-                profile.htod_gib_per_s, profile.group_us
-            );
-        }
-    }
-    println!("\nMean absolute error: link {:.1} % (21 runs, none of them for calibration); ", mean_abs(&link_errors));
-    println!(
-        "group of faults {:.1} % (7 for calibration), {:.1} % (14 for test).\n",
-        mean_abs(&calibration),
-        mean_abs(&test)
-    );
     Ok(())
 }
 
@@ -240,10 +159,6 @@ fn error(modelled: f64, measured: f64) -> f64 {
 
 fn mean_abs(errors: &[f64]) -> f64 {
     errors.iter().map(|error| error.abs()).sum::<f64>() / errors.len() as f64
-}
-
-fn bytes(kib: f64) -> u64 {
-    whole(kib * 1024.0)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "figures of runs")]
