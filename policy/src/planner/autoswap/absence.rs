@@ -75,16 +75,30 @@ impl Settle {
 
 /// When kernels begin if nothing holds anything up, iteration after iteration.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_field_names, reason = "their unit")]
 pub(super) struct Clock {
     starts_ns: Vec<u64>,
     period_ns: i128,
+    durations_ns: Vec<u64>,
 }
 
 impl Clock {
     pub(super) fn of(iteration: &Iteration) -> Self {
         let starts_ns = iteration.kernels().ids().map(|kernel| iteration.start_ns(kernel)).collect();
         // Where nothing takes any time, nothing can be hidden behind it either.
-        Self { starts_ns, period_ns: i128::from(iteration.duration_ns().max(1)) }
+        Self::new(starts_ns, i128::from(iteration.duration_ns().max(1)))
+    }
+
+    fn new(starts_ns: Vec<u64>, period_ns: i128) -> Self {
+        let mut clock = Self { starts_ns, period_ns, durations_ns: Vec::new() };
+        let durations_ns = (0..clock.kernels()).map(|kernel| clock.at(kernel + 1) - clock.at(kernel));
+        clock.durations_ns = durations_ns.map(|ns| u64::try_from(ns).unwrap_or(0)).collect();
+        clock
+    }
+
+    /// From when a kernel begins until the next does.
+    pub(super) fn duration_ns(&self, kernel: usize) -> u64 {
+        self.durations_ns.get(kernel).copied().unwrap_or(0)
     }
 
     pub(super) fn kernels(&self) -> usize {
@@ -125,7 +139,8 @@ mod tests {
 
     #[test]
     fn the_clock_goes_around() {
-        let clock = Clock { starts_ns: vec![0, 10, 10, 30], period_ns: 40 };
+        let clock = Clock::new(vec![0, 10, 10, 30], 40);
+        assert_eq!([0, 1, 2, 3].map(|kernel| clock.duration_ns(kernel)), [10, 0, 20, 10]);
         assert_eq!((clock.at(1), clock.at(7)), (10, 70));
         assert_eq!((clock.first_from(10), clock.first_from(11), clock.first_from(31)), (1, 3, 4));
         assert_eq!((clock.last_until(10), clock.last_until(39), clock.last_until(-1)), (2, 3, -1));

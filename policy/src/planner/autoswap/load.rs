@@ -80,9 +80,25 @@ impl Load {
         less.max().unwrap_or(0)
     }
 
-    /// What each kernel holds.
-    pub(super) fn at_kernels(&self) -> impl Iterator<Item = u64> {
-        self.slots.iter().skip(1).step_by(2).copied()
+    /// What a slot of the iteration holds.
+    pub(super) fn holds(&self, slot: usize) -> u64 {
+        self.slots.get(slot).copied().unwrap_or(0)
+    }
+
+    /// The slots of the iteration that hold more than so much.
+    pub(super) fn over(&self, most_bytes: u64) -> Vec<usize> {
+        let over = self.slots.iter().enumerate().filter(|(_, bytes)| **bytes > most_bytes);
+        over.map(|(slot, _)| slot).collect()
+    }
+
+    /// The fullest of some slots in order, the first of equals.
+    pub(super) fn fullest(&self, of: &[usize]) -> Option<usize> {
+        of.iter().copied().rev().max_by_key(|slot| self.holds(*slot))
+    }
+
+    /// The kernel that runs in a slot, if one does.
+    pub(super) fn running(slot: usize) -> Option<usize> {
+        (slot % 2 == 1).then_some(slot / 2)
     }
 
     /// Whether a slot of the iteration lies in the course of an absence.

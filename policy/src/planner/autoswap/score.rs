@@ -44,7 +44,7 @@ pub(super) struct Ranking {
 impl Ranking {
     pub(super) fn of(problem: &Problem<'_>, rule: Rule, limit_bytes: u64) -> Self {
         let absences = &problem.absences;
-        let pressure = Pressure::of(&problem.live, &problem.clock, limit_bytes);
+        let pressure = Pressure::of(&problem.live, &problem.clock, limit_bytes, &problem.live.over(limit_bytes));
         let idle = |of: &Absence| (problem.clock.at(of.next_use) - problem.clock.at(of.ready)) as f64;
         let doa = |of: &Absence| idle(of) - of.out_ns as f64 - of.back_ns as f64;
         let aoa = |of: &Absence| if doa(of) < 0.0 { doa(of) / of.bytes as f64 } else { doa(of) * of.bytes as f64 };
@@ -81,11 +81,9 @@ impl Ranking {
         for &at in chosen.iter() {
             take(&mut taken, at);
         }
-        loop {
-            let (slot, bytes) = load.peak();
-            if bytes <= limit_bytes {
-                break;
-            }
+        // What leaves makes no slot fuller: what is not over the limit now is not looked at again.
+        let mut over = load.over(limit_bytes);
+        while let Some(slot) = load.fullest(&over) {
             let open: Vec<_> = problem
                 .absences
                 .iter()
@@ -94,8 +92,9 @@ impl Ranking {
                 .filter(|((_, absence), taken)| !**taken && load.straddles(absence, slot))
                 .map(|(entry, _)| entry)
                 .collect();
-            let Some((at, absence)) = self.best(problem, limit_bytes, load, &open) else { break };
+            let Some((at, absence)) = self.best(problem, limit_bytes, load, &over, &open) else { break };
             load.leave(Load::away_all_along(absence), absence.bytes);
+            over.retain(|slot| load.holds(*slot) > limit_bytes);
             take(&mut taken, at);
             chosen.push(at);
         }
@@ -107,12 +106,13 @@ impl Ranking {
         problem: &Problem<'_>,
         limit_bytes: u64,
         load: &Load,
+        over: &[usize],
         open: &[(usize, &'a Absence)],
     ) -> Option<(usize, &'a Absence)> {
         let rest = if self.weight_of_rest == 0.0 {
             vec![0.0; open.len()]
         } else {
-            let pressure = Pressure::of(load, &problem.clock, limit_bytes);
+            let pressure = Pressure::of(load, &problem.clock, limit_bytes, over);
             scaled(open.iter().map(|(_, absence)| pressure.over(absence)).collect())
         };
         let mut best: Option<(f64, (usize, &Absence))> = None;
@@ -132,26 +132,31 @@ fn take(taken: &mut [bool], at: usize) {
     }
 }
 
-/// How far the load is above the limit, summed up over time: byte nanoseconds up to each kernel.
+/// How far the load is above the limit, summed up over time: byte nanoseconds up to and with each kernel over which there are any.
 struct Pressure {
-    sums: Vec<f64>,
+    sums: Vec<(usize, f64)>,
+    kernels: usize,
 }
 
 impl Pressure {
-    fn of(load: &Load, clock: &Clock, limit_bytes: u64) -> Self {
+    /// With the slots over the limit, in order.
+    fn of(load: &Load, clock: &Clock, limit_bytes: u64, over: &[usize]) -> Self {
         let mut sum = 0.0;
-        let at_each = load.at_kernels().enumerate().map(|(kernel, bytes)| {
-            sum += bytes.saturating_sub(limit_bytes) as f64 * (clock.at(kernel + 1) - clock.at(kernel)) as f64;
-            sum
+        let sums = over.iter().filter_map(|&slot| {
+            let kernel = Load::running(slot)?;
+            sum += (load.holds(slot) - limit_bytes) as f64 * clock.duration_ns(kernel) as f64;
+            Some((kernel, sum))
         });
-        Self { sums: [0.0].into_iter().chain(at_each).collect() }
+        Self { sums: sums.collect(), kernels: clock.kernels() }
     }
 
     fn over(&self, absence: &Absence) -> f64 {
-        let kernels = self.sums.len() - 1;
-        let until = |kernel: usize| self.sums.get(kernel).copied().unwrap_or(0.0);
-        let turns = if absence.next_use < kernels { 0.0 } else { until(kernels) };
-        until(absence.next_use % kernels) + turns - until(absence.ready)
+        let until = |kernel: usize| {
+            let before = self.sums.partition_point(|&(of, _)| of < kernel);
+            before.checked_sub(1).and_then(|last| self.sums.get(last)).map_or(0.0, |&(_, sum)| sum)
+        };
+        let turns = if absence.next_use < self.kernels { 0.0 } else { until(self.kernels) };
+        until(absence.next_use % self.kernels) + turns - until(absence.ready)
     }
 }
 
