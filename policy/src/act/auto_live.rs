@@ -9,7 +9,7 @@ use model::{Plan, Share, decision::Measured};
 use super::{
     catalogue::Proposal,
     guard::Admission,
-    limits::{AS_FAST, BATCH_SECONDS, BETTER, BETTER_UNTRIED, LINK_BYTES_PER_SECOND},
+    limits::{AS_FAST, BATCH_SECONDS, BETTER, BETTER_UNTRIED, FEWER_UNTRIED, LINK_BYTES_PER_SECOND},
 };
 
 /// Its name.
@@ -96,10 +96,11 @@ impl Learned {
         let fastest = known.map(|left| left.time).fold(left_now.time, f64::min);
         let better = possible.iter().filter_map(|Proposal { plan, .. }| {
             let left = self.left(plan, before, |share| f64::midpoint(share.at_least, share.at_most));
-            let much = if self.0.contains_key(plan.policy) { BETTER } else { BETTER_UNTRIED };
-            let is_faster = left.time < left_now.time * much;
-            let may_be_as_fast = || self.left(plan, before, |share| share.at_most).is_as_fast_as(fastest);
-            let is_better = is_faster || left.link_bytes < left_now.link_bytes * much && may_be_as_fast();
+            let at_best = self.left(plan, before, |share| share.at_most);
+            let (much, fewer) =
+                if self.0.contains_key(plan.policy) { (BETTER, BETTER) } else { (BETTER_UNTRIED, FEWER_UNTRIED) };
+            let takes_fewer = at_best.link_bytes < left_now.link_bytes * fewer;
+            let is_better = left.time < left_now.time * much || takes_fewer && at_best.is_as_fast_as(fastest);
             is_better.then_some((plan.policy, left.time))
         });
         better.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(policy, _)| policy)
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(learned.best(proposals(), (&before(), Left::ALL)).unwrap().plan.policy, "untried");
         // The middle of 0.2 and 1 leaves 0.4.
         assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)), Some("untried"));
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.5)), None, "not worth it");
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.0)), None, "not worth it");
         learned.note("untried", left(0.6, 0.6));
         assert_eq!(
             learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)),
@@ -189,7 +190,7 @@ mod tests {
             Some("untried"),
             "0.2 are left"
         );
-        assert_eq!(Learned::default().better(proposals(), (&before(), Left::ALL), left(0.3, 0.3)), None);
+        assert_eq!(Learned::default().better(proposals(), (&before(), Left::ALL), left(0.3, 0.0)), None);
     }
 
     #[test]

@@ -81,7 +81,9 @@ pub(crate) const BETTER: f64 = 0.9;
 /// And less than this part, if it was never tried: the middle of a promise is no measurement, and a change costs two windows.
 pub(crate) const BETTER_UNTRIED: f64 = 0.7;
 /// One that takes this part more of the time is as fast, and what goes over the link decides.
-pub(crate) const AS_FAST: f64 = 0.05;
+pub(crate) const AS_FAST: f64 = 0.1;
+/// Where that is not known of it, it has to promise to leave no more than this part of them.
+pub(crate) const FEWER_UNTRIED: f64 = 0.5;
 /// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and how long a batch of faults takes.
