@@ -193,7 +193,8 @@ impl Loop {
             let waits = if self.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
             let left = (looked + self.interval() + waits).saturating_duration_since(Instant::now());
             let Some(outcome) = self.workers.next_outcome(left) else { break };
-            self.acting.carried_out(outcome);
+            let now = self.now();
+            self.acting.carried_out(outcome, now);
             self.tell();
         }
     }
@@ -206,6 +207,12 @@ impl Loop {
         if self.is_idle() { self.parts.interval.max(IDLE) } else { self.parts.interval }
     }
 
+    /// What lasts is told by this: nobody sets it.
+    fn now(&self) -> SystemTime {
+        let (calendar, clock) = self.began;
+        calendar + clock.elapsed()
+    }
+
     /// Looks at everything once. `None` once the collector has stopped.
     fn observe(&mut self) -> Option<()> {
         let on = self.is_on();
@@ -214,8 +221,7 @@ impl Loop {
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.prompt())?;
-        let (calendar, clock) = self.began;
-        let now = calendar + clock.elapsed();
+        let now = self.now();
         // At once: what is copied between the two readings would pass for accesses across the link.
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
@@ -302,7 +308,7 @@ impl Loop {
         for event in &happened {
             self.say(event);
         }
-        self.board.is_stale();
+        self.board.goes_stale();
     }
 
     fn say(&mut self, event: &Event) {
@@ -335,7 +341,8 @@ impl Loop {
                 tracing::warn!("what is in force could not be taken back in time; the next run does it");
                 break;
             };
-            self.acting.carried_out(outcome);
+            let now = self.now();
+            self.acting.carried_out(outcome, now);
         }
         self.tell();
         self.board.decided(self.acting.decisions());

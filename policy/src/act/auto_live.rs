@@ -8,35 +8,13 @@ use model::{Plan, Share, decision::Measured};
 
 use super::{
     catalogue::Proposal,
+    cost::{Left, seconds},
     guard::Admission,
-    limits::{AS_FAST, BATCH_SECONDS, BETTER, BETTER_UNTRIED, FEWER_UNTRIED, LINK_BYTES_PER_SECOND},
+    limits::{BETTER, BETTER_UNTRIED, FEWER_UNTRIED},
 };
 
 /// Its name.
 pub(crate) const NAME: &str = "auto-live";
-
-/// What is left for the same work of what the driver alone takes, as parts of that.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Left {
-    /// Of the time for the link and for batches of faults, modelled: see [`seconds`].
-    pub(crate) time: f64,
-    /// Of the bytes over the link.
-    pub(crate) link_bytes: f64,
-}
-
-impl Left {
-    /// Nothing is saved.
-    pub(crate) const ALL: Self = Self { time: 1.0, link_bytes: 1.0 };
-
-    /// Of what is left already.
-    pub(crate) const fn of(self, before: Self) -> Self {
-        Self { time: self.time * before.time, link_bytes: self.link_bytes * before.link_bytes }
-    }
-
-    fn is_as_fast_as(self, time: f64) -> bool {
-        self.time < 1.0 && self.time <= time * (1.0 + AS_FAST)
-    }
-}
 
 /// What a window showed, and what was left in it already.
 pub(crate) type Base<'a> = (&'a Measured, Left);
@@ -105,11 +83,6 @@ impl Learned {
         });
         better.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(policy, _)| policy)
     }
-}
-
-/// Modelled: bytes by what a link moves, batches of faults by how long one takes.
-pub(crate) fn seconds(link_bytes: u64, batches: u64) -> f64 {
-    link_bytes as f64 / LINK_BYTES_PER_SECOND + batches as f64 * BATCH_SECONDS
 }
 
 #[cfg(test)]

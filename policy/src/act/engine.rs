@@ -1,13 +1,15 @@
 //! The loop: at each interval, what to do for whom; and what came of it.
 
+mod hindrances;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::SystemTime,
 };
 
 use model::{
-    Decision, DecisionId, GpuKey, GpuUuid, Hindered, Hindrance, Mode, Order, Outcome, Process, ProcessId, SourceState,
-    Stage, Verdicts, Wish, decision::Event,
+    Decision, DecisionId, GpuKey, GpuUuid, Mode, Order, Outcome, Process, ProcessId, SourceState, Stage, Verdicts,
+    Wish, decision::Event,
 };
 
 use super::{
@@ -31,9 +33,7 @@ pub struct Acting {
     over: VecDeque<Decision>,
     events: Vec<Event>,
     next: DecisionId,
-    /// When it looked last, by the clock that nobody sets...
-    now: SystemTime,
-    /// ...and by the calendar.
+    /// When it looked last, by the calendar.
     taken: SystemTime,
 }
 
@@ -49,7 +49,6 @@ impl Acting {
             over: VecDeque::new(),
             events: Vec::new(),
             next: DecisionId(1),
-            now: SystemTime::UNIX_EPOCH,
             taken: SystemTime::UNIX_EPOCH,
         }
     }
@@ -85,11 +84,11 @@ impl Acting {
 
     /// Looks at everything, and says what is to be done now: for one GPU in this order.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
-        (self.now, self.taken) = (scene.now, scene.snapshot.taken);
+        self.taken = scene.snapshot.taken;
         let mut orders = self.leaving.again();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
-        self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), self.now);
+        self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
         for (process, gpu, wish) in seen {
             let sight = Sight::of(scene, process, gpu, wish, self.acted_on_beside(process.id, gpu));
             let rests = self.leaving.concerns(process.id, gpu);
@@ -163,14 +162,14 @@ impl Acting {
         orders
     }
 
-    /// Takes what came of an order into account.
-    pub fn carried_out(&mut self, outcome: Outcome) {
+    /// Takes what came of an order into account. `now`: by the clock of [`Scene::now`].
+    pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
         self.guard.carried_out(&outcome);
         let withdrawn = self.leaving.carried_out(&outcome);
         if let Some(track) =
             self.tracks.get_mut(&(outcome.process, outcome.gpu)).filter(|track| track.holds(outcome.decision))
         {
-            track.carried_out(&outcome, self.now);
+            track.carried_out(&outcome, now);
         }
         let over = self.over.iter_mut().find(|decision| decision.id == outcome.decision);
         if let Some(decision) = over {
@@ -210,26 +209,6 @@ impl Acting {
         let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.over).collect();
         all.sort_by_key(|decision| std::cmp::Reverse(decision.id));
         all.into_iter()
-    }
-
-    /// What keeps more from being done for whom something is wanted, apart from how much is: after [`Self::observe`] of the same scene. As long as a look
-    /// takes: not for each interval.
-    #[must_use]
-    pub fn hindrances(&self, scene: &Scene<'_>) -> Vec<Hindrance> {
-        let mut all = nowhere(scene);
-        for (process, gpu, wish) in seen(scene) {
-            let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
-            let sight = Sight::of(scene, process, gpu, wish, self.acted_on_beside(process.id, gpu));
-            let rests = self.leaving.concerns(process.id, gpu);
-            let hindrances = track.hindrances(&sight, &self.guard, &self.limits, rests);
-            all.extend(hindrances.into_iter().map(|(hindered, why)| Hindrance {
-                process: process.id,
-                gpu: Some(gpu),
-                hindered,
-                why,
-            }));
-        }
-        all
     }
 
     /// Whether anything is in force, or on its way there or back.
@@ -294,22 +273,4 @@ fn wished<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a Process, &'a Wish)
         let wish = scene.wishes.get(&process.id).filter(|wish| wish.mode != Mode::Observe)?;
         Some((process, wish))
     })
-}
-
-/// Those of them that are not [`seen`] at any GPU.
-fn nowhere(scene: &Scene<'_>) -> Vec<Hindrance> {
-    let why = |process: &Process| {
-        if !is_counting(scene) {
-            Some("nothing is counted")
-        } else if gpus(process).next().is_none() {
-            Some("nothing was counted of it at any GPU that is known")
-        } else {
-            None
-        }
-    };
-    let hindrances = wished(scene).filter_map(|(process, _)| {
-        let why = why(process)?.to_owned();
-        Some(Hindrance { process: process.id, gpu: None, hindered: Hindered::Everything, why })
-    });
-    hindrances.collect()
 }

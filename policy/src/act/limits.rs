@@ -57,8 +57,8 @@ pub(crate) const KEPT_PROMISE: f64 = 0.5;
 pub(crate) const AT_WORK: f64 = 0.5;
 /// With less than this part of what it did before, a process is idle.
 pub(crate) const IDLE: f64 = 0.05;
-/// For so many windows a program may be idle before a plan was seen to help. Where much is kept it comes through that without a fault, and an idle one costs
-/// nobody anything.
+/// For so many windows a program may be idle before a plan was seen to help: where much is kept it comes through that without a fault, and one that is idle
+/// costs nobody anything.
 pub(crate) const IDLE_WINDOWS: u32 = 4;
 /// Unless the GPU reaches what the plan touched across the link: a tenth of its pages once, at 32 bytes each.
 pub(crate) const TOUCHED_BYTES_PER_REMOTE_BYTE: u64 = 10 * 4096 / 32;
@@ -80,9 +80,9 @@ pub(crate) const RENEWALS_PART: u64 = 2;
 pub(crate) const BETTER: f64 = 0.9;
 /// And less than this part, if it was never tried: the middle of a promise is no measurement, and a change costs two windows.
 pub(crate) const BETTER_UNTRIED: f64 = 0.7;
-/// One that takes this part more of the time is as fast, and what goes over the link decides.
+/// One that takes no more than this part longer is as fast: what goes over the link decides then.
 pub(crate) const AS_FAST: f64 = 0.1;
-/// Where that is not known of it, it has to promise to leave no more than this part of them.
+/// Of one that is as fast by its promise alone: it has to promise to leave less than this part of the bytes over the link.
 pub(crate) const FEWER_UNTRIED: f64 = 0.5;
 /// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;

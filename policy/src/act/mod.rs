@@ -8,7 +8,7 @@
 //! * [`reactor`]: what a policy sees and says; [`parameter`]: what it can be told
 //! * [`catalogue`]: all policies, and which is tried
 //! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
-//! * [`meter`], [`trial`], [`verify`]: whether it helped
+//! * [`meter`], [`trial`], [`verify`]: whether it helped; [`cost`]: by what that is told
 //! * [`cooling`]: what is not tried again for now
 //! * [`ledger`], [`intervals`]: what advice is in force
 //! * [`limits`]: every limit, with its reason
@@ -22,6 +22,7 @@ mod bucket;
 pub mod catalogue;
 mod controls;
 mod cooling;
+mod cost;
 mod cycle;
 pub mod denied;
 pub mod engine;

@@ -7,9 +7,10 @@ use std::time::SystemTime;
 use model::{Answer, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
-    auto_live::{self, Learned, Left},
+    auto_live::{self, Learned},
     catalogue::{self, Proposal},
     cooling::{Circumstances, Cooling},
+    cost::Left,
     guard::{Admission, Guard},
     intervals::Intervals,
     ledger::Ledger,

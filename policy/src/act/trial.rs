@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use model::{Expected, decision::Measured};
 
 use super::{
-    auto_live::Left,
+    cost::Left,
     intervals::Intervals,
     limits::{AS_FAST, IDLE_WINDOWS, LOOK_AGAIN_WINDOWS, SETTLING, SETTLING_MAX},
     meter::{Meter, Span},

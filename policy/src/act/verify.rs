@@ -10,7 +10,7 @@
 use model::Expected;
 
 use super::{
-    auto_live::{Left, seconds},
+    cost::{Left, seconds},
     intervals::Intervals,
     limits::{AT_WORK, IDLE, KEPT_PROMISE, TOUCHED_BYTES_PER_REMOTE_BYTE},
     meter::{Span, rate},

@@ -72,7 +72,8 @@ fn answer(world: &mut World, order: &Order, how: u8) {
     let calls = order.steps.iter().map(|step| model::Call { step: *step, answer: call(world, step), took_ns: 1 });
     let calls = calls.collect();
     let Order { decision, process, gpu, is_undoing, .. } = *order;
-    world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 });
+    let now = world.now();
+    world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, now);
 }
 
 fn happen(world: &mut World, queue: &mut VecDeque<Order>, happening: Happening) {

@@ -210,7 +210,7 @@ impl Card {
             calls.push(Call { step: *step, answer: Answer::Done, took_ns: 5000 * step.bytes().div_ceil(BLOCK_BYTES) });
         }
         let Order { decision, process, gpu, is_undoing, .. } = *order;
-        self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 });
+        self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, self.now);
     }
 
     fn slice(&mut self, at: usize) {

@@ -256,7 +256,8 @@ fn what_was_never_called_hides_no_other_programs_advice() {
     for answer in [Answer::CalledOff, Answer::HeldBack("full".to_owned()), Answer::NotMapped, Answer::Ended] {
         let call = |step: &Step| Call { step: *step, answer: answer.clone(), took_ns: 0 };
         let calls = steps.iter().map(call).collect();
-        world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 });
+        let now = world.now();
+        world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, now);
     }
     world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
     world.run(1.0);

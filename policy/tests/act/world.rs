@@ -141,6 +141,11 @@ impl World {
         self.look(&snapshot)
     }
 
+    /// By the clock of scenes, which nobody sets.
+    pub(crate) fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.elapsed
+    }
+
     pub(crate) fn look(&mut self, snapshot: &Snapshot) -> Vec<Order> {
         let orders = self.show(snapshot, Acting::observe);
         self.events.extend(self.acting.take_events());
@@ -164,7 +169,7 @@ impl World {
             .collect();
         let links = self.links(snapshot);
         let scene = Scene {
-            now: SystemTime::UNIX_EPOCH + self.elapsed,
+            now: self.now(),
             snapshot,
             verdicts: &self.verdicts,
             memory: &memory,
@@ -183,7 +188,8 @@ impl World {
                 order.steps.iter().map(|step| Call { step: *step, answer: self.call(&order, step), took_ns: 1000 });
             let calls = calls.collect();
             let Order { decision, process, gpu, is_undoing, .. } = order;
-            self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 });
+            let now = self.now();
+            self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, now);
             self.events.extend(self.acting.take_events());
         }
     }

@@ -54,7 +54,7 @@ impl Board {
     }
 
     /// Decisions have changed.
-    pub(super) const fn is_stale(&mut self) {
+    pub(super) const fn goes_stale(&mut self) {
         self.is_stale = true;
     }
 

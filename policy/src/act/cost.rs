@@ -1,0 +1,32 @@
+//! What the same work costs with a plan and without: bytes over the link, and the time for those and for batches of faults.
+
+use super::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};
+
+/// What is left for the same work of what the driver alone takes, as parts of that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Left {
+    /// Of the time for the link and for batches of faults, modelled: see [`seconds`].
+    pub(crate) time: f64,
+    /// Of the bytes over the link.
+    pub(crate) link_bytes: f64,
+}
+
+impl Left {
+    /// Nothing is saved.
+    pub(crate) const ALL: Self = Self { time: 1.0, link_bytes: 1.0 };
+
+    /// Of what is left already.
+    pub(crate) const fn of(self, before: Self) -> Self {
+        Self { time: self.time * before.time, link_bytes: self.link_bytes * before.link_bytes }
+    }
+
+    /// Whether this is about as fast as what takes so much of the time.
+    pub(crate) fn is_as_fast_as(self, time: f64) -> bool {
+        self.time < 1.0 && self.time <= time * (1.0 + AS_FAST)
+    }
+}
+
+/// Modelled: bytes by what a link moves, batches of faults by how long one takes.
+pub(crate) fn seconds(link_bytes: u64, batches: u64) -> f64 {
+    link_bytes as f64 / LINK_BYTES_PER_SECOND + batches as f64 * BATCH_SECONDS
+}
