@@ -29,7 +29,7 @@ use crate::{
 /// The locks are not fair to whoever waits for them: one who is woken has to come first, and until then a reader that asks again, as the next call
 /// would, gets them before it (`rwsem_down_read_slowpath` in the kernel).
 const TURN: Duration = Duration::from_micros(100);
-/// A call that takes longer has waited for others, and holds nothing meanwhile.
+/// A call that takes longer has waited for others.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// After one that renews a block the pause is so long, or a quarter of what it took: it moves nothing where the block is there, that is long enough for
 /// whoever was woken, and what is not renewed in time is lost.

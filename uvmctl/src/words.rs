@@ -61,12 +61,10 @@ pub(crate) fn deed(decision: &DecisionSummary) -> String {
 fn deed_shorter(decision: &DecisionSummary) -> Vec<String> {
     let DecisionSummary { policy, stage, link_bytes_saved, faults_saved, .. } = decision;
     let policy = text::printable(policy);
-    match (link_bytes_saved, faults_saved, stage.as_str()) {
-        (Some(saved), _, "kept") => {
-            vec![format!("{policy}: link {}", change(*saved)), format!("{policy} {}", change(*saved))]
-        }
-        (None, Some(saved), "kept") => {
-            vec![format!("{policy}: faults {}", change(*saved)), format!("{policy} {}", change(*saved))]
+    let known = link_bytes_saved.map(|saved| ("link", saved)).or(faults_saved.map(|saved| ("faults", saved)));
+    match (known, stage.as_str()) {
+        (Some((what, saved)), "kept") => {
+            vec![format!("{policy}: {what} {}", change(saved)), format!("{policy} {}", change(saved))]
         }
         _ => vec![format!("{} {policy}", how(stage))],
     }
