@@ -63,7 +63,7 @@ fn run(plan: &Plan, skip: usize, mut out: impl Write) -> anyhow::Result<()> {
     for (at, run) in plan.runs.iter().enumerate().skip(skip) {
         let begin = Instant::now();
         let result = measure(plan, run);
-        let mut record = Record::new(plan.name_of(run), run, &machine, begin.elapsed(), result);
+        let mut record = Record::new(&plan.scenario.name, run, &machine, begin.elapsed(), result);
         record.problems.extend(all_is_free(&gpus).err().map(|error| format!("{error:#}")));
         record.problems.extend(log.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
         eprintln!("{}", progress(at, plan, &record));
@@ -77,8 +77,7 @@ fn run(plan: &Plan, skip: usize, mut out: impl Write) -> anyhow::Result<()> {
 fn measure(plan: &Plan, run: &Run) -> anyhow::Result<(Measured, Vec<Decided>)> {
     let deadline = Instant::now() + RUN;
     let variation = Variation { seed: run.seed, access_rate_factor: run.rate };
-    let text = &plan.scenarios.get(run.scenario).context("a run of no scenario")?.text;
-    let scenario = parse_varied(plan.name_of(run), text, variation)?;
+    let scenario = parse_varied(&plan.scenario.name, &plan.scenario.text, variation)?;
     let uvmd = Service::start(&policy::options(&run.policy, &plan.uvmd)?)?;
     let client = Client::new(service::URL);
     let observer = Observer::start()?;

@@ -20,7 +20,7 @@ use crate::{scenario::size::MIB, write_report};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Write the plan of each guest, and print a line for each: its GPUs' memory in MiB, its own, how many GPUs, whether they are connected, its
+    /// Write a plan for each scenario, and print a line for each: its GPUs' memory in MiB, its guest's, how many GPUs, whether they are connected, its
     /// runs, the plan's file, and the driver's parameters.
     Plan {
         /// The scenarios.
@@ -99,7 +99,7 @@ impl Command {
             Self::Crashed { plan, run } => {
                 let plan = read_plan(&plan)?;
                 let run = plan.runs.get(run).context("no such run")?;
-                println!("{}", serde_json::to_string(&Record::of_crash(plan.name_of(run), run))?);
+                println!("{}", serde_json::to_string(&Record::of_crash(&plan.scenario.name, run))?);
             }
             Self::Tell { plan, lines, report, markdown } => {
                 return tell(&plan, &lines, report.as_deref(), markdown.as_deref());
@@ -120,11 +120,11 @@ fn read_plan(file: &Path) -> anyhow::Result<Plan> {
 fn write_plans(files: &[PathBuf], wanted: &Wanted, out: &Path) -> anyhow::Result<()> {
     let text = |file: &PathBuf| Ok(Text { name: file.display().to_string(), text: read(file)? });
     let texts = files.iter().map(text).collect::<anyhow::Result<Vec<Text>>>()?;
-    for (at, (guest, managed_bytes, plan)) in plans(texts, wanted)?.into_iter().enumerate() {
-        let file = out.join(format!("plan-{at}.json"));
+    for (at, (guest, plan)) in plans(texts, wanted)?.into_iter().enumerate() {
+        let file = out.join(format!("plan-{at:03}.json"));
         write_report(&plan, Some(&file))?;
         let machine_mem_mib =
-            SYSTEM_MEM_MIB + guest.gpu_mem_mib * u64::from(guest.gpus) + 2 * managed_bytes.div_ceil(MIB);
+            SYSTEM_MEM_MIB + guest.gpu_mem_mib * u64::from(guest.gpus) + 2 * guest.managed_bytes.div_ceil(MIB);
         let nvlink = if guest.nvlink { "yes" } else { "no" };
         println!(
             "{} {machine_mem_mib} {} {nvlink} {} {} {}",

@@ -8,7 +8,7 @@ use super::{
     judge::{self, Control},
     measured::{Machine, Record},
     model::Model,
-    plan::Plan,
+    plan::{Plan, Text},
     policy::{self, CONTROLS, HARMFUL},
     rows::{Over, Part, Row, rows},
 };
@@ -40,8 +40,8 @@ impl Comparison {
     pub(super) fn new(plans: &[Plan], runs: Vec<Record>) -> anyhow::Result<Self> {
         let model = Model::new()?;
         let mut targets: Vec<(&str, Vec<Target>)> = Vec::new();
-        for text in plans.iter().flat_map(|plan| &plan.scenarios) {
-            targets.push((&text.name, parse(&text.name, &text.text)?.targets));
+        for Text { name, text } in plans.iter().map(|plan| &plan.scenario) {
+            targets.push((name, parse(name, text)?.targets));
         }
         let targets_of = |scenario: &str| {
             targets.iter().find(|(name, _)| *name == scenario).map_or(&[][..], |(_, targets)| targets.as_slice())
@@ -229,20 +229,12 @@ fn show(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{
-        plan::{Run, Text},
-        policy::DRIVER,
-        rows::tests::record,
-    };
+    use crate::compare::{plan::Run, policy::DRIVER, rows::tests::record};
 
     fn plan(runs: usize) -> Plan {
         let text = "name = \"s\"\n[[process]]\nname = \"p\"\n[[target]]\nfigure = \"link_bytes\"\nat_most = 0.5\n";
-        let run = Run { scenario: 0, policy: DRIVER.to_owned(), seed: 1, rate: 1.0 };
-        Plan {
-            scenarios: vec![Text { name: "s".to_owned(), text: text.to_owned() }],
-            runs: vec![run; runs],
-            uvmd: Vec::new(),
-        }
+        let run = Run { policy: DRIVER.to_owned(), seed: 1, rate: 1.0 };
+        Plan { scenario: Text { name: "s".to_owned(), text: text.to_owned() }, runs: vec![run; runs], uvmd: Vec::new() }
     }
 
     fn compared(copied: u64) -> Comparison {
