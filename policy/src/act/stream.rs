@@ -23,15 +23,17 @@ use super::{
     parameter::{Form, Parameter},
     reactor::{Next, Reactor, Running, View, has_passed},
     scene::block_at,
-    walk::{Direction, Progress, Walk, is_there},
+    walk::{Direction, Progress, Walk, is_there, share_lately},
 };
 
 /// The driver brings no less for a fault: what is left out of a block for a tripwire.
 const TRIPWIRE_BYTES: u64 = 64 << 10;
 /// Nearer than so many blocks to the walk nothing is brought while it faults: it would be there first.
 const GAP_BLOCKS: u64 = 1;
-/// A range that is walked through again beside others is left alone unless it has so much of the traffic.
+/// A range that is walked through again beside others is left alone unless it has so much of the traffic...
 const SHARE: f64 = 0.8;
+/// ...and of what came in so many windows: a program may use the others in turn with it, and a window see one turn alone.
+const LATELY_WINDOWS: u32 = 4;
 /// With less ahead it is not worth it.
 const AHEAD_MIN_BLOCKS: u64 = 4;
 /// How far ahead memory is brought at most: less would never be worth it.
@@ -68,7 +70,14 @@ impl Reactor for Stream {
             verdict.ranges.iter().any(|of| has_most(&of))
         };
         let is_large = |range: &Range| range.end - range.begin > held_bytes;
-        let range = view.ranges.iter().find(|range| is_walked(range) && is_large(range) && is_most(range))?;
+        let lately = verdict.window.saturating_mul(LATELY_WINDOWS);
+        let is_walk = |range: &Range| {
+            is_walked(range)
+                && is_large(range)
+                && is_most(range)
+                && share_lately(range, view.blocks, view.key(), lately) >= SHARE
+        };
+        let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
         let most = view.number(&AHEAD).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
         // Beyond half of the range nobody could tell where the walk is.

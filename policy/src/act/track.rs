@@ -169,10 +169,14 @@ impl Track {
                 self.learned.note(name, left);
                 if again { self.makes_way(sight, guard, limits) } else { None }
             }
-            Look::Fails { why, after, unless_changed } => {
+            Look::Fails { why, after, left } => {
                 open.judged_by(after);
+                // One that did harm is no better than what was tried after it, once it may be tried again.
+                if let Some(left) = left {
+                    self.learned.note(name, left);
+                }
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
-                self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
+                self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| left.is_some()));
                 Some(Stage::Undone(why))
             }
         }

@@ -60,8 +60,13 @@ pub(crate) enum Look {
         /// Of what the driver alone would take.
         left: Left,
     },
-    /// It is to be taken back, and whether something has to change before it is tried again.
-    Fails { why: String, after: Seen, unless_changed: bool },
+    /// It is to be taken back.
+    Fails {
+        why: String,
+        after: Seen,
+        /// Of what the driver alone would take, where the program did enough to tell: then something has to change before it is tried again.
+        left: Option<Left>,
+    },
 }
 
 /// The window that was looked at, and how many times as fast as in the one before the plan the program went.
@@ -137,7 +142,12 @@ impl Trial {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_kept, true);
-                self.rest(now);
+                // What one window showed may be of a part of what the program does in turn.
+                if again {
+                    self.rest(now);
+                } else {
+                    self.watch(now, None);
+                }
                 Look::Keeps { again, after, left: left.of(self.left_before) }
             }
             // A pause takes nothing back of what was seen before it.
@@ -154,7 +164,7 @@ impl Trial {
                 let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little for {windows} windows to tell whether it helps");
-                    return Look::Fails { why, after, unless_changed: false };
+                    return Look::Fails { why, after, left: None };
                 }
                 self.watch(now, Some(Doubt::Idle(windows)));
                 Look::Open
@@ -163,7 +173,7 @@ impl Trial {
                 self.watch(now, Some(Doubt::Worse));
                 Look::Open
             }
-            (Finding::NotBetter(why), _) => Look::Fails { why, after, unless_changed: true },
+            (Finding::NotBetter(why), _) => Look::Fails { why, after, left: Some(left.of(self.left_before)) },
         }
     }
 
@@ -207,6 +217,25 @@ mod tests {
         assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Fails { .. }), "it is worse still");
         assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
+    }
+
+    #[test]
+    fn what_was_found_good_is_looked_at_a_second_time_before_it_rests() {
+        let mut trial = Trial { is_kept: false, ..kept() };
+        trial.watch(NOW, None);
+        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: false, .. }));
+        assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Open), "one of two may be chance");
+        assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: true, .. }));
+        assert!(matches!(trial.phase, Phase::Resting { .. }));
+    }
+
+    #[test]
+    fn one_that_fails_tells_what_it_left_unless_the_program_did_too_little() {
+        let mut trial = Trial { is_kept: false, ..kept() };
+        trial.watch(NOW, None);
+        assert!(matches!(conclude(&mut trial, worse()), Look::Fails { left: Some(_), .. }));
+        trial.watch(NOW, Some(Doubt::Idle(IDLE_WINDOWS - 1)));
+        assert!(matches!(conclude(&mut trial, Finding::Idle), Look::Fails { left: None, .. }));
     }
 
     #[test]

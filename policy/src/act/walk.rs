@@ -1,6 +1,6 @@
 //! A walk through a range in one direction, and how far it has come, as far as faults show.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use model::{Block, GpuKey, Range, block::BLOCK_BYTES};
 
@@ -43,6 +43,19 @@ pub(crate) struct Progress {
 /// Whether nearly all of a block is at the GPU.
 pub(crate) const fn is_there(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 4 * 3
+}
+
+/// Of the blocks that came to the GPU lately and are there, what part is the range's.
+pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
+    let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
+    // By what happened last: the calendar may have been set since.
+    let Some(latest) = here().map(|block| block.last_seen).max() else { return 0.0 };
+    let (mut inside, mut all) = (0_u64, 0_u64);
+    for block in here().filter(|block| latest.duration_since(block.last_seen).is_ok_and(|ago| ago <= lately)) {
+        all += 1;
+        inside += u64::from(range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end);
+    }
+    inside as f64 / all as f64
 }
 
 impl Walk {
@@ -177,5 +190,43 @@ impl Walk {
     fn at(&self, index: u64) -> u64 {
         let at = if self.direction == Direction::Up { index } else { self.blocks() - 1 - index };
         (self.begin / BLOCK_BYTES + at) * BLOCK_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use model::{GpuUuid, Pattern, RangeCounts, Residency};
+
+    use super::*;
+
+    const GPU: GpuKey = GpuKey::Known(GpuUuid([1; 16]));
+
+    #[test]
+    fn what_came_lately_and_is_there_tells_of_what_is_used_in_turn() {
+        let begin = 8 * BLOCK_BYTES;
+        let range = Range {
+            begin,
+            end: 2 * begin,
+            mapped: true,
+            counts: RangeCounts::default(),
+            residency: Residency::default(),
+            pattern: Pattern::UNKNOWN,
+        };
+        let seconds = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let block = |at: u64, came: u64, resident_bytes: u64| Block {
+            gpu: Some(GPU),
+            resident: Residency::exactly(resident_bytes),
+            ..Block::new(at * BLOCK_BYTES, seconds(came))
+        };
+        let share = |blocks: &[Block]| share_lately(&range, blocks, GPU, Duration::from_secs(8));
+        let walked: Vec<Block> = (8..12).map(|at| block(at, 100, BLOCK_BYTES)).collect();
+        assert!((share(&walked) - 1.0).abs() < 1e-9, "nothing else");
+        let beside = |came, bytes| [walked.clone(), (0..4).map(|at| block(at, came, bytes)).collect()].concat();
+        assert!((share(&beside(95, BLOCK_BYTES)) - 0.5).abs() < 1e-9, "before the walk's turn");
+        assert!((share(&beside(80, BLOCK_BYTES)) - 1.0).abs() < 1e-9, "long ago");
+        assert!((share(&beside(95, 0)) - 1.0).abs() < 1e-9, "pushed out, which is no use of it");
+        assert!(share(&[]).abs() < 1e-9);
     }
 }
