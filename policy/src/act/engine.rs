@@ -162,7 +162,7 @@ impl Acting {
         orders
     }
 
-    /// Takes what came of an order into account. `now`: by the clock of [`Scene::now`].
+    /// Takes what came of an order into account. `now`: when that is told, by the clock of [`Scene::now`].
     pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
         self.guard.carried_out(&outcome);
         let withdrawn = self.leaving.carried_out(&outcome);

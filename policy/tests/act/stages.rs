@@ -34,6 +34,29 @@ fn in_shadow_the_plan_and_its_bounds_are_told_and_nothing_is_done() {
 }
 
 #[test]
+fn the_window_that_counts_begins_when_the_first_order_is_answered() {
+    // Half of a window after the plan was made, it begins in any case: these are earlier.
+    let judged = [0.0, 0.3].map(|late| {
+        let mut world = World::new();
+        world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        while world.orders.is_empty() {
+            let orders = world.interval();
+            if !orders.is_empty() {
+                let late = Duration::from_secs_f64(late);
+                (world.now, world.elapsed) = (world.now + late, world.elapsed + late);
+            }
+            world.carry_out(orders);
+        }
+        let began = world.elapsed;
+        while world.decision().stage != Stage::Kept {
+            world.run(0.1);
+        }
+        world.elapsed - began
+    });
+    assert_eq!(judged[0], judged[1], "as long after the answer");
+}
+
+#[test]
 fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));

@@ -121,7 +121,10 @@ fn write_plans(files: &[PathBuf], wanted: &Wanted, out: &Path) -> anyhow::Result
     let text = |file: &PathBuf| Ok(Text { name: file.display().to_string(), text: read(file)? });
     let texts = files.iter().map(text).collect::<anyhow::Result<Vec<Text>>>()?;
     for (at, (guest, plan)) in plans(texts, wanted)?.into_iter().enumerate() {
-        let file = out.join(format!("plan-{at:03}.json"));
+        // For people: what a scenario is named is not always a file's name.
+        let name: String =
+            plan.scenario.name.chars().map(|each| if each.is_ascii_alphanumeric() { each } else { '_' }).collect();
+        let file = out.join(format!("plan-{at:03}-{name}.json"));
         write_report(&plan, Some(&file))?;
         let machine_mem_mib =
             SYSTEM_MEM_MIB + guest.gpu_mem_mib * u64::from(guest.gpus) + 2 * guest.managed_bytes.div_ceil(MIB);
