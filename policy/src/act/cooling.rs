@@ -85,6 +85,11 @@ impl Cooling {
         left.map(Resting::For).or_else(|| rest.failed_in.contains(circumstances).then_some(Resting::UntilChanged))
     }
 
+    /// Whether it was undone as it did not help, and has not helped since.
+    pub(crate) fn has_failed(&self, policy: &str) -> bool {
+        self.0.get(policy).is_some_and(|rest| !rest.failed_in.is_empty())
+    }
+
     /// From now on, for twice as long as the last time. What it failed in is what was there when it began, and what is there now, as it may have
     /// brought that about itself.
     pub(crate) fn begin(

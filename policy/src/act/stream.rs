@@ -30,9 +30,9 @@ use super::{
 const TRIPWIRE_BYTES: u64 = 64 << 10;
 /// Nearer than so many blocks to the walk nothing is brought while it faults: it would be there first.
 const GAP_BLOCKS: u64 = 1;
-/// A range that is walked through again beside others is left alone unless it has so much of the traffic...
+/// A range that is walked through beside others is left alone unless it has so much of the traffic...
 const SHARE: f64 = 0.8;
-/// ...and of what came in so many windows: a program may use the others in turn with it, and a window see one turn alone.
+/// ...and of the blocks that were seen in so many windows and are there: a program may use the others in turn with it, and a window see one turn alone.
 const LATELY_WINDOWS: u32 = 4;
 /// With less ahead it is not worth it.
 const AHEAD_MIN_BLOCKS: u64 = 4;

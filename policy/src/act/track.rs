@@ -167,16 +167,17 @@ impl Track {
             Look::Keeps { again, after, left } => {
                 open.judged_by(after);
                 self.learned.note(name, left);
-                if again { self.makes_way(sight, guard, limits) } else { None }
-            }
-            Look::Fails { why, after, left } => {
-                open.judged_by(after);
-                // One that did harm is no better than what was tried after it, once it may be tried again.
-                if let Some(left) = left {
-                    self.learned.note(name, left);
+                if !again {
+                    return None;
                 }
+                // Twice: a first window may be chance.
+                self.cooling.forget(name);
+                self.makes_way(sight, guard, limits)
+            }
+            Look::Fails { why, after, unless_changed } => {
+                open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
-                self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| left.is_some()));
+                self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::Undone(why))
             }
         }
@@ -184,12 +185,18 @@ impl Track {
 
     /// Whether another policy is worth trying instead of one that is kept.
     fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
-        let open = self.open.as_ref().filter(|open| open.wish.policy == auto_live::NAME)?;
+        let open =
+            self.open.as_ref().filter(|open| open.wish.policy == auto_live::NAME && open.running.has_settled())?;
         let (before, left_before) = open.trial.as_ref()?.before();
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
-        let rests = |policy: &str| policy == own || self.cooling.rests(policy, now, &circumstances).is_some();
+        // What was undone may be tried again when nothing is in force: not in the place of what helps.
+        let rests = |policy: &str| {
+            policy == own
+                || self.cooling.has_failed(policy)
+                || self.cooling.rests(policy, now, &circumstances).is_some()
+        };
         let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
         let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
@@ -202,7 +209,6 @@ impl Track {
         let Some(open) = &mut self.open else { return };
         if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_kept) {
             open.changes_to(Stage::Kept, taken);
-            self.cooling.forget(open.decision.policy);
             turn.events.push(Event::Changed(open.decision.clone()));
         }
         match open.go_on(&sight.view(self.meter.accessed(limits.window), limits), guard, sight, limits) {

@@ -54,19 +54,14 @@ pub(crate) enum Look {
     Open,
     /// It helps.
     Keeps {
-        /// It was known to: what it brings is not that of its beginning any more.
+        /// It was known to already.
         again: bool,
         after: Seen,
         /// Of what the driver alone would take.
         left: Left,
     },
-    /// It is to be taken back.
-    Fails {
-        why: String,
-        after: Seen,
-        /// Of what the driver alone would take, where the program did enough to tell: then something has to change before it is tried again.
-        left: Option<Left>,
-    },
+    /// It is to be taken back, and whether something has to change before it is tried again.
+    Fails { why: String, after: Seen, unless_changed: bool },
 }
 
 /// The window that was looked at, and how many times as fast as in the one before the plan the program went.
@@ -164,7 +159,7 @@ impl Trial {
                 let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
                     let why = format!("the program did too little for {windows} windows to tell whether it helps");
-                    return Look::Fails { why, after, left: None };
+                    return Look::Fails { why, after, unless_changed: false };
                 }
                 self.watch(now, Some(Doubt::Idle(windows)));
                 Look::Open
@@ -173,7 +168,7 @@ impl Trial {
                 self.watch(now, Some(Doubt::Worse));
                 Look::Open
             }
-            (Finding::NotBetter(why), _) => Look::Fails { why, after, left: Some(left.of(self.left_before)) },
+            (Finding::NotBetter(why), _) => Look::Fails { why, after, unless_changed: true },
         }
     }
 
@@ -227,15 +222,6 @@ mod tests {
         assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Open), "one of two may be chance");
         assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: true, .. }));
         assert!(matches!(trial.phase, Phase::Resting { .. }));
-    }
-
-    #[test]
-    fn one_that_fails_tells_what_it_left_unless_the_program_did_too_little() {
-        let mut trial = Trial { is_kept: false, ..kept() };
-        trial.watch(NOW, None);
-        assert!(matches!(conclude(&mut trial, worse()), Look::Fails { left: Some(_), .. }));
-        trial.watch(NOW, Some(Doubt::Idle(IDLE_WINDOWS - 1)));
-        assert!(matches!(conclude(&mut trial, Finding::Idle), Look::Fails { left: None, .. }));
     }
 
     #[test]

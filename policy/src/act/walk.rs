@@ -45,7 +45,7 @@ pub(crate) const fn is_there(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 4 * 3
 }
 
-/// Of the blocks that came to the GPU lately and are there, what part is the range's.
+/// Of the blocks at the GPU of which something was seen lately, what part is the range's.
 pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
     // By what happened last: the calendar may have been set since.
@@ -204,7 +204,7 @@ mod tests {
     const GPU: GpuKey = GpuKey::Known(GpuUuid([1; 16]));
 
     #[test]
-    fn what_came_lately_and_is_there_tells_of_what_is_used_in_turn() {
+    fn what_was_seen_lately_and_is_there_tells_of_what_is_used_in_turn() {
         let begin = 8 * BLOCK_BYTES;
         let range = Range {
             begin,
