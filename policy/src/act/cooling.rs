@@ -123,3 +123,27 @@ impl Cooling {
         self.0.remove(policy);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_undone_and_has_not_helped_since_has_failed() {
+        let circumstances = Circumstances {
+            verdicts: BTreeSet::new(),
+            ranges: BTreeSet::new(),
+            processes: BTreeSet::new(),
+            acted_on: BTreeSet::new(),
+            parameters: BTreeMap::new(),
+        };
+        let (mut cooling, now, limits) = (Cooling::default(), SystemTime::UNIX_EPOCH, Limits::default());
+        cooling.begin("refused", now, &limits, []);
+        cooling.pause("paused", now, &limits);
+        cooling.begin("undone", now, &limits, [circumstances]);
+        let failed = |cooling: &Cooling| ["refused", "paused", "undone"].map(|policy| cooling.has_failed(policy));
+        assert_eq!(failed(&cooling), [false, false, true]);
+        cooling.forget("undone");
+        assert_eq!(failed(&cooling), [false; 3]);
+    }
+}

@@ -45,6 +45,11 @@ pub(crate) const fn is_there(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 4 * 3
 }
 
+/// Whether any of a block is there.
+const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
+    begin < block.address.saturating_add(BLOCK_BYTES) && block.address < end
+}
+
 /// Of the blocks at the GPU of which something was seen lately, what part is the range's.
 pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
@@ -53,7 +58,7 @@ pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately:
     let (mut inside, mut all) = (0_u64, 0_u64);
     for block in here().filter(|block| latest.duration_since(block.last_seen).is_ok_and(|ago| ago <= lately)) {
         all += 1;
-        inside += u64::from(range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end);
+        inside += u64::from(is_within(block, range.begin, range.end));
     }
     inside as f64 / all as f64
 }
@@ -61,8 +66,7 @@ pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately:
 impl Walk {
     /// The walk through a range, by when each of its blocks that are at the GPU was last used; `None` if they show none.
     pub(crate) fn of(range: &Range, blocks: &[Block], gpu: GpuKey, wraps: bool) -> Option<Self> {
-        let inside =
-            |block: &&Block| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end;
+        let inside = |block: &&Block| is_within(block, range.begin, range.end);
         let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
         let mut latest: Vec<&Block> = blocks.iter().filter(inside).filter(came).collect();
         latest.sort_by_key(|block| std::cmp::Reverse(block.last_seen));
@@ -145,10 +149,7 @@ impl Walk {
     /// How far it has come, by where faults came; `None` if they came only where it is not.
     pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<Progress> {
         let mut faulted = Vec::new();
-        for block in blocks
-            .iter()
-            .filter(|block| self.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < self.end)
-        {
+        for block in blocks.iter().filter(|block| is_within(block, self.begin, self.end)) {
             let now = (block.fault_entries, is_there(block));
             let (faults, was_there) = self.seen.insert(block.address, now).unwrap_or_default();
             if block.fault_entries > faults {
