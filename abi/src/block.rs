@@ -102,6 +102,8 @@ pub struct RecordLimit {
     pub per_window: u32,
     /// Bytes of the ring in use from which only what tells of what is resident is written.
     pub used_bytes: u32,
+    /// Each VA space in each [`WINDOW_NS`], on all CPUs: so many that those of one do not fill the ring between two readings.
+    pub per_space: u32,
 }
 
 #[cfg(feature = "user")]

@@ -1,5 +1,7 @@
 //! Keys and values of the counts, and the reasons for which an event is not counted.
 
+use crate::quota::Owner;
+
 indexed! {
     /// What a [`Tally`] counts. Says what `detail` in the key and `amount` in the value mean.
     Kind {
@@ -135,9 +137,9 @@ indexed! {
     LostReason {
         /// Its VA space is not known: made before the probes were attached and not found then, or lost for want of room.
         UnknownVaSpace => "unknown_va_space",
-        /// No room for another key in the counts.
+        /// No room for another key in the counts, or no more for this process or user: see [`quota`](crate::quota).
         CountsFull => "counts_full",
-        /// No room for another VA space: its events will be `UnknownVaSpace`.
+        /// No room for another VA space, or no more for this process or user: its events will be `UnknownVaSpace`.
         SpacesFull => "spaces_full",
         /// No room in the ring: user space was not told that a VA space was made or destroyed.
         RingFull => "ring_full",
@@ -294,20 +296,42 @@ pub struct Tally {
     pub amount: u64,
 }
 
+impl Tally {
+    /// Nothing yet.
+    pub const NONE: Self = Self { events: 0, amount: 0 };
+}
+
 /// What the probes know of a living VA space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Space {
-    /// Tells it from earlier ones at the same address.
+    /// What it is counted under: its own, or one that it shares with others of its process or user.
     pub generation: u64,
+    /// Tells it from earlier ones at the same address. Its generation, where that is its own.
+    pub serial: u64,
     /// Events of this VA space for which the counts had no room.
     pub lost_events: u64,
     /// What became of its block records.
     pub records: RecordLosses,
-    /// The process that made it, in the initial pid namespace.
-    pub tgid: u32,
+    /// The process that made it, and that one's user.
+    pub owner: Owner,
+    /// Block records written since, and when that was, ns since boot: see [`WINDOW_NS`](crate::block::WINDOW_NS).
+    pub window_records: u64,
+    /// As above.
+    pub window_began_ns: u64,
+    /// Of whose generation it is: a [`TenantKind`](crate::TenantKind), or the node's for its own.
+    pub shared_by: u32,
     /// 0.
     pub padding: u32,
+}
+
+impl Space {
+    /// Whether it has a generation of its own, whose end is told.
+    #[must_use]
+    #[inline]
+    pub const fn is_own(&self) -> bool {
+        self.serial == self.generation
+    }
 }
 
 /// Block records of a VA space that were not written.
@@ -326,7 +350,7 @@ pub struct RecordLosses {
 const _: () = assert!(size_of::<CountKey>() == 16);
 const _: () = assert!(size_of::<EvictionKey>() == 24);
 const _: () = assert!(size_of::<Tally>() == 16);
-const _: () = assert!(size_of::<Space>() == 48);
+const _: () = assert!(size_of::<Space>() == 80);
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]

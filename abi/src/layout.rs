@@ -94,6 +94,8 @@ pub struct Layout {
 
     /// `task_struct.group_leader`.
     pub task_group_leader: u32,
+    /// `task_struct.real_parent`.
+    pub task_real_parent: u32,
     /// `task_struct.start_boottime`.
     pub task_start_boottime: u32,
 

@@ -4,6 +4,7 @@
 //! * [`count`]: keys and values of the counts, and the reasons for which an event is not counted
 //! * [`lifecycle`]: the record for each VA space made or destroyed
 //! * [`block`]: the record of what happened to one block of memory
+//! * [`quota`]: how much of the maps one process and one user may hold
 //!
 //! Both sides are built from this one text, so that a change to a record cannot reach only one of them.
 #![no_std]
@@ -60,11 +61,13 @@ pub mod block;
 pub mod count;
 pub mod layout;
 pub mod lifecycle;
+pub mod quota;
 
 pub use block::{BlockRecord, RecordFate, RecordKind, RecordLimit};
 pub use count::{ApiCall, CountKey, Kind, LostReason, Probe, SelfTest, Tally};
 pub use layout::Layout;
 pub use lifecycle::{Lifecycle, LifecycleKind};
+pub use quota::{Owner, Quotas, Released, Resource, Tenant, TenantKind, Usage};
 
 /// Names of the maps and of the one global, as both sides know them.
 pub mod names {
@@ -78,6 +81,12 @@ pub mod names {
     pub const EVICTIONS: &str = "EVICTIONS";
     /// Hash from the address of a VA space to [`Space`](crate::count::Space).
     pub const SPACES: &str = "SPACES";
+    /// Hash from [`Tenant`](crate::Tenant) to [`Usage`](crate::Usage).
+    pub const USAGE: &str = "USAGE";
+    /// Hash from [`Tenant`](crate::Tenant) to [`Released`](crate::Released).
+    pub const RELEASED: &str = "RELEASED";
+    /// Global of type [`Quotas`](crate::Quotas).
+    pub const QUOTAS: &str = "QUOTAS";
     /// Per-CPU array of lost events, by [`LostReason`](crate::LostReason).
     pub const LOST: &str = "LOST";
     /// Per-CPU array of failed self-tests, by [`SelfTest`](crate::SelfTest).

@@ -2,6 +2,9 @@
 
 use crate::count::RecordLosses;
 
+/// Size of the ring of these.
+pub const RING_BYTES: u32 = 1 << 20;
+
 /// What happened to a VA space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -12,6 +15,11 @@ pub enum LifecycleKind {
     Destroyed = 2,
     /// Found when the probes were attached. The other fields tell in whose hands.
     Adopted = 3,
+    /// The first of the VA spaces that a process made too fast for a generation each. The other fields are as for `Registered`; further ones of the
+    /// process's have this generation too, and the end of none is told.
+    SharedByProcess = 4,
+    /// Likewise of a user, whose processes made them too fast. Only `uid` tells of whom.
+    SharedByUser = 5,
 }
 
 /// One record of the ring.
@@ -20,7 +28,8 @@ pub enum LifecycleKind {
 pub struct Lifecycle {
     /// Of the VA space.
     pub generation: u64,
-    /// When the process started, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but the losses.
+    /// When the process started, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but the
+    /// losses and whose it was.
     pub start_boottime_ns: u64,
     /// `Destroyed`: events of this VA space for which the counts had no room.
     pub lost_events: u64,
@@ -48,6 +57,8 @@ impl Lifecycle {
             1 => Some(LifecycleKind::Registered),
             2 => Some(LifecycleKind::Destroyed),
             3 => Some(LifecycleKind::Adopted),
+            4 => Some(LifecycleKind::SharedByProcess),
+            5 => Some(LifecycleKind::SharedByUser),
             _ => None,
         }
     }
@@ -72,8 +83,15 @@ mod tests {
 
     #[test]
     fn a_kind_that_nobody_writes_is_none() {
-        let kinds = [0, 1, 2, 3, 4].map(|kind| Lifecycle { kind, ..Lifecycle::default() }.kind());
-        let known = [LifecycleKind::Registered, LifecycleKind::Destroyed, LifecycleKind::Adopted].map(Some);
+        let kinds = [0, 1, 2, 3, 4, 5, 6].map(|kind| Lifecycle { kind, ..Lifecycle::default() }.kind());
+        let known = [
+            LifecycleKind::Registered,
+            LifecycleKind::Destroyed,
+            LifecycleKind::Adopted,
+            LifecycleKind::SharedByProcess,
+            LifecycleKind::SharedByUser,
+        ];
+        let known = known.map(Some);
         assert_eq!(kinds, [&[None], &known[..], &[None]].concat()[..]);
     }
 }

@@ -15,12 +15,13 @@ use std::{
     collections::BTreeMap,
     fs,
     path::PathBuf,
+    process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, SystemTime},
 };
 
-use actuator::{Ioctl, Journal, Journalled, Settings, Workers};
+use actuator::{Ioctl, Journal, Settings, Workers};
 use anyhow::{Context, bail};
 use clap::Parser;
 use model::{
@@ -55,17 +56,24 @@ struct Options {
     commands: Vec<String>,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
+    if let Some(ended) = sys::actor::run_if_spawner() {
+        return Ok(ended);
+    }
     let options = Options::parse();
     let calls = Calls::default();
     tracing::subscriber::set_global_default(calls.clone())?;
     let mut hand = Hand::new(&options, calls)?;
-    options.commands.iter().try_for_each(|command| hand.obey(command).with_context(|| command.clone()))
+    options.commands.iter().try_for_each(|command| hand.obey(command).with_context(|| command.clone()))?;
+    if hand.journal.is_some_and(|journal| !journal.flush(Duration::from_secs(10))) {
+        bail!("the journal is not written");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 struct Hand {
     gpu: GpuUuid,
-    journal: Option<Arc<Mutex<Journal>>>,
+    journal: Option<Journal>,
     workers: Workers,
     meter: Box<dyn LinkMeter>,
     calls: Calls,
@@ -77,16 +85,9 @@ impl Hand {
         let gpu = options.gpu.map_or_else(|| first_gpu(&roots), Ok)?;
         let settings = Settings { part_bytes: options.part_mib << 20, host_reserve_bytes: options.reserve_mib << 20 };
         let journal = options.journal.as_ref().map(|path| Journal::open(path, roots.clone())).transpose()?;
-        let journal = journal.map(|journal| Arc::new(Mutex::new(journal)));
-        let (kept, made_of, off) = (journal.clone(), roots.clone(), options.off.clone());
-        let make = move |_| -> Box<dyn Actuator> {
-            let ioctl = Ioctl::new(settings, made_of.clone());
-            match &kept {
-                Some(journal) => Box::new(Journalled::new(ioctl, Arc::clone(journal))),
-                None => Box::new(ioctl),
-            }
-        };
-        let workers = Workers::start(make, move || off.exists());
+        let (made_of, off) = (roots.clone(), options.off.clone());
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Ioctl::new(settings, made_of.clone())) };
+        let workers = Workers::start(make, move || off.exists(), journal.clone());
         Ok(Self { gpu: GpuUuid(gpu.bytes()), journal, workers, meter: actuator::link::meter(roots), calls })
     }
 
@@ -118,7 +119,7 @@ impl Hand {
 
     fn undo(&mut self) -> anyhow::Result<()> {
         let journal = self.journal.clone().context("without --journal there is nothing to undo")?;
-        let leftovers = journal.lock().unwrap_or_else(PoisonError::into_inner).leftovers();
+        let leftovers = journal.leftovers();
         println!("{{\"leftovers\": {}}}", leftovers.len());
         for left in leftovers {
             self.carry_out(left.process, left.steps, true)?;

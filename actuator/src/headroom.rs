@@ -4,15 +4,15 @@
 //! The driver charges the host memory of managed pages to their process, and where a cgroup is at its limit the kernel does not refuse, it kills. In
 //! a cgroup, files that nobody used lately (`inactive_file`) count as free, as they do for the kubelet: the kernel drops them before it kills.
 
-use std::{
-    fs, io,
-    path::{Component, Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use model::ProcessId;
 use sys::Roots;
 
-use crate::process::is_alive;
+use crate::{
+    cgroup::{Cgroup, Version, if_there},
+    process::is_alive,
+};
 
 /// Bytes it may still take; `None` if that cannot be told, as of a process that has ended, or of one whose cgroups this process does not see.
 #[must_use]
@@ -29,25 +29,15 @@ pub fn of_node(roots: &Roots) -> Option<u64> {
 
 /// Of whichever process has this id.
 pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
-    let available = of_node(roots)?;
-    let cgroups = fs::read(roots.proc.join(pid.to_string()).join("cgroup")).ok()?;
-    let cgroups = String::from_utf8(cgroups).ok()?;
-    hierarchies(roots, &cgroups)?
-        .into_iter()
-        .try_fold(available, |least, hierarchy| Some(least.min(hierarchy.headroom()?)))
+    Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
 }
 
-/// Where a process is in the tree of one version.
-#[derive(Debug)]
-struct Hierarchy {
-    root: PathBuf,
-    /// Relative to the root.
-    path: PathBuf,
-    names: &'static Names,
+/// Up to the limits of its cgroups alone.
+pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
+    Cgroup::of(roots, pid)?.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))
 }
 
 /// What the two versions call the same things.
-#[derive(Debug)]
 struct Names {
     limits: &'static [&'static str],
     used: &'static str,
@@ -60,72 +50,39 @@ const VERSION_2: Names =
 const VERSION_1: Names =
     Names { limits: &["memory.limit_in_bytes"], used: "memory.usage_in_bytes", unused_files: "total_inactive_file" };
 
-/// By a text such as /proc/PID/cgroup. `None` where the process is in a cgroup that is not to be seen from here: of a namespace beside this one.
-fn hierarchies(roots: &Roots, cgroups: &str) -> Option<Vec<Hierarchy>> {
-    let mount = roots.sys.join("fs/cgroup");
-    let mut found = Vec::new();
-    for line in cgroups.lines() {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        let (root, names) = match controllers {
-            // Where version 1 has the place itself, version 2 is in a folder of its own.
-            "" if mount.join("unified").is_dir() => (mount.join("unified"), &VERSION_2),
-            "" => (mount.clone(), &VERSION_2),
-            list if list.split(',').any(|name| name == "memory") => (mount.join("memory"), &VERSION_1),
-            _ => continue,
-        };
-        let path = Path::new(path).strip_prefix("/").ok()?;
-        if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-            return None;
+/// The least that is left in a cgroup and in those above it.
+fn below(cgroup: &Cgroup) -> Option<u64> {
+    let names = match cgroup.version {
+        Version::One => &VERSION_1,
+        Version::Two => &VERSION_2,
+    };
+    let mut least = u64::MAX;
+    for folder in cgroup.upwards() {
+        if !folder.is_dir() {
+            // The tree's root is not there where nothing is mounted, and then there is no limit in it either.
+            return cgroup.is_root(&folder).then_some(least);
         }
-        found.push(Hierarchy { root, path: path.to_owned(), names });
+        least = least.min(headroom_in(names, &folder)?);
     }
-    Some(found)
+    Some(least)
 }
 
-impl Hierarchy {
-    /// The least that is left in the process's cgroup and in those above it.
-    fn headroom(&self) -> Option<u64> {
-        let mut least = u64::MAX;
-        for above in self.path.ancestors() {
-            let folder = self.root.join(above);
-            if !folder.is_dir() {
-                // The tree's root is not there where nothing is mounted, and then there is no limit in it either.
-                return above.as_os_str().is_empty().then_some(least);
-            }
-            least = least.min(self.headroom_in(&folder)?);
+fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
+    let mut limit = u64::MAX;
+    for name in names.limits {
+        // A root has none, and a cgroup that leaves memory alone.
+        if let Some(text) = if_there(&folder.join(name))? {
+            limit = limit.min(if text.trim() == "max" { u64::MAX } else { text.trim().parse().ok()? });
         }
-        Some(least)
     }
-
-    fn headroom_in(&self, folder: &Path) -> Option<u64> {
-        let mut limit = u64::MAX;
-        for name in self.names.limits {
-            // A root has none, and a cgroup that leaves memory alone.
-            if let Some(text) = if_there(&folder.join(name))? {
-                limit = limit.min(if text.trim() == "max" { u64::MAX } else { text.trim().parse().ok()? });
-            }
-        }
-        // Version 1 writes the largest number of whole pages for none.
-        if limit >= i64::MAX.unsigned_abs() - u64::from(u16::MAX) {
-            return Some(u64::MAX);
-        }
-        let used: u64 = if_there(&folder.join(self.names.used))??.trim().parse().ok()?;
-        let unused_files = if_there(&folder.join("memory.stat"))?
-            .and_then(|stat| field(&stat, self.names.unused_files))
-            .unwrap_or_default();
-        Some(limit.saturating_sub(used.saturating_sub(unused_files)))
+    // Version 1 writes the largest number of whole pages for none.
+    if limit >= i64::MAX.unsigned_abs() - u64::from(u16::MAX) {
+        return Some(u64::MAX);
     }
-}
-
-/// What a file says; `Some(None)` where there is none.
-#[expect(clippy::option_option, reason = "a file that is not there and one that cannot be read are two things")]
-fn if_there(path: &Path) -> Option<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Some(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),
-        Err(_) => None,
-    }
+    let used: u64 = if_there(&folder.join(names.used))??.trim().parse().ok()?;
+    let unused_files =
+        if_there(&folder.join("memory.stat"))?.and_then(|stat| field(&stat, names.unused_files)).unwrap_or_default();
+    Some(limit.saturating_sub(used.saturating_sub(unused_files)))
 }
 
 /// The number behind a name, in a text of a line for each.

@@ -1,41 +1,44 @@
 //! Acts on the driver, from outside of the process.
 
+mod pace;
 mod part;
 
 use std::{
     collections::VecDeque,
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use model::{Action, Actuator, Advice, Answer, Call, GpuUuid, Order, Outcome, Place, Step};
+use pace::Pace;
 use part::{Part, next_part};
 use sys::{
     Roots,
+    actor::Program,
     pidfd::PidFd,
     uvm::{
-        Status, Uuid, UvmError, mapped,
-        target::{CALL_MAX_BYTES, PageRange, VaSpace},
+        Status, Uuid, UvmError,
+        call::Call as DriverCall,
+        pages::{CALL_MAX_BYTES, PageRange},
     },
 };
 
 use crate::{
-    headroom, outcome_of,
+    actors::{Actors, Batch},
+    all_answered,
+    backoff::{Backoff, SLOW},
+    budget::{ORDER_BUDGET, TimeBudget},
+    headroom,
+    hung::Target,
+    inspection::{Inspection, Inspector},
+    outcome_of,
     process::{answer_of, hold},
     untried,
 };
 
-/// After calls have taken so long together there is a pause of the same length, so that they hold the target's locks for half of the time at most.
-/// The locks are not fair to whoever waits for them: one who is woken has to come first, and until then a reader that asks again, as the next call
-/// would, gets them before it (`rwsem_down_read_slowpath` in the kernel).
-const TURN: Duration = Duration::from_micros(100);
-/// A call that takes longer has waited for others.
-const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// After one that renews a block the pause is so long, or a quarter of what it took: it moves nothing where the block is there, that is long enough for
-/// whoever was woken, and what is not renewed in time is lost.
-const PAUSE_RENEWAL: Duration = Duration::from_millis(1);
-/// Descriptors of a process are taken anew after so many calls, and what it has mapped is read again.
-const CALLS_PER_DESCRIPTOR: usize = 16;
+/// After so many parts the next ones are another actor's, descriptors of the process are taken anew, and what it has mapped is read again. A part is one call
+/// for most processes, and two for each VA space at most.
+const PARTS_PER_BATCH: usize = 16;
 
 /// How it acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,132 +60,203 @@ impl Default for Settings {
 pub struct Ioctl {
     settings: Settings,
     roots: Roots,
-    /// How long the calls since the last pause have taken, each no longer than the pause that it wants.
-    turn: Duration,
+    inspector: Inspector,
+    actors: Actors,
+    pace: Pace,
+    order_budget: Duration,
+    backoff: Backoff,
+}
+
+/// Of whom an order is.
+struct Held {
+    process: Arc<PidFd>,
+    target: Target,
 }
 
 impl Ioctl {
-    /// One that acts like this.
+    /// One that acts like this. Calls are made by processes that are executions of this program: its main function begins with
+    /// [`run_if_spawner`](sys::actor::run_if_spawner).
     #[must_use]
     pub fn new(settings: Settings, roots: Roots) -> Self {
         let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
-        Self { settings: Settings { part_bytes, ..settings }, roots, turn: Duration::ZERO }
+        let actors = Actors::new(Program::this(), roots.clone());
+        let settings = Settings { part_bytes, ..settings };
+        let (inspector, pace, backoff) = (Inspector::new(), Pace::default(), Backoff::default());
+        Self { settings, roots, inspector, actors, pace, order_budget: ORDER_BUDGET, backoff }
     }
 
-    /// A few calls on descriptors that are taken for them, from the first step that is left on. An error is the answer to all that is left.
+    /// A few calls by an actor that is started for them, from the first step that is left on. An error is the answer to all that is left.
     fn some_calls(
         &mut self,
-        process: &PidFd,
+        Held { process, target }: &Held,
+        budget: &mut TimeBudget,
         left: &mut VecDeque<Step>,
         outcome: &mut Outcome,
         is_off: &dyn Fn() -> bool,
     ) -> Result<(), Answer> {
-        self.let_others_in();
+        let Self { settings, roots, inspector, actors, pace, .. } = self;
+        if budget.is_spent() {
+            return Err(budget.gave_up());
+        }
+        pace.let_others_in();
         let begun = Instant::now();
-        let spaces = VaSpace::of(process, &self.roots).map_err(|error| answer_of(process, &error))?;
-        let mapped = mapped::of(&self.roots, process.pid())
-            .map_err(|source| answer_of(process, &UvmError::Unreadable { pid: process.pid(), source }))?;
+        let inspected = inspector.inspect(roots, process, *target, budget.left());
+        budget.spend(begun.elapsed());
+        let Inspection { mapped, spaces } = inspected?;
+        let mut batch = if mapped.is_empty() { None } else { Some(actors.start(process, *target, &spaces, budget)?) };
+        // The actor has them.
+        drop(spaces);
         outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
-        for _ in 0..CALLS_PER_DESCRIPTOR {
+        for _ in 0..PARTS_PER_BATCH {
             let Some(step) = left.front_mut() else { break };
             if is_off() {
                 return Err(Answer::CalledOff);
             }
-            let Part { step: part, pages } = next_part(step, &mapped, self.settings.part_bytes);
+            let Part { step: part, pages } = next_part(step, &mapped, settings.part_bytes);
             step.begin = part.end;
             if step.begin >= step.end {
                 left.pop_front();
             }
-            let call = match pages {
-                None => untried(part, Answer::NotMapped),
-                Some(pages) => {
-                    self.let_others_in();
-                    self.call(process, outcome.gpu, &spaces, part, pages)
+            let (call, is_over) = match (pages, &mut batch) {
+                (Some(pages), Some(batch)) => {
+                    pace.let_others_in();
+                    let mut calls = Calls { settings, roots, process, gpu: outcome.gpu, batch };
+                    calls.call(part, pages)
                 }
+                _ => (untried(part, Answer::NotMapped), false),
             };
-            self.turn = self.turn.saturating_add(pause_wanted(&call));
-            let has_ended = call.answer == Answer::Ended;
+            pace.count(&call);
+            let answer = call.answer.clone();
             outcome.calls.push(call);
-            if has_ended {
-                return Err(Answer::Ended);
+            if is_over || answer == Answer::Ended {
+                return Err(answer);
             }
         }
         Ok(())
     }
+}
 
-    fn let_others_in(&mut self) {
-        if self.turn >= TURN {
-            thread::sleep(self.turn);
-            self.turn = Duration::ZERO;
+/// What a call is made with.
+struct Calls<'a, 'b> {
+    settings: &'a Settings,
+    roots: &'a Roots,
+    process: &'a PidFd,
+    gpu: GpuUuid,
+    batch: &'a mut Batch<'b>,
+}
+
+impl Calls<'_, '_> {
+    /// What is done of a step, and whether the batch is over.
+    fn call(&mut self, step: Step, pages: PageRange) -> (Call, bool) {
+        let begun = Instant::now();
+        let has_room = self.has_room(&step);
+        let mut took = begun.elapsed();
+        if !has_room {
+            // Nothing is left to a process that has ended either.
+            let has_ended = self.process.has_exited().unwrap_or_default();
+            let answer = if has_ended { Answer::Ended } else { Answer::HostMemory };
+            return (Call { step, answer, took_ns: nanoseconds(took) }, false);
+        }
+        let spaces: Vec<usize> = (0..self.batch.spaces()).collect();
+        let asked = ask_each(&spaces, |space| {
+            // Its beginning and its end, for whoever wants to know when the target's locks were held.
+            let _call = tracing::trace_span!("uvm_call").entered();
+            self.ask(*space, step.action, pages, &mut took)
+        });
+        let (answer, is_over) = match asked {
+            Ok(()) => (Answer::Done, false),
+            Err(Failed::Over(answer)) => (answer, true),
+            Err(Failed::Uvm(error)) => (self.answer_of(&error, step.action), false),
+        };
+        (Call { step, answer, took_ns: nanoseconds(took) }, is_over)
+    }
+
+    fn answer_of(&self, error: &UvmError, action: Action) -> Answer {
+        match (error, action) {
+            (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => Answer::HostMemory,
+            _ => answer_of(self.process, error),
         }
     }
 
-    fn call(&self, process: &PidFd, gpu: GpuUuid, spaces: &[VaSpace<'_>], step: Step, pages: PageRange) -> Call {
-        let begun = Instant::now();
-        let answer = if self.has_room(process, &step) {
-            let asked = ask_each(spaces, |space| {
-                // Its beginning and its end, for whoever wants to know when the target's locks were held.
-                let _call = tracing::trace_span!("uvm_call").entered();
-                ask(space, step.action, gpu, pages)
-            });
-            asked.map_or_else(
-                |error| match (&error, step.action) {
-                    (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => {
-                        Answer::HostMemory
-                    }
-                    _ => answer_of(process, &error),
-                },
-                |()| Answer::Done,
-            )
-        } else {
-            Answer::HostMemory
-        };
-        Call { step, answer, took_ns: nanoseconds(begun.elapsed()) }
+    fn ask(&mut self, space: usize, action: Action, pages: PageRange, took: &mut Duration) -> Result<(), Failed> {
+        if let Action::Withdraw(Advice::PreferredLocation(Place::Host)) = action {
+            // What the GPU maps of the host's memory stays mapped when the advice goes, and no fault would ever bring it over. A new place loses what it
+            // has mapped of elsewhere (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. Where the driver does not
+            // want that, the advice goes all the same.
+            let here = DriverCall::SetPreferredLocation(pages, uuid(Place::Gpu(self.gpu)));
+            match self.make(space, here, took) {
+                Ok(()) | Err(Failed::Uvm(_)) => {}
+                over @ Err(Failed::Over(_)) => return over,
+            }
+        }
+        self.make(space, driver_call(action, pages), took)
     }
 
-    /// What moves may take as much of the host's memory: there, or for what the driver evicts to make room at the GPU. The driver charges it to the
-    /// process, and where that is at its limit the kernel kills the process.
-    fn has_room(&self, process: &PidFd, step: &Step) -> bool {
+    fn make(&mut self, space: usize, call: DriverCall, took: &mut Duration) -> Result<(), Failed> {
+        let reply = self.batch.call(self.process, space, call).map_err(Failed::Over)?;
+        *took = took.saturating_add(reply.took);
+        reply.result.map_err(Failed::Uvm)
+    }
+
+    /// What moves may take as much of the host's memory: there, or for what the driver evicts to make room at the GPU. That is charged to the process's
+    /// cgroup, and where that is at its limit the kernel kills in it.
+    fn has_room(&self, step: &Step) -> bool {
         match step.action {
             Action::Migrate(_) => {
                 let needed = step.bytes().saturating_add(self.settings.host_reserve_bytes);
-                headroom::of(&self.roots, process.pid()).is_some_and(|headroom| headroom >= needed)
+                headroom::of(self.roots, self.process.pid()).is_some_and(|headroom| headroom >= needed)
             }
             Action::Renew(_) | Action::Advise(_) | Action::Withdraw(_) => true,
         }
     }
 }
 
-impl Actuator for Ioctl {
-    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+/// Why the driver did not do something.
+#[derive(Debug)]
+enum Failed {
+    Uvm(UvmError),
+    /// It was not asked, or did not answer, nor will it be asked for more of this order.
+    Over(Answer),
+}
+
+impl Ioctl {
+    fn carry_out_at(&mut self, order: &Order, off: &dyn Fn() -> bool, now: Instant) -> Outcome {
+        if !order.is_undoing
+            && let Some(answer) = self.backoff.answer(order.process, now)
+        {
+            return all_answered(order, &answer);
+        }
         let is_off = || !order.is_undoing && off();
+        let mut budget = TimeBudget::new(self.order_budget);
         let mut outcome = outcome_of(order);
         let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
         let mut carry_out = || {
             if is_off() {
                 return Err(Answer::CalledOff);
             }
-            let process = hold(&self.roots, order.process)?;
+            let process = Arc::new(hold(&self.roots, order.process)?);
+            let held = Held { target: Target::of(&self.roots, process.pid()), process };
             while !left.is_empty() {
-                self.some_calls(&process, &mut left, &mut outcome, &is_off)?;
+                self.some_calls(&held, &mut budget, &mut left, &mut outcome, &is_off)?;
             }
             Ok(())
         };
         if let Err(answer) = carry_out() {
             outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
         }
+        if budget.is_spent() || budget.spent() >= SLOW {
+            let (pid, spent) = (order.process.pid, budget.spent());
+            let pause = self.backoff.begin(order.process, now + spent);
+            tracing::warn!("calls about process {pid} took {spent:.1?}: orders for it are held back for {pause:?}");
+        }
         outcome
     }
 }
 
-/// How long others are let in for a call.
-fn pause_wanted(call: &Call) -> Duration {
-    let took = Duration::from_nanos(call.took_ns);
-    let wanted = match call.step.action {
-        Action::Renew(_) => took.min((took / 4).max(PAUSE_RENEWAL)),
-        Action::Migrate(_) | Action::Advise(_) | Action::Withdraw(_) => took,
-    };
-    wanted.min(PAUSE_MAX)
+impl Actuator for Ioctl {
+    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+        self.carry_out_at(order, off, Instant::now())
+    }
 }
 
 fn nanoseconds(took: Duration) -> u64 {
@@ -191,34 +265,29 @@ fn nanoseconds(took: Duration) -> u64 {
 
 /// The VA space that has the pages is the one that does it. Most processes have one. Only where one says that the pages are not its is the next one asked:
 /// another may be that of the process it was forked from, with other memory at the same addresses.
-fn ask_each<S>(spaces: &[S], ask: impl Fn(&S) -> Result<(), UvmError>) -> Result<(), UvmError> {
+fn ask_each<S>(spaces: &[S], mut ask: impl FnMut(&S) -> Result<(), Failed>) -> Result<(), Failed> {
     let mut nowhere = None;
     for space in spaces {
         match ask(space) {
-            Err(error @ UvmError::Refused { status: Status::INVALID_ADDRESS, .. }) => nowhere = Some(error),
+            Err(error @ Failed::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. })) => {
+                nowhere = Some(error);
+            }
             answer => return answer,
         }
     }
     nowhere.map_or(Ok(()), Err)
 }
 
-fn ask(space: &VaSpace<'_>, action: Action, at: GpuUuid, pages: PageRange) -> Result<(), UvmError> {
+const fn driver_call(action: Action, pages: PageRange) -> DriverCall {
     match action {
-        Action::Migrate(place) => space.migrate(pages, uuid(place)),
-        Action::Renew(gpu) => space.migrate(pages, uuid(Place::Gpu(gpu))),
-        Action::Advise(Advice::PreferredLocation(place)) => space.set_preferred_location(pages, uuid(place)),
-        Action::Withdraw(Advice::PreferredLocation(Place::Host)) => {
-            // What the GPU maps of the host's memory stays mapped when the advice goes, and no fault would ever bring it over. A new place loses what it
-            // has mapped of elsewhere (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. Where the driver does not
-            // want that, the advice goes all the same.
-            let _ = space.set_preferred_location(pages, uuid(Place::Gpu(at)));
-            space.unset_preferred_location(pages)
-        }
-        Action::Withdraw(Advice::PreferredLocation(Place::Gpu(_))) => space.unset_preferred_location(pages),
-        Action::Advise(Advice::AccessedBy(gpu)) => space.set_accessed_by(pages, uuid(Place::Gpu(gpu))),
-        Action::Withdraw(Advice::AccessedBy(gpu)) => space.unset_accessed_by(pages, uuid(Place::Gpu(gpu))),
-        Action::Advise(Advice::ReadDuplication) => space.enable_read_duplication(pages),
-        Action::Withdraw(Advice::ReadDuplication) => space.disable_read_duplication(pages),
+        Action::Migrate(place) => DriverCall::Migrate(pages, uuid(place)),
+        Action::Renew(gpu) => DriverCall::Migrate(pages, uuid(Place::Gpu(gpu))),
+        Action::Advise(Advice::PreferredLocation(place)) => DriverCall::SetPreferredLocation(pages, uuid(place)),
+        Action::Withdraw(Advice::PreferredLocation(_)) => DriverCall::UnsetPreferredLocation(pages),
+        Action::Advise(Advice::AccessedBy(gpu)) => DriverCall::SetAccessedBy(pages, uuid(Place::Gpu(gpu))),
+        Action::Withdraw(Advice::AccessedBy(gpu)) => DriverCall::UnsetAccessedBy(pages, uuid(Place::Gpu(gpu))),
+        Action::Advise(Advice::ReadDuplication) => DriverCall::EnableReadDuplication(pages),
+        Action::Withdraw(Advice::ReadDuplication) => DriverCall::DisableReadDuplication(pages),
     }
 }
 

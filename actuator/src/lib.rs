@@ -1,26 +1,41 @@
 //! Carries out orders.
 //!
-//! * [`Ioctl`]: on the driver, from outside of the process
+//! * [`Ioctl`]: on the driver, from outside of the process; `inspection` finds what there is to act on, and `actors` make the calls,
+//!   in the target's cgroup (`placement`)
 //! * [`Shadow`]: not at all
 //! * [`Workers`]: a thread for each GPU, in which one of these works
-//! * [`Journal`]: what advice may be in force, on disk, and [`Journalled`], which keeps it
+//! * [`Journal`]: what advice may be in force, on disk, which the workers keep
 //! * [`headroom`]: how much host memory a process may still take
 //! * [`link`]: what went over a GPU's link
 //!
 //! docs/acting.md says what it does to a process, and what it never does.
 
+mod actors;
+mod backoff;
+mod budget;
+mod cgroup;
 pub mod headroom;
+mod hung;
+mod inspection;
 mod ioctl;
 mod journal;
 pub mod link;
+mod placement;
 mod process;
 mod shadow;
 mod workers;
 
 pub use ioctl::{Ioctl, Settings};
-pub use journal::{Journal, JournalError, Journalled, Leftover};
+pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use shadow::Shadow;
 pub use workers::Workers;
+
+/// For fuzz targets; nothing else needs it.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::journal::fuzzing::JournalContents;
+}
 
 use model::{Answer, Call, Order, Outcome, Step};
 

@@ -33,7 +33,7 @@ pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> io::Result<bool> {
 }
 
 /// What an error comes to where a process is held, or to be held.
-fn answer_to(error: &PidFdError) -> Answer {
+pub(crate) fn answer_to(error: &PidFdError) -> Answer {
     match error {
         PidFdError::NoProcess(_) => Answer::Ended,
         other => Answer::Refused(other.to_string()),
@@ -46,7 +46,7 @@ pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> Answer {
         UvmError::Process(error) => answer_to(error),
         // All of these are also how a process looks that is just ending.
         _ if process.has_exited().unwrap_or_default() => Answer::Ended,
-        UvmError::NoVaSpace(_) | UvmError::Refused { status: Status::INVALID_ADDRESS, .. } => Answer::NotMapped,
+        UvmError::Refused { status: Status::INVALID_ADDRESS, .. } => Answer::NotMapped,
         other => Answer::Refused(other.to_string()),
     }
 }
@@ -89,7 +89,8 @@ mod tests {
         let process = PidFd::open(child.id()).unwrap();
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status };
         assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), Answer::NotMapped);
-        assert_eq!(answer_of(&process, &UvmError::NoVaSpace(1)), Answer::NotMapped);
+        // It was asked for one because it has managed memory.
+        assert!(matches!(answer_of(&process, &UvmError::NoVaSpace(1)), Answer::Refused(_)));
         let told = "UVM_MIGRATE failed: the driver says NV_ERR_ILLEGAL_ACTION";
         assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), Answer::Refused(told.to_owned()));
         assert!(matches!(answer_of(&process, &PidFdError::NotPermitted(1).into()), Answer::Refused(_)));

@@ -4,12 +4,18 @@
 //!
 //! What puts something back comes first, and is never turned away: there is at most one such order for each decision in force. An order that it puts
 //! back is called off, if it waits, or stops after the call it makes: else it would come into force when nobody takes it back any more.
+//!
+//! Advice is in the journal before it is given. While a worker waits for that, which may be long where a disk is stuck, it carries out what puts
+//! something back.
+//!
+//! What waits for a lock of its process gives way when a withdrawal about another process waits for the worker ([`is_awaited_beside`]).
 
+mod hand;
 mod queue;
+mod turn;
 
 use std::{
     collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         mpsc::{self, Receiver, Sender},
@@ -18,10 +24,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hand::Hand;
 use model::{Actuator, Answer, GpuUuid, Order, Outcome};
 use queue::Queue;
+pub(crate) use turn::is_awaited_beside;
 
-use crate::all_answered;
+use crate::{all_answered, journal::Journal};
 
 type Make = Arc<dyn Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync>;
 type Off = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -30,6 +38,7 @@ type Off = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct Workers {
     make: Make,
     off: Off,
+    journal: Option<Journal>,
     gpus: BTreeMap<GpuUuid, Worker>,
     told: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
@@ -42,13 +51,14 @@ struct Worker {
 
 impl Workers {
     /// With an actuator for each GPU, made in its thread when its first order comes, and made anew if it panics. While `off` says yes, nothing is done but
-    /// what puts something back.
+    /// what puts something back. Advice is in the journal before it is given; without one, what gives advice must not be given any that stays.
     pub fn start(
         make: impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static,
         off: impl Fn() -> bool + Send + Sync + 'static,
+        journal: Option<Journal>,
     ) -> Self {
         let (told, outcomes) = mpsc::channel();
-        Self { make: Arc::new(make), off: Arc::new(off), gpus: BTreeMap::new(), told, outcomes }
+        Self { make: Arc::new(make), off: Arc::new(off), journal, gpus: BTreeMap::new(), told, outcomes }
     }
 
     /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
@@ -106,38 +116,20 @@ impl Workers {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let queue = Arc::new(Queue::default());
-                let (make, off) = (Arc::clone(&self.make), Arc::clone(&self.off));
-                let (orders, told) = (Arc::clone(&queue), self.told.clone());
-                let thread = thread::Builder::new()
-                    .name("actuator".to_owned())
-                    .spawn(move || work(gpu, &orders, &make, &off, &told))?;
+                let hand = Hand {
+                    gpu,
+                    make: Arc::clone(&self.make),
+                    off: Arc::clone(&self.off),
+                    journal: self.journal.clone(),
+                    orders: Arc::clone(&queue),
+                    told: self.told.clone(),
+                    actuator: None,
+                };
+                let thread = thread::Builder::new().name("actuator".to_owned()).spawn(move || hand.work())?;
                 entry.insert(Worker { queue, thread })
             }
         };
         Ok(&worker.queue)
-    }
-}
-
-fn work(gpu: GpuUuid, orders: &Queue, make: &Make, off: &Off, told: &Sender<Outcome>) {
-    let mut actuator = None;
-    while let Some(taken) = orders.next() {
-        let order = taken.order;
-        if taken.is_called_off {
-            let _ = told.send(all_answered(&order, &Answer::CalledOff));
-            continue;
-        }
-        let is_off = || off() || orders.is_called_off();
-        let carried_out =
-            catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(gpu)).carry_out(&order, &is_off)));
-        let outcome = carried_out.unwrap_or_else(|panic| {
-            actuator = None;
-            let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
-            let why = format!("it failed in the middle: {}", what.unwrap_or_default());
-            tracing::error!("an order of decision {} for {gpu}: {why}", order.decision);
-            all_answered(&order, &Answer::Refused(why))
-        });
-        // Whoever listened may be gone.
-        let _ = told.send(outcome);
     }
 }
 

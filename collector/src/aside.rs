@@ -1,19 +1,22 @@
 //! Look-ups that may take their time, on threads of their own: what is not known yet is not shown yet.
 //!
 //! Plain threads, not the runtime's: one that hangs must not keep uvmd from ending, nor others from being looked up. After a while it is left
-//! alone, and another thread works in its place; there may be so many of them, and no more. What it finds in the end is taken.
+//! alone, and another thread works in its place; there may be so many of them, and no more. What it finds in the end is taken. A thread that has nothing
+//! more to look up waits for a while: to start one costs more than most look-ups do.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 /// So few answers are kept, wanted or not.
 const FEW: usize = 64;
+/// How long a thread waits for another look-up.
+const IDLE: Duration = Duration::from_secs(10);
 /// Threads that may hang. With one more the look-ups that run at a time become fewer.
 const HUNG_MAX: usize = 16;
 
@@ -40,6 +43,8 @@ pub(crate) struct Aside<K, V> {
     find: Find<K, V>,
     pace: Pace,
     known: Arc<Mutex<Known<K, V>>>,
+    /// There is something to do for a thread that waits.
+    assigned: Arc<Condvar>,
 }
 
 struct Known<K, V> {
@@ -48,6 +53,10 @@ struct Known<K, V> {
     running: Vec<(K, Instant)>,
     /// Those that hang.
     hung: Vec<K>,
+    /// Threads that have nothing to look up.
+    idle: usize,
+    /// What is next for them, and since when.
+    queue: VecDeque<(K, Instant)>,
     /// With so many answers it is looked which are forgotten.
     forget_at: usize,
 }
@@ -81,8 +90,15 @@ where
     V: Clone + Send + 'static,
 {
     pub(crate) fn new(pace: Pace, find: impl Fn(&K) -> Option<V> + Send + Sync + 'static) -> Self {
-        let known = Known { answers: HashMap::new(), running: Vec::new(), hung: Vec::new(), forget_at: 0 };
-        Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)) }
+        let known = Known {
+            answers: HashMap::new(),
+            running: Vec::new(),
+            hung: Vec::new(),
+            idle: 0,
+            queue: VecDeque::new(),
+            forget_at: 0,
+        };
+        Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)), assigned: Arc::default() }
     }
 
     /// What is known by now. Begins to look it up where that is due.
@@ -90,7 +106,7 @@ where
         let mut known = lock(&self.known);
         known.forget(now, self.pace.wanted);
         known.leave_alone(now, self.pace.patience);
-        let Known { answers, running, .. } = &mut *known;
+        let Known { answers, running, idle, queue, .. } = &mut *known;
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
             due: Due::At(now),
@@ -101,7 +117,7 @@ where
         let value = answer.value.clone();
         if matches!(answer.due, Due::At(at) if at <= now)
             && running.len() < self.pace.running_max
-            && self.start(key.clone(), now)
+            && self.assign(key.clone(), now, *idle, queue)
         {
             answer.due = Due::Running;
             running.push((key.clone(), now));
@@ -120,18 +136,19 @@ where
     }
 
     /// Whether there was a thread to be had; if not, the next question tries again.
-    fn start(&self, key: K, now: Instant) -> bool {
+    fn assign(&self, key: K, now: Instant, idle: usize, queue: &mut VecDeque<(K, Instant)>) -> bool {
+        if idle > queue.len() {
+            queue.push_back((key, now));
+            self.assigned.notify_one();
+            return true;
+        }
         let (find, pace, known) = (Arc::clone(&self.find), self.pace, Arc::clone(&self.known));
+        let assigned = Arc::clone(&self.assigned);
         let started = thread::Builder::new().name("look-up".to_owned()).spawn(move || {
-            let began = Instant::now();
-            let (mut next, mut started) = (Some(key), now);
-            while let Some(key) = next {
-                let found = find(&key);
-                let mut known = lock(&known);
-                let ended = now + began.elapsed();
-                known.finish(&key, found, pace, started, ended);
-                started = ended;
-                next = known.next(started, pace);
+            let mut work = Some((key, now));
+            while let Some((key, now)) = work {
+                look_up(key, now, &find, pace, &known);
+                work = wait(&known, &assigned, pace);
             }
         });
         if let Err(error) = &started {
@@ -139,6 +156,34 @@ where
         }
         started.is_ok()
     }
+}
+
+/// Looks this up, and then whatever is due.
+fn look_up<K: Clone + Eq + Hash, V>(key: K, now: Instant, find: &Find<K, V>, pace: Pace, known: &Mutex<Known<K, V>>) {
+    let began = Instant::now();
+    let (mut next, mut started) = (Some(key), now);
+    while let Some(key) = next {
+        let found = find(&key);
+        let mut known = lock(known);
+        let ended = now + began.elapsed();
+        known.finish(&key, found, pace, started, ended);
+        started = ended;
+        next = known.next(started, pace);
+    }
+}
+
+/// What to look up next; `None` if nothing comes for a while, or others wait for it already.
+fn wait<K, V>(known: &Mutex<Known<K, V>>, assigned: &Condvar, pace: Pace) -> Option<(K, Instant)> {
+    let mut known = lock(known);
+    if known.idle >= pace.running_max {
+        return None;
+    }
+    known.idle += 1;
+    let (mut known, _) = assigned
+        .wait_timeout_while(known, IDLE, |known| known.queue.is_empty())
+        .unwrap_or_else(PoisonError::into_inner);
+    known.idle -= 1;
+    known.queue.pop_front()
 }
 
 impl<K: Clone + Eq + Hash, V> Known<K, V> {

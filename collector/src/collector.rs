@@ -30,6 +30,9 @@ const REST: u32 = 3;
 const REST_MIN: Duration = Duration::from_millis(10);
 /// ...and for clients.
 const REST_OF_CLIENTS_MIN: Duration = Duration::from_millis(50);
+/// Of a block record in the ring, with the ring's own header.
+const RECORD_BYTES: u32 = 56;
+const _: () = assert!(RECORD_BYTES as usize == size_of::<abi::BlockRecord>() + 8);
 /// Requests for a snapshot that wait while one is taken. Others wait to be queued.
 const REQUESTS_MAX: usize = 64;
 
@@ -52,6 +55,17 @@ pub struct Config {
     pub owners: OwnerLimits,
 }
 
+/// How much is kept, and for how long: what may change while it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// How long a process is kept after its end.
+    pub ended_retention: Duration,
+    /// How many ended processes are kept at most.
+    pub ended_max: usize,
+    /// How many owners have sums of their own, and for how long.
+    pub owners: OwnerLimits,
+}
+
 /// Which owners have sums of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerLimits {
@@ -61,6 +75,13 @@ pub struct OwnerLimits {
     pub eviction_pairs_max: usize,
     /// How long one keeps them after it was last active.
     pub retention: Duration,
+}
+
+impl OwnerLimits {
+    /// How many of one user's units, containers and jobs at most; root's have no limit of their own.
+    pub(crate) const fn user_max(&self) -> usize {
+        self.max.div_ceil(4)
+    }
 }
 
 impl Default for OwnerLimits {
@@ -105,13 +126,22 @@ impl Records {
         const WINDOWS_PER_SECOND: u32 = 10;
         const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);
         let per_window = if self.enabled { self.per_second_max.div_ceil(WINDOWS_PER_SECOND) } else { 0 };
-        RecordLimit { per_window, used_bytes: self.ring_bytes - self.ring_bytes / 4 }
+        let used_bytes = self.ring_bytes - self.ring_bytes / 4;
+        // Of one VA space a half.
+        let per_space = used_bytes / 2 / RECORD_BYTES;
+        RecordLimit { per_window, used_bytes, per_space }
     }
 }
 
 impl Default for Records {
     fn default() -> Self {
         Self { enabled: true, per_second_max: 100_000, ring_bytes: 4 << 20 }
+    }
+}
+
+impl Config {
+    const fn retention(&self) -> Retention {
+        Retention { ended_retention: self.ended_retention, ended_max: self.ended_max, owners: self.owners }
     }
 }
 
@@ -147,6 +177,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Collector {
     snapshots: Snapshots,
+    retention: watch::Sender<Retention>,
     stop: oneshot::Sender<()>,
     /// Never sent to: it ends when the thread has let go of all that it had, be it by a panic.
     ended: oneshot::Receiver<()>,
@@ -159,6 +190,7 @@ impl Collector {
     /// See [`StartError`].
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let every = config.interval;
+        let (retention, retained) = watch::channel(config.retention());
         let (requests, requested) = mpsc::channel(REQUESTS_MAX);
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = oneshot::channel();
@@ -177,17 +209,22 @@ impl Collector {
             };
             tokio::select! {
                 _ = stopped => {}
-                () = run(watcher, every, publish, requested) => {}
+                () = run(watcher, every, publish, requested, retained) => {}
             }
         })?;
         let latest = starting.await.map_err(|_| StartError::Ended)??;
-        Ok(Self { snapshots: Snapshots { latest, requests }, stop, ended })
+        Ok(Self { snapshots: Snapshots { latest, requests }, retention, stop, ended })
     }
 
     /// Where to get snapshots.
     #[must_use]
     pub fn snapshots(&self) -> Snapshots {
         self.snapshots.clone()
+    }
+
+    /// Keeps so much from now on.
+    pub fn retain(&self, retention: Retention) {
+        self.retention.send_replace(retention);
     }
 
     /// Returns when the collector has ended by itself, which only a mistake in it can bring about: from then on there are no new snapshots, and
@@ -225,6 +262,7 @@ async fn run(
     every: Duration,
     publish: watch::Sender<Arc<Snapshot>>,
     mut requests: mpsc::Receiver<Request>,
+    mut retained: watch::Receiver<Retention>,
 ) {
     let ticks = |every| {
         let mut ticks = interval(every);
@@ -245,7 +283,8 @@ async fn run(
         tokio::select! {
             () = watcher.lifecycles_ready() => {
                 watcher.take_lifecycles();
-                if !watcher.is_urgent() {
+                // After a rest, whoever makes it urgent: the next regular reading is not far.
+                if !watcher.is_urgent() || Instant::now() < next_prompt {
                     continue;
                 }
             }
@@ -259,6 +298,12 @@ async fn run(
             }
             _ = processes.tick() => {
                 watcher.look_at_processes();
+                continue;
+            }
+            // With nobody left to change it, it stays as it is.
+            Ok(()) = retained.changed() => {
+                let retention = *retained.borrow_and_update();
+                watcher.retain(retention);
                 continue;
             }
             _ = read.tick() => is_regular = true,
@@ -298,7 +343,47 @@ async fn run(
 
 #[cfg(test)]
 mod tests {
+    use sys::fake::Machine;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn readings_are_50_ms_apart_however_often_someone_asks_and_10_for_what_acts() {
+        let machine = Machine::new();
+        // No regular reading comes in between.
+        let every = Duration::from_hours(1);
+        let watcher = Watcher::new(Config { roots: machine.roots.clone(), ..Config::default() }).unwrap();
+        let (publish, latest) = watch::channel(Arc::new(watcher.snapshot()));
+        let (_retention, retained) = watch::channel(Config::default().retention());
+        let (requests, requested) = mpsc::channel(REQUESTS_MAX);
+        let snapshots = Snapshots { latest, requests };
+        let asking = async {
+            // The regular reading with which it begins serves this one.
+            snapshots.fresh().await.unwrap();
+            let mut gaps_ms = Vec::new();
+            let mut last = Instant::now();
+            for pace in [Pace::Steady, Pace::Steady, Pace::Steady, Pace::Prompt, Pace::Prompt, Pace::Steady] {
+                match pace {
+                    Pace::Steady => snapshots.fresh().await.unwrap(),
+                    Pace::Prompt => snapshots.prompt().await.unwrap(),
+                };
+                gaps_ms.push(last.elapsed().as_millis());
+                last = Instant::now();
+            }
+            gaps_ms
+        };
+        let gaps_ms = tokio::select! {
+            gaps_ms = asking => gaps_ms,
+            () = run(watcher, every, publish, requested, retained) => panic!("it ended by itself"),
+        };
+        // A timer may be a millisecond late.
+        let expected = [50, 50, 50, 10, 10, 50];
+        assert!(
+            gaps_ms.len() == expected.len()
+                && gaps_ms.iter().zip(expected).all(|(gap, rest)| (rest..=rest + 1).contains(gap)),
+            "{gaps_ms:?}"
+        );
+    }
 
     #[tokio::test]
     async fn a_collector_that_panics_has_ended_and_let_go_of_what_it_had() {

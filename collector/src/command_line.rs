@@ -56,7 +56,7 @@ fn read(proc: &Path, id: ProcessId) -> Option<String> {
 }
 
 /// Arguments, each of which ends with a zero byte, with spaces between them. A process can write anything there.
-fn shown(arguments: &[u8]) -> Option<String> {
+pub(crate) fn shown(arguments: &[u8]) -> Option<String> {
     let arguments = arguments.strip_suffix(b"\0").unwrap_or(arguments);
     let mut line = String::new();
     for c in String::from_utf8_lossy(arguments).chars() {

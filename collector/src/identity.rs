@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Read,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use abi::Lifecycle;
@@ -17,6 +17,8 @@ use crate::owner;
 /// The initial pid namespace, as /proc/self/ns/pid names it (`PROC_PID_INIT_INO` of the kernel).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
+/// The clock may be set.
+const BOOT_READ_EVERY: Duration = Duration::from_secs(1);
 /// A path is at most 4 KiB, and of the lines there is one a hierarchy.
 const CGROUPS_MAX_BYTES: u64 = 256 << 10;
 
@@ -48,6 +50,8 @@ pub(crate) struct Processes {
     roots: Roots,
     /// The probes see pids of the initial namespace; in another one the same pid is another process.
     pids_are_global: bool,
+    /// When it was read when the machine was started, and when that was: /proc/stat grows with the machine.
+    boot: Option<(Instant, SystemTime)>,
 }
 
 impl Processes {
@@ -55,7 +59,7 @@ impl Processes {
         let namespace = fs::read_link(roots.proc.join("self/ns/pid"));
         // Without the file nothing is known against it.
         let pids_are_global = namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID_NAMESPACE));
-        let processes = Self { roots: roots.clone(), pids_are_global };
+        let processes = Self { roots: roots.clone(), pids_are_global, boot: None };
         if let Some(warning) = processes.warning() {
             tracing::warn!("{warning}");
         }
@@ -71,22 +75,40 @@ impl Processes {
         })
     }
 
-    /// Who made a VA space. The record is enough to name the process, but /proc knows more, if the process is still there.
-    pub(crate) fn of_record(&self, record: &Lifecycle) -> (ProcessId, Identity) {
+    /// Which process made a VA space.
+    pub(crate) fn id(&self, record: &Lifecycle) -> ProcessId {
         let start_ticks = match record.start_boottime_ns {
             // The probe could not tell; whoever has the pid now is most likely it.
             0 => self.start_ticks(record.tgid).unwrap_or(0),
             ns => ns / (1_000_000_000 / procfs::ticks_per_second().max(1)),
         };
-        let id = ProcessId { pid: record.tgid, start_ticks };
-        let started = started(&self.roots, start_ticks);
-        let identity = match self.read(id) {
-            Sighting::Here(identity) => Identity { started, ..identity },
-            Sighting::Gone | Sighting::Unknown => {
-                Identity { name: comm(&record.comm), uid: record.uid, cgroup: None, owner: Owner::default(), started }
-            }
-        };
-        (id, identity)
+        ProcessId { pid: record.tgid, start_ticks }
+    }
+
+    /// Who that is. The record is enough to name the process, but /proc knows more, if the process is still there.
+    pub(crate) fn of_record(&mut self, id: ProcessId, record: &Lifecycle) -> Identity {
+        match self.read(id) {
+            Sighting::Here(identity) => Identity { started: self.started(id), ..identity },
+            Sighting::Gone | Sighting::Unknown => self.named_by(id, record),
+        }
+    }
+
+    /// Who that is, by the record alone.
+    pub(crate) fn named_by(&mut self, id: ProcessId, record: &Lifecycle) -> Identity {
+        let started = self.started(id);
+        Identity { name: comm(&record.comm), uid: record.uid, cgroup: None, owner: Owner::default(), started }
+    }
+
+    /// When a process started, by the clock as it is set now, or was a moment ago.
+    fn started(&mut self, id: ProcessId) -> Option<SystemTime> {
+        if id.start_ticks == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let read = self.boot.filter(|(at, _)| now.duration_since(*at) < BOOT_READ_EVERY);
+        let (_, boot) = read.or_else(|| Some((now, boot_time(&self.roots.proc.join("stat"))?)))?;
+        self.boot = read.or(Some((now, boot)));
+        boot.checked_add(since_boot(id.start_ticks))
     }
 
     /// Looks at a process.
@@ -145,13 +167,8 @@ fn cgroup(process: &Process) -> ProcResult<(Option<PathBuf>, Owner)> {
 }
 
 /// The time that a number of ticks since boot was, by the clock as it is set now.
-fn started(roots: &Roots, start_ticks: u64) -> Option<SystemTime> {
-    if start_ticks == 0 {
-        return None;
-    }
-    let ticks_per_second = procfs::ticks_per_second().max(1);
-    let since_boot = Duration::from_millis(start_ticks.saturating_mul(1000) / ticks_per_second);
-    boot_time(&roots.proc.join("stat"))?.checked_add(since_boot)
+fn since_boot(start_ticks: u64) -> Duration {
+    Duration::from_millis(start_ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1))
 }
 
 /// `btime` of /proc/stat. (The crate's reader wants all of that file, which grows with the machine.)
@@ -211,7 +228,9 @@ mod tests {
     const ID: ProcessId = ProcessId { pid: 42, start_ticks: 500 };
 
     fn of_record(machine: &Machine, record: &Lifecycle) -> (ProcessId, Identity) {
-        Processes::new(&machine.roots).of_record(record)
+        let mut processes = Processes::new(&machine.roots);
+        let id = processes.id(record);
+        (id, processes.of_record(id, record))
     }
 
     fn read(machine: &Machine, id: ProcessId) -> Sighting {
@@ -290,10 +309,10 @@ mod tests {
         assert_eq!(Processes::new(&machine.roots).warning(), None);
         fs::remove_file(machine.roots.proc.join("self/ns/pid")).unwrap();
         machine.link("proc/self/ns/pid", "pid:[4026532447]");
-        let processes = Processes::new(&machine.roots);
+        let mut processes = Processes::new(&machine.roots);
         assert!(processes.warning().unwrap().contains("hostPID"));
         assert_eq!(processes.read(ID), Sighting::Unknown);
-        assert_eq!(processes.of_record(&record(42, 500)).1.name, "worker");
+        assert_eq!(processes.of_record(ID, &record(42, 500)).name, "worker");
     }
 
     #[test]

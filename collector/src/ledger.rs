@@ -29,7 +29,7 @@ use owners::{Owners, ProcessShare, SpaceShare};
 use tally::cause;
 
 use crate::{
-    BlockLimits, OwnerLimits,
+    BlockLimits, OwnerLimits, Retention,
     gpus::Links,
     identity::{Identity, Sighting},
 };
@@ -58,6 +58,13 @@ pub(crate) struct Losses {
     pub(crate) events: u64,
     /// Block records.
     pub(crate) records: RecordLosses,
+}
+
+impl Losses {
+    /// Those of two VA spaces.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self { events: self.events.saturating_add(other.events), records: sum(self.records, other.records) }
+    }
 }
 
 const fn sum(one: RecordLosses, other: RecordLosses) -> RecordLosses {
@@ -154,12 +161,19 @@ impl Ledger {
         }
     }
 
+    /// So much is kept from now on. What is kept beyond that goes as it would have gone: a process at the next look, an owner when it is idle.
+    pub(crate) fn retain(&mut self, retention: Retention) {
+        let Retention { ended_retention, ended_max, owners } = retention;
+        self.limits = Limits { retention: ended_retention, ended_max, owners, ..self.limits };
+        self.owners.retain(owners);
+    }
+
     /// A process made a VA space.
     pub(crate) fn registered(&mut self, generation: Generation, process: ProcessId, identity: Identity) {
         let space = self.spaces.entry(generation).or_default();
         space.process = Some(process);
         let owner = identity.owner.key();
-        let account = self.owners.admit(&owner);
+        let account = self.owners.admit(&owner, identity.uid);
         let entry = self.processes.entry(process).or_insert_with(|| Entry {
             identity: identity.clone(),
             past: Counts::default(),
@@ -244,6 +258,16 @@ impl Ledger {
             dropped: space.records.dropped.max(losses.records.dropped),
             untold: space.records.untold.max(losses.records.untold),
         };
+    }
+
+    /// Who a process is, if it is known.
+    pub(crate) fn identity(&self, process: ProcessId) -> Option<&Identity> {
+        self.processes.get(&process).map(|entry| &entry.identity)
+    }
+
+    /// Whether this is a VA space that is known and not gone.
+    pub(crate) fn is_open(&self, generation: Generation) -> bool {
+        self.spaces.get(&generation).is_some_and(|space| !space.destroyed)
     }
 
     /// The name that a process has.

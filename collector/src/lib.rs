@@ -35,8 +35,12 @@ mod users;
 mod watcher;
 
 pub use asking::Snapshots;
-pub use collector::{BlockLimits, Collector, Config, OwnerLimits, Records, StartError};
+pub use collector::{BlockLimits, Collector, Config, OwnerLimits, Records, Retention, StartError};
 pub use sys::Roots;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 
 /// For the tests that run the probes on a kernel without kprobes; nothing else needs it.
 #[doc(hidden)]

@@ -12,7 +12,7 @@ use std::{
 };
 
 use abi::{
-    CountKey, Layout, Probe, Tally,
+    CountKey, Layout, Probe, Quotas, Released, Tally, Tenant, Usage,
     count::{EvictionKey, Space},
     names,
 };
@@ -64,6 +64,12 @@ pub(crate) fn counts_capacity(cpus: usize) -> u32 {
     u32::try_from(entries.clamp(COUNTS_MIN, COUNTS_MAX)).unwrap_or(u32::MAX)
 }
 
+/// The quotas of one process and one user in maps of which the counts hold so many.
+#[must_use]
+pub(crate) fn quotas(counts_capacity: u32) -> Quotas {
+    Quotas::new(counts_capacity, DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY)
+}
+
 /// The probes in the kernel. Dropping it detaches them and frees the maps.
 pub struct Probes {
     ebpf: Ebpf,
@@ -71,6 +77,8 @@ pub struct Probes {
     distributions: HashMap<MapData, CountKey, Tally>,
     evictions: HashMap<MapData, EvictionKey, Tally>,
     spaces: HashMap<MapData, u64, Space>,
+    usage: HashMap<MapData, Tenant, Usage>,
+    released: HashMap<MapData, Tenant, Released>,
     lifecycles: RingBuf<MapData>,
     blocks: RingBuf<MapData>,
     records: PerCpuArray<MapData, u64>,
@@ -84,17 +92,23 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Loads the probes for a layout, with room for so many counts, and for block records as chosen. They do nothing until attached.
+    /// Loads the probes for a layout, with room for so many counts, quotas in that, and block records as chosen. They do nothing until attached.
     ///
     /// # Errors
     /// If the kernel rejects one that is needed. Others it may reject: they count as missing when the rest is attached.
-    pub(crate) fn load(layout: &Layout, counts_capacity: u32, records: &Records) -> Result<Self, Refusal> {
+    pub(crate) fn load(
+        layout: &Layout,
+        counts_capacity: u32,
+        quotas: &Quotas,
+        records: &Records,
+    ) -> Result<Self, Refusal> {
         let limit = records.limit();
         let mut ebpf = EbpfLoader::new()
             // The probes need none of the kernel's types, and having them read costs 36 MB.
             .btf(None)
             .override_global(names::LAYOUT, layout, true)
             .override_global(names::RECORD_LIMIT, &limit, true)
+            .override_global(names::QUOTAS, quotas, true)
             .map_max_entries(names::COUNTS, counts_capacity)
             .map_max_entries(names::DISTRIBUTIONS, DISTRIBUTIONS_CAPACITY)
             .map_max_entries(names::EVICTIONS, EVICTIONS_CAPACITY)
@@ -110,9 +124,14 @@ impl Probes {
                 (Err(refusal), Need::Without { .. }) => drop(rejected.insert(row.probe, refusal)),
             }
         }
+        let mut usage: HashMap<MapData, Tenant, Usage> = take(&mut ebpf, names::USAGE)?;
+        // There is always the node's: whoever has none of its own is charged to that.
+        usage.insert(Tenant::NODE, Usage::default(), 0).map_err(|error| not_loaded(&error))?;
         Ok(Self {
             counts: take(&mut ebpf, names::COUNTS)?,
             spaces: take(&mut ebpf, names::SPACES)?,
+            usage,
+            released: take(&mut ebpf, names::RELEASED)?,
             distributions: take(&mut ebpf, names::DISTRIBUTIONS)?,
             evictions: take(&mut ebpf, names::EVICTIONS)?,
             lifecycles: take(&mut ebpf, names::LIFECYCLES)?,
@@ -129,6 +148,9 @@ impl Probes {
 
     /// Attaches them to the functions of a driver with this major version. Those that are not needed may be missing.
     pub(crate) fn attach(&mut self, major: u32, residency_is_known: bool) -> Result<(), Refusal> {
+        if !residency_is_known {
+            tracing::warn!("{NO_RESIDENCY}");
+        }
         for row in PROBES {
             if row.is_of_residency() && !residency_is_known {
                 self.missing.insert(row.probe, NO_RESIDENCY.to_owned());
@@ -169,6 +191,12 @@ impl Probes {
     /// Of the probes that could not be attached: what is lost, and why.
     pub(crate) const fn missing(&self) -> &BTreeMap<Probe, String> {
         &self.missing
+    }
+
+    /// Why neither memory that is resident at a GPU is counted, nor what became so with nothing to copy; `None` where they are.
+    pub(crate) fn residency_unavailable(&self) -> Option<String> {
+        let needed = [Probe::Resident, Probe::ResidentReturn];
+        needed.iter().find_map(|probe| self.missing.get(probe)).cloned()
     }
 
     /// Whether changes of what is resident go unseen, as some of the probes that see them could not be attached.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use abi::BlockRecord;
+use abi::{BlockRecord, Quotas};
 use model::{Owner, Process, ProcessId};
 
 pub use sys::families::{Families, Family};
@@ -28,6 +28,7 @@ use crate::{
 pub fn load(
     family: &Family,
     counts_capacity: u32,
+    quotas: &Quotas,
     device: u32,
     records: &Records,
 ) -> Result<(Probes, abi::Layout), String> {
@@ -39,7 +40,7 @@ pub fn load(
     // Where a block's residency is does not matter to the probes, as long as they are told.
     let block_gpus = layout.block_resident + 40;
     let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus, ..layout };
-    let probes = Probes::load(&layout, counts_capacity, records).map_err(|error| error.to_string())?;
+    let probes = Probes::load(&layout, counts_capacity, quotas, records).map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }
 

@@ -5,13 +5,10 @@
 //!
 //! * `attached`: the probes on one loading of the driver; `retry`: when to try again
 //! * `reading`: what they have, taken to the ledger; `strays` and `verdict`: whether it can be right; `history`: their figures since uvmd started
+//! * `tenants`: who holds how much of their maps; `budget`, `turn`: how often /proc is read for processes
 //! * `snapshot`: what is given out
 
-use std::{
-    future,
-    sync::Arc,
-    time::{Instant, SystemTime},
-};
+use std::{future, sync::Arc, time::SystemTime};
 
 use aya::maps::MapError;
 use model::DriverInfo;
@@ -21,32 +18,42 @@ use sys::{
     parameters,
     preconditions::{self, Missing},
 };
+use tokio::time::Instant;
 
 use crate::{
-    Config,
+    Config, Retention,
     command_line::CommandLines,
     gpus::{self, Gpus},
     identity::Processes,
     ledger::{Ledger, Limits},
     managed::ManagedMemory,
+    probes::quotas,
     refusal::Refusal,
     rings::Rings,
     users::Users,
 };
 
 mod attached;
+mod budget;
 mod history;
 mod reading;
 mod retry;
 mod snapshot;
 mod strays;
+mod tenants;
+mod turn;
 mod verdict;
 
 use attached::Attached;
+use budget::Budget;
 use history::History;
 use retry::Retry;
+use tenants::Tenants;
+use turn::Turn;
 use verdict::verdict;
 
+/// How many processes are looked at each second. A look takes some 100 µs.
+const LOOKS_MAX: usize = 512;
 /// VA spaces that are gone and not yet read for the last time: with so many, the reading does not wait, or the counts fill up.
 const BACKLOG_MAX: usize = 64;
 
@@ -63,7 +70,10 @@ pub(crate) struct Watcher {
     managed: ManagedMemory,
     command_lines: CommandLines,
     history: History,
+    tenants: Tenants,
     rings: Rings,
+    turn: Turn,
+    budget: Budget,
     /// Whether it was said that there is hardly any room left.
     nearly_full: bool,
 }
@@ -92,7 +102,10 @@ impl Watcher {
             managed: ManagedMemory::new(&config.roots),
             command_lines: CommandLines::new(&config.roots),
             history: History::new(&config.records),
+            tenants: Tenants::default(),
             rings: Rings::new(config.interval),
+            turn: Turn::default(),
+            budget: Budget::default(),
             nearly_full: false,
             config,
         };
@@ -134,13 +147,15 @@ impl Watcher {
         match Attached::new(&self.config, &self.families, module.clone()) {
             Ok(attached) => {
                 tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.family);
+                self.tenants = self.tenants.renewed(&quotas(attached.counts_capacity));
                 self.state = State::Counting(Box::new(attached));
                 // Of VA spaces that were there already.
                 self.take_lifecycles();
             }
             Err(refusal) => {
                 let parameters = parameters::read(&self.config.roots);
-                let driver = module.version.clone().map(|version| DriverInfo { version, layout: None, parameters });
+                let driver =
+                    module.version.clone().map(|version| DriverInfo { version, parameters, ..DriverInfo::default() });
                 self.refuse(module, driver, &refusal, earlier);
             }
         }
@@ -178,6 +193,11 @@ impl Watcher {
         }
     }
 
+    /// So much is kept from now on.
+    pub(crate) fn retain(&mut self, retention: Retention) {
+        self.ledger.retain(retention);
+    }
+
     /// Whether counts should be read although it is not yet time.
     pub(crate) fn is_urgent(&self) -> bool {
         self.ledger.closing().len() >= BACKLOG_MAX
@@ -207,10 +227,11 @@ impl Watcher {
         tracing::info!("detached from the driver; what was counted for processes that still run is dropped");
     }
 
-    /// Looks which processes are still there, and whether they have other names or cgroups by now.
+    /// Looks which processes are still there, and whether they have other names or cgroups by now: at so many a second, in turn.
     pub(crate) fn look_at_processes(&mut self) {
         let now = SystemTime::now();
-        for process in self.ledger.present() {
+        let present = self.ledger.present();
+        for process in self.turn.take(&present, LOOKS_MAX) {
             self.ledger.seen(process, self.processes.read(process), now);
             let name = self.ledger.name(process);
             if let Some(line) = name.and_then(|name| self.command_lines.get(process, name)) {

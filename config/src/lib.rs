@@ -8,11 +8,12 @@
 //! * [`overrides`]: the file of what is wanted for which processes
 //! * [`policy`]: the options about acting
 //!
-//! To parse a file has no effects, so that it can be done again while uvmd runs.
+//! To parse a file has no effects, so that it can be done again while uvmd runs: [`Config::reloaded`].
 
 pub mod load;
 pub mod overrides;
 pub mod policy;
+mod reload;
 pub mod value;
 
 use std::{
@@ -21,12 +22,12 @@ use std::{
     time::Duration,
 };
 
-pub use load::{ConfigError, Loaded, Setting, load};
+pub use load::{ConfigError, Loaded, Setting, load, state_dir};
 pub use policy::Policy;
 use serde::{Deserialize, Serialize};
 use value::{
-    AbsolutePath, EndedMax, GroupName, HostNames, Hostname, Interval, LogFilter, LogFormat, OwnersMax, PairsMax,
-    RecordRate, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
+    AbsolutePath, EndedMax, GroupName, HostNames, Hostname, Interval, Listen, LogFilter, LogFormat, OwnersMax,
+    PairsMax, RecordRate, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
 };
 
 /// The file that is read unless another is named.
@@ -42,9 +43,9 @@ pub const SHIPPED_FILE: &str = include_str!("../uvmd.toml");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Address to serve on.
+    /// Where to serve over TCP, if anywhere.
     #[serde(deserialize_with = "of_file")]
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// Name of this node; the host's own where there is none.
     #[serde(deserialize_with = "of_file")]
     pub hostname: Option<Hostname>,
@@ -197,14 +198,20 @@ impl Config {
     /// What is in order, and is perhaps not meant: a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let Self { listen, auth, policy, .. } = self;
+        let Self { listen, socket, auth, policy, .. } = self;
         let mut warnings = Vec::new();
         if policy.enabled && policy.mode.0 == model::Mode::Act {
             warnings.push("policy.mode is \"act\": what no override is for is acted on, whoever's it is".to_owned());
         }
-        if listen.ip().is_loopback() {
-            return warnings;
-        }
+        let listen = match listen {
+            Listen::None if socket.enabled => return warnings,
+            Listen::None => {
+                warnings.push("listen is \"none\" and socket.enabled is false: nobody can read anything".to_owned());
+                return warnings;
+            }
+            Listen::On(address) if address.ip().is_loopback() => return warnings,
+            Listen::On(address) => address,
+        };
         warnings.push(format!(
             "{listen} is not loopback: anyone who can reach it can read process names, users and cgroups"
         ));
@@ -226,7 +233,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             // Who may read is a decision: until it is made, nobody beyond this machine.
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9477)),
+            listen: Listen::On(SocketAddr::from((Ipv4Addr::LOCALHOST, 9477))),
             hostname: None,
             http: Http::default(),
             socket: Socket::default(),

@@ -16,7 +16,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::{Config, DEFAULT_FILE};
+use crate::{
+    Config, DEFAULT_FILE,
+    value::{AbsolutePath, Value as _},
+};
 
 /// No file that people write is longer.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -112,19 +115,50 @@ fn is_key(key: &str) -> bool {
 /// # Errors
 /// See [`ConfigError`].
 pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigError> {
+    let (file, text) = text(file)?;
+    let name = file.unwrap_or(Path::new(DEFAULT_FILE));
+    let config = merged(&text, settings).map_err(|mistake| ConfigError::File { file: name.into(), mistake })?;
+    Ok(Loaded { config, file: file.map(Into::into) })
+}
+
+/// The folder that `policy.state_dir` names, whatever mistakes there are in other options.
+///
+/// # Errors
+/// If there are mistakes, and it cannot be told: no setting names it, and the file cannot be read, or is no TOML, or what it names is no folder.
+pub fn state_dir(file: Option<&Path>, settings: &[Setting]) -> Result<PathBuf, ConfigError> {
+    match load(file, settings) {
+        Ok(loaded) => Ok(loaded.config.policy.state_dir.0),
+        Err(error) => state_dir_alone(text(file).ok().map(|(_, text)| text), settings).ok_or(error),
+    }
+}
+
+fn state_dir_alone(text: Option<String>, settings: &[Setting]) -> Option<PathBuf> {
+    let in_table = |table: &Table| table.get("policy")?.get("state_dir").cloned();
+    let of_settings = settings.iter().rev().find_map(|Setting(table)| in_table(table));
+    let value = match of_settings {
+        Some(value) => value,
+        None => match in_table(&text?.parse().ok()?) {
+            Some(value) => value,
+            None => return Some(Config::default().policy.state_dir.0),
+        },
+    };
+    Some(AbsolutePath::of_text(value.as_str()?)?.0)
+}
+
+/// What is in the file, with its name; nothing where none is named and the default one is not there.
+fn text(file: Option<&Path>) -> Result<(Option<&Path>, String), ConfigError> {
     let default = Path::new(DEFAULT_FILE);
-    let text = match (file, read(file.unwrap_or(default))) {
+    match (file, read(file.unwrap_or(default))) {
         // A link that leads nowhere is a mistake, and not a file that nobody wrote.
-        (None, Err(error)) if error.kind() == io::ErrorKind::NotFound && !default.is_symlink() => None,
-        (_, read) => Some((file.unwrap_or(default), read)),
-    };
-    let Some((file, text)) = text else {
-        let config = merged("", settings).map_err(|mistake| ConfigError::File { file: default.into(), mistake })?;
-        return Ok(Loaded { config, file: None });
-    };
-    let text = text.map_err(|source| ConfigError::Unreadable { file: file.into(), source })?;
-    let config = merged(&text, settings).map_err(|mistake| ConfigError::File { file: file.into(), mistake })?;
-    Ok(Loaded { config, file: Some(file.into()) })
+        (None, Err(error)) if error.kind() == io::ErrorKind::NotFound && !default.is_symlink() => {
+            Ok((None, String::new()))
+        }
+        (_, read) => {
+            let file = file.unwrap_or(default);
+            let text = read.map_err(|source| ConfigError::Unreadable { file: file.into(), source })?;
+            Ok((Some(file), text))
+        }
+    }
 }
 
 fn merged(text: &str, settings: &[Setting]) -> Result<Config, Mistake> {

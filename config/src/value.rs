@@ -2,16 +2,18 @@
 
 mod bounded;
 mod hosts;
+mod listen;
 mod policy;
 mod size;
 
-use std::{fmt, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{fmt, marker::PhantomData, path::PathBuf, str::FromStr};
 
 pub use bounded::{
     ActInterval, AuditFiles, EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, Retention, RingSize,
     SeriesMax, Time, VerdictWindow,
 };
 pub use hosts::HostNames;
+pub use listen::Listen;
 pub use policy::{ModeName, PolicyName};
 use serde::{
     Deserializer, Serialize, Serializer,
@@ -114,14 +116,6 @@ impl Value for bool {
 
     fn of_flag(flag: bool) -> Option<Self> {
         Some(flag)
-    }
-}
-
-impl Value for SocketAddr {
-    const ALLOWED: &'static str = "an address and a port, such as \"127.0.0.1:9477\" or \"[::1]:9477\"";
-
-    fn of_text(text: &str) -> Option<Self> {
-        text.parse().ok()
     }
 }
 
@@ -250,7 +244,6 @@ pub(crate) mod tests {
 
     #[test]
     fn texts_are_what_they_should_be() {
-        texts::<SocketAddr>(&["127.0.0.1:9477", "[::]:0"], &["9477", "localhost:9477", "127.0.0.1", ""]);
         texts::<Hostname>(&["gpu-17", "node.example"], &["", "a b", "a\n"]);
         texts::<GroupName>(&["gpu-users", "1000"], &["", "a b", "a:b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);

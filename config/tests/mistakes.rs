@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use config::{Config, ConfigError, Loaded, Setting, load, load::parse};
+use config::{Config, ConfigError, Loaded, Setting, load, load::parse, state_dir, value::Listen};
 
 fn message(text: &str) -> String {
     let message = parse(text).unwrap_err().to_string();
@@ -26,7 +26,7 @@ fn a_value_that_is_not_allowed_is_named_with_what_is() {
     );
     assert_eq!(
         message("listen = \"localhost\""),
-        "1: listen: invalid value: string \"localhost\", expected an address and a port, such as \"127.0.0.1:9477\" or \"[::1]:9477\""
+        "1: listen: invalid value: string \"localhost\", expected an address and a port, such as \"127.0.0.1:9477\" or \"[::1]:9477\", or \"none\" for no TCP"
     );
     assert_eq!(
         message("http.hosts = [\"node7:9477\"]"),
@@ -132,7 +132,7 @@ fn a_list_is_set_as_in_the_file_and_one_text_alone_is_a_list_of_it() {
 fn text_needs_no_quotes_in_a_setting_whatever_it_looks_like() {
     let set = |text: &str| load_text("", &[text]).unwrap().config;
     for text in ["listen=[::1]:1", "listen=\"[::1]:1\""] {
-        assert_eq!(set(text).listen, "[::1]:1".parse().unwrap(), "{text}");
+        assert_eq!(set(text).listen, Listen::On("[::1]:1".parse().unwrap()), "{text}");
     }
     for (text, name) in
         [("hostname=17", "17"), ("hostname=true", "true"), ("hostname=a#b", "a#b"), ("hostname=\"", "\"")]
@@ -181,4 +181,34 @@ fn a_file_cut_or_damaged_anywhere_is_in_order_or_one_clear_message() {
             check(&[&text[..at], other, &text[at + character.len_utf8()..]].concat());
         }
     }
+}
+
+#[test]
+fn where_the_state_is_can_be_told_despite_mistakes_in_other_options() {
+    let state = |text: &str, settings: &[&str]| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, text).unwrap();
+        let settings: Vec<Setting> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
+        state_dir(Some(file.path()), &settings).map_err(|error| error.to_string())
+    };
+    let usual = Config::default().policy.state_dir.0;
+    let set = ["policy.state_dir=/set"];
+    for (text, settings, expected) in [
+        ("", &[][..], usual.clone()),
+        ("[policy]\nstate_dir = \"/here\"", &[], "/here".into()),
+        ("[policy]\nstate_dir = \"/here\"\nmode = \"wild\"\n[no.such]\ntable = 1", &[], "/here".into()),
+        ("listen = 5", &[], usual),
+        ("[policy]\nstate_dir = \"/here\"", &set, "/set".into()),
+        ("no TOML", &set, "/set".into()),
+        ("[policy]\nstate_dir = 7", &set, "/set".into()),
+    ] {
+        assert_eq!(state(text, settings), Ok(expected), "{text}");
+    }
+    // It might be anywhere.
+    for text in ["no TOML", "[policy]\nstate_dir = 7", "[policy]\nstate_dir = \"here\""] {
+        assert!(state(text, &[]).is_err(), "{text}");
+    }
+    assert!(state_dir(Some("/nowhere/uvmd.toml".as_ref()), &[]).is_err());
+    let setting = "policy.state_dir=/set".parse().unwrap();
+    assert_eq!(state_dir(Some("/nowhere/uvmd.toml".as_ref()), &[setting]).unwrap(), std::path::Path::new("/set"));
 }

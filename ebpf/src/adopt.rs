@@ -1,8 +1,8 @@
 //! VA spaces that were made before the probes were attached.
 //!
 //! An iterator over every open file of every process, run by the loader once the probes are attached. A file of the driver's that stands for
-//! a VA space points to it; whoever holds the file is taken for its owner, the first one if there are several. Never the loader itself, which
-//! may hold another's for a moment to move its memory.
+//! a VA space points to it; whoever holds the file is taken for its owner, the first one if there are several. Never the loader itself, nor
+//! what it started or what that started: uvmd, its spawners and its actors hold a target's for a moment to act on its memory.
 //! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space that the probes did not know yet.
 //! Cost: one comparison or two for each open file on the machine, once.
 //!
@@ -10,11 +10,12 @@
 
 use core::ffi::c_void;
 
-use abi::{Lifecycle, LifecycleKind, LostReason};
+use abi::Owner;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 
 use crate::{
-    maps::{BPF_NOEXIST, NO_LOSSES, PROCESSES, SPACES, Sequence, layout, lose, next_generation, space, tell},
+    lifecycle::{self, Maker},
+    maps::{SPACES, Sequence, layout},
     memory::{self, FILE_TYPE_BITS, Unreadable},
 };
 
@@ -70,52 +71,52 @@ fn va_space_of(file: u64) -> Result<Option<u64>, Unreadable> {
 #[inline(always)]
 fn adopt(va_space: u64, task: u64) {
     // A process without a name is still better than a VA space without a process.
-    let owner = Owner::of(task).unwrap_or_default();
-    if owner.tgid == (bpf_get_current_pid_tgid() >> 32) as u32 {
-        return;
+    let maker = maker_of(task).unwrap_or(NOBODY);
+    if !is_of_loader(task) {
+        lifecycle::made(va_space, &maker);
     }
-    let generation = next_generation(Sequence::Adopted);
-    if SPACES.insert(va_space, space(generation, owner.tgid), BPF_NOEXIST).is_err() {
-        // Unless a probe has just come between.
-        if SPACES.get_ptr(va_space).is_none() {
-            lose(LostReason::SpacesFull);
-        }
-        return;
-    }
-    // A probe may have told of a later one meanwhile.
-    let _ = PROCESSES.insert(owner.tgid, generation, BPF_NOEXIST);
-    tell(&Lifecycle {
-        generation,
-        start_boottime_ns: owner.start_boottime_ns,
-        lost_events: 0,
-        records: NO_LOSSES,
-        kind: LifecycleKind::Adopted as u32,
-        tgid: owner.tgid,
-        tid: owner.tgid,
-        uid: owner.uid,
-        comm: owner.comm,
-    });
 }
 
-#[derive(Default)]
-struct Owner {
-    start_boottime_ns: u64,
-    tgid: u32,
-    uid: u32,
-    comm: [u8; 16],
-}
-
-impl Owner {
-    /// The process of a thread, as its first thread shows it.
-    #[inline(always)]
-    fn of(task: u64) -> Result<Self, Unreadable> {
-        let leader = memory::kernel::<u64>(task + u64::from(layout!(task_group_leader)))?;
-        let credentials = memory::kernel::<u64>(leader + u64::from(layout!(task_credentials)))?;
-        Ok(Self {
-            start_boottime_ns: memory::kernel(leader + u64::from(layout!(task_start_boottime)))?,
-            tgid: memory::kernel(leader + u64::from(layout!(task_tgid)))?,
-            uid: memory::kernel(credentials + u64::from(layout!(credentials_uid)))?,
-            comm: memory::kernel(leader + u64::from(layout!(task_comm)))?,
+/// Whether a thread is of the loader, or of its child or grandchild. Not by name or user: a process might choose those to hide.
+#[inline(always)]
+fn is_of_loader(task: u64) -> bool {
+    let loader = (bpf_get_current_pid_tgid() >> 32) as u32;
+    is_of(task, loader)
+        || parent_of(task).is_ok_and(|parent| {
+            is_of(parent, loader) || parent_of(parent).is_ok_and(|grandparent| is_of(grandparent, loader))
         })
-    }
+}
+
+#[inline(always)]
+fn is_of(task: u64, tgid: u32) -> bool {
+    memory::kernel::<u32>(task + u64::from(layout!(task_tgid))).is_ok_and(|of_task| of_task == tgid)
+}
+
+/// The thread that started it, or whoever got it when that exited.
+#[inline(always)]
+fn parent_of(task: u64) -> Result<u64, Unreadable> {
+    memory::kernel(task + u64::from(layout!(task_real_parent)))
+}
+
+const NOBODY: Maker = Maker {
+    owner: Owner { tgid: 0, uid: 0 },
+    tid: 0,
+    sequence: Sequence::Adopted,
+    start_boottime_ns: 0,
+    comm: [0; 16],
+};
+
+/// The process of a thread, as its first thread shows it.
+#[inline(always)]
+fn maker_of(task: u64) -> Result<Maker, Unreadable> {
+    let leader = memory::kernel::<u64>(task + u64::from(layout!(task_group_leader)))?;
+    let credentials = memory::kernel::<u64>(leader + u64::from(layout!(task_credentials)))?;
+    let tgid = memory::kernel(leader + u64::from(layout!(task_tgid)))?;
+    Ok(Maker {
+        owner: Owner { tgid, uid: memory::kernel(credentials + u64::from(layout!(credentials_uid)))? },
+        tid: tgid,
+        sequence: Sequence::Adopted,
+        start_boottime_ns: memory::kernel(leader + u64::from(layout!(task_start_boottime)))?,
+        comm: memory::kernel(leader + u64::from(layout!(task_comm)))?,
+    })
 }

@@ -23,7 +23,7 @@ use aya_ebpf::{
 
 use crate::{
     blocks::{self, Happening},
-    counting::{self, Full, Known, Lost, observe},
+    counting::{self, Account, Full, Known, Lost, observe},
     maps::{hit, layout, lose},
     memory,
 };
@@ -37,7 +37,7 @@ const RUNS: usize = 8;
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Run {
-    generation: u64,
+    account: Account,
     va_space: u64,
     entries: u64,
     gpu: u64,
@@ -77,7 +77,7 @@ static BATCHES: Array<Batch> = Array::with_max_entries(GPUS, 0);
 pub struct Handler {
     began_ns: u64,
     /// The VA space that is being served.
-    pub generation: u64,
+    pub account: Account,
     /// 0 before the first fault entry or replay.
     gpu: u64,
 }
@@ -97,7 +97,7 @@ fn uvm_handler(_ctx: ProbeContext) -> u32 {
     hit(Probe::Handler);
     // SAFETY: a helper without arguments.
     let began_ns = unsafe { bpf_ktime_get_ns() };
-    if HANDLERS.insert(bpf_get_current_pid_tgid(), Handler { began_ns, generation: 0, gpu: 0 }, 0).is_err() {
+    if HANDLERS.insert(bpf_get_current_pid_tgid(), Handler { began_ns, account: Account::NOBODY, gpu: 0 }, 0).is_err() {
         lose(LostReason::CountsFull);
     }
     0
@@ -116,7 +116,7 @@ fn uvm_handled(_ctx: RetProbeContext) -> u32 {
     let gpu = gpu as u32;
     if let Some(batch) = batch_of(gpu) {
         finish(batch);
-        observe(witness(batch), gpu, Kind::HandlerNs as u32, ns);
+        observe(&witness(batch), gpu, Kind::HandlerNs as u32, ns);
     }
     0
 }
@@ -150,8 +150,9 @@ fn replay(ctx: &ProbeContext) -> Result<(), Lost> {
         // SAFETY: a helper without arguments.
         state.replayed_ns = unsafe { bpf_ktime_get_ns() };
     }
-    let key = CountKey { generation: witness(batch), gpu, kind: Kind::GpuReplay as u16, detail: 0 };
-    counting::add(&key, Tally { events: 1, amount: 0 }).map_err(|Full| Lost(LostReason::CountsFull))
+    let witness = witness(batch);
+    let key = CountKey { generation: witness.generation, gpu, kind: Kind::GpuReplay as u16, detail: 0 };
+    counting::add(&witness, &key, Tally { events: 1, amount: 0 }).map_err(|Full| Lost(LostReason::CountsFull))
 }
 
 /// A replayable fault entry.
@@ -172,18 +173,18 @@ pub fn fault(space: &Known, va_space: u64, entry: &Entry) {
     let state = unsafe { &mut *batch };
     let gpu = u64::from(entry.gpu);
     let is_next = state.open != 1 || state.id != entry.batch;
-    if is_next || state.run.generation != space.generation || state.run.gpu != gpu {
+    if is_next || state.run.account.generation != space.generation || state.run.gpu != gpu {
         if is_next {
             finish(batch);
             begin(state, entry.batch);
         } else {
             end_run(batch);
         }
-        state.run = Run { generation: space.generation, va_space, entries: 0, gpu };
+        state.run = Run { account: space.account(), va_space, entries: 0, gpu };
         if let Some(handler) = handler() {
             // SAFETY: a value of the map, of this thread alone.
             let handler = unsafe { &mut *handler };
-            handler.generation = space.generation;
+            handler.account = space.account();
             handler.gpu = gpu;
         }
     }
@@ -248,7 +249,7 @@ fn end_run(batch: *mut Batch) -> u32 {
 #[inline(always)]
 fn complete_run(state: &mut Batch) {
     if let Ok(space) = Known::at(state.run.va_space)
-        && space.generation == state.run.generation
+        && space.generation == state.run.account.generation
     {
         tell_block(state, &space);
     }
@@ -286,19 +287,19 @@ fn finish(batch: *mut Batch) -> u32 {
         tell(run, state.began_ns, ended_ns, state.replays);
     }
     let (witness, gpu) = (witness(batch), state.run.gpu as u32);
-    observe(witness, gpu, Kind::GpuBatchEntries as u32, state.entries);
-    observe(witness, gpu, Kind::GpuBatchNs as u32, ended_ns.wrapping_sub(state.began_ns));
+    observe(&witness, gpu, Kind::GpuBatchEntries as u32, state.entries);
+    observe(&witness, gpu, Kind::GpuBatchNs as u32, ended_ns.wrapping_sub(state.began_ns));
     0
 }
 
 #[inline(always)]
 fn tell(run: &Run, began_ns: u64, ended_ns: u64, replays: u64) {
     let gpu = run.gpu as u32;
-    observe(run.generation, gpu, Kind::BatchEntries as u32, run.entries);
-    observe(run.generation, gpu, Kind::BatchNs as u32, ended_ns.wrapping_sub(began_ns));
+    observe(&run.account, gpu, Kind::BatchEntries as u32, run.entries);
+    observe(&run.account, gpu, Kind::BatchNs as u32, ended_ns.wrapping_sub(began_ns));
     if replays > 0 {
-        let key = CountKey { generation: run.generation, gpu, kind: Kind::Replay as u16, detail: 0 };
-        if counting::add(&key, Tally { events: replays, amount: 0 }).is_err() {
+        let key = CountKey { generation: run.account.generation, gpu, kind: Kind::Replay as u16, detail: 0 };
+        if counting::add(&run.account, &key, Tally { events: replays, amount: 0 }).is_err() {
             lose(LostReason::CountsFull);
         }
     }
@@ -310,14 +311,14 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// The VA space that a GPU served last, if it still lives: its processor id is still that GPU's. 0 otherwise.
+/// The VA space that a GPU served last, if it still lives: its processor id is still that GPU's. Nobody otherwise.
 #[inline(always)]
-fn witness(batch: *mut Batch) -> u64 {
+fn witness(batch: *mut Batch) -> Account {
     // SAFETY: a value of the map, of this thread alone.
     let run = unsafe { (*batch).run };
     match Known::at(run.va_space) {
-        Ok(space) if space.generation == run.generation => run.generation,
-        _ => 0,
+        Ok(space) if space.generation == run.account.generation => run.account,
+        _ => Account::NOBODY,
     }
 }
 

@@ -100,7 +100,8 @@ fn write_or_count(space: &Known, happening: &Happening) -> u32 {
     let now = unsafe { bpf_ktime_get_boot_ns() };
     let tells_state = matches!(happening.kind, RecordKind::Residency | RecordKind::Gone);
     let fate = match tells_state {
-        false if !may_write(now) => RecordFate::SampledOut,
+        // Its own share first: what one writes too much must not use up the CPU's window, which serves others.
+        false if !is_in_share(space, now) || !may_write(now) => RecordFate::SampledOut,
         false if !has_room() => RecordFate::Dropped,
         _ => write(now, space.generation, happening),
     };
@@ -133,6 +134,21 @@ fn may_write(now: u64) -> bool {
     }
     window.records += 1;
     true
+}
+
+/// Whether a VA space has written less than its share of the ring lately, all CPUs together: more or less, as none waits for another.
+#[inline(always)]
+fn is_in_share(space: &Known, now: u64) -> bool {
+    // SAFETY: fields of a value of the map, which other CPUs change too: at worst a few records more or less are written.
+    let space = unsafe { &mut *space.value };
+    if now.wrapping_sub(space.window_began_ns) >= WINDOW_NS {
+        space.window_began_ns = now;
+        space.window_records = 0;
+    }
+    space.window_records += 1;
+    let limit = &raw const RECORD_LIMIT.per_space;
+    // SAFETY: as in `limit`.
+    space.window_records <= u64::from(unsafe { limit.read_volatile() })
 }
 
 /// Whether there is room for what could be left out: a quarter of the ring is for what must not be.

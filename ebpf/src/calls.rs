@@ -5,7 +5,7 @@
 //! Produces: calls in `COUNTS`, those of the process whose memory it is and those of others apart: a tool acts through a descriptor of the
 //! process's, so the VA space is the file's and not the caller's.
 
-use abi::{ApiCall, Kind, LostReason, Probe, Tally};
+use abi::{ApiCall, Kind, LostReason, Probe, Tally, quota::CALLS_CAPACITY};
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{kprobe, kretprobe, map},
@@ -14,9 +14,10 @@ use aya_ebpf::{
 };
 
 use crate::{
-    counting::{self, Known, Lost},
+    counting::{self, Account, Known, Lost},
     maps::{hit, layout, lose},
     memory::{self, FILE_TYPE_BITS, Unreadable},
+    quotas::{self, Caller},
 };
 
 /// Longer than this no process's memory is. The driver refuses such a call; a few of them added up would have the bytes go back to 0.
@@ -55,10 +56,7 @@ fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Lost> {
     let space = Known::at(data & !FILE_TYPE_BITS)?;
     let is_own = is_own(&space);
     if matches!(call, ApiCall::Migrate) {
-        let migration = Migration { generation: space.generation, is_own: u64::from(is_own) };
-        if MIGRATIONS.insert(bpf_get_current_pid_tgid(), migration, 0).is_err() {
-            lose(LostReason::CountsFull);
-        }
+        begin(space.account(), is_own);
     }
     let kind = if is_own { Kind::ApiCall } else { Kind::ToolCall };
     space.add(0, kind, call as u32, Tally { events: 1, amount })
@@ -68,22 +66,48 @@ fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Lost> {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Migration {
-    /// Of the VA space whose memory it is.
-    pub generation: u64,
+    /// The VA space whose memory it is.
+    pub account: Account,
     /// 1 if it is the caller's own.
     pub is_own: u64,
+    caller: Caller,
 }
 
 /// By thread.
 #[map]
-static MIGRATIONS: HashMap<u64, Migration> = HashMap::with_max_entries(1024, 0);
+static MIGRATIONS: HashMap<u64, Migration> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
+
+#[inline(always)]
+fn begin(account: Account, is_own: bool) {
+    // One whose return was missed.
+    end();
+    if let Some(caller) = quotas::enter_call() {
+        let migration = Migration { account, is_own: u64::from(is_own), caller };
+        if MIGRATIONS.insert(bpf_get_current_pid_tgid(), migration, 0).is_ok() {
+            return;
+        }
+        quotas::leave_call(caller);
+    }
+    lose(LostReason::CountsFull);
+}
 
 #[kretprobe]
 fn uvm_migrated(_ctx: RetProbeContext) -> u32 {
     hit(Probe::MigrateReturn);
-    // There, unless it was of an unknown VA space.
-    let _ = MIGRATIONS.remove(bpf_get_current_pid_tgid());
+    end();
     0
+}
+
+/// Nothing is there of an unknown VA space.
+#[inline(always)]
+fn end() {
+    let thread = bpf_get_current_pid_tgid();
+    if let Some(migration) = MIGRATIONS.get_ptr(thread) {
+        // SAFETY: a value of the map, of this thread alone.
+        let caller = unsafe { (*migration).caller };
+        let _ = MIGRATIONS.remove(thread);
+        quotas::leave_call(caller);
+    }
 }
 
 /// The call to move memory that the current thread is in.

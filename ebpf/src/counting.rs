@@ -1,15 +1,15 @@
 //! Adding to what is counted.
 
 use abi::{
-    CountKey, Kind, LostReason, Tally,
+    CountKey, Kind, LostReason, Owner, Resource, Tally,
     count::{Space, bucket},
 };
-
 use aya_ebpf::maps::HashMap;
 
 use crate::{
     maps::{BPF_NOEXIST, COUNTS, DISTRIBUTIONS, SPACES, lose},
     memory::{self, Unreadable},
+    quotas,
 };
 
 /// Why something is not counted. Where the VA space is known, it has been told.
@@ -28,6 +28,19 @@ pub fn note(result: Result<(), Lost>) {
     if let Err(Lost(reason)) = result {
         lose(reason);
     }
+}
+
+/// Under which generation something is counted, and who is charged for its keys.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Account {
+    pub generation: u64,
+    pub owner: Owner,
+}
+
+impl Account {
+    /// Nobody is known. There are few such keys: some for each GPU.
+    pub const NOBODY: Self = Self { generation: 0, owner: Owner { tgid: 0, uid: 0 } };
 }
 
 /// A VA space that the probes know.
@@ -53,14 +66,21 @@ impl Known {
     #[inline(always)]
     pub fn tgid(&self) -> u32 {
         // SAFETY: a field of a value of the map.
-        unsafe { (*self.value).tgid }
+        unsafe { (*self.value).owner.tgid }
+    }
+
+    /// What it is counted under, and to whom that is charged.
+    #[inline(always)]
+    pub fn account(&self) -> Account {
+        // SAFETY: a field of a value of the map.
+        Account { generation: self.generation, owner: unsafe { (*self.value).owner } }
     }
 
     /// Adds to a count of this VA space.
     #[inline(always)]
     pub fn add(&self, gpu: u32, kind: Kind, detail: u32, tally: Tally) -> Result<(), Lost> {
         let key = CountKey { generation: self.generation, gpu, kind: kind as u16, detail: detail as u16 };
-        add(&key, tally).map_err(|Full| self.lose())
+        add(&self.account(), &key, tally).map_err(|Full| self.lose())
     }
 
     #[inline(always)]
@@ -73,17 +93,24 @@ impl Known {
     }
 }
 
-/// No room for another key.
+/// Of a key that is new. In read-only memory: one on the stack would be zeroed byte by byte, in a loop that the verifier follows each time.
+static NO_TALLY: Tally = Tally::NONE;
+
+/// No room for another key, or no more for its owner.
 pub struct Full;
 
 /// Adds to a count.
 #[inline(always)]
-pub fn add(key: &CountKey, added: Tally) -> Result<(), Full> {
-    let tally = COUNTS.get_ptr_mut(key).or_else(|| {
+pub fn add(account: &Account, key: &CountKey, added: Tally) -> Result<(), Full> {
+    let mut tally = COUNTS.get_ptr_mut(key);
+    if tally.is_none() {
+        if may_have(account, Resource::Counts) {
+            #[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be on the stack")]
+            let _ = COUNTS.insert(key, &NO_TALLY, BPF_NOEXIST);
+        }
         // The key's first event, unless another CPU's has just come between; where there is no room, the key stays missing.
-        let _ = COUNTS.insert(key, Tally { events: 0, amount: 0 }, BPF_NOEXIST);
-        COUNTS.get_ptr_mut(key)
-    });
+        tally = COUNTS.get_ptr_mut(key);
+    }
     let tally = tally.ok_or(Full)?;
     // SAFETY: this CPU's own value, and probes do not interrupt each other on one CPU.
     let tally = unsafe { &mut *tally };
@@ -92,11 +119,18 @@ pub fn add(key: &CountKey, added: Tally) -> Result<(), Full> {
     Ok(())
 }
 
+/// Whether another key may be made, which is then charged. If it is not made, as another CPU has done so or there is no room, user space finds out that too
+/// much was charged.
+#[inline(always)]
+fn may_have(account: &Account, resource: Resource) -> bool {
+    account.generation == 0 || quotas::admit(account.owner, resource)
+}
+
 /// Adds a value to a distribution. Not inlined: once a batch, or a copy.
 #[inline(never)]
-pub fn observe(generation: u64, gpu: u32, kind: u32, value: u64) -> u32 {
-    let key = CountKey { generation, gpu, kind: kind as u16, detail: bucket(value) };
-    if add_to(&DISTRIBUTIONS, &key, Tally { events: 1, amount: value }).is_err() {
+pub fn observe(account: &Account, gpu: u32, kind: u32, value: u64) -> u32 {
+    let key = CountKey { generation: account.generation, gpu, kind: kind as u16, detail: bucket(value) };
+    if add_to(&DISTRIBUTIONS, account, Resource::Distributions, &key, Tally { events: 1, amount: value }).is_err() {
         lose(LostReason::CountsFull);
     }
     0
@@ -104,11 +138,21 @@ pub fn observe(generation: u64, gpu: u32, kind: u32, value: u64) -> u32 {
 
 /// Adds to a tally that all CPUs share.
 #[inline(always)]
-pub fn add_to<K>(map: &HashMap<K, Tally>, key: &K, added: Tally) -> Result<(), Full> {
-    let tally = map.get_ptr_mut(key).or_else(|| {
-        let _ = map.insert(key, Tally { events: 0, amount: 0 }, BPF_NOEXIST);
-        map.get_ptr_mut(key)
-    });
+pub fn add_to<K>(
+    map: &HashMap<K, Tally>,
+    account: &Account,
+    resource: Resource,
+    key: &K,
+    added: Tally,
+) -> Result<(), Full> {
+    let mut tally = map.get_ptr_mut(key);
+    if tally.is_none() {
+        if may_have(account, resource) {
+            #[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be on the stack")]
+            let _ = map.insert(key, &NO_TALLY, BPF_NOEXIST);
+        }
+        tally = map.get_ptr_mut(key);
+    }
     let tally = tally.ok_or(Full)?;
     // SAFETY: a field of a value of the map.
     let events = unsafe { &raw mut (*tally).events };

@@ -8,8 +8,9 @@
 //! Cost: a microsecond or so for each.
 
 use abi::{
-    CountKey, Kind, LostReason, Probe, RecordKind, Tally,
+    CountKey, Kind, LostReason, Owner, Probe, RecordKind, Resource, Tally, Tenant,
     count::{EvictionCause, EvictionKey},
+    quota::CALLS_CAPACITY,
 };
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
@@ -22,11 +23,12 @@ use crate::{
     batch,
     blocks::{self, Happening},
     calls::{self, is_own},
-    counting::{self, Known, Lost},
-    maps::{EVICTIONS, PROCESSES, hit, layout, lose},
+    counting::{self, Account, Known, Lost},
+    maps::{EVICTIONS, hit, layout, lose},
     memory::{self, Unreadable},
     moves,
     notify::{CAUSE_API, CAUSE_FAULT_MAX},
+    quotas::{self, Caller},
 };
 
 #[kprobe]
@@ -42,7 +44,7 @@ fn evict(ctx: &ProbeContext) -> Result<(), Lost> {
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
     let gpu = memory::driver::<u32>(ctx.arg::<u64>(1).ok_or(Unreadable)?.wrapping_add(u64::from(layout!(gpu_id))))?;
     let space = Known::at(va_space)?;
-    pushed_out(space.generation, gpu, 1, 0);
+    pushed_out(&space.account(), gpu, 1, 0);
     space.add(gpu, Kind::Evicted, 0, Tally { events: 1, amount: 0 })?;
     if blocks::are_wanted() {
         let address = memory::driver(block.wrapping_add(u64::from(layout!(block_start))))?;
@@ -62,7 +64,7 @@ pub fn va_space_of(block: u64) -> Result<Option<u64>, Unreadable> {
 
 /// Threads that allocate memory which is not managed, as long as memory is looked for.
 #[map]
-static ALLOCATIONS: HashMap<u64, u32> = HashMap::with_max_entries(1024, 0);
+static ALLOCATIONS: HashMap<u64, Caller> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
 /// An entry and a return for each.
 macro_rules! allocations {
@@ -70,20 +72,42 @@ macro_rules! allocations {
         #[kprobe]
         fn $entry(_ctx: ProbeContext) -> u32 {
             hit(Probe::$at_entry);
-            if ALLOCATIONS.insert(bpf_get_current_pid_tgid(), 1, 0).is_err() {
-                lose(LostReason::CountsFull);
-            }
+            begin();
             0
         }
 
         #[kretprobe]
         fn $done(_ctx: RetProbeContext) -> u32 {
             hit(Probe::$at_return);
-            // There, unless there was no room.
-            let _ = ALLOCATIONS.remove(bpf_get_current_pid_tgid());
+            end();
             0
         }
     )+ };
+}
+
+#[inline(always)]
+fn begin() {
+    // One whose return was missed.
+    end();
+    if let Some(caller) = quotas::enter_call() {
+        if ALLOCATIONS.insert(bpf_get_current_pid_tgid(), caller, 0).is_ok() {
+            return;
+        }
+        quotas::leave_call(caller);
+    }
+    lose(LostReason::CountsFull);
+}
+
+/// Nothing is there if there was no room.
+#[inline(always)]
+fn end() {
+    let thread = bpf_get_current_pid_tgid();
+    if let Some(caller) = ALLOCATIONS.get_ptr(thread) {
+        // SAFETY: a value of the map, of this thread alone.
+        let caller = unsafe { *caller };
+        let _ = ALLOCATIONS.remove(thread);
+        quotas::leave_call(caller);
+    }
 }
 
 allocations! {
@@ -91,57 +115,70 @@ allocations! {
     uvm_alloc_range: AllocRange, uvm_alloc_range_done: AllocRangeReturn;
 }
 
-/// For whom memory is being looked for on this thread, and what for. The generation is 0 where nobody is known.
+/// For whom memory is being looked for on this thread, and what for.
 #[inline(always)]
-fn evictor() -> (u64, EvictionCause) {
+fn evictor() -> (Account, EvictionCause) {
     let thread = bpf_get_current_pid_tgid();
     if ALLOCATIONS.get_ptr(thread).is_some() {
         return (latest(thread), EvictionCause::DeviceAllocation);
     }
     if let Some(handler) = batch::handler() {
         // SAFETY: a value of the map, of this thread alone.
-        return (unsafe { (*handler).generation }, EvictionCause::Fault);
+        return (unsafe { (*handler).account }, EvictionCause::Fault);
     }
     // The block for which there is no room tells it best.
     if let Some(under_way) = moves::under_way()
         && let Ok(space) = Known::at(under_way.va_space)
     {
-        let cause = match under_way.cause as u32 {
+        let cause = match under_way.cause {
             CAUSE_API.. if is_own(&space) => EvictionCause::Api,
             CAUSE_API.. => EvictionCause::Tool,
             // One that is not replayable.
             ..=CAUSE_FAULT_MAX if under_way.gpu != 0 => EvictionCause::Fault,
             _ => EvictionCause::Other,
         };
-        return (space.generation, cause);
+        return (space.account(), cause);
     }
     // Page tables for what has been moved.
     if let Some(call) = calls::under_way() {
-        return (call.generation, if call.is_own == 0 { EvictionCause::Tool } else { EvictionCause::Api });
+        return (call.account, if call.is_own == 0 { EvictionCause::Tool } else { EvictionCause::Api });
     }
     (latest(thread), EvictionCause::Other)
 }
 
-/// The VA space that stands for the process of a thread: its latest. 0 if it has none.
+/// The VA space that stands for the process of a thread: its latest.
 #[inline(always)]
-fn latest(thread: u64) -> u64 {
+fn latest(thread: u64) -> Account {
     let tgid = (thread >> 32) as u32;
+    let Some(process) = quotas::usage(Tenant::process(tgid)) else { return Account::NOBODY };
     // SAFETY: a value of the map, read at once.
-    PROCESSES.get_ptr(tgid).map_or(0, |generation| unsafe { *generation })
+    let generation = unsafe { (*process).latest_generation };
+    // SAFETY: as above.
+    Account { generation, owner: Owner { tgid, uid: unsafe { (*process).uid } } }
 }
 
 /// Adds to what a VA space lost, and to what another had pushed out for it. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
-pub fn pushed_out(victim: u64, gpu: u32, events: u64, amount: u64) -> u32 {
+pub fn pushed_out(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
     let (evictor, cause) = evictor();
-    let key = EvictionKey { victim, evictor, gpu, cause: cause as u32 };
-    let mut full = counting::add_to(&EVICTIONS, &key, Tally { events, amount }).is_err();
-    if evictor != 0 {
-        let key = CountKey { generation: evictor, gpu, kind: Kind::EvictionCaused as u16, detail: 0 };
-        full |= counting::add(&key, Tally { events, amount }).is_err();
+    let added = Tally { events, amount };
+    let key = EvictionKey { victim: victim.generation, evictor: evictor.generation, gpu, cause: cause as u32 };
+    // Whoever has many evictors, or makes many victims, has what is beyond its quota counted without the evictor: no byte is lost of what went.
+    let nobody = EvictionKey { evictor: 0, ..key };
+    let mut is_full = pair(victim, &key, &added) != 0 && pair(victim, &nobody, &added) != 0;
+    if evictor.generation != 0 {
+        let key = CountKey { generation: evictor.generation, gpu, kind: Kind::EvictionCaused as u16, detail: 0 };
+        is_full |= counting::add(&evictor, &key, added).is_err();
     }
-    if full {
+    if is_full {
         lose(LostReason::CountsFull);
     }
     0
+}
+
+/// 0 if there was room.
+#[inline(never)]
+fn pair(victim: &Account, key: &EvictionKey, added: &Tally) -> u32 {
+    let resource = if key.evictor == 0 { Resource::Evictions } else { Resource::EvictorPairs };
+    u32::from(counting::add_to(&EVICTIONS, victim, resource, key, *added).is_err())
 }

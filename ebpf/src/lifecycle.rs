@@ -2,25 +2,31 @@
 //!
 //! Attaches to: kprobe `uvm_va_space_mm_register(uvm_va_space_t *)`, called once for each new VA space by the process that opens it;
 //! kprobe and kretprobe `uvm_va_space_destroy(uvm_va_space_t *)`.
-//! Produces: `SPACES`, `PROCESSES`, and a record in `LIFECYCLES` for each VA space made or gone. User space is woken at once, so that it reads
+//! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space made or gone. User space is woken at once, so that it reads
 //! what /proc has on a process before that process is gone.
-//! Cost: a microsecond or two for each VA space; nothing for faults.
+//! Cost: some microseconds for each VA space; nothing for faults.
 //!
 //! The driver reuses addresses, so everything is keyed by a generation. A VA space leaves `SPACES` only when its destruction
-//! returns, because faults raised earlier are still served during it.
+//! returns, because faults raised earlier are still served during it. A process that makes VA spaces faster than [`Rate`](abi::quota::Rate)
+//! allows has the further ones counted under one generation, of which there is one record.
 
-use abi::{Lifecycle, LifecycleKind, LostReason, Probe, count::Space};
+use abi::{
+    Lifecycle, LifecycleKind, LostReason, Owner, Probe, Resource, Tenant, TenantKind, Usage,
+    count::{RecordLosses, Space},
+};
 use aya_ebpf::{
-    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_uid_gid, generated},
+    helpers::{
+        bpf_get_current_comm, bpf_get_current_pid_tgid,
+        generated::{self, bpf_ktime_get_boot_ns},
+    },
     macros::{kprobe, kretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 
 use crate::{
-    maps::{
-        NO_LOSSES, PROCESSES, SPACES, Sequence, TEARDOWNS, Teardown, hit, layout, lose, next_generation, space, tell,
-    },
+    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, TEARDOWNS, Teardown, hit, layout, lose, next_generation, tell},
     memory::{self, Unreadable},
+    quotas::{self, Pace},
 };
 
 #[kprobe]
@@ -31,30 +37,17 @@ fn uvm_register(ctx: ProbeContext) -> u32 {
         return 0;
     };
     // Still there if creating it failed later on, or if its destruction was missed or has not returned yet.
-    if let Some(generation) = living(va_space) {
-        gone(va_space, generation);
+    if let Some(serial) = living(va_space) {
+        gone(va_space, serial);
     }
-
-    let generation = next_generation(Sequence::Registered);
-    let ids = bpf_get_current_pid_tgid();
-    let tgid = (ids >> 32) as u32;
-    if SPACES.insert(va_space, space(generation, tgid), 0).is_err() {
-        lose(LostReason::SpacesFull);
-        return 0;
-    }
-    // As many as VA spaces at most: there is room.
-    let _ = PROCESSES.insert(tgid, generation, 0);
-    tell(&Lifecycle {
-        generation,
+    let maker = Maker {
+        owner: quotas::current(),
+        tid: bpf_get_current_pid_tgid() as u32,
+        sequence: Sequence::Registered,
         start_boottime_ns: process_start().unwrap_or(0),
-        lost_events: 0,
-        records: NO_LOSSES,
-        kind: LifecycleKind::Registered as u32,
-        tgid,
-        tid: ids as u32,
-        uid: bpf_get_current_uid_gid() as u32,
         comm: bpf_get_current_comm().unwrap_or_default(),
-    });
+    };
+    made(va_space, &maker);
     0
 }
 
@@ -66,15 +59,22 @@ fn uvm_destroy(ctx: ProbeContext) -> u32 {
         return 0;
     };
     let thread = bpf_get_current_pid_tgid();
-    let Some(generation) = living(va_space) else {
-        // What an earlier teardown of this thread left, if its return was missed, must not be taken for this one's. There is rarely any.
+    // What an earlier teardown of this thread left, if its return was missed, must not be taken for this one's. There is rarely any.
+    if let Some(missed) = TEARDOWNS.get_ptr(thread) {
+        // SAFETY: a value of the map; only this thread inserts and removes its own entry.
+        let caller = unsafe { (*missed).caller };
         let _ = TEARDOWNS.remove(thread);
-        return 0;
-    };
-    if TEARDOWNS.insert(thread, Teardown { va_space, generation }, 0).is_err() {
-        // No room to wait for the return. What is still served of it is lost as of an unknown VA space.
-        gone(va_space, generation);
+        quotas::leave_call(caller);
     }
+    let Some(serial) = living(va_space) else { return 0 };
+    if let Some(caller) = quotas::enter_call() {
+        if TEARDOWNS.insert(thread, Teardown { va_space, serial, caller }, 0).is_ok() {
+            return 0;
+        }
+        quotas::leave_call(caller);
+    }
+    // No room to wait for the return. What is still served of it is lost as of an unknown VA space.
+    gone(va_space, serial);
     0
 }
 
@@ -84,41 +84,215 @@ fn uvm_destroyed(_ctx: RetProbeContext) -> u32 {
     let thread = bpf_get_current_pid_tgid();
     if let Some(teardown) = TEARDOWNS.get_ptr(thread) {
         // SAFETY: a value of the map; only this thread inserts and removes its own entry.
-        let Teardown { va_space, generation } = unsafe { *teardown };
+        let Teardown { va_space, serial, caller } = unsafe { *teardown };
         // It was found just now, and nobody else removes it.
         let _ = TEARDOWNS.remove(thread);
-        gone(va_space, generation);
+        quotas::leave_call(caller);
+        gone(va_space, serial);
     }
     0
 }
 
-/// The generation of the VA space at an address.
-#[inline(always)]
-fn living(va_space: u64) -> Option<u64> {
-    // SAFETY: a value of the map. Entries are preallocated: one that is removed meanwhile is still memory, and its generation another one's.
-    SPACES.get_ptr(va_space).map(|space| unsafe { (*space).generation })
+/// Who made a VA space.
+pub struct Maker {
+    pub owner: Owner,
+    pub tid: u32,
+    pub sequence: Sequence,
+    pub start_boottime_ns: u64,
+    pub comm: [u8; 16],
 }
 
-/// Forgets a VA space and says so; does nothing if it is not known, or no longer at this address.
+/// Takes note of a VA space that is new, or was found.
+#[inline(always)]
+pub fn made(va_space: u64, maker: &Maker) {
+    if try_made(va_space, maker).is_none() {
+        lose(LostReason::SpacesFull);
+    }
+}
+
+/// `None` if there is no room.
+#[inline(always)]
+fn try_made(va_space: u64, maker: &Maker) -> Option<()> {
+    let tgid = maker.owner.tgid;
+    let owner = Owner { tgid, uid: quotas::enter(tgid, maker.owner.uid)? };
+    let process = quotas::usage(Tenant::process(tgid))?;
+    let user = quotas::usage(Tenant::user(owner.uid))?;
+    identify(process, maker);
+    if !quotas::admit(owner, Resource::Spaces) {
+        return None;
+    }
+    let serial = next_generation(maker.sequence);
+    // SAFETY: a helper without arguments.
+    let now_ns = unsafe { bpf_ktime_get_boot_ns() };
+    let (generation, shared_by) = match quotas::pace(process, user, Tenant::user(owner.uid), now_ns) {
+        Pace::Allowed => (serial, TenantKind::Node),
+        Pace::OverProcess => (share(process, LifecycleKind::SharedByProcess, maker), TenantKind::Process),
+        Pace::OverUser => (share(user, LifecycleKind::SharedByUser, maker), TenantKind::User),
+    };
+    let space = Space {
+        generation,
+        serial,
+        lost_events: 0,
+        records: NO_LOSSES,
+        owner,
+        window_records: 0,
+        window_began_ns: 0,
+        shared_by: shared_by as u32,
+        padding: 0,
+    };
+    // One that a probe has just made is not found.
+    let flags = if matches!(maker.sequence, Sequence::Adopted) { BPF_NOEXIST } else { 0 };
+    if SPACES.insert(va_space, space, flags).is_err() {
+        quotas::give_back(tgid, owner.uid, Resource::Spaces as u32);
+        return SPACES.get_ptr(va_space).map(|_| ());
+    }
+    // SAFETY: a field of a value of the map, as all of these.
+    unsafe { (*process).latest_generation = generation };
+    if generation == serial {
+        let kind = if flags == 0 { LifecycleKind::Registered } else { LifecycleKind::Adopted };
+        tell_made(generation, kind, maker);
+        return Some(());
+    }
+    let sharer = if matches!(shared_by, TenantKind::User) { user } else { process };
+    // SAFETY: as above.
+    let shared_spaces = unsafe { &raw mut (*sharer).shared_spaces };
+    // SAFETY: 8-byte aligned, and only ever changed atomically.
+    unsafe { memory::add_atomically(shared_spaces, 1) };
+    Some(())
+}
+
+/// The process's id may have been another's, of whom something is left. Not inlined: the stack has 512 bytes for all.
+#[inline(never)]
+fn identify(process: *mut Usage, maker: &Maker) -> u32 {
+    // SAFETY: a field of a value of the map. Entries are preallocated: one that is removed meanwhile is still memory.
+    if unsafe { (*process).start_boottime_ns } == maker.start_boottime_ns {
+        return 0;
+    }
+    // What the earlier process still holds, as by descriptors that others have, stays its user's.
+    quotas::start_anew(process, Tenant::process(maker.owner.tgid));
+    // SAFETY: as above, for each. Other CPUs may add to its charges meanwhile, which are not touched here.
+    unsafe { (*process).start_boottime_ns = maker.start_boottime_ns };
+    // SAFETY: as above.
+    unsafe { (*process).latest_generation = 0 };
+    // SAFETY: as above.
+    unsafe { (*process).shared_generation = 0 };
+    // SAFETY: as above.
+    unsafe { (*process).paced_until_ns = 0 };
+    // SAFETY: as above.
+    unsafe { (*process).comm = maker.comm };
+    // SAFETY: as above.
+    unsafe { (*process).uid = maker.owner.uid };
+    1
+}
+
+/// The shared generation of a process or a user, which is told of when it is new.
+#[inline(always)]
+fn share(sharer: *mut Usage, kind: LifecycleKind, maker: &Maker) -> u64 {
+    // SAFETY: a field of a value of the map.
+    let generation = unsafe { (*sharer).shared_generation };
+    if generation != 0 {
+        return generation;
+    }
+    // Where two CPUs come at once each has its own: the one that is not kept has one VA space, and ends as one whose end was missed.
+    let generation = next_generation(maker.sequence);
+    // SAFETY: as above.
+    unsafe { (*sharer).shared_generation = generation };
+    tell_made(generation, kind, maker);
+    generation
+}
+
+#[inline(always)]
+fn tell_made(generation: u64, kind: LifecycleKind, maker: &Maker) {
+    tell(&Lifecycle {
+        generation,
+        start_boottime_ns: maker.start_boottime_ns,
+        lost_events: 0,
+        records: NO_LOSSES,
+        kind: kind as u32,
+        tgid: maker.owner.tgid,
+        tid: maker.tid,
+        uid: maker.owner.uid,
+        comm: maker.comm,
+    });
+}
+
+/// The serial number of the VA space at an address.
+#[inline(always)]
+fn living(va_space: u64) -> Option<u64> {
+    // SAFETY: a value of the map. Entries are preallocated: one that is removed meanwhile is still memory, and its number another one's.
+    SPACES.get_ptr(va_space).map(|space| unsafe { (*space).serial })
+}
+
+/// Forgets a VA space and says so; does nothing if it is not known, or no longer at this address. Not inlined: the stack has 512 bytes for all.
 ///
 /// The driver frees a VA space before the function that destroys it returns. So another CPU may have made a new one there, which
 /// has said of the old one that it is gone.
-#[inline(always)]
-fn gone(va_space: u64, generation: u64) {
-    let Some(space) = SPACES.get_ptr(va_space) else { return };
+#[inline(never)]
+fn gone(va_space: u64, serial: u64) -> u32 {
+    let Some(space) = SPACES.get_ptr(va_space) else { return 0 };
     // SAFETY: a value of the map, preallocated as said above.
-    let Space { generation: found, lost_events, records, tgid, .. } = unsafe { *space };
-    if found != generation {
-        return;
+    let Space { generation, serial: found, lost_events, records, owner, shared_by, .. } = unsafe { *space };
+    if found != serial {
+        return 0;
     }
     // If another CPU makes a VA space at this address within these few instructions, it is the new one that is removed. Then its events
     // are unknown until user space looks for VA spaces again, which those events make it do.
-    let _ = SPACES.remove(va_space);
-    // SAFETY: as above.
-    if PROCESSES.get_ptr(tgid).is_some_and(|latest| unsafe { *latest } == generation) {
-        let _ = PROCESSES.remove(tgid);
+    if SPACES.remove(va_space).is_err() {
+        // Another CPU was first, and has done the rest.
+        return 0;
     }
-    tell(&Lifecycle { generation, lost_events, records, kind: LifecycleKind::Destroyed as u32, ..NOBODY });
+    quotas::give_back(owner.tgid, owner.uid, Resource::Spaces as u32);
+    if let Some(process) = quotas::usage(Tenant::process(owner.tgid)) {
+        // SAFETY: a field of a value of the map.
+        let latest = unsafe { &raw mut (*process).latest_generation };
+        // SAFETY: as above.
+        if unsafe { *latest } == generation {
+            // SAFETY: as above.
+            unsafe { *latest = 0 };
+        }
+    }
+    if generation == serial {
+        let Owner { tgid, uid } = owner;
+        let kind = LifecycleKind::Destroyed as u32;
+        tell(&Lifecycle { generation, lost_events, records, kind, tgid, uid, ..NOBODY });
+        return 0;
+    }
+    let sharer =
+        if shared_by == TenantKind::User as u32 { Tenant::user(owner.uid) } else { Tenant::process(owner.tgid) };
+    if let Some(sharer) = quotas::usage(sharer) {
+        fold(sharer, lost_events, &records);
+    }
+    // SAFETY: a helper without arguments.
+    if quotas::leave(owner.tgid, unsafe { bpf_ktime_get_boot_ns() }) != 0 {
+        // Not from within that: each call deeper costs 32 bytes of the stack on Linux 6.1.
+        quotas::give_back(0, owner.uid, Resource::Processes as u32);
+    }
+    0
+}
+
+/// What of a VA space of a shared generation could not be counted stays with those that share it.
+#[inline(always)]
+fn fold(sharer: *mut Usage, lost_events: u64, records: &RecordLosses) {
+    // SAFETY: a field of a value of the map, of which only the address is taken.
+    let shared_spaces = unsafe { &raw mut (*sharer).shared_spaces };
+    // SAFETY: as above.
+    let lost = unsafe { &raw mut (*sharer).lost_events };
+    // SAFETY: as above.
+    let sampled_out = unsafe { &raw mut (*sharer).records.sampled_out };
+    // SAFETY: as above.
+    let dropped = unsafe { &raw mut (*sharer).records.dropped };
+    // SAFETY: as above.
+    let untold = unsafe { &raw mut (*sharer).records.untold };
+    for (sum, added) in [
+        (shared_spaces, u64::MAX),
+        (lost, lost_events),
+        (sampled_out, records.sampled_out),
+        (dropped, records.dropped),
+        (untold, records.untold),
+    ] {
+        // SAFETY: 8-byte aligned, and only ever changed atomically.
+        unsafe { memory::add_atomically(sum, added) };
+    }
 }
 
 const NOBODY: Lifecycle = Lifecycle {

@@ -10,6 +10,7 @@
 //! * [`blocks`]: records of where it happened
 //! * [`lifecycle`]: which process a VA space belongs to, and when it is gone
 //! * [`adopt`]: which VA spaces were there before the probes
+//! * [`quotas`]: how much of the maps one process and one user may hold
 //!
 //! Nothing here changes what the driver does. An event that cannot be counted is counted as lost, with the reason.
 #![no_std]
@@ -28,6 +29,7 @@ mod memory;
 mod moves;
 mod notify;
 mod pages;
+mod quotas;
 mod remote;
 mod residency;
 mod split;

@@ -3,12 +3,16 @@
 use abi::{
     CountKey, Layout, Lifecycle, LostReason, Probe, RecordLimit, SelfTest, Tally,
     count::{EvictionKey, RecordLosses, Space},
+    lifecycle::RING_BYTES,
+    quota::{CALLS_CAPACITY, SPACES_CAPACITY},
 };
 use aya_ebpf::{
     helpers::generated,
     macros::map,
     maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
+
+use crate::quotas::Caller;
 
 /// Filled in by the loader before the programs are verified, and read-only from then on.
 // SAFETY: integers only, for which zero is a value.
@@ -27,23 +31,17 @@ pub(crate) use layout;
 
 /// As [`LAYOUT`].
 #[unsafe(no_mangle)]
-pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0, used_bytes: 0 };
+pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0, used_bytes: 0, per_space: 0 };
 
-/// Living VA spaces by address. 48 bytes each; a node has one a CUDA process, and few have a thousand.
+/// Living VA spaces by address.
 #[map]
-pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(4096, 0);
+pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(SPACES_CAPACITY, 0);
 
 /// Has an insertion fail where the key is there already.
 pub const BPF_NOEXIST: u64 = 1;
 
 /// Of a VA space that is new.
 pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0, untold: 0 };
-
-/// A VA space that is new.
-#[inline(always)]
-pub const fn space(generation: u64, tgid: u32) -> Space {
-    Space { generation, lost_events: 0, records: NO_LOSSES, tgid, padding: 0 }
-}
 
 /// Counts of living VA spaces; user space removes those of a generation that is gone. The loader sets the capacity by the number of
 /// CPUs: each entry holds 16 bytes for each of them, allocated up front, because nothing may be allocated in a probe.
@@ -58,25 +56,22 @@ pub static DISTRIBUTIONS: HashMap<CountKey, Tally> = HashMap::with_max_entries(6
 #[map]
 pub static EVICTIONS: HashMap<EvictionKey, Tally> = HashMap::with_max_entries(16384, 0);
 
-/// Process to its latest VA space.
-#[map]
-pub static PROCESSES: HashMap<u32, u64> = HashMap::with_max_entries(4096, 0);
-
 /// A VA space that is being destroyed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Teardown {
     pub va_space: u64,
-    pub generation: u64,
+    pub serial: u64,
+    pub caller: Caller,
 }
 
 /// Thread to the VA space that it is destroying: the return probe does not see the argument.
 #[map]
-pub static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(1024, 0);
+pub static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
-/// VA spaces made and destroyed: 2,900 records between two readings of user space, which is woken by each.
+/// VA spaces made and destroyed: 11,900 records between two readings of user space, which is woken by each.
 #[map]
-pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
 /// Each CPU's part of the generations, so that they are unique without an atomic operation. By [`Sequence`].
 #[map]

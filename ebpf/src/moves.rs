@@ -9,7 +9,7 @@
 //! Populated are the pages asked for, less those that are there already, less those that are copied between entry and return. The driver tells of
 //! each copy by itself, of as many as 512 where a block's pages lie scattered in the host's memory: one record tells of them together.
 
-use abi::{Kind, LostReason, Probe, RecordKind, Tally, block::BLOCK_BYTES};
+use abi::{Kind, LostReason, Probe, RecordKind, Tally, block::BLOCK_BYTES, quota::CALLS_CAPACITY};
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{kprobe, kretprobe, map},
@@ -25,6 +25,7 @@ use crate::{
     memory::{self, Unreadable},
     notify::CAUSE_EVICTION,
     pages::{ask, at_gpu},
+    quotas::{self, Caller},
     residency::{moved, start_of},
 };
 
@@ -38,17 +39,18 @@ pub struct Move {
     generation: u64,
     pub block: u64,
     /// The destination; 0 for the host.
-    pub gpu: u64,
+    pub gpu: u32,
     /// `uvm_make_resident_cause_t`
-    pub cause: u64,
-    pub region: u64,
+    pub cause: u32,
+    pub region: u32,
+    pub is_duplicate: u32,
     pub mask: u64,
     /// Bytes asked for that were not there.
     missing: u64,
     /// Bytes copied there.
     received: u64,
-    pub is_duplicate: u64,
     copies: Copies,
+    caller: Caller,
 }
 
 /// Copies of one kind, one after the other, that are not told yet.
@@ -71,7 +73,7 @@ const NO_COPIES: Copies =
 
 /// By thread: see [`place`].
 #[map]
-static MOVES: HashMap<u64, Move> = HashMap::with_max_entries(4096, 0);
+static MOVES: HashMap<u64, Move> = HashMap::with_max_entries(2 * CALLS_CAPACITY, 0);
 
 /// Where a thread's move is kept. While a block is made resident, others may be pushed out to make room; while one is pushed out, nothing is
 /// moved beside it. So two places are enough.
@@ -151,20 +153,26 @@ fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate
     let region = ctx.arg::<u32>(4).ok_or(Unreadable)?;
     let mask = ctx.arg::<u64>(5).ok_or(Unreadable)?;
     let missing = if gpu == 0 || va_space == 0 { 0 } else { ask(region, mask)? - at_gpu(block, gpu)?.asked };
+    let caller = quotas::enter_call().ok_or(Lost(LostReason::CountsFull))?;
     let started = Move {
         va_space,
         generation: Known::at(va_space).map_or(0, |space| space.generation),
         block,
-        gpu: u64::from(gpu),
-        cause: u64::from(cause),
-        region: u64::from(region),
+        gpu,
+        cause,
+        region,
+        is_duplicate: u32::from(is_duplicate),
         mask,
         missing: missing << (layout!(page_shift) & 31),
         received: 0,
-        is_duplicate: u64::from(is_duplicate),
         copies: NO_COPIES,
+        caller,
     };
-    MOVES.insert(place(cause == CAUSE_EVICTION), started, 0).map_err(|_| Lost(LostReason::CountsFull))
+    if MOVES.insert(place(cause == CAUSE_EVICTION), started, 0).is_ok() {
+        return Ok(());
+    }
+    quotas::leave_call(caller);
+    Err(Lost(LostReason::CountsFull))
 }
 
 /// Of a change of what is resident no record will tell. Not inlined: rare.
@@ -189,8 +197,17 @@ fn abandon(place: u64) -> u32 {
         tell_copies(&space, &mut missed.copies);
         blocks::untold(&space);
     }
-    let _ = MOVES.remove(place);
+    end(place);
     0
+}
+
+#[inline(always)]
+fn end(place: u64) {
+    let Some(ended) = MOVES.get_ptr(place) else { return };
+    // SAFETY: a value of the map, of this thread alone.
+    let caller = unsafe { (*ended).caller };
+    let _ = MOVES.remove(place);
+    quotas::leave_call(caller);
 }
 
 /// Takes note of a copy that is part of a move, for the record of them all; `false` if it is part of none.
@@ -202,7 +219,7 @@ pub fn copied(space: &Known, va_space: u64, copy: &Happening) -> bool {
     if part_of.va_space != va_space {
         return false;
     }
-    if copy.kind as u32 != RecordKind::CopyDtoh as u32 && part_of.gpu == u64::from(copy.gpu) {
+    if copy.kind as u32 != RecordKind::CopyDtoh as u32 && part_of.gpu == copy.gpu {
         part_of.received += copy.bytes;
     }
     if blocks::are_wanted() {
@@ -257,7 +274,7 @@ fn returned(status: u32) -> Result<(), Lost> {
     let Some(done) = found else { return Ok(()) };
     // SAFETY: a value of the map, of this thread alone, which is removed behind its last use.
     let result = ended(unsafe { &mut *done }, status);
-    let _ = MOVES.remove(at);
+    end(at);
     result
 }
 
@@ -271,7 +288,7 @@ fn ended(done: &mut Move, status: u32) -> Result<(), Lost> {
     // Where it failed, nothing else changed: the driver tries again. Unless it was pushed out, its return was missed, and this is that of the block for
     // which there was to be room: that one always fails.
     if status != 0 {
-        if done.cause as u32 == CAUSE_EVICTION {
+        if done.cause == CAUSE_EVICTION {
             blocks::untold(&space);
         }
         return Ok(());
@@ -283,7 +300,7 @@ fn ended(done: &mut Move, status: u32) -> Result<(), Lost> {
         return Ok(());
     }
     let bytes = done.missing - done.received;
-    let gpu = done.gpu as u32;
+    let gpu = done.gpu;
     space.add(gpu, Kind::Populated, 0, Tally { events: 1, amount: bytes })?;
     let address = start_of(done.block)?;
     blocks::record(&space, &Happening { bytes, ..Happening::of(address, gpu, RecordKind::Populated) });

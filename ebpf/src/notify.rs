@@ -219,11 +219,11 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
     let detail = if is_of_tool { detail | u32::from(ASKED_BY_TOOL) } else { detail };
     let result = space.add(gpu, kind, detail, Tally { events: 1, amount });
     match kind {
-        Kind::CopyHtod => _ = observe(space.generation, gpu, Kind::HtodMigrationBytes as u32, amount),
+        Kind::CopyHtod => _ = observe(&space.account(), gpu, Kind::HtodMigrationBytes as u32, amount),
         Kind::CopyDtoh => {
-            observe(space.generation, gpu, Kind::DtohMigrationBytes as u32, amount);
+            observe(&space.account(), gpu, Kind::DtohMigrationBytes as u32, amount);
             if detail == CAUSE_EVICTION {
-                eviction::pushed_out(space.generation, gpu, 0, amount);
+                eviction::pushed_out(&space.account(), gpu, 0, amount);
             }
         }
         _ => {}

@@ -32,10 +32,10 @@ pub fn start_of(block: u64) -> Result<u64, Unreadable> {
 /// Tells what is resident of a block that was made resident somewhere; 0 if it could. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
 pub fn moved(space: &Known, done: &Move) -> u32 {
-    let Ok(asked) = ask(done.region as u32, done.mask) else { return 1 };
+    let Ok(asked) = ask(done.region, done.mask) else { return 1 };
     let Ok(address) = start_of(done.block) else { return 1 };
     if done.gpu != 0 {
-        let gpu = done.gpu as u32;
+        let gpu = done.gpu;
         let pages = at_gpu(done.block, gpu).map(|there| there.resident + asked - there.asked);
         tell(space, address, gpu, pages);
     }
@@ -45,7 +45,7 @@ pub fn moved(space: &Known, done: &Move) -> u32 {
     if processors_of(done.block).is_err() {
         return 1;
     }
-    each(space, &Piece { block: done.block, address, but: done.gpu, is_taken: 1 })
+    each(space, &Piece { block: done.block, address, but: u64::from(done.gpu), is_taken: 1 })
 }
 
 /// Notes in `PROCESSORS` who has something of a block.

@@ -4,7 +4,7 @@
 //! Produces: block records of what is resident of each part.
 //! Cost: a microsecond or two for each.
 
-use abi::{LostReason, Probe};
+use abi::{LostReason, Probe, quota::CALLS_CAPACITY};
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{kprobe, kretprobe, map},
@@ -18,6 +18,7 @@ use crate::{
     eviction::va_space_of,
     maps::hit,
     memory::{self, Unreadable},
+    quotas::{self, Caller},
     residency::{self, Processors},
 };
 
@@ -31,11 +32,12 @@ struct Split {
     other: u64,
     /// Who had something of it.
     processors: Processors,
+    caller: Caller,
 }
 
 /// By thread.
 #[map]
-static SPLITS: HashMap<u64, Split> = HashMap::with_max_entries(256, 0);
+static SPLITS: HashMap<u64, Split> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
 #[kprobe]
 fn uvm_split(ctx: ProbeContext) -> u32 {
@@ -63,8 +65,14 @@ fn begins(ctx: &ProbeContext) -> Result<(), Lost> {
 fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Lost> {
     let other = ctx.arg::<u64>(2).ok_or(Unreadable)?;
     let processors = *residency::processors_of(block)?;
-    let split = Split { va_space, block, other, processors };
-    SPLITS.insert(bpf_get_current_pid_tgid(), split, 0).map_err(|_| Lost(LostReason::CountsFull))
+    if let Some(caller) = quotas::enter_call() {
+        let split = Split { va_space, block, other, processors, caller };
+        if SPLITS.insert(bpf_get_current_pid_tgid(), split, 0).is_ok() {
+            return Ok(());
+        }
+        quotas::leave_call(caller);
+    }
+    Err(Lost(LostReason::CountsFull))
 }
 
 /// Ends a split whose return was missed: of the parts nothing was told. Not inlined: rare.
@@ -77,8 +85,17 @@ fn abandon() -> u32 {
     if let Ok(space) = Known::at(va_space) {
         blocks::untold(&space);
     }
-    let _ = SPLITS.remove(thread);
+    end(thread);
     0
+}
+
+#[inline(always)]
+fn end(thread: u64) {
+    let Some(split) = SPLITS.get_ptr(thread) else { return };
+    // SAFETY: a value of the map, of this thread alone.
+    let caller = unsafe { (*split).caller };
+    let _ = SPLITS.remove(thread);
+    quotas::leave_call(caller);
 }
 
 #[kretprobe]
@@ -91,7 +108,7 @@ fn uvm_split_done(ctx: RetProbeContext) -> u32 {
     if ctx.ret::<u32>() == 0 {
         counting::note(ended(split));
     }
-    let _ = SPLITS.remove(thread);
+    end(thread);
     0
 }
 

@@ -12,6 +12,7 @@ mod owner;
 mod process;
 pub mod rule;
 mod status;
+mod summary;
 pub mod text;
 mod verdict;
 
@@ -22,7 +23,8 @@ pub use history::{History, HistorySample};
 pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
 pub use owner::{Owner, OwnerGpu, OwnerTotals, Owners};
 pub use process::{DecisionSummary, Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
-pub use status::{Probe, Status};
+pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
+pub use summary::{CountsSummary, GpuId, ProcessSummaries, ProcessSummary};
 pub use verdict::{Check, InvolvedRange, UntoldKind, Verdict, VerdictVictim, Verdicts};
 
 pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

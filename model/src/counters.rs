@@ -1,6 +1,6 @@
 //! What is counted, in the driver's terms.
 
-use std::ops::{AddAssign, Index, IndexMut};
+use std::ops::{AddAssign, Deref, DerefMut, Index, IndexMut};
 
 use crate::{Access, ApiCall, Cause, Direction, Distribution, RemoteCause};
 
@@ -26,6 +26,48 @@ impl<const N: usize> AddAssign<&Self> for PerVariant<N> {
     fn add_assign(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine = mine.saturating_add(theirs);
+        }
+    }
+}
+
+/// The same for what most never count: nothing counted takes no memory. Reads as a [`PerVariant`] of zeros until something is.
+#[derive(Clone, Debug, Default)]
+pub struct RarePerVariant<const N: usize>(Option<Box<PerVariant<N>>>);
+
+impl<const N: usize> RarePerVariant<N> {
+    /// Nothing counted.
+    pub const ZERO: Self = Self(None);
+}
+
+impl<const N: usize> Deref for RarePerVariant<N> {
+    type Target = PerVariant<N>;
+
+    fn deref(&self) -> &PerVariant<N> {
+        match &self.0 {
+            Some(counts) => counts,
+            None => const { &PerVariant([0; N]) },
+        }
+    }
+}
+
+impl<const N: usize> DerefMut for RarePerVariant<N> {
+    fn deref_mut(&mut self) -> &mut PerVariant<N> {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl<const N: usize> PartialEq for RarePerVariant<N> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<const N: usize> Eq for RarePerVariant<N> {}
+
+impl<const N: usize> AddAssign<&Self> for RarePerVariant<N> {
+    fn add_assign(&mut self, other: &Self) {
+        if let Self(Some(theirs)) = other {
+            **self += theirs;
         }
     }
 }
@@ -69,7 +111,7 @@ pub struct Counters {
     /// Bytes copied from GPU to host, by cause.
     pub bytes_dtoh: PerVariant<7>,
     /// Bytes received from another GPU, by cause.
-    pub bytes_dtod: PerVariant<7>,
+    pub bytes_dtod: RarePerVariant<7>,
     /// Bytes of each copy from host to GPU. One is of pages that follow each other, within a block of 2 MiB.
     pub migration_bytes_htod: Distribution,
     /// Bytes of each copy from GPU to host.
@@ -95,17 +137,17 @@ pub struct Counters {
     /// How long, together, where the end was seen.
     pub throttled_ns: u64,
     /// Mappings to memory that stays on another processor, by cause. The driver tells of them only while a tool is attached to the process.
-    pub remote_mappings: PerVariant<6>,
+    pub remote_mappings: RarePerVariant<6>,
     /// Bytes so mapped, by cause; what is mapped again counts again.
-    pub remote_mapped_bytes: PerVariant<6>,
+    pub remote_mapped_bytes: RarePerVariant<6>,
     /// The application's own calls, by kind; they name ranges, not GPUs, so they are counted with no GPU.
-    pub api_calls: PerVariant<8>,
+    pub api_calls: RarePerVariant<8>,
     /// Bytes in the ranges that those calls named.
-    pub api_bytes: PerVariant<8>,
+    pub api_bytes: RarePerVariant<8>,
     /// The same calls about this process's memory by other processes: uvmd itself, a profiler.
-    pub tool_calls: PerVariant<8>,
+    pub tool_calls: RarePerVariant<8>,
     /// Bytes in the ranges that those calls named.
-    pub tool_bytes: PerVariant<8>,
+    pub tool_bytes: RarePerVariant<8>,
     /// Events known to belong here that could not be counted.
     pub dropped_events: u64,
 }
@@ -143,7 +185,7 @@ impl Counters {
         cpu_write_faults: 0,
         bytes_htod: PerVariant([0; 7]),
         bytes_dtoh: PerVariant([0; 7]),
-        bytes_dtod: PerVariant([0; 7]),
+        bytes_dtod: RarePerVariant::ZERO,
         migration_bytes_htod: Distribution::EMPTY,
         migration_bytes_dtoh: Distribution::EMPTY,
         populated_bytes: 0,
@@ -156,12 +198,12 @@ impl Counters {
         thrashing_pages: 0,
         throttles: 0,
         throttled_ns: 0,
-        remote_mappings: PerVariant([0; 6]),
-        remote_mapped_bytes: PerVariant([0; 6]),
-        api_calls: PerVariant([0; 8]),
-        api_bytes: PerVariant([0; 8]),
-        tool_calls: PerVariant([0; 8]),
-        tool_bytes: PerVariant([0; 8]),
+        remote_mappings: RarePerVariant::ZERO,
+        remote_mapped_bytes: RarePerVariant::ZERO,
+        api_calls: RarePerVariant::ZERO,
+        api_bytes: RarePerVariant::ZERO,
+        tool_calls: RarePerVariant::ZERO,
+        tool_bytes: RarePerVariant::ZERO,
         dropped_events: 0,
     };
 
@@ -173,7 +215,7 @@ impl Counters {
 
     /// Bytes in one direction, by cause.
     #[must_use]
-    pub const fn bytes(&self, direction: Direction) -> &PerVariant<7> {
+    pub fn bytes(&self, direction: Direction) -> &PerVariant<7> {
         match direction {
             Direction::Htod => &self.bytes_htod,
             Direction::Dtoh => &self.bytes_dtoh,
@@ -284,5 +326,19 @@ mod tests {
         assert_eq!(sum.fault_entries[Access::Write], 10);
         assert_eq!(sum.fault_entries.total(), 10);
         assert_eq!((sum.cpu_faults(), sum.dropped_events, sum.bytes_dtod.total()), (6, 6, 14));
+    }
+
+    #[test]
+    fn what_most_never_count_takes_no_memory_and_reads_as_zeros() {
+        let mut counters = Counters::default();
+        assert_eq!(counters.api_calls.total(), 0);
+        assert!(counters.api_calls.0.is_none());
+        let nothing = counters.clone();
+        counters += &nothing;
+        assert!(counters.api_calls.0.is_none(), "a sum of nothing is nothing");
+        counters.api_calls[ApiCall::Prefetch] += 2;
+        assert_eq!((counters.api_calls[ApiCall::Prefetch], counters.api_calls.total()), (2, 2));
+        counters.api_calls[ApiCall::Prefetch] = 0;
+        assert_eq!(counters, nothing);
     }
 }

@@ -54,11 +54,12 @@ impl DropReason {
                  or lost for want of room (`spaces_full`)."
             }
             Self::CountsFull => {
-                "Faults and migrations for which the counts in the kernel had no room: too many processes at once. The process is known: it shows \
-                 them as its own `dropped_events`."
+                "Faults and migrations for which the counts in the kernel had no room: too many processes at once, or a process or user at its quota, \
+                 which `/api/v1/status` names under `degraded`. The process is known: it shows them as its own `dropped_events`."
             }
             Self::SpacesFull => {
-                "VA spaces, not events: more at once than there is room for. The faults and migrations of each are under `unknown_va_space`."
+                "VA spaces, not events: more at once than there is room for, or than one process or user may have. The faults and migrations of each \
+                 are under `unknown_va_space`."
             }
             Self::RingFull => {
                 "Records of a VA space made or destroyed, not events: uvmd was not told in time. Of one made, no process is listed; of one destroyed, \

@@ -1,9 +1,11 @@
 //! Who pushed whose memory out of a GPU.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{GpuKey, OwnerKey, ProcessId};
 
 /// What memory was needed for when something was pushed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EvictionCause {
     /// A GPU fault was served.
     Fault,
@@ -35,7 +37,7 @@ impl EvictionCause {
 }
 
 /// One side of an eviction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Party {
     /// A process that is listed.
     Process(ProcessId),

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, time::SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Counters, GpuKey, Reuse};
 
 /// What a process's cgroup says of whom it belongs to. Empty where it says nothing.
@@ -43,7 +45,7 @@ pub struct Job {
 }
 
 /// What sums are kept by, beyond the life of processes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum OwnerKey {
     /// A pod, by UID.
     Pod(String),

@@ -7,10 +7,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{Blocks, Counters, EvictionPair, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Ranges, Residency, Reuse};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Blocks, Counters, Degradation, EvictionPair, Owner, OwnerEvictions, OwnerKey, OwnerTotals, QuotaRefusals, Ranges,
+    Residency, Reuse,
+};
 
 /// A GPU's UUID, without the driver's prefix.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GpuUuid(pub [u8; 16]);
 
 impl fmt::Display for GpuUuid {
@@ -36,7 +41,7 @@ impl fmt::Debug for GpuUuid {
 ///
 /// The driver's events name a GPU by a processor id, as in /proc/driver/nvidia-uvm/gpus (0 is the CPU and never here). An id is a GPU's only
 /// while some process uses it; then the driver gives it to the next GPU that needs one. So sums are kept by UUID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum GpuKey {
     /// The GPU with this UUID.
     Known(GpuUuid),
@@ -99,7 +104,7 @@ pub struct Gpu {
 }
 
 /// Names one process for as long as the machine is up: pids are reused, start times are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The process id in uvmd's pid namespace.
     pub pid: u32,
@@ -187,6 +192,8 @@ pub struct DriverInfo {
     pub layout: Option<String>,
     /// Module parameters that change what is counted, by name. They are fixed when the driver is loaded.
     pub parameters: BTreeMap<String, String>,
+    /// Why memory that is resident at a GPU, or became so with nothing to copy, is not counted, as one sentence; `None` where it is.
+    pub residency_unavailable: Option<String>,
 }
 
 /// Whether a source delivers, and if not, why not.
@@ -244,6 +251,10 @@ pub struct SourceStatus {
     pub state: SourceState,
     /// What keeps it from telling all that it could, and what to do about it. Each is one sentence.
     pub warnings: Vec<String>,
+    /// Why it does not count all that it should, although it counts; empty when all is well.
+    pub degraded: Vec<Degradation>,
+    /// Entries of the probes' maps that users were refused.
+    pub quota_refusals: Vec<QuotaRefusals>,
     /// The driver, once one is there.
     pub driver: Option<DriverInfo>,
     /// The probes, those that this driver lacks among them.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{GpuKey, Pattern, ProcessId};
 
 /// What is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VerdictKind {
     /// What is evicted is fetched again: more memory is in use than there is room for.
     CapacityThrash,
@@ -151,6 +151,15 @@ pub struct Verdict {
     pub total: Inputs,
     /// What was checked in that window.
     pub checks: Vec<Check>,
+}
+
+impl Verdict {
+    /// Bytes that came to the GPU and left it in the last window: the verdict with most is the worst.
+    #[must_use]
+    pub const fn traffic_bytes(&self) -> u64 {
+        let Inputs { bytes_htod, bytes_dtoh, populated_bytes, .. } = self.inputs;
+        bytes_htod.saturating_add(bytes_dtoh).saturating_add(populated_bytes)
+    }
 }
 
 /// A process that lost memory to another one in the last window.

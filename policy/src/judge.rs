@@ -10,7 +10,7 @@ use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
 
 use crate::{
     reading::{ProcessReading, Reading, difference},
-    standing::{Change, Standing, traffic},
+    standing::{Change, Standing},
     thresholds::{ENDED_MAX, WINDOW},
     victims::Victims,
     window::{Cut, Window},
@@ -77,7 +77,7 @@ impl Judge {
     pub fn verdicts(&self) -> Verdicts {
         let tracks = self.processes.values().flat_map(|watched| watched.gpus.values());
         let mut active: Vec<Verdict> = tracks.filter_map(|track| track.standing.verdict().cloned()).collect();
-        active.sort_by_key(|verdict| Reverse(traffic(verdict)));
+        active.sort_by_key(|verdict| Reverse(verdict.traffic_bytes()));
         Verdicts { active, ended: self.ended.iter().cloned().collect(), victims: self.victims.latest().to_vec() }
     }
 

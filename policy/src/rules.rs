@@ -6,7 +6,12 @@
 mod fit;
 mod order;
 
-use std::{collections::BTreeMap, fmt, path::Path, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+    time::SystemTime,
+};
 
 use model::{Budget, Mode, Override, Process, Wish};
 
@@ -14,6 +19,8 @@ use model::{Budget, Mode, Override, Process, Wish};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     ordered: Vec<Override>,
+    /// Names of those whose time is over, whatever the clock says.
+    expired: BTreeSet<String>,
     fallback: Fallback,
 }
 
@@ -106,7 +113,19 @@ impl Rules {
     #[must_use]
     pub fn new(mut overrides: Vec<Override>, fallback: Fallback) -> Self {
         overrides.sort_by(order::precedence);
-        Self { ordered: overrides, fallback }
+        Self { ordered: overrides, expired: BTreeSet::new(), fallback }
+    }
+
+    /// The same, with the time of the overrides of these names over, whatever the clock says: it may have been set back since.
+    #[must_use]
+    pub fn with_expired(self, expired: BTreeSet<String>) -> Self {
+        Self { expired, ..self }
+    }
+
+    /// Whether an override's time is over.
+    #[must_use]
+    pub fn is_over(&self, rule: &Override, now: SystemTime) -> bool {
+        self.expired.contains(&rule.id) || rule.expires.is_some_and(|end| end <= now)
     }
 
     /// The overrides, in order of precedence.
@@ -118,7 +137,7 @@ impl Rules {
     /// What is wanted for a process.
     #[must_use]
     pub fn wish(&self, subject: Subject<'_>, now: SystemTime) -> Wish {
-        let fits = |each: &&Override| !is_over(each, now) && fit::difference(&each.selector, subject).is_none();
+        let fits = |each: &&Override| !self.is_over(each, now) && fit::difference(&each.selector, subject).is_none();
         self.wish_of(self.ordered.iter().find(fits))
     }
 
@@ -130,7 +149,7 @@ impl Rules {
         for each in &self.ordered {
             let fit = match (fit::difference(&each.selector, subject), in_force) {
                 (Some((key, is)), _) => Fit::Differs { key, is },
-                (None, _) if is_over(each, now) => Fit::Expired,
+                (None, _) if self.is_over(each, now) => Fit::Expired,
                 (None, Some(first)) => Fit::Outranked { by: first.id.clone(), because: order::because(first, each) },
                 (None, None) => {
                     in_force = Some(each);
@@ -189,8 +208,4 @@ impl Rules {
             who
         }
     }
-}
-
-fn is_over(rule: &Override, now: SystemTime) -> bool {
-    rule.expires.is_some_and(|end| end <= now)
 }

@@ -138,9 +138,3 @@ impl Told {
         self.shown_until = to.at;
     }
 }
-
-/// For the order of what is in force.
-pub(crate) fn traffic(verdict: &Verdict) -> u64 {
-    let Inputs { bytes_htod, bytes_dtoh, populated_bytes, .. } = verdict.inputs;
-    bytes_htod.saturating_add(bytes_dtoh).saturating_add(populated_bytes)
-}

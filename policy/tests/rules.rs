@@ -201,3 +201,15 @@ fn nobody_goes_further_than_is_allowed_at_all() {
     assert_eq!(wish.mode, Mode::Shadow);
     assert!(why.contains("policy.enabled"), "{why}");
 }
+
+#[test]
+fn whose_time_is_known_to_be_over_has_none_left_when_the_clock_is_set_back() {
+    let process = process();
+    let subject = Subject { process: &process, executable: None };
+    let brief = Override { expires: Some(NOW + Duration::from_secs(1)), ..rule("brief", Selector::default()) };
+    let rules = Rules::new(vec![brief], fallback());
+    assert_eq!(rules.wish(subject, NOW).asked_by.as_deref(), Some("brief"));
+    let rules = rules.with_expired(["brief".to_owned()].into());
+    let explained = rules.explain(subject, NOW);
+    assert_eq!((rules.wish(subject, NOW).asked_by, &explained.considered[0].fit), (None, &Fit::Expired));
+}

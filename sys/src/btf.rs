@@ -17,6 +17,9 @@ pub enum BtfError {
     /// The struct has no such member.
     #[error("no member {1} in struct {0}")]
     NoMember(&'static str, &'static str),
+    /// No struct of this name can be so large.
+    #[error("struct {0} has {1} bytes: that cannot be")]
+    TooLarge(&'static str, u32),
     /// There is no such function.
     #[error("no function {0}")]
     NoFunction(&'static str),
@@ -30,6 +33,9 @@ const KIND_UNION: u32 = 5;
 const KIND_TYPEDEF: u32 = 8;
 /// Anonymous structs inside anonymous structs: the kernel has a few levels, a malicious file has a cycle.
 const NESTING_MAX: u32 = 8;
+/// Members that are looked at to find one: a struct has no more, and with those of its anonymous structs the kernel's largest has a few hundred. A malicious
+/// file has the same anonymous struct in itself many times over, at each level.
+const MEMBERS_MAX: u32 = 1 << 16;
 /// Names for names, and qualifiers, before what they stand for.
 const ALIASES_MAX: u32 = 16;
 
@@ -116,7 +122,7 @@ impl<'a> Btf<'a> {
     /// If there is no such struct or member.
     pub fn offset_of(&self, name: &'static str, member: &'static str) -> Result<u32, BtfError> {
         let found = self.find(name).ok_or(BtfError::NoStruct(name))?;
-        found.member(member, NESTING_MAX).map(|(bit, _)| bit / 8).ok_or(BtfError::NoMember(name, member))
+        found.member(member).map(|(bit, _)| bit / 8).ok_or(BtfError::NoMember(name, member))
     }
 
     /// The same types with all but one function replaced by declarations without a name, for a library that wants to look up that function's
@@ -157,7 +163,7 @@ impl<'a> Btf<'a> {
         let mut bit = 0_u32;
         let mut members = path.split('.').peekable();
         while let Some(member) = members.next() {
-            let (offset, type_id) = within.member(member, NESTING_MAX)?;
+            let (offset, type_id) = within.member(member)?;
             bit = bit.checked_add(offset)?;
             if members.peek().is_some() {
                 within = self.type_of(type_id)?.target()?;
@@ -260,9 +266,15 @@ impl Type<'_> {
     }
 
     /// Where a member lies, in bits, and its type. Members of anonymous structs and unions inside are found too.
-    fn member(self, wanted: &str, nesting: u32) -> Option<(u32, u32)> {
+    fn member(self, wanted: &str) -> Option<(u32, u32)> {
+        let mut members_left = MEMBERS_MAX;
+        self.nested_member(wanted, NESTING_MAX, &mut members_left)
+    }
+
+    fn nested_member(self, wanted: &str, nesting: u32, members_left: &mut u32) -> Option<(u32, u32)> {
         let Self { of, begin, header } = self;
         (0..header.members).find_map(|index| {
+            *members_left = members_left.checked_sub(1)?;
             let at = begin.checked_add(12)?.checked_add(index.checked_mul(12)?)?;
             let (name, type_id, bits) = (of.u32(at)?, of.u32(at + 4)?, of.u32(at + 8)?);
             let offset = if header.has_bit_fields { bits & 0x00ff_ffff } else { bits };
@@ -273,8 +285,9 @@ impl Type<'_> {
                 return None;
             }
             let inner = of.type_of(type_id)?;
+            let is_nested = matches!(inner.header.kind, KIND_STRUCT | KIND_UNION);
             let (inner_offset, found) =
-                matches!(inner.header.kind, KIND_STRUCT | KIND_UNION).then(|| inner.member(wanted, nesting - 1))??;
+                is_nested.then(|| inner.nested_member(wanted, nesting - 1, members_left)).flatten()?;
             Some((offset.checked_add(inner_offset)?, found))
         })
     }

@@ -27,7 +27,7 @@ pub fn agreed(layout: &Layout, types: &Btf<'_>) -> Result<Layout, Disagreement> 
     const EVENT: &str = "uvm_perf_event_data_t";
     const ENTRY: &str = "uvm_fault_buffer_entry_t";
     const BLOCK: &str = "uvm_va_block_t";
-    let bytes = |offset: u32| offset * 8;
+    let bytes = |offset: u32| offset.saturating_mul(8);
     for (name, path, table) in [
         (EVENT, "fault.proc_id", bytes(layout.fault_processor)),
         (EVENT, "fault.gpu.buffer_entry", bytes(layout.fault_entry)),

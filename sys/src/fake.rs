@@ -7,7 +7,11 @@
     reason = "only tests use it"
 )]
 
+mod process;
+
 use std::{fs, path::Path};
+
+pub use process::Process;
 
 use crate::{btf::MAGIC, roots::Roots};
 
@@ -61,7 +65,7 @@ impl Machine {
 #[must_use]
 pub fn small_kernel() -> Vec<u8> {
     let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\
-        tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0mutex\0owner\0";
+        real_parent\0tgid\0comm\0real_cred\0cred\0uid\0file\0f_inode\0private_data\0inode\0i_rdev\0i_mode\0mutex\0owner\0";
     let name = |text: &str| {
         let with_end = [text.as_bytes(), b"\0"].concat();
         let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
@@ -77,7 +81,7 @@ pub fn small_kernel() -> Vec<u8> {
     // 4: struct task_struct { int flags; struct { ... }; int group_leader; }
     types.extend([
         name("task_struct"),
-        4 << 24 | 6,
+        4 << 24 | 7,
         88,
         name("flags"),
         1,
@@ -85,6 +89,9 @@ pub fn small_kernel() -> Vec<u8> {
         0,
         3,
         16 * 8,
+        name("real_parent"),
+        1,
+        8 * 8,
         name("group_leader"),
         1,
         48 * 8,

@@ -5,23 +5,31 @@
 //! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm, and what it was told when it was loaded
 //! * [`processes`]: what processes of a name may do, and when one began
-//! * [`private`]: files that uvmd keeps for itself
+//! * [`private`]: files that uvmd keeps for itself; [`cpu_time`]: how long a thread has been at work
 //! * [`peer`]: who is at the other end of a Unix socket
 //! * [`pidfd`]: another process, its end, and its open files
 //! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
+//! * [`actor`]: processes that make these calls, in the cgroup of whom they are about
+//! * [`memory`]: what this process keeps of memory that it freed
 //! * [`symbols`]: which of its functions can be probed
 //! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
 //!
 //! The service and the command line both use it, so that they say the same. Unsafe code is denied but for the sites that expect it.
 
+pub mod actor;
 pub mod btf;
 pub mod capabilities;
+pub mod cpu_time;
 pub mod driver;
 pub mod driver_types;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod families;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod kernel;
+pub mod memory;
 pub mod parameters;
 pub mod peer;
 pub mod pidfd;

@@ -59,9 +59,14 @@ pub const PARAMETERS: [Parameter; 30] = [
 /// What the loaded driver has for each, by name.
 #[must_use]
 pub fn read(roots: &Roots) -> BTreeMap<String, String> {
-    let folder = roots.sys.join("module/nvidia_uvm/parameters");
-    let value = |name: &str| Some((name.to_owned(), line(&folder.join(name))?));
-    PARAMETERS.iter().filter_map(|parameter| value(parameter.name)).collect()
+    let named = |name: &str| Some((name.to_owned(), value(roots, name)?));
+    PARAMETERS.iter().filter_map(|parameter| named(parameter.name)).collect()
+}
+
+/// What the loaded driver has for one of them.
+#[must_use]
+pub fn value(roots: &Roots, name: &str) -> Option<String> {
+    line(&roots.sys.join("module/nvidia_uvm/parameters").join(name))
 }
 
 /// Those of them that somebody chose otherwise.
@@ -93,6 +98,12 @@ mod tests {
             ["uvm_perf_prefetch_threshold", "uvm_perf_thrashing_enable", "uvm_perf_thrashing_lapse_usec"]
         );
         assert_eq!(chosen(&values), [(parameter("uvm_perf_prefetch_threshold", "51"), "75".to_owned())]);
+    }
+
+    #[test]
+    fn of_a_value_of_several_lines_the_first_is_shown() {
+        let machine = Machine::new().with("sys/module/nvidia_uvm/parameters/uvm_ats_mode", "\n1 \r\nHost: x\n");
+        assert_eq!(value(&machine.roots, "uvm_ats_mode").as_deref(), Some("1"));
     }
 
     #[test]

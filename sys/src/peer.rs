@@ -5,6 +5,32 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
+/// The user that the peer was when it connected, or made the socket listen that was connected to.
+///
+/// # Errors
+/// If this is no connected Unix socket.
+#[expect(unsafe_code, reason = "a socket option without a safe wrapper")]
+pub fn uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // As whom nobody can be: what the kernel says of a socket that has no peer, too.
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = libc::socklen_t::try_from(size_of_val(&peer)).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel writes at most `bytes` bytes, which `peer` has, and then into `bytes` how many there are.
+    let returned = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    match (returned, peer.uid) {
+        (0, u32::MAX) => Err(io::ErrorKind::NotConnected.into()),
+        (0, uid) => Ok(uid),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The supplementary groups that the peer had when it connected. What became of it since does not matter, as its process id would.
 ///
 /// # Errors
@@ -47,7 +73,10 @@ mod tests {
         collections::BTreeSet,
         fs,
         net::TcpListener,
-        os::{fd::AsFd, unix::net::UnixStream},
+        os::{
+            fd::AsFd,
+            unix::{fs::MetadataExt, net::UnixStream},
+        },
     };
 
     use super::*;
@@ -62,8 +91,14 @@ mod tests {
     }
 
     #[test]
+    fn the_peers_user_is_who_it_is() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        assert_eq!(uid(here.as_fd()).unwrap(), fs::metadata("/proc/self").unwrap().uid());
+    }
+
+    #[test]
     fn who_is_no_peer_has_none() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(groups(socket.as_fd()).is_err());
+        assert!(groups(socket.as_fd()).is_err() && uid(socket.as_fd()).is_err());
     }
 }

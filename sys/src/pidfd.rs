@@ -1,6 +1,7 @@
 //! Another process, held by a descriptor: its id cannot be reused under us, its end can be waited for, and its open files can be taken.
 
 use std::{
+    cmp::Ordering,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     time::{Duration, Instant},
@@ -17,6 +18,11 @@ pub enum PidFdError {
     /// The kernel has no such call.
     #[error("this kernel has no {0}: it needs Linux 5.6 or later, and no sandbox that forbids it")]
     NoCall(&'static str),
+    /// Its first thread has exited, and with it went what the kernel gives out of a process.
+    #[error(
+        "the first thread of process {0} has exited, and this kernel gives out no files of the others: it needs Linux 6.9 or later"
+    )]
+    NoFirstThread(u32),
     /// Not ours to take.
     #[error(
         "the open files of process {0} may not be taken: it needs CAP_SYS_PTRACE, and kernel.yama.ptrace_scope below 3"
@@ -64,6 +70,30 @@ impl PidFd {
             _ => PidFdError::Call { call: "pidfd_open", source: error },
         })?;
         Ok(Self { pid, fd })
+    }
+
+    /// The process that a descriptor holds, with its id.
+    pub(crate) const fn held(pid: u32, fd: OwnedFd) -> Self {
+        Self { pid, fd }
+    }
+
+    /// One of its threads instead of the first one, to take files of: those of the first go when that exits, and the others' stay. Whoever learnt the id of
+    /// the thread earlier checks, after this, that the process has it.
+    ///
+    /// # Errors
+    /// If there is no such thread, or the kernel holds only first threads.
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    pub(crate) fn of_thread(&self, thread: u32) -> Result<Self, PidFdError> {
+        let gone = PidFdError::NoProcess(self.pid);
+        let Ok(number) = libc::pid_t::try_from(thread) else { return Err(gone) };
+        // SAFETY: takes two numbers, touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, number, libc::PIDFD_THREAD) };
+        let fd = descriptor(fd).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => gone,
+            Some(libc::EINVAL) => PidFdError::NoFirstThread(self.pid),
+            _ => PidFdError::Call { call: "pidfd_open", source: error },
+        })?;
+        Ok(Self { pid: self.pid, fd })
     }
 
     /// Its id.
@@ -133,19 +163,23 @@ impl AsFd for PidFd {
     }
 }
 
-/// Whether two descriptors, each a process and the number there, are of one open file.
+/// How the open files of two descriptors, each a process or thread and the number there, are ordered: equal where they are one. The order means nothing
+/// else.
 ///
 /// # Errors
 /// If the kernel does not tell: it has no such call, a sandbox forbids it, or one of them is gone meanwhile.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-pub(crate) fn is_same_file((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32, RawFd)) -> io::Result<bool> {
+pub(crate) fn compare_files((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32, RawFd)) -> io::Result<Ordering> {
     // From linux/kcmp.h.
     const KCMP_FILE: libc::c_int = 0;
     // SAFETY: takes five numbers, touches no memory.
     match unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other_fd) } {
-        0 => Ok(true),
         ..0 => Err(io::Error::last_os_error()),
-        _ => Ok(false),
+        0 => Ok(Ordering::Equal),
+        1 => Ok(Ordering::Less),
+        2 => Ok(Ordering::Greater),
+        // From linux/kcmp.h: unequal, and in no order.
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

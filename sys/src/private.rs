@@ -2,18 +2,23 @@
 //!
 //! uvmd may be root. What somebody put in the place of such a file is neither followed, as a symbolic link, nor waited for, as a FIFO.
 
+mod ancestors;
+
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-/// Makes the folder, if it is not there, and looks whether it is fit for such files.
+pub use ancestors::check_ancestors;
+
+/// Makes the folder, if it is not there, and looks whether it is fit for such files. Nothing is made where it would not be.
 ///
 /// # Errors
-/// If it cannot be made, or others than root and this process's user may change what is in it.
+/// If it cannot be made, or others than root and this process's user may change what is in it, or put another in its place.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
+    check_ancestors(folder)?;
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     check_folder(folder)
 }
@@ -21,26 +26,53 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 /// Whether the folder is fit for such files. A link to one that is will do.
 ///
 /// # Errors
-/// If it is not there, or others than root and this process's user may change what is in it.
+/// If it is not there, or others than root and this process's user may change what is in it, or put another in its place.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
+    check_ancestors(folder)?;
     let found = fs::metadata(folder)?;
-    let own = own_uid();
     if !found.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    if found.uid() != 0 && found.uid() != own {
+    let (owner, own) = (found.uid(), own_uid());
+    if !is_trusted(owner) {
         return Err(io::Error::other(format!(
-            "the folder must belong to root or to uid {own}, and belongs to uid {}",
-            found.uid()
+            "the folder must belong to root or to uid {own}, and belongs to uid {owner}"
         )));
     }
-    if found.mode() & 0o022 != 0 {
+    if found.mode() & OTHERS_WRITE != 0 {
         return Err(io::Error::other(format!(
             "others may change what is in the folder: chmod go-w, it has mode {:o}",
             found.mode() & 0o7777
         )));
     }
     Ok(())
+}
+
+/// Mode of what others may write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Whether what belongs to this user is changed by root or this process's user alone.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == own_uid()
+}
+
+/// Takes the lock that this file stands for, which is made if it is not there: exclusively, and for as long as the result lives. `None` while another
+/// process has it.
+///
+/// # Errors
+/// If it is no regular file, belongs to another than root and this process's user, or cannot be made or locked.
+pub fn lock(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    let file = open(options.write(true).create(true).truncate(false).mode(0o600), path)?;
+    let (owner, own) = (file.metadata()?.uid(), own_uid());
+    if !is_trusted(owner) {
+        return Err(io::Error::other(format!("it must belong to root or to uid {own}, and belongs to uid {owner}")));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// As whom this process makes files.
@@ -189,6 +221,33 @@ mod tests {
         assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody else");
         assert_eq!((read(&path).unwrap(), fs::read_dir(folder.path()).unwrap().count()), (Some(b"2".to_vec()), 2));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_lock_has_one_holder_and_is_free_when_that_lets_go() {
+        let folder = folder();
+        let path = folder.path().join("lock");
+        let held = lock(&path).unwrap().unwrap();
+        assert!(lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(lock(&path).unwrap().is_some());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_lock_that_somebody_else_put_there_is_refused() {
+        let folder = folder();
+        let (path, elsewhere) = (folder.path().join("lock"), folder.path().join("elsewhere"));
+        symlink(&elsewhere, &path).unwrap();
+        assert_eq!(lock(&path).unwrap_err().to_string(), "it is a symbolic link; name the file itself");
+        assert!(!elsewhere.exists());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            let error = lock(&path).unwrap_err().to_string();
+            assert!(error.ends_with("and belongs to uid 12345"), "{error}");
+        }
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! Processes as /proc shows them: those of a name, and one by its id.
+//!
+//! A process whose first thread has exited goes on with its others, but its own folder in /proc is that of the first: a zombie, without memory and
+//! without files. So what belongs to all threads is read of one that lives ([`live_thread`]).
 
-use std::{fs, io, iter};
+use std::{
+    fs, io, iter,
+    path::{Path, PathBuf},
+};
 
 use procfs::{
     FromRead, ProcResult,
@@ -11,6 +17,8 @@ use crate::{capabilities::Capabilities, roots::Roots};
 
 /// Whoever has more processes above it is none of this world.
 const DEPTH_MAX: usize = 256;
+/// Threads of one process that are looked at.
+const THREADS_MAX: usize = 4096;
 
 /// What a process may do and use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +61,72 @@ pub fn began(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
+/// The real user id of the process that has this id; `None` if there is none, or that cannot be told.
+#[must_use]
+pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
+    let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
+    // Its name, the only text in it that it chose, has no line feed.
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// A thread of this process that has not exited: its first one, if that lives. `None` if there is no such process, or all of it has exited.
+///
+/// # Errors
+/// If that cannot be told: then one may well live.
+pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
+    let lives = |stat: &Stat| !matches!(stat.state, 'Z' | 'X' | 'x');
+    let Some(leader) = stat(roots, pid)? else { return Ok(None) };
+    if lives(&leader) {
+        return Ok(Some(pid));
+    }
+    for thread in other_threads(roots, pid)? {
+        if stat_in(&task_folder(roots, pid, thread))?.as_ref().is_some_and(lives) {
+            return Ok(Some(thread));
+        }
+    }
+    Ok(None)
+}
+
+/// The folder in /proc of a thread of this process that has not exited, for what belongs to all of its threads. That of the process itself where
+/// none is known to live.
+///
+/// # Errors
+/// If it cannot be told which thread lives.
+pub fn live_folder(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
+    Ok(match live_thread(roots, pid)? {
+        Some(thread) if thread != pid => task_folder(roots, pid, thread),
+        _ => roots.proc.join(pid.to_string()),
+    })
+}
+
+/// Its threads but the first one, in the order of their ids; none if the process is not there.
+pub(crate) fn other_threads(roots: &Roots, pid: u32) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(roots.proc.join(pid.to_string()).join("task")) {
+        Ok(entries) => entries,
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut threads = Vec::new();
+    for entry in entries {
+        let name = match entry {
+            Ok(entry) => entry.file_name(),
+            Err(error) if is_gone(&error) => break,
+            Err(error) => return Err(error),
+        };
+        if threads.len() >= THREADS_MAX {
+            return Err(io::Error::other(format!("it has more than {THREADS_MAX} threads")));
+        }
+        threads.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()).filter(|thread| *thread != pid));
+    }
+    threads.sort_unstable();
+    Ok(threads)
+}
+
+pub(crate) fn task_folder(roots: &Roots, pid: u32, thread: u32) -> PathBuf {
+    roots.proc.join(pid.to_string()).join("task").join(thread.to_string())
+}
+
 /// Those above this process, its parent first, as far as they can be seen.
 pub fn ancestors(roots: &Roots, pid: u32) -> impl Iterator<Item = u32> + '_ {
     let parent = |pid: &u32| {
@@ -63,12 +137,18 @@ pub fn ancestors(roots: &Roots, pid: u32) -> impl Iterator<Item = u32> + '_ {
 }
 
 fn stat(roots: &Roots, pid: u32) -> io::Result<Option<Stat>> {
-    let path = roots.proc.join(pid.to_string()).join("stat");
-    let text = match fs::read(path) {
+    stat_in(&roots.proc.join(pid.to_string()))
+}
+
+/// How the kernel says of a file in /proc that its process or thread is gone.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn stat_in(folder: &Path) -> io::Result<Option<Stat>> {
+    let text = match fs::read(folder.join("stat")) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => {
-            return Ok(None);
-        }
+        Err(error) if is_gone(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     Stat::from_read(text.as_slice()).map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -79,7 +159,14 @@ mod tests {
     use std::process::{Command, id};
 
     use super::*;
-    use crate::fake::Machine;
+    use crate::fake::{Machine, Process};
+
+    #[test]
+    fn the_user_of_a_process_is_its_real_one_whatever_its_name() {
+        let status = "Name:\tUid:\\n0\nUmask:\t0022\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n";
+        let machine = Machine::new().with("proc/42/status", status).with("proc/43/status", "Name:\tx\n");
+        assert_eq!([42, 43, 44].map(|pid| user(&machine.roots, pid)), [Some(1000), None, None]);
+    }
 
     #[test]
     fn this_process_is_found_by_its_name() {
@@ -102,6 +189,56 @@ mod tests {
         let machine = Machine::new().with("proc/7/stat/x", "").with("proc/8/stat", "8 (a) R");
         assert!(began(&machine.roots, 7).is_err() && began(&machine.roots, 8).is_err());
         assert_eq!(began(&machine.roots, 9).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_goes_on_without_its_first_thread() {
+        let roots = Roots::default();
+        let process = Process::leaderless(Path::new("/dev/null"));
+        let thread = live_thread(&roots, process.pid()).unwrap().unwrap();
+        assert_ne!(thread, process.pid());
+        // What its own folder shows is that of a zombie.
+        let length = |folder: PathBuf| fs::read(folder.join("maps")).unwrap().len();
+        assert_eq!(length(roots.proc.join(process.pid().to_string())), 0);
+        assert!(length(live_folder(&roots, process.pid()).unwrap()) > 0);
+        assert!(live_folder(&roots, process.pid()).unwrap().join("fd/3").is_symlink());
+    }
+
+    #[test]
+    fn the_first_thread_speaks_for_its_process_while_it_lives() {
+        let roots = Roots::default();
+        assert_eq!(live_thread(&roots, id()).unwrap(), Some(id()));
+        assert_eq!(live_folder(&roots, id()).unwrap(), roots.proc.join(id().to_string()));
+    }
+
+    #[test]
+    fn no_thread_lives_of_a_process_that_has_exited() {
+        let roots = Roots::default();
+        let mut child = Command::new("true").spawn().unwrap();
+        // Exited, and not yet asked for its status.
+        while live_thread(&roots, child.id()).unwrap().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(stat(&roots, child.id()).unwrap().is_some());
+        child.wait().unwrap();
+        assert_eq!(live_thread(&roots, child.id()).unwrap(), None);
+    }
+
+    #[test]
+    fn whether_a_thread_lives_is_not_guessed() {
+        let stat = |state| format!("7 (a) {state} {}\n", "0 ".repeat(49));
+        let machine = Machine::new().with("proc/7/stat", stat('Z'));
+        assert_eq!(live_thread(&machine.roots, 7).unwrap(), None);
+        machine.write("proc/7/task/7/stat", stat('Z'));
+        machine.write("proc/7/task/9/stat", stat('S'));
+        assert_eq!(live_thread(&machine.roots, 7).unwrap(), Some(9));
+        machine.write("proc/7/task/8/stat/unreadable", "");
+        assert!(live_thread(&machine.roots, 7).is_err());
+        for thread in 10_000..=10_000 + THREADS_MAX {
+            machine.write(&format!("proc/8/task/{thread}/x"), "");
+        }
+        machine.write("proc/8/stat", stat('Z'));
+        assert!(live_thread(&machine.roots, 8).unwrap_err().to_string().contains("more than 4096 threads"));
     }
 
     #[test]

@@ -20,9 +20,10 @@ impl Default for Roots {
     }
 }
 
-/// What a file of one line says, without the white space around it; `None` where it says nothing.
+/// What a file of one line says, without the white space around it; `None` where it says nothing. Of more lines, as of a parameter of the driver's in which
+/// somebody put some, the first.
 pub(crate) fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
+    let line = text.trim().lines().next()?.trim_end();
+    (!line.is_empty()).then(|| line.to_owned())
 }

@@ -10,9 +10,14 @@ pub(crate) fn with_uuid<'a>(gpus: &'a Gpus, uuid: Option<&str>) -> Option<&'a Gp
 /// What managed memory there is room for beside everything else. Where the card's size is not known, what is there of all managed memory: as long
 /// as memory is pushed out, the card is full.
 pub(crate) fn room_bytes(gpu: &GpuDetail) -> Option<u64> {
-    let others = gpu.memory_used_bytes.map_or(0, |used| used.saturating_sub(gpu.resident.bytes));
-    let room = gpu.memory_bytes.map(|memory| memory.saturating_sub(others));
-    room.or(Some(gpu.resident.bytes)).filter(|room| *room > 0)
+    let resident = gpu.resident.map(|resident| resident.bytes);
+    let others = match (gpu.memory_used_bytes, resident) {
+        // What is taken may be managed or not.
+        (Some(_), None) => None,
+        (used, resident) => Some(used.unwrap_or(0).saturating_sub(resident.unwrap_or(0))),
+    };
+    let room = gpu.memory_bytes.zip(others).map(|(memory, others)| memory.saturating_sub(others));
+    room.or(resident).filter(|room| *room > 0)
 }
 
 /// Whether all managed memory of a process would find room, were it alone; `None` if that is not known.

@@ -1,5 +1,7 @@
 //! Asks the daemon.
 
+mod owner;
+mod pages;
 mod place;
 mod token;
 mod unix;
@@ -7,10 +9,13 @@ mod unix;
 use std::{
     io::{self, BufRead, BufReader},
     path::PathBuf,
+    thread,
     time::Duration,
 };
 
 use clap::Args;
+use owner::{Impostor, Owners};
+pub(crate) use pages::PAGE;
 pub(crate) use place::{BaseUrl, Place};
 use serde::{Deserialize, de::DeserializeOwned};
 use token::TokenFile;
@@ -23,8 +28,11 @@ use ureq::{
 use crate::text;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Thousands of processes are a few MiB.
-const LONGEST_ANSWER_BYTES: u64 = 64 << 20;
+/// A page of a list has 2 MiB at most, and no other answer is much longer.
+const LONGEST_ANSWER_BYTES: u64 = 16 << 20;
+/// How often the daemon is asked again that has too much to do, and for how long it is waited for at most each time.
+const RETRIES: u32 = 5;
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Where to ask, and as whom.
 #[derive(Clone, Debug, Args)]
@@ -38,9 +46,21 @@ pub(crate) struct Options {
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// A file with a token that gives authority to read everything, or to change things as well
+    /// The user that runs uvmd, by name or number, if that is neither root nor you: nobody else is believed on a socket
+    #[arg(long, global = true, value_name = "USER", env = "UVMD_SOCKET_OWNER", value_parser = owner::parse_user)]
+    socket_owner: Option<u32>,
+
+    /// A file with a token that gives authority to read everything, or to change things as well. Over TCP it is sent only to a URL that is named
     #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+}
+
+#[cfg(feature = "fuzzing")]
+impl Options {
+    /// To ask on this socket.
+    pub(crate) fn on(socket: &std::path::Path) -> Self {
+        Self { url: None, socket: Some(socket.to_owned()), socket_owner: None, token_file: None }
+    }
 }
 
 /// Why there is no answer.
@@ -52,8 +72,14 @@ pub(crate) enum Error {
     Refused { place: Place, detail: String },
     #[error("uvmd at {place} refuses: {detail}{remark}")]
     NoAuthority { place: Place, detail: String, remark: String },
+    #[error(
+        "{place} is not believed to be uvmd: {impostor}. Where that user runs uvmd, name it with --socket-owner or UVMD_SOCKET_OWNER"
+    )]
+    Untrusted { place: Place, impostor: String },
     #[error("{place} does not answer as uvmd does: {reason}")]
     Foreign { place: Place, reason: String },
+    #[error("the list that {place} answers does not end: {why}")]
+    Endless { place: Place, why: String },
 }
 
 /// An answer, and the text it was read from.
@@ -68,6 +94,16 @@ struct Problem {
     detail: String,
 }
 
+/// What came of asking once.
+enum Said {
+    Answer(String),
+    /// It has too much to do.
+    ComeBack {
+        after: Duration,
+        refused: Error,
+    },
+}
+
 pub(crate) struct Client {
     agent: Agent,
     place: Place,
@@ -77,9 +113,13 @@ pub(crate) struct Client {
 impl Client {
     /// Chooses where to ask. Fails only if there is a token file that holds no token.
     pub(crate) fn new(options: Options) -> anyhow::Result<Self> {
-        let Options { url, socket, token_file } = options;
-        let place = Place::choose(url, socket);
+        let Options { url, socket, socket_owner, token_file } = options;
         let token = token_file.map(TokenFile::read).transpose()?;
+        Ok(Self::at(Place::choose(url, socket), Owners::new(socket_owner), token))
+    }
+
+    /// Asks there.
+    fn at(place: Place, owners: Owners, token: Option<TokenFile>) -> Self {
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
@@ -88,14 +128,19 @@ impl Client {
             .proxy(None)
             .build();
         let agent = match &place {
-            Place::Socket(path) => Agent::with_parts(config, unix::Connector::to(path), DefaultResolver::default()),
-            Place::Url { .. } => config.into(),
+            Place::Socket(path) => {
+                Agent::with_parts(config, unix::Connector::to(path, owners), DefaultResolver::default())
+            }
+            Place::Url(_) | Place::UsualPort { .. } => config.into(),
         };
-        Ok(Self { agent, place, token })
+        Self { agent, place, token }
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Error> {
-        let json = self.ask(&Method::GET, path, None)?;
+        self.ask(&Method::GET, path, None).and_then(|json| self.parse(json))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, json: String) -> Result<Answer<T>, Error> {
         match serde_json::from_str(&json) {
             Ok(body) => Ok(Answer { body, json }),
             Err(error) => Err(self.foreign(unexpected(&error))),
@@ -103,7 +148,7 @@ impl Client {
     }
 
     /// Changes something, with a body if there is one, and returns the answer's.
-    pub(crate) fn change(&self, method: &Method, path: &str, body: Option<String>) -> Result<String, Error> {
+    pub(crate) fn change(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
         self.ask(method, path, body)
     }
 
@@ -128,12 +173,27 @@ impl Client {
         let request = Request::builder().method(method).uri(format!("{}{path}", self.place.base()));
         // On a socket, too: who is not in its group may know the token.
         match &self.token {
-            Some(token) => request.header(header::AUTHORIZATION, token.bearer()),
-            None => request,
+            Some(token) if self.place.may_be_told_tokens() => request.header(header::AUTHORIZATION, token.bearer()),
+            _ => request,
         }
     }
 
-    fn ask(&self, method: &Method, path: &str, body: Option<String>) -> Result<String, Error> {
+    /// Asks again where the daemon says when to.
+    fn ask(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
+        let mut retries = if *method == Method::GET { RETRIES } else { 0 };
+        loop {
+            match self.ask_once(method, path, body)? {
+                Said::Answer(json) => return Ok(json),
+                Said::ComeBack { after, .. } if retries > 0 => {
+                    retries -= 1;
+                    thread::sleep(after.min(RETRY_MAX));
+                }
+                Said::ComeBack { refused, .. } => return Err(refused),
+            }
+        }
+    }
+
+    fn ask_once(&self, method: &Method, path: &str, body: Option<&str>) -> Result<Said, Error> {
         let request = self.request(method, path);
         let sent = match body {
             Some(body) => {
@@ -145,22 +205,31 @@ impl Client {
         let mut response = sent.map_err(|error| self.failed(error))?;
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER_BYTES).read_to_string();
         let json = body.map_err(|error| self.failed(error))?;
-        if response.status().is_success() { Ok(json) } else { Err(self.refused(response.status(), &json)) }
+        if response.status().is_success() {
+            return Ok(Said::Answer(json));
+        }
+        let refused = self.refused(response.status(), &json);
+        let after = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+        match after.filter(|_| response.status() == StatusCode::SERVICE_UNAVAILABLE) {
+            Some(seconds) => Ok(Said::ComeBack { after: Duration::from_secs(seconds), refused }),
+            None => Err(refused),
+        }
     }
 
     /// How to be told what not everybody is told.
     pub(crate) fn remedy(&self) -> String {
         match (&self.place, &self.token) {
+            (Place::UsualPort { .. }, Some(token)) => withheld(token),
             (_, Some(token)) => format!("the token in {} is not uvmd's", token.path().display()),
             (Place::Socket(path), None) => format!(
                 "{} tells it to root and to the group that uvmd's configuration names; or name uvmd's token with --token-file",
                 path.display()
             ),
-            (Place::Url { shut_socket: Some(path), .. }, None) => format!(
-                "{} may not be opened by you: run this as root or as a member of its group, or name uvmd's token with --token-file",
+            (Place::UsualPort { shut_socket: Some(path) }, None) => format!(
+                "{} may not be opened by you: run this as root or as a member of its group, or name uvmd's token with --token-file and where it serves with --url",
                 path.display()
             ),
-            (Place::Url { .. }, None) => {
+            (Place::Url(_) | Place::UsualPort { .. }, None) => {
                 "name uvmd's token with --token-file or UVMD_TOKEN_FILE, or run this as root on the node itself"
                     .to_owned()
             }
@@ -177,8 +246,9 @@ impl Client {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 // The daemon does not know what else was tried.
                 let remark = match (&self.place, &self.token) {
+                    (Place::UsualPort { .. }, Some(token)) => format!(" ({})", withheld(token)),
                     (_, Some(token)) => format!(" ({})", token.path().display()),
-                    (Place::Url { shut_socket: Some(path), .. }, None) => {
+                    (Place::UsualPort { shut_socket: Some(path) }, None) => {
                         format!(" ({} may not be opened by you)", path.display())
                     }
                     _ => String::new(),
@@ -194,7 +264,12 @@ impl Client {
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
                 return self.foreign("not text".to_owned());
             }
-            ureq::Error::Io(error) => sys::reason(&error),
+            ureq::Error::Io(error) => match error.get_ref().and_then(|error| error.downcast_ref::<Impostor>()) {
+                Some(impostor) => {
+                    return Error::Untrusted { place: self.place.clone(), impostor: impostor.to_string() };
+                }
+                None => sys::reason(&error),
+            },
             ureq::Error::HostNotFound => "there is no such host".to_owned(),
             ureq::Error::ConnectionFailed => "no connection".to_owned(),
             ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
@@ -208,6 +283,14 @@ impl Client {
     }
 }
 
+/// That a token was not sent, and how to have it sent.
+fn withheld(token: &TokenFile) -> String {
+    format!(
+        "the token in {} was not sent, as any program may have this port: where it is uvmd's, name it with --url or UVMD_URL",
+        token.path().display()
+    )
+}
+
 /// What is wrong with an answer that is not what was asked for.
 fn unexpected(error: &serde_json::Error) -> String {
     let reason = text::printable(&error.to_string()).into_owned();
@@ -216,4 +299,50 @@ fn unexpected(error: &serde_json::Error) -> String {
         return format!("{reason}; if it is uvmd, it is older than this uvmctl: restart it after an upgrade");
     }
     reason
+}
+
+#[cfg(test)]
+mod testing {
+    use super::*;
+
+    pub(super) const TOKEN: &str = "0123456789abcdef";
+
+    /// One that knows a token.
+    pub(super) fn client(place: Place, owners: Owners) -> Client {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, TOKEN).unwrap();
+        Client::at(place, owners, Some(TokenFile::read(path).unwrap()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_sent_to_a_url_that_is_named_and_to_a_socket_and_not_to_the_usual_port() {
+        let nowhere = Path::new("/nonexistent/uvmd.sock");
+        for (place, is_told) in [
+            (Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None), true),
+            (Place::choose(None, Some(nowhere.to_owned())), true),
+            (Place::usual(nowhere), false),
+        ] {
+            let client = testing::client(place.clone(), Owners::new(None));
+            let request = client.request(&Method::GET, "/api/v1/status").body(()).unwrap();
+            let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap());
+            let bearer = format!("Bearer {}", testing::TOKEN);
+            assert_eq!(sent, is_told.then_some(bearer.as_str()), "{place}");
+        }
+    }
+
+    #[test]
+    fn whoever_is_refused_at_the_usual_port_is_told_that_the_token_was_not_sent() {
+        let client = testing::client(Place::usual(Path::new("/nonexistent/uvmd.sock")), Owners::new(None));
+        let error = client.refused(StatusCode::UNAUTHORIZED, r#"{"detail":"send the token"}"#).to_string();
+        assert!(error.contains("refuses: send the token (the token in ") && error.contains("was not sent"), "{error}");
+        assert!(client.remedy().contains("was not sent") && client.remedy().contains("--url"), "{}", client.remedy());
+    }
 }

@@ -1,7 +1,7 @@
 //! `uvmctl decisions`: what was decided about processes, and how it went.
 
-mod follow;
-mod one;
+pub(crate) mod follow;
+pub(crate) mod one;
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use model::{
 };
 
 use crate::{
-    client::Client,
+    client::{Client, PAGE},
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text, words,
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     stage: Option<String>,
 
     /// How many at most
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=PAGE.into()))]
     limit: u32,
 
     /// Say what happens from now on, line by line
@@ -59,17 +59,20 @@ pub(crate) fn run(client: &Client, options: &Options) -> anyhow::Result<()> {
         }
         return Ok(io::stdout().write_all(one::render(&answer.body, Colour::detect()).as_bytes())?);
     }
-    let pid = pid.map(|pid| format!("&process={pid}")).unwrap_or_default();
-    let stage = stage.as_ref().map(|stage| format!("&stage={stage}")).unwrap_or_default();
-    let answer = client.get::<Decisions>(&format!("{PATH}?limit={limit}{pid}{stage}"))?;
+    let pid = pid.map(|pid| format!("process={pid}"));
+    let stage = stage.as_ref().map(|stage| format!("stage={stage}"));
+    let filter = pid.into_iter().chain(stage).collect::<Vec<_>>().join("&");
+    let path = if filter.is_empty() { PATH.to_owned() } else { format!("{PATH}?{filter}") };
     if json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+        return client.pass_on_up_to(&path, limit as usize, "decisions", &mut io::stdout().lock());
     }
-    if answer.body.decisions.is_empty() {
+    let mut known = client.list_up_to::<Decisions>(&path, Some(limit as usize))?;
+    known.decisions.truncate(limit as usize);
+    if known.decisions.is_empty() {
         terminal::note("nothing was decided; uvmctl policy show says whether anything is wanted");
         return Ok(());
     }
-    let output = table(&answer.body).fit(terminal::width(), &CONCESSIONS).render(Colour::detect());
+    let output = table(&known).fit(terminal::width(), &CONCESSIONS).render(Colour::detect());
     Ok(io::stdout().write_all(output.as_bytes())?)
 }
 
@@ -80,7 +83,7 @@ const CONCESSIONS: [Concession; 4] = [
     Concession::Shorten("WHY", 8),
 ];
 
-fn table(Decisions { time, decisions }: &Decisions) -> Table {
+pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
     let cells = |cell: fn(&Decision) -> String| decisions.iter().map(cell);
     let age = |each: &Decision| words::age(&each.changed, time).map_or_else(|| "-".to_owned(), words::clock);
     let columns = vec![

@@ -14,7 +14,7 @@ pub(crate) use matrix::matrix;
 use model::api::{Counts, EvictionPair, Evictions, Gpu, Party, Status};
 
 use crate::{
-    client::Client,
+    client::{Client, Error, PAGE},
     rates::{self, Moment},
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long, short)]
     matrix: bool,
 
-    /// Print the daemon's answer as JSON, with sums
+    /// Print the daemon's answer as JSON, with sums; where it has several pages, sorted by GPU and victim
     #[arg(long, conflicts_with_all = ["over", "matrix"])]
     json: bool,
 }
@@ -55,17 +55,17 @@ pub(crate) const INFERRED: &str =
     "who evicted whom is inferred from the order of the driver's events, and not yet checked on hardware";
 
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    const PATH: &str = "/api/v1/evictions";
     let Options { over, matrix, json } = options;
-    let first = client.get::<Evictions>(PATH)?;
     if json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&first.json))?);
+        let first = format!("/api/v1/evictions?limit={PAGE}");
+        return client.pass_on(&first, &format!("{first}&order=id"), "pairs", &mut io::stdout().lock());
     }
+    let first = ask(client)?;
     let (now, before) = match over {
-        None => (first.body, None),
+        None => (first, None),
         Some(interval) => {
             thread::sleep(interval);
-            (client.get::<Evictions>(PATH)?.body, Some(first.body))
+            (ask(client)?, Some(first))
         }
     };
     let mut flows = flows(&now, before.as_ref());
@@ -91,6 +91,11 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
         terminal::note(INFERRED);
     }
     Ok(())
+}
+
+/// All of them.
+pub(crate) fn ask(client: &Client) -> Result<Evictions, Error> {
+    client.list(&format!("/api/v1/evictions?order=id&limit={PAGE}"))
 }
 
 /// Why there is nothing to show.
@@ -197,7 +202,7 @@ pub(crate) mod testing {
     }
 
     pub(crate) fn at(second: u32, pairs: Vec<EvictionPair>) -> Evictions {
-        Evictions { time: format!("2026-11-21T14:00:{second:02}Z"), inferred: true, pairs }
+        Evictions { time: format!("2026-11-21T14:00:{second:02}Z"), inferred: true, pairs, ..Evictions::default() }
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(table.render(Colour::detect()).as_bytes())?)
 }
 
-fn table(gpus: &[GpuDetail]) -> Table {
+pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
     let cells = |cell: fn(&GpuDetail) -> String| gpus.iter().map(cell);
     let unknown = || "-".to_owned();
     let optional = move |text: Option<&str>| text.map_or_else(unknown, |text| text::printable(text).into_owned());
@@ -70,8 +70,8 @@ fn table(gpus: &[GpuDetail]) -> Table {
 }
 
 /// Marked where the bounds are further apart than can be seen in the figure.
-fn resident(resident: Residency) -> String {
-    let Residency { bytes, min_bytes, max_bytes } = resident;
+fn resident(resident: Option<Residency>) -> String {
+    let Some(Residency { bytes, min_bytes, max_bytes }) = resident else { return "-".to_owned() };
     let shown = text::bytes(bytes);
     if text::bytes(min_bytes) == shown && text::bytes(max_bytes) == shown { shown } else { format!("~{shown}") }
 }

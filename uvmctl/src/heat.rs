@@ -62,7 +62,7 @@ impl Measure {
             Self::Evicted => cell.evicted_bytes,
             Self::Faults => cell.fault_entries,
             Self::CpuFaults => cell.cpu_faults,
-            Self::Resident => cell.resident.bytes,
+            Self::Resident => cell.resident.map_or(0, |resident| resident.bytes),
         }
     }
 
@@ -108,7 +108,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(render(&map, by, width, Look::detect()).as_bytes())?)
 }
 
-fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> String {
+pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> String {
     let most = by.most(map);
     let line = |range: &HeatRange| {
         let bytes =

@@ -1,7 +1,7 @@
 //! `uvmctl policy`: what uvmd is to do for which processes, and whether it may do anything.
 
 mod selection;
-mod show;
+pub(crate) mod show;
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use selection::Selection;
 use ureq::http::Method;
 
 use crate::{
-    client::Client,
+    client::{Client, PAGE},
     explain,
     terminal::{self, Colour},
     text,
@@ -151,13 +151,14 @@ const OVERRIDES: &str = "/api/v1/overrides";
 const POLICY: &str = "/api/v1/policy";
 
 fn show(client: &Client, options: &ShowOptions) -> anyhow::Result<()> {
-    let answer = client.get::<Overrides>(OVERRIDES)?;
+    let path = format!("{OVERRIDES}?limit={PAGE}");
     if options.json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+        return client.pass_on(&path, &path, "overrides", &mut io::stdout().lock());
     }
+    let known = client.list::<Overrides>(&path)?;
     let state = client.get::<PolicyState>(POLICY)?.body;
     let now = client.get::<Status>("/api/v1/status")?.body.time;
-    let output = show::overrides(&answer.body, &state, &now, terminal::width(), Colour::detect());
+    let output = show::overrides(&known, &state, &now, terminal::width(), Colour::detect());
     Ok(io::stdout().write_all(output.as_bytes())?)
 }
 
@@ -175,7 +176,7 @@ fn set(client: &Client, options: SetOptions) -> anyhow::Result<()> {
         expires: expires.map(time),
     };
     let body = serde_json::to_string(&wanted)?;
-    let answer = client.change(&Method::PUT, &format!("{OVERRIDES}/{}", encoded(&id)), Some(body))?;
+    let answer = client.change(&Method::PUT, &format!("{OVERRIDES}/{}", encoded(&id)), Some(&body))?;
     let standing: StandingOverride = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
     writeln!(io::stdout(), "{}: {}", text::printable(&id), show::meaning(&standing.r#override))?;
     let state = client.get::<PolicyState>(POLICY)?.body;

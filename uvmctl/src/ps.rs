@@ -1,6 +1,7 @@
 //! `uvmctl ps`.
 
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     io::{self, Write},
     thread,
@@ -8,10 +9,10 @@ use std::{
 };
 
 use clap::Args;
-use model::api::{Counts, Gpus, Process, Processes, Status, Verdicts};
+use model::api::{Counts, Gpus, Process, ProcessSummaries, Processes, Status, Verdicts};
 
 use crate::{
-    client::Client,
+    client::{Client, PAGE},
     rates::{self, Before, Moment},
     table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
@@ -22,7 +23,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Options {
-    /// Print the daemon's answer as JSON, with sums
+    /// Print the daemon's answer as JSON, with sums and breakdowns; where it has several pages, sorted by pid
     #[arg(long)]
     json: bool,
 
@@ -89,36 +90,39 @@ const CONCESSIONS: [Concession; 15] = [
 ];
 
 /// Processes, and what each counted some time ago if rates are wanted.
-struct Listing {
-    processes: Processes,
-    verdicts: Verdicts,
-    gpus: Gpus,
-    before: Option<Vec<Before>>,
+pub(crate) struct Listing {
+    pub(crate) processes: Processes,
+    pub(crate) verdicts: Verdicts,
+    pub(crate) gpus: Gpus,
+    pub(crate) before: Option<Vec<Before>>,
 }
 
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     let Options { json, all, wide, totals, interval } = options;
-    let look = || client.get::<Processes>(if all { "/api/v1/processes" } else { "/api/v1/processes?state=running" });
-    let answer = look()?;
+    let state = if all { "" } else { "&state=running" };
     if json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+        let first = format!("/api/v1/processes?limit={PAGE}{state}");
+        return client.pass_on(&first, &format!("{first}&order=id"), "processes", &mut io::stdout().lock());
     }
-    if answer.body.processes.is_empty() {
+    let path = format!("/api/v1/processes/summary?order=id&limit={PAGE}{state}");
+    let look = || client.list::<ProcessSummaries>(&path).map(busiest_first);
+    let first = look()?;
+    if first.processes.is_empty() {
         let status = client.get::<Status>("/api/v1/status")?.body;
         terminal::note(&nothing(&status));
         return Ok(());
     }
     let (processes, before) = if totals {
-        (answer.body, None)
+        (first, None)
     } else {
         thread::sleep(interval);
-        let now = look()?.body;
-        let before = before(&answer.body, &now);
+        let now = look()?;
+        let before = before(&first, &now);
         (now, Some(before))
     };
     let listing = Listing {
         processes,
-        verdicts: client.get("/api/v1/verdicts")?.body,
+        verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?,
         gpus: client.get("/api/v1/gpus")?.body,
         before,
     };
@@ -134,6 +138,20 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Those that run first, then those that faulted on or copied most memory, as the daemon's own list: but that changes while it is read.
+pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
+    const PAGE_BYTES: u64 = 4096;
+    let ProcessSummaries { time, processes, .. } = summaries;
+    let mut processes: Vec<Process> = processes.into_iter().map(Process::from).collect();
+    processes.sort_by_key(|process| {
+        let Counts { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = &process.counts;
+        let bytes = bytes_htod.saturating_add(*bytes_dtoh).saturating_add(*bytes_dtod);
+        let busyness = fault_entries.saturating_add(*cpu_faults).saturating_add(bytes / PAGE_BYTES);
+        (process.state == "ended", Reverse(busyness))
+    });
+    Processes { time, processes, ..Processes::default() }
+}
+
 /// What no verdict does not mean.
 fn untold(verdicts: &Verdicts) -> Option<String> {
     let kinds: Vec<_> = verdicts.untold.iter().map(|each| words::kind(&each.kind)).collect();
@@ -142,7 +160,7 @@ fn untold(verdicts: &Verdicts) -> Option<String> {
 }
 
 /// What each process had counted at the first look. One that was not there counted from nothing.
-fn before(first: &Processes, now: &Processes) -> Vec<Before> {
+pub(crate) fn before(first: &Processes, now: &Processes) -> Vec<Before> {
     let moment = |of: &Processes| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_since: None };
     let seconds = moment(now).seconds_since(moment(first));
     let known: HashMap<_, _> =
@@ -164,7 +182,7 @@ fn nothing(status: &Status) -> String {
     format!("uvmd is not counting ({}): {}", text::printable(&status.state), reasons.join("; "))
 }
 
-fn table(listing: &Listing, with_state: bool) -> Table {
+pub(crate) fn table(listing: &Listing, with_state: bool) -> Table {
     let Listing { processes: Processes { processes, .. }, verdicts, gpus, before } = listing;
     let cells = |cell: fn(&Process) -> String| processes.iter().map(cell);
     let unknown = || "-".to_owned();
@@ -173,8 +191,8 @@ fn table(listing: &Listing, with_state: bool) -> Table {
         Column::text("PROCESS", cells(|process| text::printable(&process.name).into_owned())),
         Column::text("OWNER", cells(words::owner)),
         Column::text("GPU", cells(gpu_ids)),
-        Column::number("MANAGED", cells(|process| process.managed_bytes.map_or_else(|| "-".to_owned(), text::bytes))),
-        Column::number("RESIDENT", cells(|process| text::bytes(process.resident.bytes))),
+        Column::number("MANAGED", cells(|process| text::known_bytes(process.managed_bytes))),
+        Column::number("RESIDENT", cells(|process| text::known_bytes(process.resident.map(|resident| resident.bytes)))),
     ];
     columns.extend(COUNTERS.iter().map(|Counter { total, rate, value, shown }| match before {
         None => Column::number(total, processes.iter().map(|process| shown(value(&process.counts)))),

@@ -27,8 +27,8 @@ pub(crate) struct Options {
     start_ticks: Option<u64>,
 
     /// How many blocks to show at most
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 16)]
-    blocks: usize,
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=64))]
+    blocks: u32,
 
     /// Print the daemon's answer as JSON
     #[arg(long)]
@@ -53,7 +53,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
+pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
     let ProcessDetail { process, command_line, blocks, .. } = detail;
     let mut out = String::new();
     let mut line =
@@ -162,7 +162,7 @@ fn gpus(gpus: &[ProcessGpu]) -> Table {
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.counts.bytes_dtoh))),
         Column::number("EVICTED", cells(|gpu| text::bytes(gpu.counts.evicted_bytes))),
-        Column::number("RESIDENT", cells(|gpu| text::bytes(gpu.resident.bytes))),
+        Column::number("RESIDENT", cells(|gpu| text::known_bytes(gpu.resident.map(|resident| resident.bytes)))),
         Column::text("UUID", cells(uuid)),
     ];
     Table::new(columns, vec![Style::Plain; gpus.len()])

@@ -32,13 +32,13 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(output.as_bytes())?)
 }
 
-fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
+pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     let mut line =
         |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
     line("uvmd", &format!("{} on {}", text::printable(&status.version), text::printable(&status.hostname)))?;
     line("State", &state(status, colour))?;
-    for reason in &status.reasons {
+    for reason in status.reasons.iter().chain(status.warnings.iter().map(|warning| &warning.message)) {
         line("", &format!("- {}", text::printable(reason)))?;
     }
     line("Backend", &text::printable(&status.backend))?;
@@ -70,13 +70,14 @@ fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<Strin
 
 fn state(status: &Status, colour: Colour) -> String {
     let style = match status.state.as_str() {
-        "counting" => Style::Good,
-        "waiting" => Style::Warning,
+        "counting" if status.degraded.is_empty() => Style::Good,
+        "counting" | "waiting" => Style::Warning,
         _ => Style::Error,
     };
     let state = colour.paint(style, &text::printable(&status.state));
     match counting_for(status) {
-        Some(age) => format!("{state} for {}", text::duration(age)),
+        Some(age) if status.degraded.is_empty() => format!("{state} for {}", text::duration(age)),
+        Some(age) => format!("{state} for {}, {}", text::duration(age), colour.paint(Style::Warning, "degraded")),
         None => state,
     }
 }

@@ -28,7 +28,8 @@ pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
     let mut lines = vec![("Faults", faults)];
     lines.extend(batches(counts).map(|batches| ("Batches", batches)));
     lines.push(("Copied", copied));
-    lines.push(("New", format!("{} made resident with nothing to copy", text::bytes(counts.populated_bytes))));
+    let populated = |bytes| format!("{} made resident with nothing to copy", text::bytes(bytes));
+    lines.push(("New", counts.populated_bytes.map_or_else(|| "-".to_owned(), populated)));
     lines.push(("Evicted", evicted(counts)));
     lines.extend(thrash(counts).map(|thrash| ("Thrash", thrash)));
     lines.extend(remote(counts).map(|remote| ("Remote", remote)));

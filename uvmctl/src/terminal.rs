@@ -5,15 +5,17 @@ use std::{
     io::{self, IsTerminal},
 };
 
+use crate::text;
+
 /// The columns that a line may take; `None` where nobody looks at columns.
 pub(crate) fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into())
 }
 
-/// A remark for the person at the terminal, beside the output.
+/// A remark for the person at the terminal, beside the output. It may have parts of what others said.
 #[expect(clippy::print_stderr, reason = "standard error is where a command line speaks to people")]
 pub(crate) fn note(text: &str) {
-    eprintln!("uvmctl: {text}");
+    eprintln!("uvmctl: {}", text::printable_lines(text));
 }
 
 /// How text stands out.

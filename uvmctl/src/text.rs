@@ -38,6 +38,11 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// Bytes; a dash where it is not known how many.
+pub(crate) fn known_bytes(known: Option<u64>) -> String {
+    known.map_or_else(|| "-".to_owned(), bytes)
+}
+
 /// A part of a whole as `92 %`; a dash where the whole is nothing.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { percent(part as f64 / whole as f64) }
@@ -84,15 +89,24 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The same for JSON text, which stays the same JSON. Between its strings there may be white space.
+/// The same for text of several lines.
+pub(crate) fn printable_lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    lines.join("\n")
+}
+
+/// The same for JSON text, which stays the same JSON. Between its strings there may be white space; a carriage return there, which would have what follows
+/// take the place of what stands before, becomes a blank.
 pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
-    let is_unsafe = |character: char| is_unsafe(character) && !matches!(character, '\n' | '\r' | '\t');
+    let is_unsafe = |character: char| is_unsafe(character) && !matches!(character, '\n' | '\t');
     if !json.contains(is_unsafe) {
         return Cow::Borrowed(json);
     }
     // All of them are in the basic plane: four digits are enough.
-    let escape = |character: char| {
-        if is_unsafe(character) { format!("\\u{:04x}", u32::from(character)) } else { character.into() }
+    let escape = |character: char| match character {
+        '\r' => ' '.into(),
+        character if is_unsafe(character) => format!("\\u{:04x}", u32::from(character)),
+        character => character.into(),
     };
     Cow::Owned(json.chars().map(escape).collect())
 }
@@ -204,6 +218,7 @@ mod tests {
         assert_eq!(printable("\u{1b}[31mred\r\n\t\u{7}"), r"\u{1b}[31mred\r\n\t\u{7}");
         assert_eq!(printable("\u{9b}2J\u{202e}txt\u{200b}"), r"\u{9b}2J\u{202e}txt\u{200b}");
         assert_eq!(printable("名前 naïve 🦀"), "名前 naïve 🦀");
+        assert_eq!(printable_lines("one\ntwo\u{1b}[2J\n"), "one\ntwo\\u{1b}[2J\n");
     }
 
     #[test]
@@ -219,6 +234,7 @@ mod tests {
         let json = "{\n  \"name\": \"a\u{9b}2J\u{202e}\u{7f}\"\n}";
         let escaped = printable_json(json);
         assert_eq!(escaped, "{\n  \"name\": \"a\\u009b2J\\u202e\\u007f\"\n}");
+        assert_eq!(printable_json("{\r\n\t\"a\": 1,\r\"a\": 2}"), "{ \n\t\"a\": 1, \"a\": 2}");
         let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(parse(&escaped), parse(json));
     }

@@ -1,8 +1,8 @@
 //! `uvmctl top`: a live view of who faults, migrates and evicts, in the manner of htop.
 
-mod batch;
-mod columns;
-mod fetch;
+pub(crate) mod batch;
+pub(crate) mod columns;
+pub(crate) mod fetch;
 mod keys;
 mod live;
 mod look;
@@ -12,10 +12,10 @@ mod samples;
 #[path = "../tests/cli/scene.rs"]
 mod scene;
 mod screen;
-mod state;
+pub(crate) mod state;
 #[cfg(test)]
 mod testing;
-mod view;
+pub(crate) mod view;
 
 use std::{
     env,

@@ -1,51 +1,51 @@
 //! The loop that acts: at each interval it shows the policies what is known, has their orders carried out, and tells what came of it.
 //!
 //! It works on a thread of its own, which reads files and waits for the actuator's workers; neither the collector nor a request waits for it. While nobody
-//! wants anything, it only looks whether that has changed. `board`: where others read what it does. `state`: what outlives it.
+//! wants anything, it only looks whether that has changed. `actuation`: what carries orders out. `board`: where others read what it does. `state`: what
+//! outlives it. `withdrawal`: its end.
 
+mod actuation;
 mod board;
 mod state;
+mod withdrawal;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
-use actuator::{Journal, Journalled, Workers, headroom};
-use anyhow::Context;
+pub(crate) use actuation::{Actuation, hands};
+use actuator::{Journal, headroom};
+use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, Told};
 use collector::Snapshots;
 use model::{
-    Actuator, Answer, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process, ProcessId,
-    Snapshot, Verdicts, Wish, api, decision::Event,
+    Answer, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process, ProcessId, Snapshot,
+    Verdicts, Wish, api, decision::Event,
 };
-use policy::act::{Acting, Limits, Scene};
+use policy::act::Scene;
+pub(crate) use state::JOURNAL_FILE;
 use sys::Roots;
-use tokio::{
-    runtime::Handle,
-    sync::{oneshot, watch},
-};
+use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
+use withdrawal::Patience;
+pub(crate) use withdrawal::{CommandName, StillInForce};
 
-use crate::{
-    audit::{Audit, Rotation},
-    rules::Rules,
-    switch::Switch,
-};
+use crate::{audit::Audit, rules::Rules, switch::Switch};
 
 /// How often to look whether anything is wanted.
 const IDLE: Duration = Duration::from_millis(500);
 /// While orders are out, nothing new can be told of what they are about: where that is all there is, the next look is as soon as they are done, or so much later
 /// than it would be otherwise.
 const LOOK_WAITS: Duration = Duration::from_millis(200);
-/// How long what is in force may take to be put back when the service stops.
-const PUTTING_BACK: Duration = Duration::from_secs(2);
+/// Time for the thread to stop: to withdraw all advice, and to see that it is to.
+pub(crate) const STOP_DEADLINE: Duration = Patience::AT_STOP.in_all.saturating_add(Duration::from_secs(3));
 
 /// What it works with.
 pub(crate) struct Parts {
@@ -56,15 +56,29 @@ pub(crate) struct Parts {
     pub(crate) switch: Switch,
     /// Where what happens is told.
     pub(crate) events: Events,
-    pub(crate) limits: Limits,
+    /// What may be moved a second, which may change.
+    pub(crate) rates: watch::Receiver<Rates>,
     pub(crate) interval: Duration,
-    pub(crate) actuator: actuator::Settings,
-    /// Whether anything may be done at all, and not only shadowed.
-    pub(crate) enabled: bool,
-    /// For the advice that is in force, and the audit log unless that is elsewhere.
-    pub(crate) state_dir: PathBuf,
-    pub(crate) audit_log: PathBuf,
-    pub(crate) rotation: Rotation,
+    /// Where what is decided is written down.
+    pub(crate) audit: Audit,
+}
+
+/// Bytes that may be moved a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rates {
+    /// On the node, for all processes together.
+    pub(crate) node_bytes_per_second: u64,
+    /// For one process.
+    pub(crate) process_bytes_per_second: u64,
+}
+
+impl Rates {
+    pub(crate) const fn of(policy: &config::Policy) -> Self {
+        Self {
+            node_bytes_per_second: policy.bytes_per_second.bytes,
+            process_bytes_per_second: policy.process_bytes_per_second.bytes,
+        }
+    }
 }
 
 /// The loop, for as long as it works.
@@ -72,23 +86,22 @@ pub(crate) struct Parts {
 pub(crate) struct Deeds {
     told: Told,
     stop: Arc<AtomicBool>,
-    ended: oneshot::Receiver<()>,
+    /// How it ended, once it has: whether all advice is withdrawn.
+    ended: watch::Receiver<Option<Result<(), StillInForce>>>,
 }
 
 impl Deeds {
-    /// Begins. What a former run left in force is taken back first.
-    pub(crate) fn start(parts: Parts) -> anyhow::Result<Self> {
-        let (board, told) = Board::new();
-        let (end, ended) = oneshot::channel();
+    /// Begins.
+    pub(crate) fn start(parts: Parts, actuation: Actuation) -> anyhow::Result<Self> {
+        let (board, told) = Board::new(actuation.journal.as_ref().map(Journal::monitor));
+        let (end, ended) = watch::channel(None);
         let stop = Arc::new(AtomicBool::new(false));
-        let journal = state::open_journal(&parts)?;
-        let audit = parts.enabled.then(|| state::open_audit(&parts)).transpose()?;
         let runtime = Handle::current();
         let stopping = Arc::clone(&stop);
         let work = move || {
-            // Dropped last, also when this panics.
-            let _end: oneshot::Sender<()> = end;
-            Loop::new(parts, journal, audit, runtime, board).work(&stopping);
+            let withdrawn = Loop::new(parts, actuation, runtime, board).work(&stopping);
+            // It is dropped with this unsaid when that panics.
+            end.send_replace(Some(withdrawn));
         };
         thread::Builder::new().name("acting".to_owned()).spawn(work).context("cannot start the thread that acts")?;
         Ok(Self { told, stop, ended })
@@ -101,106 +114,83 @@ impl Deeds {
 
     /// Returns when it has ended by itself: with the collector, or by a mistake.
     pub(crate) async fn ended(&mut self) {
-        // Always an error: nothing is ever sent.
-        let _ = (&mut self.ended).await;
+        // An error says so: its thread is gone.
+        while self.ended.changed().await.is_ok() {}
     }
 
     /// Takes back what is in force, and ends.
-    pub(crate) async fn stop(mut self) {
+    ///
+    /// # Errors
+    /// If something may be in force after that: whose.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        self.ended().await;
+        let in_time = time::timeout(STOP_DEADLINE, self.ended()).await.is_ok();
+        let ended = self.ended.borrow().clone().filter(|_| in_time);
+        let unknown = || {
+            anyhow!("advice may still be in force: the next start of uvmd takes it back, and so does `uvmd --withdraw`")
+        };
+        Ok(ended.ok_or_else(unknown)??)
     }
 }
 
 struct Loop {
     parts: Parts,
     runtime: Handle,
-    acting: Acting,
-    workers: Workers,
+    actuation: Actuation,
     meter: Box<dyn LinkMeter>,
     roots: Roots,
     executables: BTreeMap<ProcessId, Option<PathBuf>>,
     board: Board,
-    /// Whether advice of a former run is being withdrawn.
-    has_leftovers: bool,
     was_on: bool,
     /// When it began, by the calendar and by the clock that nobody sets.
     began: (SystemTime, Instant),
-    audit: Option<Audit>,
-    /// Whether it was said that there is no audit log.
-    is_unaudited: bool,
 }
 
 impl Loop {
-    fn new(parts: Parts, journal: Option<Journal>, audit: Option<Audit>, runtime: Handle, board: Board) -> Self {
+    fn new(parts: Parts, actuation: Actuation, runtime: Handle, board: Board) -> Self {
         let roots = Roots::default();
-        let mut acting = Acting::new(parts.limits.clone());
-        let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
-        say_leftovers(&leftovers);
-        let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
-        let (settings, proc, journal) =
-            (parts.actuator, roots.clone(), journal.map(|journal| Arc::new(Mutex::new(journal))));
-        let make = move |_| -> Box<dyn Actuator> {
-            match &journal {
-                Some(journal) => {
-                    Box::new(Journalled::new(actuator::Ioctl::new(settings, proc.clone()), Arc::clone(journal)))
-                }
-                // Nothing may be done.
-                None => Box::new(actuator::Shadow),
-            }
-        };
-        let switch = parts.switch.clone();
-        let mut workers = Workers::start(make, move || !switch.is_on());
-        let has_leftovers = !left.is_empty();
-        for order in left {
-            workers.submit(order);
-        }
         let was_on = parts.switch.is_on();
         let meter = actuator::link::meter(roots.clone());
         Self {
             parts,
             runtime,
-            acting,
-            workers,
+            actuation,
             meter,
             roots,
             executables: BTreeMap::new(),
             board,
-            has_leftovers,
             was_on,
             began: (SystemTime::now(), Instant::now()),
-            audit,
-            is_unaudited: false,
         }
     }
 
-    fn work(mut self, stop: &AtomicBool) {
+    fn work(mut self, stop: &AtomicBool) -> Result<(), StillInForce> {
         let mut looked = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             self.take_outcomes(looked);
-            self.say_withdrawn();
+            self.actuation.say_withdrawn();
             looked = Instant::now();
             if self.observe().is_none() {
                 break;
             }
         }
-        self.put_back();
+        self.put_back()
     }
 
     /// What was carried out, until it is time for the next look.
     fn take_outcomes(&mut self, looked: Instant) {
         loop {
-            let waits = if self.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
+            let waits = if self.actuation.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
             let left = (looked + self.interval() + waits).saturating_duration_since(Instant::now());
-            let Some(outcome) = self.workers.next_outcome(left) else { break };
+            let Some(outcome) = self.actuation.workers.next_outcome(left) else { break };
             let now = self.now();
-            self.acting.carried_out(outcome, now);
+            self.actuation.acting.carried_out(outcome, now);
             self.tell();
         }
     }
 
     fn is_idle(&self) -> bool {
-        !self.parts.rules.may_want() && !self.acting.is_busy()
+        !self.parts.rules.may_want() && !self.actuation.acting.is_busy()
     }
 
     fn interval(&self) -> Duration {
@@ -216,6 +206,10 @@ impl Loop {
     /// Looks at everything once. `None` once the collector has stopped.
     fn observe(&mut self) -> Option<()> {
         let on = self.is_on();
+        if self.parts.rates.has_changed().unwrap_or(false) {
+            let Rates { node_bytes_per_second, process_bytes_per_second } = *self.parts.rates.borrow_and_update();
+            self.actuation.acting.set_rates(node_bytes_per_second, process_bytes_per_second);
+        }
         if self.is_idle() {
             self.board.rest();
             return Some(());
@@ -227,7 +221,7 @@ impl Loop {
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let wishes = self.wishes(&snapshot);
         let mut memory: BTreeMap<ProcessId, Memory> = BTreeMap::new();
-        for process in self.acting.wants_memory(&verdicts, &wishes) {
+        for process in self.actuation.acting.wants_memory(&verdicts, &wishes) {
             if let Some(of_process) = self.runtime.block_on(self.parts.snapshots.memory(process))? {
                 memory.insert(process, of_process);
             }
@@ -244,23 +238,22 @@ impl Loop {
             wishes: &wishes,
             on,
         };
-        let orders = self.acting.observe(&scene);
+        let orders = self.actuation.acting.observe(&scene);
         self.submit(orders);
-        self.board.hindered(|| self.acting.hindrances(&scene));
+        self.board.hindered(Instant::now(), || self.actuation.acting.hindrances(&scene));
         self.tell();
-        self.board.decided(self.acting.decisions());
+        self.board.decided(self.actuation.acting.decisions());
         Some(())
     }
 
     fn submit(&mut self, orders: Vec<Order>) {
         for order in orders {
-            self.workers.submit(order);
+            self.actuation.workers.submit(order);
         }
     }
 
     /// What is wanted for each living process of which anything is.
     fn wishes(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Wish> {
-        let now = SystemTime::now();
         let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.ended.is_none()).collect();
         self.executables.retain(|process, _| living.iter().any(|living| living.id == *process));
         let mut wishes = BTreeMap::new();
@@ -268,7 +261,7 @@ impl Loop {
             let executable = self.executables.entry(process.id).or_insert_with(|| {
                 std::fs::read_link(self.roots.proc.join(process.id.pid.to_string()).join("exe")).ok()
             });
-            let wish = self.parts.rules.wish(process, executable.as_deref(), now);
+            let wish = self.parts.rules.wish(process, executable.as_deref());
             if wish.mode != Mode::Observe {
                 wishes.insert(process.id, wish);
             }
@@ -301,7 +294,7 @@ impl Loop {
 
     /// Whoever wants to know is told what happened.
     fn tell(&mut self) {
-        let happened = self.acting.take_events();
+        let happened = self.actuation.acting.take_events();
         if happened.is_empty() {
             return;
         }
@@ -314,54 +307,20 @@ impl Loop {
     fn say(&mut self, event: &Event) {
         log(event);
         let event = api::decision::Event::new(event, SystemTime::now());
-        if let Some(audit) = self.audit() {
-            audit.write(&event);
-        }
+        self.parts.audit.write_event(&event);
         self.parts.events.tell(event);
     }
 
-    /// The audit log, which is begun when there is first something to say.
-    fn audit(&mut self) -> Option<&Audit> {
-        if self.audit.is_none() && !self.is_unaudited {
-            self.audit = state::open_audit(&self.parts)
-                .inspect_err(|error| tracing::warn!("what is decided is not written down: {error:#}"))
-                .ok();
-            self.is_unaudited = self.audit.is_none();
-        }
-        self.audit.as_ref()
-    }
-
     /// The service stops: nothing that it advised stays.
-    fn put_back(&mut self) {
-        let orders = self.acting.undo_all("uvmd stops");
+    fn put_back(mut self) -> Result<(), StillInForce> {
+        let orders = self.actuation.acting.undo_all("uvmd stops");
         self.submit(orders);
-        let deadline = Instant::now() + PUTTING_BACK;
-        while self.acting.is_taking_back() {
-            let Some(outcome) = self.workers.next_outcome(deadline.saturating_duration_since(Instant::now())) else {
-                tracing::warn!("what is in force could not be taken back in time; the next run does it");
-                break;
-            };
-            let now = self.now();
-            self.acting.carried_out(outcome, now);
-        }
+        let (calendar, clock) = self.began;
+        let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());
+        self.actuation.flush_journal();
         self.tell();
-        self.board.decided(self.acting.decisions());
-    }
-
-    /// That nothing of a former run is in force any more.
-    fn say_withdrawn(&mut self) {
-        if self.has_leftovers && !self.acting.is_taking_back() {
-            self.has_leftovers = false;
-            tracing::info!("what a former run left in force is withdrawn");
-        }
-    }
-}
-
-/// What a former run did not take back itself.
-fn say_leftovers(leftovers: &[actuator::Leftover]) {
-    let processes: BTreeSet<ProcessId> = leftovers.iter().map(|left| left.process).collect();
-    if !leftovers.is_empty() {
-        tracing::warn!("a former run left advice in force for {} processes: it is withdrawn now", processes.len());
+        self.board.decided(self.actuation.acting.decisions());
+        withdrawn
     }
 }
 

@@ -1,116 +1,177 @@
-//! The audit log: what was decided and done, a JSON object a line, for whoever wants to know later. It is only ever appended to; a file that is full
-//! becomes `NAME.1`, that one `NAME.2`, and so on, and the oldest goes.
+//! The audit log: what was changed by whom, what was decided and done, and who was refused; a JSON object a line, for whoever wants to know later. It is
+//! only ever appended to.
 //!
-//! Nothing waits for it: lines that cannot be written are counted. What must be on the disk before something is done is the actuator's journal.
+//! * Decisions and what came of them, and refusals, wait for nothing: lines that cannot be written are counted. What must be on the disk before something
+//!   is done is the actuator's journal.
+//! * A change is on the disk before it is made. One that cannot be written is refused, unless it only reduces what uvmd does: that is never held back.
+//!
+//! `entry`: its lines; `refusals`: how many of those there are; `rotating`: its files.
+
+mod entry;
+mod refusals;
+mod rotating;
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    sync::mpsc::SyncSender,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::AtomicU64,
+        mpsc::{self, SyncSender},
+    },
+    time::Duration,
 };
 
+use entry::Entry;
+pub(crate) use entry::{Change, Outcome};
+pub(crate) use refusals::Refused;
+use rotating::Rotating;
+pub(crate) use rotating::Rotation;
 use serde::Serialize;
+use web::{Requester, Warnings};
 
 use crate::log::{
     Dropped,
-    aside::{self, Destination, Message},
-    file::LogFile,
+    aside::{self, Message},
 };
 
-/// The way into the audit log.
+/// Time for a line to come onto the disk: a request waits for it.
+const RECORDING: Duration = Duration::from_secs(1);
+
+/// The way into the audit log. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
 pub(crate) struct Audit {
     queue: SyncSender<Message>,
     dropped: Dropped,
-}
-
-/// How much of it is kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rotation {
-    /// A file that is as large takes no more.
-    pub(crate) file_bytes_max: u64,
-    /// Full files that are kept beside the one that is written.
-    pub(crate) files_max: u32,
+    /// How long a change waits for its line.
+    patience: Duration,
 }
 
 impl Audit {
-    /// Appends to the file at `path`.
-    pub(crate) fn start(path: &Path, rotation: Rotation) -> anyhow::Result<Self> {
+    /// Appends to the file at `path`, or tries to with each line, where that cannot be opened now and need not be.
+    pub(crate) fn start(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
-        let destination = Rotating { path: path.to_owned(), file: LogFile::open(path)?, rotation };
-        Ok(Self { queue: aside::write_to("uvmd-audit", destination, dropped.clone())?, dropped })
+        let destination = Rotating::open(path, rotation, must_open, warnings)?;
+        let queue = aside::write_to("uvmd-audit", destination, dropped.clone())?;
+        Ok(Self { queue, dropped, patience: RECORDING })
     }
 
-    /// Writes a line.
-    pub(crate) fn write(&self, event: &impl Serialize) {
-        let line = serde_json::to_vec(event).map(|mut line| {
-            line.push(b'\n');
-            line
-        });
-        if line.is_err() || line.is_ok_and(|line| self.queue.try_send(Message::Line(line)).is_err()) {
+    /// Writes a line about something that is not waited for.
+    pub(crate) fn write(&self, requester: Option<&Requester>, change: &Change) {
+        self.write_event(&Entry::new(change, requester));
+    }
+
+    /// The same about a decision.
+    pub(crate) fn write_event(&self, event: &impl Serialize) {
+        let line = line(event);
+        if line.is_none_or(|line| self.queue.try_send(Message::Line(line)).is_err()) {
             self.dropped.count_one();
         }
     }
 
+    /// Has it on the disk that this is about to be changed. May wait for that.
+    ///
+    /// # Errors
+    /// Why it must not be changed: only if it `may_be_held_back`. Otherwise it is to be changed all the same, and the line is counted.
+    pub(crate) fn change(
+        &self,
+        requester: Option<&Requester>,
+        change: &Change,
+        may_be_held_back: bool,
+    ) -> Result<(), String> {
+        let Err(why) = self.record(&Entry::new(change, requester)) else { return Ok(()) };
+        if may_be_held_back {
+            // The line may still come to be written.
+            self.failed(requester, change, why.clone());
+            return Err(why);
+        }
+        self.dropped.count_one();
+        tracing::warn!("a change is made that is not in the audit log: {why}");
+        Ok(())
+    }
+
+    /// What was to be changed could not be.
+    pub(crate) fn failed(&self, requester: Option<&Requester>, change: &Change, reason: String) {
+        self.write(requester, &change.clone().failed(reason));
+    }
+
+    fn record(&self, entry: &Entry<'_>) -> Result<(), String> {
+        let (done, is_done) = mpsc::sync_channel(1);
+        let line = line(entry).ok_or("it cannot be put into words")?;
+        self.queue.try_send(Message::Record(line, done)).map_err(|_| "too many lines wait to be written already")?;
+        let written = is_done.recv_timeout(self.patience);
+        written.map_err(|_| format!("nothing could be written to it for {} s", self.patience.as_secs()))?
+    }
+
+    /// Opens the file anew, as whoever rotates logs wants it.
+    pub(crate) fn reopen(&self) {
+        // Where there is no room for this, the file is looked at with the next line all the same.
+        let _ = self.queue.try_send(Message::Reopen);
+    }
+
+    /// Waits until all that was told is written, but not for a disk that is stuck.
+    pub(crate) fn flush(&self) {
+        aside::flush(&self.queue, aside::LAST_LINES);
+    }
+
     /// Lines that could not be written; what writes the log tells of them too.
-    #[cfg(test)]
-    const fn dropped(&self) -> &Dropped {
-        &self.dropped
+    pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.dropped.0)
     }
 }
 
-impl Drop for Audit {
-    fn drop(&mut self) {
-        aside::flush(&self.queue);
-    }
+fn line(event: &impl Serialize) -> Option<Vec<u8>> {
+    let mut line = serde_json::to_vec(event).ok()?;
+    line.push(b'\n');
+    Some(line)
 }
 
-/// See the module's documentation.
-struct Rotating {
-    path: PathBuf,
-    file: LogFile,
-    rotation: Rotation,
-}
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::{fs, path::Path};
 
-impl Rotating {
-    fn numbered(&self, number: u32) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
-        name.into()
+    use serde_json::Value;
+
+    use super::*;
+
+    /// One in this folder, with files that are never full.
+    pub(crate) fn audit(folder: &Path) -> Audit {
+        let rotation = Rotation { file_bytes_max: u64::MAX, files_max: 1 };
+        patient(Audit::start(&folder.join("audit.jsonl"), rotation, false, Warnings::default()).unwrap())
     }
 
-    /// The file that is written becomes the first of the full ones.
-    fn rotate(&self) -> io::Result<()> {
-        let Rotation { files_max, .. } = self.rotation;
-        for number in (1..files_max).rev() {
-            match fs::rename(self.numbered(number), self.numbered(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        if files_max == 0 { fs::remove_file(&self.path) } else { fs::rename(&self.path, self.numbered(1)) }
-    }
-}
-
-impl Destination for Rotating {
-    fn name(&self) -> String {
-        self.path.display().to_string()
+    /// The same, on a machine that has other things to do.
+    pub(crate) fn patient(audit: Audit) -> Audit {
+        Audit { patience: Duration::from_mins(1), ..audit }
     }
 
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        let is_full = |file: fs::Metadata| file.is_file() && file.len() >= self.rotation.file_bytes_max;
-        if fs::symlink_metadata(&self.path).is_ok_and(is_full) {
-            self.rotate()?;
-        }
-        self.file.append(line)
+    /// Waits until all that was told is written.
+    pub(crate) fn flush(audit: &Audit) {
+        aside::flush(&audit.queue, Duration::from_mins(1));
+    }
+
+    /// What it has in this folder.
+    pub(crate) fn lines(folder: &Path) -> Vec<Value> {
+        let text = fs::read_to_string(folder.join("audit.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{fs, sync::atomic::Ordering};
 
-    fn lines(path: &Path) -> Vec<String> {
-        fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
+    use web::{Credential, Grant, Peer, Warning};
+
+    use super::{
+        testing::{flush, lines, patient},
+        *,
+    };
+
+    const OFF: Change = Change::PolicyOff { result: Outcome::Accepted };
+
+    fn somebody() -> Requester {
+        let peer = Peer::Local { uid: 7, pid: Some(70), grant: Some(Grant::Write) };
+        Requester { peer, credential: Credential::Socket }
     }
 
     #[test]
@@ -118,16 +179,50 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         fs::write(&path, "\"of an earlier run\"\n").unwrap();
-        let audit = Audit::start(&path, Rotation { file_bytes_max: 20, files_max: 2 }).unwrap();
+        let rotation = Rotation { file_bytes_max: 20, files_max: 2 };
+        let audit = Audit::start(&path, rotation, true, Warnings::default()).unwrap();
         for number in 0..9 {
-            audit.write(&format!("event number {number}"));
+            audit.write_event(&format!("event number {number}"));
         }
-        let dropped = audit.dropped().clone();
-        drop(audit);
+        flush(&audit);
+        let lines = |path: &Path| -> Vec<String> {
+            fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
+        };
         let named = |number: u32| lines(&folder.path().join(format!("audit.jsonl.{number}")));
         let event = |number: u32| format!("\"event number {number}\"");
         assert_eq!(lines(&path), [event(8)]);
         assert_eq!((named(1), named(2), named(3)), (vec![event(6), event(7)], vec![event(4), event(5)], Vec::new()));
-        assert_eq!(dropped.get(), 0);
+        assert_eq!(audit.dropped().load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_change_is_on_the_disk_with_who_asked_for_it_when_it_may_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = testing::audit(folder.path());
+        audit.change(Some(&somebody()), &OFF, true).unwrap();
+        let mut line = lines(folder.path()).remove(0);
+        assert!(line.as_object_mut().unwrap().remove("time").is_some());
+        let requester = serde_json::json!({ "uid": 7, "pid": 70, "credential": "socket", "grant": "write" });
+        assert_eq!(line, serde_json::json!({ "type": "policy_off", "result": "accepted", "requester": requester }));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_held_back_only_where_it_may_be_and_else_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none/audit.jsonl");
+        let rotation = Rotation { file_bytes_max: u64::MAX, files_max: 1 };
+        let warnings = Warnings::default();
+        assert!(Audit::start(&path, rotation, true, warnings.clone()).is_err());
+        let audit = patient(Audit::start(&path, rotation, false, warnings.clone()).unwrap());
+        assert!(warnings.is_active(Warning::AuditUnavailable));
+        let why = audit.change(Some(&somebody()), &OFF, true).unwrap_err();
+        assert_eq!(why, "no such file or directory");
+        audit.change(Some(&somebody()), &OFF, false).unwrap();
+        flush(&audit);
+        // The line that says that the first was not made, and the second.
+        assert_eq!(audit.dropped().load(Ordering::Relaxed), 2);
+        fs::create_dir(folder.path().join("none")).unwrap();
+        audit.change(Some(&somebody()), &OFF, true).unwrap();
+        assert!(!warnings.is_active(Warning::AuditUnavailable));
     }
 }

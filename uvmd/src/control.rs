@@ -1,14 +1,22 @@
 //! What operators change over the API: overrides, and the kill switch; and what comes of that for a process.
 
+use std::cell::RefCell;
+
+use actuator::JournalHealth;
 use model::{
-    Process,
+    Mode, Override, Process, api,
     api::rule::{Considered, Hindrance, Overrides, PolicyState, Wanted},
 };
 use policy::rules::{Explained, Fit};
 use sys::Roots;
-use web::{Condition, Put, Refused};
+use web::{AdviceJournal, Condition, Put, Refused, Requester};
 
-use crate::{acting::Told, rules::Rules, switch::Switch};
+use crate::{
+    acting::Told,
+    audit::{Audit, Change, Outcome},
+    rules::{Announce, Rules},
+    switch::Switch,
+};
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -19,6 +27,8 @@ pub(crate) struct Control {
     pub(crate) enabled: bool,
     /// What the loop that acts tells.
     pub(crate) told: Told,
+    /// Where changes are written down.
+    pub(crate) audit: Audit,
 }
 
 impl web::Control for Control {
@@ -26,14 +36,29 @@ impl web::Control for Control {
         self.rules.overrides()
     }
 
-    fn put(&self, rule: model::Override, by: &str, fits: &Condition) -> Result<Put, Refused> {
-        let put = self.rules.put(&rule, fits)?;
+    fn put(&self, rule: Override, by: &Requester, fits: &Condition) -> Result<Put, Refused> {
+        let change = |before: Option<&Override>, after: Option<&Override>| Change::OverridePut {
+            id: rule.id.clone(),
+            etag_before: before.map(etag),
+            etag_after: after.map(etag),
+            r#override: Box::new(after.unwrap_or(&rule).into()),
+            result: Outcome::Accepted,
+        };
+        // One that has a process left alone reduces what uvmd does.
+        let may_be_held_back = rule.mode != Mode::Observe;
+        let put = self.announced(by, change, may_be_held_back, |announce| self.rules.put(&rule, fits, announce))?;
         tracing::info!("override {}: {} by {}, as {by} wants", rule.id, rule.mode.name(), rule.policy);
         Ok(put)
     }
 
-    fn remove(&self, id: &str, by: &str, fits: &Condition) -> Result<(), Refused> {
-        self.rules.remove(id, fits)?;
+    fn remove(&self, id: &str, by: &Requester, fits: &Condition) -> Result<(), Refused> {
+        let change = |before: Option<&Override>, after: Option<&Override>| Change::OverrideDelete {
+            id: id.to_owned(),
+            etag_before: before.map(etag),
+            etag_after: after.map(etag),
+            result: Outcome::Accepted,
+        };
+        self.announced(by, change, false, |announce| self.rules.remove(id, fits, announce))?;
         tracing::info!("override {id} is gone, as {by} wants");
         Ok(())
     }
@@ -41,8 +66,7 @@ impl web::Control for Control {
     fn wanted(&self, process: &Process) -> Wanted {
         let path = Roots::default().proc.join(process.id.pid.to_string()).join("exe");
         let executable = std::fs::read_link(path).ok();
-        let Explained { wish, why, considered } =
-            self.rules.explain(process, executable.as_deref(), std::time::SystemTime::now());
+        let Explained { wish, why, considered } = self.rules.explain(process, executable.as_deref());
         Wanted {
             pid: process.id.pid,
             start_ticks: process.id.start_ticks,
@@ -62,12 +86,13 @@ impl web::Control for Control {
     }
 
     fn state(&self) -> PolicyState {
-        let Overrides { overrides, file_error } = self.rules.overrides();
+        let Overrides { overrides, file_error, .. } = self.rules.overrides();
         let fallback = self.rules.fallback();
         PolicyState {
             on: self.is_on(),
             enabled: self.enabled,
             off_by: self.switch.off_by(),
+            persist_pending: self.switch.is_persist_pending(),
             default_mode: fallback.mode.name().to_owned(),
             default_policy: fallback.policy,
             overrides: overrides.iter().filter(|each| !each.expired).count() as u64,
@@ -75,12 +100,14 @@ impl web::Control for Control {
         }
     }
 
-    fn switch_off(&self, by: &str) -> Result<(), Refused> {
-        self.switch.off(by);
+    fn switch_off(&self, by: &Requester) -> Result<(), Refused> {
+        self.switch.off(&by.to_string());
+        // It is off already, whatever becomes of this. A line for which there is no room is counted.
+        self.audit.write(Some(by), &Change::PolicyOff { result: Outcome::Accepted });
         Ok(())
     }
 
-    fn keep_off(&self) {
+    fn keep_off(&self, _: &Requester) {
         self.switch.keep_off();
     }
 
@@ -88,12 +115,47 @@ impl web::Control for Control {
         self.switch.times_off()
     }
 
-    fn switch_on(&self, by: &str, times_off: u64) -> Result<(), Refused> {
-        self.switch.on(by, times_off).map_err(|error| Refused::NotKept(format!("{error:#}")))
+    fn journal(&self) -> Option<AdviceJournal> {
+        self.told.journal().map(|journal| {
+            let JournalHealth { is_writable, unrecognised_bytes, dropped_lines, warnings } = journal;
+            AdviceJournal { is_writable, unrecognised_bytes, dropped_lines, warnings }
+        })
+    }
+
+    fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), Refused> {
+        let change = Change::PolicyOn { result: Outcome::Accepted };
+        self.audit.change(Some(by), &change, true).map_err(Refused::NotRecorded)?;
+        self.switch.on(&by.to_string(), times_off).map_err(|error| {
+            let error = format!("{error:#}");
+            self.audit.failed(Some(by), &change, error.clone());
+            Refused::NotKept(error)
+        })
     }
 }
 
 impl Control {
+    /// Makes a change of which the audit log is told before: `make` says what there was and will be.
+    fn announced<T>(
+        &self,
+        by: &Requester,
+        change: impl Fn(Option<&Override>, Option<&Override>) -> Change,
+        may_be_held_back: bool,
+        make: impl FnOnce(Announce<'_>) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        let announced = RefCell::new(None);
+        let announce = |before: Option<&Override>, after: Option<&Override>| {
+            let change = change(before, after);
+            self.audit.change(Some(by), &change, may_be_held_back).map_err(Refused::NotRecorded)?;
+            announced.replace(Some(change));
+            Ok(())
+        };
+        let result = make(&announce);
+        if let (Err(Refused::NotKept(why)), Some(change)) = (&result, announced.take()) {
+            self.audit.failed(Some(by), &change, why.clone());
+        }
+        result
+    }
+
     fn hindrances(&self, process: &Process) -> Vec<Hindrance> {
         let all = self.told.hindrances();
         all.iter().filter(|each| each.process == process.id).map(Hindrance::from).collect()
@@ -104,50 +166,13 @@ impl Control {
     }
 }
 
+fn etag(rule: &Override) -> String {
+    web::etag(&api::rule::Override::from(rule))
+}
+
 fn looked_at(id: String, fit: &Fit) -> Considered {
     Considered { id, fits: fit.fits(), in_force: *fit == Fit::InForce, why: fit.to_string() }
 }
 
 #[cfg(test)]
-mod tests {
-    use config::{Policy, value::AbsolutePath};
-    use model::{GpuUuid, Hindered, ProcessId};
-    use web::Control as _;
-
-    use super::*;
-    use crate::acting::Board;
-
-    #[test]
-    fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() {
-        let folder = tempfile::tempdir().unwrap();
-        let policy = Policy {
-            overrides_file: AbsolutePath(folder.path().join("overrides.toml")),
-            state_dir: AbsolutePath(folder.path().join("state")),
-            ..Policy::default()
-        };
-        let (mut board, told) = Board::new();
-        let control = Control {
-            rules: Rules::open(&policy).unwrap(),
-            switch: Switch::open(&folder.path().join("off"), folder.path()),
-            enabled: true,
-            told,
-        };
-        let id = |pid| ProcessId { pid, start_ticks: 1 };
-        let hindrance = |pid, hindered| model::Hindrance {
-            process: id(pid),
-            gpu: Some(GpuUuid([1; 16])),
-            hindered,
-            why: "it advises the driver itself".to_owned(),
-        };
-        board.hindered(|| vec![hindrance(7, Hindered::Advice), hindrance(8, Hindered::Policy("cycle"))]);
-        let told = |pid| control.wanted(&Process::new(id(pid), "x")).hindrances;
-        let expected = Hindrance {
-            gpu_uuid: Some("GPU-01010101-0101-0101-0101-010101010101".to_owned()),
-            hindered: "advice".to_owned(),
-            why: "it advises the driver itself".to_owned(),
-        };
-        assert_eq!(told(7), [expected]);
-        assert_eq!(told(8)[0].hindered, "cycle");
-        assert_eq!(told(9), []);
-    }
-}
+mod tests;

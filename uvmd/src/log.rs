@@ -21,12 +21,17 @@ use std::{
 };
 
 use aside::{Destination, Message};
-use config::{Log, value::LogFormat};
+use config::{
+    Log,
+    value::{LogFilter, LogFormat},
+};
 use file::LogFile;
 use tracing_subscriber::{
     Layer, Registry,
+    filter::Targets,
     fmt::{self, MakeWriter},
     layer::SubscriberExt,
+    reload,
     util::SubscriberInitExt,
 };
 
@@ -34,6 +39,7 @@ use tracing_subscriber::{
 pub(crate) struct Logging {
     lines: Lines,
     is_file: bool,
+    filter: reload::Handle<Targets, Registry>,
 }
 
 /// Lines that could not be written.
@@ -65,8 +71,21 @@ impl Logging {
             LogFormat::Text => Box::new(layer.with_ansi(!is_file && colour())),
             LogFormat::Json => Box::new(layer.json().flatten_event(true)),
         };
-        tracing_subscriber::registry().with(layer.with_filter(log.filter.targets())).init();
-        Ok(Self { lines, is_file })
+        let (filter, handle) = reload::Layer::new(log.filter.targets());
+        tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+        Ok(Self { lines, is_file, filter: handle })
+    }
+
+    /// This is logged from now on, and nothing else.
+    pub(crate) fn set_filter(&self, filter: &LogFilter) {
+        // It fails only where nobody logs any more.
+        let _ = self.filter.reload(filter.targets());
+    }
+
+    /// Opens the file anew, as whoever rotates logs wants it. Does not wait for that.
+    pub(crate) fn reopen(&self) {
+        // Where there is no room for this, the file is looked at with the next line all the same.
+        let _ = self.lines.queue.try_send(Message::Reopen);
     }
 
     pub(crate) const fn dropped(&self) -> &Dropped {
@@ -83,7 +102,7 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        aside::flush(&self.lines.queue);
+        aside::flush(&self.lines.queue, aside::LAST_LINES);
     }
 }
 

@@ -1,10 +1,11 @@
 //! The service: reads its configuration, binds its address, watches the driver, serves what it sees, and stops cleanly.
 //!
-//! Exit codes: 0 stopped, or the configuration is in order; 1 failed; 2 a mistake in the configuration or on the command line.
+//! Exit codes: 0 stopped, or the configuration is in order, or nothing is left in force; 1 failed, or something is; 2 a mistake in the configuration or on the command line.
 
 mod acting;
 mod audit;
 mod control;
+mod instance;
 mod kept;
 mod listeners;
 mod log;
@@ -16,6 +17,7 @@ mod signals;
 mod switch;
 mod token;
 mod verdicts;
+mod withdraw;
 
 use std::{
     io::{self, Write},
@@ -27,12 +29,28 @@ use clap::Parser;
 use config::Loaded;
 use log::{Logging, say};
 use options::Options;
+use signals::Hangup;
 
 const MISTAKEN: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(ended) = sys::actor::run_if_spawner() {
+        return ended;
+    }
+    // Before there is another thread. Where it cannot be had, uvmd takes more memory than it needs.
+    let _ = sys::memory::give_back_what_is_freed();
+    // Before anything else, and before there are threads.
+    let hangup = match Hangup::catch() {
+        Ok(hangup) => hangup,
+        Err(error) => {
+            say(&format!("cannot handle signals: {}", sys::reason(&error)));
+            return ExitCode::FAILURE;
+        }
+    };
     let options = Options::parse();
-    let check_config = options.check_config;
+    if options.withdraw {
+        return withdraw(&options);
+    }
     let loaded = match options.load() {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -40,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::from(MISTAKEN);
         }
     };
-    match if check_config { show(&loaded) } else { run(loaded) } {
+    match if options.check_config { show(&loaded) } else { run(&options, loaded, hangup) } {
         Ok(()) => ExitCode::SUCCESS,
         // Not through the log, which may be off.
         Err(error) => {
@@ -50,9 +68,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(loaded: Loaded) -> anyhow::Result<()> {
+fn withdraw(options: &Options) -> ExitCode {
+    let state_dir = match options.state_dir() {
+        Ok(state_dir) => state_dir,
+        Err(error) => {
+            say(&format!("{error}; where the journal is cannot be told: name it with --set policy.state_dir=FOLDER"));
+            return ExitCode::from(MISTAKEN);
+        }
+    };
+    match withdraw::run(&state_dir) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options, loaded: Loaded, hangup: Hangup) -> anyhow::Result<()> {
     let log = Logging::start(&loaded.config.log)?;
-    service::run(loaded, log.dropped()).inspect_err(|error| log.failed(error))
+    service::run(options, loaded, &log, hangup).inspect_err(|error| log.failed(error))
 }
 
 /// As TOML, so that it can be used as a file; warnings apart from it.

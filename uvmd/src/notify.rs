@@ -1,35 +1,35 @@
 //! Tells systemd how far the service is, where it runs as a `Type=notify` unit: `sd_notify(3)`.
 
-use std::{
-    env,
-    ffi::OsStr,
-    io,
-    os::{
-        linux::net::SocketAddrExt,
-        unix::{
-            ffi::OsStrExt,
-            net::{SocketAddr, UnixDatagram},
-        },
-    },
-};
+use sd_notify::NotifyState;
 
 /// It serves.
-pub(crate) const READY: &str = "READY=1";
-/// It has begun to stop.
-pub(crate) const STOPPING: &str = "STOPPING=1";
+pub(crate) fn ready() {
+    notify(&[NotifyState::Ready]);
+}
 
-/// Sends `state` if anyone asked for it.
-pub(crate) fn notify(state: &str) {
-    let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = send(&socket, state) {
-        tracing::warn!("cannot notify {}: {error}", socket.display());
+/// It reads its configuration again, until [`ready`].
+pub(crate) fn reloading() {
+    // Without the time of this very moment systemd would wait for it in vain.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!("cannot tell systemd of a reload: {error}"),
     }
 }
 
-fn send(socket: &OsStr, state: &str) -> io::Result<()> {
-    let address = match socket.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(socket)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
+/// What came of that, in a sentence.
+pub(crate) fn status(text: &str) {
+    // A line of its own would be another message.
+    notify(&[NotifyState::Status(&text.replace('\n', " "))]);
+}
+
+/// It has begun to stop.
+pub(crate) fn stopping() {
+    notify(&[NotifyState::Stopping]);
+}
+
+/// Does nothing where nobody asked for it.
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!("cannot notify systemd: {error}");
+    }
 }

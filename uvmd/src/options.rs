@@ -1,15 +1,15 @@
 //! The command line. What it says overrides the configuration file.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Parser;
 use config::{
     ConfigError, Loaded, Setting,
-    value::{Hostname, Interval, LogFilter, Retention, Value, of_word},
+    value::{Hostname, Interval, Listen, LogFilter, Retention, Value, of_word},
 };
 
 /// Watches NVIDIA's UVM driver and serves, per process and GPU, its faults and the bytes it migrates.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(
     version,
     after_help = "Without a driver or without kprobes it waits for them, and /readyz says what is missing."
@@ -23,13 +23,18 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) check_config: bool,
 
+    /// Take back the advice that a uvmd which is gone left in force, say of each process what became of it, and exit: with 0 if nothing is left. Needs neither
+    /// the probes nor a configuration without mistakes; the journal is in the folder of the state
+    #[arg(long, conflicts_with = "check_config")]
+    pub(crate) withdraw: bool,
+
     /// Override an option of the configuration file, as in --set log.format=json
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
 
-    /// Address to serve on. Anyone who reaches it can read all but command lines and addresses [default: 127.0.0.1:9477]
-    #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", value_parser = of_word::<SocketAddr>)]
-    listen: Option<SocketAddr>,
+    /// Address to serve on, or "none" for no TCP. Anyone who reaches it can read all but command lines and addresses [default: 127.0.0.1:9477]
+    #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", value_parser = of_word::<Listen>)]
+    listen: Option<Listen>,
 
     /// How often counters are read between requests [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = of_word::<Interval>)]
@@ -53,10 +58,25 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The folder of the state, whatever mistakes there are in other options.
+    pub(crate) fn state_dir(&self) -> Result<PathBuf, ConfigError> {
+        config::state_dir(self.config.as_deref(), &self.settings)
+    }
+
     /// The configuration that they and the file make.
-    pub(crate) fn load(self) -> Result<Loaded, ConfigError> {
-        let Self { config: file, check_config: _, settings, listen, interval, ended_retention, hostname, log, verbose } =
-            self;
+    pub(crate) fn load(&self) -> Result<Loaded, ConfigError> {
+        let Self {
+            config: file,
+            check_config: _,
+            withdraw: _,
+            settings,
+            listen,
+            interval,
+            ended_retention,
+            hostname,
+            log,
+            verbose,
+        } = self.clone();
         let mut loaded = config::load(file.as_deref(), &settings)?;
         let config = &mut loaded.config;
         override_with(&mut config.listen, listen);
@@ -102,7 +122,8 @@ mod tests {
 
     #[test]
     fn by_default_only_this_machine_is_served() {
-        assert!(load(&[]).listen.ip().is_loopback());
+        assert!(matches!(load(&[]).listen, Listen::On(address) if address.ip().is_loopback()));
+        assert_eq!(load(&["--listen", "none"]).listen, Listen::None);
     }
 
     #[test]

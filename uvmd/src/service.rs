@@ -1,26 +1,40 @@
-//! One run of the service, from binding its address to a clean stop.
+//! One run of the service, from taking its state to a clean stop.
 
-use std::{fs, sync::Arc, time::Duration};
+mod reload;
+mod running;
+mod start;
 
-use anyhow::{Context, anyhow, bail};
-use collector::Collector;
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
 use model::Verdicts;
+use reload::Reloader;
+use running::Running;
+use start::Start;
 use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
-use web::{Ask, Controls, Decided, Events, Hosts, Judged, Node, Service, Snapshots, Sources, server, server::Limits};
+use web::{
+    Ask, Controls, Decided, Events, Hosts, Judged, Node, Refusals, Reloads, Service, Snapshots, Sources, Warnings,
+};
 
 use crate::{
-    acting::{self, Deeds},
-    audit::Rotation,
+    acting::{self, Actuation, Deeds, Rates},
+    audit::{Audit, Refused},
     control::Control,
-    listeners,
-    log::Dropped,
-    notify::{self, notify},
+    listeners::Listeners,
+    log::Logging,
+    notify,
+    options::Options,
     rules::Rules,
-    signals::Signals,
+    signals::{Hangup, Signal, Signals},
     switch::Switch,
-    token,
+    token::{self, Tokens},
     verdicts::Judging,
 };
 
@@ -30,64 +44,57 @@ const WORKER_THREADS: usize = 2;
 /// So often is a disk asked again that refuses to keep that acting is switched off.
 const KEPT_AGAIN: Duration = Duration::from_secs(5);
 
-/// Time for a stop, all in all. The server's own grace lies within.
-const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// So often it is looked whether refusals are to be summed up.
+const REFUSALS_EVERY: Duration = Duration::from_secs(10);
+
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs until a signal stops it.
-pub(crate) fn run(loaded: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options, loaded: Loaded, log: &Logging, hangup: Hangup) -> anyhow::Result<()> {
     kernel::supported(&Roots::default())?;
     Capabilities::of_this_process()?.may_probe()?;
+    let start = Start::new(&loaded.config)?;
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let result = runtime.block_on(serve(loaded, log_lines_dropped));
+    let (audit, refused) = (start.audit.clone(), start.refused.clone());
+    let result = runtime.block_on(serve(options, loaded, start, log, hangup));
     // Whatever still blocks must not hold the exit.
     runtime.shutdown_background();
+    refused.sum_up_all();
+    audit.flush();
     result
 }
 
-async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> anyhow::Result<()> {
-    let warnings = config.warnings();
-    let Config { listen, hostname, http, socket, auth, log: _, collector, metrics, records, verdicts, policy } = config;
-    let mut signals = Signals::new().context("cannot handle signals")?;
-    let access = token::access(auth)?;
-    let rules = Rules::open(&policy)?;
-    let switch = Switch::open(&policy.kill_switch.0, &policy.state_dir.0);
-    let own_name = read_hostname();
-    let hosts = hosts(http, own_name.iter().chain(hostname.iter().map(|name| &name.0)));
-    let node = Node {
-        version: env!("CARGO_PKG_VERSION"),
-        hostname: hostname.map_or(own_name, |name| Ok(name.0))?,
-        processes_in_metrics: metrics.processes(),
-        log_lines_dropped: Arc::clone(&log_lines_dropped.0),
-        access,
-        hosts,
+async fn serve(
+    options: &Options,
+    Loaded { config, file }: Loaded,
+    start: Start,
+    log: &Logging,
+    hangup: Hangup,
+) -> anyhow::Result<()> {
+    let Start { audit, refused, rules, switch, actuation, warnings, lock: _lock } = start;
+    let ready = match Ready::new(&config, log, hangup, (&audit, refused), &warnings).await {
+        Ok(Some(ready)) => ready,
+        // What a former run left in force is withdrawn all the same, as nobody else looks after it.
+        not_ready => return end_unready(actuation, not_ready.map(drop)),
     };
-    let collector = watching(collector, records);
-    // Before anything is attached: two services on one node are a mistake, and the address is where it shows.
-    let (listener, address) = listeners::tcp(listen).await?;
-    let socket = match &socket {
-        config::Socket { enabled: true, .. } => Some(listeners::socket(&socket).await?),
-        config::Socket { enabled: false, .. } => None,
-    };
-    let mut collector = tokio::select! {
-        started = Collector::start(collector) => started?,
-        signal = signals.next() => {
-            tracing::info!("stopping on {signal}, before the probes were attached");
-            return Ok(());
-        }
-    };
+    let Ready { mut signals, tokens, own_name, reloads, node, listeners, collector } = ready;
+    let policy = &config.policy;
 
-    let (stop_server, stopped) = watch::channel(());
+    let (stop_servers, stopped) = watch::channel(());
     let events = Events::default();
-    let mut judging = Judging::start(collector.snapshots(), verdicts.window.0, events.clone());
+    let judging = Judging::start(collector.snapshots(), config.verdicts.window.0, events.clone());
     tokio::spawn(rules.clone().follow());
     tokio::spawn(switch.clone().follow(KEPT_AGAIN));
-    let mut deeds = Deeds::start(parts(&policy, verdicts.window.0, &collector, &judging, (&rules, &switch), &events))?;
+    let (rates, changed_rates) = watch::channel(Rates::of(policy));
+    let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, changed_rates, audit.clone());
+    let deeds = Deeds::start(parts, actuation)?;
     let told = deeds.told();
-    let control = Control { rules, switch, enabled: policy.enabled, told: told.clone() };
+    let control =
+        Control { rules: rules.clone(), switch, enabled: policy.enabled, told: told.clone(), audit: audit.clone() };
     let sources = Sources {
         decided: Decided::new(move || told.decisions()),
         events: events.clone(),
@@ -96,70 +103,131 @@ async fn serve(Loaded { config, file }: Loaded, log_lines_dropped: &Dropped) -> 
     };
     let service = Service::new(node, sources);
     let mut servers = JoinSet::new();
-    if let Some((socket, path)) = socket {
-        servers.spawn(server::serve(socket, service.on_socket(), Limits::default(), stop(stopped.clone())));
-        tracing::info!("those on this machine are served on {}", path.display());
-    }
-    servers.spawn(server::serve(listener, service.on_tcp(address), Limits::default(), stop(stopped)));
-    tracing::info!("uvmd {} serves on http://{address}", env!("CARGO_PKG_VERSION"));
+    listeners.serve(&service, warnings.clone(), &stopped, &mut servers);
     if let Some(file) = file {
         tracing::info!("configured by {}", file.display());
     }
-    for warning in warnings {
-        tracing::warn!("{warning}");
+    for remark in config.warnings() {
+        tracing::warn!("{remark}");
     }
-    notify(notify::READY);
+    notify::ready();
 
-    let signal = tokio::select! {
-        signal = signals.next() => Ok(signal),
-        ended = servers.join_next() => Err(anyhow!("the HTTP server ended by itself: {ended:?}")),
-        // What is served from now on would be old for ever.
-        () = collector.ended() => Err(anyhow!("the collector ended by itself; what it said is above")),
-        () = deeds.ended() => bail!("nothing acts any more; what was said is above"),
-        () = judging.ended() => Err(anyhow!("nothing is judged any more; what was said is above")),
+    let mut running = Running { collector, judging, deeds, events, servers, stop_servers };
+    let mut reloader = Reloader {
+        options,
+        config,
+        own_name,
+        log,
+        tokens,
+        rules,
+        audit,
+        rates,
+        service,
+        reloads,
+        warnings,
+        reading: None,
     };
-    let signal = match signal {
-        Ok(signal) => signal,
-        Err(error) => {
-            // Nothing that it advised stays, here either.
-            let _ = time::timeout(STOP_DEADLINE, deeds.stop()).await;
-            return Err(error);
-        }
-    };
-    tracing::info!("stopping on {signal}");
-    notify(notify::STOPPING);
-    drop(stop_server);
-    // Nobody listens any longer than this: a stop waits for requests under way.
-    events.end();
-    let stop = async {
-        let served = async {
-            let mut result = Ok(());
-            while let Some(ended) = servers.join_next().await {
-                result = result.and(ended.context("the HTTP server failed"));
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Stop(signal) => return running.stop(signal, &mut signals).await,
+                Signal::Reload => tokio::select! {
+                    () = reloader.reload(&running.collector) => {}
+                    signal = signals.stop() => return running.stop(signal, &mut signals).await,
+                },
+            },
+            error = running.ended() => {
+                running.give_up().await;
+                return Err(error);
             }
-            result
-        };
-        // What is taken back does not wait for a slow reader.
-        let (result, ()) = tokio::join!(served, deeds.stop());
-        collector.stop().await;
-        result
-    };
-    tokio::select! {
-        stopped = time::timeout(STOP_DEADLINE, stop) => {
-            stopped.map_err(|_| anyhow!("did not stop within {} s; the kernel detaches what is left", STOP_DEADLINE.as_secs()))??;
         }
-        signal = signals.next() => bail!("{signal} again: stopped at once; the kernel detaches what is left"),
     }
-    tracing::info!("stopped");
-    Ok(())
+}
+
+/// What is served, and may be: where each is read, bound and attached.
+struct Ready {
+    signals: Signals,
+    tokens: Tokens,
+    /// This machine's own name, where it has one.
+    own_name: Option<String>,
+    reloads: Reloads,
+    node: Node,
+    listeners: Listeners,
+    collector: Collector,
+}
+
+impl Ready {
+    /// `None` where a signal stops it first.
+    async fn new(
+        config: &Config,
+        log: &Logging,
+        hangup: Hangup,
+        (audit, refused): (&Audit, Refused),
+        warnings: &Warnings,
+    ) -> anyhow::Result<Option<Self>> {
+        let Config { listen, hostname, http, socket, auth, collector, metrics, records, .. } = config;
+        let mut signals = Signals::catch(hangup).context("cannot handle signals")?;
+        let mut tokens = Tokens::default();
+        tokens.follow(token::read(auth)?).await;
+        let (own_name, no_name) = match read_hostname() {
+            Ok(name) => (Some(name), None),
+            Err(error) => (None, Some(error)),
+        };
+        let reloads = Reloads::default();
+        tokio::spawn(sum_up(refused.clone()));
+        let named = hostname.as_ref().map(|name| name.0.clone());
+        let node = Node {
+            version: VERSION,
+            hosts: hosts(http.clone(), own_name.iter().chain(&named)),
+            hostname: named
+                .or_else(|| own_name.clone())
+                .ok_or_else(|| no_name.unwrap_or_else(|| anyhow!("no name")))?,
+            processes_in_metrics: metrics.processes(),
+            log_lines_dropped: Arc::clone(&log.dropped().0),
+            audit_lines_dropped: audit.dropped(),
+            refusals: Refusals::new(move |refusal| refused.tell(refusal)),
+            warnings: warnings.clone(),
+            reloads: reloads.clone(),
+            access: tokens.access(),
+        };
+        // Before anything is attached: two services on one node are a mistake, which the socket's lock shows where they have states of their own.
+        let listeners = Listeners::bind(*listen, socket).await?;
+        let collector = tokio::select! {
+            started = Collector::start(watching(collector, *records)) => started?,
+            signal = signals.stop() => {
+                tracing::info!("stopping on {signal}, before the probes were attached");
+                return Ok(None);
+            }
+        };
+        Ok(Some(Self { signals, tokens, own_name, reloads, node, listeners, collector }))
+    }
+}
+
+/// The end of a service that never served: for this reason, unless it was stopped.
+fn end_unready(actuation: Actuation, reason: anyhow::Result<()>) -> anyhow::Result<()> {
+    let withdrawn = actuation.end();
+    if let (Err(_), Err(left)) = (&reason, &withdrawn) {
+        tracing::error!("{left}");
+    }
+    reason.and(withdrawn.map_err(Into::into))
+}
+
+/// Has the number of refusals that were not written down written down, for as long as the service works.
+async fn sum_up(refused: Refused) {
+    let mut looks = time::interval(REFUSALS_EVERY);
+    loop {
+        looks.tick().await;
+        refused.sum_up(Instant::now());
+    }
 }
 
 /// What the collector works with.
-fn watching(collector: config::Collector, records: config::Records) -> collector::Config {
+fn watching(collector: &config::Collector, records: config::Records) -> collector::Config {
+    let Retention { ended_retention, ended_max, owners } = retention(collector);
     collector::Config {
         interval: collector.interval.0,
-        ended_retention: collector.ended_retention.0,
-        ended_max: collector.ended_max.0 as usize,
+        ended_retention,
+        ended_max,
         roots: Roots::default(),
         records: collector::Records {
             enabled: records.enabled,
@@ -167,6 +235,15 @@ fn watching(collector: config::Collector, records: config::Records) -> collector
             ring_bytes: records.ring_size.bytes,
         },
         blocks: collector::BlockLimits::default(),
+        owners,
+    }
+}
+
+/// How much of it is kept.
+fn retention(collector: &config::Collector) -> Retention {
+    Retention {
+        ended_retention: collector.ended_retention.0,
+        ended_max: collector.ended_max.0 as usize,
         owners: collector::OwnerLimits {
             max: collector.owners_max.0 as usize,
             eviction_pairs_max: collector.eviction_pairs_max.0 as usize,
@@ -175,43 +252,38 @@ fn watching(collector: config::Collector, records: config::Records) -> collector
     }
 }
 
+/// What limits the policies.
+fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
+    let Rates { node_bytes_per_second, process_bytes_per_second } = Rates::of(policy);
+    policy::act::Limits {
+        window,
+        node_bytes_per_second,
+        process_bytes_per_second,
+        host_reserve_bytes: policy.host_reserve.bytes,
+        ..policy::act::Limits::default()
+    }
+}
+
 /// What the loop that acts works with.
 fn parts(
     policy: &config::Policy,
-    window: Duration,
     collector: &Collector,
     judging: &Judging,
     (rules, switch): (&Rules, &Switch),
     events: &Events,
+    rates: watch::Receiver<Rates>,
+    audit: Audit,
 ) -> acting::Parts {
-    let host_reserve_bytes = policy.host_reserve.bytes;
-    let limits = policy::act::Limits {
-        window,
-        node_bytes_per_second: policy.bytes_per_second.bytes,
-        process_bytes_per_second: policy.process_bytes_per_second.bytes,
-        host_reserve_bytes,
-        ..policy::act::Limits::default()
-    };
-    let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
     acting::Parts {
         snapshots: collector.snapshots(),
         verdicts: judging.latest(),
         rules: rules.clone(),
         switch: switch.clone(),
         events: events.clone(),
-        limits,
+        rates,
         interval: policy.interval.0,
-        actuator: actuator::Settings { part_bytes: policy.call_size.bytes, host_reserve_bytes },
-        enabled: policy.enabled,
-        state_dir: policy.state_dir.0.clone(),
-        audit_log: policy.audit_log(),
-        rotation,
+        audit,
     }
-}
-
-/// Done once the sender is gone.
-async fn stop(mut stopped: watch::Receiver<()>) {
-    let _ = stopped.changed().await;
 }
 
 /// What the web service asks the collector, and the judge.

@@ -34,8 +34,8 @@ struct Shared {
     asked: Mutex<Asked>,
     /// Held while what is kept changes.
     keeping: Mutex<()>,
-    /// It is off, and the disk has not taken that yet.
-    is_unkept: AtomicBool,
+    /// The disk has refused to keep that it is off, and it was said.
+    is_keeping_refused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +45,8 @@ struct Asked {
     last: Option<String>,
     /// How often it was switched off.
     times_off: u64,
+    /// How often it had been when that was kept last.
+    times_kept: u64,
 }
 
 impl Switch {
@@ -58,8 +60,8 @@ impl Switch {
         });
         let is_off = AtomicBool::new(off.is_some());
         let asked = Mutex::new(Asked { off, ..Asked::default() });
-        let (keeping, is_unkept) = (Mutex::default(), AtomicBool::default());
-        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked, keeping, is_unkept }))
+        let (keeping, is_keeping_refused) = (Mutex::default(), AtomicBool::default());
+        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked, keeping, is_keeping_refused }))
     }
 
     /// Whether anything may be done now.
@@ -99,17 +101,30 @@ impl Switch {
     /// for the disk.
     pub(crate) fn keep_off(&self) {
         let _keeping = self.keeping();
-        // Whoever switched it on meanwhile is the last.
-        let Some(off) = self.asked().off.clone() else { return };
+        let (off, times_off) = {
+            let asked = self.asked();
+            // Whoever switched it on meanwhile is the last.
+            let Some(off) = asked.off.clone() else { return };
+            (off, asked.times_off)
+        };
         let kept = self.0.kept.write(&off);
-        let was_unkept = self.0.is_unkept.swap(kept.is_err(), Ordering::Relaxed);
+        if kept.is_ok() {
+            self.asked().times_kept = times_off;
+        }
+        let was_refused = self.0.is_keeping_refused.swap(kept.is_err(), Ordering::Relaxed);
         match kept {
-            Err(error) if !was_unkept => {
+            Err(error) if !was_refused => {
                 tracing::warn!("acting is switched off, but not over a restart until this can be written: {error:#}");
             }
-            Ok(()) if was_unkept => tracing::info!("acting is switched off over restarts, too: that could be written"),
+            Ok(()) if was_refused => tracing::info!("acting is switched off over restarts, too: that could be written"),
             Ok(()) | Err(_) => {}
         }
+    }
+
+    /// Whether it was switched off by [`Self::off`], and the next run would not have it so yet.
+    pub(crate) fn is_persist_pending(&self) -> bool {
+        let asked = self.asked();
+        asked.off.is_some() && asked.times_kept < asked.times_off
     }
 
     /// Has the disk asked again, so often, for as long as it refuses to keep that acting is switched off. For ever.
@@ -119,9 +134,7 @@ impl Switch {
         loop {
             tries.tick().await;
             let switch = self.clone();
-            if self.0.is_unkept.load(Ordering::Relaxed)
-                && task::spawn_blocking(move || switch.keep_off()).await.is_err()
-            {
+            if self.is_persist_pending() && task::spawn_blocking(move || switch.keep_off()).await.is_err() {
                 return;
             }
         }
@@ -139,11 +152,11 @@ impl Switch {
             return Ok(());
         }
         self.0.kept.remove()?;
-        self.0.is_unkept.store(false, Ordering::Relaxed);
+        self.0.is_keeping_refused.store(false, Ordering::Relaxed);
         let mut asked = self.asked();
         // Whoever switched it off meanwhile is the last, and keeps that next.
         if asked.times_off == times_off {
-            *asked = Asked { off: None, last: Some(by.to_owned()), times_off };
+            *asked = Asked { off: None, last: Some(by.to_owned()), ..*asked };
             self.0.is_off.store(false, Ordering::Relaxed);
         }
         Ok(())
@@ -246,6 +259,7 @@ mod tests {
             || switch.keep_off(),
             || {
                 assert_eq!((switch.is_on(), switch.off_by().len(), switch.by().as_str()), (false, 1, "one"));
+                assert!(switch.is_persist_pending(), "the disk has not taken it");
                 switch.off("another");
             },
         );
@@ -255,8 +269,11 @@ mod tests {
         assert!(!switch.is_on(), "what was asked for before it was switched off");
         disk.stuck(|| switch.on("one", switch.times_off()).unwrap(), || switch.off("another"));
         assert!(!switch.is_on(), "the last one switched it off");
+        assert!(switch.is_persist_pending(), "the last one is not kept");
         switch.keep_off();
-        assert!(!Switch::open(&folder.path().join("off"), folder.path()).is_on());
+        assert!(!switch.is_persist_pending());
+        let again = Switch::open(&folder.path().join("off"), folder.path());
+        assert!(!again.is_on() && !again.is_persist_pending());
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::{
 use anyhow::{anyhow, bail};
 use config::{Auth, value::AbsolutePath};
 use sys::reason;
-use tokio::{task, time};
+use tokio::{
+    task::{self, JoinHandle},
+    time,
+};
 use web::{Access, Grant, Token};
 
 /// How often it is looked at: whoever takes a token back waits so long at most.
@@ -19,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Where a token is, and who may know it.
 #[derive(Clone, Debug)]
-struct TokenFile {
+pub(crate) struct TokenFile {
     /// Which of the tokens it is.
     grant: Grant,
     path: PathBuf,
@@ -94,18 +97,55 @@ impl TokenFile {
     }
 }
 
-/// Who may read everything, and change things, beside those on the socket. From here on the tokens are followed.
-pub(crate) fn access(auth: Auth) -> anyhow::Result<Access> {
-    let Auth { token_file, write_token_file, token_file_group_readable: group_readable } = auth;
-    let access = Access::default();
+/// Tokens as their files say them now.
+pub(crate) struct Found(Vec<(TokenFile, Token)>);
+
+/// Reads the files. May wait for a disk.
+///
+/// # Errors
+/// If one of them has no token, or others may know it.
+pub(crate) fn read(auth: &Auth) -> anyhow::Result<Found> {
+    let Auth { token_file, write_token_file, token_file_group_readable } = auth;
+    let mut found = Vec::new();
     for (grant, file) in [(Grant::Read, token_file), (Grant::Write, write_token_file)] {
         let Some(AbsolutePath(path)) = file else { continue };
-        let file = TokenFile { grant, path, group_readable };
+        let file = TokenFile { grant, path: path.clone(), group_readable: *token_file_group_readable };
         let token = file.read()?;
-        access.change(grant, Some(token.clone()));
-        tokio::spawn(file.follow(token, access.clone()));
+        found.push((file, token));
     }
-    Ok(access)
+    Ok(Found(found))
+}
+
+/// Who may read everything, and change things, beside those on the socket; as their files say, which are followed.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    access: Access,
+    followers: Vec<JoinHandle<()>>,
+}
+
+impl Tokens {
+    /// What they give.
+    pub(crate) fn access(&self) -> Access {
+        self.access.clone()
+    }
+
+    /// These are in force from now on, and no others. Their files are followed.
+    pub(crate) async fn follow(&mut self, Found(found): Found) {
+        for follower in self.followers.drain(..) {
+            follower.abort();
+            // It changes nothing after this.
+            let _ = follower.await;
+        }
+        for grant in [Grant::Read, Grant::Write] {
+            match found.iter().find(|(file, _)| file.grant == grant) {
+                Some((_, token)) => self.access.change(grant, Some(token.clone())),
+                None => self.access.forget(grant),
+            }
+        }
+        for (file, token) in found {
+            self.followers.push(tokio::spawn(file.follow(token, self.access.clone())));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +205,30 @@ mod tests {
                 .to_string();
             assert!(error.starts_with(&format!("auth.token_file: {}: ", path.display())), "{error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_files_take_the_place_of_those_that_were_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, token: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, token).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            Some(AbsolutePath(path))
+        };
+        let (first, second) = (file("first", TOKEN), file("second", "fedcba9876543210"));
+        let mut tokens = Tokens::default();
+        let access = tokens.access();
+        tokens.follow(super::read(&Auth { token_file: first, ..Auth::default() }).unwrap()).await;
+        assert_eq!(access.grant(TOKEN.trim().as_bytes()), Some(Grant::Read));
+        tokens.follow(super::read(&Auth { write_token_file: second, ..Auth::default() }).unwrap()).await;
+        assert_eq!(access.grant(b"fedcba9876543210"), Some(Grant::Write));
+        for _ in 0..5 {
+            assert_eq!(access.grant(TOKEN.trim().as_bytes()), None, "nobody follows the first any more");
+            time::sleep(EVERY).await;
+        }
+        tokens.follow(super::read(&Auth::default()).unwrap()).await;
+        assert_eq!(access.grant(b"fedcba9876543210"), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -120,6 +120,8 @@ mod tests {
             backend: "ebpf",
             state: SourceState::Waiting { missing: Vec::new() },
             warnings: Vec::new(),
+            degraded: Vec::new(),
+            quota_refusals: Vec::new(),
             driver: None,
             probes: Vec::new(),
             dropped_events: [].into(),

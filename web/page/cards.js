@@ -49,15 +49,15 @@ class Card {
     this.#ratio.title = "Managed memory of its processes over all of its memory; more than 1 does not fit";
     this.#ratio.classList.toggle("over", ratio > 1);
     this.#bar.classList.toggle("unknown", !size);
-    [used ?? 0, resident.bytes].forEach((part, at) => this.#parts[at].setAttribute("width", size ? Math.min((1000 * part) / size, 1000).toFixed(1) : 0));
-    this.#bar.setAttribute("aria-label", size ? `Of ${format.bytes(size)}: ${used === null ? "" : `${format.bytes(used)} used, `}${format.bytes(resident.bytes)} managed and resident` : "Its memory is not known");
+    [used ?? 0, resident?.bytes ?? 0].forEach((part, at) => this.#parts[at].setAttribute("width", size ? Math.min((1000 * part) / size, 1000).toFixed(1) : 0));
+    this.#bar.setAttribute("aria-label", size ? `Of ${format.bytes(size)}: ${used === null ? "" : `${format.bytes(used)} used, `}${format.resident(resident)} managed and resident` : "Its memory is not known");
     const set = (title, now, more) => {
       say(this.#figures[title].now, now);
       say(this.#figures[title].more, more);
     };
     set("Used", format.optional(format.bytes)(used), size ? `of ${format.bytes(size)}` : "size not known");
     set("Managed", format.bytes(managed_bytes), "mapped by processes");
-    set("Resident", format.bytes(resident.bytes), words.bounds(resident) || "of the managed");
+    set("Resident", format.resident(resident), resident === null ? "cannot be told" : words.bounds(resident) || "of the managed");
     for (const { series, label, key } of this.#rates) say(key, `${label} ${format.bytesRate(rate(series))}`);
     this.spark.push(this.#rates.map(({ series }) => rate(series)), now);
     this.spark.mark(done);

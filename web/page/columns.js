@@ -65,7 +65,7 @@ export function processColumns(rates, troubleOf) {
     },
     { title: "Owner", help: "Whom its cgroup says it works for", value: words.owner, text: words.owner, hint: (process) => words.wholeOwner(process.owner), named: true },
     figure("Managed", "Managed memory it has mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
-    { ...figure("Resident", "What of it is in GPU memory: an estimate, and its bounds", (process) => process.resident.bytes, format.bytes), hint: (process) => words.bounds(process.resident) },
+    { ...figure("Resident", "What of it is in GPU memory: an estimate, and its bounds", (process) => process.resident?.bytes ?? null, format.optional(format.bytes)), hint: (process) => words.bounds(process.resident) },
     faults,
     { ...batches, ...rare },
     { ...p99, ...rare },

@@ -28,7 +28,7 @@ const tables = {
   ]),
   gpus: new Table(element("gpus"), [
     { title: "GPU", text: (gpu) => words.gpu(gpu.uuid), detail: (gpu) => gpu.uuid ?? "UUID not known" },
-    number("Resident", (gpu) => format.bytes(gpu.resident.bytes), { detail: (gpu) => words.bounds(gpu.resident) }),
+    number("Resident", (gpu) => format.resident(gpu.resident), { detail: (gpu) => words.bounds(gpu.resident) }),
     number("Faults", (gpu) => format.count(gpu.fault_entries)),
     number("Batches", (gpu) => format.count(gpu.batches)),
     number("To GPU", (gpu) => format.bytes(gpu.bytes_htod)),
@@ -164,12 +164,12 @@ function sums(process) {
       .join(", ");
   const rows = [
     ["Managed", format.optional(bytes)(process.managed_bytes)],
-    ["Resident", [`${bytes(process.resident.bytes)} in GPU memory, as far as can be told`, words.bounds(process.resident)].filter(Boolean).join(": ")],
+    ["Resident", process.resident === null ? "cannot be told" : [`${bytes(process.resident.bytes)} in GPU memory, as far as can be told`, words.bounds(process.resident)].filter(Boolean).join(": ")],
     ["Came back", cameBack(process.reuse)],
     ["Faults", `${count(process.fault_entries)} on GPUs (${count(process.fault_instances)} before merging), ${count(process.cpu_faults)} on CPUs`],
     ["Batches", `${count(process.batches)}, ${count(process.replays)} replays`],
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
-    ["New", `${bytes(process.populated_bytes)} made resident with nothing to copy`],
+    ["New", `${format.optional(bytes)(process.populated_bytes)} made resident with nothing to copy`],
     ["Evicted", `${bytes(process.evicted_bytes)} of it, in ${count(process.evictions)} pieces`],
     ["Caused", `${bytes(process.evicted_bytes_caused)} of anybody's memory evicted for it, in ${count(process.evictions_caused)} pieces`],
     ["Thrashing", `${count(process.thrashing_pages)} pages found by the driver, ${count(process.throttles)} throttles of ${format.time(process.throttled_ns)} together`],

@@ -22,6 +22,8 @@ export const time = (nanoseconds) => scaled(nanoseconds, 1000, TIME_UNITS, "\u20
 
 // What is not known is a dash.
 export const optional = (format) => (value) => (value === null || value === undefined ? "–" : format(value));
+// Bytes in GPU memory, which cannot be told of every driver.
+export const resident = (resident) => optional(bytes)(resident?.bytes);
 
 // A share from 0 to 1; little is not nothing, and nearly all is not all.
 export function percent(share) {

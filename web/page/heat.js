@@ -41,13 +41,13 @@ export class Strip {
       // By the root, or a hot spot would leave all else blank; what happened at all can be seen.
       const value = cell[measure];
       heat(this.#cells[at].above, value === 0 ? 0 : 0.12 + 0.88 * Math.sqrt(value / Math.max(most, 1)));
-      heat(this.#cells[at].below, Math.min(cell.resident.bytes / Math.max(length(at), 1), 1));
+      heat(this.#cells[at].below, Math.min((cell.resident?.bytes ?? 0) / Math.max(length(at), 1), 1));
     });
     const tell = (at) => {
       const cell = cells[at];
       const address = `0x${(first + BigInt(at) * BigInt(cell_bytes)).toString(16)}`;
       const idle = cell.idle_seconds === null ? "never seen" : `last seen ${format.duration(cell.idle_seconds)} ago`;
-      return `${address}, ${format.bytes(length(at))}: ${show(cell[measure])} ${of}; ${format.bytes(cell.resident.bytes)} in GPU memory; ${idle}`;
+      return `${address}, ${format.bytes(length(at))}: ${show(cell[measure])} ${of}; ${format.resident(cell.resident)} in GPU memory; ${idle}`;
     };
     const hottest = cells.reduce((best, cell, at) => (cell[measure] > cells[best][measure] ? at : best), 0);
     const nothing = cells.every((cell) => cell[measure] === 0);

@@ -72,7 +72,7 @@ class Plot {
     marks.show(this.#marks, done, 100, (when) => (when < end - span.seconds * 1000 ? null : 1000 * (1 - (end - when) / (span.seconds * 1000))));
     [peak, peak / 2, 0].forEach((value, index) => say(this.#scale[index], this.#show(value)));
     const tell = (index) => {
-      const told = this.#lines.map(({ label }, each) => `${label} ${samples[index] === null ? "not known" : this.#show(values[each][index])}`);
+      const told = this.#lines.map(({ label }, each) => `${label} ${values[each][index] === null ? "not known" : this.#show(values[each][index])}`);
       const meanwhile = done.filter((mark) => mark.at >= at(index) && mark.at < at(index + 1)).map(({ text }) => text);
       return `${format.moment(at(index))}: ${[...told, ...meanwhile].join(", ")}`;
     };

@@ -8,6 +8,7 @@ import * as decisions from "./decisions.js";
 import * as detail from "./detail.js";
 import { element, say } from "./dom.js";
 import * as format from "./format.js";
+import { list, more } from "./lists.js";
 import * as marks from "./marks.js";
 import * as matrix from "./matrix.js";
 import { Rates } from "./rates.js";
@@ -26,7 +27,7 @@ const NODE = "node";
 const probeKey = (probe) => `probe ${probe.name}`;
 const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
 
-let known = { processes: [], counting: false, verdicts: { time: "", active: [], ended: [], untold: [] } };
+let known = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], untold: [] } };
 const troubleOf = (process) => words.trouble(process, known.verdicts);
 
 const tables = {
@@ -46,7 +47,7 @@ const tiles = [
   { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
 
-function show(status, { processes }, { gpus }, judged, evictions, decided, policy) {
+function show(status, { processes, remaining }, { gpus }, judged, evictions, decided, policy) {
   rates.record(performance.now(), [
     [NODE, counters(status.total)],
     ...processes.map((process) => [processKey(process), counters(process)]),
@@ -63,7 +64,7 @@ function show(status, { processes }, { gpus }, judged, evictions, decided, polic
     const lately = status.state === "counting" ? rates.of(NODE, series) : null;
     tile.update(lately, rate(lately), `${sum(status.total[series])} in all`, done, now);
   }
-  known = { processes, counting: status.state === "counting", verdicts: judged };
+  known = { processes, remaining, counting: status.state === "counting", verdicts: judged };
   cards.show(gpus, rateOf, doneAt, now, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
   verdicts.show(judged, processes, known.counting);
   decisions.show(decided, policy);
@@ -77,13 +78,14 @@ function show(status, { processes }, { gpus }, judged, evictions, decided, polic
 }
 
 function showProcesses() {
-  const { processes, counting } = known;
+  const { processes, remaining, counting } = known;
   const filter = element("filter").value.trim();
   const wanted = processes.filter((process) => matches(process, filter, troubleOf(process)));
   const look = (process) => ({ faded: process.state === "ended", open: processHref(process) === location.hash });
   tables.processes.update(busiestFirst(wanted), processKey, look);
   const running = processes.filter((process) => process.state === "running").length;
-  say(element("process-count"), filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`);
+  const shown = filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`;
+  say(element("process-count"), `${shown} ${more({ remaining })}`.trim());
   element("no-processes").hidden = wanted.length > 0;
   say(element("no-processes"), processes.length > 0 ? "None is as you look for." : counting ? "No process uses managed memory now." : "Nothing is counted yet.");
 }
@@ -95,9 +97,15 @@ function notCounted(status) {
   return reasons.map(([reason, events]) => ({ reason, events }));
 }
 
+const PAGE_BYTES = 4096;
+
+// What a process did, in pages faulted on and copied.
+function inAll({ fault_entries, bytes_htod, bytes_dtoh }) {
+  return fault_entries + (bytes_htod + bytes_dtoh) / PAGE_BYTES;
+}
+
 // By what they do now; the API's own order, by what they did in all, decides between equals.
 function busiestFirst(processes) {
-  const PAGE_BYTES = 4096;
   const now = (process) => {
     const rate = (name) => rates.of(processKey(process), name) ?? 0;
     return rate("fault_entries") + (rate("bytes_htod") + rate("bytes_dtoh")) / PAGE_BYTES;
@@ -112,15 +120,25 @@ function busiestFirst(processes) {
 // === asking ===
 
 // What moves, and what is asked for only every other time.
-const MOVING = ["status", "processes"];
-const REST = ["gpus", "verdicts", "evictions", "decisions?limit=200", "policy"];
+const MOVING = ["status", "processes/summary"];
+const REST = ["gpus", "verdicts", "evictions", "decisions?limit=1000", "policy"];
+// Those that may have many pages, with the fields of their items, and what compares two by activity, as the API does.
+const mostOf = (value) => (a, b) => value(b) - value(a);
+const LISTS = {
+  "processes/summary": { processes: mostOf(inAll) },
+  verdicts: {
+    active: mostOf(({ inputs }) => inputs.bytes_htod + inputs.bytes_dtoh + inputs.populated_bytes),
+    ended: mostOf(({ ended }) => Date.parse(ended)),
+  },
+  evictions: { pairs: mostOf(({ bytes }) => bytes) },
+};
 let rest = null;
 let restIsDue = true;
 
 async function refresh() {
   try {
     const asked = restIsDue ? [...MOVING, ...REST] : MOVING;
-    const [status, processes, ...answers] = await Promise.all(asked.map((what) => ask(`/api/v1/${what}`)));
+    const [status, processes, ...answers] = await Promise.all(asked.map((what) => (what in LISTS ? list(ask, `/api/v1/${what}`, LISTS[what]) : ask(`/api/v1/${what}`))));
     if (restIsDue) rest = answers;
     show(status, processes, ...rest);
     restIsDue = !restIsDue;

@@ -21,7 +21,7 @@ const table = new Table(element("detail-ranges"), [
   { title: "Range", text: (range) => range.begin, detail: (range) => `${format.bytes(range.bytes)}${range.mapped ? "" : ", unmapped"}` },
   { title: "Pattern", help: "In which order it is faulted on, and how much of what was seen fits that", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
   { title: "Where", help: "By address: what happened above, what is in GPU memory below", node: (range) => strips.get(range.begin).element, chart: true, strip: true },
-  number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.bytes(range.resident.bytes), { detail: (range) => words.bounds(range.resident) }),
+  number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.resident(range.resident), { detail: (range) => words.bounds(range.resident) }),
   number("Faults", "GPU page faults", (range) => format.count(range.fault_entries), { spare: true }),
   number("To GPU", "Copied from host to GPU", (range) => format.bytes(range.bytes_htod)),
   number("Evicted", "Pushed out of GPU memory because it was needed", (range) => format.bytes(range.evicted_bytes)),

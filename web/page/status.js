@@ -16,8 +16,11 @@ export function show(status) {
   say(element("watched"), format.printable([status.version, ...driver, status.backend].join(" · ")));
   if (status.state === "counting") {
     const since = (Date.parse(status.time) - Date.parse(status.counting_since)) / 1000;
-    state("counting", `Counting for ${format.duration(since)}`);
-    if (status.dropped_events > 0) {
+    const degraded = status.degraded.length > 0;
+    state(degraded ? "degraded" : "counting", `${degraded ? "Degraded, counting" : "Counting"} for ${format.duration(since)}`);
+    if (degraded) {
+      banner("warning", "Counting, but not everything of everybody.", status.reasons);
+    } else if (status.dropped_events > 0) {
       banner("warning", `${format.count(status.dropped_events)} events were not counted: figures are lower bounds.`, status.reasons);
     } else if (status.reasons.length > 0) {
       banner("warning", "Counting, but not all is known.", status.reasons);

@@ -2,6 +2,7 @@
 
 import { element, say } from "./dom.js";
 import * as format from "./format.js";
+import { more } from "./lists.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
 
@@ -52,10 +53,10 @@ export function show(verdicts, processes, counting) {
   const ended = verdicts.ended.slice(0, ENDED_SHOWN);
   tables.ended.update(ended, key);
   const thrashing = verdicts.active.filter((verdict) => verdict.thrashing).length;
-  say(element("verdict-count"), thrashing > 0 ? `${thrashing} thrashing` : "");
+  say(element("verdict-count"), `${thrashing > 0 ? `${thrashing} thrashing` : ""} ${more(verdicts)}`.trim());
   element("no-verdicts").hidden = thrashing > 0;
   say(element("no-verdicts"), counting ? nothing(verdicts.untold) : "Nothing is judged while nothing is counted.");
   element("verdicts-over").hidden = ended.length === 0;
-  const more = verdicts.ended.length > ended.length ? `, the last ${ended.length} of them` : "";
-  say(element("verdicts-over-count"), `${verdicts.ended.length}${more}`);
+  const last = verdicts.ended.length > ended.length ? `, the last ${ended.length} of them` : "";
+  say(element("verdicts-over-count"), `${verdicts.ended.length}${last}`);
 }

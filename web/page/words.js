@@ -126,8 +126,11 @@ export function gpu(uuid) {
 // What managed memory there is room for beside everything else. Where the card's size is not known, what is there of all managed memory: as long as
 // memory is pushed out, the card is full. uvmctl's rule: `card::room_bytes`.
 function room({ memory_bytes: all, memory_used_bytes: used, resident }) {
-  const others = Math.max(0, (used ?? resident.bytes) - resident.bytes);
-  return all === null ? resident.bytes : Math.max(0, all - others);
+  // What is taken may be managed or not.
+  if (resident === null && used !== null) return 0;
+  const managed = resident?.bytes ?? 0;
+  const others = Math.max(0, (used ?? managed) - managed);
+  return all === null ? managed : Math.max(0, all - others);
 }
 
 // Whether all managed memory of a process would find room, were it alone; null if that is not known.
@@ -151,7 +154,9 @@ export const confidence = ({ kind, confidence, steps }) =>
   kind === "unknown" ? `${format.count(steps)} steps seen` : `${format.percent(confidence)} of ${format.count(steps)} steps`;
 
 // The bounds, where they say more than the number itself.
-export function bounds({ bytes, min_bytes, max_bytes }) {
+export function bounds(resident) {
+  if (resident === null) return "";
+  const { bytes, min_bytes, max_bytes } = resident;
   const [least, most] = [format.bytes(min_bytes), format.bytes(max_bytes)];
   return least === format.bytes(bytes) && most === least ? "" : `${least} to ${most}`;
 }

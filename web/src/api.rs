@@ -2,59 +2,26 @@
 #![expect(unused_qualifications, reason = "the macros that describe the handlers write them")]
 
 pub(crate) mod decisions;
+pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod overrides;
-mod parameters;
+pub(crate) mod parameters;
 pub(crate) mod policy;
 pub(crate) mod processes;
 pub(crate) mod verdicts;
 
-use std::sync::Arc;
-
 use axum::{
-    extract::{FromRef, FromRequestParts, Path, rejection::PathRejection},
+    extract::{FromRequestParts, Path, rejection::PathRejection},
     http::{StatusCode, Uri, request::Parts},
 };
-use model::{Decision, Process, Snapshot, Verdicts};
+use model::{Process, Snapshot};
 
-use crate::{
-    control::Decided,
-    convert::View,
-    problem::{self, Problem},
-    source::{Fresh, Judged, Snapshots},
-};
-
-/// Extracts what most answers are made of.
-pub(crate) struct Known {
-    snapshot: Arc<Snapshot>,
-    verdicts: Arc<Verdicts>,
-    decisions: Arc<[Decision]>,
-}
-
-impl Known {
-    fn view(&self) -> View<'_> {
-        View::new(&self.snapshot, &self.verdicts, &self.decisions)
-    }
-}
-
-impl<S> FromRequestParts<S> for Known
-where
-    S: Send + Sync,
-    Snapshots: FromRef<S>,
-    Judged: FromRef<S>,
-    Decided: FromRef<S>,
-{
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Fresh(snapshot) = Fresh::from_request_parts(parts, state).await?;
-        Ok(Self { snapshot, verdicts: Judged::from_ref(state).now(), decisions: Decided::from_ref(state).now() })
-    }
-}
+use crate::problem::{self, Problem};
 
 /// Extracts the pid in a path. Where there is something else, there is no such path.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Pid(u32);
 
 impl<S: Send + Sync> FromRequestParts<S> for Pid {

@@ -4,11 +4,15 @@
 //! is wrong is refused wherever it is sent, so that the mistake shows. There is no pause after one: it would hold a connection, which is what an attacker
 //! wants, and at least 16 bytes are not guessed.
 
+mod requester;
 mod token;
 
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use axum::{
@@ -17,9 +21,10 @@ use axum::{
     middleware::Next,
     response::Response,
 };
+pub use requester::{Credential, Requester};
 pub use token::Token;
 
-use crate::{Node, problem::Problem};
+use crate::{Node, peers::PeerKey, problem::Problem};
 
 /// What somebody may do beyond what everybody may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,16 +35,31 @@ pub enum Grant {
     Write,
 }
 
+impl Grant {
+    /// Its name in the audit log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// Who sent a request, as far as the way it came tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
-    /// Somebody on the network, be it only this machine's own.
+    /// A client of which nothing is known.
     #[default]
     Unknown,
-    /// Somebody on this machine whom the kernel knows.
+    /// A client over TCP, be it only from this machine, by its address. IPv4 addresses are never in their IPv6 form.
+    Remote(SocketAddr),
+    /// A process on this machine whose credentials the kernel passed with the connection.
     Local {
-        /// As which user.
+        /// User id when it connected.
         uid: u32,
+        /// Process id, where the kernel gave one. The process may have ended since.
+        pid: Option<u32>,
         /// What they may do.
         grant: Option<Grant>,
     },
@@ -77,10 +97,7 @@ struct Authority {
     grant: Option<Grant>,
     /// The most that a token would give.
     with_token: Option<Grant>,
-    /// Who it is, in words; empty for those who may not change anything.
-    who: String,
-    /// By a token.
-    by_token: bool,
+    requester: Requester,
 }
 
 // === impl TokenState ===
@@ -102,6 +119,24 @@ impl Tokens {
     fn grant(&self, presented: &[u8]) -> Option<Grant> {
         let (read, write) = (self.read.is(presented), self.write.is(presented));
         if read { Some(Grant::Read) } else { write.then_some(Grant::Write) }
+    }
+
+    /// What a request shows: a token, also where it comes over the socket.
+    fn credential(&self, peer: Peer, headers: &HeaderMap) -> Credential {
+        match (presented(headers).map(|presented| self.grant(presented)), peer) {
+            (Some(Some(Grant::Read)), _) => Credential::ReadToken,
+            (Some(Some(Grant::Write)), _) => Credential::WriteToken,
+            (Some(None), _) => Credential::WrongToken,
+            (None, Peer::Local { .. }) => Credential::Socket,
+            (None, Peer::Unknown | Peer::Remote(_)) => Credential::None,
+        }
+    }
+
+    const fn state(&mut self, grant: Grant) -> &mut TokenState {
+        match grant {
+            Grant::Read => &mut self.read,
+            Grant::Write => &mut self.write,
+        }
     }
 
     fn most(&self) -> Option<Grant> {
@@ -126,11 +161,12 @@ impl Access {
     /// Another token gives this from now on; or, with `None`, none that anybody could know.
     pub fn change(&self, grant: Grant, token: Option<Token>) {
         let mut tokens = self.0.tokens.write().unwrap_or_else(PoisonError::into_inner);
-        let state = match grant {
-            Grant::Read => &mut tokens.read,
-            Grant::Write => &mut tokens.write,
-        };
-        *state = token.map_or(TokenState::Lost, TokenState::InForce);
+        *tokens.state(grant) = token.map_or(TokenState::Lost, TokenState::InForce);
+    }
+
+    /// No token gives this any more, as none is wanted.
+    pub fn forget(&self, grant: Grant) {
+        *self.0.tokens.write().unwrap_or_else(PoisonError::into_inner).state(grant) = TokenState::None;
     }
 
     /// What this token gives.
@@ -146,21 +182,23 @@ impl Access {
 
     fn authority(&self, peer: Peer, headers: &HeaderMap) -> Result<Authority, Problem> {
         let tokens = self.0.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        let with_token = tokens.most();
-        let presented = presented(headers);
-        match (presented.map(|presented| tokens.grant(presented)), peer) {
-            (Some(None), _) => {
+        let credential = tokens.credential(peer, headers);
+        let grant = match (credential, peer) {
+            (Credential::WrongToken, _) => {
                 self.0.failures.fetch_add(1, Ordering::Relaxed);
-                Err(wrong(&tokens))
+                return Err(wrong(&tokens));
             }
-            (Some(grant), _) => {
-                Ok(Authority { grant, with_token, who: "somebody with the write token".to_owned(), by_token: true })
-            }
-            (None, Peer::Local { uid, grant }) => {
-                Ok(Authority { grant, with_token, who: format!("uid {uid} on the socket"), by_token: false })
-            }
-            (None, Peer::Unknown) => Ok(Authority { with_token, ..Authority::default() }),
-        }
+            (Credential::ReadToken, _) => Some(Grant::Read),
+            (Credential::WriteToken, _) => Some(Grant::Write),
+            (Credential::Socket, Peer::Local { grant, .. }) => grant,
+            (Credential::Socket | Credential::None, _) => None,
+        };
+        Ok(Authority { grant, with_token: tokens.most(), requester: Requester { peer, credential } })
+    }
+
+    /// What a request shows.
+    pub(crate) fn credential(&self, peer: Peer, headers: &HeaderMap) -> Credential {
+        self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).credential(peer, headers)
     }
 }
 
@@ -250,16 +288,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
     }
 }
 
-/// Lets nobody pass who may not change things, and tells who it is, in words.
-pub(crate) struct Writer(pub(crate) String);
+/// Lets nobody pass who may not change things, and tells who it is.
+pub(crate) struct Writer(pub(crate) Requester);
 
 impl<S: Send + Sync> FromRequestParts<S> for Writer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match of(parts) {
-            Authority { grant: Some(Grant::Write), who, .. } => Ok(Self(who)),
-            Authority { by_token: true, .. } => {
+            Authority { grant: Some(Grant::Write), requester, .. } => Ok(Self(requester)),
+            Authority { requester: Requester { credential: Credential::ReadToken, .. }, .. } => {
                 let detail = "the token that was sent gives leave to read, and not to change anything: that of auth.write_token_file does";
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned())
                     .challenging("Bearer realm=\"uvmd\", error=\"insufficient_scope\""))
@@ -275,5 +313,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Writer {
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
             }
         }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for PeerKey {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get::<Peer>().copied().unwrap_or_default().into())
     }
 }

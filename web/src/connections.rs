@@ -1,150 +1,299 @@
-//! Who may stay connected when there are more clients than places.
+//! Places of connections where there are more clients than places.
 //!
-//! A place is only sure while its request is being answered, which is short. Whoever sends no request, sends one slowly or does not
-//! take the answer makes room for the next client, the longest idle first: nobody can hold the service by holding connections.
+//! A connection keeps its place for one request. Where others wait, one that is idle is closed, the longest idle first: one that has sent no request, half
+//! of one, or does not take its answer. Where none is idle, one is closed behind the answer that it gets next. A peer has a share of the places; when it
+//! has that, it makes room for itself alone.
+//!
+//! Who has waited in vain for a while gets a place of the reserve, where only requests are answered that take no time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use tokio::{
     sync::Notify,
-    task::{self, AbortHandle, JoinSet},
+    task::{self, JoinSet},
     time::{self, Duration, Instant},
 };
 
-/// Time that everyone has to send a request or to take an answer, however many others come.
-const MOMENT: Duration = Duration::from_millis(50);
+use crate::{
+    authority::Peer,
+    connection::{Connection, PlaceKind},
+    directory::{Closed, Directory},
+    peers::PeerKey,
+};
 
-/// The connections being served.
-pub(crate) struct Connections {
-    limit: usize,
+/// Places beyond the others that are for the local superuser alone.
+const ROOT_PLACES: usize = 8;
+/// Places beyond the others for short requests, and the time to wait for another before.
+const RESERVE_PLACES: usize = 4;
+const RESERVE_AFTER: Duration = Duration::from_millis(250);
+/// Connections of a peer that wait for a place, and of all. The first of a peer go where more come.
+const WAITING_OF_PEER_MAX: usize = 64;
+const WAITING_MAX: usize = 256;
+/// Whoever was asked to make room takes so long at the least.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How many connections are served at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    pub(crate) all: usize,
+    pub(crate) of_peer: usize,
+}
+
+/// The connections being served, and those that wait to be.
+pub(crate) struct Connections<S> {
+    places: Places,
+    directory: Arc<Directory>,
     tasks: JoinSet<()>,
-    places: Vec<Place>,
+    served: Vec<Arc<Connection>>,
+    waiting: VecDeque<Waiting<S>>,
+    /// One of those that are served may be displaced now, or is over.
     answered: Arc<Notify>,
 }
 
-struct Place {
-    activity: Activity,
-    task: AbortHandle,
+/// A connection that waits for a place.
+struct Waiting<S> {
+    stream: S,
+    peer: Peer,
+    since: Instant,
 }
 
-/// What one connection is doing, as it tells itself.
-#[derive(Clone)]
-pub(crate) struct Activity {
-    /// Since when no request is being answered; `None` while one is.
-    idle_since: Arc<Mutex<Option<Instant>>>,
-    answered: Arc<Notify>,
-}
-
-/// A request is being answered until this is dropped.
-pub(crate) struct Answering(Activity);
-
-impl Connections {
-    /// At most so many, and at least one.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), tasks: JoinSet::new(), places: Vec::new(), answered: Arc::default() }
+impl<S> Waiting<S> {
+    fn key(&self) -> PeerKey {
+        self.peer.into()
     }
 
-    /// Serves one more, once there is a place for it.
-    pub(crate) async fn add<F>(&mut self, serve: impl FnOnce(Activity) -> F)
+    /// When it may have a place of the reserve.
+    fn reserve_at(&self) -> Instant {
+        self.since + RESERVE_AFTER
+    }
+}
+
+impl<S> Connections<S> {
+    /// At least one place there is.
+    pub(crate) fn new(Places { all, of_peer }: Places, directory: Arc<Directory>) -> Self {
+        Self {
+            places: Places { all: all.max(1), of_peer: of_peer.max(1) },
+            directory,
+            tasks: JoinSet::new(),
+            served: Vec::new(),
+            waiting: VecDeque::new(),
+            answered: Arc::default(),
+        }
+    }
+
+    /// One more, which waits for a place.
+    pub(crate) fn arrive(&mut self, stream: S, peer: Peer) {
+        self.waiting.push_back(Waiting { stream, peer, since: Instant::now() });
+        let of_peer = self.wanted();
+        let count = |key: PeerKey| of_peer.get(&key).copied().unwrap_or(0);
+        let own = count(peer.into());
+        let most = of_peer.values().max().copied().unwrap_or(0);
+        let first = if own > WAITING_OF_PEER_MAX || (self.waiting.len() > WAITING_MAX && own == most) {
+            self.waiting.iter().position(|each| each.key() == peer.into())
+        } else if self.waiting.len() > WAITING_MAX {
+            self.waiting.iter().position(|each| count(each.key()) == most)
+        } else {
+            None
+        };
+        if let Some(first) = first {
+            self.waiting.remove(first);
+            self.directory.count(Closed::QueueFull);
+        }
+    }
+
+    /// Serves those for whom there is a place, and makes room for the others.
+    pub(crate) async fn settle<F>(&mut self, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.make_room().await;
-        let activity =
-            Activity { idle_since: Arc::new(Mutex::new(Some(Instant::now()))), answered: Arc::clone(&self.answered) };
-        let task = self.tasks.spawn(serve(activity.clone()));
-        self.places.push(Place { activity, task });
-    }
-
-    async fn make_room(&mut self) {
-        while self.tasks.try_join_next().is_some() {}
-        while self.tasks.len() >= self.limit {
-            match self.longest_idle() {
-                Some((since, place)) if since.elapsed() >= MOMENT => {
-                    // Where uvmd itself was held up, a request may lie unread. So before anyone is closed, there is a turn in which the kernel
-                    // says who can read, and one in which they do.
-                    task::yield_now().await;
-                    task::yield_now().await;
-                    if place.activity.idle_since() == Some(since) {
-                        place.task.abort();
-                        self.tasks.join_next().await;
-                    }
-                }
-                Some((since, _)) => tokio::select! {
-                    _ = self.tasks.join_next() => {}
-                    () = time::sleep_until(since + MOMENT) => {}
-                },
-                None => tokio::select! {
-                    _ = self.tasks.join_next() => {}
-                    () = self.answered.notified() => {}
-                },
+        self.let_in(&serve);
+        let displaceable = self.displaceable();
+        if displaceable.is_empty() {
+            return;
+        }
+        // Where uvmd itself was held up, a request may lie unread. So before anyone is closed, there is a turn in which the kernel
+        // says who can read, and one in which they do.
+        task::yield_now().await;
+        task::yield_now().await;
+        for (connection, at) in displaceable {
+            if connection.displaceable_at() == Some(at) {
+                connection.close(Closed::Displaced);
             }
         }
-        self.places.retain(|place| !place.task.is_finished());
     }
 
-    fn longest_idle(&self) -> Option<(Instant, &Place)> {
-        let places = self.places.iter().filter(|place| !place.task.is_finished());
-        places.filter_map(|place| Some((place.activity.idle_since()?, place))).min_by_key(|(since, _)| *since)
+    /// Waits until it makes sense to settle again.
+    pub(crate) async fn changed(&mut self) {
+        if self.waiting.is_empty() {
+            return std::future::pending().await;
+        }
+        let next = self.next_look();
+        let moment = async {
+            match next {
+                Some(at) => time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.answered.notified() => {}
+            () = moment => {}
+        }
     }
 
     /// Waits until all have ended by themselves.
     pub(crate) async fn ended(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
+
+    fn let_in<F>(&mut self, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while self.tasks.try_join_next().is_some() {}
+        self.served.retain(|connection| !connection.is_over());
+        for waiting in std::mem::take(&mut self.waiting) {
+            if self.has_room(waiting.key()) {
+                self.start(waiting, PlaceKind::Regular, &serve);
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
+        while self.in_reserve().count() < RESERVE_PLACES {
+            let Some(waiting) = self.next_for_reserve().and_then(|at| self.waiting.remove(at)) else { break };
+            self.start(waiting, PlaceKind::Reserve, &serve);
+        }
+    }
+
+    fn start<F>(&mut self, waiting: Waiting<S>, place: PlaceKind, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Waiting { stream, peer, .. } = waiting;
+        let connection = Arc::new(Connection::new(peer.into(), place, Arc::clone(&self.answered)));
+        self.directory.enter(&connection);
+        let over = Over(Arc::clone(&connection));
+        let serving = serve(stream, peer, Arc::clone(&connection));
+        self.tasks.spawn(async move {
+            let _over = over;
+            serving.await;
+        });
+        self.served.push(connection);
+    }
+
+    fn has_room(&self, peer: PeerKey) -> bool {
+        let of_peer = self.of(peer).count();
+        if peer.is_root() {
+            return of_peer < ROOT_PLACES;
+        }
+        of_peer < self.share(peer) && self.of_others_than_root().count() < self.places.all
+    }
+
+    fn share(&self, peer: PeerKey) -> usize {
+        peer.share(self.places.all, self.places.of_peer)
+    }
+
+    /// Of those that wait for long enough, one of the peer that has fewest waiting: so those of one peer hold up no other.
+    fn next_for_reserve(&self) -> Option<usize> {
+        let (now, wanted) = (Instant::now(), self.wanted());
+        let due = self.waiting.iter().enumerate().filter(|(_, each)| each.reserve_at() <= now);
+        due.min_by_key(|(_, each)| wanted.get(&each.key()).copied()).map(|(at, _)| at)
+    }
+
+    fn in_reserve(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.served.iter().filter(|connection| connection.place() == PlaceKind::Reserve)
+    }
+
+    fn regular(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.served.iter().filter(|connection| connection.place() == PlaceKind::Regular)
+    }
+
+    fn of(&self, peer: PeerKey) -> impl Iterator<Item = &Arc<Connection>> {
+        self.regular().filter(move |connection| connection.peer() == peer)
+    }
+
+    fn of_others_than_root(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.regular().filter(|connection| !connection.peer().is_root())
+    }
+
+    /// Those that may make room for a peer: its own where it has its share, else those of whoever has most.
+    fn candidates(&self, peer: PeerKey) -> Vec<&Arc<Connection>> {
+        if peer.is_root() || self.of(peer).count() >= self.share(peer) {
+            return self.of(peer).collect();
+        }
+        let mut counts: HashMap<PeerKey, usize> = HashMap::new();
+        for connection in self.of_others_than_root() {
+            *counts.entry(connection.peer()).or_default() += 1;
+        }
+        let most = counts.values().max().copied();
+        self.of_others_than_root().filter(|each| counts.get(&each.peer()).copied() == most).collect()
+    }
+
+    /// The idle connections that make room for those that wait, with when they could be displaced: one for each that is not made room for already. Where
+    /// there are too few, the others are asked to make room behind their next answer.
+    fn displaceable(&self) -> Vec<(Arc<Connection>, Instant)> {
+        for connection in &self.served {
+            connection.withdraw_requests_to_leave();
+        }
+        let mut chosen: Vec<(Arc<Connection>, Instant)> = Vec::new();
+        for (peer, count) in self.wanted() {
+            choose(&self.candidates(peer), count, &mut chosen);
+        }
+        let now = Instant::now();
+        let due = self.waiting.iter().filter(|each| each.reserve_at() <= now).count();
+        choose(&self.in_reserve().collect::<Vec<_>>(), due, &mut chosen);
+        chosen
+    }
+
+    /// When somebody else will have been idle for long enough to make room, or have waited for long enough for the reserve.
+    fn next_look(&self) -> Option<Instant> {
+        let wanted = self.wanted();
+        let candidates = wanted.into_keys().flat_map(|peer| self.candidates(peer)).chain(self.in_reserve());
+        let idle = candidates.filter_map(|each| each.displaceable_at()).min();
+        let now = Instant::now();
+        let reserve = self.waiting.iter().map(Waiting::reserve_at).filter(|at| *at > now).min();
+        // Whoever could make room now was asked to already.
+        idle.into_iter().chain(reserve).min().map(|next| next.max(now + LOOK_AGAIN))
+    }
+
+    /// How many connections of each peer wait.
+    fn wanted(&self) -> HashMap<PeerKey, usize> {
+        let mut wanted = HashMap::new();
+        for each in &self.waiting {
+            *wanted.entry(each.key()).or_default() += 1;
+        }
+        wanted
+    }
 }
 
-impl Activity {
-    pub(crate) fn answering(&self) -> Answering {
-        self.set(None);
-        Answering(self.clone())
-    }
-
-    fn idle_since(&self) -> Option<Instant> {
-        *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, idle_since: Option<Instant>) {
-        *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = idle_since;
+/// Of these connections so many that are idle, as far as they do not leave already; the rest are asked to leave behind an answer.
+fn choose(candidates: &[&Arc<Connection>], count: usize, chosen: &mut Vec<(Arc<Connection>, Instant)>) {
+    let leaving = candidates.iter().filter(|each| each.is_leaving()).count();
+    let is_chosen = |each: &Arc<Connection>| chosen.iter().any(|(other, _)| Arc::ptr_eq(each, other));
+    let free = candidates.iter().filter(|each| !is_chosen(each));
+    let idle = free.filter_map(|each| Some((Arc::clone(each), each.displaceable_at()?)));
+    let now = Instant::now();
+    let mut longest: Vec<_> = idle.filter(|(_, at)| *at <= now).collect();
+    longest.sort_by_key(|(_, at)| *at);
+    let needed = count.saturating_sub(leaving);
+    longest.truncate(needed);
+    let short = needed - longest.len();
+    chosen.append(&mut longest);
+    if short > 0 {
+        let requests = Arc::new(AtomicUsize::new(short));
+        for candidate in candidates {
+            candidate.request_to_leave(&requests);
+        }
     }
 }
 
-impl Drop for Answering {
+/// Tells that a connection is over, however its task ends.
+struct Over(Arc<Connection>);
+
+impl Drop for Over {
     fn drop(&mut self) {
-        let Self(activity) = self;
-        activity.set(Some(Instant::now()));
-        activity.answered.notify_one();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        sync::atomic::{AtomicBool, Ordering},
-        thread,
-    };
-
-    use tokio::{io::AsyncReadExt, net::UnixStream};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_request_that_lay_unread_while_all_was_held_up_is_answered() {
-        let mut connections = Connections::new(1);
-        let (client, mut server) = UnixStream::pair().unwrap();
-        client.writable().await.unwrap();
-        assert_eq!(client.try_write(b"?").unwrap(), 1);
-        let is_read = Arc::new(AtomicBool::new(false));
-        let has_read = Arc::clone(&is_read);
-        let serve = async move |activity: Activity| {
-            server.read_u8().await.unwrap();
-            let _answering = activity.answering();
-            has_read.store(true, Ordering::Relaxed);
-        };
-        connections.add(serve).await;
-        // As a machine under load holds up every task at once.
-        thread::sleep(2 * MOMENT);
-        connections.add(async |_| ()).await;
-        assert!(is_read.load(Ordering::Relaxed));
+        self.0.end();
     }
 }

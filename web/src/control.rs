@@ -5,11 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use axum::http::StatusCode;
 use model::{
     Decision, Process,
-    api::rule::{self, Override, Overrides, PolicyState, StandingOverride, Wanted},
+    api::rule::{self, Overrides, PolicyState, StandingOverride, Wanted},
 };
+use serde::Serialize;
 use tokio::{sync::Mutex, task, time};
 
-use crate::problem::Problem;
+use crate::{authority::Requester, problem::Problem};
 
 /// How long a request waits for the disk, twice at most.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,13 +26,13 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// Why nothing has changed.
-    fn put(&self, rule: model::Override, by: &str, fits: &Condition) -> Result<Put, Refused>;
+    fn put(&self, rule: model::Override, by: &Requester, fits: &Condition) -> Result<Put, Refused>;
 
     /// Takes an override away.
     ///
     /// # Errors
     /// Why nothing has changed.
-    fn remove(&self, id: &str, by: &str, fits: &Condition) -> Result<(), Refused>;
+    fn remove(&self, id: &str, by: &Requester, fits: &Condition) -> Result<(), Refused>;
 
     /// What is wanted for a process, and why.
     fn wanted(&self, process: &Process) -> Wanted;
@@ -39,23 +40,41 @@ pub trait Control: Send + Sync {
     /// Whether anything may be done.
     fn state(&self) -> PolicyState;
 
-    /// Stops all acting, at once: this waits for nothing either.
+    /// Stops all acting, at once, and has who asked for that written down: this waits for nothing either.
     ///
     /// # Errors
     /// Why that is not so.
-    fn switch_off(&self, by: &str) -> Result<(), Refused>;
+    fn switch_off(&self, by: &Requester) -> Result<(), Refused>;
 
-    /// Has it stay off when the service is started again, if it still is off.
-    fn keep_off(&self);
+    /// Has it stay off when the service is started again, if it still is off. May wait for the disk.
+    fn keep_off(&self, by: &Requester);
 
     /// How often acting was switched off.
     fn times_off(&self) -> u64;
+
+    /// How the journal of advice is; `None` where there is none.
+    fn journal(&self) -> Option<AdviceJournal> {
+        None
+    }
 
     /// Lets acting go on, unless it was switched off again since it had been so often: whoever asked for that did so later.
     ///
     /// # Errors
     /// Why that is not so.
-    fn switch_on(&self, by: &str, times_off: u64) -> Result<(), Refused>;
+    fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), Refused>;
+}
+
+/// How the journal is in which advice is written down before it is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdviceJournal {
+    /// Whether the disk takes what is written. Else no advice is given.
+    pub is_writable: bool,
+    /// Bytes of it that are damaged, or of a later version.
+    pub unrecognised_bytes: u64,
+    /// Lines that were dropped because too many waited for the disk. It is written anew after that.
+    pub dropped_lines: u64,
+    /// What is wrong, in sentences.
+    pub warnings: Vec<String>,
 }
 
 /// Whether what is there is what whoever asks thinks.
@@ -89,6 +108,8 @@ pub enum Refused {
     Full(usize),
     /// It could not be kept, and so is not in force: why.
     NotKept(String),
+    /// That somebody asked for it could not be written to the audit log, and so it is not in force: why.
+    NotRecorded(String),
 }
 
 /// What keeps them; where there is nothing, nothing can be changed.
@@ -131,20 +152,21 @@ impl Controls {
     }
 
     /// Switches on. Who switches off while this waits for its turn comes after it.
-    pub(crate) async fn switch_on(&self, by: String) -> Result<(), Problem> {
+    pub(crate) async fn switch_on(&self, by: Requester) -> Result<(), Problem> {
         let times_off = self.control.times_off();
         self.change(move |control| control.switch_on(&by, times_off)).await
     }
 
-    /// Switches off, which nothing holds up, and has that kept. A disk that is stuck is not waited for: it is off, and is kept once that can be done.
-    pub(crate) async fn switch_off(&self, by: &str) -> Result<(), Problem> {
-        self.control.switch_off(by)?;
+    /// Switches off, which nothing holds up, and has that kept. A disk that is stuck is not waited for: it is off, and is kept once
+    /// that can be done; the state says so until then.
+    pub(crate) async fn switch_off(&self, by: Requester) -> Result<(), Problem> {
+        self.control.switch_off(&by)?;
         let Self { control, turn } = self.clone();
         let keeping = task::spawn(async move {
             let turn = turn.lock_owned().await;
             task::spawn_blocking(move || {
                 let _turn = turn;
-                control.keep_off();
+                control.keep_off(&by);
             })
             .await
         });
@@ -180,6 +202,10 @@ impl From<Refused> for Problem {
             Refused::NotKept(why) => {
                 (StatusCode::INSUFFICIENT_STORAGE, format!("it could not be kept, and is not in force: {why}"))
             }
+            Refused::NotRecorded(why) => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                format!("it could not be written to the audit log, and is not in force: {why}"),
+            ),
         };
         Self::new(status, detail)
     }
@@ -196,11 +222,11 @@ impl Control for Uncontrolled {
         Overrides::default()
     }
 
-    fn put(&self, _: model::Override, _: &str, _: &Condition) -> Result<Put, Refused> {
+    fn put(&self, _: model::Override, _: &Requester, _: &Condition) -> Result<Put, Refused> {
         Err(Refused::NotKept(NOTHING.to_owned()))
     }
 
-    fn remove(&self, _: &str, _: &str, _: &Condition) -> Result<(), Refused> {
+    fn remove(&self, _: &str, _: &Requester, _: &Condition) -> Result<(), Refused> {
         Err(Refused::Unknown)
     }
 
@@ -224,17 +250,17 @@ impl Control for Uncontrolled {
         }
     }
 
-    fn switch_off(&self, _: &str) -> Result<(), Refused> {
+    fn switch_off(&self, _: &Requester) -> Result<(), Refused> {
         Err(Refused::NotKept(NOTHING.to_owned()))
     }
 
-    fn keep_off(&self) {}
+    fn keep_off(&self, _: &Requester) {}
 
     fn times_off(&self) -> u64 {
         0
     }
 
-    fn switch_on(&self, _: &str, _: u64) -> Result<(), Refused> {
+    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), Refused> {
         Err(Refused::NotKept(NOTHING.to_owned()))
     }
 }
@@ -261,11 +287,12 @@ impl fmt::Debug for Decided {
     }
 }
 
-/// What an override is known by: another one has another.
-pub(crate) fn etag(rule: &Override) -> String {
+/// What an override, or anything else, is known by: another one has another. It is quoted, as in the header `ETag`.
+#[must_use]
+pub fn etag(of: &impl Serialize) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     // Nothing in it has keys that are no text.
-    serde_json::to_string(rule).unwrap_or_default().hash(&mut hasher);
+    serde_json::to_string(of).unwrap_or_default().hash(&mut hasher);
     format!("\"{:016x}\"", hasher.finish())
 }

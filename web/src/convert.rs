@@ -13,8 +13,9 @@ mod verdict;
 use std::{collections::HashMap, ops::AddAssign, time::Duration};
 
 use model::{
-    Decision, Process, ProcessId, Snapshot, Verdicts,
+    Decision, Process, ProcessId, Snapshot, Verdict, Verdicts,
     api::text::{address, time},
+    verdict::Victim,
 };
 
 pub(crate) use counts::busyness;
@@ -23,32 +24,61 @@ pub(crate) use gpu::gpus;
 pub(crate) use history::history;
 pub(crate) use memory::{heat_map, ranges};
 pub(crate) use owner::owners;
-pub(crate) use process::{detail, processes, redacted};
+pub(crate) use process::{detail, processes, redacted, summaries};
 pub(crate) use status::status;
 pub use verdict::verdict_event;
-pub(crate) use verdict::verdicts;
+pub(crate) use verdict::{untold, verdicts, verdicts_of};
 
 /// Who pushed whose memory out follows from what the probes see; it has not been compared with what a GPU itself does.
-const INFERRED: bool = true;
+pub(crate) const INFERRED: bool = true;
 
-/// What an answer is made of.
+/// What an answer is made of. There may be thousands of each, and a list names many: they are looked up by process.
 pub(crate) struct View<'a> {
     snapshot: &'a Snapshot,
     verdicts: &'a Verdicts,
-    decisions: &'a [Decision],
-    /// There may be thousands, each named in many pairs.
     processes: HashMap<ProcessId, &'a Process>,
+    /// In force, each process's with most traffic first.
+    active: HashMap<ProcessId, Vec<&'a Verdict>>,
+    /// What each process lost to others, and others to it.
+    lost: HashMap<ProcessId, Vec<&'a Victim>>,
+    caused: HashMap<ProcessId, Vec<&'a Victim>>,
+    /// In force, or would be.
+    decisions: HashMap<ProcessId, Vec<&'a Decision>>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, verdicts: &'a Verdicts, decisions: &'a [Decision]) -> Self {
-        let processes = snapshot.processes.iter().map(|process| (process.id, process)).collect();
-        Self { snapshot, verdicts, decisions, processes }
+        let others = || verdicts.victims.iter().filter(|lost| lost.victim != lost.evictor);
+        Self {
+            snapshot,
+            verdicts,
+            processes: snapshot.processes.iter().map(|process| (process.id, process)).collect(),
+            active: by(verdicts.active.iter(), |verdict| verdict.process),
+            lost: by(others(), |lost| lost.victim),
+            caused: by(others(), |lost| lost.evictor),
+            decisions: by(decisions.iter().filter(|decision| decision.stage.is_open()), |decision| decision.process),
+        }
     }
 
     fn process(&self, id: ProcessId) -> Option<&'a Process> {
         self.processes.get(&id).copied()
     }
+}
+
+fn by<'a, T>(all: impl Iterator<Item = &'a T>, process: impl Fn(&T) -> ProcessId) -> HashMap<ProcessId, Vec<&'a T>> {
+    let mut by: HashMap<ProcessId, Vec<&T>> = HashMap::new();
+    for each in all {
+        by.entry(process(each)).or_default().push(each);
+    }
+    by
+}
+
+/// Of one process, in their order.
+fn of<'b, 'a, T>(
+    by: &'b HashMap<ProcessId, Vec<&'a T>>,
+    id: ProcessId,
+) -> impl Iterator<Item = &'a T> + use<'b, 'a, T> {
+    by.get(&id).into_iter().flatten().copied()
 }
 
 fn sum<T: Default + AddAssign<U>, U>(all: impl Iterator<Item = U>) -> T {

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, ops::AddAssign};
 
 use model::{Counters, GpuKey, Residency, Reuse, Snapshot};
 
+use crate::counted::Counted;
+
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {
     pub(crate) key: GpuKey,
@@ -67,8 +69,8 @@ pub(crate) fn uuid(key: GpuKey) -> Option<String> {
 pub(crate) struct Memory {
     /// All of it. A process that uses several GPUs is counted at each.
     pub(crate) managed_bytes: u64,
-    /// What of it is in this GPU's memory.
-    pub(crate) resident: Residency,
+    /// What of it is in this GPU's memory; `None` where that is not counted.
+    pub(crate) resident: Option<Residency>,
     /// All of it over the GPU's memory, where that is known.
     pub(crate) oversubscription_ratio: Option<f64>,
 }
@@ -88,7 +90,7 @@ pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
     }
     let card_bytes = snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0);
     let oversubscription_ratio = card_bytes.map(|bytes| managed_bytes as f64 / bytes as f64);
-    Memory { managed_bytes, resident, oversubscription_ratio }
+    Memory { managed_bytes, resident: Counted::of(snapshot).resident(resident), oversubscription_ratio }
 }
 
 /// What of the traffic at a GPU came back, of every process ever seen.

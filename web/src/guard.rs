@@ -12,7 +12,7 @@ use axum::{
     response::Response,
 };
 
-use crate::problem::Problem;
+use crate::{problem::Problem, settings::Settings};
 
 /// By which names clients may ask over TCP. A name that a foreign site made point here is none of them (DNS rebinding); it cannot do that to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +44,33 @@ impl Hosts {
     }
 }
 
+/// Looks after one way in.
+#[derive(Clone, Debug)]
+pub(crate) enum Guard {
+    /// A Unix socket, which no browser asks: by any name.
+    Socket,
+    /// This address over TCP, by the names that are in force.
+    Tcp(SocketAddr, Settings),
+}
+
+impl Guard {
+    pub(crate) const fn tcp(listen: SocketAddr, settings: Settings) -> Self {
+        Self::Tcp(listen, settings)
+    }
+
+    /// As it is now.
+    fn rule(&self) -> HostRule {
+        match self {
+            Self::Socket => HostRule::Any,
+            Self::Tcp(listen, settings) => HostRule::for_listener(*listen, &settings.hosts()),
+        }
+    }
+}
+
 /// Which `Host` a request may be addressed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HostRule {
-    /// Served on a Unix socket, which no browser asks.
+enum HostRule {
+    /// Served on a Unix socket.
     Any,
     /// Served on loopback alone.
     Loopback,
@@ -56,10 +79,10 @@ pub(crate) enum HostRule {
 }
 
 impl HostRule {
-    pub(crate) fn for_listener(listen: SocketAddr, hosts: &Hosts) -> Self {
-        match hosts {
+    fn for_listener(listen: SocketAddr, hosts: &Arc<Hosts>) -> Self {
+        match &**hosts {
             Hosts::OfMachine(_) if listen.ip().is_loopback() => Self::Loopback,
-            hosts => Self::Known(Arc::new(hosts.clone())),
+            _ => Self::Known(Arc::clone(hosts)),
         }
     }
 
@@ -86,11 +109,8 @@ impl HostRule {
     }
 }
 
-pub(crate) async fn check_host(
-    State(rule): State<HostRule>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
+pub(crate) async fn check_host(State(guard): State<Guard>, request: Request, next: Next) -> Result<Response, Problem> {
+    let rule = guard.rule();
     match requested_host(request.uri(), request.headers())? {
         Some(host) if !rule.allows(&host) => {
             let detail = format!("this service answers as {}, not as {host}", rule.names());
@@ -169,7 +189,7 @@ mod tests {
     const OPEN: &str = "0.0.0.0:9477";
 
     fn allows(listen: &str, hosts: &Hosts, host: &str) -> bool {
-        HostRule::for_listener(listen.parse().unwrap(), hosts).allows(&host.parse().unwrap())
+        HostRule::for_listener(listen.parse().unwrap(), &Arc::new(hosts.clone())).allows(&host.parse().unwrap())
     }
 
     fn named(name: &str) -> Vec<String> {

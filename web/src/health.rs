@@ -4,32 +4,41 @@ use axum::{http::StatusCode, response::IntoResponse};
 use model::SourceState;
 
 use crate::{
-    problem::{NoParameters, Parameters},
-    source::Fresh,
+    answers::Answers,
+    problem::{NoParameters, Parameters, Problem},
 };
 
+pub(crate) const LIVEZ: &str = "/livez";
+pub(crate) const READYZ: &str = "/readyz";
+
 /// Whether the service answers at all.
-#[utoipa::path(get, path = "/livez", responses((status = OK, content_type = "text/plain", body = String)))]
+#[utoipa::path(get, path = LIVEZ, responses((status = OK, content_type = "text/plain", body = String)))]
 pub(crate) async fn livez(_: Parameters<NoParameters>) -> &'static str {
     "ok\n"
 }
 
-/// Whether it counts; else one line for each reason why not.
+/// Whether it counts; else one line for each reason why not. Where it counts less than it should, a line for each reason follows the first.
 #[utoipa::path(
     get,
-    path = "/readyz",
+    path = READYZ,
     responses(
         (status = OK, content_type = "text/plain", body = String),
         (status = SERVICE_UNAVAILABLE, description = "It does not count", content_type = "text/plain", body = String)
     )
 )]
-pub(crate) async fn readyz(_: Parameters<NoParameters>, Fresh(snapshot): Fresh) -> impl IntoResponse {
-    let (status, lines) = match &snapshot.source.state {
-        SourceState::Counting { .. } => (StatusCode::OK, vec!["ok".to_owned()]),
+pub(crate) async fn readyz(_: Parameters<NoParameters>, answers: Answers) -> Result<impl IntoResponse, Problem> {
+    let reading = answers.reading().await?;
+    let source = &reading.known.snapshot.source;
+    let (status, lines) = match &source.state {
+        SourceState::Counting { .. } => {
+            let degraded = source.degraded.iter();
+            let degraded = degraded.map(|each| format!("degraded: {}: {}", each.reason.name(), each.description));
+            (StatusCode::OK, ["ok".to_owned()].into_iter().chain(degraded).collect())
+        }
         SourceState::Waiting { missing } => {
             (StatusCode::SERVICE_UNAVAILABLE, missing.iter().map(|reason| format!("waiting: {reason}")).collect())
         }
         SourceState::Refused { reason } => (StatusCode::SERVICE_UNAVAILABLE, vec![format!("refused: {reason}")]),
     };
-    (status, lines.join("\n") + "\n")
+    Ok((status, lines.join("\n") + "\n"))
 }

@@ -31,12 +31,16 @@
 //! parameter that an endpoint does not have and for a missing or malformed `Host`, 412 to 422 for changes that are not asked for as they must be, 421 for a `Host` that is not this service, 503 when the
 //! collector does not answer.
 
+mod answers;
 mod api;
 mod authority;
 mod body;
+mod connection;
 mod connections;
 mod control;
 mod convert;
+mod counted;
+mod directory;
 mod events;
 mod gpus;
 mod guard;
@@ -44,31 +48,52 @@ mod health;
 pub mod metrics;
 mod openapi;
 mod page;
+mod paging;
+mod peers;
 mod problem;
+mod refusals;
+mod reloads;
+mod reserve;
 pub mod server;
+mod settings;
 mod socket;
 mod source;
+mod warnings;
 
 use std::{
+    convert::Infallible,
     net::SocketAddr,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize},
+    },
 };
 
-pub use authority::{Access, Grant, Peer, Token};
+use answers::Answers;
+pub use authority::{Access, Credential, Grant, Peer, Requester, Token};
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, FromRef},
+    extract::{DefaultBodyLimit, FromRef, FromRequestParts},
+    http::request::Parts,
     middleware,
 };
-pub use control::{Condition, Control, Controls, Decided, Put, Refused};
+pub use control::{AdviceJournal, Condition, Control, Controls, Decided, Put, Refused, etag};
 pub use convert::verdict_event;
+use directory::Directory;
 pub use events::Events;
 pub use guard::Hosts;
 use metrics::Listed;
+use paging::Positions;
+use peers::Shares;
+pub use refusals::{Refusal, Refusals};
+pub use reloads::Reloads;
+use server::Site;
+use settings::Settings;
 pub use socket::{Socket, SocketError, Trusted};
 pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
 use utoipa_axum::{router::OpenApiRouter, routes};
+pub use warnings::{Warning, Warnings};
 
 /// What a reader is told about the service itself, and how.
 #[derive(Clone, Debug, Default)]
@@ -77,13 +102,21 @@ pub struct Node {
     pub version: &'static str,
     /// The node's name, a label of most metrics.
     pub hostname: String,
-    /// How many processes may have series of their own in the metrics; `None` is the default, and what a database with many nodes can take.
+    /// How many processes may have series of their own in the metrics, at first; `None` is the default, and what a database with many nodes can take.
     pub processes_in_metrics: Option<NonZeroUsize>,
     /// Lines of the service's own log that could not be written.
     pub log_lines_dropped: Arc<AtomicU64>,
+    /// Lines of the audit log that could not be written.
+    pub audit_lines_dropped: Arc<AtomicU64>,
+    /// Who is told of requests that are refused.
+    pub refusals: Refusals,
+    /// What is wrong with the service itself.
+    pub warnings: Warnings,
+    /// When its configuration was read last.
+    pub reloads: Reloads,
     /// What gives authority to read everything, and to change things.
     pub access: Access,
-    /// By which names clients may ask over TCP.
+    /// By which names clients may ask over TCP, at first.
     pub hosts: Hosts,
 }
 
@@ -96,24 +129,58 @@ pub struct Service(App);
 struct App {
     node: Arc<Node>,
     sources: Sources,
+    answers: Answers,
+    /// Who listens to events.
+    streams: Shares,
+    positions: Arc<Positions>,
+    directory: Arc<Directory>,
     listed: Arc<Mutex<Listed>>,
+    settings: Settings,
+    /// How long the metrics were last.
+    exposition_bytes: Arc<AtomicUsize>,
 }
 
-impl FromRef<App> for Arc<Mutex<Listed>> {
+/// Streams of events at once, of all and of one peer. Each holds one of the places for connections.
+const STREAMS_MAX: usize = 32;
+const STREAMS_OF_PEER_MAX: usize = 8;
+
+/// The answers of whoever sent the request.
+impl FromRequestParts<App> for Answers {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let peer = parts.extensions.get::<Peer>().copied().unwrap_or_default();
+        Ok(app.answers.clone().asked_by(peer.into()))
+    }
+}
+
+impl FromRef<App> for Shares {
     fn from_ref(app: &App) -> Self {
-        Self::clone(&app.listed)
+        app.streams.clone()
+    }
+}
+
+impl FromRef<App> for Arc<Positions> {
+    fn from_ref(app: &App) -> Self {
+        Self::clone(&app.positions)
+    }
+}
+
+impl FromRef<App> for metrics::Exposition {
+    fn from_ref(app: &App) -> Self {
+        Self::new(app.clone())
+    }
+}
+
+impl FromRef<App> for Settings {
+    fn from_ref(app: &App) -> Self {
+        app.settings.clone()
     }
 }
 
 impl FromRef<App> for Arc<Node> {
     fn from_ref(app: &App) -> Self {
         Self::clone(&app.node)
-    }
-}
-
-impl FromRef<App> for Snapshots {
-    fn from_ref(app: &App) -> Self {
-        app.sources.snapshots.clone()
     }
 }
 
@@ -129,21 +196,9 @@ impl FromRef<App> for Lately {
     }
 }
 
-impl FromRef<App> for Judged {
-    fn from_ref(app: &App) -> Self {
-        app.sources.judged.clone()
-    }
-}
-
 impl FromRef<App> for Controls {
     fn from_ref(app: &App) -> Self {
         app.sources.controls.clone()
-    }
-}
-
-impl FromRef<App> for metrics::Deeds {
-    fn from_ref(app: &App) -> Self {
-        Self::now(&app.sources)
     }
 }
 
@@ -162,21 +217,45 @@ impl FromRef<App> for Events {
 impl Service {
     /// Answers from these sources.
     pub fn new(node: Node, sources: impl Into<Sources>) -> Self {
-        Self(App { node: Arc::new(node), sources: sources.into(), listed: Arc::default() })
+        let sources = sources.into();
+        let directory = Arc::default();
+        let settings = Settings::new(node.hosts.clone(), node.processes_in_metrics);
+        Self(App {
+            node: Arc::new(node),
+            answers: Answers::new(&sources, &directory),
+            sources,
+            streams: Shares::new(STREAMS_MAX, STREAMS_OF_PEER_MAX),
+            positions: Arc::default(),
+            directory,
+            listed: Arc::default(),
+            settings,
+            exposition_bytes: Arc::default(),
+        })
+    }
+
+    /// From now on clients may ask by these names over TCP, and as many processes may have series of their own.
+    pub fn change(&self, hosts: Hosts, processes_in_metrics: Option<NonZeroUsize>) {
+        self.0.settings.change(hosts, processes_in_metrics);
     }
 
     /// All endpoints, for those who come to this address by one of its names, so that no web site can reach the service through a visitor's browser
     /// (DNS rebinding).
-    pub fn on_tcp(&self, listen: SocketAddr) -> Router {
-        self.router(guard::HostRule::for_listener(listen, &self.0.node.hosts))
+    #[must_use]
+    pub fn on_tcp(&self, listen: SocketAddr) -> Site {
+        self.site(guard::Guard::tcp(listen, self.0.settings.clone()))
     }
 
     /// All endpoints, for those who come to a Unix socket, which no browser does.
-    pub fn on_socket(&self) -> Router {
-        self.router(guard::HostRule::Any)
+    #[must_use]
+    pub fn on_socket(&self) -> Site {
+        self.site(guard::Guard::Socket)
     }
 
-    fn router(&self, hosts: guard::HostRule) -> Router {
+    fn site(&self, guard: guard::Guard) -> Site {
+        Site { router: self.router(guard), directory: Arc::clone(&self.0.directory) }
+    }
+
+    fn router(&self, hosts: guard::Guard) -> Router {
         let Self(app) = self;
         openapi::documented(routes)
             .merge(page::routes())
@@ -185,7 +264,9 @@ impl Service {
             .layer(DefaultBodyLimit::max(body::MAX_BYTES))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), authority::establish))
             .layer(middleware::from_fn(guard::check_origin))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), refusals::report))
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserve::only_short))
             .layer(middleware::map_response(guard::set_headers))
             .with_state(app.clone())
     }
@@ -195,6 +276,7 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
     router
         .routes(routes!(api::node::status))
         .routes(routes!(api::processes::processes))
+        .routes(routes!(api::processes::summary))
         .routes(routes!(api::processes::process))
         .routes(routes!(api::memory::ranges))
         .routes(routes!(api::memory::heat_map))
@@ -213,13 +295,13 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(api::policy::policy_on))
         .routes(routes!(api::decisions::decisions))
         .routes(routes!(api::decisions::decision))
-        .routes(routes!(api::decisions::events))
+        .routes(routes!(api::events::events))
         .routes(routes!(metrics::scrape))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
 }
 
-/// All endpoints, where there is no other way in than this address.
+/// All endpoints as they are served on this address, to be asked without a server.
 pub fn router(node: Node, listen: SocketAddr, sources: impl Into<Sources>) -> Router {
-    Service::new(node, sources).on_tcp(listen)
+    Service::new(node, sources).on_tcp(listen).into_router()
 }

@@ -4,66 +4,74 @@ mod definition;
 mod definitions;
 mod doc;
 mod figures;
+mod http;
 mod labels;
 mod listed;
 mod own;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{PoisonError, atomic::Ordering};
 
-use axum::{
-    extract::State,
-    http::{StatusCode, header},
-    response::IntoResponse,
-};
+use axum::{extract::State, http::StatusCode};
 use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
-pub(crate) use figures::Deeds;
-use figures::Figures;
+use figures::{Deeds, Figures};
+use http::Http;
 pub(crate) use listed::Listed;
-use model::{Distribution, Snapshot, Verdicts};
+use model::Distribution;
 use prometheus::{
     TextEncoder,
     proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
 };
 
 use crate::{
-    Node,
+    App,
+    answers::{Answer, Answers, Known, Text},
     problem::{NoParameters, Parameters, Problem},
-    source::{Fresh, Judged},
 };
 
+pub(crate) const PATH: &str = "/metrics";
+
 /// The metrics in the Prometheus text format.
-#[utoipa::path(get, path = "/metrics", responses((status = OK, content_type = "text/plain", body = String)))]
+#[utoipa::path(get, path = PATH, responses((status = OK, content_type = "text/plain", body = String)))]
 pub(crate) async fn scrape(
     _: Parameters<NoParameters>,
-    State(node): State<Arc<Node>>,
-    State(listed): State<Arc<Mutex<Listed>>>,
-    State(judged): State<Judged>,
-    State(deeds): State<Deeds>,
-    Fresh(snapshot): Fresh,
-) -> Result<impl IntoResponse, Problem> {
-    // A panic elsewhere leaves it whole: whoever is listed is listed.
-    let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = exposition(&node, &snapshot, &judged.now(), deeds, &mut listed)
-        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
+    State(exposition): State<Exposition>,
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    answers.exposition(move |known| exposition.text(known)).await
 }
 
-fn exposition(
-    node: &Node,
-    snapshot: &Snapshot,
-    verdicts: &Verdicts,
-    deeds: Deeds,
-    listed: &mut Listed,
-) -> prometheus::Result<String> {
-    let listing = node.processes_in_metrics.map(|max| listed.choose(snapshot, max.get()));
-    let figures = Figures::new(node, snapshot, verdicts, deeds, listing);
-    let families: Vec<_> = definitions::all()
-        .map(|definition| family(definition, &figures))
-        // The format has no family without samples: before a GPU is seen there are none of it.
-        .filter(|family| !family.get_metric().is_empty())
-        .collect();
-    TextEncoder::new().encode_to_string(&families)
+/// Everything that metrics tell of.
+pub(crate) struct Exposition(App);
+
+impl Exposition {
+    pub(crate) const fn new(app: App) -> Self {
+        Self(app)
+    }
+
+    fn text(&self, Known { snapshot, verdicts, .. }: &Known) -> Result<Text, Problem> {
+        let Self(app) = self;
+        // A panic elsewhere leaves it whole: whoever is listed is listed.
+        let mut listed = app.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let listing = app.settings.processes_in_metrics().map(|max| listed.choose(snapshot, max.get()));
+        let (deeds, http) = (Deeds::now(&app.sources), Http::now(app));
+        let figures = Figures::new(&app.node, snapshot, verdicts, deeds, http, listing);
+        let encoder = TextEncoder::new();
+        // What it was last, with room to grow: doubled, it would take twice as much.
+        let mut text = String::with_capacity(app.exposition_bytes.load(Ordering::Relaxed) * 9 / 8);
+        for definition in definitions::all() {
+            let family = family(definition, &figures);
+            // The format has no family without samples: before a GPU is seen there are none of it.
+            if !family.get_metric().is_empty() {
+                // One after the other: with many owners a family takes much more memory than its text.
+                encoder
+                    .encode_utf8(&[family], &mut text)
+                    .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+            }
+        }
+        app.exposition_bytes.store(text.len(), Ordering::Relaxed);
+        Ok(Text::of_type(prometheus::TEXT_FORMAT, text.into_bytes()))
+    }
 }
 
 fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {

@@ -17,7 +17,7 @@ macro_rules! script {
     };
 }
 
-const FILES: [File; 27] = [
+const FILES: [File; 28] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
@@ -32,6 +32,7 @@ const FILES: [File; 27] = [
     script!("format"),
     script!("heat"),
     script!("history"),
+    script!("lists"),
     script!("main"),
     script!("marks"),
     script!("matrix"),

@@ -1,5 +1,7 @@
 //! Errors as RFC 9457 problems, and the query parameters whose misuse makes most of them.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::{FromRequestParts, Query},
@@ -10,19 +12,30 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
 
 /// An error as a client sees it. Its type is `about:blank`: the status says what kind it is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
     detail: String,
     /// How to be answered otherwise: `WWW-Authenticate`.
     challenge: Option<&'static str>,
+    /// When to ask again: `Retry-After`.
+    retry_after: Option<Duration>,
     /// Which parts of the body are wrong.
     errors: Vec<FieldError>,
 }
 
 impl Problem {
     pub(crate) const fn new(status: StatusCode, detail: String) -> Self {
-        Self { status, detail, challenge: None, errors: Vec::new() }
+        Self { status, detail, challenge: None, retry_after: None, errors: Vec::new() }
+    }
+
+    pub(crate) fn retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
+    /// Has a client that was turned away come back in a second.
+    pub(crate) fn come_back_soon(self) -> Self {
+        self.retry_after(Duration::from_secs(1))
     }
 
     pub(crate) fn challenging(self, challenge: &'static str) -> Self {
@@ -54,7 +67,7 @@ pub(crate) struct Body {
 }
 
 /// A part of a request's body that is wrong.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FieldError {
     /// Which, as a JSON Pointer: `#/match/pod`.
     pointer: String,
@@ -64,13 +77,16 @@ pub(crate) struct FieldError {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, detail, challenge, errors } = self;
+        let Self { status, detail, challenge, retry_after, errors } = self;
         let title = status.canonical_reason().unwrap_or_default();
         let body = Body { r#type: "about:blank", title, status: status.as_u16(), detail, errors };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
         let mut response = (status, content_type, Json(body)).into_response();
         if let Some(challenge) = challenge {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if let Some(wait) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, wait.as_secs().into());
         }
         response
     }

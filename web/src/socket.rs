@@ -4,15 +4,16 @@
 //! decided by what the peer was when it connected.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    fs::{self, DirBuilder, File, Permissions},
     io,
     os::{
         fd::AsFd,
-        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
 
+use sys::private;
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 
@@ -35,9 +36,12 @@ pub enum SocketError {
     /// The folder cannot be made.
     #[error("cannot make {}: {}", .0.display(), sys::reason(.1))]
     Folder(PathBuf, #[source] io::Error),
-    /// Whoever may write to the folder can put a socket of their own in its place.
-    #[error("others may write to {}, and could replace the socket: chmod go-w it, or give it the sticky bit", .0.display())]
-    Exposed(PathBuf),
+    /// Others than root and uvmd's own user could replace the socket or a folder above it, or take its name or that of its lock first.
+    #[error("{} is not fit for the socket: {}", .0.display(), sys::reason(.1))]
+    UnfitFolder(PathBuf, #[source] io::Error),
+    /// The file that stands for the lock is not uvmd's, or cannot be used.
+    #[error("cannot lock {}: {}", .0.display(), sys::reason(.1))]
+    Lock(PathBuf, #[source] io::Error),
     /// Another one holds the socket.
     #[error("another uvmd serves on {}", .0.display())]
     Taken(PathBuf),
@@ -62,7 +66,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Serves on `path`, whose folder is made if it is not there. A socket that is there and that nobody answers on was left by a uvmd that
+    /// Serves on `path`, whose folder is made if it is not there. It must be one in which only root and uvmd's own user can put files: a sticky one
+    /// such as `/tmp` is not, as anybody could take the names there first. A socket that is there and that nobody answers on was left by a uvmd that
     /// was killed, and is replaced.
     ///
     /// # Errors
@@ -112,7 +117,8 @@ impl Trusted {
     fn peer(self, stream: &UnixStream) -> io::Result<Peer> {
         let Self { uid, readers, writers } = self;
         let peer = stream.peer_cred()?;
-        let local = |grant| Peer::Local { uid: peer.uid(), grant };
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+        let local = |grant| Peer::Local { uid: peer.uid(), pid, grant };
         if peer.uid() == 0 || peer.uid() == uid {
             return Ok(local(Some(Grant::Write)));
         }
@@ -134,17 +140,13 @@ impl Drop for Socket {
     }
 }
 
-/// Makes a folder if it is not there. Nobody else may replace what is in it.
+/// Makes a folder if it is not there, which everybody may look into. Nobody else may put anything there.
 fn make(folder: &Path) -> Result<(), SocketError> {
-    const OTHERS_MAY_WRITE: u32 = 0o022;
-    const STICKY: u32 = 0o1000;
     let failed = |error| SocketError::Folder(folder.to_owned(), error);
+    let unfit = |error| SocketError::UnfitFolder(folder.to_owned(), error);
+    private::check_ancestors(folder).map_err(unfit)?;
     DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
-    let mode = fs::metadata(folder).map_err(failed)?.mode();
-    if mode & OTHERS_MAY_WRITE != 0 && mode & STICKY == 0 {
-        return Err(SocketError::Exposed(folder.to_owned()));
-    }
-    Ok(())
+    private::check_folder(folder).map_err(unfit)
 }
 
 fn id(path: &Path) -> io::Result<(u64, u64)> {
@@ -153,14 +155,9 @@ fn id(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Beside the socket, in a file that only uvmd's own user can open.
 fn lock(path: &Path) -> Result<File, SocketError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let failed = |error| SocketError::Bind(path.to_owned(), error);
-    let mut options = OpenOptions::new();
-    let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&name).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(SocketError::Taken(path.to_owned())),
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+    let lock = private::beside(path, "lock");
+    match private::lock(&lock) {
+        Ok(held) => held.ok_or_else(|| SocketError::Taken(path.to_owned())),
+        Err(error) => Err(SocketError::Lock(lock, error)),
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use axum::{
-    extract::{FromRef, FromRequestParts},
-    http::{StatusCode, request::Parts},
-};
+use axum::http::StatusCode;
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot, Verdicts};
 
 use crate::{
@@ -15,7 +12,7 @@ use crate::{
 };
 
 /// How long a request waits for its answer. Reading every counter takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 type Future<A> = Pin<Box<dyn std::future::Future<Output = Option<A>> + Send>>;
 
@@ -68,13 +65,18 @@ impl<Q, A> Ask<Q, A> {
     /// Asks, and does not wait for ever.
     pub(crate) async fn ask(&self, question: Q) -> Result<A, Problem> {
         let Self(answer) = self;
-        let unavailable = |detail: String| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         match tokio::time::timeout(PATIENCE, answer(question)).await {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(unavailable("the collector has stopped".to_owned())),
-            Err(_) => Err(unavailable(format!("the collector did not answer within {} s", PATIENCE.as_secs()))),
+            Ok(None) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the collector has stopped".to_owned())),
+            Err(_) => Err(no_answer()),
         }
     }
+}
+
+/// The collector takes too long.
+pub(crate) fn no_answer() -> Problem {
+    let detail = format!("the collector did not answer within {} s", PATIENCE.as_secs());
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 impl<Q, A> Clone for Ask<Q, A> {
@@ -98,6 +100,10 @@ impl Snapshots {
         F: std::future::Future<Output = Option<Arc<Snapshot>>> + Send + 'static,
     {
         Self(Ask::new(move |()| take()))
+    }
+
+    pub(crate) async fn take(&self) -> Result<Arc<Snapshot>, Problem> {
+        self.0.ask(()).await
     }
 }
 
@@ -135,21 +141,5 @@ impl From<Snapshots> for Sources {
             events: Events::default(),
             controls: Controls::new(Uncontrolled),
         }
-    }
-}
-
-/// Extracts the snapshot that a request is answered from.
-pub(crate) struct Fresh(pub(crate) Arc<Snapshot>);
-
-impl<S> FromRequestParts<S> for Fresh
-where
-    S: Send + Sync,
-    Snapshots: FromRef<S>,
-{
-    type Rejection = Problem;
-
-    async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Snapshots(snapshots) = Snapshots::from_ref(state);
-        snapshots.ask(()).await.map(Self)
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use model::{Action, Step};
-use sys::uvm::target::{CALL_MAX_BYTES, PageRange};
+use sys::uvm::pages::{CALL_MAX_BYTES, PageRange};
 
 /// The driver's blocks: it keeps track of memory, moves and evicts it by these.
 pub(super) const BLOCK_BYTES: u64 = 2 << 20;

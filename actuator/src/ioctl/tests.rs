@@ -1,7 +1,15 @@
-use std::{cell::Cell, process::Command};
+use std::{
+    cell::Cell,
+    path::Path,
+    process::{Command, id},
+};
 
 use model::{DecisionId, ProcessId};
 use procfs::process::Process;
+use sys::{
+    fake::{self, Machine},
+    processes,
+};
 
 use super::*;
 
@@ -35,20 +43,86 @@ fn a_process_that_has_ended_is_not_touched() {
 
 #[test]
 fn a_process_without_managed_memory_has_nothing_mapped() {
-    let order = order(process(std::process::id()), false);
+    let order = order(process(id()), false);
     assert_eq!(answers(&order, &|| false), [Answer::NotMapped, Answer::NotMapped]);
+}
+
+const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/nvidia-uvm\n";
+
+/// What an order for a process comes to that these files show.
+fn answers_of(machine: &Machine, pid: u32) -> Vec<Answer> {
+    let outcome =
+        Ioctl::new(Settings::default(), machine.roots.clone()).carry_out(&order(process(pid), true), &|| false);
+    outcome.calls.into_iter().map(|call| call.answer).collect()
+}
+
+/// What is answered so stays in the journal.
+fn are_refused(answers: &[Answer]) -> bool {
+    answers.iter().all(|answer| matches!(answer, Answer::Refused(_)))
+}
+
+#[test]
+fn memory_whose_descriptor_is_closed_is_not_taken_for_unmapped() {
+    let own = id();
+    let machine = Machine::new().with(&format!("proc/{own}/maps"), MAPS);
+    for name in ["stat", "fd"] {
+        machine.link(&format!("proc/{own}/{name}"), &format!("/proc/{own}/{name}"));
+    }
+    assert!(are_refused(&answers_of(&machine, own)));
+    machine.write(&format!("proc/{own}/maps"), "");
+    assert_eq!(answers_of(&machine, own), [Answer::NotMapped, Answer::NotMapped]);
+}
+
+/// The answers to an order for this process, so long after an instant.
+fn answers_after(ioctl: &mut Ioctl, begun: Instant, passed_s: u64, is_undoing: bool) -> Vec<Answer> {
+    let outcome =
+        ioctl.carry_out_at(&order(process(id()), is_undoing), &|| false, begun + Duration::from_secs(passed_s));
+    assert_eq!(outcome.calls.iter().map(|call| call.step.bytes()).sum::<u64>(), 8 << 20, "every byte has an answer");
+    outcome.calls.into_iter().map(|call| call.answer).collect()
+}
+
+#[test]
+fn a_target_whose_order_was_given_up_is_left_alone_for_a_while_but_for_withdrawals() {
+    let mut ioctl = Ioctl { order_budget: Duration::ZERO, ..Ioctl::new(Settings::default(), Roots::default()) };
+    let begun = Instant::now();
+    let given_up = [(); 2].map(|()| Answer::Refused("gave up: its calls took more than 0 s together".to_owned()));
+    let held_back = |seconds| {
+        let why = format!("calls about it took too long: the next are in {seconds} s at the earliest");
+        [(); 2].map(|()| Answer::HeldBack(why.clone()))
+    };
+    assert_eq!(answers_after(&mut ioctl, begun, 0, false), given_up);
+    assert_eq!(answers_after(&mut ioctl, begun, 29, false), held_back(1));
+    assert_eq!(answers_after(&mut ioctl, begun, 30, false), given_up);
+    assert_eq!(answers_after(&mut ioctl, begun, 31, false), held_back(59), "each time twice as long");
+    // What puts something back is tried all the same, and counts too.
+    assert_eq!(answers_after(&mut ioctl, begun, 40, true), given_up);
+    assert_eq!(answers_after(&mut ioctl, begun, 100, false), held_back(60));
+}
+
+#[test]
+fn memory_of_a_process_whose_first_thread_has_exited_is_not_taken_for_unmapped() {
+    let without_first = fake::Process::leaderless(Path::new("/dev/null"));
+    let pid = without_first.pid();
+    let thread = processes::live_thread(&Roots::default(), pid).unwrap().unwrap();
+    let of_thread = format!("proc/{pid}/task/{thread}");
+    let machine = Machine::new().with(&format!("proc/{pid}/maps"), "").with(&format!("{of_thread}/maps"), MAPS);
+    machine.link(&format!("proc/{pid}/stat"), &format!("/proc/{pid}/stat"));
+    for name in ["stat", "fd"] {
+        machine.link(&format!("{of_thread}/{name}"), &format!("/{of_thread}/{name}"));
+    }
+    assert!(are_refused(&answers_of(&machine, pid)));
 }
 
 #[test]
 fn nothing_is_begun_once_it_is_called_off_but_what_puts_something_back() {
-    let own = process(std::process::id());
+    let own = process(id());
     assert_eq!(answers(&order(own, false), &|| true), [Answer::CalledOff, Answer::CalledOff]);
     assert_eq!(answers(&order(own, true), &|| true), [Answer::NotMapped, Answer::NotMapped]);
 }
 
 #[test]
 fn the_va_space_that_has_the_range_is_found() {
-    let nowhere = || UvmError::Refused { request: "UVM_MIGRATE", status: Status::INVALID_ADDRESS };
+    let nowhere = || Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status: Status::INVALID_ADDRESS });
     let asked = Cell::new(0);
     let has = |wanted: u32| {
         asked.set(0);
@@ -59,7 +133,7 @@ fn the_va_space_that_has_the_range_is_found() {
     };
     assert!(has(2).is_ok());
     assert_eq!(asked.get(), 2);
-    assert!(matches!(has(4), Err(UvmError::Refused { status: Status::INVALID_ADDRESS, .. })));
+    assert!(matches!(has(4), Err(Failed::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. }))));
 }
 
 #[test]
@@ -68,9 +142,9 @@ fn what_one_va_space_refuses_no_other_is_asked() {
     let answer = ask_each(&[1, 2, 3], |space| {
         asked.set(asked.get() + 1);
         let status = if *space == 2 { Status::NO_MEMORY } else { Status::INVALID_ADDRESS };
-        Err(UvmError::Refused { request: "UVM_MIGRATE", status })
+        Err(Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status }))
     });
-    assert!(matches!(answer, Err(UvmError::Refused { status: Status::NO_MEMORY, .. })));
+    assert!(matches!(answer, Err(Failed::Uvm(UvmError::Refused { status: Status::NO_MEMORY, .. }))));
     assert_eq!(asked.get(), 2);
 }
 
@@ -83,36 +157,4 @@ fn a_call_is_never_larger_than_the_driver_is_to_be_held_up() {
     assert_eq!(part_bytes(0), 2 << 20);
     assert_eq!(part_bytes(u64::MAX), 32 << 20);
     assert_eq!(part_bytes(8 << 20), 8 << 20);
-}
-
-#[test]
-fn whoever_waits_is_let_in_for_as_long_as_the_locks_were_held() {
-    let mut ioctl = Ioctl::new(Settings::default(), Roots::default());
-    let mut pause_after = |turn| {
-        ioctl.turn = turn;
-        let begun = Instant::now();
-        ioctl.let_others_in();
-        (begun.elapsed(), ioctl.turn)
-    };
-    let (pause, left) = pause_after(Duration::from_millis(20));
-    assert!(pause >= Duration::from_millis(20));
-    assert_eq!(left, Duration::ZERO);
-    // Short calls share a pause.
-    let short = TURN / 2;
-    assert_eq!(pause_after(short).1, short);
-}
-
-#[test]
-fn a_call_that_waited_itself_makes_no_long_pause_and_a_renewal_none_that_is_too_late_for_the_next() {
-    let wanted = |action, took: Duration| {
-        let step = Step { begin: 0, end: 2 << 20, action };
-        pause_wanted(&Call { step, answer: Answer::Done, took_ns: nanoseconds(took) })
-    };
-    let gpu = GpuUuid([1; 16]);
-    let (move_back, short, long) = (Action::Migrate(Place::Host), Duration::from_micros(200), Duration::from_mins(1));
-    assert_eq!((wanted(move_back, short), wanted(move_back, long)), (short, PAUSE_MAX));
-    let renewal = |took_ms| wanted(Action::Renew(gpu), Duration::from_millis(took_ms));
-    assert_eq!(wanted(Action::Renew(gpu), short), short);
-    assert_eq!([2, 8, 60_000].map(renewal), [1, 2, 50].map(Duration::from_millis));
-    assert_eq!(wanted(Action::Advise(Advice::AccessedBy(gpu)), long), PAUSE_MAX);
 }

@@ -43,6 +43,23 @@ impl InForce {
         }
     }
 
+    /// Whether exactly this is in force in all of the range.
+    pub(super) fn holds(&self, process: ProcessId, gpu: GpuUuid, (begin, end): (u64, u64), advice: Advice) -> bool {
+        let mut covered = begin;
+        for ((from, to), found, at) in self.within(process, (begin, end), advice) {
+            if from != covered || (found, at) != (advice, gpu) {
+                return false;
+            }
+            covered = to;
+        }
+        covered == end
+    }
+
+    /// Ranges in which advice is in force: bounds the memory, and the file, that it takes.
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(BTreeMap::len).sum()
+    }
+
     /// Whether any was.
     pub(super) fn remove(&mut self, process: ProcessId, (begin, end): (u64, u64), advice: Advice) -> bool {
         let key = (process, Kind::of(advice));
@@ -64,22 +81,30 @@ impl InForce {
         !cut.is_empty()
     }
 
+    /// Whether advice takes the place of the other.
+    pub(super) fn is_of_one_kind(advice: Advice, other: Advice) -> bool {
+        Kind::of(advice) == Kind::of(other)
+    }
+
     /// What of it is this process's.
     pub(super) fn of(&self, process: ProcessId) -> Self {
         let own = self.0.iter().filter(|((found, _), _)| *found == process);
         Self(own.map(|(key, spans)| (*key, spans.clone())).collect())
     }
 
-    /// What is in force in this range of the kind of this advice.
+    /// What is in force in this range of the kind of this advice, from its beginning on.
     pub(super) fn within(
         &self,
         process: ProcessId,
         (begin, end): (u64, u64),
         advice: Advice,
     ) -> impl Iterator<Item = ((u64, u64), Advice, GpuUuid)> + '_ {
-        let spans = self.0.get(&(process, Kind::of(advice))).into_iter().flatten();
-        let clipped = spans.map(move |(at, span)| (((*at).max(begin), span.end.min(end)), span.advice, span.gpu));
-        clipped.filter(|((begin, end), ..)| begin < end)
+        let spans = self.0.get(&(process, Kind::of(advice))).into_iter().flat_map(move |spans| {
+            // One may begin before the range.
+            let first = spans.range(..=begin).next_back().filter(|(_, span)| span.end > begin);
+            spans.range(first.map_or(begin, |(at, _)| *at)..end)
+        });
+        spans.map(move |(at, span)| (((*at).max(begin), span.end.min(end)), span.advice, span.gpu))
     }
 
     pub(super) fn forget(&mut self, process: ProcessId) {

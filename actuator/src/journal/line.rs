@@ -1,15 +1,32 @@
-//! A line of the journal.
+//! A line of the journal: a JSON object without braces inside, which ends in the checksum of what stands before that.
+//!
+//! Version 0, of the first uvmd, has neither a version nor a checksum. Version 1 has both, and else the same members, so that the first uvmd reads its
+//! advice as what it is. A later version that says the same thing otherwise gets another number; it keeps the checksum where it is, and should keep
+//! the names `boot`, `pid`, `start_ticks`, `begin` and `end` for what they are here: so that a uvmd that is older than the line sees what not to touch.
 
 use std::{borrow::Cow, io};
 
 use model::{Advice, GpuUuid, Place, ProcessId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sys::uvm::Uuid;
 
 use super::in_force::InForce;
 
+/// Of the lines that are written.
+pub(super) const VERSION: u64 = 1;
+
+/// The checksum's member and the object's end, with eight digits between.
+const CHECKSUM: &[u8] = b",\"crc32\":\"";
+const END: &[u8] = b"\"}";
+const DIGITS: usize = 8;
+
+/// Advice that is about to be given, or was withdrawn.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line<'a> {
+    /// Absent in version 0.
+    #[serde(default)]
+    version: u64,
     pub(super) boot: Cow<'a, str>,
     pid: u32,
     start_ticks: u64,
@@ -18,7 +35,7 @@ pub(super) struct Line<'a> {
     begin: u64,
     end: u64,
     advice: Kind,
-    /// Of whom the advice speaks: a GPU, or nobody for the host.
+    /// The GPU that the advice names; absent where it names the host, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     processor: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -31,6 +48,33 @@ enum Kind {
     PreferredLocation,
     AccessedBy,
     ReadDuplication,
+}
+
+/// What a line is.
+#[derive(Debug)]
+pub(super) enum Parsed<'a> {
+    /// The first line of a file: in which boot it was written anew.
+    Header {
+        /// Which.
+        boot: String,
+    },
+    /// Advice.
+    Advice(Line<'a>),
+    /// Intact, and of a version that is not known here.
+    Newer(Newer),
+    /// None of these.
+    Damaged,
+}
+
+/// What can be told of a line of a later version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Newer {
+    pub(super) version: u64,
+    pub(super) boot: Option<String>,
+    /// `None`: it may be about any.
+    pub(super) process: Option<ProcessId>,
+    /// `None`: it may be about all of the process's memory.
+    pub(super) range: Option<(u64, u64)>,
 }
 
 impl<'a> Line<'a> {
@@ -49,6 +93,7 @@ impl<'a> Line<'a> {
             Advice::ReadDuplication => (Kind::ReadDuplication, None),
         };
         Self {
+            version: VERSION,
             boot: boot.into(),
             pid: process.pid,
             start_ticks: process.start_ticks,
@@ -61,15 +106,18 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// `None` if that is no line of a journal.
-    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
-        let line: Self = serde_json::from_slice(text).ok()?;
-        (line.begin < line.end && line.who().is_some()).then_some(line)
+    /// With its checksum and its end.
+    pub(super) fn text(&self) -> io::Result<Vec<u8>> {
+        sealed(self)
+    }
+
+    pub(super) fn process(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.start_ticks }
     }
 
     pub(super) fn apply(&self, in_force: &mut InForce) {
         let Some((gpu, advice)) = self.who() else { return };
-        let (process, range) = (ProcessId { pid: self.pid, start_ticks: self.start_ticks }, (self.begin, self.end));
+        let (process, range) = (self.process(), (self.begin, self.end));
         if self.is_withdrawn {
             in_force.remove(process, range, advice);
         } else {
@@ -94,11 +142,145 @@ impl<'a> Line<'a> {
     }
 }
 
-pub(super) fn text(lines: &[Line<'_>]) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    for line in lines {
-        serde_json::to_writer(&mut text, line)?;
-        text.push(b'\n');
+/// The first line of a file that is written in this boot.
+pub(super) fn header(boot: &str) -> io::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Header<'a> {
+        version: u64,
+        boot: &'a str,
     }
+    sealed(&Header { version: VERSION, boot })
+}
+
+/// What this text is, which has no end of a line in it.
+pub(super) fn parse(text: &[u8]) -> Parsed<'_> {
+    let Ok(value) = serde_json::from_slice::<Value>(text) else { return Parsed::Damaged };
+    let number = |name: &str| value.get(name).and_then(Value::as_u64);
+    let boot = value.get("boot").and_then(Value::as_str).map(ToOwned::to_owned);
+    match value.get("version").map(Value::as_u64) {
+        // A checksum where there can be none: the version is what is damaged.
+        None if value.get("crc32").is_none() && is_flat(text) => advice(text),
+        Some(Some(VERSION)) if is_sealed(text) && is_flat(text) => match boot {
+            Some(boot) if value.get("pid").is_none() => Parsed::Header { boot },
+            _ => advice(text),
+        },
+        Some(Some(version)) if version > VERSION && is_sealed(text) => {
+            let pid = number("pid").and_then(|pid| u32::try_from(pid).ok());
+            let process = pid.zip(number("start_ticks")).map(|(pid, start_ticks)| ProcessId { pid, start_ticks });
+            let range = number("begin").zip(number("end")).filter(|(begin, end)| begin < end);
+            Parsed::Newer(Newer { version, boot, process, range })
+        }
+        _ => Parsed::Damaged,
+    }
+}
+
+/// Whether there are no braces inside, as in none that was ever written. What is left of damage that a line was read out of may be an object with another
+/// in it, and would be taken for advice the next time.
+fn is_flat(text: &[u8]) -> bool {
+    text.iter().filter(|byte| matches!(byte, b'{' | b'}')).count() == 2
+}
+
+fn advice(text: &[u8]) -> Parsed<'_> {
+    match serde_json::from_slice::<Line<'_>>(text) {
+        Ok(line) if line.begin < line.end && line.who().is_some() => Parsed::Advice(line),
+        _ => Parsed::Damaged,
+    }
+}
+
+fn sealed(line: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    // The brace at its end.
+    text.pop();
+    let checksum = format!("{:08x}", crc32fast::hash(&text));
+    text.extend([CHECKSUM, checksum.as_bytes(), END, b"\n"].concat());
     Ok(text)
+}
+
+fn is_sealed(text: &[u8]) -> bool {
+    let parts = text.strip_suffix(END).and_then(|text| text.split_last_chunk::<DIGITS>());
+    let sums = parts.and_then(|(text, digits)| {
+        let body = text.strip_suffix(CHECKSUM)?;
+        Some(format!("{:08x}", crc32fast::hash(body)).as_bytes() == digits)
+    });
+    sums.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+    const PROCESS: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
+
+    fn line() -> String {
+        let line = Line::new("b", PROCESS, GPU, (0, 4096), Advice::AccessedBy(GPU), false);
+        String::from_utf8(line.text().unwrap()).unwrap().trim_end().to_owned()
+    }
+
+    /// The same with another checksum, which is right.
+    fn resealed(line: &str) -> String {
+        let body = line.split(",\"crc32\"").next().unwrap();
+        format!("{body},\"crc32\":\"{:08x}\"}}", crc32fast::hash(body.as_bytes()))
+    }
+
+    #[test]
+    fn a_line_is_what_was_written() {
+        let line = line();
+        assert_eq!(
+            line.split(",\"crc32\"").next().unwrap(),
+            r#"{"version":1,"boot":"b","pid":42,"start_ticks":7,"gpu":"GPU-01010101-0101-0101-0101-010101010101","begin":0,"end":4096,"advice":"accessed_by","processor":"GPU-01010101-0101-0101-0101-010101010101""#
+        );
+        let Parsed::Advice(parsed) = parse(line.as_bytes()) else { panic!("{line}") };
+        assert_eq!(
+            (parsed.boot.as_ref(), parsed.process(), parsed.who()),
+            ("b", PROCESS, Some((GPU, Advice::AccessedBy(GPU))))
+        );
+        let header = header("b").unwrap();
+        assert!(matches!(parse(header.trim_ascii_end()), Parsed::Header { boot } if boot == "b"));
+    }
+
+    #[test]
+    fn no_byte_of_a_line_can_change_unnoticed() {
+        let line = line().into_bytes();
+        for at in 0..line.len() {
+            for bit in 0..8 {
+                let mut damaged = line.clone();
+                damaged[at] ^= 1 << bit;
+                let parsed = parse(&damaged);
+                assert!(matches!(parsed, Parsed::Damaged), "{}", damaged.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_version_is_read_as_the_first_uvmd_wrote_it() {
+        let first = line().replace("\"version\":1,", "").split(",\"crc32\"").next().unwrap().to_owned() + "}";
+        assert!(matches!(parse(first.as_bytes()), Parsed::Advice(_)), "{first}");
+        for wrong in [
+            first.replace(&GPU.to_string(), "GPU-1"),
+            first.replace("4096", "0"),
+            first.replace("\"pid\":42", "\"pid\":42,\"pid\":43"),
+            first.replace("\"pid\":42", "\"pid\":-1"),
+            first.replace("\"pid\":42,", ""),
+        ] {
+            assert!(matches!(parse(wrong.as_bytes()), Parsed::Damaged), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn of_a_later_version_is_told_what_it_is_about_if_its_checksum_is_right() {
+        let newer = resealed(&line().replace("\"version\":1", "\"version\":2"));
+        let Parsed::Newer(found) = parse(newer.as_bytes()) else { panic!("{newer}") };
+        let expected = Newer { version: 2, boot: Some("b".to_owned()), process: Some(PROCESS), range: Some((0, 4096)) };
+        assert_eq!(found, expected);
+        assert!(matches!(parse(line().replace("\"version\":1", "\"version\":2").as_bytes()), Parsed::Damaged));
+        // With all of it elsewhere, and objects inside.
+        let strange = resealed(r#"{"version":900,"who":{"pid":42},"boot":7,"begin":8,"end":8"#);
+        let nothing = Newer { version: 900, boot: None, process: None, range: None };
+        assert!(matches!(parse(strange.as_bytes()), Parsed::Newer(found) if found == nothing));
+        for version in ["-1", "0", "\"1\"", "1.5", "null"] {
+            let text = resealed(&line().replace("\"version\":1", &format!("\"version\":{version}")));
+            assert!(matches!(parse(text.as_bytes()), Parsed::Damaged), "{text}");
+        }
+    }
 }

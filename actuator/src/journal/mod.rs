@@ -4,38 +4,54 @@
 //! The file has a line of JSON for each piece of advice that is about to be given, which is on the disk before the driver is called, and one for each that
 //! was withdrawn. The other way round nothing has to be on the disk: what is withdrawn twice is withdrawn. A process is known by its id, when it
 //! started, and the boot in which it did; with the process its advice ends too, and its lines go the next time that the file is written anew.
+//!
+//! * `state`: all of it in memory; `waiting`: what of it is to be written; `writer`: the thread that writes it to a `storage`
+//! * `intent`: advice that is about to be given, which waits for the disk, for a bounded time
+//! * `open`, `read`, `line`: the file, whoever wrote it; `unrecognised`: what of it this version cannot apply
 
-mod actuator;
+mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod health;
 mod in_force;
+mod intent;
 mod line;
+mod open;
+mod read;
+mod state;
+mod storage;
+mod unrecognised;
+mod waiting;
+mod writer;
 
 use std::{
     collections::BTreeMap,
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
-pub use actuator::Journalled;
+pub use error::JournalError;
+pub use health::{JournalHealth, JournalMonitor};
 use in_force::InForce;
-use line::Line;
-use model::{Action, GpuUuid, ProcessId, Step};
-use sys::{Roots, kernel, private};
-use thiserror::Error;
+pub(crate) use intent::Intent;
+use model::{Action, Call, GpuUuid, Outcome, ProcessId, Step};
+use state::{Life, Refusal, State};
+use sys::Roots;
+use waiting::Slot;
 
-use crate::process::is_alive;
+/// How long anybody waits for the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// An intent. A disk that took nothing for so long is stuck, and others do not wait for it then.
+    pub(crate) intent: Duration,
+    /// Whoever drops the journal last, until all is written.
+    pub(crate) closing: Duration,
+}
 
-/// It is written anew when it has so many lines more than it needs.
-const SPARE_LINES_MAX: usize = 1024;
-
-/// Why the journal cannot be kept. No advice can be given then.
-#[derive(Debug, Error)]
-#[error("the journal {path} cannot be {what}: {}", sys::reason(source))]
-pub struct JournalError {
-    path: PathBuf,
-    what: &'static str,
-    source: io::Error,
+impl Waits {
+    const USUAL: Self = Self { intent: Duration::from_secs(2), closing: Duration::from_secs(1) };
 }
 
 /// Advice of a former run that may still be in force.
@@ -49,197 +65,132 @@ pub struct Leftover {
     pub steps: Vec<Step>,
 }
 
-/// See the module's documentation.
-#[derive(Debug)]
-pub struct Journal {
+/// See the module's documentation. Clones are the same journal. Whoever drops the last waits a moment until all is written.
+#[derive(Clone)]
+pub struct Journal(Arc<Handle>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    /// Processes that had ended when it was opened, of those with advice in force.
+    ended: Vec<ProcessId>,
+}
+
+/// What its users and the writer share.
+struct Shared {
     path: PathBuf,
     roots: Roots,
-    boot: String,
-    file: File,
-    /// Up to here the file holds whole lines.
-    bytes: u64,
-    lines: usize,
-    /// So many were needed when it was written anew.
-    needed: usize,
-    in_force: InForce,
-    /// Held for as long as this is: two that keep one journal would withdraw each other's advice.
-    _lock: File,
+    waits: Waits,
+    state: Mutex<State>,
+    /// Something waits to be written, or was written, or nobody has it any more.
+    changed: Condvar,
+    /// Where the file was put that had more in it than could be kept.
+    set_aside: Option<PathBuf>,
 }
 
 impl Journal {
-    /// The journal in this file, which is made if it is not there. What it says of processes that live is kept: [`Journal::leftovers`]. A last line
-    /// that was not written to its end was followed by no call, and is left out, as is what nobody can read, with a warning.
-    ///
-    /// # Errors
-    /// If it cannot be read or written.
-    pub fn open(path: impl Into<PathBuf>, roots: Roots) -> Result<Self, JournalError> {
-        let path = path.into();
-        let failed = |what| {
-            let path = path.clone();
-            move |source| JournalError { path, what, source }
-        };
-        let boot = kernel::boot_id(&roots).map_err(failed("kept without the boot's id"))?;
-        let lock = lock_file(&path).map_err(failed("written"))?;
-        lock.try_lock().map_err(|error| failed("kept by two at once")(error.into()))?;
-        let text = private::read(&path).map_err(failed("read"))?.unwrap_or_default();
-        let in_force = read(&text, &boot, &path);
-        let (file, bytes, lines, in_force) = rewrite(&path, &boot, &roots, in_force).map_err(failed("written"))?;
-        Ok(Self { path, roots, boot, file, bytes, lines, needed: lines, in_force, _lock: lock })
-    }
-
     /// What is in force, as far as is known, by process and GPU: after [`Journal::open`], what a former run left.
     #[must_use]
     pub fn leftovers(&self) -> Vec<Leftover> {
         let mut found: BTreeMap<(ProcessId, GpuUuid), Vec<Step>> = BTreeMap::new();
-        for (process, gpu, begin, end, advice) in self.in_force.iter() {
+        for (process, gpu, begin, end, advice) in self.state().in_force.iter() {
             found.entry((process, gpu)).or_default().push(Step { begin, end, action: Action::Withdraw(advice) });
         }
         found.into_iter().map(|((process, gpu), steps)| Leftover { process, gpu, steps }).collect()
     }
 
-    /// Advice of these steps is about to be given. Once this returns the disk has it.
-    ///
-    /// # Errors
-    /// If it cannot be written: then it must not be given.
-    pub fn intend(&mut self, process: ProcessId, gpu: GpuUuid, steps: &[Step]) -> Result<(), JournalError> {
-        let mut lines = Vec::new();
-        for step in steps {
-            if let Action::Advise(advice) = step.action {
-                lines.push(Line::new(&self.boot, process, gpu, (step.begin, step.end), advice, false));
-            }
-        }
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let text = line::text(&lines);
-        self.append(text, true).map_err(|source| self.failed(source))?;
-        for step in steps {
-            if let Action::Advise(advice) = step.action {
-                self.in_force.add(process, gpu, (step.begin, step.end), advice);
-            }
-        }
-        self.tidy()
+    /// Processes on whose memory it had advice, and which had ended when it was opened.
+    #[must_use]
+    pub fn ended(&self) -> &[ProcessId] {
+        &self.0.ended
     }
 
-    /// Advice of this kind is no longer in force in this range. That it could not be written down is told and does no harm: at worst it is
-    /// withdrawn again.
-    pub fn withdrawn(&mut self, process: ProcessId, gpu: GpuUuid, step: &Step) {
-        let (Action::Advise(advice) | Action::Withdraw(advice)) = step.action else { return };
-        if !self.in_force.remove(process, (step.begin, step.end), advice) {
-            return;
-        }
-        let text = line::text(&[Line::new(&self.boot, process, gpu, (step.begin, step.end), advice, true)]);
-        self.withdraw(text);
+    /// What an order came to that gave no advice. Waits for no disk: that it is not written yet does no harm, at worst something is withdrawn again.
+    pub(crate) fn carried_out(&self, outcome: &Outcome) {
+        self.settle((outcome.process, outcome.gpu), &outcome.calls, None);
     }
 
-    fn withdraw(&mut self, text: io::Result<Vec<u8>>) {
-        let kept = self.append(text, false).map_err(|source| self.failed(source)).and_then(|()| self.tidy());
-        if let Err(error) = kept {
-            tracing::warn!("{error}");
-        }
+    /// Has the file written anew, with nothing in it but what is in force and what is not understood. Waits for that as [`Journal::flush`] does.
+    #[must_use]
+    pub fn rewrite(&self, at_most: Duration) -> bool {
+        self.state().waiting.rewrite();
+        self.0.shared.changed.notify_all();
+        self.flush(at_most)
     }
 
-    /// Advice of this step was not given after all: what is in force there is what was before.
-    fn not_given(&mut self, process: ProcessId, gpu: GpuUuid, step: &Step, before: &InForce) {
-        let Action::Advise(advice) = step.action else { return };
-        let range = (step.begin, step.end);
-        let mut lines = vec![Line::new(&self.boot, process, gpu, range, advice, true)];
-        self.in_force.remove(process, range, advice);
-        for (range, advice, gpu) in before.within(process, range, advice) {
-            lines.push(Line::new(&self.boot, process, gpu, range, advice, false));
-            self.in_force.add(process, gpu, range, advice);
-        }
-        let text = line::text(&lines);
-        self.withdraw(text);
+    /// Waits until all is written, for so long at most, and says whether it is.
+    pub fn flush(&self, at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        let state = self.0.shared.wait_until(deadline, State::is_at_rest);
+        state.is_at_rest() && state.last_error.is_none()
     }
 
-    /// The process has ended, and its advice with it.
-    pub fn ended(&mut self, process: ProcessId) {
-        self.in_force.forget(process);
+    fn intend(
+        &self,
+        (process, gpu): (ProcessId, GpuUuid),
+        steps: &[Step],
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(u64, InForce, Arc<Slot>), JournalError> {
+        let path = || self.0.shared.path.clone();
+        let intended = self.state().intend((process, gpu), steps, self.0.shared.waits.intent, wake);
+        self.0.shared.changed.notify_all();
+        intended.map_err(|refusal| match refusal {
+            Refusal::Stuck(waited) => JournalError::Stuck { path: path(), waited },
+            Refusal::Full => JournalError::Full(path()),
+            Refusal::Newer(version) => JournalError::Newer { path: path(), version },
+        })
     }
 
-    fn append(&mut self, text: io::Result<Vec<u8>>, on_disk: bool) -> io::Result<()> {
-        let text = text?;
-        // What was written of a line before the disk was full must not become the beginning of this one.
-        self.file.set_len(self.bytes)?;
-        self.file.write_all_at(&text, self.bytes)?;
-        if on_disk {
-            self.file.sync_data()?;
-        }
-        self.bytes += text.len() as u64;
-        self.lines += text.split_inclusive(|byte| *byte == b'\n').count();
-        Ok(())
+    /// An intent of which nothing was carried out.
+    fn cancel(&self, number: u64, before: &InForce) {
+        self.state().cancel(number, before);
+        self.0.shared.changed.notify_all();
     }
 
-    /// Written anew where most of it may be of no use any more: that of processes which ended unseen is known only then.
-    fn tidy(&mut self) -> Result<(), JournalError> {
-        if self.lines <= 2 * self.needed + SPARE_LINES_MAX {
-            return Ok(());
-        }
-        let in_force = std::mem::take(&mut self.in_force);
-        let kept = in_force.clone();
-        match rewrite(&self.path, &self.boot, &self.roots, in_force) {
-            Ok((file, bytes, lines, in_force)) => {
-                (self.file, self.bytes, self.in_force) = (file, bytes, in_force);
-                (self.lines, self.needed) = (lines, lines);
-                Ok(())
-            }
-            Err(source) => {
-                // The new file may have the name already, and ours none. So no advice is given until it could be written anew, which the next line
-                // brings on, as there are as many as before.
-                self.in_force = kept;
-                Err(self.failed(source))
-            }
-        }
+    fn settle(&self, of: (ProcessId, GpuUuid), calls: &[Call], intent: Option<(u64, InForce)>) {
+        self.state().carried_out(of, calls, intent);
+        self.0.shared.changed.notify_all();
     }
 
-    fn failed(&self, source: io::Error) -> JournalError {
-        JournalError { path: self.path.clone(), what: "written", source }
+    fn stuck(&self, waited: Duration) -> JournalError {
+        JournalError::Stuck { path: self.0.shared.path.clone(), waited }
+    }
+
+    fn patience(&self) -> Duration {
+        self.0.shared.waits.intent
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.shared.state()
     }
 }
 
-/// What a file says of processes of this boot.
-fn read(text: &[u8], boot: &str, path: &Path) -> InForce {
-    let mut in_force = InForce::default();
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let mut unreadable = 0;
-    for line in text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        match Line::parse(line) {
-            Some(line) if line.boot == boot => line.apply(&mut in_force),
-            Some(_) => {}
-            None => unreadable += 1,
-        }
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Journal").field(&self.0.shared.path).finish()
     }
-    if unreadable > 0 {
-        tracing::warn!(
-            "{unreadable} lines of the journal {} cannot be read: advice that they name is not withdrawn",
-            path.display()
-        );
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.state().life = Life::Closing;
+        self.shared.changed.notify_all();
+        drop(self.shared.wait_until(Instant::now() + self.shared.waits.closing, |state| state.life == Life::Closed));
     }
-    in_force
 }
 
-/// In a file beside it, as the journal itself is replaced.
-fn lock_file(path: &Path) -> io::Result<File> {
-    private::open(
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
-        &private::beside(path, "lock"),
-    )
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_until(&self, deadline: Instant, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.state(), left, |state| !is_so(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
-/// Writes what is in force of processes that live, in place of what the file held, and has it on the disk.
-fn rewrite(path: &Path, boot: &str, roots: &Roots, mut in_force: InForce) -> io::Result<(File, u64, usize, InForce)> {
-    // Who cannot be looked at may live.
-    in_force.retain(|process| is_alive(roots, process).unwrap_or(true));
-    let lines: Vec<_> = in_force
-        .iter()
-        .map(|(process, gpu, begin, end, advice)| Line::new(boot, process, gpu, (begin, end), advice, false))
-        .collect();
-    let text = line::text(&lines)?;
-    let file = private::replace(path, &text)?;
-    let count = lines.len();
-    Ok((file, text.len() as u64, count, in_force))
-}
-
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,10 @@
 use std::{
     collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
-use model::{DecisionId, Order};
+use model::{Action, DecisionId, Order};
 
 /// So many wait for one GPU at most, beside those that put something back.
 pub(super) const WAITING_MAX: usize = 64;
@@ -40,6 +41,17 @@ pub(super) struct Taken {
     pub(super) order: Order,
     /// It is not to be done: all ends.
     pub(super) is_called_off: bool,
+}
+
+/// Whether it gives advice.
+pub(super) fn advises(order: &Order) -> bool {
+    order.steps.iter().any(|step| matches!(step.action, Action::Advise(_)))
+}
+
+impl Waiting {
+    fn is_called_off(&self) -> bool {
+        self.is_closed || self.at_work.is_some_and(|(_, is_put_back)| is_put_back)
+    }
 }
 
 impl Queue {
@@ -85,10 +97,41 @@ impl Queue {
         }
     }
 
+    /// An order that puts something back, while the one at work waits for something else: until that is there, it is called off, or it is too late.
+    pub(super) fn next_undoing(&self, is_ready: impl Fn() -> bool, deadline: Instant) -> Option<Order> {
+        let mut waiting = self.lock();
+        loop {
+            // What puts back the one at work comes behind it.
+            if is_ready() || waiting.is_called_off() {
+                return None;
+            }
+            // One that gives advice would have to wait itself.
+            if let Some(order) = waiting.undoing.pop_front_if(|order| !advises(order)) {
+                return Some(order);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether something that puts something back waits, about another process than this one.
+    pub(super) fn has_withdrawal_beside(&self, pid: u32) -> bool {
+        self.lock().undoing.iter().any(|order| order.process.pid != pid)
+    }
+
+    /// What the one at work waits for may be there.
+    pub(super) fn wake(&self) {
+        // Whoever waits has looked before this, or looks after it.
+        let _waiting = self.lock();
+        self.changed.notify_one();
+    }
+
     /// Whether what is at work is to stop after the call it makes.
     pub(super) fn is_called_off(&self) -> bool {
-        let waiting = self.lock();
-        waiting.is_closed || waiting.at_work.is_some_and(|(_, is_put_back)| is_put_back)
+        self.lock().is_called_off()
     }
 
     pub(super) fn close(&self) {

@@ -1,3 +1,6 @@
+mod hung;
+mod journal;
+
 use std::sync::{
     Condvar, Mutex,
     atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -5,11 +8,11 @@ use std::sync::{
 
 use model::{Action, Call, DecisionId, ProcessId, Step};
 
-use super::*;
-use crate::outcome_of;
+use super::{queue::advises, *};
+use crate::{journal::Waits, outcome_of};
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(2);
 
 fn order(decision: u64, is_undoing: bool) -> Order {
     let steps = vec![Step { begin: 0, end: 4096, action: Action::Renew(GPU) }];
@@ -58,7 +61,7 @@ impl Actuator for Gated {
 fn gated() -> (Workers, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let made = Arc::clone(&gate);
-    (Workers::start(move |_| Box::new(Gated(Arc::clone(&made))), || false), gate)
+    (Workers::start(move |_| Box::new(Gated(Arc::clone(&made))), || false, None), gate)
 }
 
 /// So many outcomes as (decision, whether it puts something back, the answer).
@@ -133,6 +136,7 @@ fn a_panic_is_the_outcome_of_its_order_and_the_next_is_carried_out() {
             Box::new(Panics(Arc::clone(&had_luck)))
         },
         || false,
+        None,
     );
     workers.submit(order(1, false));
     workers.submit(order(2, false));
@@ -166,7 +170,7 @@ impl Actuator for UntilOff {
 
 #[test]
 fn at_the_end_only_what_puts_back_is_still_carried_out() {
-    let mut workers = Workers::start(|_| Box::new(UntilOff), || false);
+    let mut workers = Workers::start(|_| Box::new(UntilOff), || false, None);
     workers.submit(order(1, false));
     workers.submit(order(2, false));
     workers.submit(order(3, true));

@@ -35,13 +35,23 @@ impl Service {
         self.aside.get(&key, self.start + after)
     }
 
-    fn is_asked(&self) -> Option<(u32, mpsc::Sender<Option<&'static str>>)> {
-        self.asked.recv_timeout(Duration::from_millis(100)).ok()
+    /// The next look-up, which has been started.
+    fn asked(&self) -> (u32, mpsc::Sender<Option<&'static str>>) {
+        self.asked.recv_timeout(MINUTE).expect("a look-up")
+    }
+
+    /// The keys of all look-ups that have been started and have not ended, whether or not their threads have begun yet.
+    fn running(&self) -> Vec<u32> {
+        let known = lock(&self.aside.known);
+        let mut keys: Vec<u32> =
+            known.answers.iter().filter(|(_, answer)| answer.due == Due::Running).map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// Answers the look-up that runs, and waits until that is noted.
     fn answer(&self, found: Option<&'static str>) {
-        let (key, answer) = self.asked.recv_timeout(Duration::from_secs(10)).expect("a look-up");
+        let (key, answer) = self.asked();
         answer.send(found).unwrap();
         self.settled(key);
     }
@@ -61,7 +71,7 @@ fn nobody_waits_for_an_answer_and_it_is_asked_for_once() {
     assert_eq!(service.get(7, Duration::ZERO), None);
     service.answer(Some("alice"));
     assert_eq!(service.get(7, MINUTE).as_deref(), Some("alice"));
-    assert!(service.is_asked().is_none());
+    assert!(service.running().is_empty());
 }
 
 #[test]
@@ -73,7 +83,7 @@ fn what_was_not_found_is_looked_up_again_at_growing_distances() {
         service.answer(None);
         at += minutes * MINUTE;
         service.get(7, at.checked_sub(Duration::from_secs(1)).unwrap());
-        assert!(service.is_asked().is_none(), "before {minutes} minutes");
+        assert!(service.running().is_empty(), "before {minutes} minutes");
     }
     service.get(7, at);
     service.answer(Some("bob"));
@@ -98,23 +108,23 @@ fn no_more_look_ups_run_at_a_time_than_allowed() {
     for key in 1..=3 {
         service.get(key, Duration::ZERO);
     }
-    let running = [service.is_asked().unwrap(), service.is_asked().unwrap()];
+    let running = [service.asked(), service.asked()];
     service.get(3, Duration::ZERO);
-    assert!(service.is_asked().is_none());
+    assert_eq!(service.running(), [1, 2]);
     drop(running);
-    assert_eq!(service.is_asked().unwrap().0, 3);
+    assert_eq!(service.asked().0, 3);
 }
 
 #[test]
 fn whoever_has_waited_longest_is_looked_up_next() {
     let service = service(1);
     service.get(1, 3 * MINUTE);
-    let (_, answer) = service.is_asked().unwrap();
+    let (_, answer) = service.asked();
     for (key, minute) in [(7, 2), (9, 0), (8, 1)] {
         service.get(key, minute * MINUTE);
     }
     drop(answer);
-    let order = [(); 3].map(|()| service.is_asked().unwrap().0);
+    let order = [(); 3].map(|()| service.asked().0);
     assert_eq!(order, [9, 8, 7]);
 }
 
@@ -134,16 +144,17 @@ fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
 fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_taken_when_it_comes_back() {
     let service = service(1);
     service.get(1, Duration::ZERO);
-    let (_, hangs) = service.is_asked().unwrap();
+    let (_, hangs) = service.asked();
     service.get(2, 29 * MINUTE);
-    assert!(service.is_asked().is_none());
+    assert_eq!(service.running(), [1]);
     service.get(2, 30 * MINUTE);
     assert_eq!(service.aside.hung(service.start + 30 * MINUTE).keys, [1]);
     service.answer(Some("bob"));
     assert_eq!(service.get(2, 30 * MINUTE).as_deref(), Some("bob"));
     // It is not asked about again while it hangs.
     service.get(1, 40 * MINUTE);
-    assert!(service.is_asked().is_none());
+    assert_eq!(service.running(), [1]);
+    assert!(service.asked.try_recv().is_err());
     hangs.send(Some("alice")).unwrap();
     service.settled(1);
     assert_eq!(service.get(1, 40 * MINUTE).as_deref(), Some("alice"));
@@ -154,15 +165,15 @@ fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_t
 fn one_that_hung_is_tried_again_as_seldom_as_one_that_is_not_found() {
     let service = service(1);
     service.get(1, Duration::ZERO);
-    let (_, hangs) = service.is_asked().unwrap();
+    let (_, hangs) = service.asked();
     service.get(2, 30 * MINUTE);
     service.answer(Some("bob"));
     hangs.send(None).unwrap();
     service.settled(1);
     service.get(1, Duration::from_secs(179));
-    assert!(service.is_asked().is_none());
+    assert!(service.running().is_empty());
     service.get(1, 4 * MINUTE);
-    assert_eq!(service.is_asked().unwrap().0, 1);
+    assert_eq!(service.asked().0, 1);
 }
 
 #[test]
@@ -175,11 +186,10 @@ fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
         service.get(key, key * HOUR);
         service.get(key + 1000, key * HOUR);
         hanging.extend(service.asked.try_iter());
-        hanging.extend(service.is_asked());
     }
     // Those that were just started may not have begun yet.
     while hanging.len() < HUNG_MAX + 2 {
-        hanging.push(service.asked.recv_timeout(Duration::from_secs(10)).unwrap());
+        hanging.push(service.asked());
     }
     let hung = service.aside.hung(service.start + 12 * HOUR);
     assert_eq!((hung.keys.len(), hung.is_full, hanging.len()), (HUNG_MAX + 2, true, HUNG_MAX + 2));
@@ -189,5 +199,26 @@ fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
     back.send(None).unwrap();
     service.settled(key);
     service.get(5000, 13 * HOUR);
-    assert!(service.is_asked().is_some());
+    assert_eq!(service.asked().0, 5000);
+}
+
+#[test]
+fn one_thread_looks_up_what_comes_one_after_the_other() {
+    let (ran, threads) = mpsc::channel();
+    let pace =
+        Pace { retry_min: MINUTE, retry_max: MINUTE, answer_max: HOUR, wanted: HOUR, running_max: 4, patience: HOUR };
+    let aside = Aside::new(pace, move |_: &u32| {
+        ran.send(thread::current().id()).ok()?;
+        Some(())
+    });
+    let now = Instant::now();
+    let mut ids = std::collections::HashSet::new();
+    for key in 0..100 {
+        aside.get(&key, now);
+        ids.insert(threads.recv_timeout(Duration::from_secs(10)).unwrap());
+        while lock(&aside.known).idle == 0 {
+            thread::yield_now();
+        }
+    }
+    assert_eq!(ids.len(), 1);
 }

@@ -1,10 +1,13 @@
 //! The end of VA spaces and processes: what they had is folded into what stays.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
 use model::GpuKey;
 
-use super::{Counts, Generation, Ledger, Losses, NOBODYS, Presence, Space, gpu, owner, party, sum};
+use super::{Counts, Generation, Ledger, Losses, NOBODYS, Presence, Space, bounds::share, gpu, owner, party, sum};
 
 impl Ledger {
     /// Folds a VA space into its process.
@@ -67,19 +70,28 @@ impl Ledger {
         }
     }
 
-    /// Forgets processes that ended long ago, and the oldest of those that are too many.
+    /// Forgets processes that ended long ago, and of those that are too many the oldest of whichever user has most of them: one that makes processes
+    /// without end has its own forgotten.
     pub(crate) fn forget(&mut self, now: SystemTime) {
         let forgettable = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Here);
-        let mut ended: Vec<_> = forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process))).collect();
+        let mut ended: Vec<_> =
+            forgettable.filter_map(|(process, entry)| Some((entry.ended?, *process, entry.identity.uid))).collect();
         ended.sort_unstable();
-        let too_many = ended.len().saturating_sub(self.limits.ended_max);
+        let mut by_user: BTreeMap<u32, usize> = BTreeMap::new();
+        for (_, _, uid) in &ended {
+            *by_user.entry(*uid).or_default() += 1;
+        }
+        // Those who have few keep them all.
+        let share = share(by_user.values().copied().collect(), self.limits.ended_max);
         let mut forgotten = BTreeSet::new();
-        for (at, (when, process)) in ended.into_iter().enumerate() {
+        for (when, process, uid) in ended {
             // A clock set back makes a process stay longer, not forever: the number is bounded.
             let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
-            if (is_old || at < too_many)
+            let of_user = by_user.entry(uid).or_default();
+            if (is_old || *of_user > share)
                 && let Some(entry) = self.processes.remove(&process)
             {
+                *of_user -= 1;
                 self.owners.forget(&entry, |generation, id| gpu(&self.spaces, generation, id));
                 self.past.add(&entry.past);
                 forgotten.insert(process);

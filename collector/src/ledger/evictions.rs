@@ -103,6 +103,7 @@ impl Evictions {
     pub(super) fn settle_owners(
         &mut self,
         pairs_max: usize,
+        user: impl Fn(&OwnerKey) -> Option<u32>,
         owner: impl Fn(Generation) -> Option<OwnerKey>,
         gpu: impl Fn(Generation, u32) -> GpuKey,
     ) {
@@ -113,7 +114,7 @@ impl Evictions {
                 counted.of_owners = counted.tally;
             }
         }
-        self.by_owner.settle(pairs_max);
+        self.by_owner.settle(pairs_max, user);
     }
 
     /// Forgets the sums of owners that are listed no more.

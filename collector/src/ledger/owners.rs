@@ -5,10 +5,11 @@
 //! settled does not move any more.
 //!
 //! The number of owners is bounded. One is listed while there is room, and then stays until it is idle; what finds no room, and what no owner is
-//! known for, goes to [`OwnerKey::Other`]. Those no longer listed are summed up apart: added to what `Other` shows they would look like traffic.
+//! known for, goes to [`OwnerKey::Other`]. Users may name units and containers as they like, and send jobs without end: so each has a quota, but for root,
+//! and for pods, which the kubelet names. Those no longer listed are summed up apart: added to what `Other` shows they would look like traffic.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::SystemTime,
 };
 
@@ -25,10 +26,16 @@ pub(super) struct Owners {
     /// Of those that are listed no more.
     retired: Sums,
     limits: OwnerLimits,
+    /// Users that were refused a listing since the last [`Ledger::settle_owners`].
+    refused: BTreeSet<u32>,
+    /// Those before it.
+    at_quota: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 struct Account {
+    /// Who is charged for its place in the list; nobody for what only the node's own managers name.
+    uid: Option<u32>,
     /// What will not change any more.
     settled: Sums,
     /// Since [`Ledger::settle_owners`].
@@ -71,20 +78,50 @@ pub(super) struct ProcessShare {
 impl Owners {
     pub(super) const fn new(limits: OwnerLimits) -> Self {
         let retired = Sums { counts: Counts::NONE, reuse: BTreeMap::new() };
-        Self { listed: BTreeMap::new(), retired, limits }
+        Self { listed: BTreeMap::new(), retired, limits, refused: BTreeSet::new(), at_quota: BTreeSet::new() }
     }
 
-    /// Lists an owner if there is room; returns which one it is listed as.
-    pub(super) fn admit(&mut self, wanted: &OwnerKey) -> OwnerKey {
+    /// As many have room from now on, and for so long. Those that are listed stay so until they are idle.
+    pub(super) const fn retain(&mut self, limits: OwnerLimits) {
+        self.limits = limits;
+    }
+
+    /// Lists an owner of a process of this user if there is room; returns which one it is listed as.
+    pub(super) fn admit(&mut self, wanted: &OwnerKey, uid: u32) -> OwnerKey {
+        if !self.listed.contains_key(wanted) && !self.may_list(wanted, uid) {
+            self.account(&OwnerKey::Other);
+            return OwnerKey::Other;
+        }
+        self.account_of(wanted, charged(wanted, uid));
+        wanted.clone()
+    }
+
+    fn may_list(&mut self, wanted: &OwnerKey, uid: u32) -> bool {
         let others = self.listed.len() - usize::from(self.listed.contains_key(&OwnerKey::Other));
-        let is_listed = self.listed.contains_key(wanted);
-        let key = if is_listed || others < self.limits.max { wanted } else { &OwnerKey::Other };
-        self.account(key);
-        key.clone()
+        if others >= self.limits.max {
+            return false;
+        }
+        let Some(uid) = charged(wanted, uid) else { return true };
+        let of_user = self.listed.values().filter(|account| account.uid == Some(uid)).count();
+        let may = of_user < self.limits.user_max();
+        if !may {
+            self.refused.insert(uid);
+        }
+        may
+    }
+
+    /// Who is charged for what is kept of an owner.
+    pub(super) fn user(&self, key: &OwnerKey) -> Option<u32> {
+        self.listed.get(key)?.uid
     }
 
     fn account(&mut self, key: &OwnerKey) -> &mut Account {
+        self.account_of(key, None)
+    }
+
+    fn account_of(&mut self, key: &OwnerKey, uid: Option<u32>) -> &mut Account {
         self.listed.entry(key.clone()).or_insert_with(|| Account {
+            uid,
             settled: Sums::default(),
             is_active: true,
             last_active: SystemTime::UNIX_EPOCH,
@@ -107,6 +144,15 @@ impl Owners {
         if !rest.is_empty() {
             self.account(&entry.share.of_reuse).settled.add_reuse(&rest);
         }
+    }
+}
+
+/// Whom the place of an owner in the list is charged to.
+const fn charged(owner: &OwnerKey, uid: u32) -> Option<u32> {
+    match owner {
+        OwnerKey::Other | OwnerKey::Pod(_) => None,
+        OwnerKey::Job(_) | OwnerKey::Container(_) | OwnerKey::Unit(_) if uid == 0 => None,
+        OwnerKey::Job(_) | OwnerKey::Container(_) | OwnerKey::Unit(_) => Some(uid),
     }
 }
 
@@ -203,12 +249,14 @@ impl Ledger {
     /// Counts to whom a process belongs now, as soon as that may be split; and takes owners that are idle off the list. After each reading.
     pub(crate) fn settle_owners(&mut self, now: SystemTime) {
         for entry in self.processes.values_mut().filter(|entry| entry.presence != Presence::Gone) {
-            entry.share.account = self.owners.admit(&entry.share.wanted);
+            entry.share.account = self.owners.admit(&entry.share.wanted, entry.identity.uid);
         }
+        self.owners.at_quota = std::mem::take(&mut self.owners.refused);
         // What was read belongs to whom it belonged until now.
-        let spaces = &self.spaces;
+        let (spaces, owners) = (&self.spaces, &self.owners);
         self.evictions.settle_owners(
-            self.owners.limits.eviction_pairs_max,
+            owners.limits.eviction_pairs_max,
+            |owner| owners.user(owner),
             |of| owner(spaces.get(&of)),
             |of, id| gpu(spaces, of, id),
         );
@@ -257,7 +305,7 @@ impl Ledger {
         let of_spaces = self.spaces.values().map(|space| &space.share.account);
         let of_processes = self.processes.values().flat_map(|entry| [&entry.share.account, &entry.share.of_reuse]);
         let in_use: HashSet<&OwnerKey> = of_spaces.chain(of_processes).chain([&OwnerKey::Other]).collect();
-        let Owners { listed, retired, limits } = &mut self.owners;
+        let Owners { listed, retired, limits, .. } = &mut self.owners;
         listed.retain(|key, account| {
             let is_active = std::mem::take(&mut account.is_active);
             if is_active {
@@ -274,6 +322,11 @@ impl Ledger {
             }
             !is_idle
         });
+    }
+
+    /// Users of whom as many owners are listed as may be, and that have more.
+    pub(crate) const fn users_at_quota(&self) -> &BTreeSet<u32> {
+        &self.owners.at_quota
     }
 
     /// The sums of every owner that is listed.

@@ -55,6 +55,24 @@ fn with_cpu_faults(ledger: &mut Ledger, process: ProcessId, generation: Generati
 }
 
 #[test]
+fn what_is_kept_from_now_on_holds_for_those_that_ended_before_too() {
+    let mut ledger = ledger();
+    ledger.registered(1, PROCESS, named("a"));
+    ledger.destroyed(1, Losses::default(), at(10));
+    ledger.close(1);
+    ledger.seen(PROCESS, Sighting::Gone, at(10));
+    ledger.forget(at(20));
+    assert_eq!(processes(&ledger).len(), 1);
+    let retention = Retention { ended_retention: RETENTION, ended_max: 0, owners: OwnerLimits::default() };
+    ledger.retain(Retention { ended_max: 3, ended_retention: Duration::from_secs(11), ..retention });
+    ledger.forget(at(20));
+    assert_eq!(processes(&ledger).len(), 1);
+    ledger.retain(retention);
+    ledger.forget(at(20));
+    assert!(processes(&ledger).is_empty());
+}
+
+#[test]
 fn counts_are_absolute_so_reading_twice_counts_once() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
@@ -270,4 +288,22 @@ fn counts_that_turn_out_to_be_wrong_are_dropped_and_earlier_ones_kept() {
     assert_eq!(processes(&ledger)[0].host.cpu_read_faults, 5);
     ledger.close_all(None);
     assert_eq!(processes(&ledger)[0].host.cpu_read_faults, 5);
+}
+
+#[test]
+fn of_ended_processes_that_are_too_many_those_are_forgotten_whose_user_has_most() {
+    let mut ledger = ledger();
+    let mut ends = |pid: u32, uid| {
+        let process = ProcessId { pid, start_ticks: 1 };
+        ledger.registered(pid.into(), process, Identity { uid, ..named("app") });
+        ledger.destroyed(pid.into(), Losses::default(), at(pid.into()));
+        ledger.close(pid.into());
+        ledger.forget(at(100));
+    };
+    ends(1, 1);
+    for pid in 10..20 {
+        ends(pid, 2);
+    }
+    let left: Vec<_> = processes(&ledger).iter().map(|process| process.id.pid).collect();
+    assert_eq!(left, [1, 18, 19]);
 }

@@ -47,7 +47,7 @@ impl StandIn {
     /// Asks, and waits for the answer.
     fn ask(&mut self, gpus: &[GpuUuid], after: Duration) {
         self.nvml.ask(gpus.iter().copied(), self.start + after);
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while self.is_busy() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }

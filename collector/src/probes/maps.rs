@@ -1,12 +1,13 @@
 //! What the probes have written: records, counts, and figures of their own.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
 };
 
 use abi::{
-    BlockRecord, CountKey, Kind, Lifecycle, LostReason, Probe, RecordFate, SelfTest, Tally,
+    BlockRecord, CountKey, Kind, Lifecycle, LostReason, Probe, RecordFate, Released, SelfTest, Tally, Tenant, Usage,
     count::{EvictionKey, Space},
 };
 use aya::maps::{MapData, MapError, PerCpuArray};
@@ -94,7 +95,45 @@ impl Probes {
     /// # Errors
     /// If the kernel does not let the map be read.
     pub fn spaces(&self) -> Result<Vec<Space>, MapError> {
-        self.spaces.iter().map(|entry| entry.map(|(_, space)| space)).collect()
+        // By address: where entries go meanwhile, the kernel may begin with the first ones again.
+        let by_address: HashMap<u64, Space> = self.spaces.iter().collect::<Result<_, _>>()?;
+        Ok(by_address.into_values().collect())
+    }
+
+    /// What each process and each user holds of these maps.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be read.
+    pub fn usage(&self) -> Result<Vec<(Tenant, Usage)>, MapError> {
+        self.usage.iter().collect()
+    }
+
+    /// From now on so much of what a tenant was charged for is given back.
+    ///
+    /// # Errors
+    /// If the kernel does not let the map be changed.
+    pub fn release(&mut self, tenant: Tenant, released: Released) -> Result<(), MapError> {
+        self.released.insert(tenant, released, 0)
+    }
+
+    /// Forgets a tenant that holds nothing, if it is still as it was read; `false` if it came back meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel does not let the maps be changed.
+    pub fn forget_tenant(&mut self, tenant: Tenant, read: &Usage) -> Result<bool, MapError> {
+        match self.usage.get(&tenant, 0) {
+            Ok(now) if now != *read => return Ok(false),
+            Ok(_) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(error),
+        }
+        // In this order: one that comes back meanwhile is taken to hold less than it does, and not more.
+        for removed in [self.usage.remove(&tenant), self.released.remove(&tenant)] {
+            match removed {
+                Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+        }
+        Ok(true)
     }
 
     /// What became of block records, by [`RecordFate`].

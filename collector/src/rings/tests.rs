@@ -24,6 +24,8 @@ fn node() -> Node {
         backend: "ebpf",
         state: SourceState::Counting { since: SystemTime::UNIX_EPOCH },
         warnings: Vec::new(),
+        degraded: Vec::new(),
+        quota_refusals: Vec::new(),
         driver: None,
         probes: Vec::new(),
         dropped_events: BTreeMap::new(),

@@ -21,7 +21,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::{strays::Strays, unread};
 use crate::{
     Config,
-    probes::{Figures, ITERATED, Probes, counts_capacity},
+    probes::{Figures, ITERATED, Probes, counts_capacity, quotas},
     refusal::Refusal,
 };
 
@@ -80,7 +80,7 @@ impl Attached {
                 family: family.to_string(),
                 disagreement,
             })?;
-            (family.with_residency(&version, layout), btf.only_function(ITERATED))
+            (family.with_residency(layout), btf.only_function(ITERATED))
         };
         let device = driver::uvm_device(roots);
         let layout = Layout {
@@ -90,7 +90,7 @@ impl Attached {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| Refusal::Load(error.to_string()))?;
         let counts_capacity = counts_capacity(cpus);
-        let mut probes = Probes::load(&layout, counts_capacity, &config.records)?;
+        let mut probes = Probes::load(&layout, counts_capacity, &quotas(counts_capacity), &config.records)?;
         probes.attach(family.first_major(), layout.block_gpus != 0)?;
         let lifecycles = probes
             .lifecycles_fd()
@@ -105,7 +105,12 @@ impl Attached {
         let now = Instant::now();
         let mut attached = Self {
             module,
-            driver: DriverInfo { version, layout: Some(family.to_string()), parameters: parameters::read(roots) },
+            driver: DriverInfo {
+                version,
+                layout: Some(family.to_string()),
+                parameters: parameters::read(roots),
+                residency_unavailable: probes.residency_unavailable(),
+            },
             family,
             since: SystemTime::now(),
             probes,

@@ -2,13 +2,15 @@
 
 use std::{
     collections::HashSet,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
-use abi::{LifecycleKind, LostReason, count::EvictionKey};
+use abi::{Lifecycle, LifecycleKind, LostReason, Owner, Tenant, TenantKind, Usage, count::EvictionKey};
 use aya::maps::MapError;
+use model::ProcessId;
+use sys::cpu_time;
 
-use super::{State, Watcher, unread};
+use super::{State, Watcher, tenants::Shared, unread};
 use crate::{
     clock,
     ledger::Losses,
@@ -22,28 +24,51 @@ impl Watcher {
     /// Notes which VA spaces were made and destroyed.
     pub(crate) fn take_lifecycles(&mut self) {
         let State::Counting(attached) = &mut self.state else { return };
+        let misses_moves = attached.probes.miss_moves();
+        let now = clock::since_boot(&self.config.roots).unwrap_or_default();
         for record in attached.probes.lifecycles() {
-            match record.kind() {
-                Some(kind @ (LifecycleKind::Registered | LifecycleKind::Adopted)) => {
-                    let (process, identity) = self.processes.of_record(&record);
-                    tracing::debug!(pid = process.pid, name = identity.name, ?kind, "a process opened the driver");
-                    self.users.want(identity.uid);
-                    // Read at once: it may be gone soon.
-                    self.command_lines.get(process, &identity.name);
-                    self.ledger.registered(record.generation, process, identity);
-                    if kind == LifecycleKind::Adopted {
+            let kind = record.kind();
+            let begun = cpu_time::of_this_thread();
+            match kind {
+                Some(LifecycleKind::Registered | LifecycleKind::Adopted | LifecycleKind::SharedByProcess) => {
+                    let process = self.registered(&record, now);
+                    tracing::debug!(pid = process.pid, ?kind, "a process opened the driver");
+                    if kind == Some(LifecycleKind::Adopted) {
                         self.ledger.adopted(process);
-                    } else if attached.probes.miss_moves() {
+                    } else if misses_moves {
                         self.ledger.untold(process);
                     }
                 }
+                // Of no process that is known: it counts to the sums.
+                Some(LifecycleKind::SharedByUser) => self.tenants.owns(record.generation, owner(&record)),
                 Some(LifecycleKind::Destroyed) => {
                     let losses = Losses { events: record.lost_events, records: record.records };
                     self.ledger.destroyed(record.generation, losses, SystemTime::now());
                 }
                 None => tracing::error!("a lifecycle record of unknown kind {}", record.kind),
             }
+            self.budget.charge(record.uid, cpu_time::of_this_thread().saturating_sub(begun), now);
         }
+    }
+
+    /// Notes a generation and whose it is.
+    fn registered(&mut self, record: &Lifecycle, now: Duration) -> ProcessId {
+        self.tenants.owns(record.generation, owner(record));
+        let process = self.processes.id(record);
+        // One that is known is looked at each second anyway: whoever opens the driver again and again does not have /proc read for it.
+        let identity = match self.ledger.identity(process) {
+            Some(identity) => identity.clone(),
+            None if self.budget.may_look(record.uid, now) => {
+                self.users.want(record.uid);
+                let identity = self.processes.of_record(process, record);
+                // Read at once: it may be gone soon.
+                self.command_lines.get(process, &identity.name);
+                identity
+            }
+            None => self.processes.named_by(process, record),
+        };
+        self.ledger.registered(record.generation, process, identity);
+        process
     }
 
     /// Reads every count, and closes what is gone.
@@ -79,7 +104,8 @@ impl Watcher {
         let open = self.ledger.open();
         match attached.probes.spaces() {
             Ok(spaces) => {
-                let known: HashSet<_> = spaces.iter().map(|space| space.generation).collect();
+                let shared = self.tenants.shared(0).into_iter().map(|shared| shared.generation);
+                let known: HashSet<_> = spaces.iter().map(|space| space.generation).chain(shared).collect();
                 for generation in attached.strays.look(open, &known, ring_full, now) {
                     tracing::warn!("the end of a VA space was not told: its process is taken for ended now");
                     self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
@@ -92,17 +118,16 @@ impl Watcher {
     fn try_read_counts(&mut self, closing: &[u64]) -> Result<(), MapError> {
         let State::Counting(attached) = &mut self.state else { return Ok(()) };
         let probes = &mut attached.probes;
-        let counts = probes.counts()?;
-        let distributions = probes.distributions()?;
+        // Before the keys: what is charged for after this is no less than what is there.
+        self.tenants.observe(probes.usage()?, clock::not_before_now(&self.config.roots));
+        let mut counts = probes.counts()?;
+        let mut distributions = probes.distributions()?;
         let spaces = probes.spaces()?;
         let until_ns = clock::not_before_now(&self.config.roots);
-        for space in spaces {
-            let losses = Losses { events: space.lost_events, records: space.records };
-            if losses != Losses::default() {
-                self.ledger.lost_by(space.generation, losses, until_ns);
-            }
+        for (generation, losses) in self.tenants.losses(&spaces) {
+            self.ledger.lost_by(generation, losses, until_ns);
         }
-        let evictions = probes.evictions()?;
+        let mut evictions = probes.evictions()?;
         for (key, tally) in counts.iter().chain(&distributions) {
             self.ledger.count(*key, *tally);
         }
@@ -121,15 +146,52 @@ impl Watcher {
         self.nearly_full = nearly_full.is_some();
         // Closed only once its keys are gone: what is left would be taken for another VA space's.
         let gone: HashSet<_> = closing.iter().copied().collect();
-        for (key, _) in counts.iter().chain(&distributions).filter(|(key, _)| gone.contains(&key.generation)) {
-            probes.forget(key)?;
-        }
         let is_final = |key: &EvictionKey| gone.contains(&key.victim) || gone.contains(&key.evictor);
-        for (key, _) in evictions.iter().filter(|(key, _)| is_final(key)) {
-            probes.forget_eviction(key)?;
+        for keys in [&mut counts, &mut distributions] {
+            for (key, _) in keys.extract_if(.., |(key, _)| gone.contains(&key.generation)) {
+                probes.forget(&key)?;
+            }
+        }
+        for (key, _) in evictions.extract_if(.., |(key, _)| is_final(key)) {
+            probes.forget_eviction(&key)?;
+        }
+        let keys = counts.iter().chain(&distributions).map(|(key, _)| key);
+        let (budget, now) = (&mut self.budget, Duration::from_nanos(until_ns));
+        budget.forget(now);
+        let over_until = |tenant| {
+            let until = match tenant {
+                Tenant::OTHER_USERS => budget.others_over_until(now),
+                Tenant { id: uid, .. } => budget.over_until(uid, now),
+            };
+            until.map_or(0, clock::nanoseconds)
+        };
+        let evictions = evictions.iter().map(|(key, _)| key);
+        for (tenant, released) in self.tenants.release(keys, evictions, &spaces, over_until) {
+            probes.release(tenant, released)?;
         }
         for generation in closing {
             self.ledger.close(*generation);
+        }
+        self.look_at_tenants()
+    }
+
+    /// Makes shared generations known, ends those that nobody has any more, and forgets tenants that hold nothing.
+    fn look_at_tenants(&mut self) -> Result<(), MapError> {
+        let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
+        for Shared { tenant, generation, usage, is_idle } in self.tenants.shared(now_ns) {
+            let is_known = self.ledger.is_open(generation);
+            if is_idle && is_known {
+                self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
+            } else if !is_idle && !is_known && tenant.kind == TenantKind::Process as u32 {
+                // Its record was lost, or it had ended and is used again.
+                self.registered(&record_of(tenant, &usage), Duration::from_nanos(now_ns));
+            }
+        }
+        let State::Counting(attached) = &mut self.state else { return Ok(()) };
+        for (tenant, usage) in self.tenants.forgettable(now_ns) {
+            if attached.probes.forget_tenant(tenant, &usage)? {
+                self.tenants.forgotten(tenant);
+            }
         }
         Ok(())
     }
@@ -141,5 +203,23 @@ impl Watcher {
         let State::Counting(attached) = &mut self.state else { return };
         attached.probes.blocks(|record| self.ledger.happened(&record));
         self.ledger.bound_blocks();
+    }
+}
+
+const fn owner(record: &Lifecycle) -> Owner {
+    Owner { tgid: record.tgid, uid: record.uid }
+}
+
+/// What the record of a process's shared generation says.
+fn record_of(process: Tenant, usage: &Usage) -> Lifecycle {
+    Lifecycle {
+        generation: usage.shared_generation,
+        start_boottime_ns: usage.start_boottime_ns,
+        kind: LifecycleKind::SharedByProcess as u32,
+        tgid: process.id,
+        tid: process.id,
+        uid: usage.uid,
+        comm: usage.comm,
+        ..Lifecycle::default()
     }
 }

@@ -1,6 +1,9 @@
 //! When to try again what may have been refused for a passing reason.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+// The event loop's clock, which tests can advance.
+use tokio::time::Instant;
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);

@@ -2,10 +2,16 @@
 
 use std::time::{Instant, SystemTime};
 
-use model::{HeatMap, HeatRequest, HistoryRequest, Memory, ProcessId, Snapshot, SourceState, SourceStatus};
+use model::{
+    Degradation, DegradedReason, DriverInfo, HeatMap, HeatRequest, HistoryRequest, Memory, ProcessId, Snapshot,
+    SourceState, SourceStatus,
+};
 
 use super::{State, Watcher};
 use crate::{clock, probes::Figures};
+
+/// Of so many users with too many owners, each has a sentence of its own.
+const USERS_NAMED_MAX: usize = 8;
 
 impl Watcher {
     /// The memory of a process in cells; `None` if it is not known.
@@ -30,6 +36,33 @@ impl Watcher {
         self.rings.lately(request, Instant::now(), SystemTime::now())
     }
 
+    /// Who has reached a limit, and what the driver does not let be counted.
+    fn degraded(&self, driver: Option<&DriverInfo>) -> Vec<Degradation> {
+        let of_driver = driver.and_then(|driver| driver.residency_unavailable.clone()).map(|description| Degradation {
+            reason: DegradedReason::ResidencyUnavailable,
+            uid: None,
+            user: None,
+            pid: None,
+            description,
+        });
+        let of_owners = self.ledger.users_at_quota().iter().take(USERS_NAMED_MAX).map(|uid| {
+            let user = self.users.name(*uid);
+            let who = user.as_ref().map_or_else(|| format!("uid {uid}"), |user| format!("user {user} (uid {uid})"));
+            Degradation {
+                reason: DegradedReason::OwnerQuotaReached,
+                uid: Some(*uid),
+                user,
+                pid: None,
+                description: format!(
+                    "{who}: has {} units, containers and jobs listed, as many as one may; further ones are summed under other",
+                    self.config.owners.user_max()
+                ),
+            }
+        });
+        let of_tenants = self.tenants.limits.degradations(|uid| self.users.name(uid));
+        of_tenants.into_iter().chain(of_owners).chain(of_driver).collect()
+    }
+
     /// Everything known now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (state, driver) = match &self.state {
@@ -37,7 +70,8 @@ impl Watcher {
                 (SourceState::Waiting { missing: missing.iter().map(ToString::to_string).collect() }, None)
             }
             State::Refused { driver, reason, retry, .. } => {
-                let again = retry.map(|retry| format!("; tries again in {} s", retry.seconds_left(Instant::now())));
+                let again = retry
+                    .map(|retry| format!("; tries again in {} s", retry.seconds_left(tokio::time::Instant::now())));
                 (SourceState::Refused { reason: reason.clone() + &again.unwrap_or_default() }, driver.clone())
             }
             State::Counting(attached) => {
@@ -51,7 +85,10 @@ impl Watcher {
             }
             _ => (Vec::new(), self.history.lost(&Figures::default()), None),
         };
-        let not_attached = probes.iter().filter_map(|probe| probe.missing.clone());
+        let degraded = self.degraded(driver.as_ref());
+        // What it is degraded for is said there.
+        let is_said = |reason: &String| degraded.iter().any(|each| each.description == *reason);
+        let not_attached = probes.iter().filter_map(|probe| probe.missing.clone()).filter(|reason| !is_said(reason));
         let block_records = match &self.state {
             State::Counting(attached) => self.history.records(&attached.figures),
             _ => self.history.records(&Figures::default()),
@@ -73,7 +110,17 @@ impl Watcher {
         }
         Snapshot {
             taken: SystemTime::now(),
-            source: SourceStatus { backend: "ebpf", state, warnings, driver, probes, dropped_events, block_records },
+            source: SourceStatus {
+                backend: "ebpf",
+                state,
+                warnings,
+                degraded,
+                quota_refusals: self.tenants.limits.refusals(|uid| self.users.name(uid)),
+                driver,
+                probes,
+                dropped_events,
+                block_records,
+            },
             gpus,
             processes,
             gpu_totals: totals.gpus,

@@ -2,6 +2,7 @@ use std::{fs, time::Duration};
 
 use model::SourceState;
 use sys::fake::{Machine, small_kernel};
+use tokio::time;
 
 use super::*;
 use crate::{Collector, ledger::Losses};
@@ -101,7 +102,7 @@ async fn the_version_of_a_refused_driver_is_shown() {
     assert_eq!((driver.version.as_str(), driver.layout), ("600.10", None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
     let machine = with_driver("550.163.01\n");
     // A folder in its place: there, but not to be read.
@@ -120,7 +121,7 @@ async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
     machine.write("sys/kernel/btf/vmlinux", "not BTF");
     watcher.look();
     assert!(reason(&watcher).contains("cannot be read"), "tried again too early: {}", reason(&watcher));
-    std::thread::sleep(Duration::from_millis(1010));
+    time::advance(Duration::from_secs(1)).await;
     watcher.look();
     // This does not pass by itself.
     assert!(reason(&watcher).ends_with("not BTF of this machine's byte order, or damaged"), "{}", reason(&watcher));
@@ -149,28 +150,10 @@ async fn a_driver_that_comes_is_noticed_by_itself() {
     machine.write("sys/module/nvidia_uvm/version", "600.10");
     let noticed = async {
         while !matches!(snapshots.latest().source.state, SourceState::Refused { .. }) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), noticed).await.expect("noticed");
-    collector.stop().await;
-}
-
-#[tokio::test]
-async fn readings_are_at_least_50_ms_apart_however_often_someone_asks_and_10_for_what_acts() {
-    let collector = Collector::start(config(&Machine::new())).await.unwrap();
-    let snapshots = collector.snapshots();
-    let (mut steady, mut prompt) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        steady.push(snapshots.fresh().await.unwrap().taken);
-    }
-    for _ in 0..5 {
-        prompt.push(snapshots.prompt().await.unwrap().taken);
-    }
-    let least = |taken: &[SystemTime]| taken.windows(2).map(|pair| pair[1].duration_since(pair[0]).unwrap()).min();
-    // The snapshot is taken a moment before the rest begins; timers have a granularity of 1 ms.
-    assert!(least(&steady) >= Some(Duration::from_millis(45)), "{steady:?}");
-    assert!(least(&prompt) >= Some(Duration::from_millis(9)), "{prompt:?}");
+    time::timeout(Duration::from_mins(1), noticed).await.expect("noticed");
     collector.stop().await;
 }
 
@@ -191,5 +174,5 @@ async fn a_collector_that_is_dropped_ends() {
     let snapshots = collector.snapshots();
     drop(collector);
     let ended = async { while snapshots.fresh().await.is_some() {} };
-    tokio::time::timeout(Duration::from_secs(10), ended).await.expect("ended");
+    time::timeout(Duration::from_mins(1), ended).await.expect("ended");
 }

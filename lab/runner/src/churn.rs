@@ -4,12 +4,14 @@ use std::{
     fmt::Write as _,
     fs,
     path::Path,
+    thread,
     time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, ensure};
 
 use crate::sys::{
+    process,
     swgpu::Gpu,
     uvm::{Managed, VaSpace},
 };
@@ -35,12 +37,47 @@ pub(crate) struct Options {
     /// Unmap the held memory after so many calls.
     #[arg(long, value_name = "N")]
     release_after: Option<u64>,
+    /// Rest for so long before the calls.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    rest: u64,
+    /// Make a VA space that belongs to no process's memory, as MPS does.
+    #[arg(long)]
+    shared: bool,
+    /// Have the driver let go of this process's memory, once this file is there, and remove it.
+    #[arg(long, value_name = "FILE")]
+    forget_when: Option<std::path::PathBuf>,
+    /// Do not write to the held memory, so that there is none in the host.
+    #[arg(long)]
+    untouched: bool,
+    /// Have so many more descriptors of the VA space.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    descriptors: usize,
+    /// Let the first thread exit, and go on in another.
+    #[arg(long)]
+    without_first_thread: bool,
 }
 
 /// Prints `held BEGIN END` when it begins. In the end every word of the held memory must be what it was.
-pub(crate) fn churn(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn churn(options: Options) -> anyhow::Result<()> {
+    if !options.without_first_thread {
+        return work(&options);
+    }
+    thread::spawn(move || {
+        let status = match work(&options) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("{error:#}");
+                1
+            }
+        };
+        std::process::exit(status)
+    });
+    process::exit_thread()
+}
+
+fn work(options: &Options) -> anyhow::Result<()> {
     let gpu = Gpu::open(0)?;
-    let mut va_space = VaSpace::new([&gpu.uuid])?;
+    let mut va_space = if options.shared { VaSpace::shared([&gpu.uuid]) } else { VaSpace::new([&gpu.uuid]) }?;
     va_space.use_address_space()?;
     let space = gpu.space()?;
     va_space.attach(&gpu.uuid, &space)?;
@@ -48,10 +85,20 @@ pub(crate) fn churn(options: &Options) -> anyhow::Result<()> {
     let bytes = options.mib << 20;
     let mut held = Some(Managed::map(&va_space, HELD_BASE, bytes)?);
     let words = usize::try_from(bytes)? / size_of::<u64>();
-    for (at, value) in (0..words).step_by(WORDS_PER_PAGE).zip(1..) {
+    let values = || (0..words).step_by(WORDS_PER_PAGE).zip(1..).filter(|_| !options.untouched);
+    for (at, value) in values() {
         held.as_ref().context("it is there")?.write(at, value);
     }
+    let _more = va_space.duplicates(options.descriptors)?;
     println!("held {HELD_BASE:#x} {:#x}", HELD_BASE + bytes);
+    if let Some(file) = &options.forget_when {
+        while !file.exists() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        va_space.forget_address_space();
+        fs::remove_file(file)?;
+    }
+    thread::sleep(Duration::from_secs(options.rest));
 
     let mut times = Vec::new();
     let mut other = None;
@@ -70,7 +117,7 @@ pub(crate) fn churn(options: &Options) -> anyhow::Result<()> {
         }
     }
     if let Some(held) = &held {
-        for (at, value) in (0..words).step_by(WORDS_PER_PAGE).zip(1..) {
+        for (at, value) in values() {
             ensure!(held.read(at) == value, "word {at} of the held memory is {} and not {value}", held.read(at));
         }
     }

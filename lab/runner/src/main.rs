@@ -7,12 +7,13 @@
 //! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
 //! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`], [`simulate`]: the commands ([`dice`]: random numbers;
 //!   [`service`]: uvmd, started, killed, started again)
-//! * [`churn`](mod@churn): a process for tests of what is done to it
+//! * [`churn`](mod@churn): a process for tests of what is done to it; [`attack`](mod@attack): one that is hostile
 //! * [`builtin`]: NVIDIA's own tests of the driver
 //! * [`console`]: what is wrong with a guest that has ended
 //! * [`sys`]: the driver; all unsafe code
 
 mod access_log;
+mod attack;
 mod builtin;
 mod cgroup;
 mod check;
@@ -105,6 +106,9 @@ enum Task {
         /// Multiply all access rates by this.
         #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
         access_rate_factor: f64,
+        /// Processes of others are at work: compare the scenario's processes, and no sums over all.
+        #[arg(long)]
+        among_others: bool,
         /// Where to write what the GPUs accessed, copied and mapped, as CSV.
         #[arg(long, value_name = "FILE")]
         access_log: Option<PathBuf>,
@@ -116,6 +120,14 @@ enum Task {
     },
     /// Map and unmap managed memory all the while, beside memory that is held, and write down when.
     Churn(churn::Options),
+    /// Work against whoever watches the driver, as a user without rights, until killed.
+    Attack {
+        /// What to exhaust.
+        attack: attack::Attack,
+        /// Be killed when the process ends that started this one.
+        #[arg(long)]
+        with_parent: bool,
+    },
     /// Print a random scenario of the whole language, the same for the same seed.
     Generate {
         /// What makes it different from others.
@@ -201,14 +213,31 @@ fn main() -> ExitCode {
     // `Ok(code)`: the task came to its end, with this verdict.
     let result = match Options::parse().command {
         Task::Check { file, print } => check(&file, print),
-        Task::Run { file, report, uvmd, no_uvmd, timeout, once, seed, access_rate_factor, access_log } => {
+        Task::Run {
+            file,
+            report,
+            uvmd,
+            no_uvmd,
+            timeout,
+            once,
+            seed,
+            access_rate_factor,
+            among_others,
+            access_log,
+        } => {
             let client = (!no_uvmd).then(|| uvmd::Client::new(&uvmd));
-            let options = run::Options { timeout: Duration::from_secs(timeout), without_counters: !once, access_log };
+            let options = run::Options {
+                timeout: Duration::from_secs(timeout),
+                without_counters: !once,
+                among_others,
+                access_log,
+            };
             let variation = Variation { seed, access_rate_factor };
             run(&file, variation, report.as_deref(), client.as_ref(), &options)
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
-        Task::Churn(options) => churn::churn(&options).map(|()| ExitCode::SUCCESS),
+        Task::Churn(options) => churn::churn(options).map(|()| ExitCode::SUCCESS),
+        Task::Attack { attack, with_parent } => begin(attack, with_parent).map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
             print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));
             Ok(ExitCode::SUCCESS)
@@ -231,6 +260,13 @@ fn main() -> ExitCode {
         eprintln!("lab-runner: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn begin(attack: attack::Attack, with_parent: bool) -> anyhow::Result<()> {
+    if with_parent {
+        sys::process::die_with_parent()?;
+    }
+    attack::attack(attack)
 }
 
 fn load(file: &Path) -> anyhow::Result<Scenario> {

@@ -54,6 +54,9 @@ pub(crate) struct Pass {
     /// Of the log that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) access_log: Option<access_log::Summary>,
+    /// Others were at work: no sums over all are compared.
+    #[serde(skip)]
+    pub(crate) sums_left_out: bool,
     /// Why the pass does not count, if it does not.
     pub(crate) problems: Vec<String>,
 }
@@ -146,6 +149,11 @@ impl Verdict {
 // === impl Pass ===
 
 impl Pass {
+    /// Processes of others were at work: what uvmd says of all together is theirs too.
+    pub(crate) const fn leave_out_sums(&mut self) {
+        self.sums_left_out = true;
+    }
+
     /// Compare the scopes that have a truth in this pass, and judge.
     pub(crate) fn judge(&mut self, uvmd: Uvmd, with_processes: bool) -> Verdict {
         let processes = self
@@ -159,7 +167,8 @@ impl Pass {
         let gpus = self.gpus.iter().filter(|_| self.gpus.len() > 1);
         let gpus = gpus.flat_map(|gpu| compare(&format!("gpu{}", gpu.gpu), Scope::Gpu, &gpu.truth, &gpu.uvmd));
         let total = compare("total", Scope::Total, &self.total.truth, &self.total.uvmd);
-        self.comparison = processes.chain(sums).chain(gpus).chain(total).collect();
+        let of_all: Vec<_> = if self.sums_left_out { Vec::new() } else { gpus.chain(total).collect() };
+        self.comparison = processes.chain(sums).chain(of_all).collect();
         match uvmd {
             _ if !self.verified || !self.problems.is_empty() => Verdict::Fail,
             Uvmd::Unwanted => Verdict::Pass,

@@ -33,6 +33,7 @@ fn pass() -> Pass {
         residency: None,
     };
     Pass {
+        sums_left_out: false,
         verified: true,
         processes: vec![process],
         gpus: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -38,13 +38,15 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
     /// Run the scenario once more without the driver's counters.
     pub(crate) without_counters: bool,
+    /// Compare processes, and no sums over all that are at work.
+    pub(crate) among_others: bool,
     /// Where to write what the GPUs did when the scenario ran first.
     pub(crate) access_log: Option<PathBuf>,
 }
 
 /// Run a scenario. Fails only where there is nothing to report.
 pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Options) -> anyhow::Result<Report> {
-    let (observer, verdict, pass) = pass(scenario, client, true, options.access_log.as_deref(), options.timeout)?;
+    let (observer, verdict, pass) = pass(scenario, client, true, options)?;
     let first = observer.gpus.first().context("no GPU")?;
     let mut report = Report {
         scenario: scenario.name.clone(),
@@ -59,7 +61,8 @@ pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Option
     drop(observer);
     // A run that failed is not done again: what it left behind would be asked about.
     if options.without_counters && verdict != Verdict::Fail {
-        let (_, verdict, pass) = self::pass(scenario, client, false, None, options.timeout)?;
+        let options = Options { access_log: None, ..options.clone() };
+        let (_, verdict, pass) = self::pass(scenario, client, false, &options)?;
         report.verdict = report.verdict.max(verdict);
         report.without_counters = Some(pass);
     }
@@ -75,17 +78,19 @@ fn pass(
     scenario: &Scenario,
     client: Option<&Client>,
     counters: bool,
-    access_log: Option<&Path>,
-    timeout: Duration,
+    options: &Options,
 ) -> anyhow::Result<(Observer, Verdict, Pass)> {
-    let deadline = Instant::now() + timeout;
+    let deadline = Instant::now() + options.timeout;
     let observer = Observer::start()?;
     if observer.gpus.len() < scenario.gpu_count as usize {
         bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
     }
     let before = client.map(Client::ask_when_counting);
-    let recorder =
-        access_log.map(|path| Ok::<_, anyhow::Error>((Recorder::start(&observer.gpus)?, path))).transpose()?;
+    let recorder = options
+        .access_log
+        .as_deref()
+        .map(|path| Ok::<_, anyhow::Error>((Recorder::start(&observer.gpus)?, path)))
+        .transpose()?;
     let mut team = Team::start(scenario, counters, deadline)?;
     team.go(deadline)?;
 
@@ -129,6 +134,9 @@ fn pass(
     pass.verified = pass.processes.iter().all(|process| process.verified);
     drop(team);
     pass.problems.extend(kmsg::Log::whole()?.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
+    if options.among_others {
+        pass.leave_out_sums();
+    }
     let verdict = pass.judge(uvmd, counters);
     Ok((observer, verdict, pass))
 }
@@ -166,6 +174,7 @@ pub(crate) fn figures(observer: &Observer, seen: &[Counted], members: &[Member])
         evictions_not_known: None,
         uvmd_absent: None,
         access_log: None,
+        sums_left_out: false,
         problems: inconsistencies(seen, &facts),
     }
 }

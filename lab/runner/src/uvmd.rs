@@ -77,18 +77,21 @@ pub(crate) struct Reuse {
 #[derive(Clone, Debug, Deserialize)]
 struct ProcessGpu {
     uuid: Option<String>,
-    resident: Told,
+    /// Nothing where it cannot be told.
+    resident: Option<Told>,
 }
 
 #[derive(Deserialize)]
 struct Processes {
     processes: Vec<Process>,
+    r#continue: Option<String>,
 }
 
 /// Of `/api/v1/evictions`.
 #[derive(Deserialize)]
 struct Evictions {
     pairs: Vec<Pair>,
+    r#continue: Option<String>,
 }
 
 /// Names one process: pids are reused, start times are not.
@@ -148,9 +151,25 @@ impl Client {
     /// What it says now.
     pub(crate) fn ask(&self) -> anyhow::Result<Answer> {
         // Processes first: the total is then at least their sum.
-        let Processes { processes } = self.get("/api/v1/processes")?;
-        let Evictions { pairs: evictions } = self.get("/api/v1/evictions")?;
+        let processes = self.list("processes", |Processes { processes, r#continue }| (processes, r#continue))?;
+        let evictions = self.list("evictions", |Evictions { pairs, r#continue }| (pairs, r#continue))?;
         Ok(Answer { status: self.get("/api/v1/status")?, processes, evictions })
+    }
+
+    /// A whole list, each page of which `parts` takes apart into its items and where the next one begins.
+    fn list<P: DeserializeOwned, T>(
+        &self,
+        name: &str,
+        parts: impl Fn(P) -> (Vec<T>, Option<String>),
+    ) -> anyhow::Result<Vec<T>> {
+        let path = format!("/api/v1/{name}?order=id&limit=1000");
+        let (mut all, mut next) = parts(self.get(&path)?);
+        while let Some(cursor) = next {
+            let (items, following) = parts(self.get(&format!("{path}&continue={cursor}"))?);
+            all.extend(items);
+            next = following;
+        }
+        Ok(all)
     }
 
     /// One of its answers.
@@ -188,7 +207,7 @@ impl Answer {
     /// What a process has in the memory of a GPU, by the end of its UUID.
     pub(crate) fn resident(&self, id: ProcessId, uuid: &str) -> Option<Told> {
         let gpu = |gpu: &&ProcessGpu| gpu.uuid.as_ref().is_some_and(|known| known.ends_with(uuid));
-        self.find(id)?.gpus.iter().find(gpu).map(|gpu| gpu.resident)
+        self.find(id)?.gpus.iter().find(gpu)?.resident
     }
 
     /// What of a process's traffic came back.

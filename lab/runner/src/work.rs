@@ -40,15 +40,24 @@ pub(crate) trait Machine: Sync {
     /// End the process as kill -9 does.
     fn kill(&self) -> anyhow::Result<()>;
 
+    /// The time by which steps last.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+    /// Lets this much time pass.
+    fn pass(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
     /// Nothing for so long, or until it is stopped.
     fn sleep(&self, duration: Duration, is_stopped: &dyn Fn() -> bool) {
-        let end = Instant::now() + duration;
+        let end = self.now() + duration;
         while !is_stopped() {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(self.now());
             if left.is_zero() {
                 return;
             }
-            thread::sleep(left.min(NAP));
+            self.pass(left.min(NAP));
         }
     }
 }

@@ -26,8 +26,8 @@ pub struct Counts {
     pub migration_bytes_htod: Distribution,
     /// Bytes of each copy from GPU to host.
     pub migration_bytes_dtoh: Distribution,
-    /// Bytes that became resident at the GPU with nothing to copy, as on first touch.
-    pub populated_bytes: u64,
+    /// Bytes that became resident at the GPU with nothing to copy, as on first touch; null where that cannot be counted.
+    pub populated_bytes: Option<u64>,
     /// Pieces of memory, of at most 2 MiB, pushed out of GPU memory because it was needed.
     pub evictions: u64,
     /// The same, by whom the memory was needed for; of anybody's, its own among them.

@@ -15,6 +15,12 @@ pub struct Decisions {
     pub time: String,
     /// The newest first.
     pub decisions: Vec<Decision>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many decisions follow this page.
+    #[serde(default)]
+    pub remaining: u64,
 }
 
 /// One decision, from its beginning to now. Body of `GET /api/v1/decisions/{id}`.

@@ -14,6 +14,12 @@ pub struct Evictions {
     pub inferred: bool,
     /// Most bytes first.
     pub pairs: Vec<EvictionPair>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many pairs follow this page.
+    #[serde(default)]
+    pub remaining: u64,
 }
 
 /// What was pushed out of one GPU of one party for another.

@@ -46,8 +46,8 @@ pub struct GpuDetail {
     pub memory_used_bytes: Option<u64>,
     /// Managed memory of the living processes that use it. One that uses several GPUs is counted at each.
     pub managed_bytes: u64,
-    /// How much managed memory is in it.
-    pub resident: Residency,
+    /// How much managed memory is in it; null where that cannot be told.
+    pub resident: Option<Residency>,
     /// `managed_bytes` over `memory_bytes`.
     pub oversubscription_ratio: Option<f64>,
     /// What of the traffic here came back.

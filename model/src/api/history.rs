@@ -30,6 +30,6 @@ pub struct HistorySample {
     pub evicted_bytes: u64,
     /// Bytes fetched again.
     pub refetched_bytes: u64,
-    /// Bytes in GPU memory at the interval's end.
-    pub resident_bytes: u64,
+    /// Bytes in GPU memory at the interval's end; null where that cannot be told now.
+    pub resident_bytes: Option<u64>,
 }

@@ -22,8 +22,8 @@ pub struct Block {
     pub bytes_dtoh: u64,
     /// Bytes copied from one GPU to another.
     pub bytes_dtod: u64,
-    /// Bytes that became resident at a GPU with nothing to copy.
-    pub populated_bytes: u64,
+    /// Bytes that became resident at a GPU with nothing to copy; null where that cannot be counted.
+    pub populated_bytes: Option<u64>,
     /// Bytes pushed out because memory was needed.
     pub evicted_bytes: u64,
     /// Times that it or a part of it was pushed out.
@@ -38,8 +38,8 @@ pub struct Block {
     pub returned_bytes: u64,
     /// Times that it changed sides between a CPU that faulted and a GPU.
     pub alternations: u64,
-    /// What of it is in GPU memory.
-    pub resident: Residency,
+    /// What of it is in GPU memory; null where that cannot be told.
+    pub resident: Option<Residency>,
     /// When the last of this happened.
     pub last_seen: String,
 }
@@ -78,8 +78,8 @@ pub struct Range {
     pub bytes: u64,
     /// Whether it is mapped still.
     pub mapped: bool,
-    /// What of it is in GPU memory.
-    pub resident: Residency,
+    /// What of it is in GPU memory; null where that cannot be told.
+    pub resident: Option<Residency>,
     /// How it is accessed.
     pub pattern: Pattern,
     /// What was counted in it.
@@ -143,8 +143,8 @@ pub struct HeatCell {
     pub evicted_bytes: u64,
     /// Bytes fetched again after that.
     pub refetched_bytes: u64,
-    /// Bytes in GPU memory.
-    pub resident: Residency,
+    /// Bytes in GPU memory; null where that cannot be told.
+    pub resident: Option<Residency>,
     /// Seconds since anything was last seen of it; null where nothing ever was.
     pub idle_seconds: Option<f64>,
 }

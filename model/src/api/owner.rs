@@ -34,6 +34,12 @@ pub struct Owners {
     pub time: String,
     /// Busiest first.
     pub owners: Vec<OwnerTotals>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many owners follow this page.
+    #[serde(default)]
+    pub remaining: u64,
 }
 
 /// One owner.

@@ -13,6 +13,12 @@ pub struct Processes {
     pub time: String,
     /// Living processes first, busiest first; then those that ended recently.
     pub processes: Vec<Process>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many processes follow this page.
+    #[serde(default)]
+    pub remaining: u64,
 }
 
 /// One process.
@@ -42,9 +48,9 @@ pub struct Process {
     /// Whom it works for.
     #[serde(default)]
     pub owner: Owner,
-    /// How much of it is in GPU memory, all GPUs together: an estimate.
+    /// How much of it is in GPU memory, all GPUs together: an estimate. Null where that cannot be told.
     #[serde(default)]
-    pub resident: Residency,
+    pub resident: Option<Residency>,
     /// What of its traffic came back, all GPUs together.
     #[serde(default)]
     pub reuse: Reuse,
@@ -72,9 +78,9 @@ pub struct ProcessGpu {
     pub gpu: Option<u32>,
     /// The GPU's UUID; null if it is not known.
     pub uuid: Option<String>,
-    /// How much of the process's managed memory is in this GPU's.
+    /// How much of the process's managed memory is in this GPU's; null where that cannot be told.
     #[serde(default)]
-    pub resident: Residency,
+    pub resident: Option<Residency>,
     /// What of the traffic here came back.
     #[serde(default)]
     pub reuse: Reuse,

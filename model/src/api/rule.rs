@@ -51,7 +51,7 @@ pub struct Selector {
     /// that leaves it out is for the process that has the id now.
     #[serde(default)]
     pub start_ticks: Option<u64>,
-    /// By its short name, or by the path of its executable where there is a `/` in it.
+    /// By its short name, or by the path of its executable where there is a `/` in it. A process sets both itself: this is no security boundary.
     #[serde(default)]
     pub executable: Option<String>,
     /// Of this user.
@@ -128,6 +128,12 @@ pub struct Overrides {
     pub overrides: Vec<StandingOverride>,
     /// What is wrong with the file of overrides, so that an earlier state of it is in force; null if nothing is.
     pub file_error: Option<String>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many overrides follow this page.
+    #[serde(default)]
+    pub remaining: u64,
 }
 
 /// What is wanted for a process, and why. Body of `GET /api/v1/processes/{pid}/override`.
@@ -211,6 +217,9 @@ pub struct PolicyState {
     pub enabled: bool,
     /// Who has switched it off; empty where nobody has.
     pub off_by: Vec<SwitchedOff>,
+    /// Whether it was switched off over the API and the disk has not taken that yet: until then it would be on again after a restart.
+    #[serde(default)]
+    pub persist_pending: bool,
     /// How far it goes for whom no override fits.
     pub default_mode: String,
     /// And by which policy.

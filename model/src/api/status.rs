@@ -26,6 +26,13 @@ pub struct Status {
     pub backend: String,
     /// `waiting`, `refused` or `counting`.
     pub state: String,
+    /// Why it does not count all that it should, although it counts: who has reached which quota, and what this driver does not let it count. Empty when
+    /// all is well.
+    #[serde(default)]
+    pub degraded: Vec<Degradation>,
+    /// Entries of the kernel's maps that users were refused since uvmd started, by user and kind.
+    #[serde(default)]
+    pub quota_refusals: Vec<QuotaRefusals>,
     /// What is missing, why the driver is refused, what keeps uvmd from telling all that it could, or what of its files is not in order; empty when all
     /// is well.
     pub reasons: Vec<String>,
@@ -55,8 +62,71 @@ pub struct Status {
     /// Lines of uvmd's own log that could not be written.
     #[serde(default)]
     pub log_lines_dropped: u64,
+    /// Lines of the audit log that could not be written.
+    #[serde(default)]
+    pub audit_lines_dropped: u64,
+    /// What is wrong with uvmd itself, which goes on and does not do all that it should; empty when all is well.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
+    /// When the configuration was read last, and what came of it.
+    #[serde(default)]
+    pub configuration: Configuration,
     /// Sums over every process seen since uvmd counts.
     pub total: Counts,
+}
+
+/// One reason why uvmd counts less than it should.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Degradation {
+    /// `quota_reached`, `registration_rate`, `owner_quota_reached` or `residency_unavailable`.
+    pub reason: String,
+    /// The user that caused it; null where none did.
+    pub uid: Option<u32>,
+    /// That user's name, where the node knows one.
+    pub user: Option<String>,
+    /// The process that caused it; null where none did alone.
+    pub pid: Option<u32>,
+    /// One sentence: what is not counted, of whom, and what to do about it.
+    pub description: String,
+}
+
+/// Entries that a user was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct QuotaRefusals {
+    /// The user; null for all users beyond the first sixteen that were refused anything.
+    pub uid: Option<u32>,
+    /// Its name, where the node knows one.
+    pub user: Option<String>,
+    /// What: `va_spaces`, `processes`, `counts`, `distributions`, `evictor_pairs`, `evictions`, `calls` or `users`.
+    pub resource: String,
+    /// How often.
+    pub refusals: u64,
+}
+
+/// Something that is wrong with uvmd itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Warning {
+    /// Which, for programs: as the label of `uvmd_warning_active`.
+    pub name: String,
+    /// What, for people.
+    pub message: String,
+}
+
+/// When the configuration was read last, and what came of it: at the start, and at each SIGHUP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Configuration {
+    /// Whether it was in order then; if not, what was in force before still is.
+    pub last_reload_successful: bool,
+    /// When it was so last.
+    pub last_reload_success_at: String,
+    /// Why it could not be taken; null where it was.
+    pub error: Option<String>,
+    /// Options that have other values in the file now and need a restart to take effect.
+    pub needs_restart: Vec<String>,
 }
 
 /// One probe.

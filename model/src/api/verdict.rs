@@ -18,6 +18,12 @@ pub struct Verdicts {
     /// Kinds that cannot be told as uvmd is configured: who shows none may show one of these.
     #[serde(default)]
     pub untold: Vec<UntoldKind>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one, and for one process.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many verdicts follow this page.
+    #[serde(default)]
+    pub remaining: u64,
 }
 
 /// A kind that cannot be told.

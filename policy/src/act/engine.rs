@@ -53,6 +53,12 @@ impl Acting {
         }
     }
 
+    /// As many bytes may be moved a second from now on, on the node and for one process.
+    pub const fn set_rates(&mut self, node_bytes_per_second: u64, process_bytes_per_second: u64) {
+        self.limits.node_bytes_per_second = node_bytes_per_second;
+        self.limits.process_bytes_per_second = process_bytes_per_second;
+    }
+
     /// Takes back what a former run may have left in force. New decisions get names above these, and above `last`.
     pub fn adopt(&mut self, in_force: Vec<InForce>, last: DecisionId) -> Vec<Order> {
         self.next = self.next.max(DecisionId(last.0.saturating_add(1)));
@@ -228,6 +234,18 @@ impl Acting {
     #[must_use]
     pub fn is_taking_back(&self) -> bool {
         !self.leaving.is_empty()
+    }
+
+    /// Processes with advice that is being withdrawn.
+    #[must_use]
+    pub fn withdrawing(&self) -> BTreeSet<ProcessId> {
+        self.leaving.processes()
+    }
+
+    /// Tries again, without a rest, to withdraw what could not be: none while a try before is not answered. One order that gives way to the others of its
+    /// GPU is the last of them at some time.
+    pub fn withdraw_again(&mut self) -> Vec<Order> {
+        self.leaving.once_answered()
     }
 
     /// Takes everything back: for the end of the service.

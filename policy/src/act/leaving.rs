@@ -2,7 +2,7 @@
 //!
 //! It is tried for as long as the process lives, after longer and longer rests: what refuses now may not later, as a process without a free descriptor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Answer, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
@@ -96,6 +96,16 @@ impl Leaving {
     pub(crate) fn at_once(&mut self) -> Vec<Order> {
         self.0.values_mut().for_each(|left| left.rests = 0);
         self.again()
+    }
+
+    /// The same, once all of the last tries have been answered: none before.
+    pub(crate) fn once_answered(&mut self) -> Vec<Order> {
+        if self.0.values().any(|left| left.waits) { Vec::new() } else { self.at_once() }
+    }
+
+    /// The processes of all of it.
+    pub(crate) fn processes(&self) -> BTreeSet<ProcessId> {
+        self.0.values().map(|left| left.process).collect()
     }
 
     /// `None` if it is about none of these.

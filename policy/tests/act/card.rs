@@ -323,6 +323,8 @@ impl Card {
             backend: "test",
             state: SourceState::Counting { since: self.now - Duration::from_secs(100_000) },
             warnings: Vec::new(),
+            degraded: Vec::new(),
+            quota_refusals: Vec::new(),
             driver: Some(model::DriverInfo { version: "550.163.01".to_owned(), ..model::DriverInfo::default() }),
             probes: Vec::new(),
             dropped_events: BTreeMap::new(),

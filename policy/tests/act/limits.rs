@@ -61,6 +61,23 @@ fn all_processes_together_keep_to_the_rate_of_the_node() {
 }
 
 #[test]
+fn another_rate_holds_from_then_on() {
+    let (rate, less) = (40 * BLOCK_BYTES, 10 * BLOCK_BYTES);
+    let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
+    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+    // It is tried from second 2 on, for two seconds.
+    world.run(3.0);
+    let faster = excess(&world, rate);
+    world.acting.set_rates(less, rate);
+    let before = world.orders.len();
+    world.run(1.0);
+    world.orders.drain(..before);
+    let slower = excess(&world, less);
+    assert!((i128::from(less)..=i128::from(rate)).contains(&faster), "{faster}");
+    assert!((0..=i128::from(less)).contains(&slower), "{slower}");
+}
+
+#[test]
 fn no_more_is_moved_in_all_than_the_budget() {
     let mut wish = wish(Mode::Act, "prefetch_all");
     wish.budget.bytes = Some(100 * BLOCK_BYTES + 4096);

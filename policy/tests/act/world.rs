@@ -225,6 +225,8 @@ impl World {
                 SourceState::Waiting { missing: Vec::new() }
             },
             warnings: Vec::new(),
+            degraded: Vec::new(),
+            quota_refusals: Vec::new(),
             driver: Some(model::DriverInfo { version: self.driver.clone(), ..model::DriverInfo::default() }),
             probes: self.probes.clone(),
             dropped_events: BTreeMap::new(),

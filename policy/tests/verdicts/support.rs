@@ -214,6 +214,8 @@ pub(crate) fn snapshot(ms: u64, processes: Vec<Process>) -> Snapshot {
         backend: "ebpf",
         state: SourceState::Counting { since: at(0) },
         warnings: Vec::new(),
+        degraded: Vec::new(),
+        quota_refusals: Vec::new(),
         driver: None,
         probes: Vec::new(),
         dropped_events: BTreeMap::new(),

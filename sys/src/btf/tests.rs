@@ -61,6 +61,22 @@ fn an_anonymous_struct_that_holds_itself_ends_the_search() {
 }
 
 #[test]
+fn one_that_holds_itself_many_times_over_ends_it_too() {
+    const TIMES: u32 = 40;
+    let strings = b"\0task_struct\0";
+    let mut types = vec![1, KIND_STRUCT << 24 | TIMES, 8];
+    types.extend([0, 1, 0].repeat(TIMES as usize));
+    let types: Vec<u8> = types.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let (length, names) = (u32::try_from(types.len()).unwrap(), u32::try_from(strings.len()).unwrap());
+    let mut file = [&MAGIC.to_ne_bytes()[..], &[1, 0]].concat();
+    file.extend([24, 0, length, length, names].into_iter().flat_map(u32::to_ne_bytes));
+    file.extend([&types[..], strings].concat());
+    // Of 40 members each of which has 40 and so on, eight levels deep, it would find the same ones 6 million million times.
+    let btf = Btf::parse(&file).unwrap();
+    assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
+}
+
+#[test]
 fn one_function_alone_keeps_its_place_among_the_types() {
     let mut file = small_kernel();
     assert_eq!(Btf::parse(&file).unwrap().only_function("int"), Err(BtfError::NoFunction("int")));

@@ -2,12 +2,16 @@
 
 use crate::btf::{Btf, BtfError};
 
+/// A lock of the kernel's, with all that debug builds add to it, has some 200 bytes.
+const LOCK_MAX_BYTES: u32 = 4096;
+
 /// What depends on the kernel and not on the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNumbers {
     pub(super) rw_semaphore_size: u32,
     pub(super) mutex_size: u32,
     pub(super) task_group_leader: u32,
+    pub(super) task_real_parent: u32,
     pub(super) task_start_boottime: u32,
     pub(super) task_tgid: u32,
     pub(super) task_comm: u32,
@@ -26,10 +30,15 @@ impl KernelNumbers {
     /// # Errors
     /// Names the first type that is not as expected.
     pub fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
+        let lock = |name| match btf.size_of(name)? {
+            size @ ..=LOCK_MAX_BYTES => Ok(size),
+            size => Err(BtfError::TooLarge(name, size)),
+        };
         Ok(Self {
-            rw_semaphore_size: btf.size_of("rw_semaphore")?,
-            mutex_size: btf.size_of("mutex")?,
+            rw_semaphore_size: lock("rw_semaphore")?,
+            mutex_size: lock("mutex")?,
             task_group_leader: btf.offset_of("task_struct", "group_leader")?,
+            task_real_parent: btf.offset_of("task_struct", "real_parent")?,
             task_start_boottime: btf.offset_of("task_struct", "start_boottime")?,
             task_tgid: btf.offset_of("task_struct", "tgid")?,
             task_comm: btf.offset_of("task_struct", "comm")?,
@@ -49,5 +58,22 @@ impl KernelNumbers {
             0x1_0000 => 512 * 0x1_0000,
             _ => 2 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::small_kernel;
+
+    #[test]
+    fn a_lock_that_cannot_be_is_refused_by_name() {
+        let mut file = small_kernel();
+        // The size of the second type, behind the header and an integer of 16 bytes.
+        let at = 24 + 16 + 8;
+        assert_eq!(file[at..at + 4], 40_u32.to_ne_bytes());
+        file[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        let refused = KernelNumbers::from_btf(&Btf::parse(&file).unwrap(), 4096).unwrap_err();
+        assert_eq!(refused, BtfError::TooLarge("rw_semaphore", u32::MAX));
     }
 }

@@ -40,13 +40,12 @@ impl Families {
     pub fn known() -> Result<Self, TableError> {
         #[derive(Deserialize)]
         struct Entry {
-            representative: String,
             values: BTreeMap<String, serde_json::Value>,
         }
         let table: BTreeMap<String, Entry> = serde_json::from_str(FAMILIES_JSON)?;
         let mut families = table
             .into_iter()
-            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family(entry.representative))
+            .map(|(name, entry)| Values { family: &name, values: &entry.values }.family())
             .collect::<Result<Vec<_>, _>>()?;
         families.sort_by_key(|family| *family.majors.start());
         Ok(Self(families))
@@ -60,7 +59,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn family(&self, representative: String) -> Result<Family, TableError> {
+    fn family(&self) -> Result<Family, TableError> {
         let majors = self.majors().ok_or_else(|| self.wrong("its name"))?;
         // "357:4": the field begins at bit 357 of the structure and has 4 bits.
         let access_bits = "fbe.fault_access_type(bit:n)";
@@ -104,7 +103,7 @@ impl Values<'_> {
         };
         let event_count = self.number("enum.UVM_PERF_EVENT_COUNT")?;
         let gpus_after_range = self.number("block.gpus-range").ok();
-        Ok(Family { majors, layout, event_count, representative, gpus_after_range })
+        Ok(Family { majors, layout, event_count, gpus_after_range })
     }
 
     /// `L1_530_545` is 530 to 545, `L3_560` is 560.

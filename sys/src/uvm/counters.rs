@@ -77,7 +77,7 @@ impl Counters {
             .open(DEVICE)
             .map_err(|source| UvmError::Device { path: DEVICE, source })?;
         let address = ptr::from_ref(&*page).expose_provenance() as u64;
-        call(tracker.as_fd(), &mut InitEventTracker::counters(layout, address, va_space.file()))?;
+        call(tracker.as_fd(), &mut InitEventTracker::counters(layout, address, va_space.as_fd()))?;
         let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
         call(tracker.as_fd(), &mut EnableCounters { flags, status: 0 })?;
         Ok(Self { _tracker: tracker, page })

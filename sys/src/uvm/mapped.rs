@@ -1,5 +1,8 @@
 //! Where a process has managed memory: what it mapped of the driver's device. In /proc/PID/maps, which takes the process's lock of its memory map, and
 //! so hangs while that is held.
+//!
+//! The file is that of a thread, and empty once that has given up the memory, as the first thread has that exits before the others: so where the
+//! process's own file is empty, that of any other thread is as good.
 
 use std::{
     fs::File,
@@ -7,21 +10,39 @@ use std::{
     ops::Range,
 };
 
-use crate::Roots;
+use crate::{
+    Roots,
+    processes::{is_gone, other_threads, task_folder},
+};
 
 const DEVICE: &str = "/dev/nvidia-uvm";
 /// Of a process with more mappings than this holds, some 600,000, it is not known.
 const MAPS_MAX_BYTES: u64 = 64 << 20;
 
-/// The mappings, in the order of addresses. The driver takes only those that are at the address which is also their offset.
+/// The mappings, in the order of addresses. The driver takes only those that are at the address which is also their offset. None of a process that
+/// has no memory any more.
 ///
 /// # Errors
 /// If the process is gone, its maps cannot be read, or there are too many of them.
 pub fn of(roots: &Roots, pid: u32) -> io::Result<Vec<Range<u64>>> {
-    read(File::open(roots.proc.join(pid.to_string()).join("maps"))?, MAPS_MAX_BYTES)
+    if let Some(spans) = read(File::open(roots.proc.join(pid.to_string()).join("maps"))?, MAPS_MAX_BYTES)? {
+        return Ok(spans);
+    }
+    for thread in other_threads(roots, pid)? {
+        let spans =
+            File::open(task_folder(roots, pid, thread).join("maps")).and_then(|maps| read(maps, MAPS_MAX_BYTES));
+        match spans {
+            Ok(Some(spans)) => return Ok(spans),
+            Ok(None) => {}
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Vec::new())
 }
 
-fn read(maps: impl Read, max_bytes: u64) -> io::Result<Vec<Range<u64>>> {
+/// `None` of an empty file: a thread that has memory has its stack.
+fn read(maps: impl Read, max_bytes: u64) -> io::Result<Option<Vec<Range<u64>>>> {
     let mut lines = BufReader::new(maps.take(max_bytes));
     let (mut line, mut spans) = (Vec::new(), Vec::<Range<u64>>::new());
     let mut read = 0;
@@ -36,7 +57,7 @@ fn read(maps: impl Read, max_bytes: u64) -> io::Result<Vec<Range<u64>>> {
         let span = span_if_managed(&String::from_utf8_lossy(&line));
         spans.extend(span.filter(|span| spans.last().is_none_or(|last| last.end <= span.start)));
     }
-    if read >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok(spans) }
+    if read >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok((read > 0).then_some(spans)) }
 }
 
 /// `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm`
@@ -56,6 +77,18 @@ mod tests {
     use std::slice::from_ref;
 
     use super::*;
+    use crate::fake::Machine;
+
+    #[test]
+    fn what_the_first_thread_has_given_up_any_other_still_has() {
+        let maps = "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n";
+        let machine = Machine::new().with("proc/7/maps", "").with("proc/7/task/7/maps", "");
+        assert_eq!(of(&machine.roots, 7).unwrap(), [], "it has no memory any more");
+        machine.write("proc/7/task/9/maps", maps);
+        assert_eq!(of(&machine.roots, 7).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
+        machine.write("proc/7/task/8/maps/unreadable", "");
+        assert!(of(&machine.roots, 7).is_err(), "what cannot be read may be mapped");
+    }
 
     #[test]
     fn mappings_of_the_device_are_listed_and_no_others() {
@@ -66,14 +99,14 @@ mod tests {
             7f0000700000-7f0000701000 rw-s 00000000 00:06 125      /dev/nvidia-uvm-tools\n\
             7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0        [stack]\n";
         let spans = [0x7f00_0000_0000..0x7f00_0040_0000, 0x7f00_0060_0000..0x7f00_0060_1000];
-        assert_eq!(read(maps.as_bytes(), 4096).unwrap(), spans);
+        assert_eq!(read(maps.as_bytes(), 4096).unwrap().unwrap(), spans);
     }
 
     #[test]
     fn a_file_that_is_damaged_or_cut_short_counts_what_can_be_read() {
         let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
             7f0000600000-7f0000602000 rw-s 0 00:06 1 /dev/nvidia-uvm\n9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
-        assert_eq!(read(maps.as_bytes(), 4096).unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
+        assert_eq!(read(maps.as_bytes(), 4096).unwrap().unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! nvidia-uvm's own calls, made from outside on another process's VA space. The driver asks nobody who calls: it takes the VA space from the
 //! open file, and that can be taken with [`PidFd::take`](crate::pidfd::PidFd::take).
 //!
-//! * [`target`]: a VA space of another process, and moving its pages
-//! * `advice`: advice on its ranges
+//! * [`target`]: a VA space of another process; `descriptors`: where to find it
+//! * [`call`]: what it can be asked for; [`pages`]: of which addresses
 //! * [`mapped`]: where a process has managed memory
 //! * [`counters`]: the driver's own counters of one VA space
 //! * [`request`]: the parameter blocks, by driver version
@@ -11,9 +11,11 @@
 //! down it tears down in the process that closes last. So descriptors are taken just before they are used and closed right after, and who
 //! keeps one ([`counters::Counters`] must) closes it when the process's pidfd says that it has ended.
 
-mod advice;
+pub mod call;
 pub mod counters;
+mod descriptors;
 pub mod mapped;
+pub mod pages;
 mod request;
 pub mod target;
 
@@ -37,9 +39,19 @@ pub enum UvmError {
         /// Why.
         source: io::Error,
     },
-    /// It does not use the driver, or not yet.
-    #[error("process {0} has no VA space of nvidia-uvm")]
+    /// It does not use the driver, or not yet, or has closed its descriptor.
+    #[error("process {0} has no descriptor of a VA space of nvidia-uvm")]
     NoVaSpace(u32),
+    /// It has more than is looked at, or can be held open.
+    #[error("process {pid} has too many {what}: more than {max}")]
+    TooMany {
+        /// The process.
+        pid: u32,
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        max: usize,
+    },
     /// It has several, and which of them are its parent's cannot be told.
     #[error("process {pid} has several VA spaces, and which of them it was forked with cannot be told: {source}")]
     UnknownOwner {
@@ -79,13 +91,15 @@ pub enum UvmError {
 
 /// The driver's `NV_STATUS`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Status(u32);
+pub struct Status(pub(crate) u32);
 
 impl Status {
     /// Done.
     pub const OK: Self = Self(0);
     /// Not for this kind of file.
     pub const ILLEGAL_ACTION: Self = Self(0x16);
+    /// What was asked for has a part that does not fit.
+    pub const INVALID_ARGUMENT: Self = Self(0x1f);
     /// Nothing managed is there; what a VA space whose process has ended says of all its addresses.
     pub const INVALID_ADDRESS: Self = Self(0x1e);
     /// Neither the GPU's nor, where host memory was asked for, the host's memory has room.

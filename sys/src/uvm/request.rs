@@ -115,11 +115,18 @@ pub(super) struct DisableReadDuplication {
     pub(super) status: u32,
 }
 
+/// Takes no lock. Only a VA space answers it.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct ValidateVaRange {
-    pub(super) base: u64,
-    pub(super) length: u64,
+pub(super) struct PageableMemAccess {
+    pub(super) is_supported: u8,
+    pub(super) status: u32,
+}
+
+/// Makes a VA space of a file that is none. Of one that is, it tells whether it was made with these flags.
+#[repr(C)]
+pub(super) struct Initialize {
+    pub(super) flags: u64,
     pub(super) status: u32,
 }
 
@@ -211,7 +218,8 @@ requests! {
     SetAccessedBy, 46, "UVM_SET_ACCESSED_BY", 40;
     UnsetAccessedBy, 47, "UVM_UNSET_ACCESSED_BY", 40;
     Migrate, 51, "UVM_MIGRATE", 80;
-    ValidateVaRange, 72, "UVM_VALIDATE_VA_RANGE", 24;
+    PageableMemAccess, 39, "UVM_PAGEABLE_MEM_ACCESS", 8;
+    Initialize, 0x3000_0001, "UVM_INITIALIZE", 16;
     EnableCounters, 60, "UVM_TOOLS_ENABLE_COUNTERS", 16;
 }
 
@@ -298,6 +306,7 @@ mod tests {
         );
         assert_eq!((offset_of!(SetAccessedBy, by), offset_of!(SetAccessedBy, status)), (16, 32));
         assert_eq!((offset_of!(UnsetAccessedBy, by), offset_of!(UnsetAccessedBy, status)), (16, 32));
+        assert_eq!((offset_of!(PageableMemAccess, status), offset_of!(Initialize, status)), (4, 8));
         assert_eq!(offset_of!(UnsetPreferredLocation, status), 16);
         assert_eq!(offset_of!(EnableReadDuplication, status), 16);
         assert_eq!(offset_of!(DisableReadDuplication, status), 16);
@@ -306,7 +315,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_the_drivers_is_an_error() {
         let null = File::open("/dev/null").unwrap();
-        let error = call(null.as_fd(), &mut ValidateVaRange::default()).unwrap_err();
-        assert!(matches!(error, UvmError::Call { request: "UVM_VALIDATE_VA_RANGE", .. }), "{error}");
+        let error = call(null.as_fd(), &mut PageableMemAccess::default()).unwrap_err();
+        assert!(matches!(error, UvmError::Call { request: "UVM_PAGEABLE_MEM_ACCESS", .. }), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use abi::{
-    BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, SelfTest, Tally,
+    BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, Quotas, SelfTest, Tally,
     block::BLOCK_BYTES,
     count::{EvictionCause, EvictionKey},
 };
@@ -55,8 +55,17 @@ impl Bench {
         Self::with(family, counts_capacity, Records::default())
     }
 
+    /// The same with quotas.
+    pub fn with_quotas(family: &str, counts_capacity: u32, quotas: &Quotas) -> Option<Self> {
+        Self::load(family, counts_capacity, quotas, &Records::default())
+    }
+
     /// The same with block records as chosen.
     pub fn with(family: &str, counts_capacity: u32, records: Records) -> Option<Self> {
+        Self::load(family, counts_capacity, &Quotas::UNLIMITED, &records)
+    }
+
+    fn load(family: &str, counts_capacity: u32, quotas: &Quotas, records: &Records) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
             skip("loading probes needs root");
@@ -65,7 +74,7 @@ impl Bench {
         let family = Family::named(family);
         let families = Families::known().expect("the table is right");
         let chosen = families.of(&family.version()).expect("each representative is supported");
-        let (probes, layout) = match load(chosen, counts_capacity, DEVICE, &records) {
+        let (probes, layout) = match load(chosen, counts_capacity, quotas, DEVICE, records) {
             Ok(loaded) => loaded,
             Err(reason) => panic!("the probes do not load: {reason}"),
         };

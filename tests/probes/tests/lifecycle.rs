@@ -127,29 +127,38 @@ fn every_run_of_a_probe_is_counted() {
 }
 
 #[test]
-fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never_the_loaders() {
+fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never_the_loaders_or_its_childs() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
-    let files = [(); 2].map(|()| std::fs::File::open("/dev/ptmx").unwrap());
-    let [one, other] = &files;
-    // The first file twice, which is one VA space. This process holds them as well, as one does that moves another's memory.
-    let mut child = std::process::Command::new("sleep")
-        .arg("60")
+    let files = [(); 3].map(|()| std::fs::File::open("/dev/ptmx").unwrap());
+    let [one, other, of_child] = &files;
+    // The first file twice, which is one VA space. This process holds them as well, as one does that moves another's memory. The shell ends, so that the
+    // process is not this one's child any more.
+    let pid_file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pid-of-the-owner");
+    let shell = std::process::Command::new("sh")
+        .args(["-c", "sleep 600 <&0 & echo $! >\"$0\""])
+        .arg(&pid_file)
         .stdin(one.try_clone().unwrap())
         .stdout(one.try_clone().unwrap())
         .stderr(other.try_clone().unwrap())
-        .spawn()
+        .status()
         .unwrap();
-    let owner = procfs::process::Process::new(i32::try_from(child.id()).unwrap()).unwrap();
+    assert!(shell.success());
+    let owner: u32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    let owner = procfs::process::Process::new(i32::try_from(owner).unwrap()).unwrap();
+    // What the loader started holds others' to act on their memory.
+    let mut child =
+        std::process::Command::new("sleep").arg("600").stdin(of_child.try_clone().unwrap()).spawn().unwrap();
+    let child_pid = child.id();
     let found = |bench: &mut Bench| {
         collector::testing::adopt(bench.probes()).unwrap();
         let mut records = bench.probes().lifecycles();
         // Terminals of others stand for VA spaces just as well.
-        records.retain(|record| [owner.pid().cast_unsigned(), std::process::id()].contains(&record.tgid));
+        records.retain(|record| [owner.pid().cast_unsigned(), child_pid, std::process::id()].contains(&record.tgid));
         records
     };
     let records = found(&mut bench);
     let [first, second] = &records[..] else { panic!("{records:?}") };
-    assert_eq!([first.tgid, second.tgid], [child.id(); 2]);
+    assert_eq!([first.tgid, second.tgid], [owner.pid().cast_unsigned(); 2]);
     assert_eq!((first.kind(), second.kind()), (Some(LifecycleKind::Adopted), Some(LifecycleKind::Adopted)));
     assert_ne!(first.generation, second.generation);
 
@@ -162,4 +171,5 @@ fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never
     assert_eq!(found(&mut bench), []);
     child.kill().unwrap();
     child.wait().unwrap();
+    assert!(std::process::Command::new("kill").arg(owner.pid().to_string()).status().unwrap().success());
 }

@@ -1,6 +1,6 @@
 //! An event that cannot be counted is counted as lost, with the reason.
 
-use abi::{Kind, LifecycleKind, LostReason};
+use abi::{Kind, LifecycleKind, LostReason, quota::SPACES_CAPACITY};
 use probes_test::{
     bench::{Bench, GpuFault, Migration},
     driver,
@@ -78,7 +78,7 @@ fn events_whose_memory_cannot_be_read() {
 #[test]
 fn va_spaces_for_which_there_is_no_room() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
-    for number in 0..4096 {
+    for number in 0..u64::from(SPACES_CAPACITY) {
         bench.register(SPACE + number * 4096);
     }
     driver::mm_register(SPACE - 4096);
@@ -90,7 +90,7 @@ fn va_spaces_for_which_there_is_no_room() {
 #[test]
 fn records_for_which_the_ring_has_no_room() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
-    let spaces = 3000;
+    let spaces = 12_000;
     for _ in 0..spaces {
         driver::mm_register(SPACE);
         driver::destroy(SPACE, || {});
@@ -98,7 +98,7 @@ fn records_for_which_the_ring_has_no_room() {
     let told = bench.probes().lifecycles();
     let lost = bench.lost();
     let [(LostReason::RingFull, lost)] = lost[..] else { panic!("{lost:?}") };
-    assert!(lost > 0 && told.len() > 2900, "{lost} {}", told.len());
+    assert!(lost > 0 && told.len() > 11_900, "{lost} {}", told.len());
     assert_eq!(u64::try_from(told.len()).unwrap() + lost, 2 * spaces);
     // It goes on working once there is room.
     assert_eq!(bench.register(SPACE).1.kind(), Some(LifecycleKind::Registered));

@@ -146,7 +146,7 @@ fn a_throttle_lasts_until_its_end_is_seen() {
     driver::record_throttling_end(SPACE, START + 4096, 1);
     let counts = bench.counts(record.generation);
     let (throttles, ns) = counts[&(1, Kind::Throttle, 0)];
-    assert!(throttles == 1 && (20_000_000..5_000_000_000).contains(&ns), "{throttles} {ns}");
+    assert!(throttles == 1 && (20_000_000..60_000_000_000).contains(&ns), "{throttles} {ns}");
     assert_eq!(counts[&(0, Kind::Throttle, 0)], (1, 0));
 }
 

@@ -48,21 +48,43 @@ fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
 fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() {
     let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
-    let (space, record) = bench.register(SPACE);
-    for _ in 0..1000 {
-        bench.cpu_fault(&space, 0);
+    // Of many VA spaces, none of which writes more than its share.
+    let spaces: Vec<_> = (0..40).map(|number| bench.register(SPACE + number * 4096)).collect();
+    for (space, record) in &spaces {
+        for _ in 0..25 {
+            bench.cpu_fault(space, 0);
+        }
+        assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (25, 0));
     }
     let [written, sampled_out, dropped] = bench.fates();
     assert_eq!((written + dropped, sampled_out), (1000, 0));
     assert!((50..100).contains(&written), "{written}");
-    assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (1000, 0));
     assert_eq!(bench.lost(), []);
-    // The VA space's end tells too, and there is room again.
+    // A VA space's end tells too, and there is room again.
     assert_eq!(bench.blocks().len() as u64, written);
-    bench.cpu_fault(&space, 0);
+    let (last, _) = &spaces[39];
+    bench.cpu_fault(last, 0);
     assert_eq!(bench.blocks().len(), 1);
-    probes_test::driver::destroy(SPACE, || {});
-    assert_eq!(bench.probes().lifecycles()[0].records.dropped, dropped);
+    probes_test::driver::destroy(last.address, || {});
+    assert_eq!(bench.probes().lifecycles()[0].records.dropped, 25);
+}
+
+#[test]
+fn one_va_space_writes_no_more_than_its_share_of_the_ring_and_another_one_its_own() {
+    let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
+    let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
+    let (space, record) = bench.register(SPACE);
+    let (other, other_record) = bench.register(SPACE + 4096);
+    for _ in 0..1000 {
+        bench.cpu_fault(&space, 0);
+    }
+    bench.cpu_fault(&other, 0);
+    let spaces = bench.probes().spaces().unwrap();
+    let sampled_out =
+        |generation| spaces.iter().find(|space| space.generation == generation).unwrap().records.sampled_out;
+    assert!(sampled_out(record.generation) > 0);
+    assert_eq!(sampled_out(other_record.generation), 0);
+    assert_eq!(bench.counts(record.generation)[&(0, Kind::CpuFault, 0)], (1000, 0));
 }
 
 #[test]

@@ -32,9 +32,10 @@ impl FromStr for BaseUrl {
 /// The daemon that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Over TCP.
-    Url {
-        url: BaseUrl,
+    /// Over TCP, where somebody said so.
+    Url(BaseUrl),
+    /// Over TCP at the usual port, as nobody said otherwise and there is no socket. Any program may have the port: it is told no token.
+    UsualPort {
         /// The socket that would have been asked, had we been allowed to open it.
         shut_socket: Option<PathBuf>,
     },
@@ -47,27 +48,32 @@ impl Place {
     pub(crate) fn choose(url: Option<BaseUrl>, socket: Option<PathBuf>) -> Self {
         match (socket, url) {
             (Some(path), _) => Self::Socket(path),
-            (None, Some(url)) => Self::Url { url, shut_socket: None },
+            (None, Some(url)) => Self::Url(url),
             (None, None) => Self::usual(Path::new(SOCKET)),
         }
     }
 
-    fn usual(socket: &Path) -> Self {
-        let url = BaseUrl(URL.to_owned());
+    pub(super) fn usual(socket: &Path) -> Self {
         match UnixStream::connect(socket) {
             Ok(_) => Self::Socket(socket.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Self::Url { url, shut_socket: Some(socket.to_owned()) }
+                Self::UsualPort { shut_socket: Some(socket.to_owned()) }
             }
             // None there, or left by a daemon that is gone.
-            Err(_) => Self::Url { url, shut_socket: None },
+            Err(_) => Self::UsualPort { shut_socket: None },
         }
+    }
+
+    /// Whether whoever is there may be told a token: somebody named the place, or the kernel says who it is.
+    pub(crate) const fn may_be_told_tokens(&self) -> bool {
+        matches!(self, Self::Url(_) | Self::Socket(_))
     }
 
     /// What the paths of requests are put behind. A socket has no host: any on loopback stands for it.
     pub(crate) fn base(&self) -> &str {
         match self {
-            Self::Url { url: BaseUrl(url), .. } => url,
+            Self::Url(BaseUrl(url)) => url,
+            Self::UsualPort { .. } => URL,
             Self::Socket(_) => "http://127.0.0.1",
         }
     }
@@ -76,8 +82,8 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url { url: BaseUrl(url), .. } => f.write_str(url),
             Self::Socket(path) => write!(f, "{}", path.display()),
+            Self::Url(_) | Self::UsualPort { .. } => f.write_str(self.base()),
         }
     }
 }

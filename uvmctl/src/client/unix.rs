@@ -12,13 +12,19 @@ use ureq::{
     unversioned::transport::{self, Buffers, ConnectionDetails, LazyBuffers, NextTimeout, Transport},
 };
 
+use super::owner::Owners;
+
 /// Connects to one socket, whatever host a request names.
 #[derive(Debug)]
-pub(crate) struct Connector(PathBuf);
+pub(crate) struct Connector {
+    path: PathBuf,
+    owners: Owners,
+}
 
 impl Connector {
-    pub(crate) fn to(socket: &Path) -> Self {
-        Self(socket.to_owned())
+    /// Where one of these serves.
+    pub(crate) fn to(socket: &Path, owners: Owners) -> Self {
+        Self { path: socket.to_owned(), owners }
     }
 }
 
@@ -26,7 +32,8 @@ impl transport::Connector for Connector {
     type Out = UnixTransport;
 
     fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<UnixTransport>, Error> {
-        let stream = UnixStream::connect(&self.0)?;
+        let stream = UnixStream::connect(&self.path)?;
+        self.owners.check(&stream)?;
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
         Ok(Some(UnixTransport { stream, buffers }))

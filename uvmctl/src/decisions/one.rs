@@ -9,7 +9,7 @@ use crate::{
     text, words,
 };
 
-pub(super) fn render(decision: &Decision, colour: Colour) -> String {
+pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
     let printed = |text: &str| text::printable(text).into_owned();
     let Decision { id, pid, name, policy, asked_by, verdict, reason, stage, stage_reason, made, changed, .. } =
         decision;

@@ -23,6 +23,9 @@ pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
             format!("cannot be reached at {place}: {reason}"),
             "start it, or name the place where it serves with --url or UVMD_URL",
         )),
+        Err(error @ Error::Untrusted { .. }) => {
+            checks.push(Check::missing("uvmd", error.to_string(), "find out who serves there, and why"));
+        }
         Err(error) => checks.push(Check::missing("uvmd", error.to_string(), "look at its log")),
     }
     checks
@@ -62,11 +65,14 @@ fn is_counting(status: &Status) -> bool {
 fn state(status: &Status) -> Check {
     const NAME: &str = "uvmd";
     let on = format!("on {}", text::printable(&status.hostname));
-    let reasons: Vec<_> = status.reasons.iter().map(|reason| text::printable(reason)).collect();
+    let warnings = status.warnings.iter().map(|warning| &warning.message);
+    let reasons: Vec<_> = status.reasons.iter().chain(warnings).map(|reason| text::printable(reason)).collect();
     let reasons = reasons.join("; ");
     match (status.state.as_str(), reasons.is_empty()) {
         ("counting", true) => Check::ok(NAME, format!("counts {on}, by {}", text::printable(&status.backend))),
-        ("counting", false) => Check::warning(NAME, format!("counts {on}, but not all that it could"), reasons),
+        ("counting", false) => {
+            Check::warning(NAME, format!("counts {on}, but does not do all that it should"), reasons)
+        }
         ("waiting", _) => Check::missing(NAME, format!("waits {on} and counts nothing"), reasons),
         _ => Check::missing(NAME, format!("refuses the driver {on} and counts nothing"), reasons),
     }
@@ -106,6 +112,7 @@ fn losses(status: &Status) -> Check {
         (status.dropped_events, "events were not counted"),
         (status.block_records_dropped, "block records were dropped"),
         (status.log_lines_dropped, "lines of uvmd's log could not be written"),
+        (status.audit_lines_dropped, "lines of the audit log could not be written"),
     ];
     let losses: Vec<_> = losses
         .into_iter()

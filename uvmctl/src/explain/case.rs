@@ -54,10 +54,10 @@ impl<'a> Case<'a> {
     }
 
     /// What of the ranges that the verdict is about is in GPU memory now; of all its memory, where that is not known.
-    pub(crate) fn resident_bytes(&self) -> u64 {
-        let there = |involved: Involved<'_>| Some(involved.known?.resident.bytes);
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        let there = |involved: Involved<'_>| Some(involved.known?.resident?.bytes);
         let sum = self.involved().map(there).reduce(|sum, bytes| Some(sum?.saturating_add(bytes?)));
-        sum.flatten().unwrap_or(self.process.resident.bytes)
+        sum.flatten().or(self.process.resident.map(|resident| resident.bytes))
     }
 
     /// What of a range can find no room, even were nothing else there; where the room is not known, what is not there now.
@@ -118,6 +118,6 @@ impl Involved<'_> {
 
     /// What of it is not in GPU memory now.
     fn not_resident_bytes(&self) -> Option<u64> {
-        Some(self.range.bytes.saturating_sub(self.known?.resident.bytes))
+        Some(self.range.bytes.saturating_sub(self.known?.resident?.bytes))
     }
 }

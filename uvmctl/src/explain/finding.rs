@@ -97,7 +97,8 @@ fn memory(case: &Case<'_>) -> String {
 }
 
 /// `38.2 GiB (at least 38.0 GiB, at most 38.5 GiB) are`
-pub(crate) fn resident(resident: model::api::Residency) -> String {
+pub(crate) fn resident(resident: Option<model::api::Residency>) -> String {
+    let Some(resident) = resident else { return "an unknown amount is".to_owned() };
     let bytes = text::bytes(resident.bytes);
     let (least, most) = (text::bytes(resident.min_bytes), text::bytes(resident.max_bytes));
     if least == most { format!("{bytes} are") } else { format!("{bytes} (at least {least}, at most {most}) are") }
@@ -218,7 +219,7 @@ mod tests {
         known.verdict.inputs.evicted_bytes = 45 * GIB;
         known.process.user = Some("alice".to_owned());
         known.process.managed_bytes = Some(61 * GIB);
-        known.process.resident = Residency { bytes: 38 * GIB, min_bytes: 38 * GIB, max_bytes: 38 * GIB };
+        known.process.resident = Some(Residency { bytes: 38 * GIB, min_bytes: 38 * GIB, max_bytes: 38 * GIB });
         known
     }
 
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_is_resident_has_its_bounds_unless_they_are_the_same() {
-        let of = |min_bytes, max_bytes| resident(Residency { bytes: 38 * GIB, min_bytes, max_bytes });
+        let of = |min_bytes, max_bytes| resident(Some(Residency { bytes: 38 * GIB, min_bytes, max_bytes }));
         assert_eq!(of(38 * GIB, 38 * GIB), "38.0 GiB are");
         assert_eq!(of(37 * GIB, 39 * GIB), "38.0 GiB (at least 37.0 GiB, at most 39.0 GiB) are");
     }

@@ -19,7 +19,7 @@ const CONCESSIONS: [Concession; 4] = [
 ];
 
 /// Whether uvmd acts, and all overrides as a table.
-pub(super) fn overrides(
+pub(crate) fn overrides(
     known: &Overrides,
     state: &PolicyState,
     now: &str,
@@ -135,7 +135,7 @@ fn hindrance(Hindrance { gpu_uuid, hindered, why }: &Hindrance) -> String {
 }
 
 /// What is wanted for a process, and why.
-pub(super) fn wanted(wanted: &Wanted, colour: Colour) -> String {
+pub(crate) fn wanted(wanted: &Wanted, colour: Colour) -> String {
     let Wanted { pid, name, mode, policy, why, on, considered, budget, hindrances, .. } = wanted;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));

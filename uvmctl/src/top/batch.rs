@@ -52,7 +52,7 @@ fn look_again(client: &Client, state: &mut State) -> anyhow::Result<()> {
 }
 
 /// As on the screen, with every process, and without what only serves to stand out.
-fn frame(state: &mut State, width: usize) -> String {
+pub(crate) fn frame(state: &mut State, width: usize) -> String {
     let look = Look::PLAIN;
     state.fit(width, usize::MAX);
     let mut lines = view::header(state, look, width, usize::MAX, Instant::now());

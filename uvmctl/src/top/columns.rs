@@ -91,7 +91,7 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("evicted", "EVICT", 8, 2, Value::Bytes(|counts| counts.evicted_bytes), "its memory pushed out of GPUs"),
     column("verdict", "VERDICT", 17, 0, Value::Verdict, "what is wrong and for how long, or who pushes its memory out"),
     column("managed", "MANAGED", 8, 5, Value::Size(|process| process.managed_bytes), "managed memory it has mapped"),
-    column("resident", "RESIDENT", 8, 4, Value::Size(|process| Some(process.resident.bytes)), "what of it is in GPU memory: an estimate"),
+    column("resident", "RESIDENT", 8, 4, Value::Size(|process| Some(process.resident?.bytes)), "what of it is in GPU memory: an estimate"),
     column("caused", "CAUSED", 8, 8, Value::Bytes(|counts| counts.evicted_bytes_caused), "anybody's memory pushed out for it"),
     column("thrash", "THRASH", 8, 6, Value::Count(|counts| counts.thrashing_pages), "pages the driver found to be thrashing"),
     column("batches", "BATCH", 7, 9, Value::Count(|counts| counts.batches), "fault batches with faults of it"),

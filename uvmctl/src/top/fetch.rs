@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::samples::ProcessKey;
 use crate::{
-    client::{Client, Error},
-    explain, heat,
+    client::{Client, Error, PAGE},
+    evictions, explain, heat, ps,
 };
 
 /// What can be asked.
@@ -71,10 +71,11 @@ pub(crate) fn sample(client: &Client, wanted: Wanted) -> Result<Box<Sample>, Err
     let Wanted { detail, evictions } = wanted;
     Ok(Box::new(Sample {
         status: client.get("/api/v1/status")?.body,
-        processes: client.get("/api/v1/processes")?.body,
+        // What the table shows of them; all, as any may be the one with the highest rate.
+        processes: ps::busiest_first(client.list(&format!("/api/v1/processes/summary?order=id&limit={PAGE}"))?),
         gpus: client.get("/api/v1/gpus")?.body,
-        verdicts: client.get("/api/v1/verdicts")?.body,
-        evictions: if evictions { Some(client.get("/api/v1/evictions")?.body) } else { None },
+        verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?,
+        evictions: if evictions { Some(evictions::ask(client)?) } else { None },
         detail: detail.map(|of| self::detail(client, of)),
     }))
 }

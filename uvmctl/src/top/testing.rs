@@ -46,6 +46,7 @@ pub(super) fn counts(faults: u64) -> Counts {
     let causes = |cause: &str| BTreeMap::from([(cause.to_owned(), bytes)]);
     Counts {
         fault_entries: faults,
+        populated_bytes: Some(0),
         fault_instances: faults * 2,
         bytes_htod: bytes,
         bytes_dtoh: bytes,
@@ -73,6 +74,7 @@ pub(super) fn process(pid: u32, name: &str, faults: u64) -> Process {
         cgroup: Some(format!("/kubepods.slice/pod-{pid}")),
         state: "running".to_owned(),
         managed_bytes: Some(64 << 30),
+        resident: Some(exactly(0)),
         counts: counts(faults),
         gpus: vec![ProcessGpu {
             gpu: Some(1),
@@ -115,7 +117,7 @@ pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
         verdicts: Verdicts { time: time(second), ..Verdicts::default() },
         evictions: None,
         status,
-        processes: Processes { time: time(second), processes },
+        processes: Processes { time: time(second), processes, ..Processes::default() },
         detail: None,
     }
 }
@@ -127,7 +129,7 @@ fn memory(gpu: &Gpu) -> GpuDetail {
         memory_bytes: Some(141 << 30),
         memory_used_bytes: Some(118 << 30),
         managed_bytes: 226 << 30,
-        resident: exactly(90 << 30),
+        resident: Some(exactly(90 << 30)),
         oversubscription_ratio: Some(1.603),
         ..GpuDetail::default()
     }

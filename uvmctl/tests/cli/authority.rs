@@ -1,8 +1,15 @@
 //! Where it asks and as whom, and what it says to those who may not know.
 
-use std::fs;
+use std::{
+    env, fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+    process::{Child, Command},
+    thread,
+    time::Duration,
+};
 
-use model::api::Status;
+use model::api::{Status, Warning};
 
 use crate::support::{Canned, busy, run, serve_bytes, serve_snapshot, stderr, stdout, uvmctl};
 
@@ -22,6 +29,16 @@ fn a_socket_is_asked_as_a_url_is() {
     assert!(stdout(&output).contains("on gpu-17"));
     // A name that stands for this machine: the daemon answers no other on it.
     assert!(daemon.requests()[0].to_lowercase().contains("host: 127.0.0.1\r\n"), "{:?}", daemon.requests());
+}
+
+#[test]
+fn what_is_wrong_with_uvmd_itself_is_shown_with_its_state() {
+    let warning = Warning { name: "tcp_unavailable".to_owned(), message: "the port is taken".to_owned() };
+    let status = Status { state: "counting".to_owned(), warnings: vec![warning], ..Status::default() };
+    let url = Canned::default().with("/api/v1/status", &status).serve();
+    assert!(stdout(&run(&url, &["status"])).contains("- the port is taken"));
+    let doctor = stdout(&run(&url, &["doctor"]));
+    assert!(doctor.contains("warning  uvmd") && doctor.contains("-> the port is taken"), "{doctor}");
 }
 
 #[test]
@@ -109,4 +126,60 @@ fn a_wrong_token_is_named() {
     assert_eq!(output.status.code(), Some(1));
     let expected = format!("the token that was sent is not uvmd's ({})", token.display());
     assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+}
+
+/// No user of this machine.
+const SOMEBODY: u32 = 64_001;
+const SOCKET: &str = "UVMCTL_TEST_SOCKET";
+
+/// Not a test: what [`a_socket_of_somebody_else_is_not_believed_unless_that_is_said`] runs as somebody else.
+#[test]
+#[ignore = "serves until it is killed"]
+fn serves_on_a_socket() {
+    let Some(socket) = env::var_os(SOCKET) else { return };
+    status().serve_on(Path::new(&socket));
+    loop {
+        thread::sleep(Duration::from_hours(1));
+    }
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_socket_of_somebody_else_is_not_believed_unless_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    if chown(folder.path(), Some(SOMEBODY), None).is_err() {
+        assert!(env::var("UVMD_TEST_REQUIRE_ROOT").as_deref() != Ok("1"), "this is not root");
+        println!("skipped: needs root");
+        return;
+    }
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (program, socket) = (folder.path().join("program"), folder.path().join("uvmd.sock"));
+    // Wherever the build lies, everyone may run this.
+    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={SOMEBODY}"), format!("--regid={SOMEBODY}"), "--clear-groups".to_owned()]);
+    command.arg(&program).args(["--ignored", "--exact", "authority::serves_on_a_socket"]).env(SOCKET, &socket);
+    let _server = Killed(command.spawn().unwrap());
+    while !socket.exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let ask = |arguments: &[&str]| {
+        let mut command = uvmctl("http://192.0.2.1:1");
+        command.args(["status", "--socket", socket.to_str().unwrap()]).args(arguments).output().unwrap()
+    };
+    let output = ask(&[]);
+    let message = stderr(&output);
+    assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
+    assert!(message.contains("it is served by uid 64001, and not by root or you"), "{message}");
+    let output = ask(&["--socket-owner", "64001"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("on gpu-17"));
 }

@@ -34,7 +34,8 @@ fn listing(second: u64) -> Processes {
     let thrasher = Process { verdicts: vec![wrong], ..process(41_207, &counts) };
     let evictor = VictimOf { pid: 41_207, bytes_per_second: 1 << 30, inferred: true, ..VictimOf::default() };
     let victim = Process { victim_of: Some(evictor), ..process(40_981, &Counts::default()) };
-    Processes { time: time(second), processes: vec![thrasher, victim, process(1, &Counts::default())] }
+    let processes = vec![thrasher, victim, process(1, &Counts::default())];
+    Processes { time: time(second), processes, ..Processes::default() }
 }
 
 fn time(second: u64) -> String {

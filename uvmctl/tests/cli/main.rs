@@ -2,12 +2,15 @@
 #![cfg(test)]
 
 mod authority;
+#[path = "../../../web/examples/load/crowd.rs"]
+mod crowd;
 mod daemons;
 mod diagnose;
 mod doctor;
 mod listings;
 mod live;
 mod one;
+mod pages;
 mod plan;
 mod policy;
 mod scene;

@@ -58,6 +58,21 @@ GPU  FAULTS  BATCHES       H2D      D2H  EVICTED  RESIDENT  UUID
 }
 
 #[test]
+fn what_cannot_be_told_of_memory_at_gpus_is_not_shown_as_none() {
+    let mut snapshot = with_blocks();
+    snapshot.source.driver.as_mut().unwrap().residency_unavailable = Some("it is not shown".to_owned());
+    let server = serve_snapshot(snapshot);
+    let text = stdout(&run(&server, &["show", "41207"]));
+    for line in ["Managed  64.0 MiB mapped; an unknown amount is in GPU memory\n", "New      -\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let row = |text: &str, name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    assert!(row(&text, "GPU-abab").contains(" 5.0 GiB         -  GPU-"), "{text}");
+    let listing = stdout(&run(&server, &["ps", "--totals"]));
+    assert!(row(&listing, "41207").contains(" 64.0 MiB         -  "), "{listing}");
+}
+
+#[test]
 fn it_says_what_makes_blocks_lower_bounds() {
     let mut snapshot = with_blocks();
     let blocks = &mut snapshot.processes[0].blocks;

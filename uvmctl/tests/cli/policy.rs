@@ -55,7 +55,7 @@ fn state(on: bool) -> PolicyState {
 fn daemon(on: bool) -> Canned {
     Canned::default()
         .with("/api/v1/overrides/", &standing("pod-7c1f"))
-        .with("/api/v1/overrides", &Overrides { overrides: vec![standing("pod-7c1f")], file_error: None })
+        .with("/api/v1/overrides", &Overrides { overrides: vec![standing("pod-7c1f")], ..Overrides::default() })
         .with("/api/v1/policy", &state(on))
         .with("/api/v1/status", &Status { time: NOW.to_owned(), ..Status::default() })
 }
@@ -201,13 +201,13 @@ fn decisions_are_listed_with_their_effect_and_their_reason() {
         link_bytes_saved: None,
         ..decision()
     };
-    let known = Decisions { time: NOW.to_owned(), decisions: vec![shadow, decision()] };
+    let known = Decisions { time: NOW.to_owned(), decisions: vec![shadow, decision()], ..Decisions::default() };
     let daemon = Canned::default().with("/api/v1/decisions", &known);
     let output = run(&daemon.serve(), &["decisions", "--pid", "41207", "--stage", "kept", "-n", "5"]);
     let text = stdout(&output);
     assert!(text.contains("18  41207  python   cycle   shadow  00:01:00  link -50 % to -65 % expected"), "{text}");
     assert!(text.contains("link -55 %") && text.contains("it walks 96 MiB again and again"), "{text}");
-    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?limit=5&process=41207&stage=kept "));
+    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?process=41207&stage=kept&limit=5 "));
 }
 
 #[test]

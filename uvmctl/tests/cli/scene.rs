@@ -35,7 +35,7 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
         user: Some("alice".to_owned()),
         state: "running".to_owned(),
         managed_bytes: Some(managed_bytes),
-        resident,
+        resident: Some(resident),
         gpus: vec![ProcessGpu {
             gpu: Some(1),
             uuid: Some(UUID.to_owned()),
@@ -135,7 +135,7 @@ fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ra
     let InvolvedRange { begin, end, pattern, .. } = involved(begin, bytes, pattern);
     let reuse = Reuse { fetched_bytes: 200 * MIB, refetched_bytes: 184 * MIB, ..Reuse::default() };
     let counts = RangeCounts { fault_entries: 1000, reuse, ..RangeCounts::default() };
-    let range = Range { begin, end, bytes, mapped: true, pattern, resident, counts };
+    let range = Range { begin, end, bytes, mapped: true, pattern, resident: Some(resident), counts };
     let limits =
         vec!["How often memory is used that is in GPU memory: an access that hits raises no fault.".to_owned()];
     Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, limits, ..Ranges::default() }
@@ -146,7 +146,7 @@ pub(crate) fn heat() -> HeatMap {
         fault_entries: at * 10,
         fetched_bytes: at * 2 * MIB,
         refetched_bytes: at * MIB,
-        resident: exactly(if at.is_multiple_of(2) { 2 * MIB } else { 0 }),
+        resident: Some(exactly(if at.is_multiple_of(2) { 2 * MIB } else { 0 })),
         idle_seconds: (at > 0).then_some(0.5),
         ..HeatCell::default()
     };
@@ -165,7 +165,7 @@ pub(crate) fn gpus() -> Gpus {
         memory_bytes: Some(64 * MIB),
         memory_used_bytes: Some(63 * MIB),
         managed_bytes: 154 * MIB,
-        resident: exactly(62 * MIB),
+        resident: Some(exactly(62 * MIB)),
         oversubscription_ratio: Some(2.406),
         reuse: Reuse { fetched_bytes: 400 * MIB, refetched_bytes: 368 * MIB, ..Reuse::default() },
         source: Some("nvml".to_owned()),
@@ -198,7 +198,7 @@ pub(crate) fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
         pair(&fits(), &streams(), 588 * MIB),
         pair(&streams(), &fits(), 500 * MIB),
     ];
-    Evictions { time: time.to_owned(), inferred: true, pairs }
+    Evictions { time: time.to_owned(), inferred: true, pairs, ..Evictions::default() }
 }
 
 pub(crate) fn ranges_of(pid: u32) -> Ranges {
@@ -225,7 +225,7 @@ pub(crate) fn status() -> Status {
 }
 
 pub(crate) fn processes() -> Processes {
-    Processes { time: NOW.to_owned(), processes: vec![streams(), fits(), idle()] }
+    Processes { time: NOW.to_owned(), processes: vec![streams(), fits(), idle()], ..Processes::default() }
 }
 
 pub(crate) fn detail_of(pid: u32) -> ProcessDetail {

@@ -17,7 +17,7 @@ use model::{
     Snapshot, SourceState, SourceStatus,
 };
 use web::{
-    Node, Snapshots, Token,
+    Node, Service, Snapshots, Token,
     server::{Limits, serve},
 };
 
@@ -70,9 +70,9 @@ pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
             let take = move || std::future::ready(Some(Arc::clone(&snapshot)));
             let access = web::Access::by_tokens([(web::Grant::Read, Token::parse(TOKEN.as_bytes()).unwrap())]);
             let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), access, ..Node::default() };
-            let router = web::router(node, address, Snapshots::new(take));
+            let site = Service::new(node, Snapshots::new(take)).on_tcp(address);
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            serve(listener, router, Limits::default(), std::future::pending()).await;
+            serve(listener, site, Limits::default(), std::future::pending()).await;
         });
     });
     format!("http://{address}")
@@ -165,6 +165,8 @@ pub(crate) fn snapshot(state: SourceState) -> Snapshot {
         backend: "ebpf",
         state,
         warnings: Vec::new(),
+        degraded: Vec::new(),
+        quota_refusals: Vec::new(),
         driver: None,
         probes: Vec::new(),
         dropped_events,

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actuator::{JournalHealth, JournalMonitor};
 use model::{Decision, Hindrance};
 use tokio::sync::watch;
 
@@ -17,8 +18,8 @@ pub(crate) struct Board {
     /// Whether they have changed since.
     is_stale: bool,
     hindrances: watch::Sender<Arc<[Hindrance]>>,
-    /// When those are due.
-    next: Instant,
+    /// When those are due; at once where nothing was told yet.
+    next: Option<Instant>,
 }
 
 /// What others read. Cheap to clone.
@@ -26,6 +27,7 @@ pub(crate) struct Board {
 pub(crate) struct Told {
     decisions: watch::Receiver<Arc<[Decision]>>,
     hindrances: watch::Receiver<Arc<[Hindrance]>>,
+    journal: Option<JournalMonitor>,
 }
 
 impl Told {
@@ -38,19 +40,20 @@ impl Told {
     pub(crate) fn hindrances(&self) -> Arc<[Hindrance]> {
         Arc::clone(&self.hindrances.borrow())
     }
+
+    /// How the journal of advice is; `None` where there is none.
+    pub(crate) fn journal(&self) -> Option<JournalHealth> {
+        self.journal.as_ref().map(JournalMonitor::health)
+    }
 }
 
 impl Board {
-    pub(crate) fn new() -> (Self, Told) {
+    /// With the journal of the advice that is in force, if there is one.
+    pub(crate) fn new(journal: Option<JournalMonitor>) -> (Self, Told) {
         let (publish_decisions, decisions) = watch::channel(Arc::default());
         let (publish_hindrances, hindrances) = watch::channel(Arc::default());
-        let board = Self {
-            decisions: publish_decisions,
-            is_stale: false,
-            hindrances: publish_hindrances,
-            next: Instant::now(),
-        };
-        (board, Told { decisions, hindrances })
+        let board = Self { decisions: publish_decisions, is_stale: false, hindrances: publish_hindrances, next: None };
+        (board, Told { decisions, hindrances, journal })
     }
 
     /// Decisions have changed.
@@ -65,18 +68,17 @@ impl Board {
         }
     }
 
-    /// What keeps more from being done, where that is due.
-    pub(crate) fn hindered(&mut self, hindrances: impl FnOnce() -> Vec<Hindrance>) {
-        let now = Instant::now();
-        if self.next <= now {
-            self.next = now + HINDRANCES_EVERY;
+    /// What keeps more from being done, where that is due now.
+    pub(crate) fn hindered(&mut self, now: Instant, hindrances: impl FnOnce() -> Vec<Hindrance>) {
+        if self.next.is_none_or(|next| next <= now) {
+            self.next = Some(now + HINDRANCES_EVERY);
             self.hindrances.send_replace(hindrances().into());
         }
     }
 
     /// Nobody looks any more: nothing is known to keep more from being done.
     pub(super) fn rest(&mut self) {
-        self.next = Instant::now();
+        self.next = None;
         self.hindrances.send_if_modified(|hindrances| {
             let was_there = !hindrances.is_empty();
             *hindrances = Arc::default();
@@ -99,13 +101,17 @@ mod tests {
             hindered: Hindered::Everything,
             why: why.to_owned(),
         };
-        let (mut board, told) = Board::new();
-        board.hindered(|| vec![hindrance("first")]);
-        board.hindered(|| panic!("that was a moment ago"));
+        let (mut board, told) = Board::new(None);
+        let start = Instant::now();
+        let almost = start + Duration::from_millis(999);
+        board.hindered(start, || vec![hindrance("first")]);
+        board.hindered(almost, || panic!("that was a moment ago"));
         assert_eq!(told.hindrances()[..], [hindrance("first")]);
         board.rest();
         assert_eq!(told.hindrances()[..], []);
-        board.hindered(|| vec![hindrance("second")]);
+        board.hindered(almost, || vec![hindrance("second")]);
         assert_eq!(told.hindrances()[..], [hindrance("second")]);
+        board.hindered(almost + Duration::from_secs(1), || vec![hindrance("third")]);
+        assert_eq!(told.hindrances()[..], [hindrance("third")]);
     }
 }

@@ -1,4 +1,4 @@
-//! What outlives the loop: the journal of the advice that is in force, and the audit log.
+//! What outlives the loop: the journal of the advice that is in force.
 
 use std::{path::Path, time::SystemTime};
 
@@ -8,17 +8,17 @@ use model::{Action, DecisionId, Step};
 use policy::act::InForce;
 use sys::{Roots, private};
 
-use super::Parts;
-use crate::audit::Audit;
+/// The journal's name in the folder of the state.
+pub(crate) const JOURNAL_FILE: &str = "advice.journal";
 
 /// The journal, where advice may be given now or may have been by a former run, which may have been allowed more. Where none may be given, a journal that
 /// cannot be read does not keep uvmd from watching.
-pub(super) fn open_journal(Parts { enabled, state_dir, .. }: &Parts) -> anyhow::Result<Option<Journal>> {
-    let file = state_dir.join("advice.journal");
+pub(super) fn open_journal(enabled: bool, state_dir: &Path) -> anyhow::Result<Option<Journal>> {
+    let file = state_dir.join(JOURNAL_FILE);
     if !enabled && !file.exists() {
         return Ok(None);
     }
-    let opened = make_folder(state_dir).and_then(|()| Ok(Journal::open(file, Roots::default())?));
+    let opened = make_folder(state_dir).and_then(|()| Ok(Journal::open(&file, Roots::default())?));
     match opened {
         Err(error) if !enabled => {
             tracing::warn!("what a former run advised is not withdrawn: {error:#}");
@@ -26,14 +26,6 @@ pub(super) fn open_journal(Parts { enabled, state_dir, .. }: &Parts) -> anyhow::
         }
         opened => opened.map(Some),
     }
-}
-
-/// The audit log, in the folder of the state or elsewhere.
-pub(super) fn open_audit(Parts { state_dir, audit_log, rotation, .. }: &Parts) -> anyhow::Result<Audit> {
-    if audit_log.starts_with(state_dir) {
-        make_folder(state_dir)?;
-    }
-    Audit::start(audit_log, *rotation)
 }
 
 /// For uvmd's own user alone.

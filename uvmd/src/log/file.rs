@@ -22,6 +22,10 @@ pub(crate) struct LogFile {
     file: Option<File>,
     /// The last write ended within a line.
     is_cut: bool,
+    /// The file may be new, or renamed, and its folder does not have that on the disk.
+    is_name_unsynced: bool,
+    /// Has the names in a file's folder on the disk.
+    sync_folder: fn(&Path) -> io::Result<()>,
 }
 
 impl LogFile {
@@ -32,7 +36,18 @@ impl LogFile {
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => None,
             Err(error) => return Err(anyhow!("cannot write to {}: {}", path.display(), reason(&error))),
         };
-        Ok(Self { path: path.to_owned(), file, is_cut: false })
+        Ok(Self { file, ..Self::later(path) })
+    }
+
+    /// Opened with the first line.
+    pub(crate) fn later(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            file: None,
+            is_cut: false,
+            is_name_unsynced: true,
+            sync_folder: private::sync_folder,
+        }
     }
 }
 
@@ -45,7 +60,7 @@ impl Destination for LogFile {
         let file = if let Some(file) = self.file.take().filter(|file| is_named(file, &self.path)) {
             file
         } else {
-            self.is_cut = false;
+            (self.is_cut, self.is_name_unsynced) = (false, true);
             open(&self.path)?
         };
         let file = self.file.insert(file);
@@ -65,6 +80,28 @@ impl Destination for LogFile {
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        match file.sync_data() {
+            // A device has no disk to wait for.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
+            synced => synced?,
+        }
+        if self.is_name_unsynced {
+            (self.sync_folder)(&self.path)?;
+            self.is_name_unsynced = false;
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        // One that cannot be opened now is tried again with the next line.
+        self.file = None;
+        (self.is_cut, self.is_name_unsynced) = (false, true);
+        self.file = Some(open(&self.path)?);
         Ok(())
     }
 }
@@ -102,6 +139,47 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_eq!(written("two\n"), "two\n");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777 & !MODE, 0);
+    }
+
+    #[test]
+    fn when_it_is_opened_anew_the_file_is_there_before_the_next_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("uvmd.log"), folder.path().join("uvmd.log.1"));
+        let mut log = LogFile::open(&path).unwrap();
+        log.append(b"one\n").unwrap();
+        fs::rename(&path, &old).unwrap();
+        log.reopen().unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), fs::read_to_string(&old).unwrap()),
+            (String::new(), "one\n".to_owned())
+        );
+        log.append(b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
+    }
+
+    #[test]
+    fn the_name_of_a_new_file_is_on_the_disk_with_its_first_line_that_is_to_be() {
+        use std::cell::Cell;
+        thread_local!(static SYNCED: Cell<u32> = const { Cell::new(0) });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let sync_folder = |path: &Path| {
+            SYNCED.set(SYNCED.get() + 1);
+            private::sync_folder(path)
+        };
+        let mut log = LogFile { sync_folder, ..LogFile::open(&path).unwrap() };
+        let mut synced = || {
+            log.append(b"one\n").unwrap();
+            log.sync().unwrap();
+            SYNCED.get()
+        };
+        assert_eq!((synced(), synced()), (1, 1));
+        // Another file of its name, as after a rotation.
+        fs::rename(&path, folder.path().join("audit.jsonl.1")).unwrap();
+        assert_eq!((synced(), synced()), (2, 2));
+        log.reopen().unwrap();
+        log.sync().unwrap();
+        assert_eq!(SYNCED.get(), 3);
     }
 
     #[test]

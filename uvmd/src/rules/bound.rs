@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sys::{Roots, kernel, processes};
 use web::Refused;
 
+use super::expiry::Expired;
 use crate::kept::Kept;
 
 /// Overrides made over the API, as they are kept.
@@ -15,11 +16,13 @@ struct Made {
     /// Of which boot the processes are that they name.
     boot_id: Option<String>,
     overrides: Vec<rule::Override>,
+    #[serde(default)]
+    expired_of_file: Expired,
 }
 
-/// Those that were kept, in this text, and still mean somebody.
-pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<Vec<Override>> {
-    let Made { boot_id, overrides } = kept.parse(text)?;
+/// Those that were kept, in this text, and still mean somebody; and those of the file that were seen to be over.
+pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<(Vec<Override>, Expired)> {
+    let Made { boot_id, overrides, expired_of_file } = kept.parse(text)?;
     let is_of_this_boot = boot_id.is_some() && boot_id == this_boot();
     let mut known = Vec::with_capacity(overrides.len());
     for given in overrides {
@@ -37,13 +40,13 @@ pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<Vec<Override>> {
             }
         }
     }
-    Ok(known)
+    Ok((known, expired_of_file))
 }
 
-/// Keeps them.
-pub(super) fn write(kept: &Kept, overrides: &[Override]) -> anyhow::Result<()> {
+/// Keeps both.
+pub(super) fn write(kept: &Kept, overrides: &[Override], expired_of_file: &Expired) -> anyhow::Result<()> {
     let overrides = overrides.iter().map(rule::Override::from).collect();
-    kept.write(&Made { boot_id: this_boot(), overrides })
+    kept.write(&Made { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
 }
 
 /// The same for the process that has the id now, if it is for one.
@@ -97,7 +100,7 @@ mod tests {
     }
 
     fn read(kept: &Kept) -> anyhow::Result<Vec<Override>> {
-        parse(kept, &kept.text()?.unwrap())
+        parse(kept, &kept.text()?.unwrap()).map(|(overrides, _)| overrides)
     }
 
     fn sleeping() -> Child {
@@ -138,13 +141,13 @@ mod tests {
         let kept = Kept::new(folder.path(), "overrides.json");
         let child = sleeping();
         let (living, ending) = (to_process(&of(id(), None)).unwrap(), to_process(&of(child.id(), None)).unwrap());
-        write(&kept, &[living.clone(), ending.clone()]).unwrap();
+        write(&kept, &[living.clone(), ending.clone()], &Expired::new()).unwrap();
         assert_eq!(read(&kept).unwrap(), [living.clone(), ending]);
         end(child);
         assert_eq!(read(&kept).unwrap(), std::slice::from_ref(&living));
         // The same id and start after the next boot are another process.
         let overrides = vec![rule::Override::from(&living)];
-        kept.write(&Made { boot_id: Some("another".to_owned()), overrides }).unwrap();
+        kept.write(&Made { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() }).unwrap();
         assert_eq!(read(&kept).unwrap(), []);
     }
 }

@@ -8,17 +8,41 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use config::overrides;
-use model::Override;
+use anyhow::bail;
+use config::{Policy, overrides};
+use model::{Override, api};
 use tokio::{task, time};
 
 use super::{Known, Rules};
+use crate::audit::{Change, Outcome};
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// The same when the service starts, and how many such looks it waits for.
+/// The same when the service starts and on SIGHUP, and how many such looks it waits for.
 const EVERY_AT_START: Duration = Duration::from_millis(100);
 const LOOKS_AT_START: u32 = 10;
+
+/// What a file of overrides says, once nobody is writing it. Waits for that for a second.
+///
+/// # Errors
+/// If it is not in order, or changes all the time.
+pub(crate) fn load_settled(file: &Path) -> anyhow::Result<Vec<Override>> {
+    settled(file, || Look::at(file), || thread::sleep(EVERY_AT_START))
+}
+
+/// The same by these looks, with a rest between any two.
+fn settled(file: &Path, mut look: impl FnMut() -> Look, mut rest: impl FnMut()) -> anyhow::Result<Vec<Override>> {
+    let mut before = look();
+    for _ in 1..LOOKS_AT_START {
+        rest();
+        let now = look();
+        if now == before {
+            return now.said.map_err(anyhow::Error::msg);
+        }
+        before = now;
+    }
+    bail!("{} changes while it is read", file.display())
+}
 
 /// How the file is at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +69,8 @@ impl Rules {
             let look = move || {
                 rules.look_at_file();
                 rules.forget_ended();
+                let _noted = rules.now();
+                rules.keep_expired();
             };
             if task::spawn_blocking(look).await.is_err() {
                 return;
@@ -60,40 +86,58 @@ impl Rules {
             }
             thread::sleep(EVERY_AT_START);
         }
-        tracing::warn!("{} is being written all the time: it is not in force yet", self.0.file.display());
+        tracing::warn!("{} is being written all the time: it is not in force yet", self.known().file.display());
     }
 
     /// Looks at the file once, and tells whether it is as the look before found it, and so taken.
     pub(super) fn look_at_file(&self) -> bool {
-        let look = Look::at(&self.0.file);
-        let before = self.known().looked.replace(look.clone());
+        let file = self.known().file.clone();
+        let look = Look::at(&file);
+        let mut known = self.known();
+        // Another one may be followed by now.
+        if known.file != file {
+            return false;
+        }
+        let before = known.looked.replace(look.clone());
         let is_settled = before.as_ref() == Some(&look);
         if is_settled {
-            self.take(look.said);
+            self.take(&mut known, look.said);
         }
         is_settled
     }
 
-    /// One that is not in order changes nothing but what is told of it.
-    fn take(&self, said: Result<Vec<Override>, String>) {
+    /// This is the file from now on, and what it says, which [`load_settled`] found; and this holds where none fits.
+    pub(crate) fn reload(&self, policy: &Policy, of_file: Vec<Override>) {
         let mut known = self.known();
+        known.file.clone_from(&policy.overrides_file.0);
+        known.fallback = super::fallback(policy);
+        known.looked = None;
+        self.take(&mut known, Ok(of_file));
+        self.apply(&known);
+    }
+
+    /// One that is not in order changes nothing but what is told of it.
+    fn take(&self, known: &mut Known, said: Result<Vec<Override>, String>) {
         match said {
             Ok(of_file) => {
                 if known.file_error.take().is_some() {
-                    tracing::info!("{} is in order again", self.0.file.display());
+                    tracing::info!("{} is in order again", known.file.display());
                 }
                 if known.of_file.as_deref().unwrap_or_default() != of_file {
-                    tracing::info!("{} overrides are in force of {}", of_file.len(), self.0.file.display());
+                    tracing::info!("{} overrides are in force of {}", of_file.len(), known.file.display());
                 }
                 if known.of_file.as_ref() != Some(&of_file) {
+                    self.0.audit.write(None, &loaded(known, Some(&of_file)));
                     known.of_file = Some(of_file);
-                    self.apply(&known);
+                    known.forget_expired_of_former_files();
+                    self.apply(known);
                 }
             }
             Err(error) => {
-                let error = format!("{}: {error}", what_holds(&known));
+                let error = format!("{}: {error}", what_holds(known));
                 if known.file_error.as_ref() != Some(&error) {
                     tracing::warn!("{error}");
+                    self.0.audit.failed(None, &loaded(known, None), error.clone());
                 }
                 known.file_error = Some(error);
             }
@@ -101,10 +145,65 @@ impl Rules {
     }
 }
 
+/// That the file says something else; nothing, where it is not in order.
+fn loaded(known: &Known, of_file: Option<&[Override]>) -> Change {
+    Change::OverridesFileLoad {
+        file: known.file.display().to_string(),
+        overrides: of_file.or(known.of_file.as_deref()).map_or(0, <[_]>::len),
+        etag_before: known.of_file.as_deref().map(etag_of_all),
+        etag_after: of_file.or(known.of_file.as_deref()).map(etag_of_all),
+        result: Outcome::Accepted,
+    }
+}
+
+/// Of all that the file says, in its order.
+fn etag_of_all(overrides: &[Override]) -> String {
+    web::etag(&overrides.iter().map(api::rule::Override::from).collect::<Vec<_>>())
+}
+
 const fn what_holds(known: &Known) -> &'static str {
     if known.of_file.is_some() {
         "the overrides that were in force still are"
     } else {
         "until it is known whom the file excepts, nobody is acted on by policy.mode"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(bytes: u64, ids: &[&str]) -> Look {
+        let tables: Vec<String> =
+            ids.iter().map(|id| format!("[[override]]\nid = \"{id}\"\nmode = \"observe\"\n")).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("overrides.toml");
+        fs::write(&file, tables.concat()).unwrap();
+        Look {
+            stamp: Some((bytes, SystemTime::UNIX_EPOCH)),
+            said: overrides::load(&file).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// What comes of these looks, and how many rests were between them.
+    fn of(looks: &[Look]) -> (anyhow::Result<Vec<Override>>, usize) {
+        let (mut looks, mut rests) = (looks.iter().cloned().cycle(), 0);
+        let said = settled(Path::new("/overrides.toml"), || looks.next().unwrap(), || rests += 1);
+        (said, rests)
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_taken_once_two_looks_agree() {
+        let (half, whole) = (look(1, &["a"]), look(2, &["a", "b"]));
+        let (said, rests) = of(&[half, whole.clone(), whole.clone()]);
+        assert_eq!((said.unwrap(), rests), (whole.said.unwrap(), 2));
+    }
+
+    #[test]
+    fn nothing_is_taken_of_a_file_that_changes_all_the_time_or_is_not_in_order() {
+        let (said, rests) = of(&[look(1, &["a"]), look(2, &["a", "b"])]);
+        assert_eq!((said.unwrap_err().to_string(), rests), ("/overrides.toml changes while it is read".to_owned(), 9));
+        let broken = Look { stamp: None, said: Err("no TOML".to_owned()) };
+        assert_eq!(of(&[broken]).0.unwrap_err().to_string(), "no TOML");
     }
 }

@@ -1,16 +1,24 @@
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use config::value::AbsolutePath;
 use model::{ProcessId, Selector};
 use tempfile::TempDir;
 
+use web::{Condition, Refused};
+
 use super::*;
+use crate::audit::testing::{audit, flush, lines};
 
 const FILE: &str = "[[override]]\nid = \"a\"\nmode = \"act\"\n";
 
 struct Node {
     folder: TempDir,
     policy: Policy,
+    /// Seconds that the clock shows.
+    clock: Arc<Mutex<u64>>,
 }
 
 impl Node {
@@ -22,7 +30,7 @@ impl Node {
             state_dir: AbsolutePath(folder.path().join("state")),
             ..Policy::default()
         };
-        Self { folder, policy }
+        Self { folder, policy, clock: Arc::new(Mutex::new(0)) }
     }
 
     fn write(&self, text: &str) {
@@ -30,8 +38,21 @@ impl Node {
     }
 
     fn open(&self) -> Rules {
-        Rules::open(&self.policy).unwrap()
+        self.try_open().unwrap()
     }
+
+    fn try_open(&self) -> anyhow::Result<Rules> {
+        let clock = Arc::clone(&self.clock);
+        Rules::open(&self.policy, true, audit(self.folder.path()), Clock::new(move || at(*clock.lock().unwrap())))
+    }
+
+    fn set_clock(&self, seconds: u64) {
+        *self.clock.lock().unwrap() = seconds;
+    }
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
 /// Looks at the file until it is taken.
@@ -57,13 +78,18 @@ fn whatever() -> Condition {
     Box::new(|_| true)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it stands for one that may refuse")]
+fn granted(_: Option<&Override>, _: Option<&Override>) -> Result<(), Refused> {
+    Ok(())
+}
+
 fn names(rules: &Rules) -> Vec<String> {
     rules.overrides().overrides.into_iter().filter_map(|each| each.r#override.id).collect()
 }
 
 fn asked_by(rules: &Rules) -> Option<String> {
     let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");
-    rules.wish(&process, None, SystemTime::now()).asked_by
+    rules.wish(&process, None).asked_by
 }
 
 #[test]
@@ -121,7 +147,7 @@ fn a_file_that_is_being_rewritten_is_not_taken_for_one_with_fewer_overrides() {
     settle(&rules);
     assert_eq!(names(&rules), ["b"]);
     // The same text, written again: nobody knows yet that it stays.
-    let later = SystemTime::now() + std::time::Duration::from_secs(5);
+    let later = SystemTime::now() + Duration::from_secs(5);
     fs::File::options().write(true).open(file).unwrap().set_modified(later).unwrap();
     assert!(!rules.look_at_file() && rules.look_at_file());
     fs::remove_file(file).unwrap();
@@ -148,13 +174,13 @@ fn until_the_file_is_in_order_for_the_first_time_nobody_is_acted_on_by_the_defau
 #[test]
 fn what_is_made_over_the_api_outlives_the_service() {
     let node = Node::new();
-    let put = node.open().put(&rule("mine"), &whatever()).unwrap();
+    let put = node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
     assert_eq!((put.is_new, put.now.source.as_str()), (true, "api"));
     let rules = node.open();
     assert_eq!((names(&rules), asked_by(&rules)), (vec!["mine".to_owned()], Some("mine".to_owned())));
-    assert!(!rules.put(&rule("mine"), &whatever()).unwrap().is_new);
-    rules.remove("mine", &whatever()).unwrap();
-    assert_eq!(rules.remove("mine", &whatever()), Err(Refused::Unknown));
+    assert!(!rules.put(&rule("mine"), &whatever(), &granted).unwrap().is_new);
+    rules.remove("mine", &whatever(), &granted).unwrap();
+    assert_eq!(rules.remove("mine", &whatever(), &granted), Err(Refused::Unknown));
     assert!(names(&node.open()).is_empty());
 }
 
@@ -162,11 +188,11 @@ fn what_is_made_over_the_api_outlives_the_service() {
 fn what_is_not_as_it_is_thought_to_be_is_left_alone() {
     let node = Node::new();
     let rules = node.open();
-    rules.put(&rule("mine"), &whatever()).unwrap();
+    rules.put(&rule("mine"), &whatever(), &granted).unwrap();
     let other = Override { mode: Mode::Act, ..rule("mine") };
     let absent: Condition = Box::new(|there| there.is_none());
-    assert_eq!(rules.put(&other, &absent), Err(Refused::Changed));
-    assert_eq!(rules.remove("mine", &absent), Err(Refused::Changed));
+    assert_eq!(rules.put(&other, &absent, &granted), Err(Refused::Changed));
+    assert_eq!(rules.remove("mine", &absent, &granted), Err(Refused::Changed));
     assert_eq!(names(&rules), ["mine"]);
 }
 
@@ -174,14 +200,62 @@ fn what_is_not_as_it_is_thought_to_be_is_left_alone() {
 fn the_files_overrides_are_not_the_apis_to_change() {
     let node = Node::new();
     let rules = node.open();
-    rules.put(&Override { mode: Mode::Act, ..rule("a") }, &whatever()).unwrap();
-    rules.put(&rule("b"), &whatever()).unwrap();
+    rules.put(&Override { mode: Mode::Act, ..rule("a") }, &whatever(), &granted).unwrap();
+    rules.put(&rule("b"), &whatever(), &granted).unwrap();
     node.write(FILE);
     settle(&rules);
     // The file's own, once.
     assert_eq!(names(&rules), ["b", "a"]);
-    assert!(matches!(rules.put(&rule("a"), &whatever()), Err(Refused::InFile(_))));
-    assert!(matches!(rules.remove("a", &whatever()), Err(Refused::InFile(_))));
+    assert!(matches!(rules.put(&rule("a"), &whatever(), &granted), Err(Refused::InFile(_))));
+    assert!(matches!(rules.remove("a", &whatever(), &granted), Err(Refused::InFile(_))));
+}
+
+#[test]
+fn a_change_is_announced_with_what_there_was_and_will_be_and_not_made_where_that_is_refused() {
+    let node = Node::new();
+    let rules = node.open();
+    let told = std::cell::RefCell::new(Vec::new());
+    let announce = |before: Option<&Override>, after: Option<&Override>| {
+        told.borrow_mut().push((before.map(|rule| rule.mode), after.map(|rule| rule.mode)));
+        if after.is_some_and(|rule| rule.mode == Mode::Act) {
+            Err(Refused::NotRecorded("full".to_owned()))
+        } else {
+            Ok(())
+        }
+    };
+    let acting = Override { mode: Mode::Act, ..rule("mine") };
+    rules.put(&rule("mine"), &whatever(), &announce).unwrap();
+    rules.put(&rule("mine"), &whatever(), &announce).unwrap();
+    assert_eq!(rules.put(&acting, &whatever(), &announce), Err(Refused::NotRecorded("full".to_owned())));
+    assert_eq!(rules.overrides().overrides[0].r#override.mode, "shadow");
+    rules.remove("mine", &whatever(), &announce).unwrap();
+    let (shadow, act) = (Some(Mode::Shadow), Some(Mode::Act));
+    // What changes nothing is none.
+    assert_eq!(*told.borrow(), [(None, shadow), (shadow, act), (shadow, None)]);
+}
+
+#[test]
+fn what_the_file_says_is_in_the_audit_log_when_it_changes_and_when_it_is_not_in_order() {
+    let node = Node::new();
+    let rules = node.open();
+    for text in [FILE, FILE, "[[override", ""] {
+        node.write(text);
+        settle(&rules);
+    }
+    flush(&rules.0.audit);
+    let told: Vec<_> = lines(node.folder.path())
+        .iter()
+        .map(|line| (line["result"].as_str().unwrap().to_owned(), line["overrides"].as_u64().unwrap()))
+        .collect();
+    let result = |result: &str, overrides| (result.to_owned(), overrides);
+    assert_eq!(told, [result("accepted", 0), result("accepted", 1), result("failed", 1), result("accepted", 0)]);
+    let of_file = lines(node.folder.path());
+    assert!(of_file.iter().all(|line| line["type"] == "overrides_file_load"), "{of_file:?}");
+    assert_eq!(
+        (&of_file[1]["etag_before"], &of_file[3]["etag_after"]),
+        (&of_file[0]["etag_after"], &of_file[0]["etag_after"])
+    );
+    assert_ne!(of_file[1]["etag_after"], of_file[0]["etag_after"]);
 }
 
 #[test]
@@ -189,7 +263,7 @@ fn what_cannot_be_kept_is_not_in_force() {
     let node = Node::new();
     let rules = node.open();
     fs::write(&node.policy.state_dir.0, "no folder").unwrap();
-    assert!(matches!(rules.put(&rule("mine"), &whatever()), Err(Refused::NotKept(_))));
+    assert!(matches!(rules.put(&rule("mine"), &whatever(), &granted), Err(Refused::NotKept(_))));
     assert!(names(&rules).is_empty());
 }
 
@@ -198,10 +272,10 @@ fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_
     let node = Node::new();
     let rules = node.open();
     let misspelt = Override { parameters: [("rest".to_owned(), "remot".to_owned())].into(), ..rule("mine") };
-    let Err(Refused::Meaningless(invalid)) = rules.put(&misspelt, &whatever()) else { panic!("it is taken") };
+    let Err(Refused::Meaningless(invalid)) = rules.put(&misspelt, &whatever(), &granted) else { panic!("it is taken") };
     assert_eq!(invalid.field, "parameters.rest");
     assert!(names(&rules).is_empty());
-    bound::write(&rules.0.kept, &[misspelt]).unwrap();
+    bound::write(&rules.0.kept, &[misspelt], &Expired::new()).unwrap();
     assert_eq!((names(&node.open()), asked_by(&node.open())), (vec!["mine".to_owned()], Some("mine".to_owned())));
 }
 
@@ -216,35 +290,139 @@ fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
         rules.look_at_file();
         rules.forget_ended();
     };
-    let put = rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever()), reads);
+    let put = rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), reads);
     assert!(put.unwrap().is_new);
     assert_eq!(names(&rules), ["mine", "a"]);
     let removed = rules.0.kept.disk.stuck(
-        || rules.remove("mine", &whatever()),
+        || rules.remove("mine", &whatever(), &granted),
         || assert_eq!(names(&rules), ["mine", "a"], "it is in force until that is kept"),
     );
     removed.unwrap();
     assert_eq!(names(&rules), ["a"]);
 }
 
+/// For everybody, up to second 10.
+fn brief(id: &str) -> Override {
+    Override { selector: Selector::default(), expires: Some(at(10)), ..rule(id) }
+}
+
+const BRIEF_FILE: &str = "[[override]]\nid = \"b\"\nmode = \"act\"\nexpires = \"1970-01-01T00:00:10.0001Z\"\n";
+
 #[test]
-fn those_whose_time_is_over_are_told_as_such_and_forgotten_with_the_next_change() {
+fn one_of_the_api_is_gone_when_its_time_is_over_whatever_the_clock_says_then() {
     let node = Node::new();
     let rules = node.open();
-    let over = Override { expires: Some(SystemTime::UNIX_EPOCH), ..rule("over") };
-    rules.put(&over, &whatever()).unwrap();
-    assert!(rules.overrides().overrides[0].expired);
+    rules.put(&brief("mine"), &whatever(), &granted).unwrap();
+    assert_eq!((asked_by(&rules).as_deref(), rules.may_want()), (Some("mine"), true));
+    node.set_clock(10);
+    assert_eq!((asked_by(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
+    node.set_clock(5);
+    assert_eq!((asked_by(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
+    rules.keep_expired();
+    assert!(names(&node.open()).is_empty(), "nor does it come back with a restart");
+    flush(&rules.0.audit);
+    let ends: Vec<_> = lines(node.folder.path()).into_iter().filter(|line| line["type"] == "override_end").collect();
+    assert_eq!((ends.len(), &ends[0]["id"], &ends[0]["reason"]), (1, &"mine".into(), &"expired".into()));
+}
+
+#[test]
+fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then() {
+    let node = Node::new();
+    node.write(BRIEF_FILE);
+    let rules = node.open();
+    assert_eq!((asked_by(&rules).as_deref(), rules.overrides().overrides[0].expired), (Some("b"), false));
+    node.set_clock(11);
     assert_eq!(asked_by(&rules), None);
-    assert!(!rules.may_want(), "and nothing waits for them");
-    rules.put(&rule("mine"), &whatever()).unwrap();
+    node.set_clock(5);
+    let is_over = |rules: &Rules| {
+        assert_eq!((asked_by(rules), rules.may_want()), (None, false));
+        let explained = rules.explain(&Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x"), None);
+        assert_eq!(explained.considered[0].fit.to_string(), "its time is over");
+        assert!(rules.overrides().overrides[0].expired);
+    };
+    is_over(&rules);
+    rules.keep_expired();
+    is_over(&node.open());
+    // Whoever gives it more time makes another of it.
+    node.write(&BRIEF_FILE.replace(":10.0001Z", ":20Z"));
+    settle(&rules);
+    assert_eq!(asked_by(&rules).as_deref(), Some("b"));
+    // That it was once over is forgotten with it.
+    rules.keep_expired();
+    let kept = fs::read_to_string(node.folder.path().join("state/overrides.json")).unwrap();
+    assert!(!kept.contains("1970-01-01T00:00:10"), "{kept}");
+}
+
+#[test]
+fn while_the_file_is_not_in_order_what_expired_there_says_nothing_of_the_apis() {
+    let node = Node::new();
+    node.write(BRIEF_FILE);
+    let rules = node.open();
+    node.set_clock(11);
+    assert_eq!(asked_by(&rules), None);
+    rules.keep_expired();
+    node.write("x");
+    let rules = node.open();
+    rules.put(&Override { mode: Mode::Act, ..rule("b") }, &whatever(), &granted).unwrap();
+    assert_eq!(asked_by(&rules).as_deref(), Some("b"));
+    assert!(!rules.overrides().overrides[0].expired);
+    // The file's is over for good all the same.
+    node.write(BRIEF_FILE);
+    settle(&rules);
+    assert_eq!(asked_by(&rules), None);
+}
+
+#[test]
+fn that_one_has_expired_is_seen_by_whoever_asks_first_and_no_change_brings_it_back() {
+    let node = Node::new();
+    let rules = node.open();
+    rules.put(&brief("brief"), &whatever(), &granted).unwrap();
+    let expires_meanwhile = || {
+        node.set_clock(10);
+        assert_eq!(asked_by(&rules), None);
+        node.set_clock(5);
+    };
+    rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), expires_meanwhile).unwrap();
     assert_eq!(names(&rules), ["mine"]);
+    rules.keep_expired();
+    assert_eq!(names(&node.open()), ["mine"]);
+}
+
+#[test]
+fn what_cannot_be_kept_of_those_that_have_expired_is_kept_once_it_can_be() {
+    let node = Node::new();
+    let rules = node.open();
+    rules.put(&brief("mine"), &whatever(), &granted).unwrap();
+    node.set_clock(10);
+    let allow = |mode| {
+        fs::set_permissions(node.folder.path().join("state"), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    };
+    allow(0o770);
+    assert!(names(&rules).is_empty());
+    rules.keep_expired();
+    allow(0o700);
+    node.set_clock(5);
+    rules.keep_expired();
+    assert!(names(&node.open()).is_empty());
+}
+
+#[test]
+fn one_whose_time_is_over_already_is_refused() {
+    let node = Node::new();
+    node.set_clock(10);
+    let rules = node.open();
+    let Err(Refused::Meaningless(invalid)) = rules.put(&brief("mine"), &whatever(), &granted) else {
+        panic!("it is taken")
+    };
+    assert_eq!((invalid.field.as_ref(), names(&rules).len()), ("expires", 0));
 }
 
 #[test]
 fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
     let node = Node::new();
     let state = node.folder.path().join("state");
-    node.open().put(&rule("mine"), &whatever()).unwrap();
+    node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
     let kept = state.join("overrides.json");
     for (text, name) in [
         ("{", "overrides.json.damaged"),
@@ -256,7 +434,7 @@ fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
         assert_eq!(fs::read_to_string(state.join(name)).unwrap(), text);
     }
     let rules = node.open();
-    rules.put(&rule("other"), &whatever()).unwrap();
+    rules.put(&rule("other"), &whatever(), &granted).unwrap();
     assert_eq!(names(&node.open()), ["other"]);
 }
 
@@ -266,12 +444,12 @@ fn an_override_for_a_process_goes_with_it() {
     let rules = node.open();
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let of_pid = Override { selector: Selector { pid: Some(child.id()), ..Selector::default() }, ..rule("mine") };
-    let put = rules.put(&of_pid, &whatever()).unwrap();
+    let put = rules.put(&of_pid, &whatever(), &granted).unwrap();
     let start_ticks = put.now.r#override.selector.start_ticks;
-    assert!(!rules.put(&of_pid, &whatever()).unwrap().is_new && start_ticks.is_some());
+    assert!(!rules.put(&of_pid, &whatever(), &granted).unwrap().is_new && start_ticks.is_some());
     let is_meant = |start_ticks| {
         let process = Process::new(ProcessId { pid: child.id(), start_ticks }, "x");
-        let explained = rules.explain(&process, None, SystemTime::now());
+        let explained = rules.explain(&process, None);
         (explained.wish.asked_by.is_some(), explained.considered[0].fit.to_string())
     };
     assert!(is_meant(start_ticks.unwrap()).0);
@@ -295,12 +473,12 @@ fn while_it_is_looked_whose_processes_have_ended_nobody_waits_and_what_is_put_th
         priority,
         ..rule("mine")
     };
-    rules.put(&of_me(1), &whatever()).unwrap();
-    rules.put(&rule("everybody"), &whatever()).unwrap();
+    rules.put(&of_me(1), &whatever(), &granted).unwrap();
+    rules.put(&rule("everybody"), &whatever(), &granted).unwrap();
     let mut looked_at = Vec::new();
     rules.forget(|rule| {
         looked_at.push(rule.id.clone());
-        rules.put(&of_me(2), &whatever()).unwrap();
+        rules.put(&of_me(2), &whatever(), &granted).unwrap();
         true
     });
     assert_eq!((looked_at, names(&rules)), (vec!["mine".to_owned()], vec!["mine".to_owned(), "everybody".to_owned()]));
@@ -314,9 +492,9 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     node.policy.mode.0 = Mode::Act;
     let mode = |rules: &Rules| {
         let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");
-        rules.wish(&process, None, SystemTime::now()).mode
+        rules.wish(&process, None).mode
     };
-    node.open().put(&Override { mode: Mode::Observe, ..rule("mine") }, &whatever()).unwrap();
+    node.open().put(&Override { mode: Mode::Observe, ..rule("mine") }, &whatever(), &granted).unwrap();
     fs::write(node.folder.path().join("state/overrides.json"), "{").unwrap();
     let rules = node.open();
     assert_eq!((mode(&rules), rules.fallback().mode), (Mode::Shadow, Mode::Shadow));
@@ -331,7 +509,7 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     assert_eq!(mode(&rules), Mode::Shadow);
     let other =
         Override { selector: Selector { executable: Some("y".to_owned()), ..Selector::default() }, ..rule("b") };
-    rules.put(&other, &whatever()).unwrap();
+    rules.put(&other, &whatever(), &granted).unwrap();
     assert_eq!((mode(&rules), rules.overrides().file_error), (Mode::Act, None));
 }
 
@@ -339,10 +517,29 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
 fn what_was_kept_and_cannot_be_read_stays_and_nothing_is_opened() {
     let node = Node::new();
     let path = node.folder.path().join("state/overrides.json");
-    node.open().put(&rule("mine"), &whatever()).unwrap();
+    node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    let error = Rules::open(&node.policy).unwrap_err().to_string();
+    let error = node.try_open().unwrap_err().to_string();
     assert!(error.contains("cannot read") && error.contains("overrides.json"), "{error}");
     assert!(path.is_dir());
+}
+
+#[test]
+fn another_file_and_another_default_are_in_force_at_once() {
+    let node = Node::new();
+    node.write(FILE);
+    let rules = node.open();
+    let other = node.folder.path().join("other.toml");
+    let mut policy = node.policy.clone();
+    policy.mode.0 = Mode::Shadow;
+    policy.overrides_file = AbsolutePath(other.clone());
+    let of_file = config::overrides::parse("[[override]]\nid = \"b\"\nmode = \"observe\"\n").unwrap();
+    rules.reload(&policy, of_file);
+    assert_eq!((names(&rules), rules.fallback().mode), (vec!["b".to_owned()], Mode::Shadow));
+    // It is followed from then on, and the first is not.
+    fs::write(&other, FILE.replace("\"a\"", "\"c\"")).unwrap();
+    node.write("");
+    settle(&rules);
+    assert_eq!(names(&rules), ["c"]);
 }

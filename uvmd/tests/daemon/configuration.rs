@@ -101,10 +101,14 @@ fn the_shipped_file_starts_a_daemon() {
         return;
     }
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/uvmd.toml");
-    let daemon = Daemon::spawn(configured(&shipped, &["--listen", "127.0.0.1:0"]));
+    // Not this machine's own state and socket, which another may have.
+    let folder = tempfile::tempdir().unwrap();
+    let own = |option: &str, name: &str| format!("{option}={}", folder.path().join(name).display());
+    let (state, socket) = (own("policy.state_dir", "state"), own("socket.path", "uvmd.sock"));
+    let daemon = Daemon::spawn(configured(&shipped, &["--listen", "127.0.0.1:0", "--set", &state, "--set", &socket]));
     assert_eq!(daemon.get("/livez").0, 200);
     daemon.signal("TERM");
-    let (status, _, log) = daemon.wait();
+    let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
@@ -113,11 +117,15 @@ fn options_of_the_file_are_in_force_unless_the_command_line_overrides_them() {
     if !privileged() {
         return;
     }
-    let file = file("listen = \"192.0.2.1:1\"\nhostname = \"gpu-17\"\n[log]\nformat = \"json\"\n");
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&format!(
+        "listen = \"192.0.2.1:1\"\nhostname = \"gpu-17\"\n[log]\nformat = \"json\"\n[socket]\nenabled = false\n[policy]\nstate_dir = \"{}/state\"\n",
+        folder.path().display()
+    ));
     let daemon = Daemon::spawn(configured(file.path(), &["--listen", "127.0.0.1:0"]));
     assert_eq!(daemon.json("/api/v1/status")["hostname"], "gpu-17");
     daemon.signal("TERM");
-    let (_, _, log) = daemon.wait();
+    let (_, log) = daemon.wait();
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["message"] == "stopped" && line["level"] == "INFO"), "{log}");
 }

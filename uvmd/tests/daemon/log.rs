@@ -7,11 +7,9 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
-use crate::support::{Daemon, UVMD, privileged, run, uvmd};
+use crate::support::{Daemon, UVMD, eventually, privileged, run, uvmd};
 
 /// With the log on standard error it tells its port; with a file it must be told one. On an address of this process's own, so that no other test takes it.
 fn free_address() -> String {
@@ -25,14 +23,6 @@ fn logging_to(file: &Path, address: &str) -> Command {
     command.args(["--listen", address, "--log", "trace", "--set", &format!("log.file={}", file.display())]);
     command.stderr(Stdio::piped());
     command
-}
-
-fn within_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Whoever does not speak HTTP is worth a line.
@@ -59,12 +49,12 @@ fn the_log_goes_to_the_file_and_follows_its_name() {
     let address = free_address();
     let daemon = Daemon::spawn_silent(logging_to(&path, &address), &address);
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    within_20_s("the log has its beginning", || read(&path).contains("serves on http://"));
+    eventually("the log has its beginning", || read(&path).contains("serves on http://"));
 
     let old = folder.path().join("uvmd.log.1");
     fs::rename(&path, &old).unwrap();
     daemon.signal("TERM");
-    let (status, _, stderr) = daemon.wait();
+    let (status, stderr) = daemon.wait();
     assert_eq!((status.code(), stderr.as_str()), (Some(0), ""));
     // The very last line is there too, and not in the renamed file.
     assert!(read(&path).trim_end().ends_with("stopped"), "{}", read(&path));
@@ -90,7 +80,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
     let daemon = Daemon::spawn_silent(command, &address);
     let seen = |name: &str| PathBuf::from(format!("/proc/{}/root{disk}/{name}", daemon.pid()));
 
-    within_20_s("the disk fills up", || {
+    eventually("the disk fills up", || {
         cause_lines(&daemon);
         dropped(&daemon) > 5
     });
@@ -101,7 +91,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
 
     fs::remove_file(seen("ballast")).unwrap();
     let text = || fs::read_to_string(seen("uvmd.log")).unwrap();
-    within_20_s("the log goes on when there is room", || {
+    eventually("the log goes on when there is room", || {
         cause_lines(&daemon);
         text().contains("lines are missing in")
     });
@@ -110,7 +100,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
     assert!(text.lines().all(|line| line.starts_with("20")), "{text}");
     assert!(dropped(&daemon) >= lost);
     daemon.signal("TERM");
-    let (status, _, stderr) = daemon.wait();
+    let (status, stderr) = daemon.wait();
     assert_eq!(status.code(), Some(0));
     let told = format!("uvmd: cannot write to {}: no space left on device;", log.display());
     assert_eq!((stderr.lines().count(), stderr.starts_with(&told)), (1, true), "{stderr}");
@@ -125,7 +115,7 @@ fn a_standard_error_that_is_full_is_no_reason_to_end() {
     let mut command = uvmd();
     command.args(["--listen", &address]).stderr(File::options().write(true).open("/dev/full").unwrap());
     let daemon = Daemon::spawn_silent(command, &address);
-    within_20_s("what could not be written is counted", || dropped(&daemon) > 0);
+    eventually("what could not be written is counted", || dropped(&daemon) > 0);
     daemon.signal("TERM");
     assert_eq!(daemon.wait().0.code(), Some(0));
 }
@@ -140,7 +130,7 @@ fn a_standard_error_that_nobody_reads_holds_nothing_up() {
     command.args(["--listen", &address, "--log", "trace"]).stderr(Stdio::piped());
     let daemon = Daemon::spawn_silent(command, &address);
     // More than a pipe and the queue before it take.
-    within_20_s("lines are left out", || {
+    eventually("lines are left out", || {
         cause_lines(&daemon);
         dropped(&daemon) > 0
     });

@@ -1,10 +1,14 @@
 //! The real daemon, as a process, on whatever machine this is.
 #![cfg(test)]
 
+mod audit;
 mod authority;
 mod configuration;
 mod control;
 mod errors;
+mod listening;
 mod log;
+mod reload;
 mod running;
 mod support;
+mod withdraw;

@@ -4,15 +4,11 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     os::unix::{net::UnixDatagram, process::ExitStatusExt},
-    time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::support::{Daemon, PublicCopy, has_driver, has_kprobes, privileged, uvmd};
-
-/// Much less than the daemon's own deadline for requests under way.
-const SOON: Duration = Duration::from_millis(1500);
+use crate::support::{Daemon, PATIENCE, PublicCopy, has_driver, has_kprobes, privileged, uvmd};
 
 #[test]
 fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
@@ -59,6 +55,7 @@ fn a_node_without_a_driver_says_what_the_api_document_shows() {
         for field in ["version", "hostname", "time", "reasons"] {
             assert!(status.as_object_mut().unwrap().remove(field).is_some(), "{field}");
         }
+        assert!(status["configuration"].as_object_mut().unwrap().remove("last_reload_success_at").is_some());
     }
     assert_eq!(said, example);
 }
@@ -79,7 +76,7 @@ fn a_stop_is_quick_and_clean_though_clients_hold_connections_open() {
     if !privileged() {
         return;
     }
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "INT", "QUIT"] {
         let daemon = Daemon::start();
         let _silent = TcpStream::connect(&daemon.address).unwrap();
         let mut used = TcpStream::connect(&daemon.address).unwrap();
@@ -88,9 +85,9 @@ fn a_stop_is_quick_and_clean_though_clients_hold_connections_open() {
         let mut unfinished = TcpStream::connect(&daemon.address).unwrap();
         unfinished.write_all(b"GET /livez HTT").unwrap();
         daemon.signal(signal);
-        let (status, took, log) = daemon.wait();
+        let (status, log) = daemon.wait();
+        // Where it is not quick it says so and fails.
         assert_eq!(status.code(), Some(0), "{log}");
-        assert!(took < SOON * 3, "{signal}: {took:?}");
         assert!(log.contains(&format!("stopping on SIG{signal}")) && log.contains("stopped"), "{log}");
         assert!(!log.contains("panicked"), "{log}");
     }
@@ -101,19 +98,20 @@ fn a_second_signal_does_not_wait_for_anyone() {
     if !privileged() {
         return;
     }
-    let mut daemon = Daemon::start();
+    let daemon = Daemon::start();
     let mut unfinished = TcpStream::connect(&daemon.address).unwrap();
     unfinished.write_all(b"GET /livez HTT").unwrap();
     // Accepted after the one before it, so that one is being served.
     assert_eq!(daemon.get("/livez").0, 200);
-    daemon.signal("TERM");
-    // Two that come before it looks are one.
-    daemon.read_until("stopping on SIGTERM");
-    daemon.signal("TERM");
-    let (status, took, log) = daemon.wait();
-    assert!(took < SOON, "{took:?}");
+    // Both are there when it looks, however long this machine takes.
+    for signal in ["STOP", "TERM", "INT", "CONT"] {
+        daemon.signal(signal);
+    }
+    let (status, log) = daemon.wait();
     assert_eq!(status.code(), Some(1), "{log}");
-    assert!(log.contains("SIGTERM again") && !log.contains("panicked"), "{log}");
+    // Either may come first.
+    assert!(log.contains("stopping on SIG") && log.contains(" again: stopped at once"), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 #[test]
@@ -141,7 +139,7 @@ fn beyond_loopback_it_warns() {
     command.args(["--listen", "0.0.0.0:0"]);
     let daemon = Daemon::spawn(command);
     daemon.signal("TERM");
-    let (_, _, log) = daemon.wait();
+    let (_, log) = daemon.wait();
     assert!(log.contains("WARN") && log.contains("is not loopback"), "{log}");
 }
 
@@ -152,7 +150,7 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
     }
     let path = std::env::temp_dir().join(format!("uvmd-notify-{}", std::process::id()));
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = uvmd();
     command.args(["--listen", "127.0.0.1:0"]).env("NOTIFY_SOCKET", &path);
     let daemon = Daemon::spawn(command);
@@ -161,9 +159,9 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
         let length = socket.recv(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
-    assert_eq!(receive(), "READY=1");
+    assert_eq!(receive(), "READY=1\n");
     daemon.signal("TERM");
-    assert_eq!(receive(), "STOPPING=1");
+    assert_eq!(receive(), "STOPPING=1\n");
     assert_eq!(daemon.wait().0.code(), Some(0));
     std::fs::remove_file(&path).unwrap();
 }

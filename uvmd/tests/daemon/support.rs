@@ -2,11 +2,12 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::Path,
     process::{self, Child, ChildStderr, Command, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -16,13 +17,41 @@ use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
-/// The daemon, and not the configuration and state that this machine may have, nor the socket that all share.
+/// The daemon, with a state of its own, and not the configuration that this machine may have, nor the socket that all share.
 pub(crate) fn uvmd() -> Command {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let state = format!("{}/state-{}/{number}", env!("CARGO_TARGET_TMPDIR"), process::id());
     let mut command = Command::new(UVMD);
     command.args(["--config", "/dev/null", "--set", "socket.enabled=false"]).env("NO_COLOR", "1");
-    command.args(["--set", &format!("policy.state_dir={}/state-{}", env!("CARGO_TARGET_TMPDIR"), process::id())]);
+    command.args(["--set", &format!("policy.state_dir={state}")]);
     command
 }
+
+/// Status and body of an answer on a socket, where this process is root.
+pub(crate) fn ask(socket: &Path, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{kind}");
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+/// Waits, for longer than anything takes on a busy machine, until this is so.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// For what takes a moment where nothing else runs.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One that serves. It is killed when dropped.
 pub(crate) struct Daemon {
@@ -41,7 +70,11 @@ impl Daemon {
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(command.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// One that was started, and tells when it serves.
+    pub(crate) fn of(mut child: Child) -> Self {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let line = read_until(&mut stderr, "serves on http://");
         let (_, address) = line.trim_end().split_once("serves on http://").unwrap();
@@ -50,12 +83,20 @@ impl Daemon {
         Self { child, stderr: Some(stderr), address }
     }
 
+    /// One that serves on a socket; that it also does so over TCP is not waited for.
+    pub(crate) fn spawn_on_socket(mut command: Command, socket: &Path) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        read_until(&mut stderr, &format!("serves on {}", socket.display()));
+        Self { child, stderr: Some(stderr), address: String::new() }
+    }
+
     /// One that does not tell on standard error when it serves, on this address.
     pub(crate) fn spawn_silent(mut command: Command, address: &str) -> Self {
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(20), "it does not serve");
+            assert!(start.elapsed() < PATIENCE, "it does not serve");
             assert!(child.try_wait().unwrap().is_none(), "it ended before it served");
             thread::sleep(Duration::from_millis(10));
         }
@@ -63,9 +104,9 @@ impl Daemon {
         Self { child, stderr, address: address.to_owned() }
     }
 
-    /// Waits until it logs this.
-    pub(crate) fn read_until(&mut self, text: &str) {
-        read_until(self.stderr.as_mut().unwrap(), text);
+    /// Waits until it logs this, and returns the line.
+    pub(crate) fn read_until(&mut self, text: &str) -> String {
+        read_until(self.stderr.as_mut().unwrap(), text)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -75,7 +116,7 @@ impl Daemon {
     /// Status and body of an answer.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(10)))
+            .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
             .proxy(None)
             .build();
@@ -93,16 +134,14 @@ impl Daemon {
         assert!(status.success());
     }
 
-    /// Waits for its end and returns how it ended, after how long, and the rest of its log.
-    pub(crate) fn wait(mut self) -> (ExitStatus, Duration, String) {
-        let start = Instant::now();
+    /// Waits for its end and returns how it ended, and the rest of its log.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child);
-        let took = start.elapsed();
         let mut log = String::new();
         if let Some(stderr) = &mut self.stderr {
             stderr.read_to_string(&mut log).unwrap();
         }
-        (status, took, log)
+        (status, log)
     }
 }
 
@@ -131,7 +170,8 @@ impl PublicCopy {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
         command.arg(self.0.path().join("uvmd")).args(["--config", "/dev/null", "--listen", "127.0.0.1:0"]);
-        command.args(["--set", "socket.enabled=false"]);
+        // A folder in which nobody may make any: nothing is kept.
+        command.args(["--set", "socket.enabled=false", "--set", "policy.state_dir=/proc/uvmd"]);
         command.env("NO_COLOR", "1");
         command
     }
@@ -156,7 +196,7 @@ fn wait(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "it did not end");
+        assert!(start.elapsed() < PATIENCE, "it did not end");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -166,7 +206,7 @@ pub(crate) fn run(mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > Duration::from_secs(20) {
+        if start.elapsed() > PATIENCE {
             child.kill().unwrap();
             panic!("it did not end by itself: {:?}", child.wait_with_output());
         }

@@ -27,7 +27,7 @@ use std::{
 
 use model::{ProcessId, Snapshot};
 use scene::Scene;
-use web::{Access, Ask, Decided, Grant, Judged, Node, Snapshots, Sources, Token, server};
+use web::{Access, Ask, Decided, Grant, Judged, Node, Service, Snapshots, Sources, Token, server};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -46,7 +46,7 @@ async fn main() -> std::io::Result<()> {
     println!("http://{address}");
     server::serve(
         listener,
-        web::router(node, address, sources(state)),
+        Service::new(node, sources(state)).on_tcp(address),
         server::Limits::default(),
         std::future::pending(),
     )

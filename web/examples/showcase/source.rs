@@ -28,6 +28,8 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
         backend: "ebpf",
         state: source_state,
         warnings: Vec::new(),
+        degraded: Vec::new(),
+        quota_refusals: Vec::new(),
         driver: match state {
             "waiting" => None,
             "refused" => Some(DriverInfo { version: "610.12".to_owned(), layout: None, ..DriverInfo::default() }),

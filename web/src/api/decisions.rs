@@ -1,39 +1,30 @@
-//! What was decided, and what happens.
+//! What was decided.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{cmp::Reverse, sync::Arc};
 
 use axum::{
     Json,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode},
-    response::{
-        IntoResponse, Sse,
-        sse::{self, KeepAlive},
-    },
+    http::StatusCode,
 };
-use futures_util::{Stream, stream};
 use model::{
     Stage,
     api::{
-        decision::{Decision, Decisions, Event},
+        decision::{Decision, Decisions},
         text::time,
     },
 };
 use serde::Deserialize;
-use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
 use super::parameters::UpTo;
 use crate::{
+    answers::{Answer, Answers, Text},
     authority::MayReadAll,
     control::Decided,
-    events::{Events, Reader},
+    paging::{Cursor, LIMIT_MAX, Positions},
     problem::{NoParameters, Parameters, Problem},
 };
-
-/// Decisions unless the request says.
-const LIMIT: u32 = 100;
-const LIMIT_MAX: u32 = 10_000;
 
 /// Which decisions.
 #[derive(Deserialize, IntoParams)]
@@ -46,11 +37,14 @@ pub(crate) struct DecisionFilter {
     #[param(inline)]
     stage: Option<StageName>,
     /// How many at most; 100 unless given.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 10_000)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<UpTo<LIMIT_MAX>>,
+    /// From where the page before told.
+    #[param(value_type = Option<String>)]
+    r#continue: Option<Cursor>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum StageName {
     Refused,
@@ -85,15 +79,26 @@ impl StageName {
 )]
 pub(crate) async fn decisions(
     MayReadAll(all): MayReadAll,
-    Parameters(DecisionFilter { process, stage, limit }): Parameters<DecisionFilter>,
+    Parameters(filter): Parameters<DecisionFilter>,
     State(decided): State<Decided>,
-) -> Json<Decisions> {
-    let limit = limit.map_or(LIMIT, |UpTo(limit)| limit) as usize;
-    let is_wanted = |decision: &&model::Decision| {
-        process.is_none_or(|pid| decision.process.pid == pid) && stage.is_none_or(|stage| stage.is_of(&decision.stage))
+    State(positions): State<Arc<Positions>>,
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let DecisionFilter { process, stage, limit, r#continue } = filter;
+    let part = positions.part(format!("decisions process={process:?} stage={stage:?}"), limit, r#continue)?;
+    let question = format!("{part} all={all}");
+    let make = move || {
+        let is_wanted = |decision: &&model::Decision| {
+            process.is_none_or(|pid| decision.process.pid == pid)
+                && stage.is_none_or(|stage| stage.is_of(&decision.stage))
+        };
+        let known = decided.now();
+        let wanted = known.iter().filter(is_wanted).map(|decision| (Reverse(decision.id.0), decision)).collect();
+        let page = positions.page(&part, wanted, |decision| told(decision, all))?;
+        let time = time(std::time::SystemTime::now());
+        Ok(Text::page(&[("time", time.into())], &[("decisions", &page.items)], &page))
     };
-    let decisions = decided.now().iter().filter(is_wanted).take(limit).map(|decision| told(decision, all)).collect();
-    Json(Decisions { time: time(std::time::SystemTime::now()), decisions })
+    answers.of_now(question, make).await
 }
 
 /// One decision.
@@ -121,49 +126,4 @@ pub(crate) async fn decision(
 fn told(decision: &model::Decision, all: bool) -> Decision {
     let decision = Decision::from(decision);
     if all { decision } else { decision.redacted() }
-}
-
-/// Something is sent at least as often, so that both ends know that the other is there.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// A stream ends by itself, a little before its connection would be closed; who reads it comes back for more.
-const AGE_MAX: Duration = Duration::from_secs(290);
-/// How soon, in its own time.
-const COME_BACK_AFTER: Duration = Duration::from_secs(1);
-
-/// What happens from now on: verdicts that begin and end, decisions, what is done for them, and the switch. Server-sent events, each of its `type` and
-/// with `data` as `Event` in this document; a comment when nothing has happened for 15 s. Who sends `Last-Event-ID` goes on behind that event, if it is
-/// among the last 1024; who is too slow is told how many it missed. Ranges need read authority, and are null without.
-#[utoipa::path(
-    get,
-    path = "/api/v1/events",
-    params(("last-event-id" = Option<String>, Header, description = "The `id` of the last event that was read")),
-    responses((status = OK, description = "A stream of events", content_type = "text/event-stream", body = Event)),
-    security((), ("token" = []))
-)]
-pub(crate) async fn events(
-    MayReadAll(all): MayReadAll,
-    _: Parameters<NoParameters>,
-    State(events): State<Events>,
-    headers: HeaderMap,
-) -> impl IntoResponse {
-    // What is no text names no event.
-    let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());
-    Sse::new(stream(events.read(last), all)).keep_alive(KeepAlive::new().interval(HEARTBEAT))
-}
-
-fn stream(reader: Reader, all: bool) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    let end = Instant::now() + AGE_MAX;
-    let first = stream::once(async { Ok(sse::Event::default().retry(COME_BACK_AFTER)) });
-    let rest = stream::unfold(reader, move |mut reader| async move {
-        let (id, event) = tokio::time::timeout_at(end, reader.next()).await.ok()??;
-        Some((Ok(written(id, event, all)), reader))
-    });
-    stream::StreamExt::chain(first, rest)
-}
-
-fn written(id: String, event: Arc<Event>, all: bool) -> sse::Event {
-    let event = if all { Arc::unwrap_or_clone(event) } else { Arc::unwrap_or_clone(event).redacted() };
-    // Nothing in it has keys that are no text.
-    let data = serde_json::to_string(&event).unwrap_or_default();
-    sse::Event::default().id(id).event(event.r#type).data(data)
 }

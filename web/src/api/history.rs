@@ -1,21 +1,22 @@
 //! What was counted lately.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
-    Json,
     extract::{Path, State},
     http::StatusCode,
 };
-use model::{HistoryOf, HistoryRequest, api::History};
+use model::{GpuKey, HistoryOf, HistoryRequest, Snapshot, api::History};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{Pid, choose, parameters::UpTo};
 use crate::{
+    answers::{Answer, Answers, Reading, Text, on_a_thread},
     convert,
+    counted::Counted,
     problem::{Parameters, Problem},
-    source::{Fresh, Lately},
+    source::Lately,
 };
 
 /// How far back, and how finely, unless the request says.
@@ -65,10 +66,17 @@ pub(crate) async fn process_history(
     pid: Pid,
     Parameters(OfProcess { start_ticks, seconds, samples }): Parameters<OfProcess>,
     State(lately): State<Lately>,
-    Fresh(snapshot): Fresh,
-) -> Result<Json<History>, Problem> {
-    let id = choose(&snapshot, pid, start_ticks)?.id;
-    answer(&lately, HistoryOf::Process(id), seconds, samples).await
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let span = Span::new(seconds, samples);
+    let question = format!("history of {pid:?} {start_ticks:?} {span:?}");
+    let make = async move |reading: Arc<Reading>| {
+        let known = &reading.known.snapshot;
+        let (id, counted) = (choose(known, pid, start_ticks)?.id, Counted::of(known));
+        drop(reading);
+        span.of(HistoryOf::Process(id), counted, &lately).await
+    };
+    answers.of_question(question, make).await
 }
 
 /// What was counted lately on a GPU, all processes together.
@@ -82,29 +90,49 @@ pub(crate) async fn gpu_history(
     Path(uuid): Path<String>,
     Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
     State(lately): State<Lately>,
-    Fresh(snapshot): Fresh,
-) -> Result<Json<History>, Problem> {
-    let keys = snapshot.gpus.keys().chain(snapshot.gpu_totals.keys());
-    let named = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(&uuid)));
-    let key = named.copied().next().ok_or_else(|| {
-        let detail = format!("no GPU {uuid} has been seen; /api/v1/gpus lists those that were");
-        Problem::new(StatusCode::NOT_FOUND, detail)
-    })?;
-    answer(&lately, HistoryOf::Gpu(key), seconds, samples).await
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let span = Span::new(seconds, samples);
+    let question = format!("history of {:?} {span:?}", uuid.to_ascii_lowercase());
+    let make = async move |reading: Arc<Reading>| {
+        let known = &reading.known.snapshot;
+        let (key, counted) = (gpu(known, &uuid)?, Counted::of(known));
+        drop(reading);
+        span.of(HistoryOf::Gpu(key), counted, &lately).await
+    };
+    answers.of_question(question, make).await
 }
 
-async fn answer(
-    lately: &Lately,
-    of: HistoryOf,
-    seconds: Option<UpTo<SECONDS_MAX>>,
-    samples: Option<UpTo<SAMPLES_MAX>>,
-) -> Result<Json<History>, Problem> {
-    let request = HistoryRequest {
-        of,
-        back: Duration::from_secs(seconds.map_or(SECONDS, |UpTo(seconds)| seconds).into()),
-        samples_max: samples.map_or(SAMPLES, |UpTo(samples)| samples) as usize,
-    };
-    let history = lately.ask(request).await?;
-    let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is known of its last seconds".to_owned());
-    history.as_ref().map(convert::history).map(Json).ok_or_else(nothing)
+fn gpu(snapshot: &Snapshot, uuid: &str) -> Result<GpuKey, Problem> {
+    let keys = snapshot.gpus.keys().chain(snapshot.gpu_totals.keys());
+    let named = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(uuid)));
+    named.copied().next().ok_or_else(|| {
+        let detail = format!("no GPU {uuid} has been seen; /api/v1/gpus lists those that were");
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    })
+}
+
+/// How far back, and how finely.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    seconds: u32,
+    samples: u32,
+}
+
+impl Span {
+    fn new(seconds: Option<UpTo<SECONDS_MAX>>, samples: Option<UpTo<SAMPLES_MAX>>) -> Self {
+        Self {
+            seconds: seconds.map_or(SECONDS, |UpTo(seconds)| seconds),
+            samples: samples.map_or(SAMPLES, |UpTo(samples)| samples),
+        }
+    }
+
+    async fn of(self, of: HistoryOf, counted: Counted, lately: &Lately) -> Result<Text, Problem> {
+        let Self { seconds, samples } = self;
+        let back = Duration::from_secs(seconds.into());
+        let history = lately.ask(HistoryRequest { of, back, samples_max: samples as usize }).await?;
+        let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is known of its last seconds".to_owned());
+        let history = history.ok_or_else(nothing)?;
+        on_a_thread(move || Ok(Text::json(&convert::history(&history, counted)))).await
+    }
 }

@@ -1,6 +1,8 @@
 //! Where in a process's memory it happens.
 
-use axum::{Json, extract::State};
+use std::sync::Arc;
+
+use axum::extract::State;
 use model::{
     HeatRequest,
     api::{HeatMap, Ranges},
@@ -13,10 +15,12 @@ use super::{
     parameters::{Address, UpTo},
 };
 use crate::{
+    answers::{Answer, Answers, Known, Reading, Text, on_a_thread},
     authority::Reader,
     convert,
+    counted::Counted,
     problem::{Parameters, Problem},
-    source::{Fresh, Heat},
+    source::Heat,
 };
 
 /// Which process, where a pid was used again.
@@ -40,9 +44,13 @@ pub(crate) async fn ranges(
     _: Reader,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
-    Fresh(snapshot): Fresh,
-) -> Result<Json<Ranges>, Problem> {
-    Ok(Json(convert::ranges(&snapshot, choose(&snapshot, pid, start_ticks)?)))
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let make = move |known: &Known| {
+        let process = choose(&known.snapshot, pid, start_ticks)?;
+        Ok(Text::json(&convert::ranges(&known.snapshot, process)))
+    };
+    answers.of_known(format!("ranges of {pid:?} {start_ticks:?}"), make).await
 }
 
 /// Cells of each range unless the request says.
@@ -81,16 +89,18 @@ pub(crate) async fn heat_map(
     pid: Pid,
     Parameters(HeatChoice { start_ticks, begin, end, cells }): Parameters<HeatChoice>,
     State(heat): State<Heat>,
-    Fresh(snapshot): Fresh,
-) -> Result<Json<HeatMap>, Problem> {
-    let process = choose(&snapshot, pid, start_ticks)?.id;
-    let request = HeatRequest {
-        process,
-        begin: begin.map_or(0, |Address(begin)| begin),
-        end: end.map_or(u64::MAX, |Address(end)| end),
-        cells_max: cells.map_or(CELLS, |UpTo(cells)| cells) as usize,
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let (begin, end) = (begin.map_or(0, |Address(begin)| begin), end.map_or(u64::MAX, |Address(end)| end));
+    let cells_max = cells.map_or(CELLS, |UpTo(cells)| cells) as usize;
+    let question = format!("heat map of {pid:?} {start_ticks:?} {begin:#x} {end:#x} {cells_max}");
+    let make = async move |reading: Arc<Reading>| {
+        let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
+        let (taken, counted) = (reading.known.snapshot.taken, Counted::of(&reading.known.snapshot));
+        drop(reading);
+        // One that is forgotten between the two questions has no memory any more.
+        let map = heat.ask(HeatRequest { process, begin, end, cells_max }).await?.unwrap_or_default();
+        on_a_thread(move || Ok(Text::json(&convert::heat_map(taken, &map, counted)))).await
     };
-    // One that is forgotten between the two questions has no memory any more.
-    let map = heat.ask(request).await?.unwrap_or_default();
-    Ok(Json(convert::heat_map(snapshot.taken, &map)))
+    answers.of_question(question, make).await
 }

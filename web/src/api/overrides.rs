@@ -1,5 +1,7 @@
 //! What operators want, for which processes.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{FromRequestParts, Path, State},
@@ -7,29 +9,61 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use model::api::rule::{self, Overrides, StandingOverride, Wanted};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::{Pid, choose, memory::Which};
+use super::{Pid, choose, memory::Which, parameters::UpTo};
 use crate::{
+    answers::{Answer, Answers, Known, Text},
     authority::{MayReadAll, Writer},
     body,
     control::{Condition, Controls, Put, Refused, etag},
+    paging::{Cursor, LIMIT_MAX, Positions},
     problem::{NoParameters, Parameters, Problem},
-    source::Fresh,
 };
+
+/// Which part of the list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OverridePage {
+    /// How many at most; 100 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<UpTo<LIMIT_MAX>>,
+    /// From where the page before told.
+    #[param(value_type = Option<String>)]
+    r#continue: Option<Cursor>,
+}
 
 /// All overrides, of the file and of the API, in order of precedence.
 /// Ranges need read authority, and are null without.
-#[utoipa::path(get, path = "/api/v1/overrides", responses((status = OK, body = Overrides)), security((), ("token" = [])))]
+#[utoipa::path(
+    get,
+    path = "/api/v1/overrides",
+    params(OverridePage),
+    responses((status = OK, body = Overrides)),
+    security((), ("token" = []))
+)]
 pub(crate) async fn overrides(
     MayReadAll(all): MayReadAll,
-    _: Parameters<NoParameters>,
+    Parameters(OverridePage { limit, r#continue }): Parameters<OverridePage>,
     State(controls): State<Controls>,
-) -> Json<Overrides> {
-    let mut known = controls.now().overrides();
-    if !all {
-        known.overrides = known.overrides.into_iter().map(StandingOverride::redacted).collect();
-    }
-    Json(known)
+    State(positions): State<Arc<Positions>>,
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let part = positions.part("overrides".to_owned(), limit, r#continue)?;
+    let question = format!("{part} all={all}");
+    let make = move || {
+        let Overrides { overrides, file_error, .. } = controls.now().overrides();
+        let show = |each: &StandingOverride| if all { each.clone() } else { each.clone().redacted() };
+        let page = positions.page_in_order(&part, &overrides, name, show)?;
+        Ok(Text::page(&[("file_error", file_error.into())], &[("overrides", &page.items)], &page))
+    };
+    answers.of_now(question, make).await
+}
+
+fn name(standing: &StandingOverride) -> &str {
+    standing.r#override.id.as_deref().unwrap_or_default()
 }
 
 /// One override. Its range needs read authority, and is null without. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
@@ -45,15 +79,17 @@ pub(crate) async fn one_override(
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
+    answers: Answers,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let known = controls.now().overrides().overrides;
-    let standing = known.into_iter().find(|each| each.r#override.id.as_deref() == Some(&id)).ok_or_else(|| {
-        Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no override {id}; /api/v1/overrides lists those that are"),
-        )
-    })?;
+    let find = move || {
+        let known = controls.now().overrides().overrides;
+        known.into_iter().find(|each| name(each) == id).ok_or_else(|| {
+            let detail = format!("there is no override {id}; /api/v1/overrides lists those that are");
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        })
+    };
+    let standing = answers.work(find).await?;
     let standing = if all { standing } else { standing.redacted() };
     let is_known = named(&headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.name(&standing));
     Ok(if is_known {
@@ -150,10 +186,13 @@ pub(crate) async fn process_override(
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
     State(controls): State<Controls>,
-    Fresh(snapshot): Fresh,
-) -> Result<Json<Wanted>, Problem> {
-    let wanted = controls.now().wanted(choose(&snapshot, pid, start_ticks)?);
-    Ok(Json(if all { wanted } else { Wanted { range: None, ..wanted } }))
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let make = move |known: &Known| {
+        let wanted = controls.now().wanted(choose(&known.snapshot, pid, start_ticks)?);
+        Ok(Text::json(&if all { wanted } else { Wanted { range: None, ..wanted } }))
+    };
+    answers.of_known(format!("override of {pid:?} {start_ticks:?} all={all}"), make).await
 }
 
 fn parse(body: rule::Override) -> Result<model::Override, Problem> {

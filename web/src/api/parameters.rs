@@ -16,14 +16,14 @@ impl<'de> Deserialize<'de> for Address {
     }
 }
 
-/// A whole number from 1 to `MAX`.
+/// A whole number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UpTo<const MAX: u32>(pub(super) u32);
+pub(crate) struct UpTo<const MAX: u32, const MIN: u32 = 1>(pub(crate) u32);
 
-impl<'de, const MAX: u32> Deserialize<'de> for UpTo<MAX> {
+impl<'de, const MAX: u32, const MIN: u32> Deserialize<'de> for UpTo<MAX, MIN> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
-        let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
-        number.map(Self).ok_or_else(|| D::Error::custom(format!("{text:?} is no whole number from 1 to {MAX}")))
+        let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
+        number.map(Self).ok_or_else(|| D::Error::custom(format!("{text:?} is no whole number from {MIN} to {MAX}")))
     }
 }

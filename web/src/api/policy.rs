@@ -4,6 +4,7 @@ use axum::{Json, extract::State};
 use model::api::rule::PolicyState;
 
 use crate::{
+    answers::{Answer, Answers, Text},
     authority::Writer,
     body,
     control::Controls,
@@ -12,8 +13,12 @@ use crate::{
 
 /// Whether uvmd acts, and who has switched that off.
 #[utoipa::path(get, path = "/api/v1/policy", responses((status = OK, body = PolicyState)))]
-pub(crate) async fn policy(_: Parameters<NoParameters>, State(controls): State<Controls>) -> Json<PolicyState> {
-    Json(controls.now().state())
+pub(crate) async fn policy(
+    _: Parameters<NoParameters>,
+    State(controls): State<Controls>,
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    answers.of_now("policy".to_owned(), move || Ok(Text::json(&controls.now().state()))).await
 }
 
 /// Stops all acting, between two calls of the driver, and has what is in force taken back. It stays so over restarts until it is switched on again; a disk
@@ -25,7 +30,7 @@ pub(crate) async fn policy_off(
     State(controls): State<Controls>,
     _: body::Nothing,
 ) -> Result<Json<PolicyState>, Problem> {
-    controls.switch_off(&by).await?;
+    controls.switch_off(by).await?;
     Ok(Json(controls.now().state()))
 }
 

@@ -1,28 +1,63 @@
 //! What is wrong.
 
-use axum::Json;
-use model::api::Verdicts;
+use std::sync::Arc;
 
-use super::{Known, Pid, choose, memory::Which};
+use axum::extract::State;
+use model::api::{Verdicts, text::time};
+use serde::Deserialize;
+use serde_json::json;
+use utoipa::IntoParams;
+
+use super::{Pid, choose, memory::Which, parameters::UpTo};
 use crate::{
+    answers::{Answer, Answers, Known, Text},
     authority::MayReadAll,
     convert,
-    problem::{NoParameters, Parameters, Problem},
+    paging::{Cursor, LIMIT_MAX, Order, Positions},
+    problem::{Parameters, Problem},
 };
+
+/// Which part of the list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VerdictPage {
+    /// `activity`: the one with most traffic first, and of those that are over the latest; `id`: by process, GPU and kind. Those in force come first.
+    #[param(inline, value_type = Option<Order>)]
+    #[serde(default)]
+    order: Order,
+    /// How many at most, in force and over; 100 unless given.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: Option<UpTo<LIMIT_MAX>>,
+    /// From where the page before told.
+    #[param(value_type = Option<String>)]
+    r#continue: Option<Cursor>,
+}
 
 /// What is wrong, and what was, with what that rests on. The ranges involved need read authority, and are null without.
 #[utoipa::path(
     get,
     path = "/api/v1/verdicts",
+    params(VerdictPage),
     responses((status = OK, body = Verdicts)),
     security((), ("token" = []))
 )]
 pub(crate) async fn verdicts(
     MayReadAll(ranges): MayReadAll,
-    _: Parameters<NoParameters>,
-    known: Known,
-) -> Json<Verdicts> {
-    Json(convert::verdicts(&known.view(), ranges, |_| true))
+    Parameters(VerdictPage { order, limit, r#continue }): Parameters<VerdictPage>,
+    State(positions): State<Arc<Positions>>,
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let part = positions.part(format!("verdicts order={order:?}"), limit, r#continue)?;
+    let question = format!("{part} ranges={ranges}");
+    let make = move |known: &Known| {
+        let page = convert::verdicts(&known.view(), ranges, order, &positions, &part)?;
+        let active = known.verdicts.active.len().saturating_sub(page.begin).min(page.items.len());
+        let (active, ended) = page.items.split_at(active);
+        let fields = [("time", time(known.snapshot.taken).into()), ("untold", json!(convert::untold(&known.snapshot)))];
+        Ok(Text::page(&fields, &[("active", active), ("ended", ended)], &page))
+    };
+    answers.of_known(question, make).await
 }
 
 /// What is wrong with one process, and what was.
@@ -37,8 +72,12 @@ pub(crate) async fn process_verdicts(
     MayReadAll(ranges): MayReadAll,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
-    known: Known,
-) -> Result<Json<Verdicts>, Problem> {
-    let id = choose(&known.snapshot, pid, start_ticks)?.id;
-    Ok(Json(convert::verdicts(&known.view(), ranges, |verdict| verdict.process == id)))
+    answers: Answers,
+) -> Result<Answer, Problem> {
+    let question = format!("verdict {pid:?} {start_ticks:?} ranges={ranges}");
+    let make = move |known: &Known| {
+        let id = choose(&known.snapshot, pid, start_ticks)?.id;
+        Ok(Text::json(&convert::verdicts_of(&known.view(), ranges, id)))
+    };
+    answers.of_known(question, make).await
 }

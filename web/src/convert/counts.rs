@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 
 use model::{Access, ApiCall, Cause, Counters, Direction, Distribution, RemoteCause, api, counters::PerVariant};
 
+use crate::counted::Counted;
+
 /// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.
-pub(crate) fn busyness(counters: &Counters) -> u64 {
+pub(crate) fn busyness<'a>(counters: impl IntoIterator<Item = &'a Counters>) -> u64 {
     const PAGE_BYTES: u64 = 4096;
-    let bytes: u64 = Direction::ALL.iter().map(|direction| counters.bytes(*direction).total()).sum();
-    counters.fault_entries.total().saturating_add(counters.cpu_faults()).saturating_add(bytes / PAGE_BYTES)
+    let (mut faults, mut bytes): (u64, u64) = (0, 0);
+    for each in counters {
+        faults = faults.saturating_add(each.fault_entries.total()).saturating_add(each.cpu_faults());
+        for direction in Direction::ALL {
+            bytes = bytes.saturating_add(each.bytes(direction).total());
+        }
+    }
+    faults.saturating_add(bytes / PAGE_BYTES)
 }
 
-pub(super) fn counts(counters: &Counters) -> api::Counts {
-    let by_access =
-        |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
-    let by_cause = |bytes: &PerVariant<7>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
-    let by_remote_cause =
-        |counts: &PerVariant<6>| RemoteCause::ALL.map(|cause| (cause.name().to_owned(), counts[cause])).into();
-    let by_call = |counts: &PerVariant<8>| ApiCall::ALL.map(|call| (call.name().to_owned(), counts[call])).into();
-    api::Counts {
+pub(super) fn summary(counters: &Counters, counted: Counted) -> api::CountsSummary {
+    api::CountsSummary {
         fault_entries: counters.fault_entries.total(),
         fault_instances: counters.fault_instances.total(),
         cpu_faults: counters.cpu_faults(),
@@ -26,17 +28,13 @@ pub(super) fn counts(counters: &Counters) -> api::Counts {
         bytes_dtoh: counters.bytes_dtoh.total(),
         bytes_dtod: counters.bytes_dtod.total(),
         evicted_bytes: counters.evicted_bytes(),
-        migration_bytes_htod: distribution(&counters.migration_bytes_htod),
-        migration_bytes_dtoh: distribution(&counters.migration_bytes_dtoh),
-        populated_bytes: counters.populated_bytes,
+        populated_bytes: counted.populated(counters.populated_bytes),
         evictions: counters.evictions,
         evictions_caused: counters.evictions_caused,
         evicted_bytes_caused: counters.evicted_bytes_caused,
         batches: counters.batches.entries.count(),
-        batch_entries: distribution(&counters.batches.entries),
         batch_service_ns: distribution(&counters.batches.service_ns),
         replays: counters.replays,
-        handler_ns: distribution(&counters.handler_ns),
         thrashing_pages: counters.thrashing_pages,
         throttles: counters.throttles,
         throttled_ns: counters.throttled_ns,
@@ -44,6 +42,21 @@ pub(super) fn counts(counters: &Counters) -> api::Counts {
         remote_mapped_bytes: counters.remote_mapped_bytes.total(),
         api_calls: counters.api_calls.total(),
         dropped_events: counters.dropped_events,
+    }
+}
+
+pub(super) fn counts(counters: &Counters, counted: Counted) -> api::Counts {
+    let by_access =
+        |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
+    let by_cause = |bytes: &PerVariant<7>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
+    let by_remote_cause =
+        |counts: &PerVariant<6>| RemoteCause::ALL.map(|cause| (cause.name().to_owned(), counts[cause])).into();
+    let by_call = |counts: &PerVariant<8>| ApiCall::ALL.map(|call| (call.name().to_owned(), counts[call])).into();
+    api::Counts {
+        migration_bytes_htod: distribution(&counters.migration_bytes_htod),
+        migration_bytes_dtoh: distribution(&counters.migration_bytes_dtoh),
+        batch_entries: distribution(&counters.batches.entries),
+        handler_ns: distribution(&counters.handler_ns),
         fault_entries_by_access: by_access(&counters.fault_entries),
         fault_instances_by_access: by_access(&counters.fault_instances),
         cpu_faults_by_access: BTreeMap::from([
@@ -59,6 +72,7 @@ pub(super) fn counts(counters: &Counters) -> api::Counts {
         api_bytes_by_kind: by_call(&counters.api_bytes),
         tool_calls_by_kind: by_call(&counters.tool_calls),
         tool_bytes_by_kind: by_call(&counters.tool_bytes),
+        ..summary(counters, counted).into()
     }
 }
 

@@ -4,18 +4,21 @@ use std::cmp::Reverse;
 
 use model::{EvictionPair, Party, api};
 
-use super::{INFERRED, View, owner::owner, time};
-use crate::gpus;
+use super::{View, owner::owner};
+use crate::{
+    gpus,
+    paging::{Order, Page, Part, Positions},
+    problem::Problem,
+};
 
 /// Most bytes first.
-pub(crate) fn evictions(view: &View<'_>) -> api::Evictions {
-    let mut pairs: Vec<&EvictionPair> = view.snapshot.evictions.iter().collect();
-    pairs.sort_by_key(|pair| (Reverse((pair.bytes, pair.evictions)), pair.gpu, pair.victim, pair.evictor, pair.cause));
-    api::Evictions {
-        time: time(view.snapshot.taken),
-        inferred: INFERRED,
-        pairs: pairs.into_iter().map(|each| pair(view, each)).collect(),
-    }
+pub(crate) fn evictions(view: &View<'_>, order: Order, positions: &Positions, part: &Part) -> Result<Page, Problem> {
+    let place = |pair: &EvictionPair| {
+        let rank = (order.rank(|| pair.bytes), order.rank(|| pair.evictions));
+        (Reverse(rank), pair.gpu, pair.victim, pair.evictor, pair.cause)
+    };
+    let pairs = view.snapshot.evictions.iter().map(|pair| (place(pair), pair)).collect();
+    positions.page(part, pairs, |each| pair(view, each))
 }
 
 fn pair(view: &View<'_>, pair: &EvictionPair) -> api::EvictionPair {

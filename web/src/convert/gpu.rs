@@ -3,7 +3,10 @@
 use model::{GpuKey, GpuSource, Snapshot, api};
 
 use super::{status::gpu, time};
-use crate::gpus::{self, GpuTotal};
+use crate::{
+    counted::Counted,
+    gpus::{self, GpuTotal},
+};
 
 /// By index, then UUID.
 pub(crate) fn gpus(snapshot: &Snapshot) -> api::Gpus {
@@ -17,7 +20,7 @@ fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
     let card = snapshot.gpus.get(&each.key);
     let memory = gpus::memory(snapshot, each.key);
     api::GpuDetail {
-        gpu: gpu(each),
+        gpu: gpu(each, Counted::of(snapshot)),
         index: card.and_then(|card| card.index),
         pci_address: card.and_then(|card| card.pci_address.clone()),
         memory_bytes: card.and_then(|card| card.memory_bytes),

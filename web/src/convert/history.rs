@@ -3,16 +3,17 @@
 use model::{History, Sample, api};
 
 use super::time;
+use crate::counted::Counted;
 
-pub(crate) fn history(history: &History) -> api::History {
+pub(crate) fn history(history: &History, counted: Counted) -> api::History {
     api::History {
         begin: time(history.begin),
         interval_seconds: history.interval.as_secs_f64(),
-        samples: history.samples.iter().map(|sample| sample.map(self::sample)).collect(),
+        samples: history.samples.iter().map(|sample| sample.map(|sample| self::sample(sample, counted))).collect(),
     }
 }
 
-const fn sample(sample: Sample) -> api::HistorySample {
+fn sample(sample: Sample, counted: Counted) -> api::HistorySample {
     let Sample { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes, resident_bytes } =
         sample;
     api::HistorySample {
@@ -22,6 +23,6 @@ const fn sample(sample: Sample) -> api::HistorySample {
         bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
-        resident_bytes,
+        resident_bytes: counted.resident(resident_bytes),
     }
 }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use model::{PatternKind, Process, Snapshot, api};
 
 use super::{address, time};
+use crate::counted::Counted;
 
 /// What no answer about memory can tell, as faults are all that is seen.
 const LIMITS: [&str; 3] = [
@@ -17,7 +18,7 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
     let model::Blocks { forgotten, sampled_out_records, dropped_records, .. } = &process.blocks;
     api::Ranges {
         time: time(snapshot.taken),
-        ranges: process.ranges.busiest.iter().map(range).collect(),
+        ranges: process.ranges.busiest.iter().map(|each| range(each, Counted::of(snapshot))).collect(),
         ranges_known: process.ranges.known,
         mappings: process.ranges.mappings,
         ranges_forgotten: process.ranges.forgotten,
@@ -27,13 +28,13 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
     }
 }
 
-fn range(range: &model::Range) -> api::Range {
+fn range(range: &model::Range, counted: Counted) -> api::Range {
     api::Range {
         begin: address(range.begin),
         end: address(range.end),
         bytes: range.end.saturating_sub(range.begin),
         mapped: range.mapped,
-        resident: range.residency,
+        resident: counted.resident(range.residency),
         pattern: pattern(range.pattern),
         counts: range.counts,
     }
@@ -56,24 +57,24 @@ pub(super) fn pattern(pattern: model::Pattern) -> api::Pattern {
     }
 }
 
-pub(crate) fn heat_map(taken: SystemTime, map: &model::HeatMap) -> api::HeatMap {
+pub(crate) fn heat_map(taken: SystemTime, map: &model::HeatMap, counted: Counted) -> api::HeatMap {
     api::HeatMap {
         time: time(taken),
-        ranges: map.ranges.iter().map(heat_range).collect(),
+        ranges: map.ranges.iter().map(|each| heat_range(each, counted)).collect(),
         ranges_left_out: map.ranges_left_out,
     }
 }
 
-fn heat_range(range: &model::HeatRange) -> api::HeatRange {
+fn heat_range(range: &model::HeatRange, counted: Counted) -> api::HeatRange {
     api::HeatRange {
         begin: address(range.begin),
         end: address(range.end),
         cell_bytes: range.cell_bytes,
-        cells: range.cells.iter().map(heat_cell).collect(),
+        cells: range.cells.iter().map(|cell| heat_cell(cell, counted)).collect(),
     }
 }
 
-fn heat_cell(cell: &model::HeatCell) -> api::HeatCell {
+fn heat_cell(cell: &model::HeatCell, counted: Counted) -> api::HeatCell {
     const NANOSECONDS: f64 = 1e9;
     let model::HeatCell {
         fault_entries,
@@ -92,7 +93,7 @@ fn heat_cell(cell: &model::HeatCell) -> api::HeatCell {
         returned_to_host_bytes,
         evicted_bytes,
         refetched_bytes,
-        resident,
+        resident: counted.resident(resident),
         idle_seconds: idle_ns.map(|idle| idle as f64 / NANOSECONDS),
     }
 }

@@ -8,7 +8,12 @@ use super::{
     counts::{busyness, counts},
     sum, time,
 };
-use crate::gpus;
+use crate::{
+    counted::Counted,
+    gpus,
+    paging::{Order, Page, Part, Positions},
+    problem::Problem,
+};
 
 pub(super) fn owner(owner: &model::Owner) -> api::Owner {
     let model::Owner { container, pod, job, unit } = owner;
@@ -26,20 +31,19 @@ pub(super) fn owner(owner: &model::Owner) -> api::Owner {
 }
 
 /// Those whose processes moved or faulted most memory first.
-pub(crate) fn owners(snapshot: &Snapshot) -> api::Owners {
-    let mut owners: Vec<_> = snapshot
-        .owners
-        .iter()
-        .map(|(key, totals)| (key, totals, totals.gpus.values().chain([&totals.host]).sum::<Counters>()))
-        .collect();
-    owners.sort_by_key(|(key, _, total)| (Reverse(busyness(total)), *key));
-    api::Owners {
-        time: time(snapshot.taken),
-        owners: owners.iter().map(|(key, totals, total)| owner_totals(key, totals, total)).collect(),
-    }
+pub(crate) fn owners(snapshot: &Snapshot, order: Order, positions: &Positions, part: &Part) -> Result<Page, Problem> {
+    let place = |(key, totals): (&OwnerKey, &OwnerTotals)| {
+        (Reverse(order.rank(|| busyness(totals.gpus.values().chain([&totals.host])))), key.clone())
+    };
+    let owners = snapshot.owners.iter().map(|owner| (place(owner), owner)).collect();
+    let counted = Counted::of(snapshot);
+    let show = |(key, totals): &(&OwnerKey, &OwnerTotals)| {
+        owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), counted)
+    };
+    positions.page(part, owners, show)
 }
 
-fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters) -> api::OwnerTotals {
+fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters, counted: Counted) -> api::OwnerTotals {
     let reuses = gpus::shown(&totals.reuse);
     api::OwnerTotals {
         kind: key.kind().to_owned(),
@@ -47,13 +51,13 @@ fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters) -> api::
         processes: totals.processes,
         last_active: time(totals.last_active),
         reuse: sum(totals.reuse.values()),
-        counts: counts(total),
+        counts: counts(total, counted),
         gpus: gpus::shown(&totals.gpus)
             .iter()
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
                 reuse: reuses.get(key).copied().unwrap_or_default(),
-                counts: counts(counters),
+                counts: counts(counters, counted),
             })
             .collect(),
     }

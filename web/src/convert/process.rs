@@ -1,26 +1,64 @@
 //! Processes.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use model::{Counters, ProcessId, api};
+use model::{Counters, GpuKey, ProcessId, api};
 
 use super::{
     INFERRED, View, address,
-    counts::{busyness, counts},
+    counts::{busyness, counts, summary},
+    of,
     owner::owner,
     rate, sum, time,
 };
-use crate::gpus;
+use crate::{
+    counted::Counted,
+    gpus,
+    paging::{Order, Page, Part, Positions},
+    problem::Problem,
+};
 
 /// The processes that are `wanted`: living ones first, then those that moved or faulted most memory.
-pub(crate) fn processes(view: &View<'_>, wanted: impl Fn(&model::Process) -> bool) -> api::Processes {
-    let all = view.snapshot.processes.iter();
-    let mut chosen: Vec<_> = all.filter(|process| wanted(process)).map(|process| (process, process.total())).collect();
-    chosen.sort_by_key(|(process, total)| (process.ended.is_some(), Reverse(busyness(total)), process.id));
-    api::Processes {
-        time: time(view.snapshot.taken),
-        processes: chosen.iter().map(|(each, total)| process(view, each, total)).collect(),
-    }
+pub(crate) fn processes(
+    view: &View<'_>,
+    order: Order,
+    wanted: impl Fn(&model::Process) -> bool,
+    positions: &Positions,
+    part: &Part,
+) -> Result<Page, Problem> {
+    positions.page(part, places(view, order, wanted), |each| process(view, each, &each.total()))
+}
+
+/// The same in short.
+pub(crate) fn summaries(
+    view: &View<'_>,
+    order: Order,
+    wanted: impl Fn(&model::Process) -> bool,
+    positions: &Positions,
+    part: &Part,
+) -> Result<Page, Problem> {
+    positions.page(part, places(view, order, wanted), |each| process_summary(view, each, &each.total()))
+}
+
+/// What processes are listed by: those that ended come last in whatever order.
+type Place = (bool, Reverse<u64>, ProcessId);
+
+fn places<'a>(
+    view: &View<'a>,
+    order: Order,
+    wanted: impl Fn(&model::Process) -> bool,
+) -> Vec<(Place, &'a model::Process)> {
+    let wanted = view.snapshot.processes.iter().filter(|process| wanted(process));
+    let place = |process: &model::Process| {
+        let rank = order.rank(|| busyness(process.gpus.values().chain([&process.host])));
+        // What ends between two pages must not be passed over.
+        let is_last = order == Order::Activity && process.ended.is_some();
+        (is_last, Reverse(rank), process.id)
+    };
+    wanted.map(|process| (place(process), process)).collect()
 }
 
 /// Everything about one process, with the `blocks_max` busiest blocks of its memory.
@@ -30,7 +68,7 @@ pub(crate) fn detail(view: &View<'_>, each: &model::Process, blocks_max: usize) 
         process: process(view, each, &each.total()),
         redacted: false,
         command_line: each.command_line.clone(),
-        blocks: busiest.iter().take(blocks_max).map(block).collect(),
+        blocks: busiest.iter().take(blocks_max).map(|each| block(each, Counted::of(view.snapshot))).collect(),
         blocks_known: *known,
         blocks_forgotten: *forgotten,
         block_records_sampled_out: *sampled_out_records,
@@ -44,7 +82,15 @@ pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
 }
 
 fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::Process {
-    api::Process {
+    let summary = process_summary(view, process, total);
+    api::Process { counts: counts(total, Counted::of(view.snapshot)), gpus: by_gpu(view, process), ..summary.into() }
+}
+
+fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) -> api::ProcessSummary {
+    let gpus = process.gpus.keys().chain(process.residency.keys()).chain(process.reuse.keys());
+    let gpus: BTreeSet<GpuKey> = gpus.map(|key| gpus::shown_as(*key)).collect();
+    let counted = Counted::of(view.snapshot);
+    api::ProcessSummary {
         pid: process.id.pid,
         start_ticks: process.id.start_ticks,
         started: process.started.map(time),
@@ -56,18 +102,22 @@ fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::
         ended: process.ended.map(time),
         managed_bytes: process.managed_bytes,
         owner: owner(&process.owner),
-        resident: sum(process.residency.values()),
+        resident: counted.resident(sum(process.residency.values())),
         reuse: sum(process.reuse.values()),
         verdicts: verdicts(view, process.id),
         victim_of: victim_of(view, process.id),
         decisions: decisions(view, process.id),
-        counts: counts(total),
-        gpus: by_gpu(view, process),
+        counts: summary(total, counted),
+        gpus: gpus
+            .into_iter()
+            .map(|key| api::GpuId { gpu: gpus::id(view.snapshot, key), uuid: gpus::uuid(key) })
+            .collect(),
     }
 }
 
 /// It on each GPU where anything is known of it.
 fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
+    let counted = Counted::of(view.snapshot);
     let mut counters = gpus::shown(&process.gpus);
     let (residencies, reuses) = (gpus::shown(&process.residency), gpus::shown(&process.reuse));
     for key in residencies.keys().chain(reuses.keys()) {
@@ -78,17 +128,16 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
         .map(|(key, counters)| api::ProcessGpu {
             gpu: gpus::id(view.snapshot, *key),
             uuid: gpus::uuid(*key),
-            resident: residencies.get(key).copied().unwrap_or_default(),
+            resident: counted.resident(residencies.get(key).copied().unwrap_or_default()),
             reuse: reuses.get(key).copied().unwrap_or_default(),
-            counts: counts(counters),
+            counts: counts(counters, counted),
         })
         .collect()
 }
 
 /// What is wrong with it. The one with most traffic is the worst, and they are in that order.
 fn verdicts(view: &View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
-    let active = view.verdicts.active.iter().filter(|verdict| verdict.process == id);
-    active
+    of(&view.active, id)
         .map(|verdict| api::VerdictSummary {
             gpu_uuid: gpus::uuid(verdict.gpu),
             kind: verdict.kind.name().to_owned(),
@@ -99,23 +148,23 @@ fn verdicts(view: &View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
 
 /// What is in force about it, or would be.
 fn decisions(view: &View<'_>, id: ProcessId) -> Vec<api::DecisionSummary> {
-    let open = view.decisions.iter().filter(|decision| decision.process == id && decision.stage.is_open());
-    open.map(|decision| api::DecisionSummary {
-        id: decision.id.0,
-        gpu_uuid: decision.gpu.to_string(),
-        policy: decision.policy.to_owned(),
-        stage: decision.stage.name().to_owned(),
-        expected: decision.expected,
-        link_bytes_saved: decision.link_bytes_saved(),
-        faults_saved: decision.faults_saved(),
-    })
-    .collect()
+    of(&view.decisions, id)
+        .map(|decision| api::DecisionSummary {
+            id: decision.id.0,
+            gpu_uuid: decision.gpu.to_string(),
+            policy: decision.policy.to_owned(),
+            stage: decision.stage.name().to_owned(),
+            expected: decision.expected,
+            link_bytes_saved: decision.link_bytes_saved(),
+            faults_saved: decision.faults_saved(),
+        })
+        .collect()
 }
 
 /// Of the others whom its memory was pushed out for, all GPUs together, the one that it lost most to.
 fn victim_of(view: &View<'_>, id: ProcessId) -> Option<api::VictimOf> {
     let mut rates: BTreeMap<ProcessId, u64> = BTreeMap::new();
-    for lost in view.verdicts.victims.iter().filter(|lost| lost.victim == id && lost.evictor != id) {
+    for lost in of(&view.lost, id) {
         let bytes_per_second = rates.entry(lost.evictor).or_default();
         *bytes_per_second = bytes_per_second.saturating_add(rate(lost.bytes, lost.window));
     }
@@ -129,7 +178,7 @@ fn victim_of(view: &View<'_>, id: ProcessId) -> Option<api::VictimOf> {
     })
 }
 
-fn block(block: &model::Block) -> api::Block {
+fn block(block: &model::Block, counted: Counted) -> api::Block {
     api::Block {
         address: address(block.address),
         gpu_uuid: block.gpu.and_then(gpus::uuid),
@@ -138,7 +187,7 @@ fn block(block: &model::Block) -> api::Block {
         bytes_htod: block.bytes_htod,
         bytes_dtoh: block.bytes_dtoh,
         bytes_dtod: block.bytes_dtod,
-        populated_bytes: block.populated_bytes,
+        populated_bytes: counted.populated(block.populated_bytes),
         evicted_bytes: block.evicted_bytes,
         evictions: block.evictions,
         bytes_htod_by_cause: block.htod_by_cause,
@@ -146,7 +195,7 @@ fn block(block: &model::Block) -> api::Block {
         refetched_bytes: block.refetched_bytes,
         returned_bytes: block.returned_bytes,
         alternations: block.alternations,
-        resident: block.resident,
+        resident: counted.resident(block.resident),
         last_seen: time(block.last_seen),
     }
 }

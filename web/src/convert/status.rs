@@ -7,23 +7,25 @@ use model::{Snapshot, SourceState, api};
 use super::{counts::counts, time};
 use crate::{
     Node,
+    counted::Counted,
     gpus::{self, GpuTotal},
 };
 
-/// With whether whoever asks may read everything and change things, and what is wrong with the file of overrides, if anything is.
+/// With whether whoever asks may read everything and change things, and what is wrong with what uvmd keeps: the file of overrides, the journal of advice.
 pub(crate) fn status(
     node: &Node,
     snapshot: &Snapshot,
     [read_authority, write_authority]: [bool; 2],
-    file_error: Option<String>,
+    warnings: impl Iterator<Item = String>,
 ) -> api::Status {
-    let source = &snapshot.source;
+    let (source, counted) = (&snapshot.source, Counted::of(snapshot));
     let (state, reasons, counting_since) = match &source.state {
         SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
         SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
         SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
     };
-    let reasons = reasons.into_iter().chain(source.warnings.iter().cloned()).chain(file_error).collect();
+    let degraded = source.degraded.iter().map(|each| each.description.clone());
+    let reasons = reasons.into_iter().chain(degraded).chain(source.warnings.iter().cloned()).chain(warnings).collect();
     api::Status {
         version: node.version.to_owned(),
         hostname: node.hostname.clone(),
@@ -32,12 +34,14 @@ pub(crate) fn status(
         write_authority,
         backend: source.backend.to_owned(),
         state: state.to_owned(),
+        degraded: source.degraded.iter().map(degradation).collect(),
+        quota_refusals: source.quota_refusals.iter().map(refusals).collect(),
         reasons,
         counting_since,
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
         layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
         driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),
-        gpus: gpus::totals(snapshot).iter().map(gpu).collect(),
+        gpus: gpus::totals(snapshot).iter().map(|each| gpu(each, counted)).collect(),
         probes: source.probes.iter().map(probe).collect(),
         dropped_events: snapshot.dropped_events(),
         dropped_events_by_reason: source
@@ -49,13 +53,32 @@ pub(crate) fn status(
         block_records_sampled_out: source.block_records.sampled_out,
         block_records_dropped: source.block_records.dropped,
         log_lines_dropped: node.log_lines_dropped.load(Ordering::Relaxed),
-        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum()),
+        audit_lines_dropped: node.audit_lines_dropped.load(Ordering::Relaxed),
+        warnings: node.warnings.list(),
+        configuration: node.reloads.told(),
+        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum(), counted),
     }
 }
 
-pub(super) fn gpu(each: &GpuTotal<'_>) -> api::Gpu {
+pub(super) fn gpu(each: &GpuTotal<'_>, counted: Counted) -> api::Gpu {
     let name = each.name.map(str::to_owned);
-    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total) }
+    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total, counted) }
+}
+
+fn degradation(each: &model::Degradation) -> api::Degradation {
+    let model::Degradation { reason, uid, user, pid, description } = each;
+    api::Degradation {
+        reason: reason.name().to_owned(),
+        uid: *uid,
+        user: user.clone(),
+        pid: *pid,
+        description: description.clone(),
+    }
+}
+
+fn refusals(each: &model::QuotaRefusals) -> api::QuotaRefusals {
+    let model::QuotaRefusals { uid, user, resource, refusals } = each;
+    api::QuotaRefusals { uid: *uid, user: user.clone(), resource: (*resource).to_owned(), refusals: *refusals }
 }
 
 fn probe(probe: &model::ProbeStatus) -> api::Probe {

@@ -1,25 +1,52 @@
 //! What is wrong, with what that rests on.
 
+use std::{cmp::Reverse, time::SystemTime};
+
 use model::{
-    Snapshot, VerdictKind, Verdicts,
+    ProcessId, Snapshot, VerdictKind, Verdicts,
     api::{self, decision::Event},
     verdict::{Check, Involved, Verdict, Victim},
 };
 
-use super::{INFERRED, View, address, memory::pattern, owner::owner, rate, time};
-use crate::gpus;
+use super::{INFERRED, View, address, memory::pattern, of, owner::owner, rate, time};
+use crate::{
+    gpus,
+    paging::{Order, Page, Part, Positions},
+    problem::Problem,
+};
 
-/// Those that are `wanted`, with the ranges they are about if the reader may see addresses.
-pub(crate) fn verdicts(view: &View<'_>, with_ranges: bool, wanted: impl Fn(&Verdict) -> bool) -> api::Verdicts {
-    let told = |verdicts: &[Verdict]| {
-        verdicts.iter().filter(|each| wanted(each)).map(|each| verdict(view, each, with_ranges)).collect()
+/// Those in force, the one with most traffic first, then those that are over; with the ranges they are about if the reader may see addresses.
+pub(crate) fn verdicts(
+    view: &View<'_>,
+    with_ranges: bool,
+    order: Order,
+    positions: &Positions,
+    part: &Part,
+) -> Result<Page, Problem> {
+    let place = |each: &Verdict| {
+        let rank = order.rank(|| each.ended.map_or_else(|| each.traffic_bytes(), since_1970_ns));
+        (each.ended.is_some(), Reverse(rank), each.process, each.gpu, each.kind, each.since)
     };
+    let all = view.verdicts.active.iter().chain(&view.verdicts.ended).map(|each| (place(each), each)).collect();
+    positions.page(part, all, |each: &&Verdict| verdict(view, each, with_ranges))
+}
+
+/// Those on one process.
+pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> api::Verdicts {
+    let ended = view.verdicts.ended.iter().filter(|verdict| verdict.process == id);
+    let show = |each: &Verdict| verdict(view, each, with_ranges);
     api::Verdicts {
         time: time(view.snapshot.taken),
-        active: told(&view.verdicts.active),
-        ended: told(&view.verdicts.ended),
-        untold: if view.snapshot.source.block_records.is_off { untold() } else { Vec::new() },
+        active: of(&view.active, id).map(show).collect(),
+        ended: ended.map(show).collect(),
+        untold: untold(view.snapshot),
+        ..api::Verdicts::default()
     }
+}
+
+fn since_1970_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// That a verdict has begun, or ended.
@@ -28,8 +55,11 @@ pub fn verdict_event(each: &Verdict, snapshot: &Snapshot, verdicts: &Verdicts) -
     Event::of_verdict(verdict(&View::new(snapshot, verdicts, &[]), each, true), snapshot.taken)
 }
 
-/// Without block records.
-fn untold() -> Vec<api::UntoldKind> {
+/// Kinds that are not told without block records, if there are none.
+pub(crate) fn untold(snapshot: &Snapshot) -> Vec<api::UntoldKind> {
+    if !snapshot.source.block_records.is_off {
+        return Vec::new();
+    }
     let reason = |what| format!("block records are off (records.enabled = false), so it is not known {what}");
     let kind = |kind: VerdictKind| {
         Some(api::UntoldKind { kind: kind.name().to_owned(), reason: reason(kind.needs_records_for()?) })
@@ -39,11 +69,8 @@ fn untold() -> Vec<api::UntoldKind> {
 
 fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let process = view.process(each.process);
-    let victims = view.verdicts.victims.iter().filter(|lost| {
-        let at_all_others = lost.victim != each.process;
-        // What an ended verdict did is over.
-        at_all_others && each.ended.is_none() && (lost.evictor, lost.gpu) == (each.process, each.gpu)
-    });
+    // What an ended verdict did is over.
+    let victims = of(&view.caused, each.process).filter(|lost| each.ended.is_none() && lost.gpu == each.gpu);
     api::Verdict {
         pid: each.process.pid,
         start_ticks: each.process.start_ticks,

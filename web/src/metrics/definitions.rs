@@ -6,6 +6,7 @@
 
 mod eviction;
 mod gpu;
+mod http;
 mod memory;
 mod node;
 mod own;
@@ -27,6 +28,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Definition> {
         process::DEFINITIONS,
         policy::DEFINITIONS,
         service::DEFINITIONS,
+        http::DEFINITIONS,
         own::DEFINITIONS,
     ]
     .into_iter()

@@ -13,20 +13,25 @@ pub(super) use memory::MemoryRow;
 use model::{Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts, api::rule::PolicyState};
 pub(super) use owners::{OwnerRows, listed};
 
-use super::{listed::Listing, own::Own};
-use crate::{Node, Sources, events::Tally, gpus};
+use super::{http::Http, listed::Listing, own::Own};
+use crate::{AdviceJournal, Node, Sources, counted::Counted, events::Tally, gpus};
 
 /// Stands for the UUIDs of GPUs that it was never learned of.
 const UNKNOWN_UUID: &str = "unknown";
 /// Stands where what is counted belongs to a CPU.
 const CPU_UUID: &str = "cpu";
 
+/// What is counted where nothing is.
+static NOTHING: Counters = Counters::ZERO;
+
 /// What every sample is taken from.
 pub(super) struct Figures<'a> {
     pub(super) node: &'a Node,
     pub(super) snapshot: &'a Snapshot,
     pub(super) verdicts: &'a Verdicts,
+    pub(super) counted: Counted,
     pub(super) deeds: Deeds,
+    pub(super) http: Http,
     /// Every GPU seen, whether or not anything was counted there yet, and those not known, as one.
     pub(super) gpus: Vec<Row<'a>>,
     /// What belongs to no GPU.
@@ -44,8 +49,10 @@ pub(super) struct Figures<'a> {
 }
 
 /// What is done about what is wrong.
-pub(crate) struct Deeds {
+pub(super) struct Deeds {
     pub(super) state: PolicyState,
+    /// `None` where there is none.
+    pub(super) journal: Option<AdviceJournal>,
     pub(super) decisions: Arc<[Decision]>,
     pub(super) tally: Tally,
     /// Events that readers were too slow for.
@@ -71,9 +78,10 @@ pub(super) struct ProcessRows<'a> {
 }
 
 impl Deeds {
-    pub(crate) fn now(Sources { decided, events, controls, .. }: &Sources) -> Self {
+    pub(super) fn now(Sources { decided, events, controls, .. }: &Sources) -> Self {
         Self {
             state: controls.now().state(),
+            journal: controls.now().journal(),
             decisions: decided.now(),
             tally: events.tally(),
             events_lost: events.lost(),
@@ -87,11 +95,12 @@ impl<'a> Figures<'a> {
         snapshot: &'a Snapshot,
         verdicts: &'a Verdicts,
         deeds: Deeds,
+        http: Http,
         listing: Option<Listing<'a>>,
     ) -> Self {
         let mut totals: BTreeMap<_, _> = snapshot.gpu_totals.iter().map(|(key, total)| (*key, total)).collect();
         for key in snapshot.gpus.keys() {
-            totals.entry(*key).or_insert(&Counters::ZERO);
+            totals.entry(*key).or_insert(&NOTHING);
         }
         let left_out = listing.as_ref().map(|listing| listing.left_out);
         let listed = listing.map(|listing| listing.processes).unwrap_or_default();
@@ -105,7 +114,9 @@ impl<'a> Figures<'a> {
             node,
             snapshot,
             verdicts,
+            counted: Counted::of(snapshot),
             deeds,
+            http,
             gpus: rows(node, snapshot, &totals, &snapshot.reuse_totals, !totals.is_empty()),
             cpu,
             memory: memory::rows(node, snapshot),
@@ -168,7 +179,7 @@ fn rows<'a>(
             let row = Row {
                 labels: key.uuid().map(|_| labels_of_gpu(node, snapshot, *key))?,
                 uuid: key.uuid(),
-                counters: Cow::Borrowed(counts.get(key).copied().unwrap_or(&Counters::ZERO)),
+                counters: Cow::Borrowed(counts.get(key).copied().unwrap_or(&NOTHING)),
                 reuse: reuses.get(key).copied().unwrap_or_default(),
             };
             Some((id, row))

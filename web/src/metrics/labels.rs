@@ -90,11 +90,33 @@ pub(super) const REASON: Label = Label {
     name: "reason",
     help: "Why, and so what is counted: see [below](#reasons). Every reason is always present.",
 };
+pub(super) const STATE: Label = Label {
+    name: "state",
+    help: "`waiting` (for the driver, or what else is missing), `refused` (the driver is not one to be counted on), `counting`.",
+};
+pub(super) const DEGRADED_REASON: Label = Label {
+    name: "reason",
+    help: "`quota_reached` (a process or user holds as much of the kernel's maps as one may), `registration_rate` (one makes VA spaces too fast to be \
+           told apart), `owner_quota_reached` (a user has as many owners listed as one may), `residency_unavailable` (this driver does not let \
+           populated and resident memory be counted).",
+};
+pub(super) const RESOURCE: Label = Label {
+    name: "resource",
+    help: "`va_spaces`, `processes` (with VA spaces), `counts`, `distributions`, `evictor_pairs`, `evictions` (of unknown evictors), `calls` (threads \
+           inside the driver), `users`.",
+};
+pub(super) const UID: Label =
+    Label { name: "uid", help: "Real user id; empty for all users beyond the first 16 that were refused anything." };
 pub(super) const LOSS: Label = Label {
     name: "reason",
     help: "`sampled_out` (too many came at once, so the probes left some out), `dropped` (there was no room).",
 };
 pub(super) const PROBE: Label = Label { name: "probe", help: "The driver function probed." };
+pub(super) const WARNING: Label = Label {
+    name: "warning",
+    help: "`tcp_unavailable` (`listen` cannot be had, and is tried again), `state_unavailable` (`policy.state_dir` cannot be used), \
+           `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was not in order at the last SIGHUP). Each is always present.",
+};
 pub(super) const VERSION: Label = Label { name: "version", help: "uvmd's version." };
 pub(super) const BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
 pub(super) const DRIVER: Label = Label { name: "driver", help: "The driver's version; empty while there is none." };
@@ -119,3 +141,17 @@ pub(super) const STAGE: Label = Label {
     help: "`refused` (by the guard), `shadow` (told, not done), `trial` (whether it helps is not known yet), `kept` (it helps), `undone` (it did not), \
            `over` (what justified it is).",
 };
+pub(super) const CLOSED: Label = Label {
+    name: "reason",
+    help: "`displaced` (another needed its place, and it was idle for longest, or was answered first), `queue_full` (it waited for a place, and too many \
+           others did), `write_timeout` (its peer took nothing of what was to be sent for 10 s), `send_timeout` (its peer took more than a minute for one answer), `memory_pressure` (its \
+           peer took nothing while memory for answers was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
+           request not over in time).",
+};
+pub(super) const REJECTED: Label = Label {
+    name: "reason",
+    help: "`build_queue` (64 other answers waited to be made, or the share of that peer), `connections` (all places were taken for a quarter of a second), `response_memory` (answers that others take slowly had all the memory for answers), \
+           `event_streams` (as many were open as may be).",
+};
+pub(super) const ANSWER_KIND: Label =
+    Label { name: "kind", help: "`api` or `metrics`, which has slots and memory of its own." };

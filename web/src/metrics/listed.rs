@@ -31,7 +31,7 @@ impl Listed {
         let mut others: Vec<_> = processes
             .values()
             .filter(|process| process.ended.is_none() && !self.0.contains_key(&process.id))
-            .map(|process| (Reverse(busyness(&process.total())), *process))
+            .map(|process| (Reverse(busyness(process.gpus.values().chain([&process.host]))), *process))
             .filter(|(busyness, _)| busyness.0 > 0)
             .collect();
         others.sort_by_key(|(busyness, process)| (*busyness, process.id));

@@ -11,7 +11,7 @@ use axum::{
     http::{Request, StatusCode, Version},
 };
 use model::{
-    Gpu, GpuKey, GpuUuid,
+    Degradation, DegradedReason, Gpu, GpuKey, GpuUuid, QuotaRefusals,
     api::{Processes, Status},
 };
 use serde_json::Value;
@@ -134,6 +134,41 @@ async fn a_warning_is_among_the_reasons_though_uvmd_counts() {
     let status = get(&router, "/api/v1/status").await.json();
     assert_eq!((&status["state"], &status["reasons"][0]), (&"counting".into(), &"uvmd sees little: move it".into()));
     assert_eq!(get(&router, "/readyz").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn whoever_has_reached_a_quota_is_named_by_status_readyz_and_metrics() {
+    let mut snapshot = counting();
+    snapshot.source.degraded = vec![Degradation {
+        reason: DegradedReason::QuotaReached,
+        uid: Some(1000),
+        user: Some("eve".to_owned()),
+        pid: Some(7),
+        description: "process 7 of user eve (uid 1000): too much".to_owned(),
+    }];
+    snapshot.source.quota_refusals =
+        vec![QuotaRefusals { uid: Some(1000), user: None, resource: "va_spaces", refusals: 3 }];
+    let router = router(snapshot);
+    let ready = get(&router, "/readyz").await;
+    let line = "degraded: quota_reached: process 7 of user eve (uid 1000): too much";
+    assert_eq!((ready.status, ready.text.as_str()), (StatusCode::OK, &*format!("ok\n{line}\n")));
+    let status: Status = serde_json::from_str(&get(&router, "/api/v1/status").await.text).unwrap();
+    assert_eq!(
+        (status.state.as_str(), status.reasons[0].as_str()),
+        ("counting", &line["degraded: quota_reached: ".len()..])
+    );
+    assert_eq!((status.degraded[0].reason.as_str(), status.degraded[0].pid), ("quota_reached", Some(7)));
+    assert_eq!(status.quota_refusals[0].refusals, 3);
+    let metrics = get(&router, "/metrics").await.text;
+    for sample in [
+        "uvmd_state{state=\"counting\"} 1",
+        "uvmd_state{state=\"refused\"} 0",
+        "uvmd_degraded{reason=\"quota_reached\"} 1",
+        "uvmd_degraded{reason=\"registration_rate\"} 0",
+        "uvmd_quota_refusals_total{resource=\"va_spaces\",uid=\"1000\"} 3",
+    ] {
+        assert!(metrics.lines().any(|line| line == sample), "{sample} is not in {metrics}");
+    }
 }
 
 #[tokio::test]

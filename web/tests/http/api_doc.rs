@@ -2,7 +2,9 @@
 
 use model::{
     DropReason,
-    api::{Evictions, Gpus, HeatMap, History, Owners, ProcessDetail, Processes, Ranges, Status, Verdicts},
+    api::{
+        Evictions, Gpus, HeatMap, History, Owners, ProcessDetail, ProcessSummaries, Processes, Ranges, Status, Verdicts,
+    },
     api::{
         decision::Decisions,
         rule::{Overrides, PolicyState, Wanted},
@@ -60,6 +62,7 @@ fn the_examples_are_of_the_types_that_are_served() {
     let mut detail = example("`GET /api/v1/processes/{pid}`");
     extend(&mut detail, &processes()["processes"][0]);
     assert_is::<ProcessDetail>(&detail);
+    assert_is::<ProcessSummaries>(&example("`GET /api/v1/processes/summary`"));
     assert_is::<Ranges>(&example("`GET /api/v1/processes/{pid}/ranges`"));
     assert_is::<HeatMap>(&example("`GET /api/v1/processes/{pid}/heatmap`"));
     assert_is::<History>(&example("`GET /api/v1/processes/{pid}/history`"));

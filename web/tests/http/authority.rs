@@ -10,14 +10,17 @@ use model::{
     verdict::{Inputs, Involved},
 };
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
-use web::{Access, Grant, Judged, Node, Peer, Sources, Token};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use web::{Access, Credential, Grant, Judged, Node, Peer, Refusal, Refusals, Requester, Sources, Token};
 
 use crate::support::{Answer, always, assert_problem, at, block, busy, get, node, router_of, send};
 
 const TOKEN: &str = "0123456789abcdef";
-const READER: Peer = Peer::Local { uid: 7, grant: Some(Grant::Read) };
-const OTHER: Peer = Peer::Local { uid: 7, grant: None };
+const READER: Peer = Peer::Local { uid: 7, pid: None, grant: Some(Grant::Read) };
+const OTHER: Peer = Peer::Local { uid: 7, pid: None, grant: None };
 const SECRETS: [&str; 3] = ["python --key=secret", "0x7f2a40000000", "0x7f2a42000000"];
 
 /// One whose processes have something to hide.
@@ -187,4 +190,42 @@ async fn no_token_in_an_address_is_taken() {
         let answer = get(&with_token(), &format!("{}?{query}={TOKEN}", CLOSED[0])).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
     }
+}
+
+#[tokio::test]
+async fn every_refusal_is_told_with_who_asked_for_what_and_nothing_else_is() {
+    let told: Arc<Mutex<Vec<Refusal>>> = Arc::default();
+    let listener = Arc::clone(&told);
+    let refusals = Refusals::new(move |refusal| listener.lock().unwrap().push(refusal));
+    let access = Access::by_tokens([(Grant::Read, Token::parse(TOKEN.as_bytes()).unwrap())]);
+    let router = router_of(Node { access, refusals, ..node() }, always(busy()));
+    let remote = Peer::Remote("192.0.2.7:4242".parse().unwrap());
+    ask(&router, "/api/v1/status", remote, None).await;
+    ask(&router, CLOSED[0], remote, Some(BEARER)).await;
+    ask(&router, "/nowhere", remote, None).await;
+    assert!(told.lock().unwrap().is_empty());
+
+    let long = format!("{}?secret=1", "/x".repeat(500));
+    ask(&router, &long, remote, Some("Bearer wrong")).await;
+    ask(&router, CLOSED[0], OTHER, None).await;
+    let change = |headers: &[(&str, &str)]| {
+        let request = Request::put("/api/v1/overrides/x").header("Host", "localhost").extension(remote);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.header("Content-Type", "application/json").body(Body::from("{\"mode\":\"act\"}")).unwrap()
+    };
+    send(&router, change(&[("Authorization", BEARER)])).await;
+    send(&router, change(&[("Origin", "https://evil.example")])).await;
+    let of = |peer, credential, method: &str, path: &str, status| Refusal {
+        requester: Requester { peer, credential },
+        method: method.to_owned(),
+        path: path.to_owned(),
+        status,
+    };
+    let expected = [
+        of(remote, Credential::WrongToken, "GET", &"/x".repeat(128), 401),
+        of(OTHER, Credential::Socket, "GET", CLOSED[0], 401),
+        of(remote, Credential::ReadToken, "PUT", "/api/v1/overrides/x", 403),
+        of(remote, Credential::None, "PUT", "/api/v1/overrides/x", 403),
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
 }

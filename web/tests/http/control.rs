@@ -15,7 +15,7 @@ use crate::{
     support::{Answer, LOOPBACK, always, assert_problem, busy, get, get_as_reader, node, router_of, send},
 };
 
-const WRITER: Peer = Peer::Local { uid: 7, grant: Some(Grant::Write) };
+const WRITER: Peer = Peer::Local { uid: 7, pid: None, grant: Some(Grant::Write) };
 const TOKENS: [(Grant, &str); 2] = [(Grant::Read, "0123456789abcdef"), (Grant::Write, "fedcba9876543210")];
 
 fn daemon(access: Access) -> Router {
@@ -257,8 +257,8 @@ const CHANGES: [(Method, &str, &str); 5] = [
 #[tokio::test]
 async fn only_those_with_write_authority_change_anything() {
     let [read, write] = TOKENS.map(|(_, token)| format!("Bearer {token}"));
-    let reader = Peer::Local { uid: 7, grant: Some(Grant::Read) };
-    let other = Peer::Local { uid: 7, grant: None };
+    let reader = Peer::Local { uid: 7, pid: None, grant: Some(Grant::Read) };
+    let other = Peer::Local { uid: 7, pid: None, grant: None };
     for (method, path, body) in CHANGES {
         let router = with_tokens();
         for peer in [Peer::Unknown, other, reader] {
@@ -326,6 +326,19 @@ async fn where_in_memory_an_override_means_is_for_readers() {
 #[tokio::test]
 async fn a_file_that_is_not_in_order_is_told_of() {
     let router = router();
-    assert_eq!(get(&router, "/api/v1/status").await.json()["reasons"], json!(["line 3"]));
+    assert_eq!(get(&router, "/api/v1/status").await.json()["reasons"][0], json!("line 3"));
     assert!(get(&router, "/metrics").await.text.contains("\nuvmd_overrides_file_in_order 0\n"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_journal_of_advice_is_told_by_the_status_and_as_metrics() {
+    let router = router();
+    let reasons = &get(&router, "/api/v1/status").await.json()["reasons"];
+    assert_eq!(reasons[1], json!("the journal has 2 lines that nobody understands"));
+    let metrics = get(&router, "/metrics").await.text;
+    for line in ["writable 1", "unrecognised_bytes 120", "dropped_lines_total 3"] {
+        assert!(metrics.contains(&format!("\nuvmd_advice_journal_{line}\n")), "{line}");
+    }
+    let without = get(&router_of(node(), always(busy())), "/metrics").await.text;
+    assert!(!without.contains("uvmd_advice_journal"), "what is not there has no figures");
 }

@@ -44,7 +44,7 @@ async fn decisions_are_told_newest_first_and_can_be_chosen_among() {
     assert_eq!(ids("/api/v1/decisions?process=20&stage=kept").await, [1]);
     assert!(ids("/api/v1/decisions?process=10").await.is_empty());
     let router = daemon(&Events::default());
-    for query in ["stage=done", "limit=0", "limit=10001", "pid=20"] {
+    for query in ["stage=done", "limit=0", "limit=1001", "pid=20"] {
         assert_eq!(
             get(&router, &format!("/api/v1/decisions?{query}")).await.status,
             StatusCode::BAD_REQUEST,
@@ -79,7 +79,8 @@ async fn addresses_are_for_readers() {
 
 /// What a reader of the stream gets within a moment.
 async fn read(router: &Router, last: Option<&str>, grant: Option<Grant>, end: &Events) -> String {
-    let request = Request::get("/api/v1/events").header("Host", LOOPBACK).extension(Peer::Local { uid: 7, grant });
+    let request =
+        Request::get("/api/v1/events").header("Host", LOOPBACK).extension(Peer::Local { uid: 7, pid: None, grant });
     let request = last.iter().fold(request, |request, id| request.header("Last-Event-ID", *id));
     let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");

@@ -13,7 +13,7 @@ use model::{
     verdict::Inputs,
 };
 use policy::act::parameter::check;
-use web::{Condition, Control, Put, Refused};
+use web::{AdviceJournal, Condition, Control, Put, Refused, Requester};
 
 use crate::support::at;
 
@@ -42,6 +42,11 @@ pub(crate) fn rule(id: &str) -> Override {
     }
 }
 
+/// So many of them, by name.
+pub(crate) fn rules(count: usize) -> Vec<Override> {
+    (0..count).map(|at| rule(&format!("rule-{at}"))).collect()
+}
+
 fn standing(rule: &Override, source: &str) -> StandingOverride {
     StandingOverride { r#override: rule.into(), source: source.to_owned(), expired: false }
 }
@@ -51,6 +56,18 @@ impl Memory {
         let memory = Self::default();
         *memory.overrides.lock().unwrap() = vec![standing(&rule("llm"), "api"), standing(&rule("of-file"), "file")];
         memory
+    }
+
+    /// With these.
+    pub(crate) fn with(rules: &[Override]) -> Self {
+        let memory = Self::default();
+        *memory.overrides.lock().unwrap() = rules.iter().map(|rule| standing(rule, "api")).collect();
+        memory
+    }
+
+    /// One is gone.
+    pub(crate) fn forget(&self, id: &str) {
+        self.overrides.lock().unwrap().retain(|each| each.r#override.id.as_deref() != Some(id));
     }
 
     fn check(&self, id: &str, fits: &Condition) -> Result<Option<usize>, Refused> {
@@ -66,10 +83,11 @@ impl Memory {
 
 impl Control for Memory {
     fn overrides(&self) -> Overrides {
-        Overrides { overrides: self.overrides.lock().unwrap().clone(), file_error: Some("line 3".to_owned()) }
+        let overrides = self.overrides.lock().unwrap().clone();
+        Overrides { overrides, file_error: Some("line 3".to_owned()), ..Overrides::default() }
     }
 
-    fn put(&self, mut rule: Override, _: &str, fits: &Condition) -> Result<Put, Refused> {
+    fn put(&self, mut rule: Override, _: &Requester, fits: &Condition) -> Result<Put, Refused> {
         if rule.selector.pid == Some(404) {
             return Err(Refused::NoProcess("there is no process 404".to_owned()));
         }
@@ -87,7 +105,7 @@ impl Control for Memory {
         Ok(Put { now, is_new: place.is_none() })
     }
 
-    fn remove(&self, id: &str, _: &str, fits: &Condition) -> Result<(), Refused> {
+    fn remove(&self, id: &str, _: &Requester, fits: &Condition) -> Result<(), Refused> {
         let at = self.check(id, fits)?.ok_or(Refused::Unknown)?;
         self.overrides.lock().unwrap().remove(at);
         Ok(())
@@ -120,12 +138,17 @@ impl Control for Memory {
         }
     }
 
-    fn switch_off(&self, by: &str) -> Result<(), Refused> {
-        *self.off_by.lock().unwrap() = Some(by.to_owned());
+    fn journal(&self) -> Option<AdviceJournal> {
+        let warnings = vec!["the journal has 2 lines that nobody understands".to_owned()];
+        Some(AdviceJournal { is_writable: true, unrecognised_bytes: 120, dropped_lines: 3, warnings })
+    }
+
+    fn switch_off(&self, by: &Requester) -> Result<(), Refused> {
+        *self.off_by.lock().unwrap() = Some(by.to_string());
         Ok(())
     }
 
-    fn keep_off(&self) {
+    fn keep_off(&self, _: &Requester) {
         drop(self.disk.blocking_lock());
     }
 
@@ -133,7 +156,7 @@ impl Control for Memory {
         0
     }
 
-    fn switch_on(&self, _: &str, _: u64) -> Result<(), Refused> {
+    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), Refused> {
         *self.off_by.lock().unwrap() = None;
         Ok(())
     }

@@ -63,7 +63,7 @@ async fn who_served_no_batch_has_distributions_of_nothing() {
 
 #[tokio::test]
 async fn as_many_blocks_as_asked_for() {
-    for (query, blocks) in [("?blocks=2", 2), ("?blocks=0", 0), ("?blocks=1000", 3)] {
+    for (query, blocks) in [("?blocks=2", 2), ("?blocks=0", 0), ("?blocks=64", 3)] {
         let detail = detail(&ask(with_blocks(), &format!("20{query}")).await);
         assert_eq!((detail.blocks.len(), detail.blocks_known), (blocks, 40), "{query}");
     }
@@ -97,7 +97,7 @@ async fn a_process_that_is_not_known_is_a_problem() {
         assert_eq!((answer.status, answer.header("content-type")), (StatusCode::NOT_FOUND, "application/problem+json"));
         assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{}", answer.text);
     }
-    for query in ["?blocks=-1", "?blocks=all", "?start_ticks=x", "?limit=1"] {
+    for query in ["?blocks=-1", "?blocks=65", "?blocks=all", "?start_ticks=x", "?limit=1"] {
         assert_eq!(ask(busy(), &format!("20{query}")).await.status, StatusCode::BAD_REQUEST, "{query}");
     }
 }

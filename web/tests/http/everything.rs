@@ -10,7 +10,7 @@ use model::{
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
-use web::{Ask, Control, Controls, Decided, Judged, Sources};
+use web::{Ask, Control, Controls, Decided, Judged, Requester, Sources};
 
 use crate::deeds::{Memory, decision};
 use crate::support::{always, at, block, busy, router_over};
@@ -36,7 +36,7 @@ pub(crate) fn router() -> Router {
     let decisions: Arc<[_]> = [decision(2, Stage::Kept), decision(1, Stage::Undone("no better".to_owned()))].into();
     let decided = Decided::new(move || Arc::clone(&decisions));
     let memory = Memory::new();
-    memory.switch_off("me").unwrap();
+    memory.switch_off(&Requester::default()).unwrap();
     let controls = Controls::new(memory);
     router_over(Sources { heat, lately, judged, decided, controls, ..always(snapshot).into() })
 }

@@ -97,7 +97,7 @@ async fn gpus_are_told_with_their_memory_and_what_is_in_it() {
     assert_eq!((card.memory_bytes, card.memory_used_bytes), (Some(64 << 20), Some(60 << 20)));
     // Of the two that live, 64 MiB each.
     assert_eq!((card.managed_bytes, card.oversubscription_ratio), (128 << 20, Some(2.0)));
-    assert_eq!(card.resident, Residency { bytes: 8, min_bytes: 6, max_bytes: 10 });
+    assert_eq!(card.resident, Some(Residency { bytes: 8, min_bytes: 6, max_bytes: 10 }));
     assert_eq!((card.reuse.refetched_bytes, card.gpu.counts.fault_entries), (9, 917));
     assert_eq!((unknown.gpu.uuid.as_ref(), unknown.memory_bytes, unknown.oversubscription_ratio), (None, None, None));
 }

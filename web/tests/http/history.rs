@@ -38,7 +38,7 @@ async fn samples_are_of_equal_length_and_say_where_nothing_was_read() {
         let [None, Some(sample)] = history.samples[..] else { panic!("{history:?}") };
         assert_eq!(
             (sample.bytes_htod, sample.evicted_bytes, sample.refetched_bytes, sample.resident_bytes),
-            (1, 2, 3, 4)
+            (1, 2, 3, Some(4))
         );
     }
 }

@@ -53,7 +53,7 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
             end: "0x7f0006000000".to_owned(),
             bytes: 0x600_0000,
             mapped: true,
-            resident: residency,
+            resident: Some(residency),
             pattern: api::Pattern {
                 kind: "strided".to_owned(),
                 stride_bytes: Some(-8192),

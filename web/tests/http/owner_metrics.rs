@@ -219,3 +219,42 @@ async fn prometheus_finds_no_fault_with_it() {
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
+
+#[tokio::test]
+async fn memory_at_gpus_that_cannot_be_counted_is_null_and_has_no_metric() {
+    let mut snapshot = owned();
+    let known = router(snapshot.clone());
+    let text = get(&known, "/metrics").await.text;
+    let names =
+        ["uvm_populated_bytes_total", "uvm_resident_bytes", "uvm_resident_min_bytes", "uvm_owner_resident_bytes"];
+    for name in names {
+        assert!(text.contains(&format!("\n{name}{{")), "{name}");
+    }
+    assert!(get(&known, "/api/v1/status").await.json()["total"]["populated_bytes"].is_u64());
+
+    let driver = snapshot.source.driver.as_mut().unwrap();
+    driver.residency_unavailable = Some("this driver does not show it".to_owned());
+    let unknown = router(snapshot.clone());
+    let text = get(&unknown, "/metrics").await.text;
+    for name in names {
+        assert!(!text.contains(&format!("\n{name}{{")), "{name}");
+    }
+    let processes = get(&unknown, "/api/v1/processes").await.json();
+    let process = &processes["processes"][0];
+    let gpu = &get(&unknown, "/api/v1/gpus").await.json()["gpus"][0];
+    for shown in [process, &process["gpus"][0], gpu] {
+        let of = |name: &str| shown.get(name).unwrap_or_else(|| panic!("{name} is not there: {shown}"));
+        assert_eq!((of("resident"), of("populated_bytes")), (&serde_json::Value::Null, &serde_json::Value::Null));
+    }
+    let status = get(&unknown, "/api/v1/status").await.json();
+    assert_eq!(status["total"].get("populated_bytes"), Some(&serde_json::Value::Null));
+    assert!(status["total"]["fault_entries"].is_u64(), "all else is counted");
+    let owner = &get(&unknown, "/api/v1/owners").await.json()["owners"][0];
+    assert_eq!(owner.get("populated_bytes"), Some(&serde_json::Value::Null));
+
+    // Without records of blocks, what is resident is not followed.
+    snapshot.source.driver.as_mut().unwrap().residency_unavailable = None;
+    snapshot.source.block_records.is_off = true;
+    let process = get(&router(snapshot), "/api/v1/processes").await.json()["processes"][0].clone();
+    assert!(process["resident"].is_null() && process["populated_bytes"].is_u64(), "{process}");
+}

@@ -14,11 +14,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 use web::{
-    Snapshots,
-    server::{Limits, serve},
+    Peer, Service, Snapshots,
+    server::{Limits, Listen, serve},
 };
 
-use crate::support::{counting, router_over};
+use crate::support::{counting, node};
 
 const REQUEST: &[u8] = b"GET /api/v1/processes HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const LONG: Duration = Duration::from_mins(1);
@@ -38,12 +38,13 @@ impl Server {
     async fn start_answering_after(limits: Limits, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = router_over(Snapshots::new(move || async move {
+        let snapshots = Snapshots::new(move || async move {
             sleep(delay).await;
             Some(Arc::new(counting()))
-        }));
+        });
+        let site = Service::new(node(), snapshots).on_tcp(address);
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(listener, router, limits, async { drop(stopped.await) }));
+        let task = tokio::spawn(serve(listener, site, limits, async { drop(stopped.await) }));
         Self { address, stop, task }
     }
 
@@ -61,7 +62,7 @@ impl Server {
 }
 
 fn limits() -> Limits {
-    Limits { connections: 8, head: LONG, age: LONG, grace: SHORT }
+    Limits { connections: 8, head: LONG, age: LONG, grace: SHORT, ..Limits::default() }
 }
 
 /// Reads one answer; empty if the connection was closed instead.
@@ -204,4 +205,17 @@ async fn a_stop_lets_a_request_under_way_finish() {
     sleep(SHORT / 4).await;
     let (answer, _) = tokio::join!(answer(&mut stream), server.stop());
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_client_over_tcp_is_known_by_its_address_in_the_form_of_its_own_family() {
+    // Of both families, as "[::]:9477" is, where the node has both.
+    let listener = match TcpListener::bind("[::]:0").await {
+        Ok(listener) => listener,
+        Err(_) => TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    };
+    let port = listener.local_addr().unwrap().port();
+    let client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let (_stream, peer) = Listen::accept(&listener).await.unwrap();
+    assert_eq!(peer, Peer::Remote(client.local_addr().unwrap()));
 }

@@ -4,7 +4,7 @@ use std::{
     env, fs,
     io::{Read, Write},
     os::unix::{
-        fs::PermissionsExt,
+        fs::{PermissionsExt, chown, symlink},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -55,9 +55,9 @@ impl Server {
         let folder = folder();
         let path = folder.path().join("run/uvmd.sock");
         let socket = Socket::bind(&path, trusted()).await.unwrap();
-        let router = Service::new(node(), always(busy())).on_socket();
+        let site = Service::new(node(), always(busy())).on_socket();
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(socket, router, Limits::default(), async { drop(stopped.await) }));
+        let task = tokio::spawn(serve(socket, site, Limits::default(), async { drop(stopped.await) }));
         Self { path, stop, task, folder }
     }
 
@@ -163,19 +163,54 @@ async fn a_socket_whose_owner_takes_no_connections_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_folder_in_which_others_could_replace_the_socket_is_refused() {
+async fn a_folder_in_which_others_could_put_files_is_refused() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
-    for (mode, is_fine) in [(0o755, true), (0o1777, true), (0o777, false), (0o775, false), (0o702, false)] {
+    // In a sticky folder nobody replaces the socket, and anybody could take its name or that of the lock first.
+    for (mode, is_fit) in [(0o755, true), (0o1777, false), (0o777, false), (0o775, false), (0o702, false)] {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         match Socket::bind(&path, trusted()).await {
-            Ok(_) => assert!(is_fine, "{mode:o}"),
+            Ok(_) => assert!(is_fit, "{mode:o}"),
             Err(error) => {
-                assert!(!is_fine && matches!(error, SocketError::Exposed(_)), "{mode:o}: {error}");
-                assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
+                assert!(!is_fit && matches!(error, SocketError::UnfitFolder(..)), "{mode:o}: {error}");
+                let told = format!("{} is not fit for the socket: others may change", folder.path().display());
+                assert!(error.to_string().starts_with(&told), "{error}");
             }
         }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), usize::from(is_fit), "{mode:o}");
+        let _ = fs::remove_file(folder.path().join("uvmd.sock.lock"));
     }
+}
+
+#[tokio::test]
+async fn a_folder_of_another_user_is_refused() {
+    if !may_become_others() {
+        return;
+    }
+    let folder = folder();
+    chown(folder.path(), Some(UID), Some(GID)).unwrap();
+    let error = Socket::bind(&folder.path().join("uvmd.sock"), trusted()).await.unwrap_err().to_string();
+    assert!(error.ends_with(&format!("and belongs to uid {UID}")), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_lock_is_not_followed_where_it_is_a_link_nor_taken_where_it_is_anothers() {
+    let folder = folder();
+    let (path, lock) = (folder.path().join("uvmd.sock"), folder.path().join("uvmd.sock.lock"));
+    let elsewhere = folder.path().join("elsewhere");
+    symlink(&elsewhere, &lock).unwrap();
+    let error = Socket::bind(&path, trusted()).await.unwrap_err().to_string();
+    assert_eq!(error, format!("cannot lock {}: it is a symbolic link; name the file itself", lock.display()));
+    assert!(!elsewhere.exists() && !path.exists());
+    if !may_become_others() {
+        return;
+    }
+    fs::remove_file(&lock).unwrap();
+    fs::write(&lock, "").unwrap();
+    chown(&lock, Some(UID), Some(GID)).unwrap();
+    let error = Socket::bind(&path, trusted()).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot lock {}: it must belong to", lock.display())), "{error}");
 }
 
 #[tokio::test]
@@ -187,7 +222,7 @@ async fn what_is_no_socket_is_left_alone() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
     // Not even where it leads to a socket: whoever made the link may lead it elsewhere.
     let link = folder.path().join("link.sock");
-    std::os::unix::fs::symlink(folder.path().join("nowhere"), &link).unwrap();
+    symlink(folder.path().join("nowhere"), &link).unwrap();
     assert!(matches!(Socket::bind(&link, trusted()).await, Err(SocketError::NoSocket(_))));
 }
 

@@ -71,8 +71,11 @@ pub(crate) async fn get(router: &Router, path: &str) -> Answer {
 
 /// As somebody whom the kernel vouches for.
 pub(crate) async fn get_as_reader(router: &Router, path: &str) -> Answer {
-    let request =
-        Request::get(path).header("Host", LOOPBACK).extension(Peer::Local { uid: 7, grant: Some(Grant::Read) });
+    get_as(router, Peer::Local { uid: 7, pid: None, grant: Some(Grant::Read) }, path).await
+}
+
+pub(crate) async fn get_as(router: &Router, peer: Peer, path: &str) -> Answer {
+    let request = Request::get(path).header("Host", LOOPBACK).extension(peer);
     send(router, request.body(Body::empty()).unwrap()).await
 }
 
@@ -104,6 +107,8 @@ fn in_state(state: SourceState) -> Snapshot {
             backend: "ebpf",
             state,
             warnings: Vec::new(),
+            degraded: Vec::new(),
+            quota_refusals: Vec::new(),
             driver: None,
             probes: Vec::new(),
             dropped_events,

@@ -41,9 +41,10 @@ fn lost(victim: ProcessId, evictor: ProcessId, bytes: u64) -> Victim {
 }
 
 fn judged() -> Router {
+    let worst = verdict(HEAVY, VerdictKind::CapacityThrash, None);
     let verdicts = Arc::new(Verdicts {
         active: vec![
-            verdict(HEAVY, VerdictKind::CapacityThrash, None),
+            Verdict { inputs: Inputs { bytes_htod: 1, ..worst.inputs }, ..worst },
             verdict(LIGHT, VerdictKind::Streaming, None),
             verdict(HEAVY, VerdictKind::FirstTouchStorm, None),
         ],

@@ -1,6 +1,7 @@
 //! Sums by owner, which stay when the owners' processes are forgotten.
 //!
-//! The number of pairs is bounded, as their owners alone are too many squared. A pair is listed while there is room, of those that come at once the
+//! The number of pairs is bounded, as their owners alone are too many squared; half of it is all that one user's owners may have as evictors, or where no
+//! evictor is known as victims. A pair is listed while there is room, of those that come at once the
 //! largest first, and then stays until one of its owners is listed no more. What finds no room goes to [`OwnerKey::Other`] by `Other`, on the same
 //! GPU and for the same cause, which always has room: so all pairs together are right, and none goes back.
 
@@ -33,16 +34,29 @@ impl ByOwner {
         add(self.new.entry(pair).or_default(), tally);
     }
 
-    /// Adds what is new to the sums, of which there are `max` beside those that always have room.
-    pub(super) fn settle(&mut self, max: usize) {
+    /// Adds what is new to the sums, of which there are `max` beside those that always have room. `user`: who is charged for an owner.
+    pub(super) fn settle(&mut self, max: usize, user: impl Fn(&OwnerKey) -> Option<u32>) {
         let mut new: Vec<_> = std::mem::take(&mut self.new).into_iter().collect();
         new.sort_by_key(|(_, tally)| Reverse((tally.amount, tally.events)));
-        let taken = self.listed.keys().filter(|pair| !pair.is_of_others()).count();
-        let mut room = max.saturating_sub(taken);
+        let mut taken = 0;
+        let mut by_user: BTreeMap<u32, usize> = BTreeMap::new();
+        for pair in self.listed.keys().filter(|pair| !pair.is_of_others()) {
+            taken += 1;
+            if let Some(user) = pair.charged().and_then(&user) {
+                *by_user.entry(user).or_default() += 1;
+            }
+        }
         for (pair, tally) in new {
             let needs_room = !self.listed.contains_key(&pair) && !pair.is_of_others();
-            let pair = if needs_room && room == 0 { pair.of_others() } else { pair };
-            room -= usize::from(needs_room && room > 0);
+            let mut of_user = pair.charged().and_then(&user).map(|user| by_user.entry(user).or_default());
+            let has_room = taken < max && of_user.as_ref().is_none_or(|pairs| **pairs < max / 2);
+            let pair = if needs_room && !has_room { pair.of_others() } else { pair };
+            if needs_room && has_room {
+                taken += 1;
+                if let Some(pairs) = &mut of_user {
+                    **pairs += 1;
+                }
+            }
             add(self.listed.entry(pair).or_default(), tally);
         }
     }
@@ -72,6 +86,11 @@ impl OwnerPair {
         Self { victim: Some(OwnerKey::Other), evictor: Some(OwnerKey::Other), ..self }
     }
 
+    /// Whose user is charged for it.
+    fn charged(&self) -> Option<&OwnerKey> {
+        self.evictor.as_ref().or(self.victim.as_ref())
+    }
+
     fn is_of_others(&self) -> bool {
         [&self.victim, &self.evictor].iter().all(|owner| **owner == Some(OwnerKey::Other))
     }
@@ -93,7 +112,7 @@ mod tests {
         for (victim, amount) in new {
             sums.add(pair(victim), Tally { events: 1, amount: *amount });
         }
-        sums.settle(MAX);
+        sums.settle(MAX, |_| None);
     }
 
     /// Victims, with pieces and bytes.
@@ -114,6 +133,21 @@ mod tests {
         let rest = sums.all().pop().unwrap();
         assert_eq!((rest.gpu, rest.cause), (CARD, EvictionCause::Fault));
         assert_eq!((rest.victim, rest.evictor), (Some(OwnerKey::Other), Some(OwnerKey::Other)));
+    }
+
+    #[test]
+    fn a_user_whose_owners_are_many_leaves_half_of_the_room_to_others() {
+        let mut sums = ByOwner::default();
+        for (victim, amount) in [("eve1", 9), ("eve2", 8), ("eve3", 7), ("bob1", 1)] {
+            sums.add(pair(victim), Tally { events: 1, amount });
+        }
+        sums.settle(4, |owner| Some(u32::from(owner.id().starts_with("eve"))));
+        assert_eq!(all(&sums), are(&[("bob1", 1, 1), ("eve1", 1, 9), ("eve2", 1, 8), ("", 1, 7)]));
+        sums.add(pair("eve3"), Tally { events: 1, amount: 7 });
+        sums.add(pair("bob2"), Tally { events: 1, amount: 1 });
+        sums.settle(4, |owner| Some(u32::from(owner.id().starts_with("eve"))));
+        assert_eq!(all(&sums).len(), 5);
+        assert_eq!(all(&sums).last().unwrap().1, 2);
     }
 
     #[test]

@@ -132,17 +132,17 @@ fn the_gpu_is_the_one_that_either_of_them_knows() {
 fn an_owners_sums_only_grow_and_stay_when_its_processes_are_forgotten() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
-    evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);
     assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 1, 4096)]);
-    evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);
     evictions.count(key(10, 20, EvictionCause::Fault), tally(3, 8192));
     evictions.count(key(11, 20, EvictionCause::Fault), tally(1, 0));
     evictions.close(10, party, owner, |_, _| CARD);
-    evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);
     evictions.forget(&[A, B].into());
     assert_eq!(of_owners(&evictions), [("unit", "other", CARD, 4, 8192)]);
     evictions.count(key(0, 20, EvictionCause::Fault), tally(1, 0));
-    evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);
     evictions.retain_owners(|owner| *owner == OwnerKey::Other);
     assert_eq!(of_owners(&evictions), [("unknown", "other", CARD, 1, 0)]);
 }
@@ -152,10 +152,10 @@ fn an_owners_sum_waits_until_the_gpu_is_known_or_never_will_be() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
     let pending = |_, id| GpuKey::Pending(id);
-    evictions.settle_owners(PAIRS_MAX, owner, pending);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, pending);
     assert_eq!(of_owners(&evictions), []);
     evictions.close(10, party, owner, pending);
-    evictions.settle_owners(PAIRS_MAX, owner, pending);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, pending);
     assert_eq!(of_owners(&evictions), [("unit", "other", GpuKey::Unknown(1), 1, 4096)]);
 }
 
@@ -163,8 +163,8 @@ fn an_owners_sum_waits_until_the_gpu_is_known_or_never_will_be() {
 fn what_an_owner_had_stays_with_it_when_the_process_changes_hands() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 10, EvictionCause::Fault), tally(1, 4096));
-    evictions.settle_owners(PAIRS_MAX, owner, |_, _| CARD);
+    evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);
     evictions.count(key(10, 10, EvictionCause::Fault), tally(2, 8192));
-    evictions.settle_owners(PAIRS_MAX, |_| Some(OwnerKey::Other), |_, _| CARD);
+    evictions.settle_owners(PAIRS_MAX, |_| None, |_| Some(OwnerKey::Other), |_, _| CARD);
     assert_eq!(of_owners(&evictions), [("unit", "unit", CARD, 1, 4096), ("other", "other", CARD, 1, 4096)]);
 }

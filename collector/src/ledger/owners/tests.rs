@@ -5,7 +5,7 @@ use model::{Counters, GpuUuid, Owner, ProcessId};
 
 use super::*;
 use crate::{
-    BlockLimits,
+    BlockLimits, Retention,
     identity::{Identity, Sighting},
     ledger::{Limits, Losses},
 };
@@ -36,7 +36,8 @@ fn unit(name: &str) -> OwnerKey {
 /// A process that works for a unit, or for nobody.
 fn of(name: &str) -> Identity {
     let owner = Owner { unit: (!name.is_empty()).then(|| name.to_owned()), ..Owner::default() };
-    Identity { name: "app".to_owned(), uid: 1000, cgroup: None, owner, started: None }
+    // Root's, as that has no quota.
+    Identity { name: "app".to_owned(), uid: 0, cgroup: None, owner, started: None }
 }
 
 fn cpu_faults(ledger: &mut Ledger, generation: Generation, faults: u64) {
@@ -227,6 +228,35 @@ fn a_process_that_goes_through_many_cgroups_takes_no_room_where_it_did_nothing()
 }
 
 #[test]
+fn where_there_is_more_room_from_now_on_it_is_for_those_who_come_then() {
+    let mut ledger = ledger(1);
+    ledger.registered(1, PROCESS, of("a.service"));
+    let room = |max, retention| Retention {
+        ended_retention: ENDED_RETENTION,
+        ended_max: 3,
+        owners: OwnerLimits { max, retention, ..OwnerLimits::default() },
+    };
+    ledger.retain(room(2, RETENTION));
+    ledger.registered(2, OTHER, of("b.service"));
+    cpu_faults(&mut ledger, 1, 3);
+    cpu_faults(&mut ledger, 2, 4);
+    ledger.settle_owners(at(10));
+    assert_eq!(faults(&ledger), owned(&[("unit a.service", 3), ("unit b.service", 4)]));
+    // Less room takes nobody's, until it is idle for as long as is said now.
+    ledger.retain(room(1, 2 * RETENTION));
+    let end = at(20) + RETENTION;
+    for process in [(PROCESS, 1), (OTHER, 2)] {
+        ends(&mut ledger, process.0, process.1, at(20));
+    }
+    ledger.forget(end);
+    ledger.settle_owners(end);
+    assert_eq!(ledger.owners().len(), 2);
+    ledger.settle_owners(end + RETENTION);
+    ledger.settle_owners(end + RETENTION);
+    assert!(faults(&ledger).is_empty(), "{:?}", faults(&ledger));
+}
+
+#[test]
 fn what_no_process_is_known_for_is_among_the_others() {
     let mut ledger = ledger(8);
     cpu_faults(&mut ledger, 9, 2);
@@ -347,4 +377,46 @@ fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_t
 
 const fn at_boot(_: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH
+}
+
+fn by_user(uid: u32, name: &str) -> Identity {
+    Identity { uid, ..of(name) }
+}
+
+/// A process of a user, in a unit of its own.
+fn of_user(ledger: &mut Ledger, number: u32, uid: u32) {
+    let process = ProcessId { pid: number, start_ticks: 1 };
+    ledger.registered(number.into(), process, by_user(uid, &format!("unit{number}.scope")));
+    cpu_faults(ledger, number.into(), 1);
+}
+
+#[test]
+fn one_user_cannot_take_the_places_of_all_others() {
+    let mut ledger = ledger(8);
+    for number in 0..10 {
+        of_user(&mut ledger, number, 1000);
+    }
+    of_user(&mut ledger, 50, 1001);
+    ledger.settle_owners(at(0));
+    let owners = ledger.owners();
+    let units: Vec<_> = owners.keys().map(OwnerKey::id).collect();
+    assert_eq!(units, ["unit0.scope", "unit1.scope", "unit50.scope", ""]);
+    assert_eq!(owners[&OwnerKey::Other].host.cpu_faults(), 8);
+    assert_eq!(ledger.users_at_quota().iter().copied().collect::<Vec<_>>(), [1000]);
+}
+
+#[test]
+fn roots_units_and_the_kubelets_pods_have_no_quota_of_a_user() {
+    let mut ledger = ledger(8);
+    for number in 0..4 {
+        of_user(&mut ledger, number, 0);
+    }
+    for number in 10..14 {
+        let owner = Owner { pod: Some(model::Pod { uid: format!("pod{number}") }), ..Owner::default() };
+        let identity = Identity { owner, ..by_user(1000, "") };
+        ledger.registered(number.into(), ProcessId { pid: number, start_ticks: 1 }, identity);
+    }
+    ledger.settle_owners(at(0));
+    assert_eq!(ledger.owners().len(), 8);
+    assert!(ledger.users_at_quota().is_empty());
 }

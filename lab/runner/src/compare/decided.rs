@@ -53,7 +53,7 @@ pub(crate) fn calls(client: &Client) -> anyhow::Result<u64> {
 }
 
 pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decided>> {
-    Ok(client.get::<Answer>("/api/v1/decisions")?.decisions)
+    Ok(client.get::<Answer>("/api/v1/decisions?limit=1000")?.decisions)
 }
 
 impl Decided {

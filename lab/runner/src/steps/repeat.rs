@@ -1,6 +1,6 @@
 //! `repeat`: the same steps again and again, so many times; `repeat_for_ms`: until a time is over.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Flow, Step, Use, generate_list, parse_list, run_list, uses_of};
 use crate::{
@@ -52,10 +52,10 @@ fn repeat(until: Until, table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<
 
 impl Step for Repeat {
     fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        let begin = Instant::now();
+        let begin = work.machine.now();
         let goes_on = |done: u64| match self.until {
             Until::Times(times) => done < times.into(),
-            Until::Elapsed(elapsed) => begin.elapsed() < elapsed,
+            Until::Elapsed(elapsed) => work.machine.now().duration_since(begin) < elapsed,
         };
         for _ in (0_u64..).take_while(|done| goes_on(*done)) {
             let flow = run_list(&self.steps, work)?;

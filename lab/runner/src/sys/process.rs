@@ -32,6 +32,60 @@ pub(crate) fn kill_self() -> anyhow::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot kill this process") }
 }
 
+/// Let this process have so many descriptors open. Only root may raise what it may.
+pub(crate) fn allow_descriptors(count: u64) -> anyhow::Result<()> {
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
+    // SAFETY: reads the structure it is given.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot raise the limit of descriptors") }
+}
+
+/// Be this user, without groups and without a way back; nothing changes for one who is.
+pub(crate) fn become_user(uid: u32) -> anyhow::Result<()> {
+    // SAFETY: takes nothing, touches no memory, and cannot fail.
+    if unsafe { libc::getuid() } == uid {
+        return Ok(());
+    }
+    // SAFETY: an empty list of groups, at no address.
+    let groups = unsafe { libc::setgroups(0, std::ptr::null()) };
+    // SAFETY: takes numbers, touches no memory.
+    let group = unsafe { libc::setresgid(uid, uid, uid) };
+    // SAFETY: as above.
+    let user = unsafe { libc::setresuid(uid, uid, uid) };
+    if (groups, group, user) == (0, 0, 0) {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error()).with_context(|| format!("cannot become user {uid}"))
+    }
+}
+
+/// Do something in a process of its own, and wait for its end. This one must have no other thread.
+pub(crate) fn in_a_child(act: impl FnOnce()) -> anyhow::Result<()> {
+    // SAFETY: the child has the only thread there is, does what it is given and ends.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()).context("cannot fork"),
+        0 => {
+            act();
+            // SAFETY: ends this process without running anything of the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: writes the status it is given.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            if waited == child { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot wait for a child") }
+        }
+    }
+}
+
+/// End this thread alone. Call it on the first one of a process, of which others go on.
+pub(crate) fn exit_thread() -> ! {
+    loop {
+        // SAFETY: ends this thread, of which nobody waits for anything; its stack stays as long as the process.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
 /// Whether any process of a process group lives.
 pub(crate) fn group_lives(group: u32) -> anyhow::Result<bool> {
     let group = libc::pid_t::try_from(group).context("no process group")?;

@@ -123,10 +123,22 @@ pub(crate) struct VaSpace {
     mm: Option<File>,
 }
 
+/// That the VA space belongs to no process's memory, as of MPS (`UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`).
+const MULTI_PROCESS_SHARING_MODE: u64 = 2;
+
 impl VaSpace {
     pub(crate) fn new<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> anyhow::Result<Self> {
+        Self::with_flags(gpus, 0)
+    }
+
+    /// One that belongs to no process's memory, as of MPS.
+    pub(crate) fn shared<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> anyhow::Result<Self> {
+        Self::with_flags(gpus, MULTI_PROCESS_SHARING_MODE)
+    }
+
+    fn with_flags<'a>(gpus: impl IntoIterator<Item = &'a Uuid>, flags: u64) -> anyhow::Result<Self> {
         let file = open("/dev/nvidia-uvm")?;
-        call(&file, Initialize::default())?;
+        call(&file, Initialize { flags, ..Initialize::default() })?;
         for uuid in gpus {
             call(&file, RegisterGpu { uuid: *uuid, rm_control_fd: -1, ..RegisterGpu::default() })?;
         }
@@ -136,6 +148,16 @@ impl VaSpace {
     /// Make an empty range group, and return its id.
     pub(crate) fn create_range_group(&self) -> anyhow::Result<u64> {
         Ok(answer(&self.file, CreateRangeGroup::default())?.id)
+    }
+
+    /// So many more descriptors of it.
+    pub(crate) fn duplicates(&self, count: usize) -> anyhow::Result<Vec<File>> {
+        (0..count).map(|_| self.file.try_clone().context("cannot duplicate a descriptor")).collect()
+    }
+
+    /// Have the driver let go of the process's address space. What its memory takes of the host from now on is charged to whoever makes it so.
+    pub(crate) fn forget_address_space(&mut self) {
+        self.mm = None;
     }
 
     /// Let GPUs access this process's managed memory.

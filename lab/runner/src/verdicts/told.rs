@@ -75,7 +75,7 @@ impl Watch {
             let mut told = Told::default();
             loop {
                 let last = stopped.load(Ordering::Relaxed);
-                told.add(&client.get("/api/v1/verdicts")?, SystemTime::now())?;
+                told.add(&client.get("/api/v1/verdicts?limit=1000")?, SystemTime::now())?;
                 if last {
                     return Ok(told);
                 }

@@ -131,9 +131,11 @@ fn apart(case: &Case<'_>) -> Option<Advice> {
 fn less(case: &Case<'_>) -> Option<Advice> {
     let about = case.involved_bytes().or(case.process.managed_bytes)?;
     let shared = if case.others_bytes().is_some() { " for it and the others on this GPU" } else { "" };
-    let (room, evidence) = match case.room_bytes() {
-        Some(room) => (room, format!("there is room for {}{shared}", text::bytes(room))),
-        None => (case.resident_bytes(), format!("{} are in GPU memory now", text::bytes(case.resident_bytes()))),
+    let (room, evidence) = if let Some(room) = case.room_bytes() {
+        (room, format!("there is room for {}{shared}", text::bytes(room)))
+    } else {
+        let resident = case.resident_bytes()?;
+        (resident, format!("{} are in GPU memory now", text::bytes(resident)))
     };
     // Nothing at all is no measure of what there is room for.
     let out = about.checked_sub(room).filter(|out| *out > 0 && room > 0)?;
@@ -194,7 +196,7 @@ mod tests {
         );
         // The size of the card is not known: what all have there is.
         let gpu = known.gpu.as_mut().unwrap();
-        (gpu.memory_bytes, gpu.resident.bytes) = (None, 42 * GIB);
+        (gpu.memory_bytes, gpu.resident) = (None, Some(model::Residency::exactly(42 * GIB)));
         assert!(actions(&known)[1].contains("6.0 GiB less"), "{:?}", actions(&known));
     }
 
@@ -203,7 +205,7 @@ mod tests {
         let mut known = thrashing("unknown");
         (known.ranges, known.process.managed_bytes) = (None, Some(48 * GIB));
         assert_eq!(actions(&known), [""; 0], "nothing is known of what is there");
-        known.process.resident.bytes = 40 * GIB;
+        known.process.resident = Some(model::Residency::exactly(40 * GIB));
         assert_eq!(actions(&known), ["use up to 8.0 GiB less at a time, as by a smaller batch"]);
     }
 

@@ -33,7 +33,7 @@ fn device_memory(case: &Case<'_>) -> Option<Advice> {
 
 /// Memory that was touched first more often than there is of it was allocated again and again.
 fn pool(case: &Case<'_>) -> Option<Advice> {
-    let (touched, managed) = (case.process.counts.populated_bytes, case.process.managed_bytes?);
+    let (touched, managed) = (case.process.counts.populated_bytes?, case.process.managed_bytes?);
     (managed > 0 && touched >= 2 * managed).then(|| {
         let evidence = format!(
             "{} were touched for the first time since it is counted, and it has {} of managed memory",
@@ -92,9 +92,9 @@ mod tests {
     #[test]
     fn memory_that_is_touched_first_twice_was_allocated_twice() {
         let mut known = storm();
-        known.process.counts.populated_bytes = 16 * GIB;
+        known.process.counts.populated_bytes = Some(16 * GIB);
         assert!(actions(&known)[1].contains("memory pool"));
-        known.process.counts.populated_bytes = 15 * GIB;
+        known.process.counts.populated_bytes = Some(15 * GIB);
         assert!(!actions(&known).concat().contains("pool"));
     }
 }

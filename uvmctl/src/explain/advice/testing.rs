@@ -46,7 +46,7 @@ impl Known {
     /// How much of the range added last is in GPU memory.
     pub(crate) fn resident(&mut self, bytes: u64) -> &mut Self {
         let begin = self.verdict.ranges.as_ref().unwrap().last().unwrap().begin.clone();
-        let resident = Residency { bytes, min_bytes: bytes, max_bytes: bytes };
+        let resident = Some(Residency { bytes, min_bytes: bytes, max_bytes: bytes });
         self.ranges.get_or_insert_default().ranges.push(Range { begin, resident, ..Range::default() });
         self
     }

@@ -17,10 +17,10 @@ pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: us
     let mut lines = vec![title(process, look, width)];
     lines.extend(evidence::deeds(process, look, width));
     let detailed = match state.detail() {
-        None => return with_counts(lines, row, state, look, width, vec![Line::raw("Asking for more")], most),
+        None => return with_counts(lines, process, state, look, width, vec![Line::raw("Asking for more")], most),
         Some(Err(error)) => {
             let error = Line::raw(format!("No more is known: {}", look.text(&error.to_string())));
-            return with_counts(lines, row, state, look, width, vec![error], most);
+            return with_counts(lines, process, state, look, width, vec![error], most);
         }
         Some(Ok(detailed)) => detailed,
     };
@@ -30,20 +30,22 @@ pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: us
     // Where something is wrong, where it is says more than what was ever counted.
     ranges.truncate(if lines.len() > 1 { left } else { left / 3 });
     lines.extend(ranges);
-    with_counts(lines, row, state, look, width, blocks(&detailed.process, process, look, width), most)
+    let blocks = blocks(&detailed.process, process, look, width);
+    // With the breakdowns, which the table does not need.
+    with_counts(lines, &detailed.process.process, state, look, width, blocks, most)
 }
 
 /// What was counted, and the blocks: half of what is left for each, if both need it.
 fn with_counts(
     mut lines: Vec<Line<'static>>,
-    row: &Row,
+    process: &Process,
     state: &State,
     look: Look,
     width: usize,
     blocks: Vec<Line<'static>>,
     most: usize,
 ) -> Vec<Line<'static>> {
-    let about = about(&row.process, state, look).into_iter().flat_map(|text| wrapped(&text, width)).map(Line::raw);
+    let about = about(process, state, look).into_iter().flat_map(|text| wrapped(&text, width)).map(Line::raw);
     let left = most.saturating_sub(lines.len());
     lines.extend(about.take(left.saturating_sub(blocks.len().min(left / 2))));
     lines.extend(blocks);
@@ -53,8 +55,8 @@ fn with_counts(
 
 fn title(process: &Process, look: Look, width: usize) -> Line<'static> {
     let managed = process.managed_bytes.map(|bytes| format!(": {} managed, ", text::bytes(bytes))).unwrap_or_default();
-    let resident =
-        if managed.is_empty() { String::new() } else { format!("{} resident", text::bytes(process.resident.bytes)) };
+    let resident = text::known_bytes(process.resident.map(|resident| resident.bytes));
+    let resident = if managed.is_empty() { String::new() } else { format!("{resident} resident") };
     let title = format!("-- {} {}{managed}{resident} ", process.pid, look.text(&process.name));
     Line::styled(format!("{title:-<width$}"), look.strong())
 }
@@ -90,6 +92,9 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
         let total: u64 = by_cause.values().sum();
         (total > 0).then(|| format!("{what} {}: {}", text::bytes(total), by_kind(by_cause, text::bytes, look)))
     });
+    // Not known of what is known in short.
+    let is_known = batch_entries.count == *batches;
+    let entries = if is_known { format!("entries {}; ", quantiles(batch_entries, text::count)) } else { String::new() };
     let mut lines = vec![
         format!(
             "GPU faults {} ({} before merging), CPU faults {}; replays {}",
@@ -99,9 +104,8 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
             count(replays)
         ),
         format!(
-            "Batches {}: entries {}; service {} max {}",
+            "Batches {}: {entries}service {} max {}",
             count(batches),
-            quantiles(batch_entries, text::count),
             quantiles(batch_service_ns, text::nanoseconds),
             text::nanoseconds(batch_service_ns.max)
         ),
@@ -116,7 +120,7 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
             count(evictions),
             bytes(evicted_bytes_caused),
             count(evictions_caused),
-            bytes(populated_bytes)
+            text::known_bytes(*populated_bytes)
         ),
     );
     if_any(
@@ -131,10 +135,10 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     if_any(
         *remote_mappings > 0,
         format!(
-            "Remote mappings {} of {}: {}",
+            "Remote mappings {} of {}{}",
             count(remote_mappings),
             bytes(remote_mapped_bytes),
-            by_kind(&process.counts.remote_mapped_bytes_by_cause, text::bytes, look)
+            because(&process.counts.remote_mapped_bytes_by_cause, look)
         ),
     );
     for (who, calls) in
@@ -164,6 +168,11 @@ fn identity(process: &Process, state: &State, look: Look) -> String {
         process.cgroup.as_deref().map(|cgroup| format!("cgroup {}", look.text(cgroup))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// By what bytes were brought about; nothing where that is not known.
+fn because(causes: &BTreeMap<String, u64>, look: Look) -> String {
+    if causes.is_empty() { String::new() } else { format!(": {}", by_kind(causes, text::bytes, look)) }
 }
 
 /// Largest first, without what there was nothing of.

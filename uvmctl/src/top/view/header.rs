@@ -168,14 +168,15 @@ fn memory(gpu: &GpuRow, look: Look, width: usize) -> Option<Line<'static>> {
     let ratio = oversubscription_ratio.map(|ratio| format!(" ({})", words::ratio(ratio))).unwrap_or_default();
     let managed = format!("managed {}{ratio}", text::bytes(*managed_bytes));
     let Some(memory) = memory_bytes.filter(|memory| *memory > 0) else {
-        let resident = text::bytes(resident.bytes);
+        let resident = text::known_bytes(resident.map(|resident| resident.bytes));
         return (*managed_bytes > 0).then(|| Line::raw(format!("  mem {managed}, {resident} resident")));
     };
-    let used = memory_used_bytes.unwrap_or(resident.bytes).max(resident.bytes);
+    let resident = resident.map_or(0, |resident| resident.bytes);
+    let used = memory_used_bytes.unwrap_or(resident).max(resident);
     let figures = format!("] {} of {}  {managed}", text::bytes(used), text::bytes(memory));
     let bar = width.saturating_sub("  mem [".len() + figures.width());
     let share = |bytes: u64| bytes as f64 / memory as f64;
-    let (of_managed, of_all) = (Look::bar(share(resident.bytes), bar), Look::bar(share(used), bar));
+    let (of_managed, of_all) = (Look::bar(share(resident), bar), Look::bar(share(used), bar));
     let others: String = of_all
         .chars()
         .zip(of_managed.chars())

@@ -36,20 +36,26 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_resident_bytes",
         labels: ONE_GPU,
-        help: "Managed memory that is in the GPU's memory: an estimate, as the driver does not tell. The true number lies within the next two.",
-        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.resident.bytes as f64))),
+        help: "Managed memory that is in the GPU's memory: an estimate, as the driver does not tell. The true number lies within the next two. Absent where it cannot be counted, as /api/v1/status tells.",
+        samples: Samples::Gauge(|figures| {
+            each(figures, |row| row.managed.resident.map(|resident| resident.bytes as f64))
+        }),
     },
     Definition {
         name: "uvm_resident_min_bytes",
         labels: ONE_GPU,
-        help: "No less of it than this.",
-        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.resident.min_bytes as f64))),
+        help: "Lower bound of uvm_resident_bytes. Absent likewise.",
+        samples: Samples::Gauge(|figures| {
+            each(figures, |row| row.managed.resident.map(|resident| resident.min_bytes as f64))
+        }),
     },
     Definition {
         name: "uvm_resident_max_bytes",
         labels: ONE_GPU,
-        help: "No more of it than this.",
-        samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.resident.max_bytes as f64))),
+        help: "Upper bound of uvm_resident_bytes. Absent likewise.",
+        samples: Samples::Gauge(|figures| {
+            each(figures, |row| row.managed.resident.map(|resident| resident.max_bytes as f64))
+        }),
     },
 ];
 

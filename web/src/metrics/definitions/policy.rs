@@ -2,9 +2,13 @@
 
 use model::Stage;
 
-use crate::metrics::{
-    definition::{Definition, Sample, Samples},
-    labels::{ACTION, MOVED_DIRECTION, POLICY, RESULT, STAGE},
+use crate::{
+    AdviceJournal,
+    metrics::{
+        definition::{Definition, Sample, Samples},
+        figures::Figures,
+        labels::{ACTION, MOVED_DIRECTION, POLICY, RESULT, STAGE},
+    },
 };
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -59,9 +63,31 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvmd_advice_journal_writable",
+        labels: &[],
+        help: "1 while the journal of advice can be written; 0 while the disk is full or does not answer, and no advice is given, as /api/v1/status tells. Absent without a journal.",
+        samples: Samples::Gauge(|figures| journal(figures, |journal| f64::from(u8::from(journal.is_writable)))),
+    },
+    Definition {
+        name: "uvmd_advice_journal_unrecognised_bytes",
+        labels: &[],
+        help: "Bytes of the journal of advice that are damaged, or of a later version of uvmd. Advice that stands there is not withdrawn.",
+        samples: Samples::Gauge(|figures| journal(figures, |journal| journal.unrecognised_bytes as f64)),
+    },
+    Definition {
+        name: "uvmd_advice_journal_dropped_lines_total",
+        labels: &[],
+        help: "Lines for the journal of advice that were dropped because too many waited for the disk. It is written anew when the disk answers.",
+        samples: Samples::Counter(|figures| journal(figures, |journal| journal.dropped_lines as f64)),
+    },
+    Definition {
         name: "uvmd_stream_events_lost_total",
         labels: &[],
         help: "Events that readers of /api/v1/events were too slow for. They are told so, and nothing else suffers.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.deeds.events_lost as f64)]),
     },
 ];
+
+fn journal(figures: &Figures<'_>, value: impl Fn(&AdviceJournal) -> f64) -> Vec<Sample> {
+    figures.deeds.journal.as_ref().map(|journal| Sample::new([], value(journal))).into_iter().collect()
+}

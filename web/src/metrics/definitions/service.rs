@@ -1,12 +1,17 @@
 //! What is told about uvmd itself.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::UNIX_EPOCH};
 
-use model::{RecordFigures, SourceState};
+use model::{DegradedReason, QuotaRefusals, RecordFigures, SourceState};
 
-use crate::metrics::{
-    definition::{Definition, Sample, Samples},
-    labels::{BACKEND, DRIVER, LAYOUT, LOSS, PROBE, REASON, VERSION},
+use crate::{
+    Warning,
+    metrics::{
+        definition::{Definition, Sample, Samples},
+        labels::{
+            BACKEND, DEGRADED_REASON, DRIVER, LAYOUT, LOSS, PROBE, REASON, RESOURCE, STATE, UID, VERSION, WARNING,
+        },
+    },
 };
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -18,6 +23,36 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             let counting = matches!(figures.snapshot.source.state, SourceState::Counting { .. });
             vec![Sample::new([], f64::from(u8::from(counting)))]
         }),
+    },
+    Definition {
+        name: "uvmd_state",
+        labels: &[&STATE],
+        help: "1 for the state of the source, 0 for the others.",
+        samples: Samples::Gauge(|figures| {
+            let state = match figures.snapshot.source.state {
+                SourceState::Waiting { .. } => "waiting",
+                SourceState::Refused { .. } => "refused",
+                SourceState::Counting { .. } => "counting",
+            };
+            let all = ["waiting", "refused", "counting"];
+            all.into_iter().map(|each| Sample::new([each], f64::from(u8::from(each == state)))).collect()
+        }),
+    },
+    Definition {
+        name: "uvmd_degraded",
+        labels: &[&DEGRADED_REASON],
+        help: "1 while uvmd counts less than it should for this reason, else 0. /readyz and /api/v1/status name who caused it.",
+        samples: Samples::Gauge(|figures| {
+            let degraded = &figures.snapshot.source.degraded;
+            let is = |reason| f64::from(u8::from(degraded.iter().any(|each| each.reason == reason)));
+            DegradedReason::ALL.into_iter().map(|reason| Sample::new([reason.name()], is(reason))).collect()
+        }),
+    },
+    Definition {
+        name: "uvmd_quota_refusals_total",
+        labels: &[&RESOURCE, &UID],
+        help: "Entries of the kernel's maps that a user's processes were refused, once for each quota that was reached. Only of users that were.",
+        samples: Samples::Counter(|figures| refusals(&figures.snapshot.source.quota_refusals)),
     },
     Definition {
         name: "uvmd_build_info",
@@ -59,6 +94,40 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Lines of uvmd's own log that could not be written, as on a full disk. Nothing else suffers.",
         samples: Samples::Counter(|figures| {
             vec![Sample::new([], figures.node.log_lines_dropped.load(Ordering::Relaxed) as f64)]
+        }),
+    },
+    Definition {
+        name: "uvmd_audit_lines_dropped_total",
+        labels: &[],
+        help: "Lines of the audit log that could not be written, as on a full disk. What only reduces what uvmd does is not held back by that.",
+        samples: Samples::Counter(|figures| {
+            vec![Sample::new([], figures.node.audit_lines_dropped.load(Ordering::Relaxed) as f64)]
+        }),
+    },
+    Definition {
+        name: "uvmd_warning_active",
+        labels: &[&WARNING],
+        help: "1 while this is wrong with uvmd itself, as /api/v1/status tells under `warnings`; else 0.",
+        samples: Samples::Gauge(|figures| {
+            let is_active = |warning| f64::from(u8::from(figures.node.warnings.is_active(warning)));
+            Warning::ALL.map(|warning| Sample::new([warning.name()], is_active(warning))).into()
+        }),
+    },
+    Definition {
+        name: "uvmd_config_last_reload_successful",
+        labels: &[],
+        help: "1 where the configuration was in order when it was read last, at the start or on SIGHUP; 0 where it was not, and an earlier one is in force.",
+        samples: Samples::Gauge(|figures| {
+            vec![Sample::new([], f64::from(u8::from(figures.node.reloads.is_successful())))]
+        }),
+    },
+    Definition {
+        name: "uvmd_config_last_reload_success_timestamp_seconds",
+        labels: &[],
+        help: "When the configuration was read with success last, in seconds since 1970.",
+        samples: Samples::Gauge(|figures| {
+            let since = figures.node.reloads.succeeded_at().duration_since(UNIX_EPOCH).unwrap_or_default();
+            vec![Sample::new([], since.as_secs_f64())]
         }),
     },
     Definition {
@@ -105,3 +174,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
 ];
+
+fn refusals(refusals: &[QuotaRefusals]) -> Vec<Sample<f64>> {
+    let uid = |each: &QuotaRefusals| each.uid.map(|uid| uid.to_string()).unwrap_or_default();
+    refusals.iter().map(|each| Sample::new([each.resource, &uid(each)], each.refusals as f64)).collect()
+}

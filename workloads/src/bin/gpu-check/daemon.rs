@@ -46,13 +46,7 @@ pub(crate) struct Probe {
 }
 
 #[derive(Deserialize)]
-struct Processes {
-    processes: Vec<Process>,
-}
-
-#[derive(Deserialize)]
 struct Process {
-    pid: u32,
     state: String,
     #[serde(flatten)]
     counted: Counted,
@@ -99,9 +93,13 @@ impl Daemon {
 
     /// What it counted for a process since it knows it; nothing if it counted nothing yet.
     pub(crate) fn counted(&self, pid: u32) -> anyhow::Result<Counted> {
-        let Processes { processes } = self.get("/api/v1/processes")?;
-        let process = processes.into_iter().find(|process| process.pid == pid && process.state == "running");
-        Ok(process.map_or_else(Counted::default, |process| process.counted))
+        let about = || format!("uvmd does not answer of process {pid}");
+        let mut answer = match self.agent.get(format!("{}/api/v1/processes/{pid}", self.url)).call() {
+            Err(ureq::Error::StatusCode(404)) => return Ok(Counted::default()),
+            answer => answer.with_context(about)?,
+        };
+        let Process { state, counted } = answer.body_mut().read_json().with_context(about)?;
+        Ok(if state == "running" { counted } else { Counted::default() })
     }
 
     fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
@@ -162,10 +160,9 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_an_answer_with_more_fields_than_are_known() {
-        let text = r#"{"processes":[{"pid":7,"name":"w","state":"running","fault_entries":1,"cpu_faults":2,"bytes_htod":3,
-            "bytes_dtoh":4,"gpus":[]}],"taken":"now"}"#;
-        let Processes { processes } = serde_json::from_str(text).unwrap();
-        assert_eq!(processes[0].counted, Counted { fault_entries: 1, cpu_faults: 2, bytes_htod: 3, bytes_dtoh: 4 });
+        let text = r#"{"pid":7,"name":"w","state":"running","fault_entries":1,"cpu_faults":2,"bytes_htod":3,"bytes_dtoh":4,"gpus":[]}"#;
+        let Process { counted, .. } = serde_json::from_str(text).unwrap();
+        assert_eq!(counted, Counted { fault_entries: 1, cpu_faults: 2, bytes_htod: 3, bytes_dtoh: 4 });
     }
 
     #[test]

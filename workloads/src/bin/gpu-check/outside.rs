@@ -8,9 +8,11 @@ use sys::{
     pidfd::{PidFd, PidFdError},
     uvm::{
         Uuid, UvmError,
+        call::Call,
         counters::{Counted, Counters},
         mapped,
-        target::{PageRange, VaSpace},
+        pages::PageRange,
+        target::VaSpace,
     },
 };
 
@@ -67,7 +69,7 @@ impl Outside {
         let parts = PageRange::parts(base, length, PART_BYTES).context("not a range of whole pages")?;
         let va_space = self.va_space()?;
         for part in parts {
-            va_space.migrate(part, to)?;
+            va_space.ask(Call::Migrate(part, to))?;
         }
         Ok(())
     }

@@ -1,0 +1,337 @@
+//! Quotas: how many entries of the probes' maps one process and one user may hold.
+//!
+//! Whoever may open the driver can fill a map: with VA spaces, with counts, with threads inside a call. So each entry is charged to the process
+//! and to the user that it is for, neither of which may hold more than its quota; and the last part of a map is a reserve for those that hold few. An
+//! entry that is refused is counted in the [`Usage`] of both, and what it was for is lost as for want of room.
+//!
+//! VA spaces have a rate as well: of each new one user space is told, which reads what /proc has of its process. A process, or a user, that makes them
+//! faster has the further ones counted together, under one shared generation.
+
+use core::ops::{Index, IndexMut};
+
+use crate::count::RecordLosses;
+
+indexed! {
+    /// What is charged.
+    Resource {
+        /// Living VA spaces.
+        Spaces => "va_spaces",
+        /// Processes that have a [`Usage`].
+        Processes => "processes",
+        /// Keys of the counts.
+        Counts => "counts",
+        /// Keys of the distributions.
+        Distributions => "distributions",
+        /// Pairs of victim and evictor; charged to the victim.
+        EvictorPairs => "evictor_pairs",
+        /// What was evicted of a victim by nobody that is known, or by evictors of whom no more pairs may be kept. In one map with the pairs.
+        Evictions => "evictions",
+        /// Threads inside a call of the driver that is followed to its return.
+        Calls => "calls",
+        /// Users that have a [`Usage`] of their own; the others share one.
+        Users => "users",
+    }
+}
+
+/// Elements of a [`ByResource`]: a power of two, so that an index can be masked for the verifier.
+pub const RESOURCES: usize = 8;
+
+/// One for each [`Resource`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct ByResource<T>(pub [T; RESOURCES]);
+
+impl<T> Index<Resource> for ByResource<T> {
+    type Output = T;
+
+    #[expect(clippy::indexing_slicing, reason = "there are fewer resources than elements")]
+    fn index(&self, resource: Resource) -> &T {
+        &self.0[resource as usize]
+    }
+}
+
+impl<T> IndexMut<Resource> for ByResource<T> {
+    #[expect(clippy::indexing_slicing, reason = "there are fewer resources than elements")]
+    fn index_mut(&mut self, resource: Resource) -> &mut T {
+        &mut self.0[resource as usize]
+    }
+}
+
+indexed! {
+    /// Who is charged.
+    TenantKind {
+        /// Everybody.
+        Node => "node",
+        /// A user, by real user id in the initial user namespace.
+        User => "user",
+        /// A process, by its id in the initial pid namespace.
+        Process => "process",
+    }
+}
+
+/// A process, a user, or the whole node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct Tenant {
+    /// A [`TenantKind`].
+    pub kind: u32,
+    /// Process id or user id; 0 for the node.
+    pub id: u32,
+}
+
+impl Tenant {
+    /// Everybody.
+    pub const NODE: Self = Self { kind: TenantKind::Node as u32, id: 0 };
+    /// Users for whom there is no [`Usage`] of their own. No user has this id: it stands for none (`(uid_t)-1`).
+    pub const OTHER_USERS: Self = Self::user(u32::MAX);
+
+    /// A user.
+    #[must_use]
+    pub const fn user(uid: u32) -> Self {
+        Self { kind: TenantKind::User as u32, id: uid }
+    }
+
+    /// A process.
+    #[must_use]
+    pub const fn process(tgid: u32) -> Self {
+        Self { kind: TenantKind::Process as u32, id: tgid }
+    }
+}
+
+/// The process and the user that an entry is charged to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Owner {
+    /// The process.
+    pub tgid: u32,
+    /// The user.
+    pub uid: u32,
+}
+
+/// What a tenant holds. Written by the probes, but for the entry's removal, and the node's first one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Usage {
+    /// Entries by [`Resource`]. Of keys those ever inserted: user space removes them, and says so in [`Released`].
+    pub charged: ByResource<u64>,
+    /// Entries refused, by [`Resource`].
+    pub refused: ByResource<u64>,
+    /// The generation of the process's latest VA space; 0 once that is gone.
+    pub latest_generation: u64,
+    /// The generation of VA spaces that were made too fast for one each; 0 where none was.
+    pub shared_generation: u64,
+    /// VA spaces that were given the shared generation.
+    pub shared_spaces: u64,
+    /// Events of VA spaces of the shared generation that are gone, for which there was no room.
+    pub lost_events: u64,
+    /// Their block records.
+    pub records: RecordLosses,
+    /// When, in ns since boot, as many VA spaces would have been made at the allowed rate: see [`Rate`].
+    pub paced_until_ns: u64,
+    /// Of a process: when it started, ns since boot.
+    pub start_boottime_ns: u64,
+    /// Of a process: its name when it made its first VA space, filled up with 0.
+    pub comm: [u8; 16],
+    /// Of a process: its user.
+    pub uid: u32,
+    /// 0.
+    pub padding: u32,
+}
+
+/// What user space has to say of a tenant. Written by user space alone, so that neither side undoes the other's additions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Released {
+    /// Entries that it removed, by [`Resource`].
+    pub entries: ByResource<u64>,
+    /// Until then, in ns since boot, new VA spaces of a user share its generation: those before them cost too much.
+    pub shares_until_ns: u64,
+}
+
+/// How many entries of a kind a tenant may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Quota {
+    /// One process.
+    pub process_max: u32,
+    /// One user.
+    pub user_max: u32,
+    /// All together, but for those that hold few: what is left of the map is the reserve.
+    pub node_max: u32,
+    /// A process that holds fewer holds few...
+    pub process_few: u32,
+    /// ...if its user holds fewer than this.
+    pub user_few: u32,
+    /// 0.
+    pub padding: u32,
+}
+
+/// All quotas and rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Quotas {
+    /// By [`Resource`].
+    pub quotas: ByResource<Quota>,
+    /// Of one process.
+    pub process_rate: Rate,
+    /// Of one user: the ranks of a job may all begin at once.
+    pub user_rate: Rate,
+    /// Of all together: fewer at once than the ring of their records holds.
+    pub node_rate: Rate,
+}
+
+/// How many VA spaces there is room for. A node has one a CUDA process, and few have a thousand.
+pub const SPACES_CAPACITY: u32 = 8192;
+/// How many processes and users there is room for.
+pub const TENANTS_CAPACITY: u32 = 8192;
+/// Users that are charged apart from each other.
+const USERS_MAX: u32 = 1024;
+/// How many threads there is room for in each map of those inside a call.
+pub const CALLS_CAPACITY: u32 = 8192;
+
+impl Quotas {
+    /// Quotas for maps of these capacities.
+    ///
+    /// A process with faults and copies both ways uses some ten counts and one to three hundred parts of distributions on each GPU.
+    #[must_use]
+    pub fn new(counts_capacity: u32, distributions_capacity: u32, evictions_capacity: u32) -> Self {
+        let mut quotas = ByResource([Quota::UNLIMITED; RESOURCES]);
+        quotas[Resource::Spaces] = quota(SPACES_CAPACITY, SPACES_CAPACITY / 32, 8, 64);
+        quotas[Resource::Processes] = quota(TENANTS_CAPACITY - USERS_MAX - 1, u32::MAX, u32::MAX, 64);
+        quotas[Resource::Counts] = quota(counts_capacity, (counts_capacity / 16).max(1024), 256, 1024);
+        quotas[Resource::Distributions] =
+            quota(distributions_capacity, (distributions_capacity / 8).max(1024), 1024, 4096);
+        let (others, pairs) = (evictions_capacity / 4, evictions_capacity - evictions_capacity / 4);
+        quotas[Resource::EvictorPairs] = quota(pairs, (pairs / 8).max(256), 64, 512);
+        quotas[Resource::Evictions] = quota(others, (others / 8).max(256), 64, 512);
+        quotas[Resource::Calls] = quota(CALLS_CAPACITY, CALLS_CAPACITY / 8, 64, 512);
+        quotas[Resource::Users] = Quota { node_max: USERS_MAX, process_few: 0, user_few: 0, ..Quota::UNLIMITED };
+        Self { quotas, process_rate: Rate::PROCESS, user_rate: Rate::USER, node_rate: Rate::NODE }
+    }
+
+    /// No quotas: the maps' capacities alone.
+    pub const UNLIMITED: Self = Self {
+        quotas: ByResource([Quota::UNLIMITED; RESOURCES]),
+        process_rate: Rate::UNLIMITED,
+        user_rate: Rate::UNLIMITED,
+        node_rate: Rate::UNLIMITED,
+    };
+}
+
+impl Quota {
+    /// As many as there is room for.
+    pub const UNLIMITED: Self = Self {
+        process_max: u32::MAX,
+        user_max: u32::MAX,
+        node_max: u32::MAX,
+        process_few: u32::MAX,
+        user_few: u32::MAX,
+        padding: 0,
+    };
+}
+
+/// Half for one user, and a quarter in reserve.
+const fn quota(capacity: u32, process_max: u32, process_few: u32, user_few: u32) -> Quota {
+    Quota { process_max, user_max: capacity / 2, node_max: capacity - capacity / 4, process_few, user_few, padding: 0 }
+}
+
+/// How fast a tenant may make VA spaces that have a generation, and so a record, each: one every so often, and some at once after a rest.
+///
+/// Kept as the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371, A.1): each adds `every_ns` to it, and one that would come
+/// more than `burst` times that ahead of now is over the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Rate {
+    /// Ns a VA space.
+    pub every_ns: u64,
+    /// So many at once.
+    pub burst: u64,
+}
+
+impl Rate {
+    const PROCESS: Self = Self { every_ns: 125_000_000, burst: 32 };
+    const USER: Self = Self { every_ns: 15_625_000, burst: 1024 };
+    const NODE: Self = Self { every_ns: 3_906_250, burst: 2048 };
+    /// As fast as may be.
+    pub const UNLIMITED: Self = Self { every_ns: 0, burst: 0 };
+
+    /// The theoretical arrival time after one more at `now_ns`; `None` if that is over the rate.
+    #[must_use]
+    #[inline]
+    pub const fn next(self, paced_until_ns: u64, now_ns: u64) -> Option<u64> {
+        let from = if paced_until_ns > now_ns { paced_until_ns } else { now_ns };
+        let next = from + self.every_ns;
+        if next - now_ns > self.every_ns * self.burst { None } else { Some(next) }
+    }
+
+    /// Whether less than a part of its burst, one in `part`, is used up.
+    #[must_use]
+    #[inline]
+    pub const fn is_low(self, paced_until_ns: u64, now_ns: u64, part: u64) -> bool {
+        paced_until_ns <= now_ns || paced_until_ns - now_ns < self.every_ns * self.burst / part
+    }
+}
+
+const _: () = assert!(Resource::COUNT as usize <= RESOURCES && RESOURCES.is_power_of_two());
+const _: () = assert!(size_of::<Tenant>() == 8);
+const _: () = assert!(size_of::<Usage>() == 224);
+const _: () = assert!(size_of::<Quota>() == 24);
+
+#[cfg(feature = "user")]
+#[expect(unsafe_code, reason = "aya's marker for plain memory is an unsafe trait")]
+mod pod {
+    // SAFETY: integers only, no padding.
+    unsafe impl aya::Pod for super::Tenant {}
+    // SAFETY: integers only; what is padding has a name.
+    unsafe impl aya::Pod for super::Usage {}
+    // SAFETY: integers only.
+    unsafe impl aya::Pod for super::Released {}
+    // SAFETY: integers only; what is padding has a name.
+    unsafe impl aya::Pod for super::Quotas {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_users_at_their_quotas_leave_the_reserve_to_others() {
+        let Quotas { quotas, .. } = Quotas::new(65536, 65536, 16384);
+        let shared =
+            [Resource::Spaces, Resource::Counts, Resource::Distributions, Resource::EvictorPairs, Resource::Evictions];
+        for resource in shared {
+            let Quota { process_max, user_max, node_max, process_few, user_few, .. } = quotas[resource];
+            assert!(process_few < process_max && process_max < user_max, "{resource:?}");
+            assert!(user_few < user_max && user_max < node_max, "{resource:?}");
+            assert!(node_max < 2 * user_max, "{resource:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_may_come_at_once_and_then_one_every_so_often() {
+        let rate = Rate { every_ns: 10, burst: 3 };
+        let mut until = 0;
+        let mut comes = |now| rate.next(until, now).is_some_and(|next| core::mem::replace(&mut until, next) <= next);
+        assert_eq!(
+            [1000, 1000, 1000, 1000, 1009, 1010, 1011].map(&mut comes),
+            [true, true, true, false, false, true, false]
+        );
+        assert!(Rate::UNLIMITED.next(0, 7).is_some_and(|next| Rate::UNLIMITED.next(next, 7).is_some()));
+        // After a rest as many as before.
+        assert_eq!([5000, 5000, 5000, 5000].map(comes), [true, true, true, false]);
+    }
+
+    #[test]
+    fn what_is_left_of_a_burst_tells_the_quiet_from_the_busy() {
+        let rate = Rate { every_ns: 10, burst: 8 };
+        assert!(rate.is_low(0, 1000, 4) && rate.is_low(1019, 1000, 4));
+        assert!(!rate.is_low(1020, 1000, 4));
+    }
+
+    #[test]
+    fn the_ring_holds_a_burst_of_the_whole_node_and_the_end_of_all_va_spaces() {
+        let record_bytes = size_of::<crate::Lifecycle>() as u64 + 8;
+        let records = Rate::NODE.burst + u64::from(SPACES_CAPACITY);
+        assert!(records * record_bytes <= crate::lifecycle::RING_BYTES.into());
+    }
+}

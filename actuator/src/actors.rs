@@ -1,0 +1,349 @@
+//! Actors for the batches of one worker: their placement, timeouts, and errors.
+//!
+//! An actor is placed in its target's cgroup: whatever its calls take is charged where the target's own would be. Where that cannot be, it stays in this
+//! process's cgroup, if the driver charges the target all the same, as it does where the VA space belongs to the memory of its process, or nobody, once the
+//! target has had it let go of that (`uvm_va_space_mm_or_current_retain`, and `block_context->mm` in `uvm_va_block.c`: 515 to 595). VA spaces that belong to no
+//! process's memory are not acted on then.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use model::Answer;
+use sys::{
+    Roots,
+    actor::{Actor, ActorError, Program, Reply, Spawner},
+    parameters,
+    pidfd::PidFd,
+    uvm::{
+        Status, UvmError,
+        call::{Call, SpaceFlags},
+    },
+};
+
+use crate::{
+    budget::TimeBudget,
+    hung::{Hung, Target},
+    placement::{Placement, PlacementError},
+    process::{answer_of, answer_to},
+};
+
+/// After a spawner ended, the next is started so much later at the earliest.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// Why no actor is started.
+const HANGS: &str = "a former call about it, or about too many processes of its user, hangs in the driver";
+
+/// Starts actors.
+#[derive(Debug)]
+pub(crate) struct Actors {
+    program: Program,
+    roots: Roots,
+    spawner: Option<Spawner>,
+    /// When the next one may be started, if one ended.
+    restart: Option<Instant>,
+    /// Actors that were killed and have not ended.
+    hung: Hung<PidFd>,
+}
+
+/// An actor, for some calls about one process.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    actors: &'a mut Actors,
+    /// What its order may still wait for the target.
+    budget: &'a mut TimeBudget,
+    target: Target,
+    /// Taken away when it is over.
+    actor: Option<Actor>,
+    spaces: usize,
+    /// In the target's cgroup, if it is there.
+    place: Option<Placement>,
+}
+
+/// Why there is no actor where one was wanted.
+enum StartError {
+    /// Somewhere else there may be one.
+    Here(PlacementError),
+    /// Nor anywhere else.
+    AtAll(Answer),
+}
+
+/// Why a call has no reply.
+enum ReplyError {
+    Actor(ActorError),
+    Placement(PlacementError),
+    /// The budget is spent.
+    Late,
+}
+
+impl From<ActorError> for ReplyError {
+    fn from(error: ActorError) -> Self {
+        Self::Actor(error)
+    }
+}
+
+// === impl Actors ===
+
+impl Actors {
+    /// By spawners that are executions of this program.
+    pub(crate) const fn new(program: Program, roots: Roots) -> Self {
+        Self { program, roots, spawner: None, restart: None, hung: Hung::none() }
+    }
+
+    /// Start one for these VA spaces of a process.
+    pub(crate) fn start<'a>(
+        &'a mut self,
+        process: &PidFd,
+        target: Target,
+        spaces: &[impl AsFd],
+        budget: &'a mut TimeBudget,
+    ) -> Result<Batch<'a>, Answer> {
+        self.hung.retain(|actor| !actor.has_exited().unwrap_or_default());
+        if !self.hung.has_room(target) {
+            return Err(Answer::Refused(HANGS.to_owned()));
+        }
+        let (actor, place, reason) = match self.placed(process, target, spaces, budget) {
+            Ok((actor, place)) => (actor, Some(place), None),
+            Err(StartError::AtAll(answer)) => return Err(answer),
+            Err(StartError::Here(reason)) => match self.spawn(spaces, None) {
+                Ok(actor) => (actor, None, Some(reason)),
+                Err(StartError::AtAll(answer)) => return Err(answer),
+                Err(StartError::Here(nowhere)) => return Err(Answer::Refused(nowhere.to_string())),
+            },
+        };
+        let mut batch = Batch { target, spaces: spaces.len(), actors: self, budget, actor: Some(actor), place };
+        match reason {
+            Some(reason) if !batch.is_charged_to_target(process)? => Err(Answer::Refused(format!(
+                "the driver charges host memory of its VA space to the caller, and no actor can be placed in its cgroup: {reason}"
+            ))),
+            _ => Ok(batch),
+        }
+    }
+
+    fn placed(
+        &mut self,
+        process: &PidFd,
+        target: Target,
+        spaces: &[impl AsFd],
+        budget: &mut TimeBudget,
+    ) -> Result<(Actor, Placement), StartError> {
+        let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Here)?;
+        let mut actor = self.spawn(spaces, Some(&place))?;
+        let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.holds(&self.roots, pid)) {
+            // It makes no call before it is what it has to be there: the first to be killed.
+            let confined = wait(budget, Some(&place), |at_most| {
+                actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
+            });
+            match confined {
+                Ok(()) => return Ok((actor, place)),
+                Err(ReplyError::Actor(error @ ActorError::NotConfined { .. })) => {
+                    StartError::Here(PlacementError::NotConfined(error.to_string()))
+                }
+                Err(ReplyError::Placement(reason)) => StartError::Here(reason),
+                Err(error) => return Err(StartError::AtAll(self.abandon(process, target, Some(actor), error, budget))),
+            }
+        } else {
+            StartError::Here(PlacementError::Moved)
+        };
+        self.end(target, actor);
+        Err(error)
+    }
+
+    fn spawn(&mut self, spaces: &[impl AsFd], place: Option<&Placement>) -> Result<Actor, StartError> {
+        let refused = |error: ActorError| StartError::AtAll(Answer::Refused(error.to_string()));
+        let spawner = self.spawner().map_err(StartError::AtAll)?;
+        match spawner.start_actor(spaces, place.map(AsFd::as_fd)) {
+            Err(error @ ActorError::NotStarted(_)) => Err(StartError::Here(PlacementError::Kernel(error.to_string()))),
+            Err(error @ ActorError::SpawnerGone(_)) => {
+                self.lose(&error);
+                Err(refused(error))
+            }
+            started => started.map_err(refused),
+        }
+    }
+
+    /// The spawner; another one if that ended.
+    fn spawner(&mut self) -> Result<&mut Spawner, Answer> {
+        if self.spawner.is_none() {
+            if self.restart.is_some_and(|restart| Instant::now() < restart) {
+                let why = "the actor spawner ended, or cannot be started; the next attempt is within a second";
+                return Err(Answer::Refused(why.to_owned()));
+            }
+            let started = Spawner::start(&self.program).map_err(|error| {
+                self.lose(&error);
+                Answer::Refused(error.to_string())
+            })?;
+            if self.restart.take().is_some() {
+                tracing::info!("another actor spawner was started, process {}", started.pid());
+            }
+            self.spawner = Some(started);
+        }
+        self.spawner.as_mut().ok_or_else(|| Answer::Refused("there is no actor spawner".to_owned()))
+    }
+
+    fn lose(&mut self, error: &ActorError) {
+        tracing::warn!("{error}; orders for this GPU fail until another is started");
+        self.spawner = None;
+        self.restart = Some(Instant::now() + RESTART_DELAY);
+    }
+
+    /// Ends an actor that did not reply; the answer to what it was for.
+    fn abandon(
+        &mut self,
+        process: &PidFd,
+        target: Target,
+        actor: Option<Actor>,
+        error: ReplyError,
+        budget: &TimeBudget,
+    ) -> Answer {
+        let ended = actor.and_then(|actor| self.end(target, actor));
+        if process.has_exited().unwrap_or_default() {
+            return Answer::Ended;
+        }
+        let why = match error {
+            ReplyError::Actor(ActorError::Target(error)) => return answer_to(&error),
+            ReplyError::Actor(ActorError::Ended(_)) => {
+                format!("the actor {}", ended.as_deref().unwrap_or("ended"))
+            }
+            ReplyError::Actor(error) => error.to_string(),
+            ReplyError::Placement(reason) => reason.to_string(),
+            ReplyError::Late => return budget.gave_up(),
+        };
+        Answer::Refused(why)
+    }
+
+    /// How it ended.
+    fn end(&mut self, target: Target, actor: Actor) -> Option<String> {
+        let ended = match self.spawner.as_mut() {
+            Some(spawner) => spawner.end(actor),
+            // Its end is seen to by the kernel, and no status of it is to be had.
+            None => return None,
+        };
+        match ended {
+            Ok(ending) => Some(ending.to_string()),
+            Err(hangs) => {
+                self.hung.push(target, hangs);
+                None
+            }
+        }
+    }
+}
+
+// === impl Batch ===
+
+impl Batch<'_> {
+    /// How many VA spaces there are to call on.
+    pub(crate) const fn spaces(&self) -> usize {
+        self.spaces
+    }
+
+    /// Make a call on one of them, and wait for it. An error is the end of the batch.
+    pub(crate) fn call(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, Answer> {
+        self.reply(process, space, call).map_err(|error| {
+            let actor = self.actor.take();
+            self.actors.abandon(process, self.target, actor, error, self.budget)
+        })
+    }
+
+    fn reply(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, ReplyError> {
+        let actor = self.actor.as_mut().ok_or_else(|| ActorError::SpawnerGone(io::ErrorKind::NotConnected.into()))?;
+        if self.budget.is_spent() {
+            return Err(ReplyError::Late);
+        }
+        actor.ask(process, space, call)?;
+        wait(self.budget, self.place.as_ref(), |at_most| actor.reply(process, at_most))
+    }
+
+    /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, whoever makes the call.
+    fn is_charged_to_target(&mut self, process: &PidFd) -> Result<bool, Answer> {
+        // Without this, it keeps no process's memory map.
+        if parameters::value(&self.actors.roots, "uvm_enable_va_space_mm").is_none_or(|value| value == "0") {
+            return Ok(false);
+        }
+        for space in 0..self.spaces {
+            let mut is_of_process = false;
+            for flags in SpaceFlags::OF_ONE_PROCESS {
+                match self.call(process, space, Call::CompareFlags(flags))?.result {
+                    Ok(()) => is_of_process = true,
+                    Err(UvmError::Refused { status: Status::INVALID_ARGUMENT, .. }) => {}
+                    Err(error) => return Err(answer_of(process, &error)),
+                }
+            }
+            if !is_of_process {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if let Some(actor) = self.actor.take() {
+            // An actor needs a processor to end, too, of which its target's cgroup may have little.
+            let begun = Instant::now();
+            self.actors.end(self.target, actor);
+            self.budget.spend(begun.elapsed());
+        }
+    }
+}
+
+/// What an actor says, by `poll`, while its cgroup is not frozen and the budget lasts.
+fn wait<T>(
+    budget: &mut TimeBudget,
+    place: Option<&Placement>,
+    mut poll: impl FnMut(Duration) -> Result<Option<T>, ActorError>,
+) -> Result<T, ReplyError> {
+    let said = budget.wait(Instant::now, |at_most| match poll(at_most)? {
+        None => place.and_then(Placement::frozen).map_or(Ok(None), |frozen| Err(ReplyError::Placement(frozen))),
+        said => Ok(said),
+    });
+    said?.ok_or(ReplyError::Late)
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::fake::Machine;
+
+    use super::*;
+    use crate::budget::ORDER_BUDGET;
+
+    fn start(actors: &mut Actors, process: &PidFd) -> String {
+        let (target, mut budget) = (Target::of(&Roots::default(), process.pid()), TimeBudget::new(ORDER_BUDGET));
+        match actors.start(process, target, &[] as &[std::fs::File], &mut budget) {
+            Err(Answer::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_a_spawner_the_answer_says_so_and_another_is_started_later() {
+        let process = PidFd::open(std::process::id()).unwrap();
+        let mut actors = Actors::new(Program::at("/bin/true"), Roots::default());
+        let ended = "the actor spawner cannot be started: unexpected end of file";
+        assert_eq!(start(&mut actors, &process), ended);
+        let waits = "the actor spawner ended, or cannot be started; the next attempt is within a second";
+        assert_eq!(start(&mut actors, &process), waits);
+        actors.restart = Some(Instant::now());
+        assert_eq!(start(&mut actors, &process), ended);
+    }
+
+    #[test]
+    fn one_actor_at_most_hangs_for_each_target() {
+        let (own, mut child) = (std::process::id(), std::process::Command::new("sleep").arg("600").spawn().unwrap());
+        let process = PidFd::open(own).unwrap();
+        let machine = Machine::new();
+        let mut actors = Actors::new(Program::at("/bin/true"), machine.roots.clone());
+        actors.hung.push(Target::of(&Roots::default(), own), PidFd::open(child.id()).unwrap());
+        assert_eq!(start(&mut actors, &process), HANGS);
+        actors.hung = Hung::none();
+        for pid in 0..64 {
+            actors.hung.push(Target { pid, uid: Some(pid) }, PidFd::open(child.id()).unwrap());
+        }
+        assert_eq!(start(&mut actors, &process), HANGS);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_ne!(start(&mut actors, &process), HANGS, "they have ended");
+    }
+}

@@ -1,0 +1,84 @@
+//! Pauses of targets whose orders waited long for them: each is as long for all others on that GPU. What puts something back does not pause.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use model::{Answer, ProcessId};
+
+/// An order that waited so long for its target is followed by a pause.
+pub(crate) const SLOW: Duration = Duration::from_secs(10);
+/// The first pause; each further one is twice as long.
+const FIRST: Duration = Duration::from_secs(30);
+/// The longest pause. After as long again without a slow order a target begins anew.
+const LONGEST: Duration = Duration::from_mins(30);
+
+/// The targets that pause, or did lately. There are few: each has cost its GPU's worker [`SLOW`] within the last hour.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff(BTreeMap<ProcessId, Pause>);
+
+#[derive(Debug)]
+struct Pause {
+    length: Duration,
+    end: Instant,
+}
+
+impl Backoff {
+    /// An order waited long for this target: how long the pause is.
+    pub(crate) fn begin(&mut self, target: ProcessId, now: Instant) -> Duration {
+        self.0.retain(|_, pause| now < pause.end + LONGEST);
+        let length = self.0.get(&target).map_or(FIRST, |former| (former.length * 2).min(LONGEST));
+        self.0.insert(target, Pause { length, end: now + length });
+        length
+    }
+
+    /// The answer to an order for a target that pauses.
+    pub(crate) fn answer(&self, target: ProcessId, now: Instant) -> Option<Answer> {
+        let left = self.0.get(&target)?.end.checked_duration_since(now).filter(|left| !left.is_zero())?;
+        let seconds = left.as_millis().div_ceil(1000);
+        Some(Answer::HeldBack(format!("calls about it took too long: the next are in {seconds} s at the earliest")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: ProcessId = ProcessId { pid: 7, start_ticks: 1 };
+
+    #[test]
+    fn each_pause_is_twice_the_last_up_to_half_an_hour() {
+        let (mut backoff, mut now) = (Backoff::default(), Instant::now());
+        let mut next = || {
+            let pause = backoff.begin(TARGET, now);
+            now += pause;
+            pause.as_secs()
+        };
+        assert_eq!([(); 8].map(|()| next()), [30, 60, 120, 240, 480, 960, 1800, 1800]);
+    }
+
+    #[test]
+    fn a_target_pauses_and_no_other_does() {
+        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        assert_eq!(backoff.answer(TARGET, now), None);
+        backoff.begin(TARGET, now);
+        let at = |passed_ms| backoff.answer(TARGET, now + Duration::from_millis(passed_ms));
+        let held = "calls about it took too long: the next are in 1 s at the earliest";
+        assert_eq!(at(29_001), Some(Answer::HeldBack(held.to_owned())));
+        assert_eq!(at(30_000), None);
+        let next_of_its_id = ProcessId { start_ticks: 2, ..TARGET };
+        assert_eq!(backoff.answer(next_of_its_id, now), None);
+    }
+
+    #[test]
+    fn who_was_not_slow_for_long_begins_anew_and_is_not_kept() {
+        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        backoff.begin(TARGET, now);
+        backoff.begin(TARGET, now);
+        let later = now + Duration::from_mins(1) + LONGEST;
+        backoff.begin(ProcessId { pid: 8, ..TARGET }, later);
+        assert_eq!(backoff.0.len(), 1);
+        assert_eq!(backoff.begin(TARGET, later), FIRST);
+    }
+}

@@ -1,0 +1,77 @@
+//! The cgroups that a process is in, where memory is accounted: of version 2, and of version 1's memory controller.
+
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use sys::{Roots, processes};
+
+/// Which of the two kinds of trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// That of the memory controller.
+    One,
+    /// The only one, where version 1 does not have the memory controller.
+    Two,
+}
+
+/// A cgroup of one tree.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cgroup {
+    pub(crate) version: Version,
+    root: PathBuf,
+    /// Relative to the root.
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// Those of a process, as /proc/PID/cgroup says. `None` where that cannot be read, or one is not to be seen from here: of a namespace beside this one.
+    pub(crate) fn of(roots: &Roots, pid: u32) -> Option<Vec<Self>> {
+        let text = fs::read(processes::live_folder(roots, pid).ok()?.join("cgroup")).ok()?;
+        let mount = roots.sys.join("fs/cgroup");
+        let mut found = Vec::new();
+        for line in String::from_utf8(text).ok()?.lines() {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            let (root, version) = match controllers {
+                // Where version 1 has the place itself, version 2 is in a folder of its own.
+                "" if mount.join("unified").is_dir() => (mount.join("unified"), Version::Two),
+                "" => (mount.clone(), Version::Two),
+                list if list.split(',').any(|name| name == "memory") => (mount.join("memory"), Version::One),
+                _ => continue,
+            };
+            let path = Path::new(path).strip_prefix("/").ok()?;
+            if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+                return None;
+            }
+            found.push(Self { version, root, path: path.to_owned() });
+        }
+        Some(found)
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.root.join(&self.path)
+    }
+
+    /// Its folder and those of all above it, the root's last.
+    pub(crate) fn upwards(&self) -> impl Iterator<Item = PathBuf> {
+        self.path.ancestors().map(|above| self.root.join(above))
+    }
+
+    /// Whether this is the tree's root.
+    pub(crate) fn is_root(&self, folder: &Path) -> bool {
+        folder == self.root
+    }
+}
+
+/// What a file says; `Some(None)` where there is none.
+#[expect(clippy::option_option, reason = "a file that is not there and one that cannot be read are two things")]
+pub(crate) fn if_there(path: &Path) -> Option<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Some(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,80 @@
+//! What hangs, by the target that it hangs at: one for each target, with a bound in all and one for each user.
+
+use sys::{Roots, processes};
+
+/// In all, at one GPU.
+const MAX: usize = 64;
+/// Of the targets of one user: others have room left.
+const OF_USER_MAX: usize = 16;
+
+/// A process that something may hang at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) pid: u32,
+    /// The real user id; all whose user is not known count as one user's.
+    pub(crate) uid: Option<u32>,
+}
+
+impl Target {
+    pub(crate) fn of(roots: &Roots, pid: u32) -> Self {
+        Self { pid, uid: processes::user(roots, pid) }
+    }
+}
+
+/// What hangs.
+#[derive(Debug)]
+pub(crate) struct Hung<T>(Vec<(Target, T)>);
+
+impl<T> Hung<T> {
+    pub(crate) const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Forgets what does not hang any more.
+    pub(crate) fn retain(&mut self, mut hangs: impl FnMut(&T) -> bool) {
+        self.0.retain(|(_, what)| hangs(what));
+    }
+
+    /// Whether something more may hang, at this target.
+    pub(crate) fn has_room(&self, target: Target) -> bool {
+        let of_user = self.0.iter().filter(|(other, _)| other.uid == target.uid).count();
+        self.0.len() < MAX && of_user < OF_USER_MAX && self.0.iter().all(|(other, _)| other.pid != target.pid)
+    }
+
+    pub(crate) fn push(&mut self, target: Target, what: T) {
+        self.0.push((target, what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(targets: impl IntoIterator<Item = (u32, u32)>) -> Hung<u32> {
+        let mut hung = Hung::none();
+        for (pid, uid) in targets {
+            hung.push(Target { pid, uid: Some(uid) }, pid);
+        }
+        hung
+    }
+
+    fn has_room(hung: &Hung<u32>, pid: u32, uid: u32) -> bool {
+        hung.has_room(Target { pid, uid: Some(uid) })
+    }
+
+    #[test]
+    fn one_hangs_for_each_target() {
+        let hung = of([(7, 1000)]);
+        assert_eq!((has_room(&hung, 7, 1000), has_room(&hung, 8, 1000)), (false, true));
+    }
+
+    #[test]
+    fn a_user_has_a_quarter_of_the_places() {
+        let hung = of((0..16).map(|pid| (pid, 1000)));
+        assert_eq!((has_room(&hung, 100, 1000), has_room(&hung, 100, 1001)), (false, true));
+        let mut hung = of((0..64).map(|pid| (pid, 1000 + pid / 16)));
+        assert!(!has_room(&hung, 100, 2000), "64 in all");
+        hung.retain(|pid| *pid != 63);
+        assert!(has_room(&hung, 100, 2000));
+    }
+}

@@ -1,0 +1,215 @@
+//! Inspection of a process: where it has managed memory, and its VA spaces. Both are behind locks that the process may hold for as long as it likes, so it is
+//! done in a thread beside, with a timeout. It is abandoned sooner where a withdrawal about another process waits for the same worker.
+
+use std::{
+    ops::Range,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::Answer;
+use sys::{
+    Roots,
+    pidfd::PidFd,
+    uvm::{UvmError, mapped, target::VaSpace},
+};
+
+use crate::{
+    hung::{Hung, Target},
+    process::answer_of,
+    workers,
+};
+
+/// An inspection that takes longer is abandoned.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// One that takes longer than this is abandoned as soon as a withdrawal about another process waits.
+const UNDISTURBED: Duration = Duration::from_millis(500);
+/// How often to look whether one does.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What calls about a process can be about.
+#[derive(Debug)]
+pub(crate) struct Inspection {
+    /// Where it has managed memory, in the order of addresses.
+    pub(crate) mapped: Vec<Range<u64>>,
+    /// The descriptors of its VA spaces, if it has managed memory.
+    pub(crate) spaces: Vec<OwnedFd>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Inspects processes.
+#[derive(Debug)]
+pub(crate) struct Inspector {
+    /// A thread that waits for the next one.
+    idle: Option<Sender<Job>>,
+    /// Those that hang; disconnected when they return.
+    hung: Hung<Receiver<()>>,
+}
+
+impl Inspector {
+    pub(crate) const fn new() -> Self {
+        Self { idle: None, hung: Hung::none() }
+    }
+
+    /// Inspect a process, in so long at most.
+    ///
+    /// The error is the answer to its orders, also where a former inspection of it hangs.
+    pub(crate) fn inspect(
+        &mut self,
+        roots: &Roots,
+        process: &Arc<PidFd>,
+        target: Target,
+        at_most: Duration,
+    ) -> Result<Inspection, Answer> {
+        let (roots, held) = (roots.clone(), Arc::clone(process));
+        self.within(TIMEOUT.min(at_most), target, move || inspect(&roots, &held))?
+    }
+
+    /// What a function returns, if it does within so long.
+    pub(crate) fn within<T: Send + 'static>(
+        &mut self,
+        at_most: Duration,
+        target: Target,
+        what: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Answer> {
+        self.hung.retain(|returned| returned.try_recv() != Err(mpsc::TryRecvError::Disconnected));
+        if !self.hung.has_room(target) {
+            return Err(Answer::Refused(
+                "a former inspection of it, or of too many processes of its user, hangs".to_owned(),
+            ));
+        }
+        let jobs = match self.idle.take() {
+            Some(jobs) => jobs,
+            None => start().map_err(|error| Answer::Refused(format!("no thread to inspect it: {error}")))?,
+        };
+        let begun = Instant::now();
+        let (tell, result) = mpsc::channel();
+        let (returning, returned) = mpsc::channel::<()>();
+        let job = move || {
+            // Dropped last, also when this panics.
+            let _returning = returning;
+            let _ = tell.send(what());
+        };
+        let _ = jobs.send(Box::new(job));
+        let mut left = at_most.min(UNDISTURBED);
+        loop {
+            match result.recv_timeout(left) {
+                Ok(result) => {
+                    self.idle = Some(jobs);
+                    return Ok(result);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Answer::Refused("the inspection of its files and memory map failed".to_owned()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let took = begun.elapsed();
+            let gives_way = workers::is_awaited_beside(target.pid);
+            if took >= at_most || gives_way {
+                self.hung.push(target, returned);
+                return Err(abandoned(target.pid, took, gives_way));
+            }
+            left = POLL_INTERVAL.min(at_most.saturating_sub(took));
+        }
+    }
+}
+
+/// The answer where an inspection hangs.
+fn abandoned(pid: u32, took: Duration, gives_way: bool) -> Answer {
+    let why = if gives_way { ", and a withdrawal of others waits" } else { "" };
+    let took = format!("{:.1} s{why}", took.as_secs_f64());
+    tracing::warn!("an inspection of process {pid} hangs, and was abandoned after {took}");
+    Answer::Refused(format!("the inspection of its files and memory map took more than {took}"))
+}
+
+/// A thread that does what it is sent, and ends when nobody sends any more.
+fn start() -> std::io::Result<Sender<Job>> {
+    let (jobs, sent) = mpsc::channel::<Job>();
+    let work = move || sent.into_iter().for_each(|job| job());
+    thread::Builder::new().name("inspector".to_owned()).spawn(work)?;
+    Ok(jobs)
+}
+
+fn inspect(roots: &Roots, process: &PidFd) -> Result<Inspection, Answer> {
+    let pid = process.pid();
+    let mapped = || mapped::of(roots, pid).map_err(|source| answer_of(process, &UvmError::Unreadable { pid, source }));
+    let mut found = Inspection { mapped: mapped()?, spaces: Vec::new() };
+    if !found.mapped.is_empty() {
+        let spaces = VaSpace::of(process, roots).or_else(|error| match error {
+            // Only where its memory is gone by now is it no error that there is none.
+            UvmError::NoVaSpace(_) if mapped()?.is_empty() => Err(Answer::NotMapped),
+            error => Err(answer_of(process, &error)),
+        })?;
+        found.spaces = spaces.into_iter().map(OwnedFd::from).collect();
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(2);
+
+    const fn target(pid: u32) -> Target {
+        Target { pid, uid: Some(pid) }
+    }
+
+    #[test]
+    fn what_returns_comes_back() {
+        let mut inspector = Inspector::new();
+        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap(), 1);
+        let first = inspector.within(LONG, target(7), || thread::current().id()).unwrap();
+        assert_eq!(
+            inspector.within(LONG, target(8), || thread::current().id()).unwrap(),
+            first,
+            "the thread is used again"
+        );
+    }
+
+    #[test]
+    fn what_hangs_is_left_alone_and_holds_up_nobody_but_its_own_process() {
+        let mut inspector = Inspector::new();
+        let (open, gate) = mpsc::channel::<()>();
+        let hangs = inspector.within(Duration::from_millis(1), target(7), move || gate.recv().is_ok()).unwrap_err();
+        let Answer::Refused(late) = hangs else { panic!("{hangs:?}") };
+        assert!(late.starts_with("the inspection of its files and memory map took more than 0."), "{late}");
+        assert_eq!(inspector.within(LONG, target(8), || 2).unwrap(), 2);
+        let not_again = "a former inspection of it, or of too many processes of its user, hangs";
+        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap_err(), Answer::Refused(not_again.to_owned()));
+        drop(open);
+        inspector.hung.retain(|returned| {
+            assert!(returned.recv_timeout(LONG).is_err(), "it returns");
+            true
+        });
+        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap(), 1);
+    }
+
+    #[test]
+    fn so_many_hang_at_most() {
+        let mut inspector = Inspector::new();
+        let ends: Vec<_> = (0..64).map(|pid| (mpsc::channel::<()>(), pid)).collect();
+        let mut kept = Vec::new();
+        for ((returning, returned), pid) in ends {
+            kept.push(returning);
+            inspector.hung.push(target(pid), returned);
+        }
+        assert!(inspector.within(LONG, target(100), || 1).is_err());
+        drop(kept);
+        assert_eq!(inspector.within(LONG, target(100), || 1).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_panic_is_an_answer() {
+        let mut inspector = Inspector::new();
+        let panics = || -> u8 { panic!("in a test") };
+        assert!(matches!(inspector.within(LONG, target(7), panics), Err(Answer::Refused(_))));
+        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap(), 1);
+    }
+}

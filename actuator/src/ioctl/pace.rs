@@ -1,0 +1,84 @@
+//! Pauses between calls, so that the target gets its turn.
+
+use std::{thread, time::Duration};
+
+use model::{Action, Call};
+
+/// After calls have taken so long together there is a pause of the same length, so that they hold the target's locks for half of the time at most.
+/// The locks are not fair to whoever waits for them: one who is woken has to come first, and until then a reader that asks again, as the next call
+/// would, gets them before it (`rwsem_down_read_slowpath` in the kernel).
+const TURN: Duration = Duration::from_micros(100);
+/// A call that takes longer has waited for others.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// After one that renews a block the pause is so long, or a quarter of what it took: it moves nothing where the block is there, that is long enough for
+/// whoever was woken, and what is not renewed in time is lost.
+const PAUSE_RENEWAL: Duration = Duration::from_millis(1);
+
+/// How long the calls since the last pause have taken, each no longer than the pause that it wants.
+#[derive(Debug, Default)]
+pub(super) struct Pace(Duration);
+
+impl Pace {
+    pub(super) fn let_others_in(&mut self) {
+        if self.0 >= TURN {
+            thread::sleep(self.0);
+            self.0 = Duration::ZERO;
+        }
+    }
+
+    pub(super) fn count(&mut self, call: &Call) {
+        self.0 = self.0.saturating_add(pause_wanted(call));
+    }
+}
+
+/// How long others are let in for a call.
+fn pause_wanted(call: &Call) -> Duration {
+    let took = Duration::from_nanos(call.took_ns);
+    let wanted = match call.step.action {
+        Action::Renew(_) => took.min((took / 4).max(PAUSE_RENEWAL)),
+        Action::Migrate(_) | Action::Advise(_) | Action::Withdraw(_) => took,
+    };
+    wanted.min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use model::{Advice, Answer, GpuUuid, Place, Step};
+
+    use super::*;
+
+    #[test]
+    fn whoever_waits_is_let_in_for_as_long_as_the_locks_were_held() {
+        let pause_after = |turn| {
+            let mut pace = Pace(turn);
+            let begun = Instant::now();
+            pace.let_others_in();
+            (begun.elapsed(), pace.0)
+        };
+        let (pause, left) = pause_after(Duration::from_millis(20));
+        assert!(pause >= Duration::from_millis(20));
+        assert_eq!(left, Duration::ZERO);
+        // Short calls share a pause.
+        let short = TURN / 2;
+        assert_eq!(pause_after(short).1, short);
+    }
+
+    #[test]
+    fn a_call_that_waited_itself_makes_no_long_pause_and_a_renewal_none_that_is_too_late_for_the_next() {
+        let wanted = |action, took: Duration| {
+            let step = Step { begin: 0, end: 2 << 20, action };
+            let took_ns = u64::try_from(took.as_nanos()).unwrap();
+            pause_wanted(&Call { step, answer: Answer::Done, took_ns })
+        };
+        let gpu = GpuUuid([1; 16]);
+        let (move_back, short, long) =
+            (Action::Migrate(Place::Host), Duration::from_micros(200), Duration::from_mins(1));
+        assert_eq!((wanted(move_back, short), wanted(move_back, long)), (short, PAUSE_MAX));
+        let renewal = |took_ms| wanted(Action::Renew(gpu), Duration::from_millis(took_ms));
+        assert_eq!(wanted(Action::Renew(gpu), short), short);
+        assert_eq!([2, 8, 60_000].map(renewal), [1, 2, 50].map(Duration::from_millis));
+        assert_eq!(wanted(Action::Advise(Advice::AccessedBy(gpu)), long), PAUSE_MAX);
+    }
+}

@@ -1,0 +1,76 @@
+//! What a journal says, for fuzz targets: read and written anew, without a disk.
+
+use std::io;
+
+use model::{Advice, GpuUuid, ProcessId};
+
+use super::{
+    read::{self, Contents},
+    storage::Storage,
+    unrecognised::UNRECOGNISED_BYTES_MAX,
+    writer::rewrite,
+};
+
+/// What was read.
+#[derive(Debug)]
+pub struct JournalContents {
+    contents: Contents,
+    /// In which boot.
+    boot: String,
+}
+
+struct Text(Vec<u8>);
+
+impl Storage for Text {
+    fn append(&mut self, text: &[u8], _: bool) -> io::Result<()> {
+        self.0.extend_from_slice(text);
+        Ok(())
+    }
+
+    fn replace(&mut self, text: &[u8]) -> io::Result<()> {
+        text.clone_into(&mut self.0);
+        Ok(())
+    }
+}
+
+impl JournalContents {
+    /// Bytes that are kept of what is not understood, at most.
+    pub const UNRECOGNISED_BYTES_MAX: usize = UNRECOGNISED_BYTES_MAX;
+
+    /// Reads a text in this boot.
+    ///
+    /// # Errors
+    /// As the source, which is never.
+    pub fn read(text: &[u8], boot: &str) -> io::Result<Self> {
+        Ok(Self { contents: read::read(text, boot)?, boot: boot.to_owned() })
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn in_force(&self) -> Vec<(ProcessId, GpuUuid, u64, u64, Advice)> {
+        self.contents.in_force.iter().collect()
+    }
+
+    /// What is not understood, line by line.
+    #[must_use]
+    pub fn unrecognised(&self) -> Vec<Vec<u8>> {
+        self.contents.unrecognised.lines().map(<[u8]>::to_vec).collect()
+    }
+
+    /// Whether more was not understood than is kept.
+    #[must_use]
+    pub fn is_overfull(&self) -> bool {
+        self.contents.unrecognised.is_overfull
+    }
+
+    /// As it is written anew, where every process lives.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn rewritten(&self) -> io::Result<Vec<u8>> {
+        let Self { contents, boot } = self;
+        let mut text = Text(Vec::new());
+        rewrite(&mut text, boot, contents.in_force.clone(), contents.unrecognised.clone(), |_| true)?;
+        Ok(text.0)
+    }
+}

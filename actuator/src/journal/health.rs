@@ -1,0 +1,76 @@
+//! How the journal is.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use super::{Journal, JournalError, Shared, writer::Seen};
+
+/// What an operator should know of the journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JournalHealth {
+    /// Whether the last that was written is on the disk, and the disk takes more. Else no advice is given.
+    pub is_writable: bool,
+    /// Bytes of it that this version does not understand, or are damaged.
+    pub unrecognised_bytes: u64,
+    /// Lines of withdrawals and the like that were dropped since uvmd started, because too many waited for the disk. The file is written anew after
+    /// that; a uvmd that is killed before withdraws once more what they withdrew.
+    pub dropped_lines: u64,
+    /// What is wrong, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Tells how a journal is, and does not keep it open. Cheap to clone.
+#[derive(Clone)]
+pub struct JournalMonitor(Arc<Shared>);
+
+impl Journal {
+    /// What tells how it is.
+    #[must_use]
+    pub fn monitor(&self) -> JournalMonitor {
+        JournalMonitor(Arc::clone(&self.0.shared))
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn health(&self) -> JournalHealth {
+        self.monitor().health()
+    }
+}
+
+impl JournalMonitor {
+    /// How it is.
+    #[must_use]
+    pub fn health(&self) -> JournalHealth {
+        let Self(shared) = self;
+        let named = shared.state().unrecognised.processes();
+        let mut seen = Seen::new(&shared.roots);
+        let living: BTreeSet<_> = named.into_iter().filter(|process| seen.is_alive(*process)).collect();
+        let mut state = shared.state();
+        state.unrecognised.retain_processes(|process| living.contains(&process));
+        let error = match state.stuck_for(shared.waits.intent) {
+            Some(waited) => Some(JournalError::Stuck { path: shared.path.clone(), waited }.to_string()),
+            None => state.last_error.as_ref().map(ToString::to_string),
+        };
+        let is_writable = error.is_none();
+        let unwritable = error.map(|error| format!("{error}: no advice is given until it can be"));
+        let found = [state.unrecognised.newer_warning(), state.unrecognised.damage_warning()];
+        let found = found.into_iter().flatten().map(|what| format!("the journal {}: {what}", shared.path.display()));
+        let set_aside = shared.set_aside.as_ref().map(|file| {
+            format!(
+                "{} is a journal with more in it than could be kept: advice that only it has is not withdrawn; delete it once the processes of that time have ended",
+                file.display()
+            )
+        });
+        JournalHealth {
+            is_writable,
+            unrecognised_bytes: state.unrecognised.bytes() as u64,
+            dropped_lines: state.waiting.dropped_lines,
+            warnings: unwritable.into_iter().chain(found).chain(set_aside).collect(),
+        }
+    }
+}
+
+impl fmt::Debug for JournalMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JournalMonitor").field(&self.0.path).finish()
+    }
+}

@@ -1,0 +1,110 @@
+//! How a journal begins: with what a former run left in its file.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{Arc, Condvar, Mutex},
+    thread,
+};
+
+use sys::{Roots, kernel, private};
+
+use super::{
+    Handle, Journal, JournalError, Shared, Waits,
+    read::{self, Contents},
+    state::State,
+    storage::{JournalFile, Storage},
+    writer::{Seen, Writer, rewrite},
+};
+
+impl Journal {
+    /// The journal in this file, which is made if it is not there. What it says of processes that live is kept: [`Journal::leftovers`]. What this version
+    /// does not understand stays in the file: [`Journal::health`].
+    ///
+    /// # Errors
+    /// If it cannot be read or written, or another has it.
+    pub fn open(path: &Path, roots: Roots) -> Result<Self, JournalError> {
+        Self::open_on(JournalFile::new(path), path, roots, Waits::USUAL)
+    }
+
+    pub(super) fn open_on(
+        mut storage: impl Storage + 'static,
+        path: &Path,
+        roots: Roots,
+        waits: Waits,
+    ) -> Result<Self, JournalError> {
+        let failed = |what| {
+            let path = path.to_owned();
+            move |source| JournalError::Failed { path, what, source }
+        };
+        let boot = kernel::boot_id(&roots).map_err(failed("kept without the boot's id"))?;
+        let lock = lock_file(path).map_err(failed("written"))?;
+        lock.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => JournalError::InUse(path.to_owned()),
+            fs::TryLockError::Error(error) => failed("locked")(error),
+        })?;
+        let (Contents { in_force, mut unrecognised, boot: written_in }, is_whole) =
+            read_file(path, &boot).map_err(failed("read"))?;
+        let mut seen = Seen::new(&roots);
+        unrecognised.retain(&boot, written_in.is_none_or(|found| found == boot), |process| seen.is_alive(process));
+        let set_aside = private::beside(path, "unrecognised");
+        if !is_whole || unrecognised.is_overfull {
+            set_aside_file(path, &set_aside).map_err(failed("set aside"))?;
+        }
+        let set_aside = fs::symlink_metadata(&set_aside).is_ok().then_some(set_aside);
+        let lines =
+            rewrite(&mut storage, &boot, in_force.clone(), unrecognised.clone(), |process| seen.is_alive(process))
+                .map_err(failed("written"))?;
+        let ended: Vec<_> = seen.ended().collect();
+        let mut state = State::new(boot.clone(), in_force, unrecognised);
+        for process in &ended {
+            state.in_force.forget(*process);
+        }
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            roots: roots.clone(),
+            waits,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            set_aside,
+        });
+        let writer = Writer { shared: Arc::clone(&shared), storage, roots, boot, lines, needed: lines, lock };
+        thread::Builder::new()
+            .name("advice-journal".to_owned())
+            .spawn(move || writer.work())
+            .map_err(failed("written by a thread of its own"))?;
+        Ok(Self(Arc::new(Handle { shared, ended })))
+    }
+}
+
+/// What the file says, and whether all of it was read.
+fn read_file(path: &Path, boot: &str) -> io::Result<(Contents, bool)> {
+    match private::open(OpenOptions::new().read(true), path) {
+        Ok(file) => {
+            let is_whole = file.metadata()?.len() <= read::FILE_BYTES_MAX;
+            Ok((read::read(io::BufReader::new(file), boot)?, is_whole))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((Contents::default(), true)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the file another name too, under which it stays when a new one takes its place. What has that name already is not replaced.
+fn set_aside_file(path: &Path, name: &Path) -> io::Result<()> {
+    fs::hard_link(path, name).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            io::Error::other(format!("{} is there already: look at it, and move it away", name.display()))
+        }
+        _ => error,
+    })
+}
+
+/// In a file beside it, as the journal itself is replaced.
+fn lock_file(path: &Path) -> io::Result<File> {
+    private::open(
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
+        &private::beside(path, "lock"),
+    )
+}

@@ -1,0 +1,274 @@
+//! Reads a journal, of which nothing is taken for granted: it may have been damaged, or written by another version, or be no journal at all.
+//!
+//! Lines are separated by line feeds, and by zero bytes, which a power cut leaves where something was not written. A line that cannot be read hides no
+//! other: it goes on behind it, and whole lines within it count, as where two ran together. The end of a file is special: a last line that was not written
+//! to its end was followed by no call, and is nobody's loss.
+
+use std::io::{self, BufRead};
+
+use super::{
+    in_force::InForce,
+    line::{self, Parsed},
+    unrecognised::Unrecognised,
+};
+
+/// More is never written: the lines of so much advice as may be in force at once, twice, fit into it, and the unrecognised ones.
+pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
+/// No line is longer, of any version. Of what is, so much is kept.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// What a journal says.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Of this boot.
+    pub(super) in_force: InForce,
+    pub(super) unrecognised: Unrecognised,
+    /// In which boot it was written anew; `None` where it does not say.
+    pub(super) boot: Option<String>,
+}
+
+/// Reads all of it, up to [`FILE_BYTES_MAX`].
+///
+/// # Errors
+/// As the source.
+pub(super) fn read(source: impl BufRead, boot: &str) -> io::Result<Contents> {
+    let mut source = source.take(FILE_BYTES_MAX);
+    let mut reading = Reading { boot, contents: Contents::default(), rest: Vec::new(), has_gap: false };
+    while let Some(chunk) = Chunk::next(&mut source)? {
+        reading.take(&chunk);
+    }
+    Ok(reading.contents)
+}
+
+/// What stands between two separators.
+#[derive(Debug, Default)]
+struct Chunk {
+    /// At most [`LINE_BYTES_MAX`] of it.
+    text: Vec<u8>,
+    is_longer: bool,
+    /// Behind it.
+    separator: Option<u8>,
+}
+
+impl Chunk {
+    /// `None` at the end.
+    fn next(source: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut chunk = Self::default();
+        let mut is_end = true;
+        loop {
+            let buffer = match source.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                buffer => buffer?,
+            };
+            if buffer.is_empty() {
+                return Ok((!is_end).then_some(chunk));
+            }
+            is_end = false;
+            let end = buffer.iter().position(|byte| matches!(byte, b'\n' | 0));
+            let text = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+            let room = LINE_BYTES_MAX - chunk.text.len();
+            chunk.text.extend(text.iter().take(room));
+            chunk.is_longer |= text.len() > room;
+            chunk.separator = end.and_then(|end| buffer.get(end)).copied();
+            let used = text.len() + usize::from(end.is_some());
+            source.consume(used);
+            if end.is_some() {
+                return Ok(Some(chunk));
+            }
+        }
+    }
+}
+
+struct Reading<'a> {
+    boot: &'a str,
+    contents: Contents,
+    /// What could not be read of the last chunk, if no line feed followed: damage, unless it is at the file's end.
+    rest: Vec<u8>,
+    /// Likewise, zero bytes.
+    has_gap: bool,
+}
+
+impl Reading<'_> {
+    fn take(&mut self, chunk: &Chunk) {
+        if !chunk.text.is_empty() {
+            self.damage();
+            let is_read = !chunk.is_longer && self.apply(&chunk.text);
+            if !is_read {
+                self.salvage(&chunk.text);
+            }
+        }
+        match chunk.separator {
+            Some(b'\n') => self.damage(),
+            Some(_) => self.has_gap = true,
+            None => {}
+        }
+    }
+
+    /// What came before is not at the file's end.
+    fn damage(&mut self) {
+        if !self.rest.is_empty() {
+            self.contents.unrecognised.damaged(&self.rest);
+            self.rest.clear();
+        } else if self.has_gap {
+            self.contents.unrecognised.gap();
+        }
+        self.has_gap = false;
+    }
+
+    /// The lines within a text that is none; the rest of it stays in `rest`.
+    fn salvage(&mut self, text: &[u8]) {
+        let mut rest = text;
+        while let Some((before, object, behind)) = first_object(rest) {
+            let is_read = self.apply(object);
+            self.rest.extend(before);
+            if !is_read {
+                self.rest.extend(object);
+            }
+            rest = behind;
+        }
+        self.rest.extend(rest);
+    }
+
+    /// Whether it is a line.
+    fn apply(&mut self, text: &[u8]) -> bool {
+        match line::parse(text) {
+            Parsed::Header { boot } => self.contents.boot = Some(boot),
+            Parsed::Advice(line) if line.boot == self.boot => line.apply(&mut self.contents.in_force),
+            // Its advice ended with that boot.
+            Parsed::Advice(_) => {}
+            Parsed::Newer(newer) => self.contents.unrecognised.newer(newer, text),
+            Parsed::Damaged => return false,
+        }
+        true
+    }
+}
+
+/// What stands before the first pair of braces with none between, in it, and behind it.
+fn first_object(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let end = text.iter().position(|byte| *byte == b'}')?;
+    let (until_end, behind) = text.split_at_checked(end + 1)?;
+    let begin = until_end.iter().rposition(|byte| *byte == b'{');
+    let (before, object) = until_end.split_at_checked(begin.unwrap_or(until_end.len()))?;
+    Some((before, object, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use model::{Advice, GpuUuid, ProcessId};
+
+    use super::*;
+    use crate::journal::line::Line;
+
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+
+    /// The line of a page of this number.
+    fn line(page: u64) -> String {
+        let range = (page * 4096, (page + 1) * 4096);
+        let process = ProcessId { pid: 42, start_ticks: 7 };
+        let line = Line::new("boot", process, GPU, range, Advice::ReadDuplication, false).text().unwrap();
+        String::from_utf8(line).unwrap()
+    }
+
+    /// Pages whose advice is read, and what cannot be.
+    fn found(text: impl AsRef<[u8]>) -> (Vec<u64>, Vec<String>) {
+        let contents = read(text.as_ref(), "boot").unwrap();
+        let pages = contents.in_force.iter().map(|(_, _, begin, ..)| begin / 4096).collect();
+        let lines = contents.unrecognised.lines().map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+        (pages, lines)
+    }
+
+    fn is_damaged(text: impl AsRef<[u8]>) -> bool {
+        read(text.as_ref(), "boot").unwrap().unrecognised.damage_warning().is_some()
+    }
+
+    #[test]
+    fn what_is_left_of_damage_is_no_advice_when_it_is_read_again() {
+        let nested = line(3).replace(",\"crc32\"", ",\"x\":{\"y\":1},\"crc32\"").replace("\"version\":1,", "");
+        let nested = nested.split(",\"crc32\"").next().unwrap().to_owned() + "}\n";
+        let (pages, lines) = found(line(1).trim_end().to_owned() + &nested);
+        assert_eq!((pages, lines.len()), (vec![1], 1));
+        let (pages, again) = found(lines.join("\n") + "\n");
+        assert_eq!((pages, again), (vec![], lines));
+    }
+
+    #[test]
+    fn it_goes_on_behind_what_cannot_be_read() {
+        let none: [&str; 0] = [];
+        let (one, two) = (line(1), line(3));
+        assert_eq!(found(format!("{one}{two}")), (vec![1, 3], none.map(Into::into).into()));
+        for (between, kept) in [
+            ("{\"boot\":\"bo\n", vec!["{\"boot\":\"bo"]),
+            ("garbage\n", vec!["garbage"]),
+            ("{}\n", vec!["{}"]),
+            ("}{\n", vec!["}{"]),
+            ("\n\n", vec![]),
+            ("\0\0\0\0", vec![]),
+            ("half\0\0\0\0", vec!["half"]),
+        ] {
+            let (pages, lines) = found(format!("{one}{between}{two}"));
+            assert_eq!((pages, lines), (vec![1, 3], kept.iter().map(ToString::to_string).collect()), "{between:?}");
+            assert_eq!(is_damaged(format!("{one}{between}{two}")), between.trim() != "", "{between:?}");
+        }
+        assert_eq!(found([one.as_bytes(), b"\xff\xfe\n", two.as_bytes()].concat()).1, ["\u{fffd}\u{fffd}"]);
+    }
+
+    #[test]
+    fn lines_that_ran_together_are_read() {
+        let joined = format!("{}{}", line(1).trim_end(), line(3));
+        assert_eq!(found(&joined), (vec![1, 3], vec![]));
+        // The first was not written to its end.
+        let (half, whole) = (&line(1)[..60], line(3));
+        assert_eq!(found(format!("{half}{whole}")), (vec![3], vec![half.to_owned()]));
+    }
+
+    #[test]
+    fn what_was_not_written_to_its_end_at_the_end_of_the_file_is_no_damage() {
+        let (one, two) = (line(1), line(3));
+        for cut in 0..two.len() {
+            for zeros in ["", "\0\0\0\0"] {
+                let text = format!("{one}{}{zeros}", &two[..cut]);
+                // All but the line feed is all of it.
+                let pages = if cut == two.len() - 1 { vec![1, 3] } else { vec![1] };
+                assert_eq!(found(&text), (pages, vec![]), "{cut}");
+                assert!(!is_damaged(&text), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_more_memory_than_a_long_one() {
+        struct Endless(u64);
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(b'x');
+                self.0 += buffer.len() as u64;
+                Ok(buffer.len())
+            }
+        }
+        let mut source = Endless(0);
+        let contents = read(io::BufReader::new(&mut source), "boot").unwrap();
+        assert!(source.0 < FILE_BYTES_MAX + (1 << 20), "{}", source.0);
+        assert_eq!(contents.unrecognised.bytes(), 0, "it is at the end");
+        let long = format!("{}\n{}", "x".repeat(LINE_BYTES_MAX + 1), line(1));
+        let contents = read(long.as_bytes(), "boot").unwrap();
+        assert_eq!((contents.unrecognised.bytes(), contents.in_force.len()), (LINE_BYTES_MAX + 1, 1));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_in_the_file_is_told() {
+        let text = format!("{}\n", "x".repeat(60_000)).repeat(20);
+        let contents = read(text.as_bytes(), "boot").unwrap();
+        assert!(contents.unrecognised.is_overfull);
+        assert!(contents.unrecognised.bytes() <= super::super::unrecognised::UNRECOGNISED_BYTES_MAX);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_in_it_lines_behind_a_line_feed_are_read(noise: Vec<u8>) {
+            let text = [&noise[..], b"\n", line(1).as_bytes()].concat();
+            proptest::prop_assert_eq!(found(&text).0, vec![1]);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What the journal says, in memory, and what of it waits to be written. It is behind a lock that is held for moments and never during I/O: what withdraws
+//! advice waits for no disk.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::{Action, Advice, Answer, Call, GpuUuid, ProcessId, Step};
+
+use super::{
+    JournalError,
+    in_force::InForce,
+    line::Line,
+    unrecognised::Unrecognised,
+    waiting::{Batch, Lines, Slot, Waiting},
+};
+
+/// Ranges in which advice may be in force at once.
+const RANGES_MAX: usize = 1 << 16;
+/// What is to be carried out, or is: what withdraws other advice leaves it in force.
+struct Intended {
+    process: ProcessId,
+    gpu: GpuUuid,
+    steps: Vec<Step>,
+}
+
+/// See the module's documentation.
+pub(super) struct State {
+    boot: String,
+    pub(super) in_force: InForce,
+    intended: BTreeMap<u64, Intended>,
+    next_intent: u64,
+    pub(super) unrecognised: Unrecognised,
+    pub(super) waiting: Waiting,
+    /// Since when something is being written.
+    writing_since: Option<Instant>,
+    /// Why the last was not.
+    pub(super) last_error: Option<Arc<JournalError>>,
+    pub(super) life: Life,
+}
+
+/// Whether anybody has the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Open,
+    /// Nobody does, and what waits is still written.
+    Closing,
+    /// The writer has ended.
+    Closed,
+}
+
+/// Why advice must not be given.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Stuck(Duration),
+    Full,
+    /// Of this version.
+    Newer(u64),
+}
+
+impl State {
+    pub(super) fn new(boot: String, in_force: InForce, unrecognised: Unrecognised) -> Self {
+        Self {
+            boot,
+            in_force,
+            intended: BTreeMap::new(),
+            next_intent: 0,
+            unrecognised,
+            waiting: Waiting::default(),
+            writing_since: None,
+            last_error: None,
+            life: Life::Open,
+        }
+    }
+
+    /// Since when the disk takes nothing, if that is longer than this.
+    pub(super) fn stuck_for(&self, patience: Duration) -> Option<Duration> {
+        self.writing_since.map(|since| since.elapsed()).filter(|waited| *waited >= patience)
+    }
+
+    /// Advice of these steps is about to be given. Its number, and what is in force of the process before it.
+    pub(super) fn intend(
+        &mut self,
+        (process, gpu): (ProcessId, GpuUuid),
+        steps: &[Step],
+        patience: Duration,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(u64, InForce, Arc<Slot>), Refusal> {
+        if let Some(waited) = self.stuck_for(patience) {
+            return Err(Refusal::Stuck(waited));
+        }
+        if self.in_force.len() + steps.len() > RANGES_MAX {
+            return Err(Refusal::Full);
+        }
+        if let Some(version) = steps.iter().find_map(|step| self.unrecognised.concerns(process, step)) {
+            return Err(Refusal::Newer(version));
+        }
+        let before = self.in_force.of(process);
+        for step in steps {
+            if let Action::Advise(advice) = step.action {
+                self.add(process, gpu, (step.begin, step.end), advice);
+            }
+        }
+        let slot = Arc::new(Slot::new(wake));
+        self.waiting.wait(Arc::clone(&slot));
+        let number = self.next_intent;
+        self.next_intent += 1;
+        self.intended.insert(number, Intended { process, gpu, steps: steps.to_vec() });
+        Ok((number, before, slot))
+    }
+
+    /// What came of an order's calls, in their order; `intent` is its own, if it gave advice, with what was in force before.
+    pub(super) fn carried_out(
+        &mut self,
+        (process, gpu): (ProcessId, GpuUuid),
+        calls: &[Call],
+        intent: Option<(u64, InForce)>,
+    ) {
+        let mut before = InForce::default();
+        if let Some((number, found)) = intent {
+            self.intended.remove(&number);
+            before = found;
+        }
+        for Call { step, answer, .. } in calls {
+            let range = (step.begin, step.end);
+            match (answer, step.action) {
+                (Answer::Ended, _) => self.in_force.forget(process),
+                // With the mapping its advice is gone.
+                (Answer::Done | Answer::NotMapped, Action::Withdraw(advice))
+                | (Answer::NotMapped, Action::Advise(advice)) => self.remove(process, gpu, range, advice),
+                // For these the driver was never called; and there may be advice of an earlier order.
+                (
+                    Answer::CalledOff | Answer::HeldBack(_) | Answer::Shadow | Answer::HostMemory,
+                    Action::Advise(advice),
+                ) => self.restore(process, gpu, range, advice, &before),
+                // What was refused may have been done in part.
+                (_, Action::Advise(advice)) => {
+                    self.add(process, gpu, range, advice);
+                    // A later step of the same memory must not take its place.
+                    before.add(process, gpu, range, advice);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Nothing of an intent was carried out.
+    pub(super) fn cancel(&mut self, number: u64, before: &InForce) {
+        let Some(Intended { process, gpu, steps }) = self.intended.remove(&number) else { return };
+        for step in steps {
+            if let Action::Advise(advice) = step.action {
+                self.restore(process, gpu, (step.begin, step.end), advice, before);
+            }
+        }
+    }
+
+    fn add(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice) {
+        if range.0 < range.1 && !self.in_force.holds(process, gpu, range, advice) {
+            self.in_force.add(process, gpu, range, advice);
+            self.write(process, gpu, range, advice, false);
+        }
+    }
+
+    fn remove(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice) {
+        if !self.in_force.remove(process, range, advice) {
+            return;
+        }
+        self.write(process, gpu, range, advice, true);
+        // What another is about to give of this kind may be given only now.
+        let others = self.intended.values().filter(|intended| intended.process == process);
+        let again: Vec<_> = others
+            .flat_map(|intended| intended.steps.iter().map(|step| (intended.gpu, *step)))
+            .filter_map(|(gpu, step)| match step.action {
+                Action::Advise(other) if InForce::is_of_one_kind(advice, other) => {
+                    Some((gpu, (step.begin.max(range.0), step.end.min(range.1)), other))
+                }
+                _ => None,
+            })
+            .collect();
+        for (gpu, range, advice) in again {
+            self.add(process, gpu, range, advice);
+        }
+    }
+
+    /// Advice was not given after all: what is in force there is what was before, unless another's has taken its place.
+    fn restore(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice, before: &InForce) {
+        let own: Vec<_> = self
+            .in_force
+            .within(process, range, advice)
+            .filter(|(_, found, at)| (*found, *at) == (advice, gpu))
+            .map(|(range, ..)| range)
+            .collect();
+        for range in own {
+            self.remove(process, gpu, range, advice);
+            for (range, advice, gpu) in before.within(process, range, advice) {
+                self.add(process, gpu, range, advice);
+            }
+        }
+    }
+
+    fn write(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice, is_withdrawn: bool) {
+        self.waiting.push(Line::new(&self.boot, process, gpu, range, advice, is_withdrawn).text());
+    }
+
+    /// Whether nothing waits, and nothing is being written.
+    pub(super) const fn is_at_rest(&self) -> bool {
+        !self.waiting.is_due && self.writing_since.is_none()
+    }
+
+    /// What is to be written next, which begins now: all of it if that is wanted, or has to be.
+    pub(super) fn take(&mut self, is_anew: bool) -> Batch {
+        self.writing_since = Some(Instant::now());
+        let Self { waiting, in_force, unrecognised, .. } = self;
+        waiting.take(is_anew, || Lines::Anew(in_force.clone(), unrecognised.clone()))
+    }
+
+    /// What was taken is written, or is not.
+    pub(super) fn written(&mut self, result: &Result<(), Arc<JournalError>>) {
+        self.writing_since = None;
+        if result.is_err() {
+            // Whatever came to the disk of it: the next is written in its place.
+            self.waiting.fall_behind();
+        }
+        self.last_error = result.as_ref().err().cloned();
+    }
+}

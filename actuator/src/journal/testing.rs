@@ -1,0 +1,110 @@
+//! A journal on a disk that a test can hold up, or make fail.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+
+use model::ProcessId;
+use sys::fake::Machine;
+
+use super::{
+    storage::{JournalFile, Storage},
+    *,
+};
+
+/// Whoever reads the fake machine finds it there.
+pub(crate) const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
+
+/// Longer than anything takes that waits for nothing.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// For what needs none of them.
+pub(crate) const LONG: Waits = Waits { intent: SOON, closing: SOON };
+pub(crate) const NONE: Waits = Waits { intent: Duration::ZERO, closing: Duration::ZERO };
+
+pub(crate) fn machine() -> Machine {
+    Machine::new().with("proc/sys/kernel/random/boot_id", "first\n").with("proc/42/stat", stat(42, 7))
+}
+
+pub(crate) fn stat(pid: u32, start_ticks: u64) -> String {
+    format!("{pid} (app) S {}{start_ticks} {}\n", "0 ".repeat(18), "0 ".repeat(30))
+}
+
+/// Clones are the same disk.
+#[derive(Clone, Default)]
+pub(crate) struct Disk(Arc<(Mutex<DiskState>, Condvar)>);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DiskState {
+    is_stuck: bool,
+    is_full: bool,
+    /// How often something was to be written.
+    pub(crate) tries: usize,
+    /// How often something had to be on it before it went on.
+    pub(crate) syncs: usize,
+}
+
+impl Disk {
+    pub(crate) fn open(&self, machine: &Machine, waits: Waits) -> Journal {
+        let path = machine.roots.proc.join("journal");
+        let storage = Stored { disk: self.clone(), file: JournalFile::new(&path) };
+        Journal::open_on(storage, &path, machine.roots.clone(), waits).unwrap()
+    }
+
+    pub(crate) fn state(&self) -> DiskState {
+        self.0.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn stick(&self) {
+        self.set(|state| state.is_stuck = true);
+    }
+
+    pub(crate) fn release(&self) {
+        self.set(|state| state.is_stuck = false);
+    }
+
+    pub(crate) fn fill(&self, is_full: bool) {
+        self.set(|state| state.is_full = is_full);
+    }
+
+    /// Waits until so many writes were tried in all.
+    pub(crate) fn wait_for_tries(&self, count: usize) {
+        let (state, changed) = &*self.0;
+        let waited = changed.wait_timeout_while(state.lock().unwrap(), SOON, |state| state.tries < count).unwrap();
+        assert!(!waited.1.timed_out(), "nothing is written: {:?}", *waited.0);
+    }
+
+    fn set(&self, change: impl FnOnce(&mut DiskState)) {
+        change(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self, is_durable: bool) -> io::Result<()> {
+        self.set(|state| {
+            state.tries += 1;
+            state.syncs += usize::from(is_durable);
+        });
+        let (state, changed) = &*self.0;
+        let state = changed.wait_while(state.lock().unwrap(), |state| state.is_stuck).unwrap();
+        if state.is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+struct Stored {
+    disk: Disk,
+    file: JournalFile,
+}
+
+impl Storage for Stored {
+    fn append(&mut self, text: &[u8], is_durable: bool) -> io::Result<()> {
+        self.disk.pass(is_durable)?;
+        self.file.append(text, is_durable)
+    }
+
+    fn replace(&mut self, text: &[u8]) -> io::Result<()> {
+        self.disk.pass(true)?;
+        self.file.replace(text)
+    }
+}

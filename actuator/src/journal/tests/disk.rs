@@ -1,0 +1,187 @@
+//! Disks that are stuck, full, or slow.
+
+use std::sync::mpsc;
+
+use super::*;
+
+const READ: Advice = Advice::ReadDuplication;
+
+fn advise(page: u64) -> Step {
+    step(page * 4096, (page + 1) * 4096, Action::Advise(READ))
+}
+
+/// Has been begun, and tells here when it has a result.
+fn begin(journal: &Journal, gpu: GpuUuid, steps: &[Step]) -> (Intent, mpsc::Receiver<()>) {
+    let (told, is_told) = mpsc::sync_channel(1);
+    (
+        Intent::begin(journal, (LIVING, gpu), steps, move || {
+            let _ = told.try_send(());
+        })
+        .unwrap(),
+        is_told,
+    )
+}
+
+/// Pages of advice in force.
+fn in_force(journal: &Journal) -> Vec<u64> {
+    journal
+        .leftovers()
+        .iter()
+        .flat_map(|left| &left.steps)
+        .flat_map(|step| step.begin / 4096..step.end / 4096)
+        .collect()
+}
+
+#[test]
+fn on_a_stuck_disk_advice_is_withdrawn_at_once() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, LONG);
+    give(&journal, LIVING, GPU, &[advise(0)]);
+    assert!(journal.flush(SOON));
+    disk.stick();
+    let tries = disk.state().tries;
+    let (intent, is_told) = begin(&journal, OTHER_GPU, &[advise(9)]);
+    disk.wait_for_tries(tries + 1);
+    // Were it to wait for the disk, it would wait for ever.
+    withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
+    assert_eq!(in_force(&journal), [9]);
+    assert!(intent.result().is_none());
+    disk.release();
+    is_told.recv_timeout(SOON).unwrap();
+    intent.result().unwrap().unwrap();
+    drop((intent, journal));
+    assert_eq!(in_force(&open(&machine)), [9]);
+}
+
+#[test]
+fn intents_that_come_together_share_a_write() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, LONG);
+    let before = disk.state();
+    disk.stick();
+    let first = begin(&journal, GPU, &[advise(0)]);
+    disk.wait_for_tries(before.tries + 1);
+    let gpus = (2..10).map(|gpu| GpuUuid([gpu; 16]));
+    let others: Vec<_> = gpus.zip(2..).map(|(gpu, page)| begin(&journal, gpu, &[advise(2 * page)])).collect();
+    disk.release();
+    for (intent, is_told) in [first].into_iter().chain(others) {
+        is_told.recv_timeout(SOON).unwrap();
+        intent.result().unwrap().unwrap();
+    }
+    assert_eq!(disk.state().syncs, before.syncs + 2);
+    drop(journal);
+    assert_eq!(open(&machine).leftovers().len(), 9);
+}
+
+#[test]
+fn on_a_stuck_disk_an_intent_is_refused_at_once_that_comes_later() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, Waits { intent: Duration::ZERO, ..LONG });
+    assert!(journal.health().is_writable);
+    disk.stick();
+    let tries = disk.state().tries;
+    let (first, _is_told) = begin(&journal, GPU, &[advise(0)]);
+    disk.wait_for_tries(tries + 1);
+    let refused = Intent::begin(&journal, (LIVING, OTHER_GPU), &[advise(1)], || {}).err().unwrap();
+    assert!(matches!(refused, JournalError::Stuck { .. }), "{refused}");
+    let health = journal.health();
+    assert!(!health.is_writable && health.warnings[0].contains("no advice is given"), "{health:?}");
+    first.cancel();
+    assert_eq!(in_force(&journal), [0; 0]);
+    disk.release();
+    assert!(journal.flush(SOON));
+    assert_eq!(journal.health(), JournalHealth { is_writable: true, ..JournalHealth::default() });
+    // The disk had taken it all the same: that it was not given is there, too.
+    drop(journal);
+    assert_eq!(in_force(&open(&machine)), [0; 0]);
+}
+
+#[test]
+fn an_intent_that_is_given_up_restores_what_was_in_force_before() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, LONG);
+    let at = |place| Action::Advise(Advice::PreferredLocation(place));
+    give(&journal, LIVING, GPU, &[step(0, 8192, at(Place::Gpu(GPU)))]);
+    let before = journal.leftovers();
+    disk.stick();
+    let (intent, _is_told) = begin(&journal, OTHER_GPU, &[step(4096, 16384, at(Place::Host))]);
+    assert_eq!(journal.leftovers().len(), 2);
+    intent.cancel();
+    let same = |found: Vec<Leftover>| {
+        let pages = |found: &[Leftover]| -> Vec<_> {
+            let steps = found.iter().flat_map(|left| left.steps.iter().map(|step| (left.gpu, *step)));
+            steps
+                .flat_map(|(gpu, step)| (step.begin / 4096..step.end / 4096).map(move |page| (gpu, page, step.action)))
+                .collect()
+        };
+        assert_eq!(pages(&found), pages(&before));
+    };
+    same(journal.leftovers());
+    disk.release();
+    drop(journal);
+    same(open(&machine).leftovers());
+}
+
+#[test]
+fn what_a_full_disk_does_not_take_is_refused_and_written_once_there_is_room() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, LONG);
+    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
+    assert!(journal.flush(SOON));
+    disk.fill(true);
+    let (intent, is_told) = begin(&journal, GPU, &[advise(4)]);
+    is_told.recv_timeout(SOON).unwrap();
+    let error = intent.result().unwrap().unwrap_err().to_string();
+    assert!(error.contains("cannot be written: no storage space"), "{error}");
+    intent.cancel();
+    withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
+    assert!(!journal.flush(SOON));
+    assert_eq!(in_force(&journal), [2]);
+    assert!(!journal.health().is_writable);
+    // The file is as it was: more than is in force.
+    assert_eq!(lines(&machine), 2);
+    disk.fill(false);
+    drop(intend(&journal, LIVING, GPU, &[advise(6)]));
+    assert!(journal.health().is_writable);
+    drop(journal);
+    assert_eq!(in_force(&open(&machine)), [2, 6]);
+}
+
+#[test]
+fn what_waits_for_a_stuck_disk_has_a_bound_and_nothing_is_lost_by_it() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, LONG);
+    let steps: Vec<_> = (0..5000).map(|page| advise(2 * page)).collect();
+    give(&journal, LIVING, GPU, &steps);
+    assert!(journal.flush(SOON));
+    disk.stick();
+    let tries = disk.state().tries;
+    let (intent, is_told) = begin(&journal, OTHER_GPU, &[advise(1_000_001)]);
+    disk.wait_for_tries(tries + 1);
+    for page in 0..4999 {
+        withdrawn(&journal, LIVING, GPU, step(2 * page * 4096, (2 * page + 1) * 4096, withdraw(READ)));
+    }
+    assert!(journal.health().dropped_lines >= 4096, "{:?}", journal.health());
+    disk.release();
+    is_told.recv_timeout(SOON).unwrap();
+    intent.result().unwrap().unwrap();
+    assert!(journal.flush(SOON));
+    assert_eq!(lines(&machine), 2, "written anew");
+    drop((intent, journal));
+    assert_eq!(in_force(&open(&machine)), [9998, 1_000_001]);
+}
+
+#[test]
+fn whoever_drops_it_does_not_wait_for_a_stuck_disk_and_nobody_else_may_have_it_meanwhile() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, NONE);
+    disk.stick();
+    let tries = disk.state().tries;
+    let (intent, _is_told) = begin(&journal, GPU, &[advise(0)]);
+    disk.wait_for_tries(tries + 1);
+    assert!(!journal.flush(Duration::ZERO));
+    drop((intent, journal));
+    let error = Journal::open(&machine.roots.proc.join("journal"), machine.roots.clone()).unwrap_err();
+    assert!(matches!(error, JournalError::InUse(_)), "{error}");
+    disk.release();
+}

@@ -1,0 +1,152 @@
+//! The thread that writes the journal: nobody else waits for its disk longer than he likes.
+//!
+//! It takes all that waits at once, so that those who come together while it writes share the next write, and its fsync.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    sync::{Arc, PoisonError},
+};
+
+use model::ProcessId;
+use sys::Roots;
+
+use super::{
+    JournalError, Shared,
+    in_force::InForce,
+    line::{self, Line},
+    state::Life,
+    storage::Storage,
+    unrecognised::Unrecognised,
+    waiting::{Batch, Lines},
+};
+use crate::process::is_alive;
+
+/// It is written anew when it has so many lines more than it needs.
+pub(super) const SPARE_LINES_MAX: usize = 1024;
+
+pub(super) struct Writer<S> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) storage: S,
+    pub(super) roots: Roots,
+    pub(super) boot: String,
+    pub(super) lines: usize,
+    /// So many were needed when it was written anew.
+    pub(super) needed: usize,
+    /// Held for as long as something may be written.
+    pub(super) lock: File,
+}
+
+impl<S: Storage> Writer<S> {
+    /// Until nobody has the journal any more, and all is written.
+    pub(super) fn work(mut self) {
+        while let Some(Batch { what, slots }) = self.next() {
+            let is_durable = !slots.is_empty();
+            let result = self.write(what, is_durable).map_err(|source| {
+                Arc::new(JournalError::Failed { path: self.shared.path.clone(), what: "written", source })
+            });
+            let was_failing = {
+                let mut state = self.shared.state();
+                let was_failing = state.last_error.is_some();
+                state.written(&result);
+                was_failing
+            };
+            self.shared.changed.notify_all();
+            match &result {
+                Err(error) if !was_failing => tracing::warn!("{error}: no advice is given until it can be"),
+                Ok(()) if was_failing => tracing::info!("the journal {} is written again", self.shared.path.display()),
+                _ => {}
+            }
+            for slot in slots {
+                slot.settle(result.clone());
+            }
+        }
+        let Self { shared, lock, .. } = self;
+        drop(lock);
+        shared.state().life = Life::Closed;
+        shared.changed.notify_all();
+    }
+
+    /// Waits for what is to be written.
+    fn next(&self) -> Option<Batch> {
+        let mut state = self.shared.state();
+        while !state.waiting.is_due {
+            if state.life == Life::Closing {
+                return None;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        // Most of it may be of no use any more: that of processes which ended unseen is known only when it is written anew.
+        let has_grown = self.lines > 2 * self.needed + SPARE_LINES_MAX;
+        Some(state.take(has_grown))
+    }
+
+    fn write(&mut self, what: Lines, is_durable: bool) -> io::Result<()> {
+        match what {
+            Lines::Added { text, lines } => {
+                self.storage.append(&text, is_durable)?;
+                self.lines += lines;
+            }
+            Lines::Anew(in_force, unrecognised) => {
+                let mut seen = Seen::new(&self.roots);
+                self.lines =
+                    rewrite(&mut self.storage, &self.boot, in_force, unrecognised, |process| seen.is_alive(process))?;
+                self.needed = self.lines;
+                let ended = seen.ended();
+                let mut state = self.shared.state();
+                for process in ended {
+                    state.in_force.forget(process);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which processes live, each looked at once.
+pub(super) struct Seen<'a> {
+    roots: &'a Roots,
+    is_alive: BTreeMap<ProcessId, bool>,
+}
+
+impl<'a> Seen<'a> {
+    pub(super) const fn new(roots: &'a Roots) -> Self {
+        Self { roots, is_alive: BTreeMap::new() }
+    }
+
+    /// Who cannot be looked at may live.
+    pub(super) fn is_alive(&mut self, process: ProcessId) -> bool {
+        let look = || is_alive(self.roots, process).unwrap_or(true);
+        *self.is_alive.entry(process).or_insert_with(look)
+    }
+
+    pub(super) fn ended(&self) -> impl Iterator<Item = ProcessId> {
+        self.is_alive.iter().filter(|(_, is_alive)| !**is_alive).map(|(process, _)| *process)
+    }
+}
+
+/// Writes what is in force of processes that live, and what is not understood, in place of what the storage held; and says how many lines that are.
+pub(super) fn rewrite(
+    storage: &mut impl Storage,
+    boot: &str,
+    mut in_force: InForce,
+    mut unrecognised: Unrecognised,
+    mut is_alive: impl FnMut(ProcessId) -> bool,
+) -> io::Result<usize> {
+    in_force.retain(&mut is_alive);
+    unrecognised.retain(boot, true, is_alive);
+    let mut text = line::header(boot)?;
+    let mut lines = 1;
+    for (process, gpu, begin, end, advice) in in_force.iter() {
+        text.extend(Line::new(boot, process, gpu, (begin, end), advice, false).text()?);
+        lines += 1;
+    }
+    for line in unrecognised.lines() {
+        text.extend_from_slice(line);
+        text.push(b'\n');
+        lines += 1;
+    }
+    storage.replace(&text)?;
+    Ok(lines)
+}

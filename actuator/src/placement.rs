@@ -1,0 +1,241 @@
+//! Placement of actors: whether one may be started in a target's cgroup without harm to the target.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+use sys::Roots;
+use thiserror::Error;
+
+use crate::{
+    cgroup::{Cgroup, Version, if_there},
+    headroom,
+};
+
+/// What an actor takes of its cgroup's memory: some 100 KiB (docs/acting.md), and as the kernel charges in advance, a batch of 64 pages on each of two processors.
+pub(crate) const FOOTPRINT_BYTES: u64 = 1 << 20;
+/// So many processes are left to the target.
+const PIDS_RESERVE: u64 = 8;
+
+/// Why none may.
+#[derive(Debug, Error)]
+pub(crate) enum PlacementError {
+    #[error("its cgroup cannot be seen from here")]
+    Hidden,
+    #[error("its memory is accounted by cgroups of version 1")]
+    VersionOne,
+    #[error("{} cannot be read", .0.display())]
+    Unreadable(PathBuf),
+    #[error("{} is frozen", .0.display())]
+    Frozen(PathBuf),
+    #[error("memory.oom.group of {} is set: for want of memory, of the node too, all of it would be killed", .0.display())]
+    OomGroup(PathBuf),
+    #[error("pids.max of {} leaves less than {PIDS_RESERVE} processes to it", .0.display())]
+    Pids(PathBuf),
+    #[error("less than {} KiB are left up to its memory limit", FOOTPRINT_BYTES >> 10)]
+    Memory,
+    #[error("its cgroup cannot be opened: {}", sys::reason(.0))]
+    NotOpened(#[source] io::Error),
+    #[error("it went to another cgroup meanwhile")]
+    Moved,
+    /// The actor's own word.
+    #[error("{0}")]
+    NotConfined(String),
+    /// The kernel's own word.
+    #[error("{0}")]
+    Kernel(String),
+}
+
+/// The cgroup of a target, in which a process may be started.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    cgroup: Cgroup,
+    folder: File,
+}
+
+impl Placement {
+    /// That of this process.
+    pub(crate) fn of(roots: &Roots, pid: u32) -> Result<Self, PlacementError> {
+        let cgroup = accounted(roots, pid)?;
+        for folder in cgroup.upwards().filter(|folder| !cgroup.is_root(folder)) {
+            if is_frozen(&folder)? {
+                return Err(PlacementError::Frozen(folder));
+            }
+            // An actor is chosen first, and all of the group goes with it: also where it is the node that has no memory left, so that no limit is needed.
+            if value(&folder, "memory.oom.group")? == Some(1) {
+                return Err(PlacementError::OomGroup(folder));
+            }
+            if let (Some(most), Some(now)) = (value(&folder, "pids.max")?, value(&folder, "pids.current")?)
+                && most.saturating_sub(now) <= PIDS_RESERVE
+            {
+                return Err(PlacementError::Pids(folder));
+            }
+        }
+        if headroom::of_cgroups(roots, pid).ok_or(PlacementError::Hidden)? < FOOTPRINT_BYTES {
+            return Err(PlacementError::Memory);
+        }
+        let folder = File::open(cgroup.folder()).map_err(PlacementError::NotOpened)?;
+        Ok(Self { cgroup, folder })
+    }
+
+    /// Whether this process is in it.
+    pub(crate) fn holds(&self, roots: &Roots, pid: u32) -> bool {
+        accounted(roots, pid).is_ok_and(|cgroup| cgroup == self.cgroup)
+    }
+
+    /// The cgroup that keeps what is in it from running, if one does by now.
+    pub(crate) fn frozen(&self) -> Option<PlacementError> {
+        let mut folders = self.cgroup.upwards().filter(|folder| !self.cgroup.is_root(folder));
+        folders.find(|folder| is_frozen(folder).unwrap_or(false)).map(PlacementError::Frozen)
+    }
+}
+
+impl AsFd for Placement {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
+/// The cgroup that the memory of a process is charged to, if that is of version 2, in which processes can be started.
+fn accounted(roots: &Roots, pid: u32) -> Result<Cgroup, PlacementError> {
+    let cgroups = Cgroup::of(roots, pid).ok_or(PlacementError::Hidden)?;
+    if cgroups.iter().any(|cgroup| cgroup.version == Version::One) {
+        return Err(PlacementError::VersionOne);
+    }
+    cgroups.into_iter().next().ok_or(PlacementError::Hidden)
+}
+
+fn is_frozen(folder: &Path) -> Result<bool, PlacementError> {
+    Ok(value(folder, "cgroup.freeze")? == Some(1))
+}
+
+/// The number in a file; `None` where there is none, or no limit.
+fn value(folder: &Path, name: &str) -> Result<Option<u64>, PlacementError> {
+    let path = folder.join(name);
+    let text = if_there(&path).ok_or_else(|| PlacementError::Unreadable(path.clone()))?;
+    match text.as_deref().map(str::trim) {
+        None | Some("max") => Ok(None),
+        Some(number) => number.parse().map(Some).map_err(|_| PlacementError::Unreadable(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::fake::Machine;
+
+    use super::*;
+
+    /// A machine with process 42 in cgroup a/b.
+    fn machine() -> Machine {
+        Machine::new().with("proc/42/cgroup", "0::/a/b\n").with("sys/fs/cgroup/a/b/cgroup.procs", "42\n")
+    }
+
+    fn refusal(machine: &Machine) -> String {
+        let told = Placement::of(&machine.roots, 42).unwrap_err().to_string();
+        told.replace(&format!("{}/fs/cgroup/", machine.roots.sys.display()), "")
+    }
+
+    #[test]
+    fn an_ordinary_cgroup_is_a_place() {
+        let machine = machine();
+        for (name, text) in [
+            ("memory.max", "max\n"),
+            ("memory.oom.group", "0\n"),
+            ("pids.max", "max\n"),
+            ("pids.current", "3\n"),
+            ("cgroup.freeze", "0\n"),
+        ] {
+            machine.write(&format!("sys/fs/cgroup/a/b/{name}"), text);
+        }
+        let place = Placement::of(&machine.roots, 42).unwrap();
+        assert!(place.frozen().is_none());
+        machine.write("proc/43/cgroup", "0::/a/b\n");
+        machine.write("proc/44/cgroup", "0::/a\n");
+        assert!(
+            [(42, true), (43, true), (44, false), (45, false)]
+                .into_iter()
+                .all(|(pid, is_in)| place.holds(&machine.roots, pid) == is_in)
+        );
+        machine.write("sys/fs/cgroup/a/cgroup.freeze", "1\n");
+        assert!(place.frozen().is_some());
+    }
+
+    #[test]
+    fn the_root_is_a_place_too() {
+        let machine = Machine::new().with("proc/42/cgroup", "0::/\n").with("sys/fs/cgroup/cgroup.procs", "42\n");
+        assert!(Placement::of(&machine.roots, 42).is_ok());
+    }
+
+    #[test]
+    fn what_freezes_any_cgroup_above_freezes_what_is_in_it() {
+        for folder in ["a/b", "a"] {
+            let machine = machine();
+            machine.write(&format!("sys/fs/cgroup/{folder}/cgroup.freeze"), "1\n");
+            assert_eq!(refusal(&machine), format!("{folder} is frozen"));
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_killed_as_a_whole_is_reason_at_any_height_and_without_a_limit() {
+        for folder in ["a/b", "a"] {
+            let machine = machine();
+            machine.write(&format!("sys/fs/cgroup/{folder}/memory.oom.group"), "1\n");
+            let killed = "is set: for want of memory, of the node too, all of it would be killed";
+            assert_eq!(refusal(&machine), format!("memory.oom.group of {folder} {killed}"));
+            // Above a limit too: the node's memory is above both.
+            machine.write("sys/fs/cgroup/a/b/memory.current", "0\n");
+            machine.write("sys/fs/cgroup/a/b/memory.max", "1073741824\n");
+            assert_eq!(refusal(&machine), format!("memory.oom.group of {folder} {killed}"));
+            machine.write(&format!("sys/fs/cgroup/{folder}/memory.oom.group"), "0\n");
+            assert!(Placement::of(&machine.roots, 42).is_ok());
+        }
+    }
+
+    #[test]
+    fn some_processes_are_left_to_the_target() {
+        for folder in ["a/b", "a"] {
+            let machine = machine();
+            machine.write(&format!("sys/fs/cgroup/{folder}/pids.max"), "100\n");
+            machine.write(&format!("sys/fs/cgroup/{folder}/pids.current"), "92\n");
+            assert_eq!(refusal(&machine), format!("pids.max of {folder} leaves less than 8 processes to it"));
+            machine.write(&format!("sys/fs/cgroup/{folder}/pids.current"), "91\n");
+            assert!(Placement::of(&machine.roots, 42).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_process_takes_memory_itself() {
+        let machine = machine();
+        machine.write("sys/fs/cgroup/a/memory.max", "2097152\n");
+        machine.write("sys/fs/cgroup/a/memory.current", "1048577\n");
+        assert_eq!(refusal(&machine), "less than 1024 KiB are left up to its memory limit");
+        machine.write("sys/fs/cgroup/a/memory.current", "1048576\n");
+        assert!(Placement::of(&machine.roots, 42).is_ok());
+    }
+
+    #[test]
+    fn where_version_1_accounts_memory_there_is_reason() {
+        let machine = Machine::new().with("proc/42/cgroup", "4:memory:/a\n0::/a\n");
+        assert_eq!(refusal(&machine), "its memory is accounted by cgroups of version 1");
+        // Other controllers do not matter.
+        let machine = Machine::new().with("proc/42/cgroup", "1:name=systemd:/a\n0::/a\n");
+        machine.write("sys/fs/cgroup/unified/a/cgroup.procs", "42\n");
+        assert!(Placement::of(&machine.roots, 42).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_reason() {
+        for text in ["0::/../other\n", "nonsense\n", ""] {
+            let machine = Machine::new().with("proc/42/cgroup", text);
+            assert_eq!(refusal(&machine), "its cgroup cannot be seen from here", "{text}");
+        }
+        let machine = machine();
+        machine.write("sys/fs/cgroup/a/pids.max", "many\n");
+        assert_eq!(refusal(&machine), "a/pids.max cannot be read");
+        let gone = Machine::new().with("proc/42/cgroup", "0::/gone\n").with("sys/fs/cgroup/cgroup.procs", "");
+        assert_eq!(refusal(&gone), "its cgroup cannot be seen from here");
+    }
+}

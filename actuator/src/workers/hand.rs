@@ -1,0 +1,110 @@
+//! What one worker's thread does.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc::Sender},
+};
+
+use model::{Actuator, Answer, GpuUuid, Order, Outcome};
+
+use super::{
+    Make, Off,
+    queue::{Queue, advises},
+    turn,
+};
+use crate::{
+    all_answered,
+    journal::{Intent, Journal},
+};
+
+pub(super) struct Hand {
+    pub(super) gpu: GpuUuid,
+    pub(super) make: Make,
+    pub(super) off: Off,
+    pub(super) journal: Option<Journal>,
+    pub(super) orders: Arc<Queue>,
+    pub(super) told: Sender<Outcome>,
+    /// Made when it is first needed, and anew after a panic.
+    pub(super) actuator: Option<Box<dyn Actuator>>,
+}
+
+impl Hand {
+    /// Until the queue ends.
+    pub(super) fn work(mut self) {
+        turn::begin(&self.orders);
+        while let Some(taken) = self.orders.next() {
+            let order = taken.order;
+            let outcome = if taken.is_called_off {
+                all_answered(&order, &Answer::CalledOff)
+            } else if let Some(journal) = self.journal.clone().filter(|_| advises(&order)) {
+                self.advise(&journal, &order)
+            } else {
+                self.carry_out(&order)
+            };
+            self.tell(outcome);
+        }
+    }
+
+    /// An order that gives advice, which the journal has to have before.
+    fn advise(&mut self, journal: &Journal, order: &Order) -> Outcome {
+        // What is called off before it begins leaves no trace, whatever is said a moment later.
+        if self.is_off(order) {
+            return all_answered(order, &Answer::CalledOff);
+        }
+        let orders = Arc::clone(&self.orders);
+        let intent = match Intent::begin(journal, (order.process, order.gpu), &order.steps, move || orders.wake()) {
+            Ok(intent) => intent,
+            Err(error) => return all_answered(order, &Answer::Refused(error.to_string())),
+        };
+        let is_ready = || intent.result().is_some();
+        while let Some(undoing) = self.orders.next_undoing(is_ready, intent.deadline()) {
+            let outcome = self.carry_out(&undoing);
+            self.tell(outcome);
+        }
+        let answer = match intent.result() {
+            _ if self.is_off(order) => Answer::CalledOff,
+            Some(Ok(())) => {
+                let outcome = self.call(order);
+                intent.carried_out(&outcome);
+                return outcome;
+            }
+            Some(Err(error)) => Answer::Refused(error.to_string()),
+            None => Answer::Refused(intent.late().to_string()),
+        };
+        intent.cancel();
+        all_answered(order, &answer)
+    }
+
+    /// An order that gives no advice.
+    fn carry_out(&mut self, order: &Order) -> Outcome {
+        let outcome = self.call(order);
+        if let Some(journal) = &self.journal {
+            journal.carried_out(&outcome);
+        }
+        outcome
+    }
+
+    fn call(&mut self, order: &Order) -> Outcome {
+        let Self { gpu, make, off, orders, actuator, .. } = self;
+        let is_off = || off() || orders.is_called_off();
+        let carried_out =
+            catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(*gpu)).carry_out(order, &is_off)));
+        carried_out.unwrap_or_else(|panic| {
+            *actuator = None;
+            let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
+            let why = format!("it failed in the middle: {}", what.unwrap_or_default());
+            tracing::error!("an order of decision {} for {gpu}: {why}", order.decision);
+            all_answered(order, &Answer::Refused(why))
+        })
+    }
+
+    /// What puts something back is done all the same.
+    fn is_off(&self, order: &Order) -> bool {
+        !order.is_undoing && ((self.off)() || self.orders.is_called_off())
+    }
+
+    fn tell(&self, outcome: Outcome) {
+        // Whoever listened may be gone.
+        let _ = self.told.send(outcome);
+    }
+}

@@ -1,0 +1,78 @@
+//! Processes that hold their memory-map lock for ever.
+
+use super::*;
+use crate::{hung::Target, inspection::Inspector};
+
+/// Inspects the process, for ever where it is one of these, and answers.
+struct Inspects {
+    inspector: Inspector,
+    hang: Vec<u32>,
+    begun: Sender<u32>,
+}
+
+/// Longer than any of these tests waits.
+const FOR_EVER: Duration = Duration::from_hours(1);
+
+impl Actuator for Inspects {
+    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        let pid = order.process.pid;
+        self.begun.send(pid).unwrap();
+        let hangs = self.hang.contains(&pid);
+        let target = Target { pid, uid: None };
+        let inspected = self.inspector.within(FOR_EVER, target, move || {
+            if hangs {
+                loop {
+                    thread::park();
+                }
+            }
+        });
+        all_answered(order, &inspected.err().unwrap_or(Answer::Done))
+    }
+}
+
+/// And whose order is begun.
+fn workers(hang: &[u32]) -> (Workers, Receiver<u32>) {
+    let hang = hang.to_vec();
+    let (begun, is_begun) = mpsc::channel();
+    let make = move |_| -> Box<dyn Actuator> {
+        Box::new(Inspects { inspector: Inspector::new(), hang: hang.clone(), begun: begun.clone() })
+    };
+    (Workers::start(make, || false, None), is_begun)
+}
+
+fn about(pid: u32, decision: u64, is_undoing: bool) -> Order {
+    Order { process: ProcessId { pid, start_ticks: 1 }, ..order(decision, is_undoing) }
+}
+
+#[test]
+fn a_withdrawal_does_not_wait_behind_processes_that_hold_their_locks() {
+    let (mut workers, _begun) = workers(&[7, 8]);
+    for (pid, decision) in [(7, 1), (8, 2), (9, 3)] {
+        workers.submit(about(pid, decision, true));
+    }
+    let told = told(&workers, 3);
+    assert!(matches!(&told[0], (1, true, Answer::Refused(why)) if why.ends_with("a withdrawal of others waits")));
+    assert!(matches!(&told[1], (2, true, Answer::Refused(_))));
+    assert_eq!(told[2], (3, true, Answer::Done));
+}
+
+#[test]
+fn nor_behind_an_order_that_puts_nothing_back() {
+    let (mut workers, begun) = workers(&[7]);
+    workers.submit(about(7, 1, false));
+    assert_eq!(begun.recv_timeout(SOON), Ok(7));
+    workers.submit(about(9, 2, true));
+    let told = told(&workers, 2);
+    assert!(matches!(&told[..], [(1, false, Answer::Refused(_)), (2, true, Answer::Done)]), "{told:?}");
+}
+
+#[test]
+fn what_hangs_is_left_its_time_while_only_its_own_process_waits() {
+    let (mut workers, _begun) = workers(&[7]);
+    workers.submit(about(7, 1, true));
+    workers.submit(about(7, 2, true));
+    assert!(workers.next_outcome(Duration::from_millis(700)).is_none());
+    // Another one has the way cleared.
+    workers.submit(about(9, 3, true));
+    assert_eq!(told(&workers, 3).last(), Some(&(3, true, Answer::Done)));
+}

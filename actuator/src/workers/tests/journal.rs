@@ -1,0 +1,168 @@
+//! Advice is in the journal before it is given, and what withdraws waits for no disk.
+
+use std::{collections::BTreeMap, fs};
+
+use model::{Advice, Place};
+use sys::fake::Machine;
+
+use super::*;
+use crate::journal::testing::{Disk, LIVING, LONG, machine};
+
+const OTHER_GPU: GpuUuid = GpuUuid([2; 16]);
+const READ: Advice = Advice::ReadDuplication;
+
+/// On page `page` of the living process.
+fn order(decision: u64, gpu: GpuUuid, page: u64, action: Action) -> Order {
+    let steps = vec![Step { begin: page * 4096, end: (page + 1) * 4096, action }];
+    let is_undoing = matches!(action, Action::Withdraw(_));
+    Order { decision: DecisionId(decision), process: LIVING, gpu, steps, is_undoing }
+}
+
+fn advise(decision: u64, gpu: GpuUuid) -> Order {
+    order(decision, gpu, decision, Action::Advise(READ))
+}
+
+fn withdraw(decision: u64, gpu: GpuUuid) -> Order {
+    order(decision, gpu, decision, Action::Withdraw(READ))
+}
+
+/// Does what it is asked, and looks whether advice is in the file by then.
+struct Does(std::path::PathBuf);
+
+impl Actuator for Does {
+    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        for step in &order.steps {
+            let text = fs::read_to_string(&self.0).unwrap();
+            let line = format!("\"begin\":{},\"end\":{},\"advice\":\"read_duplication\"", step.begin, step.end);
+            assert!(!advises(order) || text.contains(&line), "the journal knows before the driver is called");
+        }
+        all_answered(order, &Answer::Done)
+    }
+}
+
+struct Bench {
+    workers: Workers,
+    disk: Disk,
+    journal: Journal,
+    off: Arc<AtomicBool>,
+    machine: Machine,
+}
+
+impl Bench {
+    fn new(waits: Waits) -> Self {
+        let (machine, disk, off) = (machine(), Disk::default(), Arc::new(AtomicBool::new(false)));
+        let journal = disk.open(&machine, waits);
+        let file = machine.roots.proc.join("journal");
+        let is_off = Arc::clone(&off);
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Does(file.clone())) };
+        let workers = Workers::start(make, move || is_off.load(Ordering::SeqCst), Some(journal.clone()));
+        Self { workers, disk, journal, off, machine }
+    }
+
+    /// Orders, and the answers to as many as are there.
+    fn told(&self, count: usize) -> BTreeMap<(u64, bool), Answer> {
+        told(&self.workers, count)
+            .into_iter()
+            .map(|(decision, is_undoing, answer)| ((decision, is_undoing), answer))
+            .collect()
+    }
+
+    /// Holds up the disk, with this order waiting for it.
+    fn stick(&mut self, waiting: Order) {
+        assert!(self.journal.flush(SOON));
+        self.disk.stick();
+        let tries = self.disk.state().tries;
+        self.workers.submit(waiting);
+        self.disk.wait_for_tries(tries + 1);
+    }
+
+    /// Pages of advice in force.
+    fn in_force(&self) -> Vec<u64> {
+        self.journal.leftovers().iter().flat_map(|left| &left.steps).map(|step| step.begin / 4096).collect()
+    }
+}
+
+#[test]
+fn advice_is_in_the_journal_before_it_is_given_and_until_it_is_withdrawn() {
+    let mut bench = Bench::new(LONG);
+    bench.workers.submit(advise(1, GPU));
+    bench.workers.submit(advise(2, GPU));
+    assert!(bench.told(2).values().all(|answer| *answer == Answer::Done));
+    bench.workers.submit(withdraw(1, GPU));
+    bench.told(1);
+    assert_eq!(bench.in_force(), [2]);
+}
+
+#[test]
+fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu_and_at_others() {
+    let mut bench = Bench::new(LONG);
+    for (decision, gpu) in [(1, GPU), (2, OTHER_GPU)] {
+        bench.workers.submit(advise(decision, gpu));
+    }
+    bench.told(2);
+    bench.stick(advise(3, GPU));
+    // Moves at another GPU do not wait for it either.
+    let moves = order(4, OTHER_GPU, 9, Action::Migrate(Place::Host));
+    for order in [withdraw(1, GPU), withdraw(2, OTHER_GPU), moves] {
+        bench.workers.submit(order);
+    }
+    let done = |decision, is_undoing| ((decision, is_undoing), Answer::Done);
+    assert_eq!(bench.told(3), BTreeMap::from([done(1, true), done(2, true), done(4, false)]));
+    assert_eq!(bench.in_force(), [3]);
+    bench.disk.release();
+    assert_eq!(bench.told(1), BTreeMap::from([done(3, false)]));
+}
+
+#[test]
+fn advice_that_a_stuck_disk_does_not_take_in_time_is_refused_and_not_in_force() {
+    let mut bench = Bench::new(Waits { intent: Duration::from_millis(1), ..LONG });
+    bench.stick(advise(1, GPU));
+    let answer = bench.told(1).remove(&(1, false));
+    assert!(matches!(&answer, Some(Answer::Refused(why)) if why.contains("was not written for")), "{answer:?}");
+    assert_eq!(bench.in_force(), [0; 0]);
+    // What comes now does not wait.
+    bench.workers.submit(advise(2, GPU));
+    assert!(matches!(bench.told(1)[&(2, false)], Answer::Refused(_)));
+    bench.disk.release();
+    assert!(bench.journal.flush(SOON));
+    // That it was not given is on the disk, too.
+    drop(bench.workers.stop(SOON));
+    drop(bench.journal);
+    assert_eq!(Disk::default().open(&bench.machine, LONG).leftovers(), []);
+}
+
+#[test]
+fn advice_that_waits_for_a_stuck_disk_is_called_off_by_what_puts_it_back_and_by_the_end() {
+    let mut bench = Bench::new(LONG);
+    bench.stick(advise(1, GPU));
+    bench.workers.submit(withdraw(1, GPU));
+    let expected = BTreeMap::from([((1, false), Answer::CalledOff), ((1, true), Answer::Done)]);
+    assert_eq!(bench.told(2), expected);
+    bench.workers.submit(advise(2, GPU));
+    let outcomes = bench.workers.stop(SOON);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.calls[0].answer.clone()).collect::<Vec<_>>(), [Answer::CalledOff]);
+    assert_eq!(bench.journal.leftovers(), []);
+    bench.disk.release();
+}
+
+#[test]
+fn what_is_called_off_before_it_begins_is_not_written_down() {
+    let mut bench = Bench::new(LONG);
+    let tries = bench.disk.state().tries;
+    bench.off.store(true, Ordering::SeqCst);
+    bench.workers.submit(advise(1, GPU));
+    assert_eq!(bench.told(1)[&(1, false)], Answer::CalledOff);
+    assert!(bench.journal.flush(SOON));
+    assert_eq!(bench.disk.state().tries, tries);
+}
+
+#[test]
+fn what_panics_may_have_given_its_advice() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, LONG);
+    let make = |_| -> Box<dyn Actuator> { Box::new(Panics(Arc::default())) };
+    let mut workers = Workers::start(make, || false, Some(journal.clone()));
+    workers.submit(advise(1, GPU));
+    assert!(matches!(told(&workers, 1)[0].2, Answer::Refused(_)));
+    assert_eq!(journal.leftovers().len(), 1);
+}

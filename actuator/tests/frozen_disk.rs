@@ -1,0 +1,145 @@
+//! The journal on a file system that is frozen, as if its disk did not answer any more. Needs root, and loop devices.
+#![cfg(test)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use actuator::{Journal, JournalError, Workers};
+use model::{Action, Actuator, Advice, Answer, Call, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
+use sys::fake::Machine;
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(20);
+const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
+const GPU: GpuUuid = GpuUuid([1; 16]);
+const OTHER_GPU: GpuUuid = GpuUuid([2; 16]);
+
+/// A file system of its own, which thaws and goes when dropped.
+struct FileSystem {
+    folder: TempDir,
+    is_frozen: bool,
+}
+
+impl FileSystem {
+    /// `None` where there can be none: says why.
+    fn new() -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        let (image, root) = (folder.path().join("image"), folder.path().join("root"));
+        fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        fs::create_dir(&root).unwrap();
+        let made = run("mkfs.ext4", &["-q", image.to_str().unwrap()])
+            .and_then(|()| run("mount", &["-o", "loop", image.to_str().unwrap(), root.to_str().unwrap()]));
+        match made {
+            Ok(()) => Some(Self { folder, is_frozen: false }),
+            Err(error) => {
+                println!("skipped: no file system to freeze: {error}");
+                None
+            }
+        }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn freeze(&mut self) {
+        run("fsfreeze", &["--freeze", self.root().to_str().unwrap()]).unwrap();
+        self.is_frozen = true;
+    }
+
+    fn thaw(&mut self) {
+        if self.is_frozen {
+            run("fsfreeze", &["--unfreeze", self.root().to_str().unwrap()]).unwrap();
+            self.is_frozen = false;
+        }
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        self.thaw();
+        // Whoever still writes has a moment.
+        let start = Instant::now();
+        while run("umount", &[self.root().to_str().unwrap()]).is_err() && start.elapsed() < SOON {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let path = "/usr/sbin:/sbin:/usr/bin:/bin";
+    let output = Command::new(program).args(arguments).env("PATH", path).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+struct Does;
+
+impl Actuator for Does {
+    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        let calls = order.steps.iter().map(|step| Call { step: *step, answer: Answer::Done, took_ns: 0 }).collect();
+        let Order { decision, process, gpu, is_undoing, .. } = *order;
+        Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }
+    }
+}
+
+fn order(decision: u64, gpu: GpuUuid, action: Action) -> Order {
+    let steps = vec![Step { begin: decision * 4096, end: (decision + 1) * 4096, action }];
+    let is_undoing = matches!(action, Action::Withdraw(_));
+    Order { decision: DecisionId(decision), process: LIVING, gpu, steps, is_undoing }
+}
+
+#[test]
+fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_comes() {
+    const READ: Advice = Advice::ReadDuplication;
+    let Some(mut disk) = FileSystem::new() else { return };
+    let stat = format!("42 (app) S {}7 {}\n", "0 ".repeat(18), "0 ".repeat(30));
+    let machine = Machine::new().with("proc/sys/kernel/random/boot_id", "first\n").with("proc/42/stat", stat);
+    let path = disk.root().join("advice.journal");
+    let open = || Journal::open(&path, machine.roots.clone());
+    let journal = open().unwrap();
+    let mut workers = Workers::start(|_| Box::new(Does), || false, Some(journal.clone()));
+    let next = |workers: &Workers| {
+        let outcome = workers.next_outcome(SOON).expect("it waits for the disk");
+        (outcome.decision.0, outcome.calls[0].answer.clone())
+    };
+    workers.submit(order(1, GPU, Action::Advise(READ)));
+    assert_eq!(next(&workers), (1, Answer::Done));
+
+    disk.freeze();
+    workers.submit(order(2, OTHER_GPU, Action::Advise(READ)));
+    workers.submit(order(1, GPU, Action::Withdraw(READ)));
+    let outcomes = BTreeMap::from([next(&workers), next(&workers)]);
+    assert_eq!(outcomes[&1], Answer::Done);
+    assert!(matches!(&outcomes[&2], Answer::Refused(why) if why.contains("was not written for")), "{outcomes:?}");
+    // Who writes may not have begun by then: the processors may be busy.
+    let refused = Instant::now();
+    while journal.health().is_writable {
+        assert!(refused.elapsed() < SOON, "nobody says that the disk does not answer");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(journal.leftovers(), []);
+    assert!(workers.stop(SOON).is_empty());
+    drop(journal);
+    assert!(matches!(open(), Err(JournalError::InUse(_))), "what may still be written is nobody else's");
+
+    disk.thaw();
+    let thawed = Instant::now();
+    let journal = loop {
+        match open() {
+            Ok(journal) => break journal,
+            Err(JournalError::InUse(_)) if thawed.elapsed() < SOON => thread::sleep(Duration::from_millis(1)),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(journal.leftovers(), []);
+}

@@ -1,0 +1,106 @@
+//! Private parsers, for fuzz targets; nothing else needs it.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use abi::{BlockRecord, CountKey, Lifecycle, LifecycleKind, Tally, count::EvictionKey};
+use model::{Owner, Process, ProcessId};
+use sys::Roots;
+
+use crate::{
+    BlockLimits, OwnerLimits,
+    command_line::shown,
+    identity::{Processes, Sighting},
+    ledger::{Ledger, Limits, Losses, together},
+    managed::{Managed, read},
+};
+
+/// A process's short name, its cgroup and its owner, as /proc says; `None` where it is not there.
+#[must_use]
+pub fn identity(roots: &Roots, pid: u32) -> Option<(String, Option<PathBuf>, Owner)> {
+    match Processes::new(roots).read(ProcessId { pid, start_ticks: 0 }) {
+        Sighting::Here(identity) => Some((identity.name, identity.cgroup, identity.owner)),
+        Sighting::Gone | Sighting::Unknown => None,
+    }
+}
+
+/// A command line as it is shown, of what /proc has of it.
+#[must_use]
+pub fn command_line(arguments: &[u8]) -> Option<String> {
+    shown(arguments)
+}
+
+/// Managed memory of a process in at most so many ranges, and its bytes.
+#[must_use]
+pub fn managed(roots: &Roots, pid: u32, ranges_max: usize) -> Option<(u64, Vec<(u64, u64)>)> {
+    let managed = read(roots, ProcessId { pid, start_ticks: 0 }, ranges_max)?;
+    Some((managed.bytes, managed.ranges.iter().map(|span| (span.start, span.end)).collect()))
+}
+
+/// What is kept of what the probes write.
+#[derive(Debug)]
+pub struct Fed {
+    ledger: Ledger,
+    processes: Processes,
+}
+
+impl Fed {
+    /// Nothing yet, within these limits.
+    #[must_use]
+    pub fn new(roots: &Roots, blocks: BlockLimits, ended_max: usize) -> Self {
+        let owners = OwnerLimits::default();
+        let ledger = Ledger::new(Limits { retention: Duration::from_mins(5), ended_max, blocks, owners });
+        Self { ledger, processes: Processes::new(roots) }
+    }
+
+    /// A record of a VA space.
+    pub fn lifecycle(&mut self, record: &Lifecycle) {
+        match record.kind() {
+            Some(LifecycleKind::Registered | LifecycleKind::Adopted | LifecycleKind::SharedByProcess) => {
+                let process = self.processes.id(record);
+                let identity = self.processes.named_by(process, record);
+                self.ledger.registered(record.generation, process, identity);
+            }
+            Some(LifecycleKind::Destroyed) => {
+                let losses = Losses { events: record.lost_events, records: record.records };
+                self.ledger.destroyed(record.generation, losses, SystemTime::UNIX_EPOCH);
+            }
+            Some(LifecycleKind::SharedByUser) | None => {}
+        }
+    }
+
+    /// A record of a block.
+    pub fn block(&mut self, record: &BlockRecord) {
+        self.ledger.happened(record);
+        self.ledger.bound_blocks();
+    }
+
+    /// A count.
+    pub fn count(&mut self, key: CountKey, tally: Tally) {
+        self.ledger.count(key, tally);
+    }
+
+    /// A count of what was evicted for whom.
+    pub fn eviction(&mut self, key: EvictionKey, tally: Tally) {
+        self.ledger.pushed_out(key, tally);
+    }
+
+    /// A process has these mappings, in order, at so many ns since boot.
+    pub fn mappings(&mut self, process: ProcessId, mappings: &[std::ops::Range<u64>], read_ns: u64) {
+        let ranges = together(mappings, self.ledger.bound_ranges());
+        let managed = Managed { bytes: 0, ranges: ranges.into(), mappings: mappings.len(), read_ns };
+        if self.ledger.manages(process, &managed) {
+            self.ledger.bound_ranges();
+        }
+    }
+
+    /// What a snapshot tells, and closing what is gone.
+    #[must_use]
+    pub fn processes(&mut self) -> Vec<Process> {
+        let told = self.ledger.totals(|_| None, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).0;
+        self.ledger.forget(SystemTime::UNIX_EPOCH);
+        told
+    }
+}

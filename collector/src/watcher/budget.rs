@@ -1,0 +1,173 @@
+//! How much of a processor each user's new processes may cost: so much at once, and a small part of the time after that. Whoever makes processes faster has
+//! /proc read for fewer of them, and then none told apart any more until it is paid for.
+//!
+//! A user that starts and ends processes without end makes work here for each: at most this much of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// What follows on a record costs some times as much as to take it: the command line, looks at the process, its end, and its line in every snapshot.
+const FOLLOW_UP: u32 = 16;
+/// No record counts for more. One that was slow for reasons of its own, as the first after the start, must not cost its user the next: 31 are always told
+/// apart at once, however slow the machine is.
+const RECORD_MAX: Duration = Duration::from_millis(2);
+/// Of one user: a fiftieth of a processor, and a second of one at once.
+const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+/// Of all users together.
+const OF_NODE: Allowance = Allowance { part: 10, burst: Duration::from_secs(4) };
+
+/// See the module's documentation. Times are since boot, as the probes have them.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    users: BTreeMap<u32, Account>,
+    node: Account,
+}
+
+/// How much may be used of a processor.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    /// One part in so many of the time.
+    part: u32,
+    /// At once.
+    burst: Duration,
+}
+
+/// When what was used will have been paid for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account(Duration);
+
+impl Account {
+    /// Adds what was used, which takes some times as long to be paid for.
+    fn charge(&mut self, used: Duration, allowance: Allowance, now: Duration) {
+        let Self(paid) = self;
+        *paid = (*paid).max(now).saturating_add(used.saturating_mul(allowance.part));
+    }
+
+    fn used(self, allowance: Allowance, now: Duration) -> Duration {
+        let Self(paid) = self;
+        paid.saturating_sub(now) / allowance.part
+    }
+
+    /// Whether half of it is left.
+    fn is_low(self, allowance: Allowance, now: Duration) -> bool {
+        self.used(allowance, now) < allowance.burst / 2
+    }
+
+    /// Whether nearly all of it is left.
+    fn is_quiet(self, allowance: Allowance, now: Duration) -> bool {
+        self.used(allowance, now) < allowance.burst / 8
+    }
+
+    /// Until when nothing more may be used; 0 where something may.
+    fn over_until(self, allowance: Allowance) -> Duration {
+        let Self(paid) = self;
+        paid.saturating_sub(allowance.burst * allowance.part)
+    }
+}
+
+impl Budget {
+    /// A record of this user's was taken, which took so long of a processor.
+    pub(super) fn charge(&mut self, uid: u32, took: Duration, now: Duration) {
+        let used = took.min(RECORD_MAX).saturating_mul(FOLLOW_UP);
+        self.users.entry(uid).or_default().charge(used, OF_USER, now);
+        self.node.charge(used, OF_NODE, now);
+    }
+
+    /// Whether /proc is to be read for a new process of this user: while half of its budget is left, and half of the node's. Those who use little need not
+    /// pay for it where all together use too much.
+    pub(super) fn may_look(&self, uid: u32, now: Duration) -> bool {
+        let user = self.of(uid);
+        user.is_low(OF_USER, now) && (self.node.is_low(OF_NODE, now) || user.is_quiet(OF_USER, now))
+    }
+
+    /// Until when no process of this user is to be told apart from its others; `None` where it is.
+    pub(super) fn over_until(&self, uid: u32, now: Duration) -> Option<Duration> {
+        let user = self.of(uid);
+        let until = user.over_until(OF_USER);
+        // Where all together use too much, those who use little need not pay for it.
+        let until = if user.is_low(OF_USER, now) { until } else { until.max(self.node.over_until(OF_NODE)) };
+        (until > now).then_some(until)
+    }
+
+    /// The same of those users that the probes do not tell apart.
+    pub(super) fn others_over_until(&self, now: Duration) -> Option<Duration> {
+        let until = self.node.over_until(OF_NODE);
+        (until > now).then_some(until)
+    }
+
+    fn of(&self, uid: u32) -> Account {
+        self.users.get(&uid).copied().unwrap_or_default()
+    }
+
+    /// Forgets those who have all of their budget again.
+    pub(super) fn forget(&mut self, now: Duration) {
+        self.users.retain(|_, account| account.used(OF_USER, now) > Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1000);
+    const MS: Duration = Duration::from_millis(1);
+
+    /// So many records of each user, each of which took two milliseconds: 32 with what follows.
+    fn charged(uids: std::ops::Range<u32>, records: u32) -> Budget {
+        let mut budget = Budget::default();
+        for uid in uids {
+            for _ in 0..records {
+                budget.charge(uid, 2 * MS, NOW);
+            }
+        }
+        budget
+    }
+
+    #[test]
+    fn a_user_that_starts_some_processes_at_once_has_all_of_them_looked_at() {
+        let budget = charged(1..2, 15);
+        assert!(budget.may_look(1, NOW));
+        assert_eq!(budget.over_until(1, NOW), None);
+    }
+
+    #[test]
+    fn who_makes_more_has_no_more_looks_and_then_no_more_told_apart() {
+        let budget = charged(1..2, 20);
+        assert!(!budget.may_look(1, NOW) && budget.may_look(2, NOW));
+        assert_eq!(budget.over_until(1, NOW), None);
+        let budget = charged(1..2, 40);
+        // 1.28 s were used where one is allowed at once.
+        let until = budget.over_until(1, NOW).unwrap();
+        assert_eq!(until, NOW + 280 * MS * 50);
+        assert_eq!(budget.over_until(1, until), None);
+        assert_eq!(budget.over_until(2, NOW), None);
+    }
+
+    #[test]
+    fn where_all_together_use_too_much_those_who_use_little_do_not_pay_for_it() {
+        let mut budget = charged(1..11, 20);
+        budget.charge(20, 2 * MS, NOW);
+        let until = NOW + (10 * 20 * 32 + 32 - 4000) * MS * 10;
+        assert_eq!((budget.over_until(7, NOW), budget.over_until(20, NOW)), (Some(until), None));
+        assert!(!budget.may_look(7, NOW) && budget.may_look(20, NOW));
+        assert_eq!(budget.others_over_until(NOW), Some(until));
+    }
+
+    #[test]
+    fn one_record_that_took_long_costs_its_user_no_other() {
+        let mut budget = Budget::default();
+        for _ in 0..15 {
+            budget.charge(1, 3600 * 1000 * MS, NOW);
+        }
+        assert!(budget.may_look(1, NOW));
+        assert_eq!(budget.over_until(1, NOW), None);
+    }
+
+    #[test]
+    fn those_who_have_paid_are_forgotten() {
+        let mut budget = charged(1..100, 1);
+        budget.forget(NOW);
+        assert_eq!(budget.users.len(), 99);
+        budget.forget(NOW + Duration::from_secs(2));
+        assert_eq!(budget.users.len(), 0);
+    }
+}

@@ -1,0 +1,208 @@
+//! Processes and users that hold entries of the probes' maps: what is given back for them, which of them are refused more, and when one is forgotten.
+//!
+//! The probes charge, and count what they refuse; only user space removes keys. So after each reading what a tenant was charged for is compared with
+//! what there is of it, and the difference is given back: nothing is to be kept in step, and nothing leaks.
+//!
+//! * `limits`: who is at which limit
+
+mod limits;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use abi::{
+    CountKey, Kind, Owner, Quotas, Released, Resource, Tenant, TenantKind, Usage,
+    count::{EvictionKey, Space},
+    quota::ByResource,
+};
+pub(super) use limits::Limits;
+
+use crate::ledger::{Generation, Losses};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    pub(super) limits: Limits,
+    /// As last read.
+    usage: BTreeMap<Tenant, Usage>,
+    released: BTreeMap<Tenant, Released>,
+    /// Whose a generation is, as far as it has keys or VA spaces.
+    owners: HashMap<Generation, Owner>,
+}
+
+/// The generation that VA spaces of a process or user share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) tenant: Tenant,
+    pub(super) generation: Generation,
+    pub(super) usage: Usage,
+    /// Whether no VA space has it, and the next one would have a generation of its own.
+    pub(super) is_idle: bool,
+}
+
+/// How many entries each tenant holds, by [`Resource`].
+type Held = BTreeMap<Tenant, ByResource<u64>>;
+
+impl Tenants {
+    /// Of probes with these quotas, which nobody has charged yet. What earlier ones refused stays counted.
+    pub(super) fn renewed(&mut self, quotas: &Quotas) -> Self {
+        Self { limits: self.limits.renewed(quotas), ..Self::default() }
+    }
+
+    /// What the probes charged and refused, read before the keys, at so many ns since boot.
+    pub(super) fn observe(&mut self, usage: Vec<(Tenant, Usage)>, now_ns: u64) {
+        let usage = usage.into_iter().collect();
+        let held = |tenant, usage: &Usage| held(&self.released, tenant, usage);
+        let shares = |tenant| self.released.get(&tenant).is_some_and(|released| released.shares_until_ns > now_ns);
+        self.limits.observe(&self.usage, &usage, held, shares, now_ns);
+        self.usage = usage;
+    }
+
+    /// Whose a generation is, as its record says.
+    pub(super) fn owns(&mut self, generation: Generation, owner: Owner) {
+        self.owners.insert(generation, owner);
+    }
+
+    /// What is to be told the probes: how much of each tenant's charges is given back, by the keys that are left, and until when the processes of a user are
+    /// not told apart; where that has changed.
+    pub(super) fn release<'a>(
+        &mut self,
+        counts: impl Iterator<Item = &'a CountKey>,
+        evictions: impl Iterator<Item = &'a EvictionKey>,
+        spaces: &[Space],
+        shares_until_ns: impl Fn(Tenant) -> u64,
+    ) -> Vec<(Tenant, Released)> {
+        self.owners.extend(spaces.iter().map(|space| (space.generation, space.owner)));
+        let mut in_use: HashMap<Generation, Owner> =
+            spaces.iter().map(|space| (space.generation, space.owner)).collect();
+        let mut held = Held::new();
+        let mut count = |generation, resource| {
+            // Of one whose record was lost nobody knows whose it is, and nobody is charged.
+            if let Some(owner) = self.owners.get(&generation) {
+                in_use.insert(generation, *owner);
+                for tenant in [Tenant::NODE, self.user(owner.uid), Tenant::process(owner.tgid)] {
+                    held.entry(tenant).or_default()[resource] += 1;
+                }
+            }
+        };
+        for key in counts {
+            let is_of_distribution = Kind::from_index(key.kind.into()).is_some_and(Kind::is_of_distribution);
+            count(key.generation, if is_of_distribution { Resource::Distributions } else { Resource::Counts });
+        }
+        for key in evictions {
+            count(key.victim, if key.evictor == 0 { Resource::Evictions } else { Resource::EvictorPairs });
+        }
+        self.owners = in_use;
+        for usage in self.processes() {
+            for tenant in [Tenant::NODE, self.user(usage.uid)] {
+                held.entry(tenant).or_default()[Resource::Processes] += 1;
+            }
+        }
+        held.entry(Tenant::NODE).or_default()[Resource::Users] = self.users() as u64;
+        self.differences(&held, shares_until_ns)
+    }
+
+    fn differences(&mut self, held: &Held, shares_until_ns: impl Fn(Tenant) -> u64) -> Vec<(Tenant, Released)> {
+        let mut changed = Vec::new();
+        for (tenant, usage) in &self.usage {
+            let held = held.get(tenant).copied().unwrap_or_default();
+            let is_user = tenant.kind == TenantKind::User as u32;
+            let mut released =
+                Released { shares_until_ns: if is_user { shares_until_ns(*tenant) } else { 0 }, ..Released::default() };
+            for resource in Resource::ALL.iter().filter(|resource| is_released(**resource)) {
+                released.entries[*resource] = usage.charged[*resource].saturating_sub(held[*resource]);
+            }
+            if self.released.insert(*tenant, released).unwrap_or_default() != released {
+                changed.push((*tenant, released));
+            }
+        }
+        self.released.retain(|tenant, _| self.usage.contains_key(tenant));
+        changed
+    }
+
+    /// The user that is charged, as the probes find it.
+    fn user(&self, uid: u32) -> Tenant {
+        if self.usage.contains_key(&Tenant::user(uid)) { Tenant::user(uid) } else { Tenant::OTHER_USERS }
+    }
+
+    fn processes(&self) -> impl Iterator<Item = &Usage> {
+        self.usage.iter().filter(|(tenant, _)| tenant.kind == TenantKind::Process as u32).map(|(_, usage)| usage)
+    }
+
+    /// How many have a usage of their own.
+    fn users(&self) -> usize {
+        let users = self.usage.keys().filter(|tenant| tenant.kind == TenantKind::User as u32);
+        users.filter(|tenant| **tenant != Tenant::OTHER_USERS).count()
+    }
+
+    /// Those that hold nothing, and that would be allowed as much as one that was never seen: the probes need not know them.
+    pub(super) fn forgettable(&self, now_ns: u64) -> Vec<(Tenant, Usage)> {
+        let with_processes: BTreeSet<Tenant> = self.processes().map(|usage| self.user(usage.uid)).collect();
+        let may_go = |(tenant, usage): &(&Tenant, &Usage)| {
+            **tenant != Tenant::NODE
+                && !with_processes.contains(tenant)
+                && held(&self.released, **tenant, usage) == ByResource::default()
+                && is_idle(usage, now_ns)
+        };
+        self.usage.iter().filter(may_go).map(|(tenant, usage)| (*tenant, *usage)).collect()
+    }
+
+    /// The probes know it no more.
+    pub(super) fn forgotten(&mut self, tenant: Tenant) {
+        self.usage.remove(&tenant);
+        self.released.remove(&tenant);
+    }
+
+    /// The generations that VA spaces share, or did.
+    pub(super) fn shared(&self, now_ns: u64) -> Vec<Shared> {
+        let shared = self.usage.iter().filter(|(_, usage)| usage.shared_generation != 0);
+        let shared = shared.map(|(tenant, usage)| Shared {
+            tenant: *tenant,
+            generation: usage.shared_generation,
+            usage: *usage,
+            is_idle: is_idle(usage, now_ns),
+        });
+        shared.collect()
+    }
+
+    /// What could not be counted or written of each generation.
+    pub(super) fn losses(&self, spaces: &[Space]) -> HashMap<Generation, Losses> {
+        let mut losses: HashMap<Generation, Losses> = HashMap::new();
+        let of_spaces = spaces.iter().map(|space| (space.generation, space.lost_events, space.records));
+        let of_shared = self.usage.values().filter(|usage| usage.shared_generation != 0);
+        let of_shared = of_shared.map(|usage| (usage.shared_generation, usage.lost_events, usage.records));
+        for (generation, events, records) in of_spaces.chain(of_shared) {
+            let sum = losses.entry(generation).or_default();
+            *sum = sum.plus(Losses { events, records });
+        }
+        losses.retain(|_, losses| *losses != Losses::default());
+        losses
+    }
+}
+
+/// What a tenant holds by [`Resource`], as far as it was charged and not given back.
+fn held(released: &BTreeMap<Tenant, Released>, tenant: Tenant, usage: &Usage) -> ByResource<u64> {
+    let released = released.get(&tenant).copied().unwrap_or_default();
+    let mut held = usage.charged;
+    for (held, released) in held.0.iter_mut().zip(released.entries.0) {
+        *held = positive(held.wrapping_sub(released));
+    }
+    held
+}
+
+/// Whether no VA space has the shared generation, and the next one would have its own.
+fn is_idle(usage: &Usage, now_ns: u64) -> bool {
+    positive(usage.shared_spaces) == 0 && usage.paced_until_ns < now_ns
+}
+
+/// Whether user space gives it back; the others are given back by the probes.
+const fn is_released(resource: Resource) -> bool {
+    !matches!(resource, Resource::Spaces | Resource::Calls)
+}
+
+/// As the probes have it: one side of a difference may have been reset before the other.
+const fn positive(difference: u64) -> u64 {
+    if difference > u64::MAX / 2 { 0 } else { difference }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Who is at a limit: a quota, or the rate of VA spaces. Whoever was refused something is named for a while after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abi::{Quotas, Resource, Tenant, TenantKind, Usage, quota::ByResource};
+use model::{Degradation, DegradedReason, QuotaRefusals};
+
+use super::positive;
+
+/// For so long after the last refusal a tenant is named.
+const NAMED_NS: u64 = 60_000_000_000;
+/// Refusals of so many users are told apart.
+const USERS_MAX: usize = 16;
+/// So many users are named of those that hold most of what the node has.
+const LARGEST: usize = 3;
+/// Of so many tenants at limits, each has a sentence of its own.
+const NAMED_MAX: usize = 16;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(in crate::watcher) struct Limits {
+    quotas: Quotas,
+    /// Who was last refused something, or shared a generation for want of its own.
+    reached: BTreeMap<(Tenant, Limit), Reached>,
+    /// Refusals since uvmd started, by user; `None` for those that are not told apart.
+    refusals: BTreeMap<(Option<u32>, Resource), u64>,
+    /// Where the node was last at its quota: the users that hold most, and how much.
+    largest: BTreeMap<Resource, Vec<(Option<u32>, u64)>>,
+}
+
+/// What a tenant is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Limit {
+    /// Its quota of something.
+    Quota(Resource),
+    /// The rate of VA spaces.
+    Rate,
+}
+
+/// One tenant at one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reached {
+    /// When that was last so, ns since boot.
+    at_ns: u64,
+    uid: Option<u32>,
+    /// What it held then.
+    held: u64,
+}
+
+impl Limits {
+    /// What the probes refused between two readings. `shares`: whether the VA spaces of a user are to share a generation, as they cost too much.
+    pub(super) fn observe(
+        &mut self,
+        before: &BTreeMap<Tenant, Usage>,
+        now: &BTreeMap<Tenant, Usage>,
+        held: impl Fn(Tenant, &Usage) -> ByResource<u64>,
+        shares: impl Fn(Tenant) -> bool,
+        now_ns: u64,
+    ) {
+        for (tenant, usage) in now {
+            let held = held(*tenant, usage);
+            let reached = |held| Reached { at_ns: now_ns, uid: uid(*tenant, usage), held };
+            for resource in Resource::ALL {
+                // One that was forgotten meanwhile begins anew.
+                let known = before.get(tenant).map_or(0, |before| before.refused[*resource]);
+                let refused = usage.refused[*resource].checked_sub(known).unwrap_or(usage.refused[*resource]);
+                if refused == 0 {
+                    continue;
+                }
+                if *tenant != Tenant::NODE {
+                    let uid = uid(*tenant, usage).filter(|uid| self.is_told_apart(*uid));
+                    *self.refusals.entry((uid, *resource)).or_default() += refused;
+                }
+                self.reached.insert((*tenant, Limit::Quota(*resource)), reached(held[*resource]));
+            }
+            if shares(*tenant) || self.is_over_rate(*tenant, usage, now_ns) {
+                self.reached.insert((*tenant, Limit::Rate), reached(positive(usage.shared_spaces)));
+            }
+        }
+        self.reached.retain(|_, reached| now_ns.saturating_sub(reached.at_ns) < NAMED_NS);
+        for ((tenant, limit), reached) in &self.reached {
+            if let (Tenant::NODE, Limit::Quota(resource)) = (*tenant, limit)
+                && reached.at_ns == now_ns
+            {
+                let users = now.iter().filter(|(tenant, _)| tenant.kind == TenantKind::User as u32);
+                let mut users: Vec<_> =
+                    users.map(|(tenant, usage)| (uid(*tenant, usage), held(*tenant, usage)[*resource])).collect();
+                users.sort_unstable_by_key(|(_, held)| std::cmp::Reverse(*held));
+                users.truncate(LARGEST);
+                self.largest.insert(*resource, users);
+            }
+        }
+    }
+
+    /// Whoever was refused first stays listed: no sum goes back.
+    fn is_told_apart(&self, uid: u32) -> bool {
+        let users: BTreeSet<u32> = self.refusals.keys().filter_map(|(uid, _)| *uid).collect();
+        users.contains(&uid) || users.len() < USERS_MAX
+    }
+
+    fn is_over_rate(&self, tenant: Tenant, usage: &Usage, now_ns: u64) -> bool {
+        let rate = match tenant.kind {
+            kind if kind == TenantKind::Process as u32 => self.quotas.process_rate,
+            kind if kind == TenantKind::User as u32 => self.quotas.user_rate,
+            _ => return false,
+        };
+        positive(usage.shared_spaces) > 0 || rate.next(usage.paced_until_ns, now_ns).is_none()
+    }
+
+    /// A sentence for each tenant at a limit. `name`: of a user.
+    pub(in crate::watcher) fn degradations(&self, name: impl Fn(u32) -> Option<String>) -> Vec<Degradation> {
+        let named = self.reached.iter().take(NAMED_MAX);
+        named.map(|((tenant, limit), reached)| self.degradation(*tenant, *limit, reached, &name)).collect()
+    }
+
+    fn degradation(
+        &self,
+        tenant: Tenant,
+        limit: Limit,
+        reached: &Reached,
+        name: impl Fn(u32) -> Option<String>,
+    ) -> Degradation {
+        let user = reached.uid.and_then(&name);
+        let pid = (tenant.kind == TenantKind::Process as u32).then_some(tenant.id);
+        let of_user = called(reached.uid, &name);
+        let who = pid.map_or_else(|| of_user.clone(), |pid| format!("process {pid} of {of_user}"));
+        let (reason, description) = match limit {
+            Limit::Rate => (
+                DegradedReason::RegistrationRate,
+                format!("{who}: VA spaces are made too fast to be told apart, and are counted together"),
+            ),
+            Limit::Quota(resource) if tenant == Tenant::NODE => {
+                let largest = self.largest.get(&resource).into_iter().flatten();
+                let largest: Vec<_> = largest.map(|(uid, held)| format!("{}: {held}", called(*uid, &name))).collect();
+                let (what, held) = (noun(resource), reached.held);
+                let description = format!(
+                    "{held} {what} are in use, and the rest is for those that have few; events of others beyond them are not counted; most are of {}",
+                    largest.join(", ")
+                );
+                (DegradedReason::QuotaReached, description)
+            }
+            Limit::Quota(resource) => {
+                let quota = &self.quotas.quotas[resource];
+                let max = if pid.is_some() { quota.process_max } else { quota.user_max };
+                let (what, held) = (noun(resource), reached.held);
+                let description = format!(
+                    "{who}: {held} {what} are in use, of {max} that one may have; events beyond them are not counted"
+                );
+                (DegradedReason::QuotaReached, description)
+            }
+        };
+        Degradation { reason, uid: reached.uid, user, pid, description }
+    }
+
+    /// Refusals since uvmd started, by user.
+    pub(in crate::watcher) fn refusals(&self, name: impl Fn(u32) -> Option<String>) -> Vec<QuotaRefusals> {
+        let refusals = self.refusals.iter().map(|((uid, resource), refusals)| QuotaRefusals {
+            uid: *uid,
+            user: uid.and_then(&name),
+            resource: resource.name(),
+            refusals: *refusals,
+        });
+        refusals.collect()
+    }
+
+    /// Of other probes with these quotas.
+    pub(super) fn renewed(&mut self, quotas: &Quotas) -> Self {
+        Self { quotas: *quotas, refusals: std::mem::take(&mut self.refusals), ..Self::default() }
+    }
+}
+
+/// A user, in words.
+fn called(uid: Option<u32>, name: impl Fn(u32) -> Option<String>) -> String {
+    match (uid, uid.and_then(name)) {
+        (None, _) => "users that are too many to be told apart".to_owned(),
+        (Some(uid), None) => format!("uid {uid}"),
+        (Some(uid), Some(user)) => format!("user {user} (uid {uid})"),
+    }
+}
+
+fn uid(tenant: Tenant, usage: &Usage) -> Option<u32> {
+    match tenant {
+        tenant if tenant.kind == TenantKind::Process as u32 => Some(usage.uid),
+        Tenant::NODE | Tenant::OTHER_USERS => None,
+        user => Some(user.id),
+    }
+}
+
+const fn noun(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Spaces => "VA spaces",
+        Resource::Processes => "processes with VA spaces",
+        Resource::Counts => "counts",
+        Resource::Distributions => "parts of distributions",
+        Resource::EvictorPairs => "pairs of evictor and victim",
+        Resource::Evictions => "victims of unknown evictors",
+        Resource::Calls => "threads inside calls",
+        Resource::Users => "users",
+    }
+}

@@ -1,0 +1,242 @@
+use abi::count::RecordLosses;
+use model::DegradedReason;
+
+use super::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const USER: Tenant = Tenant::user(1000);
+const PROCESS: Tenant = Tenant::process(7);
+const OWNER: Owner = Owner { tgid: 7, uid: 1000 };
+const COUNTS: Resource = Resource::Counts;
+
+fn usage(charge: impl FnOnce(&mut Usage)) -> Usage {
+    let mut usage = Usage {
+        charged: ByResource::default(),
+        refused: ByResource::default(),
+        latest_generation: 0,
+        shared_generation: 0,
+        shared_spaces: 0,
+        lost_events: 0,
+        records: RecordLosses::default(),
+        paced_until_ns: 0,
+        start_boottime_ns: 0,
+        comm: [0; 16],
+        uid: OWNER.uid,
+        padding: 0,
+    };
+    charge(&mut usage);
+    usage
+}
+
+fn charged(resource: Resource, number: u64) -> Usage {
+    usage(|usage| usage.charged[resource] = number)
+}
+
+fn tenants() -> Tenants {
+    Tenants::default().renewed(&Quotas::new(16384, 65536, 16384))
+}
+
+fn space(generation: Generation) -> Space {
+    Space {
+        generation,
+        serial: generation,
+        lost_events: 0,
+        records: RecordLosses::default(),
+        owner: OWNER,
+        window_records: 0,
+        window_began_ns: 0,
+        shared_by: 0,
+        padding: 0,
+    }
+}
+
+fn count(generation: Generation, detail: u16) -> CountKey {
+    CountKey { generation, gpu: 0, kind: Kind::CpuFault as u16, detail }
+}
+
+/// What is given back of the counts, by tenant.
+fn released(tenants: &mut Tenants, keys: &[CountKey], spaces: &[Space]) -> Vec<(Tenant, u64)> {
+    let released = tenants.release(keys.iter(), [].iter(), spaces, |_| 0);
+    released.into_iter().map(|(tenant, released)| (tenant, released.entries[COUNTS])).collect()
+}
+
+#[test]
+fn what_was_charged_and_is_not_there_is_given_back_once() {
+    let mut tenants = tenants();
+    let held = charged(Resource::Counts, 5);
+    tenants.observe(vec![(USER, held), (PROCESS, held)], 0);
+    assert_eq!(released(&mut tenants, &[count(1, 0), count(1, 1)], &[space(1)]), [(USER, 3), (PROCESS, 3)]);
+    assert_eq!(released(&mut tenants, &[count(1, 0), count(1, 1)], &[space(1)]), []);
+    // Two more that are there, and one of the former removed.
+    let held = charged(Resource::Counts, 7);
+    tenants.observe(vec![(USER, held), (PROCESS, held)], 0);
+    let keys = [count(1, 0), count(1, 2), count(1, 3)];
+    assert_eq!(released(&mut tenants, &keys, &[space(1)]), [(USER, 4), (PROCESS, 4)]);
+}
+
+#[test]
+fn keys_of_a_va_space_that_is_gone_are_held_until_they_are_removed() {
+    let mut tenants = tenants();
+    tenants.owns(1, OWNER);
+    tenants.observe(vec![(PROCESS, charged(Resource::Counts, 2))], 0);
+    assert_eq!(released(&mut tenants, &[count(1, 0), count(1, 1)], &[]), []);
+    assert_eq!(released(&mut tenants, &[], &[]), [(PROCESS, 2)]);
+}
+
+#[test]
+fn of_a_user_that_has_no_usage_of_its_own_all_others_are_charged() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(Tenant::OTHER_USERS, charged(Resource::Counts, 4))], 0);
+    assert_eq!(released(&mut tenants, &[count(1, 0)], &[space(1)]), [(Tenant::OTHER_USERS, 3)]);
+}
+
+#[test]
+fn what_the_probes_give_back_themselves_user_space_does_not() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(PROCESS, charged(Resource::Spaces, 3))], 0);
+    assert_eq!(tenants.release([].iter(), [].iter(), &[], |_| 0), []);
+    assert_eq!(tenants.forgettable(SECOND_NS), []);
+}
+
+#[test]
+fn one_that_holds_nothing_is_forgotten_once_it_would_be_allowed_all_again() {
+    let mut tenants = tenants();
+    let paced = usage(|usage| usage.paced_until_ns = 5 * SECOND_NS);
+    tenants.observe(vec![(Tenant::NODE, usage(|_| {})), (USER, usage(|_| {})), (PROCESS, paced)], 0);
+    let forgettable = |tenants: &Tenants| {
+        tenants.forgettable(6 * SECOND_NS).into_iter().map(|(tenant, _)| tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(tenants.forgettable(SECOND_NS), []);
+    // The process first: its user is charged for it.
+    assert_eq!(forgettable(&tenants), [PROCESS]);
+    tenants.forgotten(PROCESS);
+    assert_eq!(forgettable(&tenants), [USER]);
+}
+
+#[test]
+fn a_shared_generation_is_idle_when_no_va_space_has_it_and_the_next_one_would_have_its_own() {
+    let mut tenants = tenants();
+    let shared = |spaces, until_ns| {
+        usage(|usage| {
+            usage.shared_generation = 9;
+            usage.shared_spaces = spaces;
+            usage.paced_until_ns = until_ns;
+        })
+    };
+    let mut is_idle = |usage| {
+        tenants.observe(vec![(PROCESS, usage)], 0);
+        tenants.shared(SECOND_NS)[0].is_idle
+    };
+    assert!(!is_idle(shared(1, 0)));
+    assert!(!is_idle(shared(0, 2 * SECOND_NS)));
+    assert!(is_idle(shared(0, 0)));
+}
+
+#[test]
+fn losses_of_a_shared_generation_are_those_of_all_that_share_it() {
+    let mut tenants = tenants();
+    let shared = usage(|usage| {
+        usage.shared_generation = 9;
+        usage.lost_events = 2;
+    });
+    tenants.observe(vec![(PROCESS, shared)], 0);
+    let lost = |generation, lost_events| Space { lost_events, ..space(generation) };
+    let losses = tenants.losses(&[lost(9, 3), lost(9, 4), lost(1, 0), lost(2, 5)]);
+    let events: BTreeMap<_, _> = losses.into_iter().map(|(generation, losses)| (generation, losses.events)).collect();
+    assert_eq!(events, [(2, 5), (9, 9)].into());
+}
+
+#[test]
+fn whose_processes_cost_too_much_is_told_the_probes_until_it_is_paid_for() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(USER, usage(|_| {})), (PROCESS, usage(|_| {}))], 0);
+    let mut told = |until_ns| {
+        let told = tenants.release([].iter(), [].iter(), &[], |_| until_ns);
+        told.into_iter().map(|(tenant, released)| (tenant, released.shares_until_ns)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(5), [(USER, 5)]);
+    assert_eq!(told(5), []);
+    assert_eq!(told(0), [(USER, 0)]);
+}
+
+fn refused(held: u64, refusals: u64) -> Usage {
+    usage(|usage| {
+        usage.charged[COUNTS] = held;
+        usage.refused[COUNTS] = refusals;
+    })
+}
+
+fn sentences(tenants: &Tenants) -> Vec<String> {
+    let name = |uid| (uid == OWNER.uid).then(|| "eve".to_owned());
+    tenants.limits.degradations(name).into_iter().map(|degradation| degradation.description).collect()
+}
+
+#[test]
+fn a_process_at_its_quota_is_named_for_a_minute() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(USER, refused(1024, 0)), (PROCESS, refused(1024, 3))], 0);
+    let [said] = &sentences(&tenants)[..] else { panic!("{:?}", sentences(&tenants)) };
+    assert_eq!(
+        said,
+        "process 7 of user eve (uid 1000): 1024 counts are in use, of 1024 that one may have; events beyond them are not counted"
+    );
+    let degradation = &tenants.limits.degradations(|_| None)[0];
+    assert_eq!(
+        (degradation.reason, degradation.pid, degradation.uid),
+        (DegradedReason::QuotaReached, Some(7), Some(1000))
+    );
+    // As long as nothing more is refused, no longer.
+    tenants.observe(vec![(USER, refused(1024, 0)), (PROCESS, refused(1024, 3))], 59 * SECOND_NS);
+    assert_eq!(sentences(&tenants).len(), 1);
+    tenants.observe(vec![(USER, refused(1024, 0)), (PROCESS, refused(1024, 3))], 61 * SECOND_NS);
+    assert!(sentences(&tenants).is_empty());
+}
+
+#[test]
+fn a_user_whose_processes_are_many_is_named_itself() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(USER, refused(8192, 1)), (PROCESS, refused(16, 0))], 0);
+    let said = sentences(&tenants);
+    assert!(matches!(&said[..], [said] if said.starts_with("user eve (uid 1000): 8192 counts")), "{said:?}");
+}
+
+#[test]
+fn refusals_are_summed_by_user_over_all_that_the_probes_forget() {
+    let mut tenants = tenants();
+    tenants.observe(vec![(USER, refused(1, 5)), (PROCESS, refused(1, 5))], 0);
+    tenants.observe(vec![(USER, refused(1, 7))], 0);
+    tenants.observe(vec![], 0);
+    // It came back, and was refused anew; and the probes were attached anew.
+    tenants.observe(vec![(USER, refused(1, 2)), (Tenant::OTHER_USERS, refused(1, 1))], 0);
+    let tenants = tenants.renewed(&Quotas::UNLIMITED);
+    let refusals: Vec<_> =
+        tenants.limits.refusals(|_| None).into_iter().map(|each| (each.uid, each.resource, each.refusals)).collect();
+    // Five of its process, at that one's own quota, and nine of its own.
+    assert_eq!(refusals, [(None, "counts", 1), (Some(1000), "counts", 14)]);
+}
+
+#[test]
+fn who_makes_va_spaces_too_fast_is_named() {
+    let mut tenants = tenants();
+    let shared = usage(|usage| usage.shared_spaces = 3);
+    tenants.observe(vec![(PROCESS, shared)], 0);
+    assert_eq!(
+        sentences(&tenants),
+        ["process 7 of user eve (uid 1000): VA spaces are made too fast to be told apart, and are counted together"]
+    );
+}
+
+#[test]
+fn where_the_node_is_full_those_are_named_that_hold_most() {
+    let mut tenants = tenants();
+    let users = [(Tenant::user(1), 10), (USER, 30), (Tenant::user(3), 20), (Tenant::user(4), 5)];
+    let users = users.map(|(tenant, held)| (tenant, refused(held, 0)));
+    tenants.observe([vec![(Tenant::NODE, refused(65, 3))], users.to_vec()].concat(), 0);
+    assert_eq!(
+        sentences(&tenants),
+        [
+            "65 counts are in use, and the rest is for those that have few; events of others beyond them are not counted; \
+          most are of user eve (uid 1000): 30, uid 3: 20, uid 1: 10"
+        ]
+    );
+}

@@ -1,0 +1,48 @@
+//! Whose turn it is to be looked at, where there are more than can be looked at in one go.
+
+use model::ProcessId;
+
+/// Behind whom the next look begins.
+#[derive(Debug, Default)]
+pub(super) struct Turn(Option<ProcessId>);
+
+impl Turn {
+    /// The next of these, which are in order: as many as may be, beginning behind the last one that was taken, and each once.
+    pub(super) fn take(&mut self, present: &[ProcessId], max: usize) -> Vec<ProcessId> {
+        let Self(last) = self;
+        let from = last.map_or(0, |last| present.partition_point(|process| *process <= last));
+        let (before, after) = present.split_at(from);
+        let taken: Vec<_> = after.iter().chain(before).take(max).copied().collect();
+        *last = taken.last().copied().or(*last);
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(pids: &[u32]) -> Vec<ProcessId> {
+        pids.iter().map(|pid| ProcessId { pid: *pid, start_ticks: 1 }).collect()
+    }
+
+    #[test]
+    fn each_has_its_turn_whoever_comes_and_goes() {
+        let mut turn = Turn::default();
+        assert_eq!(turn.take(&ids(&[1, 2, 3, 4, 5]), 2), ids(&[1, 2]));
+        assert_eq!(turn.take(&ids(&[1, 2, 3, 4, 5]), 2), ids(&[3, 4]));
+        assert_eq!(turn.take(&ids(&[1, 3, 5, 6]), 2), ids(&[5, 6]));
+        assert_eq!(turn.take(&ids(&[1, 3]), 2), ids(&[1, 3]));
+    }
+
+    #[test]
+    fn where_there_is_time_for_all_all_are_taken_once() {
+        let mut turn = Turn::default();
+        for _ in 0..3 {
+            let mut taken = turn.take(&ids(&[1, 2, 3]), 5);
+            taken.sort_unstable();
+            assert_eq!(taken, ids(&[1, 2, 3]));
+        }
+        assert_eq!(turn.take(&[], 5), []);
+    }
+}

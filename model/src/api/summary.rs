@@ -1,0 +1,188 @@
+//! Processes in short: what a listing shows of each, without breakdowns. With many processes and GPUs that is a tenth of the whole.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Counts, DecisionSummary, Distribution, Owner, Process, ProcessGpu, Residency, Reuse, VerdictSummary, VictimOf,
+};
+
+/// Body of `GET /api/v1/processes/summary`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProcessSummaries {
+    /// When this was taken: rates are the difference of two answers over the time between them.
+    pub time: String,
+    /// As in the listing of processes.
+    pub processes: Vec<ProcessSummary>,
+    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    #[serde(default)]
+    pub r#continue: Option<String>,
+    /// How many processes follow this page.
+    #[serde(default)]
+    pub remaining: u64,
+}
+
+/// One process in short. Fields are those of the process of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProcessSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot; with `pid` it names the process.
+    pub start_ticks: u64,
+    /// When it started.
+    pub started: Option<String>,
+    /// Short name (comm).
+    pub name: String,
+    /// Real user id.
+    pub uid: u32,
+    /// User name.
+    pub user: Option<String>,
+    /// Cgroup path.
+    pub cgroup: Option<String>,
+    /// `running` or `ended`.
+    pub state: String,
+    /// When it ended.
+    pub ended: Option<String>,
+    /// Bytes of managed memory it has mapped; null if that could not be read.
+    pub managed_bytes: Option<u64>,
+    /// Whom it works for.
+    pub owner: Owner,
+    /// How much of it is in GPU memory, all GPUs together: an estimate. Null where that cannot be told.
+    pub resident: Option<Residency>,
+    /// What of its traffic came back, all GPUs together.
+    pub reuse: Reuse,
+    /// What is wrong with it now, worst first; empty while nothing is.
+    pub verdicts: Vec<VerdictSummary>,
+    /// Who evicted most of its memory lately, if somebody else did.
+    pub victim_of: Option<VictimOf>,
+    /// What is done about it now, or would be, the newest first; empty where nothing is.
+    pub decisions: Vec<DecisionSummary>,
+    /// Sums over all GPUs, and CPU faults.
+    #[serde(flatten)]
+    pub counts: CountsSummary,
+    /// The GPUs that it was seen on.
+    pub gpus: Vec<GpuId>,
+}
+
+/// The names of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GpuId {
+    /// The driver's processor id that the GPU had last; null once another GPU has that id.
+    pub gpu: Option<u32>,
+    /// The GPU's UUID; null if it is not known.
+    pub uuid: Option<String>,
+}
+
+/// Fields of [`Counts`], without the breakdowns and most distributions.
+macro_rules! counts_summary {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
+        /// What was counted, as sums.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub struct CountsSummary {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl From<CountsSummary> for Counts {
+            /// Breakdowns are empty.
+            fn from(summary: CountsSummary) -> Self {
+                let CountsSummary { $($field,)* } = summary;
+                Self { $($field,)* ..Self::default() }
+            }
+        }
+    };
+}
+
+counts_summary! {
+    /// GPU fault entries, after the driver merged equal faults of a batch.
+    fault_entries: u64,
+    /// GPU faults before merging.
+    fault_instances: u64,
+    /// CPU faults on managed memory.
+    cpu_faults: u64,
+    /// Bytes copied from host to GPU.
+    bytes_htod: u64,
+    /// Bytes copied from GPU to host.
+    bytes_dtoh: u64,
+    /// Bytes received from another GPU.
+    bytes_dtod: u64,
+    /// Bytes evicted from GPU memory.
+    evicted_bytes: u64,
+    /// Bytes that became resident at the GPU with nothing to copy, as on first touch; null where that cannot be counted.
+    populated_bytes: Option<u64>,
+    /// Chunks of memory, of at most 2 MiB, evicted from GPU memory.
+    evictions: u64,
+    /// The same, by whom the memory was needed for; of anybody's, its own among them.
+    evictions_caused: u64,
+    /// Bytes copied out in `evictions_caused`.
+    evicted_bytes_caused: u64,
+    /// Fault batches that held faults of it.
+    batches: u64,
+    /// Nanoseconds that each of those batches took, from its first fault entry to its replay.
+    batch_service_ns: Distribution,
+    /// Times that the GPU was told to try again after such a batch.
+    replays: u64,
+    /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
+    thrashing_pages: u64,
+    /// Times that the driver held a processor back from a thrashing page.
+    throttles: u64,
+    /// How long, together.
+    throttled_ns: u64,
+    /// Mappings to memory that stays on another processor.
+    remote_mappings: u64,
+    /// Bytes so mapped; what is mapped again counts again.
+    remote_mapped_bytes: u64,
+    /// Calls of the application about its memory: prefetches and advice.
+    api_calls: u64,
+    /// Events that belong here and could not be counted.
+    dropped_events: u64,
+}
+
+impl From<ProcessSummary> for Process {
+    /// Breakdowns and the counts of each GPU are empty.
+    fn from(summary: ProcessSummary) -> Self {
+        let ProcessSummary {
+            pid,
+            start_ticks,
+            started,
+            name,
+            uid,
+            user,
+            cgroup,
+            state,
+            ended,
+            managed_bytes,
+            owner,
+            resident,
+            reuse,
+            verdicts,
+            victim_of,
+            decisions,
+            counts,
+            gpus,
+        } = summary;
+        let gpus = gpus.into_iter().map(|GpuId { gpu, uuid }| ProcessGpu { gpu, uuid, ..ProcessGpu::default() });
+        Self {
+            pid,
+            start_ticks,
+            started,
+            name,
+            uid,
+            user,
+            cgroup,
+            state,
+            ended,
+            managed_bytes,
+            owner,
+            resident,
+            reuse,
+            verdicts,
+            victim_of,
+            decisions,
+            counts: counts.into(),
+            gpus: gpus.collect(),
+        }
+    }
+}

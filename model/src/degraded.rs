@@ -1,0 +1,90 @@
+//! States in which a source counts, but not all that it should.
+
+/// One reason why a source is degraded, and who caused it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Degradation {
+    /// Why.
+    pub reason: DegradedReason,
+    /// The user that caused it, where one did.
+    pub uid: Option<u32>,
+    /// That user's name, where the node knows one.
+    pub user: Option<String>,
+    /// The process that caused it, where one did.
+    pub pid: Option<u32>,
+    /// One sentence: what is not counted, of whom, and what to do about it.
+    pub description: String,
+}
+
+/// Why a source is degraded. The names are those in labels and JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DegradedReason {
+    /// A process or user holds as many entries of the probes' maps as one may.
+    QuotaReached,
+    /// A process or user makes VA spaces faster than they can be told apart.
+    RegistrationRate,
+    /// A user has as many owners listed as one may.
+    OwnerQuotaReached,
+    /// How much memory is populated and resident cannot be counted on this driver.
+    ResidencyUnavailable,
+}
+
+impl DegradedReason {
+    /// Every reason.
+    pub const ALL: [Self; 4] =
+        [Self::QuotaReached, Self::RegistrationRate, Self::OwnerQuotaReached, Self::ResidencyUnavailable];
+
+    /// The name in labels and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QuotaReached => "quota_reached",
+            Self::RegistrationRate => "registration_rate",
+            Self::OwnerQuotaReached => "owner_quota_reached",
+            Self::ResidencyUnavailable => "residency_unavailable",
+        }
+    }
+
+    /// The meaning, for people.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::QuotaReached => {
+                "A process or user holds as many entries of the kernel's maps as one may. What it does beyond that is not counted; others are."
+            }
+            Self::RegistrationRate => {
+                "A process or user makes VA spaces faster than each can be told apart. They are counted together; others are counted as ever."
+            }
+            Self::OwnerQuotaReached => {
+                "A user has as many units, containers and jobs with sums of their own as one may. Further ones are summed under `other`."
+            }
+            Self::ResidencyUnavailable => {
+                "How much memory is populated and resident is not counted, as it is not known where this driver keeps that."
+            }
+        }
+    }
+}
+
+/// Entries of the probes' maps that a user was refused, since uvmd started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaRefusals {
+    /// The user; `None` for those beyond the first sixteen that were refused anything, and for those that the probes do not tell apart.
+    pub uid: Option<u32>,
+    /// Its name, where the node knows one.
+    pub user: Option<String>,
+    /// What it was refused.
+    pub resource: &'static str,
+    /// How often.
+    pub refusals: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_listed_once() {
+        for (at, reason) in DegradedReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, at);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The handle of an actor.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Signal, pidfd_send_signal},
+};
+
+use super::{
+    ActorError, Ending,
+    wire::{Request, Response, receive, send},
+};
+use crate::{
+    pidfd::{PidFd, PidFdError},
+    uvm::{UvmError, call::Call, target::must_live},
+};
+
+/// A process that makes calls. It is killed when this is dropped; [`Spawner::end`](super::Spawner::end) lets it end, and waits for that.
+#[derive(Debug)]
+pub struct Actor {
+    pid: u32,
+    pidfd: OwnedFd,
+    /// Taken away when it is to end.
+    channel: Option<OwnedFd>,
+    is_confined: bool,
+    /// The call that is being made, by its name.
+    calls: Option<&'static str>,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub struct Reply {
+    /// What the driver said.
+    pub result: Result<(), UvmError>,
+    /// How long the driver took.
+    pub took: Duration,
+}
+
+impl Actor {
+    pub(super) const fn new(pid: u32, pidfd: OwnedFd, channel: OwnedFd) -> Self {
+        Self { pid, pidfd, channel: Some(channel), is_confined: false, calls: None }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Ask it to make a call on one of its VA spaces, in the order in which it was given them, unless the target has exited. [`Actor::reply`] comes before the
+    /// next.
+    ///
+    /// # Errors
+    /// If it or the target has ended.
+    pub fn ask(&mut self, target: &PidFd, space: usize, call: Call) -> Result<(), ActorError> {
+        must_live(target)?;
+        let space = u32::try_from(space).unwrap_or(u32::MAX);
+        let channel = self.channel.as_ref().ok_or(ActorError::Ended(Ending::Unknown))?;
+        self.calls = Some(call.name());
+        // Where it has ended, the reply says how.
+        let _ = send(channel.as_fd(), &Request { space, call }, &[]);
+        Ok(())
+    }
+
+    /// Whether it has given up what it is not to have, waiting for it so long at most. Whoever does not ask learns of a failure by [`Actor::reply`].
+    ///
+    /// # Errors
+    /// As of [`Actor::reply`].
+    pub fn is_confined(&mut self, target: &PidFd, at_most: Duration) -> Result<bool, ActorError> {
+        while !self.is_confined {
+            if self.receive(target, at_most)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What came of the call, waiting for it so long at most; `None` if nothing yet.
+    ///
+    /// # Errors
+    /// If it has ended, or could not give up what it is not to have; or the target exits, which is not waited for any longer then.
+    pub fn reply(&mut self, target: &PidFd, at_most: Duration) -> Result<Option<Reply>, ActorError> {
+        if !self.is_confined(target, at_most)? {
+            return Ok(None);
+        }
+        let Some(Response::Made { outcome, took }) = self.receive(target, at_most)? else { return Ok(None) };
+        let name = self.calls.take().unwrap_or("a call");
+        Ok(Some(Reply { result: outcome.result(name), took }))
+    }
+
+    fn receive(&mut self, target: &PidFd, at_most: Duration) -> Result<Option<Response>, ActorError> {
+        let channel = self.channel.as_ref().ok_or(ActorError::Ended(Ending::Unknown))?;
+        let mut ends = [PollFd::new(channel, PollFlags::IN), PollFd::from_borrowed_fd(target.as_fd(), PollFlags::IN)];
+        let at_most = Timespec::try_from(at_most).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match poll(&mut ends, Some(&at_most)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => {
+                return Err(ActorError::Target(PidFdError::Call { call: "poll", source: error.into() }));
+            }
+        }
+        let [replied, _] = ends;
+        if replied.revents().is_empty() {
+            return Err(ActorError::Target(PidFdError::NoProcess(target.pid())));
+        }
+        match receive(channel) {
+            Ok(Some((response @ Response::Made { .. }, _))) => Ok(Some(response)),
+            Ok(Some((Response::Confined, _))) => {
+                self.is_confined = true;
+                Ok(Some(Response::Confined))
+            }
+            Ok(Some((Response::NotConfined { step, errno }, _))) => {
+                Err(ActorError::NotConfined { step, source: io::Error::from_raw_os_error(errno) })
+            }
+            Ok(None) | Err(_) => Err(ActorError::Ended(Ending::Unknown)),
+        }
+    }
+
+    /// Kill it: with what it is in the driver for it is done when that returns.
+    pub fn kill(&self) {
+        // It has ended, or cannot be killed; its end tells.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Have it end by itself, unless it is in a call.
+    pub(super) fn dismiss(&mut self) {
+        if self.calls.is_some() {
+            self.kill();
+        }
+        self.channel = None;
+    }
+
+    /// Its descriptor, which becomes readable when it has ended.
+    pub(super) fn held(&self) -> io::Result<PidFd> {
+        Ok(PidFd::held(self.pid, self.pidfd.try_clone()?))
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,177 @@
+//! What a spawner and its actors give up.
+
+use std::{collections::BTreeMap, fs, io};
+
+use rustix::{
+    process::{DumpableBehavior, Gid, Pid, Resource, Rlimit, Signal, Uid},
+    thread::{CapabilitySet, CapabilitySets},
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+use super::wire::Step;
+use crate::uvm::call::Call;
+
+/// User and group of actors. Any process of the same user may stop, kill, renice and limit an actor, so nobody else may have this id: not 65534, which many
+/// daemons run as, but one of 2147483648 to 4294967294, which systemd's table of ids leaves unassigned. Where container engines hand these out to user
+/// namespaces, they begin at the lower end.
+const ACTOR_ID: u32 = 4_000_000_019;
+/// Of all processes of a cgroup, or of the node, the first to be killed for want of memory.
+const KILLED_FIRST: &str = "1000";
+/// Signals that ask a process to end. A spawner ends with its socket, and is needed while uvmd stops.
+const REQUESTS_TO_END: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+/// To enter cgroups that others own, to change the user of what it starts, and to kill that all the same.
+const OF_SPAWNER: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
+
+/// What went wrong.
+pub(super) type Failed = (Step, io::Error);
+
+fn at(step: Step) -> impl Fn(rustix::io::Errno) -> Failed {
+    move |error| (step, error.into())
+}
+
+/// Give up all that starting actors does not need. Says whether they can be of another user.
+pub(super) fn of_spawner() -> Result<bool, Failed> {
+    let threads = fs::read_dir("/proc/self/task").map_err(|error| (Step::BeAlone, error))?.count();
+    if threads != 1 {
+        return Err((Step::BeAlone, io::ErrorKind::Unsupported.into()));
+    }
+    close_all_but(&[0]).map_err(|error| (Step::CloseDescriptors, error))?;
+    let at_death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    at_death.map_err(at(Step::FollowParent))?;
+    // What a terminal or a service manager sends to all is not for it.
+    let _ = rustix::process::setsid();
+    set_requests_to_end(libc::SIG_IGN);
+    let _ = rustix::thread::set_name(c"uvmd-spawner");
+    let no_core = Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(Resource::Core, no_core).map_err(at(Step::DropPrivileges))?;
+    // A large page would be copied whole, at the target's expense. An actor inherits this.
+    rustix::thread::disable_transparent_huge_pages(true).map_err(at(Step::DisableHugePages))?;
+    let privileges = || {
+        let had = rustix::thread::capabilities(None)?;
+        let effective = had.effective & OF_SPAWNER;
+        let permitted = had.permitted & OF_SPAWNER;
+        rustix::thread::clear_ambient_capability_set()?;
+        let inheritable = CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
+        rustix::thread::set_no_new_privs(true)?;
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        let to_change_user = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
+        Ok(effective.contains(to_change_user))
+    };
+    privileges().map_err(at(Step::DropPrivileges))
+}
+
+/// What an actor gives up, and for whom.
+pub(super) struct OfActor<'a> {
+    /// The parent, which must be there still.
+    pub(super) spawner: Pid,
+    pub(super) may_change_user: bool,
+    /// It is in its target's cgroup, and not in uvmd's.
+    pub(super) in_target_cgroup: bool,
+    pub(super) filter: &'a BpfProgram,
+}
+
+/// Give up all that making calls does not need, but these descriptors.
+pub(super) fn of_actor(
+    kept: &mut [i32],
+    &OfActor { spawner, may_change_user, in_target_cgroup, filter }: &OfActor<'_>,
+) -> Result<(), Failed> {
+    if in_target_cgroup {
+        // Rather this one than the target. In uvmd's own cgroup that would be at uvmd's cost: where `memory.oom.group` is set, as Kubernetes does,
+        // all of the cgroup goes with the one that is chosen.
+        fs::write("/proc/self/oom_score_adj", KILLED_FIRST).map_err(|error| (Step::RaiseOomScore, error))?;
+    }
+    kept.sort_unstable();
+    close_all_but(kept).map_err(|error| (Step::CloseDescriptors, error))?;
+    let _ = rustix::thread::set_name(c"uvmd-actor");
+    set_requests_to_end(libc::SIG_DFL);
+    let privileges = || {
+        if may_change_user {
+            let (user, group) = (Uid::from_raw(ACTOR_ID), Gid::from_raw(ACTOR_ID));
+            rustix::thread::set_thread_groups(&[])?;
+            rustix::thread::set_thread_res_gid(group, group, group)?;
+            rustix::thread::set_thread_res_uid(user, user, user)?;
+        }
+        let none = CapabilitySet::empty();
+        let nothing = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, nothing)?;
+        // Whoever has the same user may not look into it.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+    };
+    privileges().map_err(at(Step::DropPrivileges))?;
+    // After the user was changed, which takes it back.
+    let at_death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    at_death.map_err(at(Step::FollowParent))?;
+    if rustix::process::getppid() != Some(spawner) {
+        return Err((Step::FollowParent, io::Error::from_raw_os_error(libc::ESRCH)));
+    }
+    seccompiler::apply_filter(filter).map_err(|error| (Step::RestrictCalls, io::Error::other(error)))
+}
+
+/// The system calls of an actor: to receive, to call the driver, to wait when that is suspended, to send, to end; and what memory and the clock may need.
+pub(super) fn filter() -> Result<BpfProgram, Failed> {
+    let make = || {
+        let number = |request: u64| {
+            // What comes above 32 bits the kernel ignores.
+            let is_it = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request)?;
+            SeccompRule::new(vec![is_it])
+        };
+        let driver = Call::NUMBERS.into_iter().map(number).collect::<Result<Vec<_>, _>>()?;
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> = [
+            libc::SYS_recvmsg,
+            libc::SYS_sendmsg,
+            libc::SYS_clock_gettime,
+            libc::SYS_clock_nanosleep,
+            libc::SYS_nanosleep,
+            libc::SYS_restart_syscall,
+            libc::SYS_rt_sigreturn,
+            libc::SYS_brk,
+            libc::SYS_mmap,
+            libc::SYS_munmap,
+            libc::SYS_close,
+            libc::SYS_exit_group,
+        ]
+        .into_iter()
+        .map(|call| (call, Vec::new()))
+        .collect();
+        rules.insert(libc::SYS_ioctl, driver);
+        let arch = std::env::consts::ARCH.try_into()?;
+        SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch)?.try_into()
+    };
+    make().map_err(|error: seccompiler::BackendError| (Step::RestrictCalls, io::Error::other(error)))
+}
+
+/// Close all descriptors but these, which are in order.
+#[expect(unsafe_code, reason = "what else has them must not use them any more")]
+fn close_all_but(kept: &[i32]) -> io::Result<()> {
+    let close = |first: u32, last: u32| {
+        if first > last {
+            return Ok(());
+        }
+        // SAFETY: takes three numbers, touches no memory. Whatever had one of these does not use it again: this is the beginning of a process, which keeps
+        // none of its parent's objects.
+        match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    let mut next = 0;
+    for fd in kept.iter().map(|fd| fd.cast_unsigned()) {
+        if fd > next {
+            close(next, fd - 1)?;
+        }
+        next = fd + 1;
+    }
+    close(next, u32::MAX)
+}
+
+#[expect(unsafe_code, reason = "how a process takes signals")]
+fn set_requests_to_end(action: libc::sighandler_t) {
+    for signal in REQUESTS_TO_END {
+        // SAFETY: neither action is a function.
+        unsafe { libc::signal(signal, action) };
+    }
+}

@@ -1,0 +1,50 @@
+//! What an actor does: it makes the calls that it is asked for, one after the other, until nobody asks any more.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
+
+use super::{
+    confinement::{self, OfActor},
+    wire::{Outcome, Request, Response, receive, send},
+};
+
+/// What it is started with.
+pub(super) struct Start<'a> {
+    pub(super) channel: OwnedFd,
+    pub(super) spaces: Vec<OwnedFd>,
+    pub(super) confinement: OfActor<'a>,
+}
+
+/// Be an actor, and end. What its parent's objects would do when they are dropped is not done.
+pub(super) fn run(start: &Start<'_>) -> ! {
+    let served = catch_unwind(AssertUnwindSafe(|| serve(start)));
+    exit(i32::from(!matches!(served, Ok(Ok(())))))
+}
+
+fn serve(Start { channel, spaces, confinement }: &Start<'_>) -> io::Result<()> {
+    let mut kept: Vec<i32> = spaces.iter().chain([channel]).map(AsRawFd::as_raw_fd).collect();
+    let channel = channel.as_fd();
+    if let Err((step, error)) = confinement::of_actor(&mut kept, confinement) {
+        let errno = error.raw_os_error().unwrap_or(libc::EPERM);
+        return send(channel, &Response::NotConfined { step, errno }, &[]);
+    }
+    send(channel, &Response::Confined, &[])?;
+    // Descriptors that come with a request are closed at once.
+    while let Some((Request { space, call }, _)) = receive(channel)? {
+        let begun = Instant::now();
+        let file: Option<BorrowedFd<'_>> = spaces.get(space as usize).map(AsFd::as_fd);
+        let outcome = file.map_or(Outcome::NotCalled { errno: libc::EBADF }, |file| Outcome::of(call.make(file)));
+        send(channel, &Response::Made { outcome, took: begun.elapsed() }, &[])?;
+    }
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "an exit that runs nothing of the parent's")]
+fn exit(status: i32) -> ! {
+    // SAFETY: ends this process, in which nothing else runs.
+    unsafe { libc::_exit(status) }
+}

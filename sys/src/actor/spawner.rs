@@ -1,0 +1,183 @@
+//! The process that starts actors: it has one thread, and does nothing else.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    process::ExitCode,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{SocketType, sockopt::socket_type},
+    process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, getpid, waitid},
+};
+use seccompiler::BpfProgram;
+
+use super::{
+    Ending, SPAWNER_ARGUMENT,
+    confinement::{self, Failed, OfActor},
+    server,
+    wire::{Order, Report, receive, send},
+};
+use crate::uvm::target::SPACES_MAX;
+
+/// Actors that have not ended, at a time. There is more than one only where some hang.
+const ACTORS_MAX: usize = 65;
+/// How long one may take to end once nobody asks it for anything.
+const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Be a spawner, if this process was started as one; then with this status it ends. First thing in main: there must be no other thread.
+#[must_use]
+pub fn run_if_spawner() -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next()? != OsStr::new(SPAWNER_ARGUMENT) || words.next().is_some() {
+        return None;
+    }
+    let input = io::stdin();
+    if !socket_type(&input).is_ok_and(|kind| kind == SocketType::SEQPACKET) {
+        let _ = writeln!(io::stderr(), "{SPAWNER_ARGUMENT} is for uvmd itself, which starts it with a socket");
+        return Some(ExitCode::from(2));
+    }
+    Some(if serve(input.as_fd()).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut spawner = match Spawner::confined() {
+        Ok(spawner) => spawner,
+        Err((step, error)) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EPERM);
+            return send(socket, &Report::NotReady { step, errno }, &[]);
+        }
+    };
+    send(socket, &Report::Ready, &[])?;
+    while let Some((order, files)) = receive(socket)? {
+        match order {
+            Order::Start { has_cgroup } => match spawner.start(has_cgroup, files) {
+                Ok((pid, pidfd)) => send(socket, &Report::Started { pid }, &[pidfd])?,
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
+                    send(socket, &Report::NotStarted { errno }, &[])?;
+                }
+            },
+            Order::Reap { pid } => send(socket, &spawner.reap(pid), &[])?,
+        }
+    }
+    Ok(())
+}
+
+struct Spawner {
+    own: Pid,
+    may_change_user: bool,
+    filter: BpfProgram,
+    actors: Vec<(u32, OwnedFd)>,
+}
+
+impl Spawner {
+    fn confined() -> Result<Self, Failed> {
+        // Learnt once, by means that an actor has not.
+        let _ = procfs::page_size();
+        let filter = confinement::filter()?;
+        let may_change_user = confinement::of_spawner()?;
+        Ok(Self { own: getpid(), may_change_user, filter, actors: Vec::new() })
+    }
+
+    /// With the channel, the VA spaces, and the cgroup.
+    fn start(&mut self, has_cgroup: bool, mut files: Vec<OwnedFd>) -> io::Result<(u32, BorrowedFd<'_>)> {
+        self.actors.retain(|(_, pidfd)| ending(pidfd.as_fd()).is_none());
+        if self.actors.len() >= ACTORS_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        let cgroup = if has_cgroup { files.pop() } else { None };
+        if !(2..=1 + SPACES_MAX).contains(&files.len()) || has_cgroup != cgroup.is_some() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let channel = files.remove(0);
+        // SAFETY: this process has one thread, which confinement::of_spawner made sure of, and nothing here starts another.
+        #[expect(unsafe_code, reason = "the child goes on in this program")]
+        let cloned = unsafe { clone(cgroup.as_ref().map(AsFd::as_fd)) }?;
+        match cloned {
+            Cloned::Child => server::run(&server::Start {
+                channel,
+                spaces: files,
+                confinement: OfActor {
+                    spawner: self.own,
+                    may_change_user: self.may_change_user,
+                    in_target_cgroup: has_cgroup,
+                    filter: &self.filter,
+                },
+            }),
+            Cloned::Parent { pid, pidfd } => {
+                self.actors.push((pid, pidfd));
+                let (_, pidfd) = self.actors.last().ok_or(io::ErrorKind::NotFound)?;
+                Ok((pid, pidfd.as_fd()))
+            }
+        }
+    }
+
+    /// Wait a moment for its end.
+    fn reap(&mut self, pid: u32) -> Report {
+        let Some(at) = self.actors.iter().position(|(other, _)| *other == pid) else {
+            return Report::Ended(Ending::Unknown);
+        };
+        let Some((_, pidfd)) = self.actors.get(at) else { return Report::Ended(Ending::Unknown) };
+        // An error is no end.
+        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&END));
+        match ending(pidfd.as_fd()) {
+            Some(ending) => {
+                self.actors.swap_remove(at);
+                Report::Ended(ending)
+            }
+            None => Report::StillThere,
+        }
+    }
+}
+
+/// How this child ended; its status is taken.
+fn ending(pidfd: BorrowedFd<'_>) -> Option<Ending> {
+    let of_status = |status: WaitIdStatus| match (status.exit_status(), status.terminating_signal()) {
+        (Some(status), _) => Ending::Exited(status),
+        (_, Some(signal)) => Ending::Killed(signal),
+        _ => Ending::Unknown,
+    };
+    match waitid(WaitId::PidFd(pidfd), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+        Ok(status) => status.map(of_status),
+        // It is no child of this process.
+        Err(_) => Some(Ending::Unknown),
+    }
+}
+
+/// From linux/sched.h; libc has it as a number that is too small for it.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+enum Cloned {
+    Parent { pid: u32, pidfd: OwnedFd },
+    Child,
+}
+
+/// A child that goes on here, as of fork, in this cgroup.
+///
+/// # Safety
+/// This process has no other thread.
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+unsafe fn clone(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: all of it is numbers, for which 0 is none.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = libc::CLONE_PIDFD.cast_unsigned().into();
+    arguments.pidfd = std::ptr::from_mut(&mut pidfd).expose_provenance() as u64;
+    arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
+    if let Some(cgroup) = cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
+    }
+    // SAFETY: without a stack of its own and without CLONE_VM the child has a copy of everything, and goes on here; what else it needs to be right, the
+    // caller promises. The kernel writes one descriptor to the address it is given.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    match u32::try_from(pid) {
+        Ok(0) => Ok(Cloned::Child),
+        // SAFETY: the kernel just made it for us; nobody else has it.
+        Ok(pid) => Ok(Cloned::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,374 @@
+//! What this process, a spawner and an actor say to each other: messages of one size, each a packet of a Unix socket, with descriptors in some of them. All
+//! are of one program, so that there is one version of it.
+
+use std::{
+    fmt,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use super::Ending;
+use crate::uvm::{
+    Status, Uuid, UvmError,
+    call::{Call, SpaceFlags},
+    pages::PageRange,
+    target::SPACES_MAX,
+};
+
+/// The channel, the VA spaces, the cgroup.
+pub(super) const FILES_MAX: usize = SPACES_MAX + 2;
+const MESSAGE_BYTES: usize = 40;
+type Message = [u8; MESSAGE_BYTES];
+
+/// What goes over a socket.
+pub(super) trait Wire: Sized {
+    fn to_fields(&self) -> Fields;
+    fn of_fields(fields: Fields) -> Option<Self>;
+}
+
+/// Of every message.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Fields {
+    code: u32,
+    number: u32,
+    base: u64,
+    length: u64,
+    uuid: [u8; 16],
+}
+
+/// To the spawner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Start an actor. With it come its channel, the descriptors of VA spaces, and last that of the cgroup, if it is to be in another one.
+    Start { has_cgroup: bool },
+    /// Wait a moment for the end of one.
+    Reap { pid: u32 },
+}
+
+/// From the spawner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Ready,
+    NotReady {
+        step: Step,
+        errno: i32,
+    },
+    /// With it comes the actor's pidfd.
+    Started {
+        pid: u32,
+    },
+    NotStarted {
+        errno: i32,
+    },
+    Ended(Ending),
+    StillThere,
+}
+
+/// To an actor: a call on one of its VA spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) space: u32,
+    pub(super) call: Call,
+}
+
+/// From an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Response {
+    /// Once, before all others.
+    Confined,
+    Made {
+        outcome: Outcome,
+        took: Duration,
+    },
+    NotConfined {
+        step: Step,
+        errno: i32,
+    },
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    Refused(Status),
+    NotCalled { errno: i32 },
+}
+
+/// A step of what a spawner or an actor does before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It must have one thread.
+    BeAlone,
+    /// Descriptors that are not for it.
+    CloseDescriptors,
+    /// Memory in small pages.
+    DisableHugePages,
+    /// To be killed first where the target's cgroup has no memory left.
+    RaiseOomScore,
+    /// Capabilities, user, groups.
+    DropPrivileges,
+    /// To end with the process that started it.
+    FollowParent,
+    /// The system calls that it may make.
+    RestrictCalls,
+}
+
+impl Step {
+    const ALL: [Self; 7] = [
+        Self::BeAlone,
+        Self::CloseDescriptors,
+        Self::DisableHugePages,
+        Self::RaiseOomScore,
+        Self::DropPrivileges,
+        Self::FollowParent,
+        Self::RestrictCalls,
+    ];
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BeAlone => "start with one thread",
+            Self::CloseDescriptors => "close descriptors",
+            Self::DisableHugePages => "disable huge pages",
+            Self::RaiseOomScore => "raise its OOM score (oom_score_adj)",
+            Self::DropPrivileges => "drop privileges",
+            Self::FollowParent => "follow its parent's end",
+            Self::RestrictCalls => "restrict its system calls",
+        })
+    }
+}
+
+impl Outcome {
+    pub(super) fn of(result: Result<(), UvmError>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(UvmError::Refused { status, .. }) => Self::Refused(status),
+            Err(UvmError::Call { source, .. }) => Self::NotCalled { errno: source.raw_os_error().unwrap_or(libc::EIO) },
+            Err(_) => Self::NotCalled { errno: libc::EIO },
+        }
+    }
+
+    pub(super) fn result(self, request: &'static str) -> Result<(), UvmError> {
+        match self {
+            Self::Done => Ok(()),
+            Self::Refused(status) => Err(UvmError::Refused { request, status }),
+            Self::NotCalled { errno } => Err(UvmError::Call { request, source: io::Error::from_raw_os_error(errno) }),
+        }
+    }
+}
+
+impl Wire for Order {
+    fn to_fields(&self) -> Fields {
+        match *self {
+            Self::Start { has_cgroup } => Fields { code: 1, number: has_cgroup.into(), ..Fields::default() },
+            Self::Reap { pid } => Fields { code: 2, number: pid, ..Fields::default() },
+        }
+    }
+
+    fn of_fields(fields: Fields) -> Option<Self> {
+        Some(match (fields.code, fields.number) {
+            (1, has_cgroup @ 0..=1) => Self::Start { has_cgroup: has_cgroup == 1 },
+            (2, pid) => Self::Reap { pid },
+            _ => return None,
+        })
+    }
+}
+
+impl Wire for Report {
+    fn to_fields(&self) -> Fields {
+        let of = |code, number: i32| Fields { code, number: number.cast_unsigned(), ..Fields::default() };
+        match *self {
+            Self::Ready => of(1, 0),
+            Self::NotReady { step, errno } => Fields { base: step as u64, ..of(2, errno) },
+            Self::Started { pid } => Fields { number: pid, ..of(3, 0) },
+            Self::NotStarted { errno } => of(4, errno),
+            Self::Ended(Ending::Exited(status)) => of(5, status),
+            Self::Ended(Ending::Killed(signal)) => of(6, signal),
+            Self::Ended(Ending::Unknown) => of(7, 0),
+            Self::StillThere => of(8, 0),
+        }
+    }
+
+    fn of_fields(fields: Fields) -> Option<Self> {
+        let number = fields.number.cast_signed();
+        Some(match fields.code {
+            1 => Self::Ready,
+            2 => Self::NotReady { step: step(fields.base)?, errno: number },
+            3 => Self::Started { pid: fields.number },
+            4 => Self::NotStarted { errno: number },
+            5 => Self::Ended(Ending::Exited(number)),
+            6 => Self::Ended(Ending::Killed(number)),
+            7 => Self::Ended(Ending::Unknown),
+            8 => Self::StillThere,
+            _ => return None,
+        })
+    }
+}
+
+impl Wire for Request {
+    fn to_fields(&self) -> Fields {
+        let (code, pages, uuid) = match self.call {
+            Call::Migrate(pages, to) => (1, Some(pages), to),
+            Call::SetPreferredLocation(pages, location) => (2, Some(pages), location),
+            Call::UnsetPreferredLocation(pages) => (3, Some(pages), Uuid::CPU),
+            Call::SetAccessedBy(pages, by) => (4, Some(pages), by),
+            Call::UnsetAccessedBy(pages, by) => (5, Some(pages), by),
+            Call::EnableReadDuplication(pages) => (6, Some(pages), Uuid::CPU),
+            Call::DisableReadDuplication(pages) => (7, Some(pages), Uuid::CPU),
+            Call::CompareFlags(_) => (8, None, Uuid::CPU),
+        };
+        let flags = if let Call::CompareFlags(SpaceFlags(flags)) = self.call { flags } else { 0 };
+        let (base, length) = pages.map_or((flags, 0), |pages| (pages.begin(), pages.bytes()));
+        Fields { code, number: self.space, base, length, uuid: uuid.bytes() }
+    }
+
+    fn of_fields(Fields { code, number: space, base, length, uuid }: Fields) -> Option<Self> {
+        if code == 8 {
+            return Some(Self { space, call: Call::CompareFlags(SpaceFlags(base)) });
+        }
+        let (pages, uuid) = (PageRange::new(base, length)?, Uuid::from_bytes(uuid));
+        let call = match code {
+            1 => Call::Migrate(pages, uuid),
+            2 => Call::SetPreferredLocation(pages, uuid),
+            3 => Call::UnsetPreferredLocation(pages),
+            4 => Call::SetAccessedBy(pages, uuid),
+            5 => Call::UnsetAccessedBy(pages, uuid),
+            6 => Call::EnableReadDuplication(pages),
+            7 => Call::DisableReadDuplication(pages),
+            _ => return None,
+        };
+        Some(Self { space, call })
+    }
+}
+
+impl Wire for Response {
+    fn to_fields(&self) -> Fields {
+        match *self {
+            Self::Made { outcome, took } => {
+                let (code, number) = match outcome {
+                    Outcome::Done => (1, 0),
+                    Outcome::Refused(Status(status)) => (2, status),
+                    Outcome::NotCalled { errno } => (3, errno.cast_unsigned()),
+                };
+                let base = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                Fields { code, number, base, ..Fields::default() }
+            }
+            Self::NotConfined { step, errno } => {
+                Fields { code: 4, number: errno.cast_unsigned(), base: step as u64, ..Fields::default() }
+            }
+            Self::Confined => Fields { code: 5, ..Fields::default() },
+        }
+    }
+
+    fn of_fields(fields: Fields) -> Option<Self> {
+        let outcome = match fields.code {
+            1 => Outcome::Done,
+            2 => Outcome::Refused(Status(fields.number)),
+            3 => Outcome::NotCalled { errno: fields.number.cast_signed() },
+            4 => {
+                return Some(Self::NotConfined { step: step(fields.base)?, errno: fields.number.cast_signed() });
+            }
+            5 => return Some(Self::Confined),
+            _ => return None,
+        };
+        Some(Self::Made { outcome, took: Duration::from_nanos(fields.base) })
+    }
+}
+
+fn step(number: u64) -> Option<Step> {
+    Step::ALL.into_iter().find(|step| *step as u64 == number)
+}
+
+impl Fields {
+    fn to_bytes(self) -> Message {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let parts: [&[u8]; 5] = [
+            &self.code.to_le_bytes(),
+            &self.number.to_le_bytes(),
+            &self.base.to_le_bytes(),
+            &self.length.to_le_bytes(),
+            &self.uuid,
+        ];
+        for (to, from) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
+            *to = *from;
+        }
+        bytes
+    }
+
+    fn of_bytes(bytes: &Message) -> Option<Self> {
+        let (code, rest) = bytes.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (base, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        Some(Self {
+            code: u32::from_le_bytes(*code),
+            number: u32::from_le_bytes(*number),
+            base: u64::from_le_bytes(*base),
+            length: u64::from_le_bytes(*length),
+            uuid: rest.try_into().ok()?,
+        })
+    }
+}
+
+/// Send a message with some descriptors.
+pub(super) fn send(socket: BorrowedFd<'_>, message: &impl Wire, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if files.len() > FILES_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let bytes = message.to_fields().to_bytes();
+    loop {
+        match sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Wait for a message. `None` when nobody is at the other end any more.
+pub(super) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; MESSAGE_BYTES];
+    let received = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => break received,
+            Err(rustix::io::Errno::INTR) => {}
+            // It ended with something unread.
+            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let mut files = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            files.extend(received);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    // There is room for one or two more, by which the buffer may be aligned.
+    let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || files.len() > FILES_MAX;
+    let message = Fields::of_bytes(&bytes).and_then(M::of_fields);
+    match message {
+        Some(message) if received.bytes == MESSAGE_BYTES && !is_cut => Ok(Some((message, files))),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message that means nothing")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

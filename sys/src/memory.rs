@@ -1,0 +1,47 @@
+//! What this process's allocator keeps of memory that was freed.
+
+/// Bytes from which on an allocation is mapped by itself, and goes back to the system when it is freed; and free bytes from which on an arena gives back its
+/// end. These are the C library's own first values, which it raises as large allocations are freed unless they are set.
+const LARGE_BYTES: libc::c_int = 128 << 10;
+/// Else there are eight for each CPU: what a thread frees that belongs to another's arena waits there until that thread needs as much again.
+const ARENAS: libc::c_int = 2;
+
+/// Has the C library's allocator give back what is freed. A service that now and then makes a large answer, on one thread or another, takes the memory of all
+/// of them otherwise. For the beginning of a program. Returns whether it will.
+#[cfg(target_env = "gnu")]
+#[must_use]
+#[expect(unsafe_code, reason = "a function of the C library without a safe wrapper")]
+pub fn give_back_what_is_freed() -> bool {
+    let parameters =
+        [(libc::M_ARENA_MAX, ARENAS), (libc::M_MMAP_THRESHOLD, LARGE_BYTES), (libc::M_TRIM_THRESHOLD, LARGE_BYTES)];
+    // SAFETY: it changes a number of the allocator's, under the allocator's own lock.
+    let set = |(parameter, value)| unsafe { libc::mallopt(parameter, value) } == 1;
+    parameters.map(set).iter().all(|is_set| *is_set)
+}
+
+/// Another C library has its own ways.
+#[cfg(not(target_env = "gnu"))]
+#[must_use]
+pub const fn give_back_what_is_freed() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_allocations_are_given_back_whatever_small_ones_lie_between_them() {
+        assert!(give_back_what_is_freed());
+        let resident = || procfs::process::Process::myself().unwrap().stat().unwrap().rss * procfs::page_size();
+        // Unless it was set, this makes the allocator keep allocations of that length.
+        drop(vec![1_u8; 16 << 20]);
+        let before = resident();
+        let pairs = || (0..64).map(|_| (vec![1_u8; 1 << 20], vec![1_u8; 1000])).unzip::<_, _, Vec<_>, Vec<_>>();
+        let (large, small) = std::thread::spawn(pairs).join().unwrap();
+        let peak = resident();
+        drop(large);
+        assert!(peak > before + (60 << 20) && resident() < before + (16 << 20), "{before} {peak} {}", resident());
+        drop(small);
+    }
+}

@@ -1,0 +1,327 @@
+//! One process, and one user, may hold so much of the maps and no more: others are counted as ever.
+
+use abi::{
+    Kind, LifecycleKind, LostReason, Quotas, Released, Resource, Tenant, TenantKind, Usage,
+    quota::{ByResource, Quota, Rate},
+};
+use probes_test::{
+    bench::{Bench, GpuFault, Migration},
+    driver, uprobe,
+};
+
+const FAMILY: &str = "L2_550_555";
+const SPACE: u64 = 0xffff_8881_2345_6780;
+const MINUTE_NS: u64 = 60_000_000_000;
+
+fn at(number: u64) -> u64 {
+    SPACE + number * 4096
+}
+
+/// Quotas of one resource, and none of others.
+fn only(resource: Resource, quota: Quota) -> Quotas {
+    let mut quotas = Quotas::UNLIMITED;
+    quotas.quotas[resource] = quota;
+    quotas
+}
+
+const fn of_process(process_max: u32) -> Quota {
+    Quota { process_max, ..Quota::UNLIMITED }
+}
+
+fn own() -> Tenant {
+    Tenant::process(std::process::id())
+}
+
+fn usage(bench: &mut Bench, tenant: Tenant) -> Usage {
+    let usage = bench.probes().usage().unwrap();
+    usage.into_iter().find(|(found, _)| *found == tenant).map(|(_, usage)| usage).expect("it has made a VA space")
+}
+
+fn charged(bench: &mut Bench, resource: Resource) -> [u64; 3] {
+    let user = Tenant::user(procfs::process::Process::myself().unwrap().status().unwrap().ruid);
+    [own(), user, Tenant::NODE].map(|tenant| usage(bench, tenant).charged[resource])
+}
+
+#[test]
+fn a_process_makes_as_many_va_spaces_as_its_quota_and_another_one_makes_its_own() {
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Spaces, of_process(3))) else { return };
+    // Before this process calls anything: the other one is a copy of it.
+    uprobe::in_another_process(|| driver::mm_register(at(100))).unwrap();
+    for number in 0..5 {
+        driver::mm_register(at(number));
+    }
+    let made = bench.probes().lifecycles();
+    assert_eq!(made.iter().filter(|record| record.tgid == own().id).count(), 3);
+    assert_eq!(made.len(), 4);
+    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 2)]);
+    let own = usage(&mut bench, own());
+    let spaces = Resource::Spaces;
+    assert_eq!((own.charged[spaces], own.refused[spaces]), (3, 2));
+    // Whoever gives one back may have another.
+    driver::destroy(at(0), || {});
+    driver::mm_register(at(7));
+    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 2)]);
+    assert_eq!(charged(&mut bench, Resource::Spaces), [3, 4, 4]);
+}
+
+#[test]
+fn a_user_has_a_quota_for_all_its_processes_together() {
+    let quotas = only(Resource::Spaces, Quota { user_max: 2, ..Quota::UNLIMITED });
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
+    for number in 0..3 {
+        uprobe::in_another_process(|| driver::mm_register(at(number))).unwrap();
+    }
+    assert_eq!(bench.probes().lifecycles().len(), 2);
+    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 1)]);
+    assert_eq!(usage(&mut bench, Tenant::user(0)).refused[Resource::Spaces], 1);
+}
+
+#[test]
+fn the_reserve_is_for_those_that_hold_few() {
+    let quota = Quota { node_max: 2, process_few: 2, user_few: 10, ..Quota::UNLIMITED };
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Spaces, quota)) else { return };
+    uprobe::in_another_process(|| {
+        for number in 10..14 {
+            driver::mm_register(at(number));
+        }
+    })
+    .unwrap();
+    // Two until the node has its own, and none after it: two are not few.
+    assert_eq!(bench.probes().lifecycles().len(), 2);
+    for number in 0..4 {
+        driver::mm_register(at(number));
+    }
+    assert_eq!(bench.probes().lifecycles().len(), 2);
+    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 4)]);
+}
+
+#[test]
+fn keys_beyond_a_quota_are_lost_to_their_va_space_and_to_no_other() {
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Counts, of_process(2))) else { return };
+    uprobe::in_another_process(|| driver::mm_register(at(1))).unwrap();
+    let others = bench.probes().lifecycles()[0];
+    let (space, record) = bench.register(SPACE);
+    for access in 0..4 {
+        bench.gpu_fault(&space, &GpuFault { access, ..GpuFault::default() }, |entry| entry);
+    }
+    bench.gpu_fault(&space, &GpuFault { access: 0, ..GpuFault::default() }, |entry| entry);
+    let other = bench.space(at(1));
+    bench.cpu_fault(&other, 1);
+    assert_eq!(
+        bench.counts(record.generation),
+        [((1, Kind::GpuFault, 0), (2, 2)), ((1, Kind::GpuFault, 1), (1, 1))].into()
+    );
+    assert_eq!(bench.counts(others.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
+    assert_eq!(bench.lost(), [(LostReason::CountsFull, 2)]);
+    assert_eq!(usage(&mut bench, own()).refused[Resource::Counts], 2);
+    // What is refused again and again uses up nobody's.
+    assert_eq!(charged(&mut bench, Resource::Counts), [2, 3, 3]);
+}
+
+#[test]
+fn keys_that_user_space_removed_may_be_had_again() {
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Counts, of_process(1))) else { return };
+    let (space, record) = bench.register(SPACE);
+    bench.cpu_fault(&space, 0);
+    bench.cpu_fault(&space, 1);
+    assert_eq!(bench.counts(record.generation).len(), 1);
+    for (key, _) in bench.probes().counts().unwrap() {
+        bench.probes().forget(&key).unwrap();
+    }
+    // The one that was had is charged for until user space says otherwise; the one that was refused is not.
+    let charged = usage(&mut bench, own()).charged;
+    let mut entries = ByResource::default();
+    entries[Resource::Counts] = charged[Resource::Counts];
+    assert_eq!(entries[Resource::Counts], 1);
+    bench.probes().release(own(), Released { entries, shares_until_ns: 0 }).unwrap();
+    bench.cpu_fault(&space, 1);
+    assert_eq!(bench.counts(record.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
+}
+
+#[test]
+fn distributions_have_a_quota_of_their_own() {
+    let quotas = only(Resource::Distributions, of_process(1));
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
+    let (space, record) = bench.register(SPACE);
+    for bytes in [4096, 65536, 4096] {
+        bench.migration(&space, &Migration { bytes, ..Migration::default() });
+    }
+    let sizes: Vec<_> = bench.distributions(record.generation).into_values().collect();
+    assert_eq!(sizes, [(2, 8192)]);
+    // The bytes are all counted.
+    assert_eq!(bench.counts(record.generation)[&(1, Kind::CopyHtod, 0)], (3, 4096 + 65536 + 4096));
+}
+
+#[test]
+fn evictions_beyond_the_quota_of_pairs_are_counted_without_the_evictor() {
+    let quotas = only(Resource::EvictorPairs, of_process(0));
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
+    let (space, record) = bench.register(SPACE);
+    let eviction = Migration { from: 1, to: 0, cause: 4, ..Migration::default() };
+    bench.migration(&space, &eviction);
+    bench.migration(&space, &eviction);
+    let evictions: Vec<_> =
+        bench.evictions().into_iter().map(|((victim, evictor, ..), tally)| (victim, evictor, tally)).collect();
+    assert_eq!(evictions, [(record.generation, 0, (0, 131_072))]);
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
+fn a_thread_beyond_the_quota_of_calls_is_not_followed_to_its_return() {
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Calls, of_process(1))) else { return };
+    let (_, record) = bench.register(SPACE);
+    let (_, other) = bench.register(at(1));
+    driver::destroy(SPACE, || {
+        // A call within the call, as another thread's would be.
+        std::thread::scope(|scope| {
+            scope.spawn(|| driver::destroy(at(1), || {}));
+        });
+    });
+    // Both are gone, the one that was not followed when it began to be.
+    let gone: Vec<_> = bench.probes().lifecycles().iter().map(|record| record.generation).collect();
+    assert_eq!(gone, [other.generation, record.generation]);
+    let calls = Resource::Calls;
+    let usage = usage(&mut bench, own());
+    assert_eq!((usage.charged[calls], usage.refused[calls]), (0, 1));
+}
+
+#[test]
+fn a_call_is_given_back_by_whom_it_was_charged_to() {
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Calls, of_process(4))) else { return };
+    let calls = Resource::Calls;
+    // One without a VA space is charged to the node, as its user has none either; within the call it makes its first.
+    let mut of_node = 0;
+    driver::allocate(false, || {
+        of_node = usage(&mut bench, Tenant::NODE).charged[calls];
+        driver::mm_register(SPACE);
+    });
+    assert_eq!(of_node, 1);
+    assert_eq!(charged(&mut bench, calls), [0, 0, 0]);
+    let mut of_all = [0; 3];
+    driver::allocate(false, || of_all = charged(&mut bench, calls));
+    assert_eq!(of_all, [1, 1, 0]);
+    assert_eq!(charged(&mut bench, calls), [0, 0, 0]);
+}
+
+fn paced(rate: Rate) -> Quotas {
+    Quotas { process_rate: rate, ..Quotas::UNLIMITED }
+}
+
+#[test]
+fn va_spaces_made_too_fast_share_a_generation_of_their_process() {
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &paced(Rate { every_ns: MINUTE_NS, burst: 2 })) else {
+        return;
+    };
+    for number in 0..5 {
+        driver::mm_register(at(number));
+    }
+    let records = bench.probes().lifecycles();
+    let kinds: Vec<_> = records.iter().map(|record| record.kind().unwrap()).collect();
+    assert_eq!(kinds, [LifecycleKind::Registered, LifecycleKind::Registered, LifecycleKind::SharedByProcess]);
+    assert_eq!((records[2].tgid, records[2].uid), (records[0].tgid, records[0].uid));
+    for number in 0..5 {
+        let space = bench.space(at(number));
+        bench.cpu_fault(&space, 0);
+    }
+    let of_each: Vec<_> =
+        records.iter().map(|record| bench.counts(record.generation)[&(0, Kind::CpuFault, 0)].0).collect();
+    assert_eq!(of_each, [1, 1, 3]);
+    assert_eq!(usage(&mut bench, own()).shared_spaces, 3);
+    // The end of those that share is not told.
+    for number in 0..5 {
+        driver::destroy(at(number), || {});
+    }
+    let gone: Vec<_> = bench.probes().lifecycles().iter().map(|record| record.generation).collect();
+    assert_eq!(gone, [records[0].generation, records[1].generation]);
+    assert_eq!(usage(&mut bench, own()).shared_spaces, 0);
+    assert_eq!(bench.probes().spaces().unwrap(), []);
+    assert_eq!(bench.lost(), []);
+}
+
+#[test]
+fn opening_and_closing_without_end_costs_user_space_a_few_records() {
+    let rate = Rate { every_ns: MINUTE_NS, burst: 4 };
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &paced(rate)) else { return };
+    for _ in 0..1000 {
+        let space = bench.space(SPACE);
+        driver::mm_register(SPACE);
+        bench.cpu_fault(&space, 0);
+        driver::destroy(SPACE, || {});
+    }
+    // Four with a record of their end each, and one for all others.
+    assert_eq!(bench.probes().lifecycles().len(), 9);
+    assert_eq!((bench.keys(), bench.lost()), (5, vec![]));
+    let faults: u64 = bench.probes().counts().unwrap().iter().map(|(_, tally)| tally.events).sum();
+    assert_eq!(faults, 1000);
+}
+
+#[test]
+fn processes_that_come_too_fast_share_a_generation_of_their_user() {
+    let rate = Rate { every_ns: MINUTE_NS, burst: 1 };
+    let quotas = Quotas { user_rate: rate, ..Quotas::UNLIMITED };
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
+    for number in 0..3 {
+        uprobe::in_another_process(|| driver::mm_register(at(number))).unwrap();
+    }
+    let records = bench.probes().lifecycles();
+    let kinds: Vec<_> = records.iter().map(|record| record.kind().unwrap()).collect();
+    assert_eq!(kinds, [LifecycleKind::Registered, LifecycleKind::SharedByUser]);
+    let shared: Vec<_> = bench.probes().spaces().unwrap().iter().map(|space| space.generation).collect();
+    assert_eq!(shared.iter().filter(|generation| **generation == records[1].generation).count(), 2);
+}
+
+#[test]
+fn a_user_whose_processes_cost_too_much_has_them_share_a_generation_until_it_is_paid_for() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let uid = procfs::process::Process::myself().unwrap().status().unwrap().ruid;
+    let shares = |shares_until_ns| Released { shares_until_ns, ..Released::default() };
+    bench.probes().release(Tenant::user(uid), shares(u64::MAX)).unwrap();
+    // Before this process calls anything: the other one is a copy of it.
+    uprobe::in_another_process(|| {
+        driver::mm_register(at(3));
+        driver::destroy(at(3), || {});
+    })
+    .unwrap();
+    // Nothing is left of it for user space to do.
+    let tenants = bench.probes().usage().unwrap();
+    assert!(tenants.iter().all(|(tenant, _)| tenant.kind != TenantKind::Process as u32), "{tenants:?}");
+    assert_eq!(usage(&mut bench, Tenant::NODE).charged[Resource::Processes], 0);
+    driver::mm_register(at(1));
+    let kinds: Vec<_> = bench.probes().lifecycles().iter().map(|record| record.kind().unwrap()).collect();
+    assert_eq!(kinds, [LifecycleKind::SharedByUser]);
+    bench.probes().release(Tenant::user(uid), shares(1)).unwrap();
+    driver::mm_register(at(2));
+    assert_eq!(bench.probes().lifecycles()[0].kind(), Some(LifecycleKind::Registered));
+}
+
+#[test]
+fn losses_of_va_spaces_that_share_a_generation_stay_with_those_that_share_it() {
+    let mut quotas = paced(Rate { every_ns: MINUTE_NS, burst: 0 });
+    quotas.quotas[Resource::Counts] = of_process(0);
+    let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
+    for number in 0..2 {
+        let space = bench.space(at(number));
+        driver::mm_register(at(number));
+        bench.cpu_fault(&space, 0);
+        driver::destroy(at(number), || {});
+    }
+    assert_eq!(usage(&mut bench, own()).lost_events, 2);
+}
+
+#[test]
+fn a_tenant_that_holds_nothing_can_be_forgotten_and_comes_back() {
+    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    driver::mm_register(SPACE);
+    driver::destroy(SPACE, || {});
+    // In between another one came and went.
+    let read = usage(&mut bench, own());
+    driver::mm_register(SPACE);
+    assert!(!bench.probes().forget_tenant(own(), &read).unwrap());
+    driver::destroy(SPACE, || {});
+    let read = usage(&mut bench, own());
+    assert!(bench.probes().forget_tenant(own(), &read).unwrap());
+    assert!(bench.probes().forget_tenant(own(), &read).unwrap());
+    assert!(bench.probes().usage().unwrap().iter().all(|(tenant, _)| *tenant != own()));
+    driver::mm_register(SPACE);
+    assert_eq!(usage(&mut bench, own()).charged[Resource::Spaces], 1);
+}

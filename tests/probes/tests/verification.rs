@@ -1,0 +1,26 @@
+//! What the kernel's verifier looks at before it takes a probe: it gives up at a million instructions, and old kernels look at more than new ones.
+
+use std::{
+    fs,
+    os::fd::{AsFd, AsRawFd},
+};
+
+use collector::testing::Probes;
+use probes_test::bench::Bench;
+
+/// A quarter of what the verifier allows.
+const INSTRUCTIONS_MAX: u64 = 250_000;
+
+#[test]
+fn each_probe_is_far_below_what_the_verifier_allows() {
+    let Some(mut bench) = Bench::new("L2_550_555") else { return };
+    for (program, _, _) in Probes::programs() {
+        let fd = bench.probes().program_fd(program).unwrap().as_fd().as_raw_fd();
+        let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+        let verified = fdinfo.lines().find_map(|line| line.strip_prefix("verified_insns:"));
+        // Told since Linux 5.16.
+        let Some(verified) = verified else { return println!("skipped: this kernel does not tell") };
+        let verified: u64 = verified.trim().parse().unwrap();
+        assert!((1..INSTRUCTIONS_MAX).contains(&verified), "{program}: {verified}");
+    }
+}

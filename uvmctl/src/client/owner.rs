@@ -1,0 +1,71 @@
+//! Who may be believed to be uvmd on a Unix socket. Whoever has the folder of a socket can put one of their own there: it would be told tokens, and what it
+//! answers would be taken for what uvmd says.
+
+use std::{io, os::fd::AsFd, os::unix::net::UnixStream};
+
+/// The users by whom the socket may be served: root, whoever runs this, and who was named.
+#[derive(Clone, Debug)]
+pub(crate) struct Owners(Vec<u32>);
+
+/// Somebody else serves on the socket.
+#[derive(Debug, thiserror::Error)]
+#[error("it is served by uid {uid}, and not by root or you")]
+pub(crate) struct Impostor {
+    uid: u32,
+}
+
+impl Owners {
+    pub(crate) fn new(named: Option<u32>) -> Self {
+        Self([0, uzers::get_effective_uid()].into_iter().chain(named).collect())
+    }
+
+    /// Looks who made the socket listen, before anything is sent.
+    ///
+    /// # Errors
+    /// [`Impostor`], if it is none of these.
+    pub(super) fn check(&self, stream: &UnixStream) -> io::Result<()> {
+        let uid = sys::peer::uid(stream.as_fd())?;
+        if self.0.contains(&uid) { Ok(()) } else { Err(io::Error::other(Impostor { uid })) }
+    }
+}
+
+/// A user by name or number.
+pub(crate) fn parse_user(text: &str) -> Result<u32, String> {
+    let known = uzers::get_user_by_name(text).map(|user| user.uid());
+    known.or_else(|| text.parse().ok()).ok_or_else(|| "there is no such user on this node".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, os::unix::net::UnixListener, thread};
+
+    use super::*;
+    use crate::client::{Error, Place, testing};
+
+    #[test]
+    fn whoever_is_not_believed_is_told_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("uvmd.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || {
+            let mut received = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+            received
+        });
+        let client = testing::client(Place::Socket(path.clone()), Owners(Vec::new()));
+        let error = client.get::<()>("/api/v1/status").err().unwrap();
+        assert!(matches!(error, Error::Untrusted { .. }), "{error}");
+        let own = uzers::get_effective_uid();
+        let told = format!("{} is not believed to be uvmd: it is served by uid {own}", path.display());
+        assert!(error.to_string().starts_with(&told) && error.to_string().contains("--socket-owner"), "{error}");
+        assert!(server.join().unwrap().is_empty());
+    }
+
+    #[test]
+    fn root_oneself_and_who_is_named_are_believed() {
+        let Owners(owners) = Owners::new(Some(64_001));
+        assert_eq!(owners, [0, uzers::get_effective_uid(), 64_001]);
+        assert_eq!((parse_user("root"), parse_user("64001")), (Ok(0), Ok(64_001)));
+        assert!(parse_user("no such user").is_err());
+    }
+}

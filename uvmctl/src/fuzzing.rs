@@ -1,0 +1,184 @@
+//! What is shown of a daemon's answers, for fuzz targets; nothing else needs it.
+
+use std::{
+    io::BufReader,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use model::api::{
+    Evictions, Gpus, HeatMap, ProcessDetail, ProcessSummaries, Ranges, Status, Verdicts,
+    decision::{Decision, Decisions},
+    rule::{Overrides, PolicyState, Wanted},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    client::{Client, Options},
+    decisions::{self, follow},
+    evictions,
+    explain::{self, Evidence},
+    gpus, heat, policy, ps, show, status, table,
+    terminal::Colour,
+    text,
+    top::{
+        Look, batch, columns,
+        columns::Figures,
+        fetch::{Answer, Sample},
+        state::{Settings, State},
+    },
+};
+
+/// What a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// `status`, of a status.
+    Status,
+    /// `ps`, of two lists of summaries, verdicts and GPUs.
+    Ps,
+    /// `show`, of a process.
+    Show,
+    /// `explain`, of a process, its verdicts, its ranges, and GPUs.
+    Explain,
+    /// `evictions`, of two lists of them and a status.
+    Evictions,
+    /// `gpus`, of GPUs.
+    Gpus,
+    /// `heatmap`, of one.
+    HeatMap,
+    /// `decisions`, of a list, or of one.
+    Decisions,
+    /// `policy show` and `policy explain`, of overrides, the switch's state and what is wanted.
+    Policy,
+    /// `top --batch`, of a status, summaries, GPUs, verdicts and evictions, and of another such five.
+    Top,
+}
+
+impl View {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Status,
+        Self::Ps,
+        Self::Show,
+        Self::Explain,
+        Self::Evictions,
+        Self::Gpus,
+        Self::HeatMap,
+        Self::Decisions,
+        Self::Policy,
+        Self::Top,
+    ];
+
+    /// The text that is printed on a terminal of this width, or where nobody looks at columns; `None` where an answer is not what was asked for.
+    #[must_use]
+    pub fn shown(self, answers: &[&str], width: Option<usize>) -> Option<String> {
+        let off = Colour::OFF;
+        let fitted = |table: table::Table, concessions| table.fit(width, concessions).render(off);
+        let answer = |at: usize| answers.get(at).copied();
+        Some(match self {
+            Self::Status => status::render(&read(answer(0))?, width, off).ok()?,
+            Self::Ps => {
+                let first = ps::busiest_first(read::<ProcessSummaries>(answer(0))?);
+                let processes = ps::busiest_first(read::<ProcessSummaries>(answer(1))?);
+                let before = Some(ps::before(&first, &processes));
+                let listing = ps::Listing { processes, verdicts: read(answer(2))?, gpus: read(answer(3))?, before };
+                fitted(ps::table(&listing, true), &[])
+            }
+            Self::Show => show::render(&read::<ProcessDetail>(answer(0))?, width, off).ok()?,
+            Self::Explain => {
+                let ProcessDetail { process, .. } = read(answer(0))?;
+                let (verdicts, ranges): (Verdicts, Option<Ranges>) = (read(answer(1))?, read(answer(2)));
+                let evidence = Evidence::new(process, &verdicts, ranges, read(answer(3))?);
+                let lines = explain::page::paragraphs(&evidence, None);
+                lines.iter().flat_map(|paragraph| paragraph.lines(width.unwrap_or(100))).collect::<Vec<_>>().join("\n")
+            }
+            Self::Evictions => {
+                let (before, now) = (read::<Evictions>(answer(0))?, read::<Evictions>(answer(1))?);
+                let flows = evictions::flows(&now, Some(&before));
+                let matrix = evictions::matrix(&flows, width.unwrap_or(usize::MAX)).join("\n");
+                let gpus = read::<Status>(answer(2))?.gpus;
+                matrix + "\n" + &fitted(evictions::table(&flows, &gpus), &evictions::CONCESSIONS)
+            }
+            Self::Gpus => fitted(gpus::table(&read::<Gpus>(answer(0))?.gpus), &[]),
+            Self::HeatMap => {
+                let map = read::<HeatMap>(answer(0))?;
+                heat::render(&map, heat::Measure::Activity, width.unwrap_or(64), Look::PLAIN)
+            }
+            Self::Decisions => match read::<Decisions>(answer(0)) {
+                Some(decisions) => fitted(decisions::table(&decisions), &[]),
+                None => decisions::one::render(&read::<Decision>(answer(0))?, off),
+            },
+            Self::Policy => {
+                let (known, state): (Overrides, PolicyState) = (read(answer(0))?, read(answer(1))?);
+                let all = policy::show::overrides(&known, &state, "2026-01-01T00:00:00Z", width, off);
+                all + &policy::show::wanted(&read::<Wanted>(answer(2))?, off)
+            }
+            Self::Top => {
+                let mut state = State::new(settings()?, sample(answers.get(..5)?)?, Instant::now());
+                if let Some(next) = answers.get(5..10).and_then(sample) {
+                    state.take(Answer::Sample(Ok(Box::new(next))), Instant::now());
+                }
+                batch::frame(&mut state, width.unwrap_or(batch::WIDTH))
+            }
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: Option<&str>) -> Option<T> {
+    serde_json::from_str(answer?).ok()
+}
+
+fn settings() -> Option<Settings> {
+    Some(Settings {
+        interval: Duration::from_secs(1),
+        figures: Figures::Rates,
+        sort: columns::named("faults")?,
+        inverted: false,
+        filter: String::new(),
+        ended: true,
+    })
+}
+
+fn sample(answers: &[&str]) -> Option<Sample> {
+    let answer = |at: usize| answers.get(at).copied();
+    Some(Sample {
+        status: read(answer(0))?,
+        processes: ps::busiest_first(read(answer(1))?),
+        gpus: read(answer(2))?,
+        verdicts: read(answer(3))?,
+        evictions: read(answer(4)),
+        detail: None,
+    })
+}
+
+/// What `decisions --follow` prints of a stream of events, and the message that it ends with; and the name from which it would go on.
+#[must_use]
+pub fn followed(stream: &[u8], json: bool) -> (String, Option<String>) {
+    let (mut last, mut out) = (None, Vec::new());
+    let shown = follow::Shown { pid: None, json, colour: Colour::OFF };
+    let result = follow::show(BufReader::new(stream), shown, &mut last, &mut out);
+    let mut out = String::from_utf8_lossy(&out).into_owned();
+    out.extend(result.err().map(|error| note(&format!("{error:#}"))));
+    (out, last)
+}
+
+/// Asks the daemon on this socket for a list in both ways, and says what is printed of it, or why there is none.
+#[must_use]
+pub fn listed(socket: &Path) -> [String; 2] {
+    let Ok(client) = Client::new(Options::on(socket)) else { return Default::default() };
+    let path = "/api/v1/decisions?limit=1000";
+    let said = |error: &anyhow::Error| note(&format!("{error:#}"));
+    let held = match client.list::<Decisions>(path) {
+        Ok(decisions) => decisions::table(&decisions).render(Colour::OFF),
+        Err(error) => said(&error.into()),
+    };
+    let mut out = Vec::new();
+    let passed = client.pass_on(path, path, "decisions", &mut out);
+    let mut passed_on = String::from_utf8_lossy(&out).into_owned();
+    passed_on.extend(passed.err().map(|error| said(&error)));
+    [held, passed_on]
+}
+
+fn note(message: &str) -> String {
+    format!("\n{}\n", text::printable_lines(message))
+}

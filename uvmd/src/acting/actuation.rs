@@ -1,0 +1,113 @@
+//! What carries orders out, and what has to be put back first: advice that a former run left in force, as it was killed.
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use actuator::{Journal, Leftover, Workers};
+use model::{Actuator, GpuUuid, ProcessId};
+use policy::act::{Acting, Limits};
+use sys::Roots;
+
+use super::{
+    state,
+    withdrawal::{Patience, StillInForce},
+};
+use crate::switch::Switch;
+
+/// How long the journal may take to have on record what was withdrawn. What it lacks is withdrawn once more by the next run.
+const JOURNAL_FLUSH: Duration = Duration::from_millis(500);
+
+/// The policies' decisions, and the workers that carry them out.
+pub(crate) struct Actuation {
+    pub(super) acting: Acting,
+    pub(super) workers: Workers,
+    /// Of the advice that is in force; `None` where none may be given.
+    pub(super) journal: Option<Journal>,
+    /// Whether advice of a former run is being withdrawn.
+    pub(super) has_leftovers: bool,
+}
+
+impl Actuation {
+    /// Begins to withdraw what a former run left in force. Where `enabled` is not set, nothing else is ever done.
+    pub(crate) fn start(
+        limits: Limits,
+        settings: actuator::Settings,
+        switch: &Switch,
+        enabled: bool,
+        state_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let journal = state::open_journal(enabled, state_dir)?;
+        let roots = Roots::default();
+        let mut acting = Acting::new(limits);
+        let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
+        say_leftovers(&leftovers);
+        for warning in journal.iter().flat_map(|journal| journal.health().warnings) {
+            tracing::warn!("{warning}");
+        }
+        let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
+        let switch = switch.clone();
+        let make = hands(settings, roots, journal.is_some());
+        let mut workers = Workers::start(make, move || !switch.is_on(), journal.clone());
+        let has_leftovers = !left.is_empty();
+        for order in left {
+            workers.submit(order);
+        }
+        Ok(Self { acting, workers, journal, has_leftovers })
+    }
+
+    /// Waits until what a former run left in force is withdrawn. That goes on beside the rest where it is not done in time.
+    pub(crate) fn withdraw_leftovers(&mut self) {
+        if self.withdraw_all(Patience::AT_START, SystemTime::now).is_err() {
+            tracing::warn!("not all that a former run left in force is withdrawn yet: that goes on beside the rest");
+        }
+        self.say_withdrawn();
+    }
+
+    /// The same where nothing comes after it: uvmd ends before it serves.
+    ///
+    /// # Errors
+    /// Whose advice is still in force.
+    pub(crate) fn end(mut self) -> Result<(), StillInForce> {
+        let withdrawn = self.withdraw_all(Patience::AT_STOP, SystemTime::now);
+        self.flush_journal();
+        self.say_withdrawn();
+        withdrawn
+    }
+
+    /// Has the journal on the disk, as uvmd ends.
+    pub(super) fn flush_journal(&self) {
+        if self.journal.as_ref().is_some_and(|journal| !journal.flush(JOURNAL_FLUSH)) {
+            tracing::warn!("what was taken back could not be written down in time; the next run takes it back again");
+        }
+    }
+
+    /// That nothing of a former run is in force any more.
+    pub(super) fn say_withdrawn(&mut self) {
+        if self.has_leftovers && !self.acting.is_taking_back() {
+            self.has_leftovers = false;
+            tracing::info!("what a former run left in force is withdrawn");
+        }
+    }
+}
+
+/// Who carries out orders; where there is no journal, nothing may be done.
+pub(crate) fn hands(
+    settings: actuator::Settings,
+    roots: Roots,
+    may_act: bool,
+) -> impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static {
+    move |_| {
+        if may_act { Box::new(actuator::Ioctl::new(settings, roots.clone())) } else { Box::new(actuator::Shadow) }
+    }
+}
+
+/// What a former run did not take back itself.
+fn say_leftovers(leftovers: &[Leftover]) {
+    let processes: BTreeSet<ProcessId> = leftovers.iter().map(|left| left.process).collect();
+    if !leftovers.is_empty() {
+        tracing::warn!("a former run left advice in force for {} processes: it is withdrawn now", processes.len());
+    }
+}

@@ -1,0 +1,184 @@
+//! The withdrawal of all advice, before uvmd serves or as it ends: how long that may take, and whose advice is in force after it.
+
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    fmt, fs,
+    time::{Duration, Instant, SystemTime},
+};
+
+use model::{Answer, Outcome, ProcessId};
+
+use super::Actuation;
+
+/// What could not be withdrawn is tried again when nothing was answered for so long.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Processes that are named, of those whose advice is in force.
+const NAMED_MAX: usize = 8;
+
+/// Time for the withdrawal of all advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// Without progress: a process may hold its locks for ever.
+    pub(crate) stalled: Duration,
+    /// In all.
+    pub(crate) in_all: Duration,
+}
+
+impl Patience {
+    /// Before anything is served: it goes on beside that where this is too short.
+    pub(crate) const AT_START: Self = Self { stalled: Duration::from_secs(2), in_all: Duration::from_secs(15) };
+    /// As uvmd ends.
+    pub(crate) const AT_STOP: Self = Self { stalled: Duration::from_secs(5), in_all: Duration::from_secs(15) };
+}
+
+/// Processes whose advice could not be withdrawn in time. The journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StillInForce(BTreeSet<ProcessId>);
+
+impl Error for StillInForce {}
+
+impl fmt::Display for StillInForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(processes) = self;
+        f.write_str("advice is still in force for ")?;
+        for (at, process) in processes.iter().take(NAMED_MAX).enumerate() {
+            write!(f, "{}process {}{}", if at == 0 { "" } else { ", " }, process.pid, CommandName(*process))?;
+        }
+        if let more @ 1.. = processes.len().saturating_sub(NAMED_MAX) {
+            write!(f, " and {more} more")?;
+        }
+        f.write_str(": the next start of uvmd takes it back, and so does `uvmd --withdraw`")
+    }
+}
+
+/// A process's short name in brackets, where it can be read.
+pub(crate) struct CommandName(pub(crate) ProcessId);
+
+impl fmt::Display for CommandName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match fs::read_to_string(format!("/proc/{}/comm", self.0.pid)) {
+            Ok(name) => write!(f, " ({})", name.trim_end().escape_default()),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Actuation {
+    /// Waits until all that is to be withdrawn is. What could not be is tried again for as long as others are withdrawn: each has its turn at least once.
+    ///
+    /// # Errors
+    /// Whose advice is in force when the patience ends.
+    pub(super) fn withdraw_all(
+        &mut self,
+        patience: Patience,
+        now: impl Fn() -> SystemTime,
+    ) -> Result<(), StillInForce> {
+        let begun = Instant::now();
+        let (end, mut stalled) = (begun + patience.in_all, begun + patience.stalled);
+        let mut is_first_turn = true;
+        while self.acting.is_taking_back() {
+            let left = end.min(stalled).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(StillInForce(self.acting.withdrawing()));
+            }
+            let Some(outcome) = self.workers.next_outcome(left.min(RETRY_DELAY)) else {
+                for order in self.acting.withdraw_again() {
+                    is_first_turn = false;
+                    self.workers.submit(order);
+                }
+                continue;
+            };
+            if is_first_turn || is_progress(&outcome) {
+                stalled = Instant::now() + patience.stalled;
+            }
+            self.acting.carried_out(outcome, now());
+        }
+        Ok(())
+    }
+}
+
+/// Whether something was withdrawn.
+fn is_progress(outcome: &Outcome) -> bool {
+    outcome.calls.iter().any(|call| matches!(call.answer, Answer::Done | Answer::NotMapped | Answer::Ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use actuator::Workers;
+    use model::{Action, Actuator, Advice, Call, DecisionId, GpuUuid, Order, Place, Step};
+    use policy::act::{Acting, InForce, Limits};
+
+    use super::*;
+
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+    /// Nothing is waited for as long.
+    const LONG: Duration = Duration::from_mins(2);
+
+    const fn process(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 1 }
+    }
+
+    /// Refuses so many tries about each process.
+    struct Refuses(BTreeMap<u32, u32>);
+
+    impl Actuator for Refuses {
+        fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+            let tries = self.0.entry(order.process.pid).or_default();
+            let answer = if *tries == 0 { Answer::Done } else { Answer::Refused("it hangs".to_owned()) };
+            *tries = tries.saturating_sub(1);
+            let calls = order.steps.iter().map(|step| Call { step: *step, answer: answer.clone(), took_ns: 1 });
+            let Order { decision, process, gpu, is_undoing, .. } = *order;
+            Outcome { decision, process, gpu, is_undoing, calls: calls.collect(), ready_ns: 0 }
+        }
+    }
+
+    /// Advice of a former run for each of these processes, the withdrawal of which is refused so often.
+    fn actuation(refusals: &[(u32, u32)]) -> Actuation {
+        let mut acting = Acting::new(Limits::default());
+        let step = Step { begin: 0, end: 4096, action: Action::Advise(Advice::PreferredLocation(Place::Gpu(GPU))) };
+        let in_force = refusals.iter().zip(1..).map(|((pid, _), decision)| InForce {
+            decision: DecisionId(decision),
+            process: process(*pid),
+            gpu: GPU,
+            steps: vec![step],
+        });
+        let orders = acting.adopt(in_force.collect(), DecisionId(100));
+        let refusals: BTreeMap<u32, u32> = refusals.iter().copied().collect();
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Refuses(refusals.clone())) };
+        let mut workers = Workers::start(make, || false, None);
+        for order in orders {
+            workers.submit(order);
+        }
+        Actuation { acting, workers, journal: None, has_leftovers: true }
+    }
+
+    #[test]
+    fn what_cannot_be_withdrawn_at_first_is_tried_again_behind_the_rest() {
+        let mut actuation = actuation(&[(1, 2), (2, 0), (3, 1)]);
+        let patience = Patience { stalled: LONG, in_all: LONG };
+        assert_eq!(actuation.withdraw_all(patience, SystemTime::now), Ok(()));
+    }
+
+    #[test]
+    fn whose_advice_is_still_in_force_is_said_and_the_others_is_withdrawn() {
+        let own = std::process::id();
+        let mut actuation = actuation(&[(own, u32::MAX), (u32::MAX, 0)]);
+        let patience = Patience { stalled: Duration::from_secs(1), in_all: LONG };
+        let left = actuation.withdraw_all(patience, SystemTime::now).unwrap_err();
+        assert_eq!(left, StillInForce([process(own)].into()));
+        let said = left.to_string();
+        assert!(said.starts_with(&format!("advice is still in force for process {own} (")), "{said}");
+        assert!(said.ends_with("): the next start of uvmd takes it back, and so does `uvmd --withdraw`"), "{said}");
+    }
+
+    #[test]
+    fn of_many_processes_the_first_are_named() {
+        let left = StillInForce((1..=10).map(|number| process(u32::MAX - number)).collect());
+        let said = left.to_string();
+        assert_eq!(said.matches("process ").count(), 8, "{said}");
+        assert!(said.contains(" and 2 more: the next start"), "{said}");
+    }
+}

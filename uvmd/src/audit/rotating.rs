@@ -1,0 +1,100 @@
+//! The audit log's files: one that is full becomes `NAME.1`, that one `NAME.2`, and so on, and the oldest goes.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use web::{Warning, Warnings};
+
+use crate::log::{aside::Destination, file::LogFile};
+
+/// How much of it is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rotation {
+    /// A file that is as large takes no more.
+    pub(crate) file_bytes_max: u64,
+    /// Full files that are kept beside the one that is written.
+    pub(crate) files_max: u32,
+}
+
+/// See the module's documentation.
+pub(super) struct Rotating {
+    path: PathBuf,
+    file: LogFile,
+    rotation: Rotation,
+    /// Where it is told whether it can be written.
+    warnings: Warnings,
+}
+
+impl Rotating {
+    /// Appends to the file at `path`. Where that cannot be opened it is tried again with each line, and there is a warning until then.
+    ///
+    /// # Errors
+    /// If it cannot be opened and `must_open` says that it has to be.
+    pub(super) fn open(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
+        let file = match LogFile::open(path) {
+            Err(error) if !must_open => {
+                let message =
+                    format!("{error:#}; what is changed over the API is refused, but for what reduces what uvmd does");
+                tracing::warn!("{message}");
+                warnings.raise(Warning::AuditUnavailable, message);
+                LogFile::later(path)
+            }
+            file => file?,
+        };
+        Ok(Self { path: path.to_owned(), file, rotation, warnings })
+    }
+
+    fn note(&self, result: io::Result<()>) -> io::Result<()> {
+        match &result {
+            Ok(()) => self.warnings.clear(Warning::AuditUnavailable),
+            Err(error) => {
+                let (path, reason) = (self.path.display(), sys::reason(error));
+                self.warnings.raise(Warning::AuditUnavailable, format!("cannot write to {path}: {reason}"));
+            }
+        }
+        result
+    }
+
+    fn numbered(&self, number: u32) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+
+    /// The file that is written becomes the first of the full ones.
+    fn rotate(&self) -> io::Result<()> {
+        let Rotation { files_max, .. } = self.rotation;
+        for number in (1..files_max).rev() {
+            match fs::rename(self.numbered(number), self.numbered(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if files_max == 0 { fs::remove_file(&self.path) } else { fs::rename(&self.path, self.numbered(1)) }
+    }
+}
+
+impl Destination for Rotating {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        let is_full = |file: fs::Metadata| file.is_file() && file.len() >= self.rotation.file_bytes_max;
+        let rotated = if fs::symlink_metadata(&self.path).is_ok_and(is_full) { self.rotate() } else { Ok(()) };
+        let appended = rotated.and_then(|()| self.file.append(line));
+        self.note(appended)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let synced = self.file.sync();
+        self.note(synced)
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        let reopened = self.file.reopen();
+        self.note(reopened)
+    }
+}

@@ -1,0 +1,170 @@
+use std::{fs, path::Path, sync::atomic::Ordering};
+
+use config::{Policy, value::AbsolutePath};
+use model::{Budget, GpuUuid, Hindered, ProcessId, Selector};
+use serde_json::{Value, json};
+use web::{Control as _, Credential, Peer};
+
+use super::*;
+use crate::{
+    acting::Board,
+    audit::testing::{audit, flush, lines},
+    rules::Clock,
+};
+
+/// With files of its own in this folder.
+fn control(folder: &Path) -> (Control, Board) {
+    let policy = Policy {
+        overrides_file: AbsolutePath(folder.join("overrides.toml")),
+        state_dir: AbsolutePath(folder.join("state")),
+        ..Policy::default()
+    };
+    let (board, told) = Board::new(None);
+    let audit = audit(folder);
+    let control = Control {
+        rules: Rules::open(&policy, true, audit.clone(), Clock::default()).unwrap(),
+        switch: Switch::open(&folder.join("off"), &folder.join("state")),
+        enabled: true,
+        told,
+        audit,
+    };
+    (control, board)
+}
+
+fn by() -> Requester {
+    Requester { peer: Peer::Remote("192.0.2.7:4242".parse().unwrap()), credential: Credential::WriteToken }
+}
+
+fn rule(mode: Mode) -> Override {
+    Override {
+        id: "mine".to_owned(),
+        selector: Selector::default(),
+        mode,
+        policy: "cycle".to_owned(),
+        parameters: [].into(),
+        budget: Budget::default(),
+        priority: 0,
+        expires: None,
+    }
+}
+
+fn whatever() -> Condition {
+    Box::new(|_| true)
+}
+
+/// The lines about changes over the API, without their times.
+fn changes(folder: &Path) -> Vec<Value> {
+    let mut lines = lines(folder);
+    lines.retain(|line| line["type"] != "overrides_file_load");
+    for line in &mut lines {
+        line.as_object_mut().unwrap().remove("time");
+    }
+    lines
+}
+
+#[test]
+fn each_change_is_in_the_audit_log_with_who_asked_and_what_there_was_before_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, _board) = control(folder.path());
+    let (first, second) = (etag(&rule(Mode::Act)), etag(&rule(Mode::Observe)));
+    control.put(rule(Mode::Act), &by(), &whatever()).unwrap();
+    control.put(rule(Mode::Observe), &by(), &whatever()).unwrap();
+    control.remove("mine", &by(), &whatever()).unwrap();
+    control.switch_off(&by()).unwrap();
+    control.keep_off(&by());
+    control.switch_on(&by(), control.times_off()).unwrap();
+    let requester = json!({ "address": "192.0.2.7:4242", "credential": "write_token" });
+    let lines = changes(folder.path());
+    assert!(lines.iter().all(|line| line["requester"] == requester && line["result"] == "accepted"), "{lines:?}");
+    let tags = |line: &Value| (line["type"].clone(), line["etag_before"].clone(), line["etag_after"].clone());
+    let told: Vec<_> = lines.iter().map(tags).collect();
+    let null = Value::Null;
+    assert_eq!(
+        told,
+        [
+            (json!("override_put"), null.clone(), json!(first)),
+            (json!("override_put"), json!(first), json!(second)),
+            (json!("override_delete"), json!(second), null.clone()),
+            (json!("policy_off"), null.clone(), null.clone()),
+            (json!("policy_on"), null.clone(), null),
+        ]
+    );
+    assert_eq!(lines[0]["override"]["mode"], "act");
+}
+
+#[test]
+fn what_cannot_be_written_down_is_refused_unless_it_reduces_what_uvmd_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, _board) = control(folder.path());
+    control.put(rule(Mode::Act), &by(), &whatever()).unwrap();
+    flush(&control.audit);
+    // A folder in its place takes no lines.
+    fs::remove_file(folder.path().join("audit.jsonl")).unwrap();
+    fs::create_dir(folder.path().join("audit.jsonl")).unwrap();
+    for mode in [Mode::Act, Mode::Shadow] {
+        let other = Override { priority: 1, ..rule(mode) };
+        assert!(matches!(control.put(other, &by(), &whatever()), Err(Refused::NotRecorded(_))), "{mode:?}");
+    }
+    control.switch_off(&by()).unwrap();
+    control.keep_off(&by());
+    assert!(!control.switch.is_on());
+    assert!(matches!(control.switch_on(&by(), control.times_off()), Err(Refused::NotRecorded(_))));
+    assert!(!control.switch.is_on());
+    control.put(rule(Mode::Observe), &by(), &whatever()).unwrap();
+    control.remove("mine", &by(), &whatever()).unwrap();
+    assert!(control.overrides().overrides.is_empty());
+    flush(&control.audit);
+    // Three that were made, and three lines that say that something was not.
+    assert_eq!(control.audit.dropped().load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn who_switched_off_is_written_down_whatever_becomes_of_the_disk_that_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, _board) = control(folder.path());
+    control.switch_off(&by()).unwrap();
+    assert!(control.state().persist_pending, "nobody has kept it yet");
+    flush(&control.audit);
+    let told: Vec<Value> = changes(folder.path()).iter().map(|line| line["type"].clone()).collect();
+    assert_eq!(told, ["policy_off"]);
+    control.keep_off(&by());
+    flush(&control.audit);
+    assert_eq!((control.state().persist_pending, changes(folder.path()).len()), (false, 1));
+}
+
+#[test]
+fn what_was_written_down_and_could_not_be_kept_has_a_line_that_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, _board) = control(folder.path());
+    fs::write(folder.path().join("state"), "no folder").unwrap();
+    assert!(matches!(control.put(rule(Mode::Act), &by(), &whatever()), Err(Refused::NotKept(_))));
+    flush(&control.audit);
+    let results: Vec<Value> = changes(folder.path()).iter().map(|line| line["result"].clone()).collect();
+    assert_eq!(results, ["accepted", "failed"]);
+    assert!(changes(folder.path())[1]["reason"].as_str().unwrap().contains("cannot keep"));
+}
+
+#[test]
+fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, mut board) = control(folder.path());
+    let id = |pid| ProcessId { pid, start_ticks: 1 };
+    let hindrance = |pid, hindered| model::Hindrance {
+        process: id(pid),
+        gpu: Some(GpuUuid([1; 16])),
+        hindered,
+        why: "it advises the driver itself".to_owned(),
+    };
+    board.hindered(std::time::Instant::now(), || {
+        vec![hindrance(7, Hindered::Advice), hindrance(8, Hindered::Policy("cycle"))]
+    });
+    let told = |pid| control.wanted(&Process::new(id(pid), "x")).hindrances;
+    let expected = Hindrance {
+        gpu_uuid: Some("GPU-01010101-0101-0101-0101-010101010101".to_owned()),
+        hindered: "advice".to_owned(),
+        why: "it advises the driver itself".to_owned(),
+    };
+    assert_eq!(told(7), [expected]);
+    assert_eq!(told(8)[0].hindered, "cycle");
+    assert_eq!(told(9), []);
+}

@@ -1,0 +1,31 @@
+//! One uvmd for each folder of a state: two would withdraw each other's advice and forget each other's overrides.
+
+use std::{fs::File, path::Path};
+
+use anyhow::{Context, bail};
+use sys::private;
+use web::{Warning, Warnings};
+
+/// Takes the folder of the state, which is made if it is not there, for as long as the result lives. Where uvmd may not act, it goes on without one that
+/// cannot be used: nothing is kept then.
+///
+/// # Errors
+/// If another uvmd has the folder, or it cannot be used and uvmd may act.
+pub(crate) fn lock(state_dir: &Path, may_act: bool, warnings: &Warnings) -> anyhow::Result<Option<File>> {
+    let locked = private::make_folder(state_dir).and_then(|()| private::lock(&state_dir.join("uvmd.lock")));
+    let unusable = match locked {
+        Ok(Some(lock)) => return Ok(Some(lock)),
+        Ok(None) => bail!(
+            "another uvmd keeps its state in {}: stop it, or choose another folder by policy.state_dir",
+            state_dir.display()
+        ),
+        Err(error) => format!("policy.state_dir: {} cannot be used: {}", state_dir.display(), sys::reason(&error)),
+    };
+    if may_act {
+        return Err(anyhow::Error::msg(unusable)).context("uvmd may act and has nowhere to note what it did");
+    }
+    let message = format!("{unusable}; nothing is kept there");
+    tracing::warn!("{message}");
+    warnings.raise(Warning::StateUnavailable, message);
+    Ok(None)
+}

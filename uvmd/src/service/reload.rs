@@ -1,0 +1,150 @@
+//! SIGHUP: everything that says how the service works is read again, and is in force as a whole or not at all.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use collector::Collector;
+use config::{Config, Loaded};
+use model::Override;
+use tokio::{
+    sync::{oneshot, watch},
+    task::{self, JoinHandle},
+    time,
+};
+use web::{Reloads, Service, Warning, Warnings};
+
+use super::{hosts, retention};
+use crate::{
+    acting::Rates,
+    audit::{Audit, Change, Outcome},
+    log::Logging,
+    notify,
+    options::Options,
+    rules::{self, Rules},
+    token,
+    token::Tokens,
+};
+
+/// Time to read the files: one on a disk that hangs is not in order.
+const READING: Duration = Duration::from_secs(10);
+
+/// What can be changed, and by what.
+pub(super) struct Reloader<'a> {
+    pub(super) options: &'a Options,
+    pub(super) config: Config,
+    /// This machine's own name, where it has one.
+    pub(super) own_name: Option<String>,
+    pub(super) log: &'a Logging,
+    pub(super) tokens: Tokens,
+    pub(super) rules: Rules,
+    pub(super) audit: Audit,
+    pub(super) rates: watch::Sender<Rates>,
+    pub(super) service: Service,
+    pub(super) reloads: Reloads,
+    pub(super) warnings: Warnings,
+    /// The last reading, which may still wait for a disk.
+    pub(super) reading: Option<JoinHandle<()>>,
+}
+
+/// All that the files say, and in order.
+struct Read {
+    loaded: Loaded,
+    tokens: token::Found,
+    overrides: Vec<Override>,
+}
+
+impl Read {
+    /// May wait for a disk.
+    fn now(options: &Options) -> anyhow::Result<Self> {
+        let loaded = options.load()?;
+        let tokens = token::read(&loaded.config.auth)?;
+        let overrides = rules::load_settled(&loaded.config.policy.overrides_file.0)?;
+        Ok(Self { loaded, tokens, overrides })
+    }
+}
+
+impl Reloader<'_> {
+    /// Reads all of it again, and says what came of that.
+    pub(super) async fn reload(&mut self, collector: &Collector) {
+        notify::reloading();
+        // Whoever rotates logs is not to be let down by a mistake in another file.
+        self.log.reopen();
+        self.audit.reopen();
+        match self.read().await {
+            Ok(read) => {
+                let file = read.loaded.file.as_ref().map(|file| file.display().to_string());
+                let (config, changed, needs_restart) = self.compare(&read.loaded.config);
+                let change = self.change(file.clone(), &config, &changed, &needs_restart);
+                self.record(change).await;
+                self.apply(config, read, collector).await;
+                let of = file.as_deref().unwrap_or("the configuration");
+                let changed = if changed.is_empty() { "no option".to_owned() } else { changed.join(", ") };
+                tracing::info!("reloaded {of}: {changed} changed");
+                if !needs_restart.is_empty() {
+                    tracing::warn!("needs a restart: {}", needs_restart.join(", "));
+                }
+                notify::status("serves");
+                self.warnings.clear(Warning::ConfigurationNotReloaded);
+                self.reloads.succeeded(needs_restart);
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                self.audit.failed(None, &self.change(None, &self.config, &[], &[]), error.clone());
+                tracing::error!("not reloaded, and what was in force still is: {error}");
+                notify::status(&format!("serves; not reloaded: {error}"));
+                self.warnings.raise(Warning::ConfigurationNotReloaded, format!("not reloaded: {error}"));
+                self.reloads.failed(error);
+            }
+        }
+        notify::ready();
+    }
+
+    async fn read(&mut self) -> anyhow::Result<Read> {
+        // However often it is asked for, no more threads than one hang on a disk.
+        if self.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
+            bail!("the files are still being read since the last SIGHUP");
+        }
+        let options = self.options.clone();
+        let (done, is_done) = oneshot::channel();
+        self.reading = Some(task::spawn_blocking(move || drop(done.send(Read::now(&options)))));
+        let read = time::timeout(READING, is_done).await;
+        read.with_context(|| format!("the files could not be read within {} s", READING.as_secs()))??
+    }
+
+    /// What will be in force, the options that change, and those that need a restart.
+    fn compare(&self, new: &Config) -> (Config, Vec<String>, Vec<String>) {
+        let config = self.config.reloaded(new);
+        let (changed, needs_restart) = (self.config.differences(&config), config.differences(new));
+        (config, changed, needs_restart)
+    }
+
+    fn change(&self, file: Option<String>, config: &Config, changed: &[String], needs_restart: &[String]) -> Change {
+        Change::ConfigurationReload {
+            file,
+            changed: changed.to_vec(),
+            needs_restart: needs_restart.to_vec(),
+            etag_before: web::etag(&self.config),
+            etag_after: web::etag(config),
+            result: Outcome::Accepted,
+        }
+    }
+
+    /// Whoever changed the files could change more than this: it is not held back by a log that cannot be written.
+    async fn record(&self, change: Change) {
+        let audit = self.audit.clone();
+        let _ = task::spawn_blocking(move || audit.change(None, &change, false)).await;
+    }
+
+    /// Nothing here can fail.
+    async fn apply(&mut self, config: Config, read: Read, collector: &Collector) {
+        let Read { loaded: _, tokens, overrides } = read;
+        self.log.set_filter(&config.log.filter);
+        self.tokens.follow(tokens).await;
+        self.rules.reload(&config.policy, overrides);
+        self.rates.send_replace(Rates::of(&config.policy));
+        collector.retain(retention(&config.collector));
+        let own_names = self.own_name.iter().chain(config.hostname.iter().map(|name| &name.0));
+        self.service.change(hosts(config.http.clone(), own_names), config.metrics.processes());
+        self.config = config;
+    }
+}

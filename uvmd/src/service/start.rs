@@ -1,0 +1,47 @@
+//! What is done before anything is served: the state is taken, and what a former run left in force is withdrawn. Whoever else may be reached, a port that
+//! somebody has taken does not keep a program under advice that nobody looks after.
+
+use std::fs::File;
+
+use config::Config;
+use web::Warnings;
+
+use super::limits;
+use crate::{
+    acting::Actuation,
+    audit::{Audit, Refused, Rotation},
+    instance,
+    rules::{Clock, Rules},
+    switch::Switch,
+};
+
+/// What is there then.
+pub(super) struct Start {
+    pub(super) audit: Audit,
+    pub(super) refused: Refused,
+    pub(super) rules: Rules,
+    pub(super) switch: Switch,
+    pub(super) actuation: Actuation,
+    pub(super) warnings: Warnings,
+    /// Held until the end.
+    pub(super) lock: Option<File>,
+}
+
+impl Start {
+    pub(super) fn new(config: &Config) -> anyhow::Result<Self> {
+        let Config { policy, verdicts, .. } = config;
+        let warnings = Warnings::default();
+        let lock = instance::lock(&policy.state_dir.0, policy.enabled, &warnings)?;
+        let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
+        let audit = Audit::start(&policy.audit_log(), rotation, policy.enabled, warnings.clone())?;
+        let rules = Rules::open(policy, lock.is_some(), audit.clone(), Clock::default())?;
+        let switch = Switch::open(&policy.kill_switch.0, &policy.state_dir.0);
+        let settings =
+            actuator::Settings { part_bytes: policy.call_size.bytes, host_reserve_bytes: policy.host_reserve.bytes };
+        let limits = limits(policy, verdicts.window.0);
+        let mut actuation = Actuation::start(limits, settings, &switch, policy.enabled, &policy.state_dir.0)?;
+        actuation.withdraw_leftovers();
+        let refused = Refused::new(audit.clone());
+        Ok(Self { audit, refused, rules, switch, actuation, warnings, lock })
+    }
+}

@@ -1,0 +1,316 @@
+//! `uvmd --withdraw`: takes back what a uvmd that is gone left in force, where no other does it: before it is removed, or where it does not start.
+//!
+//! It needs the journal and the driver, and neither probes nor a configuration that is in order.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
+
+use actuator::{Journal, JournalError, Leftover, Workers};
+use anyhow::{Context, anyhow, bail};
+use model::{Actuator, Answer, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
+use sys::{Roots, private};
+
+use crate::acting::{CommandName, JOURNAL_FILE, hands};
+
+/// How long nothing may come of any order before the rest is given up. A call waits for as long as its process holds its memory map.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// How long the journal may take to be written.
+const FLUSH: Duration = Duration::from_secs(10);
+
+/// Withdraws all that is in force by the journal in this folder, tells of each process what became of it, and says whether nothing is left.
+pub(crate) fn run(state_dir: &Path) -> anyhow::Result<bool> {
+    let file = state_dir.join(JOURNAL_FILE);
+    let mut out = io::stdout().lock();
+    match fs::symlink_metadata(&file) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            writeln!(out, "uvmd gave no advice that it did not take back: there is no journal {}", file.display())?;
+            return Ok(true);
+        }
+        Err(error) => bail!("cannot read {}: {}", file.display(), sys::reason(&error)),
+    }
+    private::check_folder(state_dir)
+        .map_err(|error| anyhow!("nothing is taken from {}: {}", state_dir.display(), sys::reason(&error)))?;
+    let journal = Journal::open(&file, Roots::default()).map_err(|error| match error {
+        JournalError::InUse(_) => anyhow!("{error}, and withdraws when it is stopped: `systemctl stop uvmd`"),
+        error => error.into(),
+    })?;
+    let make = hands(actuator::Settings::default(), Roots::default(), true);
+    withdraw(&journal, make, PATIENCE, &mut out).context("cannot tell what was withdrawn")
+}
+
+/// The same, by whom `make` makes.
+fn withdraw(
+    journal: &Journal,
+    make: impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static,
+    patience: Duration,
+    out: &mut impl Write,
+) -> io::Result<bool> {
+    for process in journal.ended() {
+        writeln!(out, "process {}: has ended, and its advice with it", process.pid)?;
+    }
+    let mut workers = Workers::start(make, || false, Some(journal.clone()));
+    let mut orders: Vec<Order> = journal.leftovers().into_iter().zip(0..).map(order).collect();
+    let mut fates: BTreeMap<ProcessId, Fate> = BTreeMap::new();
+    while !orders.is_empty() {
+        let asked = orders.len();
+        let Turn { outcomes, unanswered } = turn(&mut workers, orders, patience);
+        let (refused, answered): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|(_, outcome)| is_refused(outcome));
+        for (order, outcome) in &answered {
+            fates.entry(order.process).or_default().take(&order.steps, outcome);
+        }
+        // One that hangs gives way to the others of its GPU. So it is tried again, once these are done, for as long as any is.
+        let is_last = refused.len() == asked || !unanswered.is_empty();
+        for order in unanswered {
+            fates.entry(order.process).or_default().is_held_up(&order.steps, patience);
+        }
+        if is_last {
+            for (order, outcome) in &refused {
+                fates.entry(order.process).or_default().take(&order.steps, outcome);
+            }
+            break;
+        }
+        orders = refused.into_iter().map(|(order, _)| order).collect();
+    }
+    for (process, fate) in &fates {
+        writeln!(out, "process {}{}: {fate}", process.pid, CommandName(*process))?;
+    }
+    let is_written = journal.rewrite(FLUSH);
+    let warnings = journal.health().warnings;
+    for warning in &warnings {
+        writeln!(out, "{warning}")?;
+    }
+    let is_all = journal.leftovers().is_empty() && is_written && warnings.is_empty();
+    let all = if is_all { "nothing that uvmd advised is in force any more" } else { "not all is withdrawn: see above" };
+    writeln!(out, "{all}")?;
+    Ok(is_all)
+}
+
+/// Takes back what is left, from the last on: a page on the host that the GPU touches while it is accessed by it, and preferred nowhere any more, would be
+/// mapped there once more.
+fn order((Leftover { process, gpu, mut steps }, number): (Leftover, u64)) -> Order {
+    steps.reverse();
+    Order { decision: DecisionId(number), process, gpu, steps, is_undoing: true }
+}
+
+/// Orders that were tried once.
+struct Turn {
+    outcomes: Vec<(Order, Outcome)>,
+    unanswered: Vec<Order>,
+}
+
+fn turn(workers: &mut Workers, orders: Vec<Order>, patience: Duration) -> Turn {
+    let mut waiting = BTreeMap::new();
+    for order in orders {
+        waiting.insert(order.decision, order.clone());
+        workers.submit(order);
+    }
+    let mut outcomes = Vec::new();
+    while !waiting.is_empty()
+        && let Some(outcome) = workers.next_outcome(patience)
+    {
+        outcomes.extend(waiting.remove(&outcome.decision).map(|order| (order, outcome)));
+    }
+    Turn { outcomes, unanswered: waiting.into_values().collect() }
+}
+
+fn is_refused(outcome: &Outcome) -> bool {
+    outcome.calls.iter().any(|call| matches!(call.answer, Answer::Refused(_)))
+}
+
+/// What became of a process's advice.
+#[derive(Debug, Default)]
+struct Fate {
+    steps: usize,
+    bytes: u64,
+    has_ended: bool,
+    /// Why some of it is still in force.
+    left: Option<String>,
+}
+
+impl Fate {
+    fn take(&mut self, steps: &[Step], outcome: &Outcome) {
+        self.is_about(steps);
+        for call in &outcome.calls {
+            match &call.answer {
+                Answer::Done | Answer::NotMapped => {}
+                Answer::Ended => self.has_ended = true,
+                Answer::Refused(why) | Answer::HeldBack(why) => self.left = Some(why.clone()),
+                other => self.left = Some(other.name().to_owned()),
+            }
+        }
+    }
+
+    fn is_held_up(&mut self, steps: &[Step], patience: Duration) {
+        self.is_about(steps);
+        self.left = Some(format!("no answer in {} s: the process may hold its memory map", patience.as_secs()));
+    }
+
+    fn is_about(&mut self, steps: &[Step]) {
+        self.steps += steps.len();
+        self.bytes += steps.iter().map(Step::bytes).sum::<u64>();
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { steps, bytes, has_ended, left } = self;
+        let what = format_args!("{steps} pieces of advice, {} KiB together", bytes >> 10);
+        match left {
+            _ if *has_ended => write!(f, "has ended, and its advice with it"),
+            Some(why) => write!(f, "NOT withdrawn, or not all of it: {what}: {why}"),
+            None => write!(f, "withdrawn: {what}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process, sync::mpsc};
+
+    use model::Call;
+
+    use super::*;
+
+    const GPU: GpuUuid = GpuUuid([1; 16]);
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn start_ticks(pid: u32) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap()
+    }
+
+    /// A journal with a page of advice of each kind on this process at each of these GPUs, as the first uvmd wrote it.
+    fn journal(folder: &Path, gpus: &[GpuUuid]) -> Journal {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let pid = process::id();
+        let line = |gpu: &GpuUuid, page: u64, advice: &str| {
+            format!(
+                "{{\"boot\":\"{}\",\"pid\":{pid},\"start_ticks\":{},\"gpu\":\"{gpu}\",\"begin\":{},\"end\":{},\"advice\":{advice}}}\n",
+                boot.trim(),
+                start_ticks(pid),
+                page * 4096,
+                (page + 1) * 4096
+            )
+        };
+        let lines = gpus.iter().zip(0..).flat_map(|(gpu, page)| {
+            let accessed = format!("\"accessed_by\",\"processor\":\"{gpu}\"");
+            [line(gpu, page, "\"preferred_location\""), line(gpu, page, &accessed)]
+        });
+        let path = folder.join(JOURNAL_FILE);
+        fs::write(&path, lines.collect::<String>()).unwrap();
+        Journal::open(&path, Roots::default()).unwrap()
+    }
+
+    /// Answers so, and tells what it was asked.
+    struct Answers(Answer, mpsc::Sender<Vec<&'static str>>);
+
+    impl Actuator for Answers {
+        fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+            self.1.send(order.steps.iter().map(|step| step.action.name()).collect()).unwrap();
+            let call = |step: &Step| Call { step: *step, answer: self.0.clone(), took_ns: 1 };
+            let calls = order.steps.iter().map(call).collect();
+            let Order { decision, process, gpu, is_undoing, .. } = *order;
+            Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }
+        }
+    }
+
+    /// Whether nothing is left, the report, and what was asked.
+    fn withdrawn(journal: &Journal, answer: &Answer) -> (bool, String, Vec<Vec<&'static str>>) {
+        let (asked, is_asked) = mpsc::channel();
+        let (mut out, answer) = (Vec::new(), answer.clone());
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Answers(answer.clone(), asked.clone())) };
+        let is_all = withdraw(journal, make, SOON, &mut out).unwrap();
+        (is_all, String::from_utf8(out).unwrap(), is_asked.try_iter().collect())
+    }
+
+    #[test]
+    fn what_lives_is_withdrawn_in_the_opposite_order_and_told_of_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path(), &[GPU, GpuUuid([2; 16])]);
+        let (is_all, report, asked) = withdrawn(&journal, &Answer::Done);
+        assert!(is_all, "{report}");
+        assert_eq!(asked, [["not_accessed_by", "prefer_nothing"]; 2]);
+        let lines: Vec<_> = report.lines().collect();
+        assert_eq!(lines.len(), 2, "{report}");
+        assert!(lines[0].starts_with(&format!("process {} (", process::id())), "{report}");
+        assert!(lines[0].ends_with("): withdrawn: 4 pieces of advice, 16 KiB together"), "{report}");
+        assert_eq!(lines[1], "nothing that uvmd advised is in force any more");
+        let text = fs::read_to_string(folder.path().join(JOURNAL_FILE)).unwrap();
+        assert_eq!(text.lines().count(), 1, "written anew, with nothing but its header: {text}");
+        // Again there is nothing to do.
+        let (is_all, report, asked) = withdrawn(&journal, &Answer::Done);
+        assert_eq!((is_all, report.lines().count(), asked), (true, 1, vec![]));
+    }
+
+    #[test]
+    fn what_cannot_be_withdrawn_stays_in_the_journal_and_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path(), &[GPU]);
+        let (is_all, report, _) = withdrawn(&journal, &Answer::Refused("the driver says no".to_owned()));
+        assert!(!is_all);
+        assert!(
+            report
+                .contains("NOT withdrawn, or not all of it: 2 pieces of advice, 8 KiB together: the driver says no\n")
+        );
+        assert!(report.ends_with("not all is withdrawn: see above\n"), "{report}");
+        assert_eq!(journal.leftovers().len(), 1);
+    }
+
+    #[test]
+    fn what_gives_way_to_others_is_tried_again_once_these_are_done() {
+        struct GivesWay(bool);
+        impl Actuator for GivesWay {
+            fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+                let is_first = !std::mem::replace(&mut self.0, true);
+                let gives_way = is_first && order.gpu == GPU;
+                let answer = if gives_way { Answer::Refused("a withdrawal waits".to_owned()) } else { Answer::Done };
+                let call = |step: &Step| Call { step: *step, answer: answer.clone(), took_ns: 1 };
+                let calls = order.steps.iter().map(call).collect();
+                let Order { decision, process, gpu, is_undoing, .. } = *order;
+                Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path(), &[GPU, GpuUuid([2; 16])]);
+        let mut out = Vec::new();
+        let is_all = withdraw(&journal, |_| Box::new(GivesWay(false)), SOON, &mut out).unwrap();
+        let report = String::from_utf8(out).unwrap();
+        assert!(is_all && report.contains("): withdrawn: 4 pieces of advice, 16 KiB together"), "{report}");
+    }
+
+    #[test]
+    fn a_process_that_ends_meanwhile_takes_its_advice_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path(), &[GPU]);
+        let (is_all, report, _) = withdrawn(&journal, &Answer::Ended);
+        assert!(is_all && report.contains("has ended, and its advice with it\n"), "{report}");
+    }
+
+    #[test]
+    fn a_process_that_holds_its_memory_map_is_told_of_and_not_waited_for() {
+        struct Hangs(mpsc::Receiver<()>);
+        impl Actuator for Hangs {
+            fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+                let _ = self.0.recv();
+                let Order { decision, process, gpu, is_undoing, .. } = *order;
+                Outcome { decision, process, gpu, is_undoing, calls: Vec::new(), ready_ns: 0 }
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let journal = journal(folder.path(), &[GPU]);
+        let (let_go, held) = mpsc::channel();
+        let held = std::sync::Mutex::new(Some(held));
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Hangs(held.lock().unwrap().take().unwrap())) };
+        let mut out = Vec::new();
+        let is_all = withdraw(&journal, make, Duration::from_millis(1), &mut out).unwrap();
+        let report = String::from_utf8(out).unwrap();
+        assert!(!is_all && report.contains("no answer in 0 s: the process may hold its memory map\n"), "{report}");
+        drop(let_go);
+    }
+}

@@ -1,0 +1,199 @@
+//! Where it is served, and what is done where an address, a socket or a folder cannot be had.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{Daemon, PATIENCE, ask, eventually, privileged, run, uvmd};
+
+/// With a socket and a state of its own.
+struct Node(TempDir);
+
+impl Node {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("run/uvmd.sock")
+    }
+
+    fn listening_on(&self, listen: &str) -> Command {
+        let mut command = uvmd();
+        command.args(["--listen", listen, "--set", "socket.enabled=true"]);
+        for (option, name) in [("socket.path", "run/uvmd.sock"), ("policy.state_dir", "state")] {
+            command.args(["--set", &format!("{option}={}", self.path(name).display())]);
+        }
+        command
+    }
+}
+
+fn warnings(socket: &Path) -> Vec<(String, String)> {
+    let status = ask(socket, "GET", "/api/v1/status", "").1;
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    status["warnings"].as_array().unwrap().iter().map(|each| (text(&each["name"]), text(&each["message"]))).collect()
+}
+
+#[test]
+fn without_tcp_the_socket_is_served_and_no_port_is_taken() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let daemon = Daemon::spawn_on_socket(node.listening_on("none"), &node.socket());
+    assert_eq!(ask(&node.socket(), "GET", "/livez", "").0, 200);
+    assert!(warnings(&node.socket()).is_empty());
+    let sockets = fs::read_to_string(format!("/proc/{}/net/tcp", daemon.pid())).unwrap();
+    let inodes: Vec<&str> = sockets.lines().skip(1).filter_map(|line| line.split_whitespace().nth(9)).collect();
+    let own = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
+    let own: Vec<String> =
+        own.filter_map(|entry| Some(fs::read_link(entry.ok()?.path()).ok()?.to_string_lossy().into_owned())).collect();
+    assert!(!inodes.iter().any(|inode| own.contains(&format!("socket:[{inode}]"))), "{own:?}");
+    daemon.signal("TERM");
+    let (status, log) = daemon.wait();
+    assert!(status.success() && !log.contains("http://"), "{log}");
+}
+
+#[test]
+fn without_tcp_and_socket_it_watches_and_acts_until_it_is_stopped() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let notify = node.path("notify");
+    let told = UnixDatagram::bind(&notify).unwrap();
+    told.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = node.listening_on("none");
+    command.args(["--set", "socket.enabled=false"]).env("NOTIFY_SOCKET", &notify).stderr(Stdio::piped());
+    let mut uvmd = command.spawn().unwrap();
+    let mut buffer = [0; 64];
+    let length = told.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"READY=1\n");
+    // What ends by itself has ended before the looks that are to come.
+    told.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    assert!(told.recv(&mut buffer).is_err(), "it does not stop");
+    assert!(uvmd.try_wait().unwrap().is_none(), "it works");
+    assert!(Command::new("kill").arg(uvmd.id().to_string()).status().unwrap().success());
+    let output = uvmd.wait_with_output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && log.contains("stopped") && !log.contains("ended by itself"), "{log}");
+}
+
+#[test]
+fn where_the_port_is_taken_the_socket_is_served_and_the_port_is_had_once_it_is_free() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut daemon = Daemon::spawn_on_socket(node.listening_on(&address.to_string()), &node.socket());
+    eventually("it is warned of", || !warnings(&node.socket()).is_empty());
+    let (name, message) = warnings(&node.socket()).remove(0);
+    assert_eq!(name, "tcp_unavailable");
+    assert!(message.contains(&format!("cannot listen on {address}: address already in use")), "{message}");
+    daemon.read_until("cannot listen on");
+    drop(taken);
+    daemon.read_until(&format!("serves on http://{address}"));
+    assert!(TcpStream::connect(address).is_ok() && warnings(&node.socket()).is_empty());
+    daemon.signal("TERM");
+    assert!(daemon.wait().0.success());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_an_address_that_cannot_be_had() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    // TEST-NET-1 of RFC 5737 belongs to nobody.
+    let daemon = Daemon::spawn_on_socket(node.listening_on("192.0.2.1:9477"), &node.socket());
+    daemon.signal("TERM");
+    let (status, log) = daemon.wait();
+    assert!(status.success() && log.contains("no such address"), "{log}");
+}
+
+#[test]
+fn a_second_one_is_refused_by_the_state_folder_whatever_it_would_serve_on() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let _daemon = Daemon::spawn_on_socket(node.listening_on("none"), &node.socket());
+    let mut second = node.listening_on("127.0.0.1:0");
+    second.args(["--set", &format!("socket.path={}", node.path("other/uvmd.sock").display())]);
+    let output = run(second);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    let expected = format!("uvmd: another uvmd keeps its state in {}", node.path("state").display());
+    assert!(said.starts_with(&expected) && said.contains("policy.state_dir"), "{said}");
+    assert!(!node.path("other").exists());
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_used_is_warned_of_where_nothing_may_act_and_else_refused() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    fs::write(node.path("state"), "no folder").unwrap();
+    let _daemon = Daemon::spawn_on_socket(node.listening_on("none"), &node.socket());
+    let (name, message) = warnings(&node.socket()).remove(0);
+    assert_eq!(name, "state_unavailable");
+    assert!(message.contains(&node.path("state").display().to_string()), "{message}");
+    let mut acting = node.listening_on("none");
+    let other = node.path("other.sock");
+    acting.args(["--set", "policy.enabled=true", "--set", &format!("socket.path={}", other.display())]);
+    let output = run(acting);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("policy.state_dir"), "{said}");
+}
+
+#[test]
+fn what_a_former_run_advised_is_withdrawn_before_anything_is_served_or_refused() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    // A living process that has no memory of the driver's: there is nothing left to withdraw, and the actuator finds that out.
+    let mut target = Command::new("sleep").arg("600").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", target.id())).unwrap();
+    let start_ticks: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
+    let line = json!({
+        "boot": boot.trim(), "pid": target.id(), "start_ticks": start_ticks, "gpu": "GPU-00000000-0000-0000-0000-000000000001",
+        "begin": 0, "end": 2 << 20, "advice": "preferred_location",
+    });
+    fs::create_dir(node.path("state")).unwrap();
+    fs::write(node.path("state/advice.journal"), format!("{line}\n")).unwrap();
+    fs::set_permissions(node.path("state"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = node.listening_on(&address);
+    command.args(["--set", "policy.enabled=true", "--set", "socket.enabled=false"]).stderr(Stdio::piped());
+    let mut daemon = command.spawn().unwrap();
+    let lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
+    let log: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    daemon.wait().unwrap();
+    target.kill().unwrap();
+    target.wait().unwrap();
+    let at = |text: &str| log.iter().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {log:?}"));
+    // With no socket either, nobody could be served.
+    assert!(at("is withdrawn now") < at("what a former run left in force is withdrawn"), "{log:?}");
+    assert!(at("what a former run left in force is withdrawn") < at("cannot listen on"), "{log:?}");
+}

@@ -1,0 +1,287 @@
+//! SIGHUP: the files are read again, and are in force as a whole or not at all.
+
+use std::{
+    fs::{self, Permissions},
+    io::Write,
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
+    path::PathBuf,
+    process::{self, Command},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Daemon, PATIENCE, UVMD, eventually, privileged};
+
+const TOKEN: &str = "0123456789abcdef";
+/// Its bit in the masks of /proc.
+const SIGHUP: u64 = 1;
+
+/// The files of a daemon.
+struct Node(TempDir);
+
+impl Node {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// What it needs to be on its own, and this; `[policy]` comes last.
+    fn configure(&self, top: &str, policy: &str) {
+        let [overrides, state, switch] = ["overrides.toml", "state", "policy.off"].map(|name| self.path(name));
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nsocket.enabled = false\n{top}\n[policy]\noverrides_file = {overrides:?}\nstate_dir = {state:?}\n\
+             kill_switch = {switch:?}\n{policy}\n"
+        );
+        fs::write(self.path("uvmd.toml"), text).unwrap();
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(UVMD);
+        command.arg("--config").arg(self.path("uvmd.toml")).env("NO_COLOR", "1");
+        command
+    }
+
+    fn start(&self) -> Daemon {
+        Daemon::spawn(self.command())
+    }
+
+    fn write_token(&self, name: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, TOKEN).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        format!("auth.token_file = {path:?}")
+    }
+}
+
+fn configuration(daemon: &Daemon) -> Value {
+    daemon.json("/api/v1/status")["configuration"].clone()
+}
+
+fn may_read(daemon: &Daemon) -> Option<u16> {
+    let mut stream = TcpStream::connect(&daemon.address).unwrap();
+    write!(stream, "GET /api/v1/status HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n\r\n").unwrap();
+    let answer = std::io::read_to_string(stream).unwrap();
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+#[test]
+fn what_can_take_effect_does_and_what_cannot_is_named() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    node.configure("hostname = \"old\"", "mode = \"observe\"");
+    let mut daemon = node.start();
+    assert_eq!(
+        (daemon.json("/api/v1/policy")["default_mode"].clone(), may_read(&daemon)),
+        (json!("observe"), Some(401))
+    );
+    let token = node.write_token("token");
+    node.configure(
+        &format!("hostname = \"new\"\nlog.filter = \"debug\"\nmetrics.per_process = true\n{token}"),
+        "mode = \"shadow\"",
+    );
+    fs::write(node.path("overrides.toml"), "[[override]]\nid = \"a\"\nmode = \"shadow\"\n").unwrap();
+    daemon.signal("HUP");
+    let line = daemon.read_until("reloaded ");
+    for key in ["auth.token_file", "log.filter", "metrics.per_process", "policy.mode"] {
+        assert!(line.contains(key), "{key}: {line}");
+    }
+    assert!(!line.contains("hostname"), "{line}");
+    assert!(daemon.read_until("needs a restart: ").trim_end().ends_with("needs a restart: hostname"));
+    assert_eq!(
+        (daemon.json("/api/v1/policy")["default_mode"].clone(), may_read(&daemon)),
+        (json!("shadow"), Some(200))
+    );
+    assert_eq!(daemon.json("/api/v1/overrides")["overrides"][0]["override"]["id"], "a");
+    let status = daemon.json("/api/v1/status");
+    assert_eq!((&status["hostname"], &status["configuration"]["needs_restart"]), (&json!("old"), &json!(["hostname"])));
+    // Nobody changed anything since, and the restart is still to come.
+    daemon.signal("HUP");
+    assert!(daemon.read_until("reloaded ").contains("no option changed"));
+    daemon.read_until("needs a restart: hostname");
+    daemon.signal("TERM");
+    let (status, log) = daemon.wait();
+    assert!(status.success() && log.contains("stopping on SIGTERM"), "{log}");
+}
+
+#[test]
+fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let token = node.write_token("token");
+    node.configure(&token, "mode = \"observe\"");
+    let mut daemon = node.start();
+    let first = configuration(&daemon)["last_reload_success_at"].clone();
+    let overrides = "[[override]]\nid = \"a\"\nmode = \"shadow\"\n";
+    let other_token = node.write_token("other-token").replace("auth.token_file", "auth.write_token_file");
+    let good = || {
+        node.configure(&format!("log.filter = \"debug\"\n{token}\n{other_token}"), "mode = \"shadow\"");
+        fs::write(node.path("overrides.toml"), overrides).unwrap();
+        fs::set_permissions(node.path("other-token"), Permissions::from_mode(0o600)).unwrap();
+    };
+    let configuration_is_wrong = || node.configure("log.filter = \"loud\"", "mode = \"shadow\"");
+    let overrides_are_wrong = || fs::write(node.path("overrides.toml"), "[[override]]\nmode = \"on\"\n").unwrap();
+    let token_is_open = || fs::set_permissions(node.path("other-token"), Permissions::from_mode(0o644)).unwrap();
+    let breaks: [(&dyn Fn(), &str); 3] = [
+        (&configuration_is_wrong, "uvmd.toml:3: log.filter: invalid value"),
+        (&overrides_are_wrong, "overrides.toml:"),
+        (&token_is_open, "mode 644"),
+    ];
+    for (break_it, message) in breaks {
+        // Two looks at the overrides would take them before this, without any signal.
+        fs::remove_file(node.path("overrides.toml")).ok();
+        good();
+        break_it();
+        daemon.signal("HUP");
+        let line = daemon.read_until("not reloaded");
+        assert!(line.contains("ERROR") && line.contains(message), "{line}");
+        let status = daemon.json("/api/v1/status");
+        assert_eq!(daemon.json("/api/v1/policy")["default_mode"], "observe", "{message}");
+        assert_eq!(
+            (&status["configuration"]["last_reload_successful"], &status["configuration"]["last_reload_success_at"]),
+            (&json!(false), &first)
+        );
+        assert!(status["configuration"]["error"].as_str().unwrap().contains(message), "{status}");
+        assert_eq!(status["warnings"][0]["name"], "configuration_not_reloaded");
+        assert!(daemon.get("/metrics").1.contains("\nuvmd_config_last_reload_successful 0\n"));
+    }
+    good();
+    daemon.signal("HUP");
+    daemon.read_until("reloaded ");
+    eventually("it is told", || configuration(&daemon)["last_reload_successful"] == true);
+    assert_eq!(
+        (configuration(&daemon)["error"].clone(), daemon.json("/api/v1/status")["warnings"].clone()),
+        (json!(null), json!([]))
+    );
+    assert_eq!(daemon.json("/api/v1/policy")["default_mode"], "shadow");
+}
+
+#[test]
+fn a_sighup_before_it_serves_is_kept_and_one_while_it_stops_ends_nothing() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    node.configure("", "");
+    let text = fs::read_to_string(node.path("uvmd.toml")).unwrap();
+    // It waits for its configuration until somebody writes it.
+    fs::remove_file(node.path("uvmd.toml")).unwrap();
+    assert!(Command::new("mkfifo").arg(node.path("uvmd.toml")).status().unwrap().success());
+    let mut command = node.command();
+    let child = command.stderr(process::Stdio::piped()).spawn().unwrap();
+    eventually("it handles SIGHUP", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & SIGHUP != 0
+    });
+    assert!(Command::new("kill").args(["-s", "HUP", &child.id().to_string()]).status().unwrap().success());
+    fs::write(node.path("uvmd.toml"), &text).unwrap();
+    fs::remove_file(node.path("uvmd.toml")).unwrap();
+    fs::write(node.path("uvmd.toml"), &text).unwrap();
+    let mut daemon = Daemon::of(child);
+    assert!(daemon.read_until("reloaded ").contains("no option changed"));
+
+    let mut unfinished = TcpStream::connect(&daemon.address).unwrap();
+    unfinished.write_all(b"GET /livez HTT").unwrap();
+    // Accepted after the one before it, so that one is being served.
+    assert_eq!(daemon.get("/livez").0, 200);
+    daemon.signal("TERM");
+    // The connection keeps it for a moment.
+    daemon.read_until("stopping on SIGTERM");
+    daemon.signal("HUP");
+    let (status, log) = daemon.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!log.contains("INFO uvmd::service::reload"), "{log}");
+}
+
+#[test]
+fn the_log_is_opened_anew_also_where_nothing_else_is_in_order() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    let (log, old) = (node.path("uvmd.log"), node.path("uvmd.log.1"));
+    node.configure(&format!("log.file = {log:?}"), "");
+    let mut command = node.command();
+    let mut child = command.stderr(process::Stdio::piped()).spawn().unwrap();
+    let read = |path: &PathBuf| fs::read_to_string(path).unwrap_or_default();
+    eventually("it serves", || read(&log).contains("serves on http://"));
+    fs::rename(&log, &old).unwrap();
+    fs::write(node.path("uvmd.toml"), "nonsense").unwrap();
+    assert!(Command::new("kill").args(["-s", "HUP", &child.id().to_string()]).status().unwrap().success());
+    eventually("the new file says so", || read(&log).contains("not reloaded"));
+    assert!(!read(&old).contains("not reloaded"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn systemd_is_told_when_a_reload_begins_and_ends() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    node.configure("", "");
+    let socket = UnixDatagram::bind(node.path("notify")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = node.command();
+    command.env("NOTIFY_SOCKET", node.path("notify"));
+    let daemon = Daemon::spawn(command);
+    let receive = || {
+        let mut buffer = [0; 1024];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert_eq!(receive(), "READY=1\n");
+    daemon.signal("HUP");
+    let begun = receive();
+    let time = begun.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{begun}"));
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    let seconds = time.trim_end().parse::<u64>().unwrap() as f64 / 1e6;
+    // Without the time that the machine slept.
+    assert!(seconds > 0.0 && seconds <= uptime + 1.0, "{seconds} of {uptime}");
+    assert_eq!((receive().as_str(), receive().as_str()), ("STATUS=serves\n", "READY=1\n"));
+    fs::write(node.path("uvmd.toml"), "nonsense").unwrap();
+    daemon.signal("HUP");
+    assert!(receive().starts_with("RELOADING=1\n"));
+    let status = receive();
+    assert!(status.starts_with("STATUS=serves; not reloaded: ") && status.lines().count() == 1, "{status}");
+    assert_eq!(receive(), "READY=1\n");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_in_time_changes_nothing_and_is_read_by_one_thread_at_a_time() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    node.configure("", "");
+    let text = fs::read_to_string(node.path("uvmd.toml")).unwrap();
+    let mut daemon = node.start();
+    fs::remove_file(node.path("uvmd.toml")).unwrap();
+    assert!(Command::new("mkfifo").arg(node.path("uvmd.toml")).status().unwrap().success());
+    daemon.signal("HUP");
+    daemon.read_until("the files could not be read within 10 s");
+    daemon.signal("HUP");
+    daemon.read_until("still being read since the last SIGHUP");
+    assert_eq!(daemon.get("/livez").0, 200);
+    // Once the disk comes back, the next one is read.
+    fs::write(node.path("uvmd.toml"), &text).unwrap();
+    fs::remove_file(node.path("uvmd.toml")).unwrap();
+    fs::write(node.path("uvmd.toml"), &text).unwrap();
+    eventually("it is reloaded", || {
+        daemon.signal("HUP");
+        configuration(&daemon)["last_reload_successful"] == true
+    });
+    daemon.signal("TERM");
+    assert!(daemon.wait().0.success());
+}

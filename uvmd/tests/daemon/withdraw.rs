@@ -1,0 +1,212 @@
+//! `uvmd --withdraw`, of a journal that a uvmd left.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output},
+};
+
+use tempfile::TempDir;
+
+use crate::support::{Daemon, UVMD, eventually, privileged, run, uvmd};
+
+/// A process with advice in a journal, and no GPU.
+struct Left {
+    folder: TempDir,
+    target: Child,
+}
+
+impl Left {
+    fn new() -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        Self::of(command)
+    }
+
+    /// Of one that has something mapped that is named like the driver's device: what is withdrawn there fails, as it has no VA space.
+    fn mapped() -> Self {
+        let mut command = Command::new("unshare");
+        let script =
+            "mount -t tmpfs none /dev && cp \"$(command -v sleep)\" /dev/nvidia-uvm && exec /dev/nvidia-uvm 600";
+        command.args(["--mount", "sh", "-c", script]);
+        let left = Self::of(command);
+        let maps = format!("/proc/{}/maps", left.target.id());
+        eventually("it is mapped", || fs::read_to_string(&maps).unwrap().contains(" /dev/nvidia-uvm\n"));
+        left
+    }
+
+    fn of(mut command: Command) -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::DirBuilder::new().mode(0o700).create(folder.path().join("state")).unwrap();
+        let target = command.spawn().unwrap();
+        let left = Self { folder, target };
+        fs::write(left.journal(), left.line()).unwrap();
+        left
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.folder.path().join("state/advice.journal")
+    }
+
+    /// As the first uvmd wrote it.
+    fn line(&self) -> String {
+        let pid = self.target.id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let start_ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().to_owned();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let gpu = "GPU-01010101-0101-0101-0101-010101010101";
+        format!(
+            "{{\"boot\":\"{}\",\"pid\":{pid},\"start_ticks\":{start_ticks},\"gpu\":\"{gpu}\",\"begin\":4096,\"end\":8192,\"advice\":\"preferred_location\"}}\n",
+            boot.trim()
+        )
+    }
+
+    fn uvmd(&self, listen: &str) -> Command {
+        let mut command = uvmd();
+        command.args(["--listen", listen, "--set", "policy.enabled=true", "--set"]);
+        command.arg(format!("policy.state_dir={}", self.folder.path().join("state").display()));
+        command
+    }
+
+    /// What uvmd says where it ends and this one's advice is in force.
+    fn still_in_force(&self) -> String {
+        let pid = self.target.id();
+        format!(
+            "advice is still in force for process {pid} (nvidia-uvm): the next start of uvmd takes it back, and so does `uvmd --withdraw`"
+        )
+    }
+
+    fn withdraw(&self, config: &Path) -> Output {
+        let mut command = Command::new(UVMD);
+        command.args(["--withdraw", "--config"]).arg(config).arg("--set");
+        command.arg(format!("policy.state_dir={}", self.folder.path().join("state").display()));
+        run(command)
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let _ = self.target.kill();
+        let _ = self.target.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn what_is_in_force_is_withdrawn_whatever_the_configuration_is_like() {
+    if !privileged() {
+        return;
+    }
+    let left = Left::new();
+    let config = left.folder.path().join("uvmd.toml");
+    fs::write(&config, "no TOML").unwrap();
+    let output = left.withdraw(&config);
+    let report = text(&output.stdout);
+    let withdrawn = format!("process {} (sleep): withdrawn: 1 pieces of advice, 4 KiB together\n", left.target.id());
+    assert_eq!(report, format!("{withdrawn}nothing that uvmd advised is in force any more\n"));
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    assert!(!fs::read_to_string(left.journal()).unwrap().contains("\"advice\""));
+}
+
+#[test]
+fn a_process_that_has_ended_needs_nothing() {
+    if !privileged() {
+        return;
+    }
+    let mut left = Left::new();
+    left.target.kill().unwrap();
+    left.target.wait().unwrap();
+    let output = left.withdraw("/dev/null".as_ref());
+    let report = text(&output.stdout);
+    assert!(
+        report.starts_with(&format!("process {}: has ended, and its advice with it\n", left.target.id())),
+        "{report}"
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn what_is_not_understood_is_told_and_is_no_success() {
+    if !privileged() {
+        return;
+    }
+    let left = Left::new();
+    fs::write(left.journal(), format!("{}damaged\n", left.line())).unwrap();
+    let output = left.withdraw("/dev/null".as_ref());
+    let report = text(&output.stdout);
+    assert!(report.contains("advice.journal: it is damaged in 1 places"), "{report}");
+    assert!(report.ends_with("not all is withdrawn: see above\n"), "{report}");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(fs::read_to_string(left.journal()).unwrap().contains("\ndamaged\n"));
+}
+
+#[test]
+fn nothing_is_withdrawn_behind_the_back_of_a_uvmd_that_runs() {
+    if !privileged() {
+        return;
+    }
+    let left = Left::new();
+    let daemon = Daemon::spawn(left.uvmd("127.0.0.1:0"));
+    let output = left.withdraw("/dev/null".as_ref());
+    assert!(text(&output.stderr).contains("is in use: another uvmd runs"), "{output:?}");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    drop(daemon);
+}
+
+#[test]
+fn a_stop_that_leaves_something_in_force_is_no_success_and_says_of_whom() {
+    if !privileged() {
+        return;
+    }
+    let left = Left::mapped();
+    let daemon = Daemon::spawn(left.uvmd("127.0.0.1:0"));
+    daemon.signal("TERM");
+    let (status, log) = daemon.wait();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains(&left.still_in_force()), "{log}");
+    let report = left.withdraw("/dev/null".as_ref());
+    assert!(text(&report.stdout).contains("NOT withdrawn, or not all of it"), "it is left to the next: {report:?}");
+}
+
+#[test]
+fn a_uvmd_that_never_serves_withdraws_all_the_same() {
+    if !privileged() {
+        return;
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let left = Left::mapped();
+    let output = run(left.uvmd(&listen));
+    let log = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains(&left.still_in_force()) && log.contains("cannot listen on"), "{log}");
+    let left = Left::new();
+    assert_eq!(run(left.uvmd(&listen)).status.code(), Some(1));
+    let output = left.withdraw("/dev/null".as_ref());
+    assert_eq!(text(&output.stdout), "nothing that uvmd advised is in force any more\n", "it is withdrawn already");
+}
+
+#[test]
+fn where_there_is_no_journal_there_is_nothing_to_do_and_where_it_may_be_anywhere_that_is_said() {
+    let folder = TempDir::new().unwrap();
+    let withdraw = |arguments: &[&str]| {
+        let mut command = Command::new(UVMD);
+        command.arg("--withdraw").args(arguments);
+        run(command)
+    };
+    let setting = format!("policy.state_dir={}/none", folder.path().display());
+    let output = withdraw(&["--config", "/dev/null", "--set", &setting]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("none/advice.journal"), "it says where it looked");
+    assert!(!folder.path().join("none").exists());
+    let config = folder.path().join("uvmd.toml");
+    fs::write(&config, "no TOML").unwrap();
+    let output = withdraw(&["--config", config.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--set policy.state_dir="), "{output:?}");
+}

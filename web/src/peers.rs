@@ -1,0 +1,169 @@
+//! Who counts as one where everybody has a share.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::authority::Peer;
+
+/// A user of this machine on the Unix socket, an address on the network, or all of this machine over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PeerKey {
+    User(u32),
+    /// Whoever comes over TCP from this machine: any user has as many of its addresses as they like.
+    Loopback,
+    Address(IpAddr),
+    /// Whom nothing names.
+    Nobody,
+}
+
+impl From<Peer> for PeerKey {
+    fn from(peer: Peer) -> Self {
+        match peer {
+            Peer::Local { uid, .. } => Self::User(uid),
+            Peer::Remote(address) => Self::of_address(address.ip().to_canonical()),
+            Peer::Unknown => Self::Nobody,
+        }
+    }
+}
+
+impl PeerKey {
+    fn of_address(address: IpAddr) -> Self {
+        match address {
+            _ if address.is_loopback() => Self::Loopback,
+            IpAddr::V4(_) => Self::Address(address),
+            // Whoever has one address has all of its network.
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+            }
+        }
+    }
+
+    /// The local superuser, who is let in whatever others do.
+    pub(crate) const fn is_root(self) -> bool {
+        matches!(self, Self::User(0))
+    }
+
+    /// How many of `all` it may have, where a peer has `of_peer`: three quarters for all local users together.
+    pub(crate) fn share(self, all: usize, of_peer: usize) -> usize {
+        if self == Self::Loopback { of_peer.max(all - all / 4) } else { of_peer }
+    }
+}
+
+/// So many of something for all, and so many of them for each.
+#[derive(Clone, Debug)]
+pub(crate) struct Shares(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    max: usize,
+    max_of_peer: usize,
+    held: Mutex<HashMap<PeerKey, usize>>,
+    rejected: AtomicU64,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    shares: Shares,
+    of: PeerKey,
+}
+
+impl Shares {
+    pub(crate) fn new(max: usize, max_of_peer: usize) -> Self {
+        Self(Arc::new(Shared { max, max_of_peer, held: Mutex::default(), rejected: AtomicU64::new(0) }))
+    }
+
+    /// One for this peer, if there is one.
+    pub(crate) fn take(&self, of: PeerKey) -> Option<Held> {
+        let mut held = self.held();
+        let all: usize = held.values().sum();
+        let of_peer = held.get(&of).copied().unwrap_or(0);
+        if of_peer >= of.share(self.0.max, self.0.max_of_peer) || (all >= self.0.max && !of.is_root()) {
+            self.0.rejected.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        held.insert(of, of_peer + 1);
+        drop(held);
+        Some(Held { shares: self.clone(), of })
+    }
+
+    /// How many are held by all.
+    pub(crate) fn all(&self) -> usize {
+        self.held().values().sum()
+    }
+
+    /// How often there was none.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.0.rejected.load(Ordering::Relaxed)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<PeerKey, usize>> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = self.shares.held();
+        if let Some(of_peer) = held.get_mut(&self.of) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                held.remove(&self.of);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(address: &str) -> PeerKey {
+        Peer::Remote(address.parse().unwrap()).into()
+    }
+
+    #[test]
+    fn an_address_counts_as_one_whatever_its_port_and_form_and_a_network_of_the_new_kind_does() {
+        assert_eq!(remote("10.0.0.1:80"), remote("10.0.0.1:81"));
+        assert_eq!(remote("10.0.0.1:80"), remote("[::ffff:10.0.0.1]:80"));
+        assert_ne!(remote("10.0.0.1:80"), remote("10.0.0.2:80"));
+        assert_eq!(remote("[fd00:1:2:3::1]:80"), remote("[fd00:1:2:3:4::9]:80"));
+        assert_ne!(remote("[fd00:1:2:3::1]:80"), remote("[fd00:1:2:4::1]:80"));
+        for loopback in ["127.0.0.1:80", "127.200.3.4:80", "[::1]:80", "[::ffff:127.0.0.9]:80"] {
+            assert_eq!(remote(loopback), PeerKey::Loopback);
+        }
+        let local = |uid| PeerKey::from(Peer::Local { uid, pid: None, grant: None });
+        assert!(local(0).is_root() && !local(1).is_root() && local(1) != local(2));
+    }
+
+    #[test]
+    fn nobody_has_more_than_a_share_and_all_no_more_than_there_is() {
+        let shares = Shares::new(5, 2);
+        let take = |uid| shares.take(PeerKey::User(uid));
+        let held: Vec<_> = [1, 1, 2, 2].into_iter().map(|uid| take(uid).unwrap()).collect();
+        assert!(take(1).is_none());
+        let last = take(3).unwrap();
+        assert!(take(4).is_none(), "there are no more");
+        assert!(take(0).is_some(), "root is let in");
+        drop(last);
+        assert!(take(4).is_some());
+        drop(held);
+        assert_eq!(shares.all(), 0);
+    }
+
+    #[test]
+    fn all_local_users_over_tcp_share_three_quarters() {
+        assert_eq!((PeerKey::Loopback.share(64, 16), PeerKey::User(1).share(64, 16)), (48, 16));
+        assert_eq!(PeerKey::Loopback.share(2, 16), 16);
+        let shares = Shares::new(8, 2);
+        let held: Vec<_> = (0..9).filter_map(|_| shares.take(PeerKey::Loopback)).collect();
+        assert_eq!((held.len(), shares.rejected()), (6, 3));
+    }
+}

@@ -1,0 +1,98 @@
+//! The service as a process of its own: this test, started once more.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread,
+};
+
+use tokio::{net::TcpListener, runtime};
+use web::{
+    Judged, Node, Sources,
+    server::{Limits, serve},
+};
+
+use crate::{
+    clients::{Client, is_whole},
+    collector,
+    crowd::Crowd,
+    distant::Distant,
+};
+
+const CROWD: Crowd = Crowd { processes: 5000, gpus: 8 };
+/// Says that this is the process that serves.
+const ROLE: &str = "UVMD_TEST_SERVES";
+const TEST: &str = "service::serves_until_its_input_ends";
+
+/// It, running.
+pub(crate) struct Service {
+    process: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Service {
+    pub(crate) fn start() -> Self {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args([TEST, "--exact", "--ignored", "--nocapture"])
+            .env(ROLE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| line.strip_prefix("serves on ")?.parse().ok());
+        // It says now and then that it is still running.
+        thread::spawn(move || lines.for_each(drop));
+        Self { process, address: address.expect("it does not serve") }
+    }
+
+    /// The most memory that it ever had.
+    pub(crate) fn peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The sum of the series that begin so.
+    pub(crate) async fn metric(&self, series: &str) -> u64 {
+        let text = Client::from(251, self).await.get("/metrics").await;
+        assert!(is_whole(&text), "{} bytes: {}", text.len(), text.get(..1000).unwrap_or(&text));
+        let lines = text.lines().filter(|line| line.starts_with(series));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+#[ignore = "it is started by the test that attacks it"]
+fn serves_until_its_input_ends() {
+    if env::var_os(ROLE).is_none() {
+        println!("skipped: nobody attacks");
+        return;
+    }
+    // As uvmd does.
+    assert!(sys::memory::give_back_what_is_freed());
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.spawn(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let verdicts = Arc::new(CROWD.verdicts());
+        let judged = Judged::new(move || Arc::clone(&verdicts));
+        let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() };
+        let service = web::Service::new(node, Sources { judged, ..collector::start(CROWD).into() });
+        println!("\nserves on {address}");
+        std::io::stdout().flush().unwrap();
+        serve(Distant(listener), service.on_tcp(address), Limits::default(), std::future::pending()).await;
+    });
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    runtime.shutdown_background();
+}
