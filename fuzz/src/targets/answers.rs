@@ -1,0 +1,24 @@
+//! `uvmctl`: what is printed of a daemon's answers, which need not be uvmd's.
+//!
+//! Input: the number of a command, and the answers that it asks for, with [`SEPARATOR`] between them. What is printed has nothing in it that commands a
+//! terminal, and is not much longer than what was answered.
+
+use uvmctl::fuzzing::View;
+
+const SEPARATOR: &str = "\n%%\n";
+/// Columns have titles and blanks: a row of `top` has 250 columns, and of JSON that says nothing 100 bytes.
+const PRINTED_OF_A_BYTE: usize = 64;
+const PRINTED_AT_LEAST: usize = 64 << 10;
+
+pub(super) fn run(input: &[u8]) {
+    let Some((command, answers)) = input.split_first() else { return };
+    let Ok(answers) = std::str::from_utf8(answers) else { return };
+    let Some(view) = View::ALL.get(usize::from(command.wrapping_sub(b'0'))) else { return };
+    let all: Vec<&str> = answers.split(SEPARATOR).collect();
+    for width in [None, Some(80), Some(1)] {
+        let Some(printed) = view.shown(&all, width) else { return };
+        super::check_printable(&printed);
+        let most = PRINTED_AT_LEAST + PRINTED_OF_A_BYTE * answers.len();
+        assert!(printed.len() <= most, "{} bytes are printed of {}", printed.len(), answers.len());
+    }
+}

@@ -1,0 +1,36 @@
+//! Overrides in JSON: the body of PUT and POST, and what uvmd writes of them to its disk.
+//!
+//! What is understood is within its limits, and reads back the same from every form in which it is written.
+
+use model::api::rule;
+use policy::act::parameter;
+
+pub(super) fn run(input: &[u8]) {
+    let Ok(given) = serde_json::from_slice::<rule::Override>(input) else { return };
+    let written = serde_json::to_vec(&given).expect("it has text keys");
+    assert_eq!(serde_json::from_slice::<rule::Override>(&written).expect("what was written reads"), given);
+    let known = match model::Override::try_from(given) {
+        Ok(known) => known,
+        Err(rule::Invalid { field, detail }) => {
+            assert!(!field.is_empty() && !detail.is_empty());
+            return;
+        }
+    };
+    check(&known);
+}
+
+/// What holds of every override that means something.
+pub(super) fn check(known: &model::Override) {
+    assert!((1..=64).contains(&known.id.len()) && known.id.is_ascii(), "{:?}", known.id);
+    assert!(known.parameters.len() <= 16);
+    assert!(known.selector.pid != Some(0));
+    assert!(known.selector.range.is_none_or(|(begin, end)| begin < end));
+    if let Err(invalid) = parameter::check(&known.policy, &known.parameters) {
+        assert!(invalid.field.starts_with("parameters"), "{invalid:?}");
+    }
+    // As it is told, and kept: times to the millisecond.
+    let told = rule::Override::from(known);
+    let again = model::Override::try_from(told.clone()).expect("what is told reads");
+    assert_eq!(rule::Override::from(&again), told);
+    assert_eq!(model::Override { expires: None, ..again }, model::Override { expires: None, ..known.clone() });
+}
