@@ -1,0 +1,66 @@
+//! A collector that makes figures up: it takes a snapshot when somebody asks for one, no sooner than the real one would, and a little is counted between two.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use model::{Access, Snapshot};
+use tokio::sync::{mpsc, oneshot};
+use web::Snapshots;
+
+use crate::crowd::Crowd;
+
+/// After each reading it rests so many times as long as that took, and for so long at the least: as the real one does.
+const REST: u32 = 3;
+const REST_MIN: Duration = Duration::from_millis(50);
+
+type Answer = oneshot::Sender<Arc<Snapshot>>;
+
+/// Starts it, on a thread of its own. Snapshots share nothing: each is as large as the first.
+pub(crate) fn start(crowd: Crowd) -> Snapshots {
+    let (requests, asked) = mpsc::channel::<Answer>(64);
+    let asked = Mutex::new(asked);
+    thread::spawn(move || work(crowd, &mut asked.lock().unwrap_or_else(PoisonError::into_inner)));
+    Snapshots::new(move || {
+        let requests = requests.clone();
+        async move {
+            let (answer, snapshot) = oneshot::channel();
+            requests.send(answer).await.ok()?;
+            snapshot.await.ok()
+        }
+    })
+}
+
+fn work(crowd: Crowd, asked: &mut mpsc::Receiver<Answer>) {
+    let mut latest = Arc::new(crowd.snapshot());
+    let mut readings = 0;
+    while let Some(first) = asked.blocking_recv() {
+        let begun = Instant::now();
+        let mut waiting = vec![first];
+        while let Ok(another) = asked.try_recv() {
+            waiting.push(another);
+        }
+        readings += 1;
+        latest = Arc::new(next(&latest, readings));
+        for answer in waiting {
+            // Whoever asked may have gone.
+            let _ = answer.send(Arc::clone(&latest));
+        }
+        thread::sleep((begun.elapsed() * REST).max(REST_MIN));
+    }
+}
+
+/// Every process faulted once more on each GPU, and a few became busier than the others.
+fn next(latest: &Snapshot, readings: usize) -> Snapshot {
+    let mut next = latest.clone();
+    next.taken = SystemTime::now();
+    for (at, process) in next.processes.iter_mut().enumerate() {
+        let faults = if (at + readings).is_multiple_of(100) { 1_000_000 } else { 1 };
+        for counters in process.gpus.values_mut() {
+            counters.fault_entries[Access::Read] += faults;
+        }
+    }
+    next
+}
