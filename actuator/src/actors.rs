@@ -24,7 +24,7 @@ use sys::{
 };
 
 use crate::{
-    budget::TimeBudget,
+    budget::{Expired, TimeBudget},
     hung::{Hung, Target},
     placement::{Placement, PlacementError},
     process::{answer_of, answer_to},
@@ -49,10 +49,10 @@ pub(crate) struct Actors {
 
 /// An actor, for some calls about one process.
 #[derive(Debug)]
-pub(crate) struct Batch<'a> {
+pub(crate) struct Batch<'a, 'b> {
     actors: &'a mut Actors,
     /// What its order may still wait for the target.
-    budget: &'a mut TimeBudget,
+    budget: &'a mut TimeBudget<'b>,
     target: Target,
     /// Taken away when it is over.
     actor: Option<Actor>,
@@ -73,8 +73,13 @@ enum StartError {
 enum ReplyError {
     Actor(ActorError),
     Placement(PlacementError),
-    /// The budget is spent.
-    Late,
+    Expired(Expired),
+}
+
+impl From<Expired> for ReplyError {
+    fn from(expired: Expired) -> Self {
+        Self::Expired(expired)
+    }
 }
 
 impl From<ActorError> for ReplyError {
@@ -92,13 +97,13 @@ impl Actors {
     }
 
     /// Start one for these VA spaces of a process.
-    pub(crate) fn start<'a>(
+    pub(crate) fn start<'a, 'b>(
         &'a mut self,
         process: &PidFd,
         target: Target,
         spaces: &[impl AsFd],
-        budget: &'a mut TimeBudget,
-    ) -> Result<Batch<'a>, Answer> {
+        budget: &'a mut TimeBudget<'b>,
+    ) -> Result<Batch<'a, 'b>, Answer> {
         self.hung.retain(|actor| !actor.has_exited().unwrap_or_default());
         if !self.hung.has_room(target) {
             return Err(Answer::Refused(HANGS.to_owned()));
@@ -126,7 +131,7 @@ impl Actors {
         process: &PidFd,
         target: Target,
         spaces: &[impl AsFd],
-        budget: &mut TimeBudget,
+        budget: &mut TimeBudget<'_>,
     ) -> Result<(Actor, Placement), StartError> {
         let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Here)?;
         let mut actor = self.spawn(spaces, Some(&place))?;
@@ -195,7 +200,7 @@ impl Actors {
         target: Target,
         actor: Option<Actor>,
         error: ReplyError,
-        budget: &TimeBudget,
+        budget: &TimeBudget<'_>,
     ) -> Answer {
         let ended = actor.and_then(|actor| self.end(target, actor));
         if process.has_exited().unwrap_or_default() {
@@ -208,7 +213,7 @@ impl Actors {
             }
             ReplyError::Actor(error) => error.to_string(),
             ReplyError::Placement(reason) => reason.to_string(),
-            ReplyError::Late => return budget.gave_up(),
+            ReplyError::Expired(expired) => return budget.gave_up(expired),
         };
         Answer::Refused(why)
     }
@@ -232,7 +237,7 @@ impl Actors {
 
 // === impl Batch ===
 
-impl Batch<'_> {
+impl Batch<'_, '_> {
     /// How many VA spaces there are to call on.
     pub(crate) const fn spaces(&self) -> usize {
         self.spaces
@@ -249,7 +254,7 @@ impl Batch<'_> {
     fn reply(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, ReplyError> {
         let actor = self.actor.as_mut().ok_or_else(|| ActorError::SpawnerGone(io::ErrorKind::NotConnected.into()))?;
         if self.budget.is_spent() {
-            return Err(ReplyError::Late);
+            return Err(Expired::Time.into());
         }
         actor.ask(process, space, call)?;
         wait(self.budget, self.place.as_ref(), |at_most| actor.reply(process, at_most))
@@ -278,7 +283,7 @@ impl Batch<'_> {
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for Batch<'_, '_> {
     fn drop(&mut self) {
         if let Some(actor) = self.actor.take() {
             // An actor needs a processor to end, too, of which its target's cgroup may have little.
@@ -291,15 +296,14 @@ impl Drop for Batch<'_> {
 
 /// What an actor says, by `poll`, while its cgroup is not frozen and the budget lasts.
 fn wait<T>(
-    budget: &mut TimeBudget,
+    budget: &mut TimeBudget<'_>,
     place: Option<&Placement>,
     mut poll: impl FnMut(Duration) -> Result<Option<T>, ActorError>,
 ) -> Result<T, ReplyError> {
-    let said = budget.wait(Instant::now, |at_most| match poll(at_most)? {
+    budget.wait(Duration::MAX, Instant::now, |at_most| match poll(at_most)? {
         None => place.and_then(Placement::frozen).map_or(Ok(None), |frozen| Err(ReplyError::Placement(frozen))),
-        said => Ok(said),
-    });
-    said?.ok_or(ReplyError::Late)
+        reply => Ok(reply),
+    })
 }
 
 #[cfg(test)]
@@ -309,8 +313,11 @@ mod tests {
     use super::*;
     use crate::budget::ORDER_BUDGET;
 
+    const NEVER: fn() -> bool = || false;
+
     fn start(actors: &mut Actors, process: &PidFd) -> String {
-        let (target, mut budget) = (Target::of(&Roots::default(), process.pid()), TimeBudget::new(ORDER_BUDGET));
+        let (target, mut budget) =
+            (Target::of(&Roots::default(), process.pid()), TimeBudget::new(ORDER_BUDGET, &NEVER));
         match actors.start(process, target, &[] as &[std::fs::File], &mut budget) {
             Err(Answer::Refused(why)) => why,
             other => panic!("{other:?}"),

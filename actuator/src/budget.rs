@@ -1,25 +1,46 @@
 //! The time that one order may wait for its target. Whoever holds locks that calls need, or lets an actor have little of a processor, holds up the worker of
 //! a GPU, and with it the orders of all others there: so all that an order waits for comes out of one budget.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
-use model::Answer;
+use model::{Answer, Interrupt};
 
 /// For the inspections, actors and calls of an order, all together. Pauses between calls come on top, and are no longer than the calls.
 pub(crate) const ORDER_BUDGET: Duration = Duration::from_secs(30);
-/// Time without a reply after which a wait looks around.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// A wait that is shorter gives way to no withdrawal.
+const UNDISTURBED: Duration = Duration::from_millis(500);
+/// Time between two looks at the reasons to end a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What an order may wait, and has waited.
-#[derive(Debug)]
-pub(crate) struct TimeBudget {
+/// Waiting time of one order: its limit, and how much of that is spent.
+pub(crate) struct TimeBudget<'a> {
     total: Duration,
     spent: Duration,
+    interrupt: &'a dyn Interrupt,
 }
 
-impl TimeBudget {
-    pub(crate) const fn new(total: Duration) -> Self {
-        Self { total, spent: Duration::ZERO }
+/// Why a wait ended without a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// Its time limit, or the order's, is reached.
+    Time,
+    /// A withdrawal about another process waits for the worker.
+    Withdrawal,
+}
+
+impl fmt::Debug for TimeBudget<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { total, spent, interrupt: _ } = self;
+        f.debug_struct("TimeBudget").field("total", total).field("spent", spent).finish_non_exhaustive()
+    }
+}
+
+impl<'a> TimeBudget<'a> {
+    pub(crate) const fn new(total: Duration, interrupt: &'a dyn Interrupt) -> Self {
+        Self { total, spent: Duration::ZERO, interrupt }
     }
 
     pub(crate) const fn spent(&self) -> Duration {
@@ -38,28 +59,49 @@ impl TimeBudget {
         self.spent = self.spent.saturating_add(waited);
     }
 
-    /// Polls until there is something, which is waited for as long as `poll` is told; `None` once the budget is spent.
-    pub(crate) fn wait<T, E>(
+    /// Waits for a reply: for at most so long, out of the budget, and no longer than [`UNDISTURBED`] where a withdrawal of others waits. `poll` waits for
+    /// as long as its argument, and returns `None` where there is no reply yet.
+    pub(crate) fn wait<T, E: From<Expired>>(
         &mut self,
+        at_most: Duration,
         now: impl Fn() -> Instant,
         mut poll: impl FnMut(Duration) -> Result<Option<T>, E>,
-    ) -> Result<Option<T>, E> {
-        let mut begun = now();
+    ) -> Result<T, E> {
+        let mut waited = Duration::ZERO;
         loop {
-            let polled = poll(self.left().min(POLL_INTERVAL));
-            let ended = now();
-            self.spend(ended.saturating_duration_since(begun));
-            begun = ended;
-            match polled {
-                Ok(None) if !self.is_spent() => {}
-                ended => return ended,
+            let begun = now();
+            let polled = poll(self.left().min(at_most.saturating_sub(waited)).min(POLL_INTERVAL));
+            let took = now().saturating_duration_since(begun);
+            self.spend(took);
+            waited = waited.saturating_add(took);
+            if let Some(reply) = polled? {
+                return Ok(reply);
+            }
+            if self.is_spent() || waited >= at_most {
+                return Err(Expired::Time.into());
+            }
+            if waited >= UNDISTURBED && self.interrupt.is_awaited() {
+                return Err(Expired::Withdrawal.into());
             }
         }
     }
 
-    /// The answer to what is left of an order whose budget is spent.
-    pub(crate) fn gave_up(&self) -> Answer {
-        Answer::Refused(format!("gave up: its calls took more than {} s together", self.total.as_secs()))
+    /// The answer to the rest of an order one of whose calls had no reply.
+    pub(crate) fn gave_up(&self, expired: Expired) -> Answer {
+        let why = match expired {
+            Expired::Time => format!("its calls took more than {} s together", self.total.as_secs()),
+            Expired::Withdrawal => format!("a call hangs, and {expired}"),
+        };
+        Answer::Refused(format!("gave up: {why}"))
+    }
+}
+
+impl fmt::Display for Expired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Time => "the time limit is reached",
+            Self::Withdrawal => "a withdrawal of others waits",
+        })
     }
 }
 
@@ -69,37 +111,88 @@ mod tests {
 
     use super::*;
 
-    /// A call that takes so long, on a clock of its own: whether there was a reply.
-    fn call(budget: &mut TimeBudget, clock: &Cell<Instant>, takes: Duration) -> bool {
+    const NEVER: fn() -> bool = || false;
+    const LONG: Duration = Duration::from_hours(1);
+
+    /// A withdrawal of others waits all the time.
+    struct Awaited;
+
+    impl Interrupt for Awaited {
+        fn is_cancelled(&self) -> bool {
+            false
+        }
+
+        fn is_awaited(&self) -> bool {
+            true
+        }
+    }
+
+    #[derive(Debug, PartialEq, Eq)]
+    enum Failed {
+        Expired(Expired),
+        Ended,
+    }
+
+    impl From<Expired> for Failed {
+        fn from(expired: Expired) -> Self {
+            Self::Expired(expired)
+        }
+    }
+
+    /// A wait of at most so long for a reply that takes so long, on a clock of its own.
+    fn wait(
+        budget: &mut TimeBudget<'_>,
+        clock: &Cell<Instant>,
+        at_most: Duration,
+        takes: Duration,
+    ) -> Result<(), Failed> {
         let replied = clock.get() + takes;
-        let reply = budget.wait(
+        budget.wait(
+            at_most,
             || clock.get(),
             |at_most| {
                 let until = (clock.get() + at_most).min(replied);
                 clock.set(until);
-                Ok::<_, ()>((until == replied).then_some(()))
+                Ok((until == replied).then_some(()))
             },
-        );
-        reply.unwrap().is_some()
+        )
     }
 
     #[test]
     fn calls_that_are_each_in_time_are_given_up_together() {
-        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET), Cell::new(Instant::now()));
+        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &NEVER), Cell::new(Instant::now()));
         let begun = clock.get();
-        let long = Duration::from_secs(14);
-        assert_eq!([long; 3].map(|takes| call(&mut budget, &clock, takes)), [true, true, false]);
+        let late = Err(Failed::Expired(Expired::Time));
+        let waits = [14, 14, 14].map(|takes| wait(&mut budget, &clock, LONG, Duration::from_secs(takes)));
+        assert_eq!(waits, [Ok(()), Ok(()), late]);
         assert_eq!(clock.get() - begun, ORDER_BUDGET);
         assert!(budget.is_spent());
-        assert_eq!(budget.gave_up(), Answer::Refused("gave up: its calls took more than 30 s together".to_owned()));
+        let answer = Answer::Refused("gave up: its calls took more than 30 s together".to_owned());
+        assert_eq!(budget.gave_up(Expired::Time), answer);
     }
 
     #[test]
     fn one_call_has_all_of_the_budget_and_an_error_ends_it() {
-        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET), Cell::new(Instant::now()));
-        assert!(call(&mut budget, &clock, Duration::from_secs(29)));
+        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &NEVER), Cell::new(Instant::now()));
+        assert_eq!(wait(&mut budget, &clock, LONG, Duration::from_secs(29)), Ok(()));
         assert_eq!(budget.left(), Duration::from_secs(1));
-        assert_eq!(budget.wait(|| clock.get(), |_| Err::<Option<()>, _>("ended")), Err("ended"));
-        assert!(!call(&mut budget, &clock, Duration::from_mins(10)));
+        assert_eq!(budget.wait(LONG, || clock.get(), |_| Err::<Option<()>, _>(Failed::Ended)), Err(Failed::Ended));
+        assert_eq!(wait(&mut budget, &clock, LONG, Duration::from_mins(10)), Err(Failed::Expired(Expired::Time)));
+    }
+
+    #[test]
+    fn a_wait_has_a_limit_of_its_own() {
+        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &NEVER), Cell::new(Instant::now()));
+        let limit = Duration::from_secs(10);
+        assert_eq!(wait(&mut budget, &clock, limit, LONG), Err(Failed::Expired(Expired::Time)));
+        assert_eq!(budget.left(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_call_that_hangs_gives_way_to_a_withdrawal_and_a_short_one_does_not() {
+        let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &Awaited), Cell::new(Instant::now()));
+        assert_eq!(wait(&mut budget, &clock, LONG, UNDISTURBED), Ok(()));
+        assert_eq!(wait(&mut budget, &clock, LONG, LONG), Err(Failed::Expired(Expired::Withdrawal)));
+        assert_eq!(budget.spent(), 2 * UNDISTURBED);
     }
 }

@@ -20,17 +20,13 @@ use sys::{
 };
 
 use crate::{
+    budget::{Expired, TimeBudget},
     hung::{Hung, Target},
     process::answer_of,
-    workers,
 };
 
 /// An inspection that takes longer is abandoned.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// One that takes longer than this is abandoned as soon as a withdrawal about another process waits.
-const UNDISTURBED: Duration = Duration::from_millis(500);
-/// How often to look whether one does.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What calls about a process can be about.
 #[derive(Debug)]
@@ -57,7 +53,7 @@ impl Inspector {
         Self { idle: None, hung: Hung::none() }
     }
 
-    /// Inspect a process, in so long at most.
+    /// Inspects a process, in the time that is left of its order's budget.
     ///
     /// The error is the answer to its orders, also where a former inspection of it hangs.
     pub(crate) fn inspect(
@@ -65,16 +61,17 @@ impl Inspector {
         roots: &Roots,
         process: &Arc<PidFd>,
         target: Target,
-        at_most: Duration,
+        budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, Answer> {
         let (roots, held) = (roots.clone(), Arc::clone(process));
-        self.within(TIMEOUT.min(at_most), target, move || inspect(&roots, &held))?
+        self.within(TIMEOUT, budget, target, move || inspect(&roots, &held))?
     }
 
-    /// What a function returns, if it does within so long.
+    /// What a function returns, if it does within so long and within the budget.
     pub(crate) fn within<T: Send + 'static>(
         &mut self,
         at_most: Duration,
+        budget: &mut TimeBudget<'_>,
         target: Target,
         what: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Answer> {
@@ -97,35 +94,44 @@ impl Inspector {
             let _ = tell.send(what());
         };
         let _ = jobs.send(Box::new(job));
-        let mut left = at_most.min(UNDISTURBED);
-        loop {
-            match result.recv_timeout(left) {
-                Ok(result) => {
-                    self.idle = Some(jobs);
-                    return Ok(result);
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Answer::Refused("the inspection of its files and memory map failed".to_owned()));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+        let waited = budget.wait(at_most, Instant::now, |at_most| match result.recv_timeout(at_most) {
+            Ok(result) => Ok(Some(result)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(WaitError::Panicked),
+        });
+        match waited {
+            Ok(result) => {
+                self.idle = Some(jobs);
+                Ok(result)
             }
-            let took = begun.elapsed();
-            let gives_way = workers::is_awaited_beside(target.pid);
-            if took >= at_most || gives_way {
+            Err(WaitError::Panicked) => {
+                Err(Answer::Refused("the inspection of its files and memory map failed".to_owned()))
+            }
+            Err(WaitError::Expired(expired)) => {
                 self.hung.push(target, returned);
-                return Err(abandoned(target.pid, took, gives_way));
+                Err(abandoned(target.pid, begun.elapsed(), expired))
             }
-            left = POLL_INTERVAL.min(at_most.saturating_sub(took));
         }
     }
 }
 
+/// Why there is no result.
+enum WaitError {
+    Panicked,
+    Expired(Expired),
+}
+
+impl From<Expired> for WaitError {
+    fn from(expired: Expired) -> Self {
+        Self::Expired(expired)
+    }
+}
+
 /// The answer where an inspection hangs.
-fn abandoned(pid: u32, took: Duration, gives_way: bool) -> Answer {
-    let why = if gives_way { ", and a withdrawal of others waits" } else { "" };
-    let took = format!("{:.1} s{why}", took.as_secs_f64());
-    tracing::warn!("an inspection of process {pid} hangs, and was abandoned after {took}");
-    Answer::Refused(format!("the inspection of its files and memory map took more than {took}"))
+fn abandoned(pid: u32, took: Duration, expired: Expired) -> Answer {
+    let why = format!("{:.1} s, and {expired}", took.as_secs_f64());
+    tracing::warn!("an inspection of process {pid} hangs, and was abandoned after {why}");
+    Answer::Refused(format!("the inspection of its files and memory map took more than {why}"))
 }
 
 /// A thread that does what it is sent, and ends when nobody sends any more.
@@ -161,13 +167,22 @@ mod tests {
         Target { pid, uid: Some(pid) }
     }
 
+    fn within<T: Send + 'static>(
+        inspector: &mut Inspector,
+        at_most: Duration,
+        target: Target,
+        what: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Answer> {
+        inspector.within(at_most, &mut TimeBudget::new(LONG, &|| false), target, what)
+    }
+
     #[test]
     fn what_returns_comes_back() {
         let mut inspector = Inspector::new();
-        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap(), 1);
-        let first = inspector.within(LONG, target(7), || thread::current().id()).unwrap();
+        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
+        let first = within(&mut inspector, LONG, target(7), || thread::current().id()).unwrap();
         assert_eq!(
-            inspector.within(LONG, target(8), || thread::current().id()).unwrap(),
+            within(&mut inspector, LONG, target(8), || thread::current().id()).unwrap(),
             first,
             "the thread is used again"
         );
@@ -177,18 +192,19 @@ mod tests {
     fn what_hangs_is_left_alone_and_holds_up_nobody_but_its_own_process() {
         let mut inspector = Inspector::new();
         let (open, gate) = mpsc::channel::<()>();
-        let hangs = inspector.within(Duration::from_millis(1), target(7), move || gate.recv().is_ok()).unwrap_err();
+        let hangs =
+            within(&mut inspector, Duration::from_millis(1), target(7), move || gate.recv().is_ok()).unwrap_err();
         let Answer::Refused(late) = hangs else { panic!("{hangs:?}") };
         assert!(late.starts_with("the inspection of its files and memory map took more than 0."), "{late}");
-        assert_eq!(inspector.within(LONG, target(8), || 2).unwrap(), 2);
+        assert_eq!(within(&mut inspector, LONG, target(8), || 2).unwrap(), 2);
         let not_again = "a former inspection of it, or of too many processes of its user, hangs";
-        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap_err(), Answer::Refused(not_again.to_owned()));
+        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap_err(), Answer::Refused(not_again.to_owned()));
         drop(open);
         inspector.hung.retain(|returned| {
             assert!(returned.recv_timeout(LONG).is_err(), "it returns");
             true
         });
-        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap(), 1);
+        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
     }
 
     #[test]
@@ -200,16 +216,16 @@ mod tests {
             kept.push(returning);
             inspector.hung.push(target(pid), returned);
         }
-        assert!(inspector.within(LONG, target(100), || 1).is_err());
+        assert!(within(&mut inspector, LONG, target(100), || 1).is_err());
         drop(kept);
-        assert_eq!(inspector.within(LONG, target(100), || 1).unwrap(), 1);
+        assert_eq!(within(&mut inspector, LONG, target(100), || 1).unwrap(), 1);
     }
 
     #[test]
     fn a_panic_is_an_answer() {
         let mut inspector = Inspector::new();
         let panics = || -> u8 { panic!("in a test") };
-        assert!(matches!(inspector.within(LONG, target(7), panics), Err(Answer::Refused(_))));
-        assert_eq!(inspector.within(LONG, target(7), || 1).unwrap(), 1);
+        assert!(matches!(within(&mut inspector, LONG, target(7), panics), Err(Answer::Refused(_))));
+        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Action, Actuator, Advice, Answer, Call, GpuUuid, Order, Outcome, Place, Step};
+use model::{Action, Actuator, Advice, Answer, Call, GpuUuid, Interrupt, Order, Outcome, Place, Step};
 use pace::Pace;
 use part::{Part, next_part};
 use sys::{
@@ -27,7 +27,7 @@ use crate::{
     actors::{Actors, Batch},
     all_answered,
     backoff::{Backoff, SLOW},
-    budget::{ORDER_BUDGET, TimeBudget},
+    budget::{Expired, ORDER_BUDGET, TimeBudget},
     headroom,
     hung::Target,
     inspection::{Inspection, Inspector},
@@ -89,20 +89,18 @@ impl Ioctl {
     fn some_calls(
         &mut self,
         Held { process, target }: &Held,
-        budget: &mut TimeBudget,
+        budget: &mut TimeBudget<'_>,
         left: &mut VecDeque<Step>,
         outcome: &mut Outcome,
         is_off: &dyn Fn() -> bool,
     ) -> Result<(), Answer> {
         let Self { settings, roots, inspector, actors, pace, .. } = self;
         if budget.is_spent() {
-            return Err(budget.gave_up());
+            return Err(budget.gave_up(Expired::Time));
         }
         pace.let_others_in();
         let begun = Instant::now();
-        let inspected = inspector.inspect(roots, process, *target, budget.left());
-        budget.spend(begun.elapsed());
-        let Inspection { mapped, spaces } = inspected?;
+        let Inspection { mapped, spaces } = inspector.inspect(roots, process, *target, budget)?;
         let mut batch = if mapped.is_empty() { None } else { Some(actors.start(process, *target, &spaces, budget)?) };
         // The actor has them.
         drop(spaces);
@@ -137,15 +135,15 @@ impl Ioctl {
 }
 
 /// What a call is made with.
-struct Calls<'a, 'b> {
+struct Calls<'a, 'b, 'c> {
     settings: &'a Settings,
     roots: &'a Roots,
     process: &'a PidFd,
     gpu: GpuUuid,
-    batch: &'a mut Batch<'b>,
+    batch: &'a mut Batch<'b, 'c>,
 }
 
-impl Calls<'_, '_> {
+impl Calls<'_, '_, '_> {
     /// What is done of a step, and whether the batch is over.
     fn call(&mut self, step: Step, pages: PageRange) -> (Call, bool) {
         let begun = Instant::now();
@@ -220,14 +218,14 @@ enum Failed {
 }
 
 impl Ioctl {
-    fn carry_out_at(&mut self, order: &Order, off: &dyn Fn() -> bool, now: Instant) -> Outcome {
+    fn carry_out_at(&mut self, order: &Order, interrupt: &dyn Interrupt, now: Instant) -> Outcome {
         if !order.is_undoing
             && let Some(answer) = self.backoff.answer(order.process, now)
         {
             return all_answered(order, &answer);
         }
-        let is_off = || !order.is_undoing && off();
-        let mut budget = TimeBudget::new(self.order_budget);
+        let is_off = || !order.is_undoing && interrupt.is_cancelled();
+        let mut budget = TimeBudget::new(self.order_budget, interrupt);
         let mut outcome = outcome_of(order);
         let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
         let mut carry_out = || {
@@ -254,8 +252,8 @@ impl Ioctl {
 }
 
 impl Actuator for Ioctl {
-    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
-        self.carry_out_at(order, off, Instant::now())
+    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+        self.carry_out_at(order, interrupt, Instant::now())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Does nothing.
 
-use model::{Actuator, Answer, Order, Outcome};
+use model::{Actuator, Answer, Interrupt, Order, Outcome};
 
 use crate::all_answered;
 
@@ -9,7 +9,7 @@ use crate::all_answered;
 pub struct Shadow;
 
 impl Actuator for Shadow {
-    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         all_answered(order, &Answer::Shadow)
     }
 }

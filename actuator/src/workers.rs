@@ -8,11 +8,10 @@
 //! Advice is in the journal before it is given. While a worker waits for that, which may be long where a disk is stuck, it carries out what puts
 //! something back.
 //!
-//! What waits for a lock of its process gives way when a withdrawal about another process waits for the worker ([`is_awaited_beside`]).
+//! What hangs gives way when a withdrawal about another process waits for the worker ([`Interrupt::is_awaited`](model::Interrupt::is_awaited)).
 
 mod hand;
 mod queue;
-mod turn;
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +26,6 @@ use std::{
 use hand::Hand;
 use model::{Actuator, Answer, GpuUuid, Order, Outcome};
 use queue::Queue;
-pub(crate) use turn::is_awaited_beside;
 
 use crate::{all_answered, journal::Journal};
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use actuator::{Journal, JournalError, Workers};
-use model::{Action, Actuator, Advice, Answer, Call, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
+use model::{Action, Actuator, Advice, Answer, Call, DecisionId, GpuUuid, Interrupt, Order, Outcome, ProcessId, Step};
 use sys::fake::Machine;
 use tempfile::TempDir;
 
@@ -85,7 +85,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
 struct Does;
 
 impl Actuator for Does {
-    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         let calls = order.steps.iter().map(|step| Call { step: *step, answer: Answer::Done, took_ns: 0 }).collect();
         let Order { decision, process, gpu, is_undoing, .. } = *order;
         Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }

@@ -51,8 +51,8 @@ pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use memory::Memory;
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{
-    Action, Actuator, Advice, Answer, Call, DecisionId, Expected, LinkBytes, LinkMeter, Order, Outcome, Place, Plan,
-    Share, Step,
+    Action, Actuator, Advice, Answer, Call, DecisionId, Expected, Interrupt, LinkBytes, LinkMeter, Order, Outcome,
+    Place, Plan, Share, Step,
 };
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;

@@ -228,9 +228,25 @@ pub struct Outcome {
 
 /// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.
 pub trait Actuator: Send {
-    /// Carries out an order. Never fails as a whole: each call has its answer. `off` is asked between any two calls: once it says yes, nothing more
-    /// is done, but for what puts something back.
-    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome;
+    /// Carries out an order. Never fails as a whole: each call has its answer.
+    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome;
+}
+
+/// Reasons for an actuator to stop short of the end of its order.
+pub trait Interrupt {
+    /// Whether the order is cancelled, asked between any two calls. Orders that put something back are carried out all the same.
+    fn is_cancelled(&self) -> bool;
+
+    /// Whether a withdrawal about another process waits for this order to end, asked while a call hangs.
+    fn is_awaited(&self) -> bool {
+        false
+    }
+}
+
+impl<F: Fn() -> bool> Interrupt for F {
+    fn is_cancelled(&self) -> bool {
+        self()
+    }
 }
 
 /// Bytes that went over a GPU's link, all programs together. They only grow.

@@ -173,7 +173,7 @@ impl fmt::Display for Fate {
 mod tests {
     use std::{process, sync::mpsc};
 
-    use model::Call;
+    use model::{Call, Interrupt};
 
     use super::*;
 
@@ -211,7 +211,7 @@ mod tests {
     struct Answers(Answer, mpsc::Sender<Vec<&'static str>>);
 
     impl Actuator for Answers {
-        fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             self.1.send(order.steps.iter().map(|step| step.action.name()).collect()).unwrap();
             let call = |step: &Step| Call { step: *step, answer: self.0.clone(), took_ns: 1 };
             let calls = order.steps.iter().map(call).collect();
@@ -266,7 +266,7 @@ mod tests {
     fn what_gives_way_to_others_is_tried_again_once_these_are_done() {
         struct GivesWay(bool);
         impl Actuator for GivesWay {
-            fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+            fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let is_first = !std::mem::replace(&mut self.0, true);
                 let gives_way = is_first && order.gpu == GPU;
                 let answer = if gives_way { Answer::Refused("a withdrawal waits".to_owned()) } else { Answer::Done };
@@ -296,7 +296,7 @@ mod tests {
     fn a_process_that_holds_its_memory_map_is_told_of_and_not_waited_for() {
         struct Hangs(mpsc::Receiver<()>);
         impl Actuator for Hangs {
-            fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+            fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let _ = self.0.recv();
                 let Order { decision, process, gpu, is_undoing, .. } = *order;
                 Outcome { decision, process, gpu, is_undoing, calls: Vec::new(), ready_ns: 0 }

@@ -25,8 +25,8 @@ fn order(process: ProcessId, is_undoing: bool) -> Order {
     Order { decision: DecisionId(1), process, gpu: GPU, steps: vec![step(0), step(8 << 20)], is_undoing }
 }
 
-fn answers(order: &Order, off: &dyn Fn() -> bool) -> Vec<Answer> {
-    let outcome = Ioctl::new(Settings::default(), Roots::default()).carry_out(order, off);
+fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<Answer> {
+    let outcome = Ioctl::new(Settings::default(), Roots::default()).carry_out(order, interrupt);
     let told: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
     assert_eq!(told, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
     outcome.calls.into_iter().map(|call| call.answer).collect()

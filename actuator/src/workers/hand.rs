@@ -5,12 +5,11 @@ use std::{
     sync::{Arc, mpsc::Sender},
 };
 
-use model::{Actuator, Answer, GpuUuid, Order, Outcome};
+use model::{Actuator, Answer, GpuUuid, Interrupt, Order, Outcome};
 
 use super::{
     Make, Off,
     queue::{Queue, advises},
-    turn,
 };
 use crate::{
     all_answered,
@@ -31,7 +30,6 @@ pub(super) struct Hand {
 impl Hand {
     /// Until the queue ends.
     pub(super) fn work(mut self) {
-        turn::begin(&self.orders);
         while let Some(taken) = self.orders.next() {
             let order = taken.order;
             let outcome = if taken.is_called_off {
@@ -86,9 +84,9 @@ impl Hand {
 
     fn call(&mut self, order: &Order) -> Outcome {
         let Self { gpu, make, off, orders, actuator, .. } = self;
-        let is_off = || off() || orders.is_called_off();
+        let turn = Turn { off, orders, pid: order.process.pid };
         let carried_out =
-            catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(*gpu)).carry_out(order, &is_off)));
+            catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(*gpu)).carry_out(order, &turn)));
         carried_out.unwrap_or_else(|panic| {
             *actuator = None;
             let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
@@ -106,5 +104,22 @@ impl Hand {
     fn tell(&self, outcome: Outcome) {
         // Whoever listened may be gone.
         let _ = self.told.send(outcome);
+    }
+}
+
+/// The reasons to stop the order at work, which is about this process.
+struct Turn<'a> {
+    off: &'a Off,
+    orders: &'a Queue,
+    pid: u32,
+}
+
+impl Interrupt for Turn<'_> {
+    fn is_cancelled(&self) -> bool {
+        (self.off)() || self.orders.is_called_off()
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.orders.has_withdrawal_beside(self.pid)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use model::{Action, Call, DecisionId, ProcessId, Step};
+use model::{Action, Call, DecisionId, Interrupt, ProcessId, Step};
 
 use super::{queue::advises, *};
 use crate::{journal::Waits, outcome_of};
@@ -46,13 +46,13 @@ impl Gate {
 struct Gated(Arc<Gate>);
 
 impl Actuator for Gated {
-    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
+    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
         self.0.arrived.fetch_add(1, Ordering::Relaxed);
         let mut open = self.0.open.lock().unwrap();
         while !*open {
             open = self.0.changed.wait(open).unwrap();
         }
-        let answer = if !order.is_undoing && off() { Answer::CalledOff } else { Answer::Done };
+        let answer = if !order.is_undoing && interrupt.is_cancelled() { Answer::CalledOff } else { Answer::Done };
         let calls = order.steps.iter().map(|step| Call { step: *step, answer: answer.clone(), took_ns: 1 }).collect();
         Outcome { calls, ..outcome_of(order) }
     }
@@ -120,7 +120,7 @@ fn an_order_without_room_is_answered_and_one_that_puts_back_always_has_room() {
 struct Panics(Arc<AtomicBool>);
 
 impl Actuator for Panics {
-    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         assert!(self.0.swap(true, Ordering::Relaxed), "out of luck");
         all_answered(order, &Answer::Done)
     }
@@ -160,8 +160,8 @@ fn a_gpu_whose_worker_hangs_does_not_hold_up_another() {
 struct UntilOff;
 
 impl Actuator for UntilOff {
-    fn carry_out(&mut self, order: &Order, off: &dyn Fn() -> bool) -> Outcome {
-        while !order.is_undoing && !off() {
+    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+        while !order.is_undoing && !interrupt.is_cancelled() {
             thread::sleep(Duration::from_millis(1));
         }
         all_answered(order, if order.is_undoing { &Answer::Done } else { &Answer::CalledOff })

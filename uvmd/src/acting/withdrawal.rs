@@ -108,7 +108,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use actuator::Workers;
-    use model::{Action, Actuator, Advice, Call, DecisionId, GpuUuid, Order, Place, Step};
+    use model::{Action, Actuator, Advice, Call, DecisionId, GpuUuid, Interrupt, Order, Place, Step};
     use policy::act::{Acting, InForce, Limits};
 
     use super::*;
@@ -125,7 +125,7 @@ mod tests {
     struct Refuses(BTreeMap<u32, u32>);
 
     impl Actuator for Refuses {
-        fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+        fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             let tries = self.0.entry(order.process.pid).or_default();
             let answer = if *tries == 0 { Answer::Done } else { Answer::Refused("it hangs".to_owned()) };
             *tries = tries.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! Processes that hold their memory-map lock for ever.
 
 use super::*;
-use crate::{hung::Target, inspection::Inspector};
+use crate::{budget::TimeBudget, hung::Target, inspection::Inspector};
 
 /// Inspects the process, for ever where it is one of these, and answers.
 struct Inspects {
@@ -14,12 +14,12 @@ struct Inspects {
 const FOR_EVER: Duration = Duration::from_hours(1);
 
 impl Actuator for Inspects {
-    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
         let pid = order.process.pid;
         self.begun.send(pid).unwrap();
         let hangs = self.hang.contains(&pid);
         let target = Target { pid, uid: None };
-        let inspected = self.inspector.within(FOR_EVER, target, move || {
+        let inspected = self.inspector.within(FOR_EVER, &mut TimeBudget::new(FOR_EVER, interrupt), target, move || {
             if hangs {
                 loop {
                     thread::park();
@@ -67,12 +67,10 @@ fn nor_behind_an_order_that_puts_nothing_back() {
 }
 
 #[test]
-fn what_hangs_is_left_its_time_while_only_its_own_process_waits() {
-    let (mut workers, _begun) = workers(&[7]);
-    workers.submit(about(7, 1, true));
-    workers.submit(about(7, 2, true));
-    assert!(workers.next_outcome(Duration::from_millis(700)).is_none());
-    // Another one has the way cleared.
-    workers.submit(about(9, 3, true));
-    assert_eq!(told(&workers, 3).last(), Some(&(3, true, Answer::Done)));
+fn only_withdrawals_about_other_processes_are_waited_for_by_what_hangs() {
+    let queue = Queue::default();
+    let _none_is_left_out = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
+    assert!(!queue.has_withdrawal_beside(7));
+    assert_eq!(queue.push(about(9, 3, true)), []);
+    assert!(queue.has_withdrawal_beside(7));
 }

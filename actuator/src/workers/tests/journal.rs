@@ -30,7 +30,7 @@ fn withdraw(decision: u64, gpu: GpuUuid) -> Order {
 struct Does(std::path::PathBuf);
 
 impl Actuator for Does {
-    fn carry_out(&mut self, order: &Order, _off: &dyn Fn() -> bool) -> Outcome {
+    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         for step in &order.steps {
             let text = fs::read_to_string(&self.0).unwrap();
             let line = format!("\"begin\":{},\"end\":{},\"advice\":\"read_duplication\"", step.begin, step.end);
