@@ -74,22 +74,25 @@ impl Tenants {
         self.owners.extend(spaces.iter().map(|space| (space.generation, space.owner)));
         let mut in_use: HashMap<Generation, Owner> =
             spaces.iter().map(|space| (space.generation, space.owner)).collect();
-        let mut held = Held::new();
-        let mut count = |generation, resource| {
-            // Of one whose record was lost nobody knows whose it is, and nobody is charged.
-            if let Some(owner) = self.owners.get(&generation) {
-                in_use.insert(generation, *owner);
-                for tenant in [Tenant::NODE, self.user(owner.uid), Tenant::process(owner.tgid)] {
-                    held.entry(tenant).or_default()[resource] += 1;
-                }
-            }
-        };
+        // There are many keys, few generations.
+        let mut keys: HashMap<Generation, ByResource<u64>> = HashMap::new();
+        let mut count = |generation, resource| keys.entry(generation).or_default()[resource] += 1;
         for key in counts {
             let is_of_distribution = Kind::from_index(key.kind.into()).is_some_and(Kind::is_of_distribution);
             count(key.generation, if is_of_distribution { Resource::Distributions } else { Resource::Counts });
         }
         for key in evictions {
             count(key.victim, if key.evictor == 0 { Resource::Evictions } else { Resource::EvictorPairs });
+        }
+        let mut held = Held::new();
+        for (generation, keys) in keys {
+            // The owner of a generation whose record was lost is unknown, and nobody is charged.
+            let Some(owner) = self.owners.get(&generation) else { continue };
+            in_use.insert(generation, *owner);
+            for tenant in [Tenant::NODE, self.user(owner.uid), Tenant::process(owner.tgid)] {
+                let held = held.entry(tenant).or_default();
+                held.0.iter_mut().zip(keys.0).for_each(|(held, keys)| *held += keys);
+            }
         }
         self.owners = in_use;
         for usage in self.processes() {

@@ -36,6 +36,9 @@ impl ByOwner {
 
     /// Adds what is new to the sums, of which there are `max` beside those that always have room. `user`: who is charged for an owner.
     pub(super) fn settle(&mut self, max: usize, user: impl Fn(&OwnerKey) -> Option<u32>) {
+        if self.new.is_empty() {
+            return;
+        }
         let mut new: Vec<_> = std::mem::take(&mut self.new).into_iter().collect();
         new.sort_by_key(|(_, tally)| Reverse((tally.amount, tally.events)));
         let mut taken = 0;

@@ -58,7 +58,6 @@ impl Limits {
         now_ns: u64,
     ) {
         for (tenant, usage) in now {
-            let held = held(*tenant, usage);
             let reached = |held| Reached { at_ns: now_ns, uid: uid(*tenant, usage), held };
             for resource in Resource::ALL {
                 // One that was forgotten meanwhile begins anew.
@@ -71,7 +70,7 @@ impl Limits {
                     let uid = uid(*tenant, usage).filter(|uid| self.is_told_apart(*uid));
                     *self.refusals.entry((uid, *resource)).or_default() += refused;
                 }
-                self.reached.insert((*tenant, Limit::Quota(*resource)), reached(held[*resource]));
+                self.reached.insert((*tenant, Limit::Quota(*resource)), reached(held(*tenant, usage)[*resource]));
             }
             if shares(*tenant) || self.is_over_rate(*tenant, usage, now_ns) {
                 self.reached.insert((*tenant, Limit::Rate), reached(positive(usage.shared_spaces)));
