@@ -204,7 +204,9 @@ impl Quotas {
         let (others, pairs) = (evictions_capacity / 4, evictions_capacity - evictions_capacity / 4);
         quotas[Resource::EvictorPairs] = quota(pairs, (pairs / 8).max(256), 64, 512);
         quotas[Resource::Evictions] = quota(others, (others / 8).max(256), 64, 512);
-        quotas[Resource::Calls] = quota(CALLS_CAPACITY, CALLS_CAPACITY / 8, 64, 512);
+        // Nobody sums up the node's: each call of every CPU would write to one cache line. So it takes four users to fill a map.
+        quotas[Resource::Calls] =
+            Quota { user_max: CALLS_CAPACITY / 4, ..quota(CALLS_CAPACITY, CALLS_CAPACITY / 8, 64, 512) };
         quotas[Resource::Users] = Quota { node_max: USERS_MAX, process_few: 0, user_few: 0, ..Quota::UNLIMITED };
         Self { quotas, process_rate: Rate::PROCESS, user_rate: Rate::USER, node_rate: Rate::NODE }
     }
@@ -305,6 +307,12 @@ mod tests {
             assert!(user_few < user_max && user_max < node_max, "{resource:?}");
             assert!(node_max < 2 * user_max, "{resource:?}");
         }
+    }
+
+    #[test]
+    fn three_users_at_their_quotas_leave_room_for_calls_of_others() {
+        let Quota { process_max, user_max, .. } = Quotas::new(65536, 65536, 16384).quotas[Resource::Calls];
+        assert!(process_max < user_max && 3 * user_max < CALLS_CAPACITY);
     }
 
     #[test]

@@ -173,7 +173,8 @@ pub fn leave_call(Caller(Owner { tgid, uid }): Caller) {
     }
 }
 
-/// Forgets a process that holds nothing and has made few VA spaces lately: otherwise user space does. 1 if it did: its user is to be given it back. Not inlined: once for each VA space.
+/// Forgets a process that holds nothing and has made few VA spaces lately: otherwise user space does. 1 if it did: its user is to be given it back. Not
+/// inlined: once for each VA space.
 #[inline(never)]
 pub fn leave(tgid: u32, now_ns: u64) -> u32 {
     let Some(process) = usage(Tenant::process(tgid)) else { return 0 };
