@@ -1,5 +1,5 @@
 //! Serves the page and the API with made-up figures, to look at without a GPU: `cargo run -p web --example showcase [PORT] [STATE]`
-//! where STATE is `counting`, `healthy`, `empty`, `waiting` or `refused`. The token is `showcase-of-uvmd`.
+//! where STATE is `counting`, `degraded`, `healthy`, `empty`, `waiting` or `refused`. The token is `showcase-of-uvmd`.
 //!
 //! * [`scene`]: who is there, and what is wrong
 //! * [`deeds`]: what is done about it
@@ -57,7 +57,7 @@ async fn main() -> std::io::Result<()> {
 fn sources(state: String) -> Sources {
     let begin = Instant::now();
     let seconds = move || begin.elapsed().as_secs_f64();
-    let trouble = state == "counting";
+    let trouble = matches!(state.as_str(), "counting" | "degraded");
     let populated = trouble || state == "healthy";
     let at = |pid, card: usize| (ProcessId { pid, start_ticks: 77_000 }, scene::CARDS[card].uuid().unwrap());
     let decisions = deeds::decisions(at(41_207, 0), at(52_113, 1));

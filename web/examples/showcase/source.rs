@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{DriverInfo, DropReason, ProbeStatus, RecordFigures, SourceState, SourceStatus};
+use model::{
+    Degradation, DegradedReason, DriverInfo, DropReason, ProbeStatus, QuotaRefusals, RecordFigures, SourceState,
+    SourceStatus,
+};
 
 pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
     let source_state = match state {
@@ -28,8 +31,8 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
         backend: "ebpf",
         state: source_state,
         warnings: Vec::new(),
-        degraded: Vec::new(),
-        quota_refusals: Vec::new(),
+        degraded: if state == "degraded" { degradations() } else { Vec::new() },
+        quota_refusals: if state == "degraded" { refusals() } else { Vec::new() },
         driver: match state {
             "waiting" => None,
             "refused" => Some(DriverInfo { version: "610.12".to_owned(), layout: None, ..DriverInfo::default() }),
@@ -51,4 +54,30 @@ pub(crate) fn source(state: &str, seconds: f64) -> SourceStatus {
         dropped_events: DropReason::ALL.map(|reason| (reason.name(), 0)).into(),
         block_records: RecordFigures::default(),
     }
+}
+
+fn degradations() -> Vec<Degradation> {
+    let mallory = |reason, pid, description: &str| Degradation {
+        reason,
+        uid: Some(1066),
+        user: Some("mallory".to_owned()),
+        pid,
+        description: description.to_owned(),
+    };
+    vec![
+        mallory(
+            DegradedReason::QuotaReached,
+            Some(47_640),
+            "process 47640 of user mallory (uid 1066): 256 VA spaces are in use, of 256 that one may have; events beyond them are not counted",
+        ),
+        mallory(
+            DegradedReason::RegistrationRate,
+            None,
+            "user mallory (uid 1066): VA spaces are made too fast to be told apart, and are counted together",
+        ),
+    ]
+}
+
+fn refusals() -> Vec<QuotaRefusals> {
+    vec![QuotaRefusals { uid: Some(1066), user: Some("mallory".to_owned()), resource: "spaces", refusals: 3_944 }]
 }
