@@ -1,20 +1,13 @@
-//! How long a thread has been at work.
+//! Processor time of threads.
 
-use std::{mem::MaybeUninit, time::Duration};
+use std::time::Duration;
 
-/// Time that the current thread has taken of a processor; 0 where the kernel does not tell.
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time that the current thread has taken.
 #[must_use]
-#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub fn of_this_thread() -> Duration {
-    let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: writes the one structure it is given.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) };
-    // SAFETY: zeroed, and then written or not.
-    let libc::timespec { tv_sec, tv_nsec, .. } = unsafe { time.assume_init() };
-    match (result, u64::try_from(tv_sec), u32::try_from(tv_nsec)) {
-        (0, Ok(seconds), Ok(nanoseconds)) => Duration::new(seconds, nanoseconds),
-        _ => Duration::ZERO,
-    }
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -75,11 +75,9 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// As whom this process makes files.
-#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+/// The user that files of this process belong to.
 fn own_uid() -> u32 {
-    // SAFETY: takes nothing, touches no memory, and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Opens what has this name itself, whatever that is, without waiting.

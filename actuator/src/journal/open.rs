@@ -1,9 +1,8 @@
 //! How a journal begins: with what a former run left in its file.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io,
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -40,11 +39,9 @@ impl Journal {
             move |source| JournalError::Failed { path, what, source }
         };
         let boot = kernel::boot_id(&roots).map_err(failed("kept without the boot's id"))?;
-        let lock = lock_file(path).map_err(failed("written"))?;
-        lock.try_lock().map_err(|error| match error {
-            fs::TryLockError::WouldBlock => JournalError::InUse(path.to_owned()),
-            fs::TryLockError::Error(error) => failed("locked")(error),
-        })?;
+        // In a file beside it, as the journal itself is replaced.
+        let lock = private::lock(&private::beside(path, "lock")).map_err(failed("locked"))?;
+        let lock = lock.ok_or_else(|| JournalError::InUse(path.to_owned()))?;
         let (Contents { in_force, mut unrecognised, boot: written_in }, is_whole) =
             read_file(path, &boot).map_err(failed("read"))?;
         let mut seen = Seen::new(&roots);
@@ -99,12 +96,4 @@ fn set_aside_file(path: &Path, name: &Path) -> io::Result<()> {
         }
         _ => error,
     })
-}
-
-/// In a file beside it, as the journal itself is replaced.
-fn lock_file(path: &Path) -> io::Result<File> {
-    private::open(
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
-        &private::beside(path, "lock"),
-    )
 }

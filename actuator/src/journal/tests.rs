@@ -189,7 +189,7 @@ fn no_two_keep_one_journal() {
 fn where_it_cannot_be_kept_it_says_so() {
     let machine = machine();
     let error = Journal::open(&machine.roots.proc.join("nowhere/journal"), machine.roots.clone()).unwrap_err();
-    assert!(error.to_string().ends_with("cannot be written: no such file or directory"), "{error}");
+    assert!(error.to_string().ends_with("cannot be locked: no such file or directory"), "{error}");
     machine.remove("proc/sys");
     let error = Journal::open(&machine.roots.proc.join("journal"), machine.roots.clone()).unwrap_err();
     assert!(error.to_string().contains("cannot be kept without the boot's id"), "{error}");
