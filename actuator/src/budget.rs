@@ -106,7 +106,7 @@ impl fmt::Display for Expired {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
 
     use super::*;
@@ -115,7 +115,7 @@ mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     /// A withdrawal of others waits all the time.
-    struct Awaited;
+    pub(crate) struct Awaited;
 
     impl Interrupt for Awaited {
         fn is_cancelled(&self) -> bool {

@@ -236,6 +236,10 @@ impl Ioctl {
             let held = Held { target: Target::of(&self.roots, process.pid()), process };
             while !left.is_empty() {
                 self.some_calls(&held, &mut budget, &mut left, &mut outcome, &is_off)?;
+                // A withdrawal of others waits for one batch at most.
+                if !order.is_undoing && interrupt.is_awaited() {
+                    return Err(Answer::HeldBack("a withdrawal about another process comes first".to_owned()));
+                }
             }
             Ok(())
         };

@@ -237,7 +237,7 @@ pub trait Interrupt {
     /// Whether the order is cancelled, asked between any two calls. Orders that put something back are carried out all the same.
     fn is_cancelled(&self) -> bool;
 
-    /// Whether a withdrawal about another process waits for this order to end, asked while a call hangs.
+    /// Whether a withdrawal about another process waits for this order to end, asked now and then, and while a call hangs.
     fn is_awaited(&self) -> bool {
         false
     }

@@ -12,6 +12,7 @@ use sys::{
 };
 
 use super::*;
+use crate::budget::tests::Awaited;
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
 
@@ -45,6 +46,16 @@ fn a_process_that_has_ended_is_not_touched() {
 fn a_process_without_managed_memory_has_nothing_mapped() {
     let order = order(process(id()), false);
     assert_eq!(answers(&order, &|| false), [Answer::NotMapped, Answer::NotMapped]);
+}
+
+#[test]
+fn a_withdrawal_about_another_process_waits_for_one_batch_of_calls() {
+    let step = |at: u64| Step { begin: at << 21, end: (at + 1) << 21, action: Action::Migrate(Place::Host) };
+    let long = |is_undoing| Order { steps: (0..40).map(step).collect(), ..order(process(id()), is_undoing) };
+    let held_back = Answer::HeldBack("a withdrawal about another process comes first".to_owned());
+    let batch = vec![Answer::NotMapped; PARTS_PER_BATCH];
+    assert_eq!(answers(&long(false), &Awaited), [batch, vec![held_back; 40 - PARTS_PER_BATCH]].concat());
+    assert_eq!(answers(&long(true), &Awaited), vec![Answer::NotMapped; 40], "withdrawals come in their order");
 }
 
 const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/nvidia-uvm\n";
