@@ -254,6 +254,13 @@ impl Probes {
         Some(ProgramInfo::parse(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?))
     }
 
+    /// The ELF object of the programs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn object() -> &'static [u8] {
+        OBJECT
+    }
+
     /// Each program, with the functions that it belongs on and whether at their return, for whoever attaches it in another way than
     /// [`Self::attach`].
     #[doc(hidden)]
