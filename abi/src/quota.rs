@@ -294,6 +294,10 @@ mod pod {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::format;
+
     use super::*;
 
     #[test]
@@ -313,6 +317,22 @@ mod tests {
     fn three_users_at_their_quotas_leave_room_for_calls_of_others() {
         let Quota { process_max, user_max, .. } = Quotas::new(65536, 65536, 16384).quotas[Resource::Calls];
         assert!(process_max < user_max && 3 * user_max < CALLS_CAPACITY);
+    }
+
+    #[test]
+    fn limits_in_the_security_document_are_the_quotas() {
+        const DOCUMENT: &str = include_str!("../../SECURITY.md");
+        let Quotas { quotas, .. } = Quotas::new(65536, 65536, 16384);
+        let Quota { process_max, user_max, node_max, user_few, .. } = quotas[Resource::Spaces];
+        let rows = [
+            format!("| VA spaces that are counted | {process_max} | {user_max} |"),
+            format!("| {} | {}, of all maps", quotas[Resource::Calls].process_max, quotas[Resource::Calls].user_max),
+            format!("| processes with VA spaces | | {} |", quotas[Resource::Processes].user_max),
+            format!("The reserve takes {} ids more for VA spaces", (SPACES_CAPACITY - node_max) / user_few),
+        ];
+        for row in rows {
+            assert!(DOCUMENT.contains(&row), "{row}");
+        }
     }
 
     #[test]
