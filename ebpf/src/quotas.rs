@@ -1,7 +1,8 @@
 //! Who holds how much of the maps, and whether it may hold more: see [`abi::quota`].
 //!
 //! Produces: `USAGE`.
-//! Cost: some five hash look-ups for each new key of a map, two for each call that is followed to its return; nothing for what has a key already.
+//! Cost: six hash look-ups for each new key of a map, nine where it is refused; two on entry to and two on return from each call that is followed;
+//! none for a key that exists.
 //!
 //! Two CPUs may look at once, and both find room for one more: a quota is exceeded by the number of CPUs at most.
 
