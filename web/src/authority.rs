@@ -275,13 +275,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
         match of(parts) {
             Authority { grant: Some(_), .. } => Ok(Self),
             Authority { with_token: Some(_), .. } => {
-                let detail = "this tells where a process's memory is, and not everybody: send the token that uvmd was configured with, as in \
-                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.write_group";
+                let detail = "this needs read permission: send the token of auth.token_file or auth.write_token_file, as in \"Authorization: \
+                              Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.group";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             Authority { with_token: None, .. } => {
-                let detail = "this tells where a process's memory is, and not everybody: ask on uvmd's Unix socket as root or a member of its \
-                              group (socket.group), or configure uvmd with a token (auth.token_file)";
+                let detail = "this needs read permission: ask on uvmd's Unix socket as root or a member of socket.group, or configure \
+                              a token for uvmd (auth.token_file)";
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
             }
         }

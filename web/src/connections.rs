@@ -4,7 +4,7 @@
 //! of one, or does not take its answer. Where none is idle, one is closed behind the answer that it gets next. A peer has a share of the places; when it
 //! has that, it makes room for itself alone.
 //!
-//! Who has waited in vain for a while gets a place of the reserve, where only requests are answered that take no time.
+//! A connection that has waited for long gets a place of the reserve, for health checks and metrics alone.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,7 +26,7 @@ use crate::{
 
 /// Places beyond the others that are for the local superuser alone.
 const ROOT_PLACES: usize = 8;
-/// Places beyond the others for short requests, and the time to wait for another before.
+/// Places beyond the others for health checks and metrics, and the time to wait for a regular place before.
 const RESERVE_PLACES: usize = 4;
 const RESERVE_AFTER: Duration = Duration::from_millis(250);
 /// Connections of a peer that wait for a place, and of all. The first of a peer go where more come.

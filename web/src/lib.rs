@@ -266,7 +266,7 @@ impl Service {
             .layer(middleware::from_fn(guard::check_origin))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), refusals::report))
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
-            .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserve::only_short))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserve::only_health))
             .layer(middleware::map_response(guard::set_headers))
             .with_state(app.clone())
     }

@@ -1,4 +1,4 @@
-//! The places of the reserve: for those who ask whether the service is well, however many others keep it busy.
+//! Places in reserve for health checks and metrics, however many other clients there are.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::{directory::Directory, health, metrics, problem::Problem};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InReserve;
 
-/// What takes no time, or memory of its own.
-const SHORT: [&str; 3] = [health::LIVEZ, health::READYZ, metrics::PATH];
+/// Paths that need no turn among the other answers. `/metrics` has a turn and a memory budget of its own.
+const HEALTH: [&str; 3] = [health::LIVEZ, health::READYZ, metrics::PATH];
 
-/// Turns other requests than short ones away in the reserve.
-pub(crate) async fn only_short(State(directory): State<Arc<Directory>>, request: Request, next: Next) -> Response {
+/// Rejects any other path on a connection in the reserve.
+pub(crate) async fn only_health(State(directory): State<Arc<Directory>>, request: Request, next: Next) -> Response {
     let is_in_reserve = request.extensions().get::<InReserve>().is_some();
-    if !is_in_reserve || SHORT.contains(&request.uri().path()) {
+    if !is_in_reserve || HEALTH.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     directory.reject();

@@ -128,8 +128,10 @@ async fn where_a_token_would_help_it_is_asked_for() {
         for peer in [Peer::Unknown, OTHER] {
             let answer = ask(&with_token(), path, peer, None).await;
             assert_problem(&answer, StatusCode::UNAUTHORIZED, "Authorization: Bearer");
+            assert_problem(&answer, StatusCode::UNAUTHORIZED, "a member of socket.group");
             assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"uvmd\"");
             let answer = ask(&daemon(Access::default()), path, peer, None).await;
+            assert_problem(&answer, StatusCode::FORBIDDEN, "a member of socket.group");
             assert_problem(&answer, StatusCode::FORBIDDEN, "auth.token_file");
             assert_eq!(answer.header("www-authenticate"), "");
         }
