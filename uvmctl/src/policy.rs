@@ -207,7 +207,11 @@ fn switch(client: &Client, to: &str) -> anyhow::Result<()> {
     let answer = client.change(&Method::POST, &format!("{POLICY}/{to}"), None)?;
     let state: PolicyState = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
     let said = show::why_off(&state).unwrap_or_else(|| "uvmd may act".to_owned());
-    Ok(writeln!(io::stdout(), "{said}")?)
+    writeln!(io::stdout(), "{said}")?;
+    if let Some(warning) = show::persist_pending(&state) {
+        writeln!(io::stdout(), "{warning}")?;
+    }
+    Ok(())
 }
 
 fn policy_name(text: &str) -> Result<String, String> {

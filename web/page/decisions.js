@@ -63,8 +63,8 @@ export function show({ decisions, time }, policy) {
   const ended = over.slice(0, ENDED_SHOWN);
   tables.open.update(open, key, ({ stage }) => ({ faded: stage === "shadow" }));
   tables.ended.update(ended, key);
-  const off = policy.off_by.map(({ by }) => format.printable(by)).join(" and ");
-  say(element("acting"), off === "" ? "" : `switched off by ${off}`);
+  const off = words.switchedOff(policy);
+  say(element("acting"), off);
   // Who never asked for anything need not know.
   element("decisions-panel").hidden = decisions.length === 0 && off === "";
   element("no-decisions").hidden = open.length > 0;

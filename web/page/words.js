@@ -160,3 +160,12 @@ export function bounds(resident) {
   const [least, most] = [format.bytes(min_bytes), format.bytes(max_bytes)];
   return least === format.bytes(bytes) && most === least ? "" : `${least} to ${most}`;
 }
+
+// === the switch ===
+
+// Who has switched acting off; empty where nobody has.
+export function switchedOff({ off_by, persist_pending }) {
+  if (off_by.length === 0) return "";
+  const by = off_by.map(({ by }) => format.printable(by)).join(" and ");
+  return `switched off by ${by}${persist_pending ? ": not on the disk yet, so uvmd would act again after a restart" : ""}`;
+}

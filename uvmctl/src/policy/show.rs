@@ -32,6 +32,7 @@ pub(crate) fn overrides(
     };
     let (mode, policy) = (text::printable(&state.default_mode), text::printable(&state.default_policy));
     let mut lines = vec![format!("{acts}; what no override is for: {mode} ({policy})")];
+    lines.extend(persist_pending(state).map(|warning| colour.paint(Style::Warning, warning)));
     lines.extend(known.file_error.iter().map(|error| colour.paint(Style::Warning, &text::printable(error))));
     if known.overrides.is_empty() {
         lines.push("There are no overrides".to_owned());
@@ -70,6 +71,11 @@ pub(super) fn why_off(state: &PolicyState) -> Option<String> {
     let by = |off: &SwitchedOff| format!("by {} since {}", text::printable(&off.by), text::printable(&off.since));
     let by: Vec<String> = state.off_by.iter().map(by).collect();
     (!state.on).then(|| format!("acting is switched off {}", by.join(" and ")))
+}
+
+/// Warning that the switch is not on the disk; `None` where it is.
+pub(super) const fn persist_pending(state: &PolicyState) -> Option<&'static str> {
+    if state.persist_pending { Some("this is not on the disk yet: uvmd would act again after a restart") } else { None }
 }
 
 /// What an override means, in a line.

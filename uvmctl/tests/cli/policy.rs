@@ -75,6 +75,22 @@ pod-7c1f  pod 7c1f*  act   cycle          0  4.0 GiB/s  in 2 h 0 min  api
     assert_eq!(squeezed(&text), squeezed(expected), "{text}");
     let text = stdout(&run(&daemon(false).serve(), &["policy", "show"]));
     assert!(text.starts_with("acting is switched off by uid 0 on the socket since 2026-11-21T14:00"), "{text}");
+    assert!(!text.contains("not on the disk"), "{text}");
+}
+
+#[test]
+fn a_switch_that_is_not_on_the_disk_is_shown() {
+    let pending = PolicyState { persist_pending: true, ..state(false) };
+    let daemon = Canned::default()
+        .with("/api/v1/overrides", &Overrides::default())
+        .with("/api/v1/policy/off", &pending)
+        .with("/api/v1/policy", &pending)
+        .with("/api/v1/status", &Status { time: NOW.to_owned(), ..Status::default() });
+    for command in ["show", "off"] {
+        let text = stdout(&run(&daemon.serve(), &["policy", command]));
+        let second = text.lines().nth(1);
+        assert_eq!(second, Some("this is not on the disk yet: uvmd would act again after a restart"), "{text}");
+    }
 }
 
 #[test]

@@ -206,7 +206,8 @@ async fn acting_is_switched_off_and_on_and_it_is_told_by_whom() {
     let off = change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "").await;
     assert_eq!((off.status, &off.json()["off_by"][0]["by"]), (StatusCode::OK, &json!("uid 7 on the socket")));
     assert_eq!(get(&router, "/api/v1/policy").await.json()["on"], false);
-    assert!(get(&router, "/metrics").await.text.contains("\nuvmd_policy_on 0\n"));
+    let metrics = get(&router, "/metrics").await.text;
+    assert!(metrics.contains("\nuvmd_policy_on 0\n") && metrics.contains("\nuvmd_policy_persist_pending 0\n"));
     let on = change(&router, Method::POST, "/api/v1/policy/on", WRITER, &[], "").await;
     assert_eq!((on.status, &on.json()["on"]), (StatusCode::OK, &json!(true)));
     let answer = change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "{}").await;
@@ -231,7 +232,8 @@ async fn while_a_disk_is_stuck_acting_is_switched_off_all_the_same_and_everythin
     while get(&router, "/api/v1/policy").await.json()["on"] != false {
         tokio::task::yield_now().await;
     }
-    assert!(get(&router, "/metrics").await.text.contains("\nuvmd_policy_on 0\n"));
+    let metrics = get(&router, "/metrics").await.text;
+    assert!(metrics.contains("\nuvmd_policy_on 0\n") && metrics.contains("\nuvmd_policy_persist_pending 1\n"));
     assert_eq!(ids(&router).await, ["llm", "of-file"]);
     // More than anybody waits for a disk.
     tokio::time::advance(Duration::from_secs(3)).await;

@@ -1,7 +1,10 @@
 //! What is kept and told of what is done, made up here.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,6 +28,7 @@ pub(crate) const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 pub(crate) struct Memory {
     overrides: Arc<Mutex<Vec<StandingOverride>>>,
     off_by: Arc<Mutex<Option<String>>>,
+    is_persist_pending: Arc<AtomicBool>,
     /// Every change that is kept waits for it.
     pub(crate) disk: Arc<tokio::sync::Mutex<()>>,
 }
@@ -133,6 +137,7 @@ impl Control for Memory {
             on: off.is_none(),
             enabled: true,
             off_by: off.map(by).into_iter().collect(),
+            persist_pending: self.is_persist_pending.load(Ordering::SeqCst),
             file_error: Some("line 3".to_owned()),
             ..PolicyState::default()
         }
@@ -145,11 +150,13 @@ impl Control for Memory {
 
     fn switch_off(&self, by: &Requester) -> Result<(), Refused> {
         *self.off_by.lock().unwrap() = Some(by.to_string());
+        self.is_persist_pending.store(true, Ordering::SeqCst);
         Ok(())
     }
 
     fn keep_off(&self, _: &Requester) {
         drop(self.disk.blocking_lock());
+        self.is_persist_pending.store(false, Ordering::SeqCst);
     }
 
     fn times_off(&self) -> u64 {

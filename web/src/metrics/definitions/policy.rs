@@ -46,6 +46,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Gauge(|figures| vec![Sample::new([], f64::from(u8::from(figures.deeds.state.on)))]),
     },
     Definition {
+        name: "uvmd_policy_persist_pending",
+        labels: &[],
+        help: "1 while acting is switched off over the API and that is not on the disk yet: uvmd would act again after a restart.",
+        samples: Samples::Gauge(|figures| {
+            vec![Sample::new([], f64::from(u8::from(figures.deeds.state.persist_pending)))]
+        }),
+    },
+    Definition {
         name: "uvmd_policy_decisions",
         labels: &[&STAGE],
         help: "Decisions that are remembered, by where they stand. `shadow`, `trial` and `kept` are in force.",
