@@ -107,7 +107,7 @@ impl web::Control for Control {
         Ok(())
     }
 
-    fn keep_off(&self, _: &Requester) {
+    fn keep_off(&self) {
         self.switch.keep_off();
     }
 

@@ -47,7 +47,7 @@ pub trait Control: Send + Sync {
     fn switch_off(&self, by: &Requester) -> Result<(), Refused>;
 
     /// Has it stay off when the service is started again, if it still is off. May wait for the disk.
-    fn keep_off(&self, by: &Requester);
+    fn keep_off(&self);
 
     /// How often acting was switched off.
     fn times_off(&self) -> u64;
@@ -159,14 +159,14 @@ impl Controls {
 
     /// Switches off, which nothing holds up, and has that kept. A disk that is stuck is not waited for: it is off, and is kept once
     /// that can be done; the state says so until then.
-    pub(crate) async fn switch_off(&self, by: Requester) -> Result<(), Problem> {
-        self.control.switch_off(&by)?;
+    pub(crate) async fn switch_off(&self, by: &Requester) -> Result<(), Problem> {
+        self.control.switch_off(by)?;
         let Self { control, turn } = self.clone();
         let keeping = task::spawn(async move {
             let turn = turn.lock_owned().await;
             task::spawn_blocking(move || {
                 let _turn = turn;
-                control.keep_off(&by);
+                control.keep_off();
             })
             .await
         });
@@ -254,7 +254,7 @@ impl Control for Uncontrolled {
         Err(Refused::NotKept(NOTHING.to_owned()))
     }
 
-    fn keep_off(&self, _: &Requester) {}
+    fn keep_off(&self) {}
 
     fn times_off(&self) -> u64 {
         0

@@ -71,7 +71,7 @@ fn each_change_is_in_the_audit_log_with_who_asked_and_what_there_was_before_and_
     control.put(rule(Mode::Observe), &by(), &whatever()).unwrap();
     control.remove("mine", &by(), &whatever()).unwrap();
     control.switch_off(&by()).unwrap();
-    control.keep_off(&by());
+    control.keep_off();
     control.switch_on(&by(), control.times_off()).unwrap();
     let requester = json!({ "address": "192.0.2.7:4242", "credential": "write_token" });
     let lines = changes(folder.path());
@@ -106,7 +106,7 @@ fn what_cannot_be_written_down_is_refused_unless_it_reduces_what_uvmd_does() {
         assert!(matches!(control.put(other, &by(), &whatever()), Err(Refused::NotRecorded(_))), "{mode:?}");
     }
     control.switch_off(&by()).unwrap();
-    control.keep_off(&by());
+    control.keep_off();
     assert!(!control.switch.is_on());
     assert!(matches!(control.switch_on(&by(), control.times_off()), Err(Refused::NotRecorded(_))));
     assert!(!control.switch.is_on());
@@ -127,7 +127,7 @@ fn who_switched_off_is_written_down_whatever_becomes_of_the_disk_that_keeps_it()
     flush(&control.audit);
     let told: Vec<Value> = changes(folder.path()).iter().map(|line| line["type"].clone()).collect();
     assert_eq!(told, ["policy_off"]);
-    control.keep_off(&by());
+    control.keep_off();
     flush(&control.audit);
     assert_eq!((control.state().persist_pending, changes(folder.path()).len()), (false, 1));
 }

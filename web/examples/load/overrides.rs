@@ -75,7 +75,7 @@ impl Control for InMemory {
         Ok(())
     }
 
-    fn keep_off(&self, _: &Requester) {}
+    fn keep_off(&self) {}
 
     fn times_off(&self) -> u64 {
         0

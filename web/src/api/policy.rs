@@ -30,7 +30,7 @@ pub(crate) async fn policy_off(
     State(controls): State<Controls>,
     _: body::Nothing,
 ) -> Result<Json<PolicyState>, Problem> {
-    controls.switch_off(by).await?;
+    controls.switch_off(&by).await?;
     Ok(Json(controls.now().state()))
 }
 

@@ -154,7 +154,7 @@ impl Control for Memory {
         Ok(())
     }
 
-    fn keep_off(&self, _: &Requester) {
+    fn keep_off(&self) {
         drop(self.disk.blocking_lock());
         self.is_persist_pending.store(false, Ordering::SeqCst);
     }

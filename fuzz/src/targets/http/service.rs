@@ -102,7 +102,7 @@ impl Control for Board {
         Ok(())
     }
 
-    fn keep_off(&self, _: &Requester) {}
+    fn keep_off(&self) {}
 
     fn times_off(&self) -> u64 {
         self.state().times_off
