@@ -9,31 +9,23 @@ use std::{
 };
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::support::{Daemon, eventually, privileged, run, uvmd};
+use crate::support::{Answer, Daemon, Node, eventually, http, privileged, run};
 
 const TOKEN: &str = "0123456789abcdef";
 const OTHER_TOKEN: &str = "fedcba9876543210";
 
-fn on_socket(path: &Path) -> Command {
-    let mut command = uvmd();
-    command.args(["--listen", "127.0.0.1:0", "--set", "socket.enabled=true"]);
-    command.args(["--set", &format!("socket.path={}", path.display())]);
-    command
+fn read_authority(stream: impl Read + Write, header: &str) -> Option<bool> {
+    let Answer { body, .. } = http(stream, "GET", "/api/v1/status", header, "");
+    serde_json::from_str::<Value>(&body).unwrap()["read_authority"].as_bool()
 }
 
-fn read_authority(mut stream: impl Read + Write, header: &str) -> Option<bool> {
-    write!(stream, "GET /api/v1/status HTTP/1.0\r\n{header}\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str::<Value>(body).unwrap()["read_authority"].as_bool()
+fn on_socket(node: &Node) -> Option<bool> {
+    read_authority(UnixStream::connect(node.socket()).unwrap(), "")
 }
 
 fn over_tcp(daemon: &Daemon, token: &str) -> Option<bool> {
-    let stream = std::net::TcpStream::connect(&daemon.address).unwrap();
-    read_authority(stream, &format!("Authorization: Bearer {token}\r\n"))
+    read_authority(daemon.connect(), &format!("Authorization: Bearer {token}\r\n"))
 }
 
 #[test]
@@ -41,15 +33,14 @@ fn who_asks_on_the_socket_is_known_and_the_socket_is_gone_when_uvmd_is() {
     if !privileged() {
         return;
     }
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("run/uvmd.sock");
-    let daemon = Daemon::spawn(on_socket(&path));
-    assert_eq!(read_authority(UnixStream::connect(&path).unwrap(), ""), Some(true));
+    let node = Node::new();
+    let daemon = Daemon::spawn(node.with_socket("127.0.0.1:0"));
+    assert_eq!(on_socket(&node), Some(true));
     assert_eq!(daemon.json("/api/v1/status")["read_authority"], false);
     daemon.signal("TERM");
     let (status, log) = daemon.wait();
     assert!(status.success(), "{log}");
-    assert!(!path.exists());
+    assert!(!node.socket().exists());
 }
 
 #[test]
@@ -57,18 +48,20 @@ fn a_socket_has_one_daemon_and_another_after_that_was_killed() {
     if !privileged() {
         return;
     }
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("uvmd.sock");
-    let daemon = Daemon::spawn(on_socket(&path));
-    let output = run(on_socket(&path));
+    let node = Node::new();
+    let daemon = Daemon::spawn(node.with_socket("127.0.0.1:0"));
+    // With a state of its own.
+    let mut second = node.with_socket("127.0.0.1:0");
+    second.args(["--set", &format!("policy.state_dir={}", node.path("second").display())]);
+    let output = run(second);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("another uvmd serves on") && said.contains("socket.enabled=false"), "{said}");
     daemon.signal("KILL");
     daemon.wait();
-    assert!(path.exists());
-    let _next = Daemon::spawn(on_socket(&path));
-    assert_eq!(read_authority(UnixStream::connect(&path).unwrap(), ""), Some(true));
+    assert!(node.socket().exists());
+    let _next = Daemon::spawn(node.with_socket("127.0.0.1:0"));
+    assert_eq!(on_socket(&node), Some(true));
 }
 
 #[test]
@@ -76,8 +69,8 @@ fn a_group_that_the_node_does_not_have_is_a_mistake() {
     if !privileged() {
         return;
     }
-    let folder = TempDir::new().unwrap();
-    let mut command = on_socket(&folder.path().join("uvmd.sock"));
+    let node = Node::new();
+    let mut command = node.with_socket("127.0.0.1:0");
     command.args(["--set", "socket.group=no-such-group"]);
     let output = run(command);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -85,9 +78,9 @@ fn a_group_that_the_node_does_not_have_is_a_mistake() {
     assert!(said.contains("socket.group: this node has no group no-such-group"), "{said}");
 }
 
-fn with_token(path: &Path) -> Command {
-    let mut command = uvmd();
-    command.args(["--listen", "127.0.0.1:0", "--set", &format!("auth.token_file={}", path.display())]);
+fn with_token(node: &Node, path: &Path) -> Command {
+    let mut command = node.listening_on("127.0.0.1:0");
+    command.args(["--set", &format!("auth.token_file={}", path.display())]);
     command
 }
 
@@ -96,20 +89,15 @@ fn a_token_is_in_force_for_as_long_as_its_file_says_it() {
     if !privileged() {
         return;
     }
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("token");
-    let write = |token: &str| {
-        fs::write(&path, format!("{token}\n")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    };
-    write(TOKEN);
-    let daemon = Daemon::spawn(with_token(&path));
+    let node = Node::new();
+    let path = node.write_token("token", TOKEN);
+    let daemon = Daemon::spawn(with_token(&node, &path));
     let becomes = |token: &str, expected: Option<bool>| {
         eventually(&format!("{token} is {expected:?}"), || over_tcp(&daemon, token) == expected);
     };
     assert_eq!(over_tcp(&daemon, TOKEN), Some(true));
     assert_eq!(over_tcp(&daemon, OTHER_TOKEN), None);
-    write(OTHER_TOKEN);
+    node.write_token("token", OTHER_TOKEN);
     becomes(OTHER_TOKEN, Some(true));
     assert_eq!(over_tcp(&daemon, TOKEN), None);
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
@@ -125,11 +113,10 @@ fn a_token_that_others_can_read_is_a_mistake() {
     if !privileged() {
         return;
     }
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("token");
-    fs::write(&path, TOKEN).unwrap();
+    let node = Node::new();
+    let path = node.write_token("token", TOKEN);
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    let output = run(with_token(&path));
+    let output = run(with_token(&node, &path));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("auth.token_file: ") && said.contains("mode 644") && !said.contains(TOKEN), "{said}");

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use crate::support::{Daemon, PublicCopy, UVMD, privileged, run};
+use crate::support::{Daemon, Node, PublicCopy, UVMD, privileged, run};
 
 fn file(text: &str) -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
@@ -101,11 +101,10 @@ fn the_shipped_file_starts_a_daemon() {
         return;
     }
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/uvmd.toml");
-    // Not this machine's own state and socket, which another may have.
-    let folder = tempfile::tempdir().unwrap();
-    let own = |option: &str, name: &str| format!("{option}={}", folder.path().join(name).display());
-    let (state, socket) = (own("policy.state_dir", "state"), own("socket.path", "uvmd.sock"));
-    let daemon = Daemon::spawn(configured(&shipped, &["--listen", "127.0.0.1:0", "--set", &state, "--set", &socket]));
+    let node = Node::new();
+    let mut command = node.configured(&shipped);
+    command.args(["--listen", "127.0.0.1:0", "--set", "socket.enabled=true"]);
+    let daemon = Daemon::spawn(command);
     assert_eq!(daemon.get("/livez").0, 200);
     daemon.signal("TERM");
     let (status, log) = daemon.wait();
@@ -117,12 +116,11 @@ fn options_of_the_file_are_in_force_unless_the_command_line_overrides_them() {
     if !privileged() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = file(&format!(
-        "listen = \"192.0.2.1:1\"\nhostname = \"gpu-17\"\n[log]\nformat = \"json\"\n[socket]\nenabled = false\n[policy]\nstate_dir = \"{}/state\"\n",
-        folder.path().display()
-    ));
-    let daemon = Daemon::spawn(configured(file.path(), &["--listen", "127.0.0.1:0"]));
+    let node = Node::new();
+    let file = file("listen = \"192.0.2.1:1\"\nhostname = \"gpu-17\"\n[log]\nformat = \"json\"\n");
+    let mut command = node.configured(file.path());
+    command.args(["--listen", "127.0.0.1:0"]);
+    let daemon = Daemon::spawn(command);
     assert_eq!(daemon.json("/api/v1/status")["hostname"], "gpu-17");
     daemon.signal("TERM");
     let (_, log) = daemon.wait();

@@ -4,70 +4,37 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::{fs::DirBuilderExt, net::UnixStream},
-    path::PathBuf,
     process::{self, Command},
 };
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::support::{Daemon, ask, eventually, privileged, run, uvmd};
+use crate::support::{Daemon, Node, eventually, privileged, run};
 
-/// What a daemon reads and keeps.
-struct Node {
-    folder: TempDir,
+/// A node that may act.
+fn command(node: &Node) -> Command {
+    let mut command = node.with_socket("127.0.0.1:0");
+    command.args(["--set", "policy.enabled=true"]);
+    command
 }
 
-impl Node {
-    fn new() -> Self {
-        Self { folder: TempDir::new().unwrap() }
-    }
+fn start(node: &Node) -> Daemon {
+    Daemon::spawn(command(node))
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
+/// Waits until an answer is so.
+fn becomes(node: &Node, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let mut answer = node.get(path);
+    eventually(path, || {
+        answer = node.get(path);
+        is_so(&answer)
+    });
+    answer
+}
 
-    fn command(&self) -> Command {
-        let mut command = uvmd();
-        command.args(["--listen", "127.0.0.1:0", "--set", "socket.enabled=true", "--set", "policy.enabled=true"]);
-        for (option, name) in [
-            ("socket.path", "run/uvmd.sock"),
-            ("policy.overrides_file", "overrides.toml"),
-            ("policy.state_dir", "state"),
-            ("policy.kill_switch", "policy.off"),
-        ] {
-            command.args(["--set", &format!("{option}={}", self.path(name).display())]);
-        }
-        command
-    }
-
-    fn start(&self) -> Daemon {
-        Daemon::spawn(self.command())
-    }
-
-    /// Asked on the socket, by root.
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        ask(&self.path("run/uvmd.sock"), method, path, body)
-    }
-
-    fn get(&self, path: &str) -> Value {
-        self.ask("GET", path, "").1
-    }
-
-    /// Waits until an answer is so.
-    fn becomes(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let mut answer = self.get(path);
-        eventually(path, || {
-            answer = self.get(path);
-            is_so(&answer)
-        });
-        answer
-    }
-
-    /// Waits until the audit log says so.
-    fn is_audited(&self, text: &str) {
-        eventually(text, || fs::read_to_string(self.path("state/audit.jsonl")).unwrap_or_default().contains(text));
-    }
+/// Waits until the audit log has this text.
+fn is_audited(node: &Node, text: &str) {
+    eventually(text, || fs::read_to_string(node.path("state/audit.jsonl")).unwrap_or_default().contains(text));
 }
 
 #[test]
@@ -76,7 +43,7 @@ fn overrides_made_over_the_api_are_there_after_a_restart_even_by_force() {
         return;
     }
     let node = Node::new();
-    let daemon = node.start();
+    let daemon = start(&node);
     let body = json!({ "match": { "pid": process::id() }, "mode": "act", "policy": "cycle" }).to_string();
     assert_eq!(node.ask("PUT", "/api/v1/overrides/mine", &body).0, 201);
     let (status, answer) =
@@ -84,7 +51,7 @@ fn overrides_made_over_the_api_are_there_after_a_restart_even_by_force() {
     assert_eq!((status, &answer["detail"]), (422, &json!("match.pid: there is no process 4194305")));
     daemon.signal("KILL");
     daemon.wait();
-    let _daemon = node.start();
+    let _daemon = start(&node);
     let kept = node.get("/api/v1/overrides/mine");
     assert_eq!((&kept["override"]["policy"], &kept["source"]), (&json!("cycle"), &json!("api")));
     assert_eq!(node.ask("DELETE", "/api/v1/overrides/mine", "").0, 204);
@@ -97,18 +64,18 @@ fn the_file_of_overrides_is_followed_and_one_that_is_not_in_order_is_told_of() {
         return;
     }
     let node = Node::new();
-    let daemon = node.start();
+    let daemon = start(&node);
     fs::write(node.path("overrides.toml"), "[[override]]\nid = \"a\"\nmode = \"shadow\"\n").unwrap();
     let ids = |answer: &Value| answer["overrides"].as_array().unwrap().len();
-    assert_eq!(node.becomes("/api/v1/overrides", |answer| ids(answer) == 1)["overrides"][0]["source"], "file");
+    assert_eq!(becomes(&node, "/api/v1/overrides", |answer| ids(answer) == 1)["overrides"][0]["source"], "file");
     fs::write(node.path("overrides.toml"), "[[override]]\nid = \"a\"\nmode = \"on\"\n").unwrap();
-    let answer = node.becomes("/api/v1/overrides", |answer| !answer["file_error"].is_null());
+    let answer = becomes(&node, "/api/v1/overrides", |answer| !answer["file_error"].is_null());
     assert_eq!(ids(&answer), 1);
     let status = node.get("/api/v1/status")["reasons"].to_string();
     assert!(status.contains("overrides.toml:3: override.mode: expected"), "{status}");
     assert!(daemon.get("/metrics").1.contains("\nuvmd_overrides_file_in_order 0\n"));
     let checked = run({
-        let mut command = node.command();
+        let mut command = command(&node);
         command.arg("--check-config");
         command
     });
@@ -122,13 +89,13 @@ fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts
         return;
     }
     let node = Node::new();
-    let daemon = node.start();
+    let daemon = start(&node);
     assert_eq!(node.get("/api/v1/policy")["on"], true);
     let (status, answer) = node.ask("POST", "/api/v1/policy/off", "");
     assert_eq!((status, &answer["off_by"][0]["by"]), (200, &json!("uid 0 on the socket")));
     daemon.signal("KILL");
     daemon.wait();
-    let daemon = node.start();
+    let daemon = start(&node);
     assert_eq!(node.get("/api/v1/policy")["on"], false);
     fs::write(node.path("policy.off"), "").unwrap();
     // The file still stops it.
@@ -139,9 +106,9 @@ fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts
     let (_, rest) = daemon.get("/api/v1/policy");
     assert!(rest.contains("\"on\":true"), "{rest}");
     // Nobody wants anything here, and yet it is written down.
-    node.is_audited("\"on\":true");
+    is_audited(&node, "\"on\":true");
     fs::write(node.path("policy.off"), "").unwrap();
-    node.is_audited("by the file");
+    is_audited(&node, "by the file");
 }
 
 #[test]
@@ -153,7 +120,7 @@ fn what_is_not_understood_in_the_journal_of_advice_is_told_and_stays_there() {
     let journal = node.path("state/advice.journal");
     fs::DirBuilder::new().mode(0o700).create(node.path("state")).unwrap();
     fs::write(&journal, "half a line {\n").unwrap();
-    let daemon = node.start();
+    let daemon = start(&node);
     let reasons = node.get("/api/v1/status")["reasons"].to_string();
     assert!(reasons.contains("advice.journal: it is damaged in 1 places"), "{reasons}");
     let metrics = daemon.get("/metrics").1;
@@ -171,8 +138,8 @@ fn a_stop_waits_for_no_reader_of_the_stream() {
         return;
     }
     let node = Node::new();
-    let daemon = node.start();
-    let mut stream = UnixStream::connect(node.path("run/uvmd.sock")).unwrap();
+    let daemon = start(&node);
+    let mut stream = UnixStream::connect(node.socket()).unwrap();
     stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut head = [0; 64];
     stream.read_exact(&mut head).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{net::TcpListener, process::Output};
 
-use crate::support::{PublicCopy, privileged, run, uvmd};
+use crate::support::{Node, PublicCopy, privileged, run};
 
 /// Its only message.
 fn message(output: &Output) -> String {
@@ -28,9 +28,12 @@ fn a_port_that_is_taken() {
     }
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
-    let mut command = uvmd();
-    command.args(["--listen", &address]);
-    assert_one_line(&run(command), 1, &["uvmd: cannot listen on", &address, "address already in use", "--listen"]);
+    let node = Node::new();
+    assert_one_line(
+        &run(node.listening_on(&address)),
+        1,
+        &["uvmd: cannot listen on", &address, "address already in use", "--listen"],
+    );
 }
 
 #[test]
@@ -38,10 +41,13 @@ fn an_address_that_is_not_of_this_machine() {
     if !privileged() {
         return;
     }
-    let mut command = uvmd();
+    let node = Node::new();
     // TEST-NET-1 of RFC 5737 belongs to nobody.
-    command.args(["--listen", "192.0.2.1:9477"]);
-    assert_one_line(&run(command), 1, &["uvmd: cannot listen on 192.0.2.1:9477", "no such address", "--listen"]);
+    assert_one_line(
+        &run(node.listening_on("192.0.2.1:9477")),
+        1,
+        &["uvmd: cannot listen on 192.0.2.1:9477", "no such address", "--listen"],
+    );
 }
 
 #[test]
@@ -67,7 +73,8 @@ fn a_bad_option() {
         (&["--log", "uvmd=shouting"], "--log"),
     ];
     for (arguments, part) in cases {
-        let mut command = uvmd();
+        let node = Node::new();
+        let mut command = node.command();
         command.args(arguments);
         let output = run(command);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

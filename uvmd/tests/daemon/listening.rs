@@ -5,44 +5,16 @@ use std::{
     io::{BufRead, BufReader},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixDatagram,
-    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
 use serde_json::json;
-use tempfile::TempDir;
 
-use crate::support::{Daemon, PATIENCE, ask, eventually, privileged, run, uvmd};
+use crate::support::{Daemon, Node, PATIENCE, eventually, privileged, run};
 
-/// With a socket and a state of its own.
-struct Node(TempDir);
-
-impl Node {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.path("run/uvmd.sock")
-    }
-
-    fn listening_on(&self, listen: &str) -> Command {
-        let mut command = uvmd();
-        command.args(["--listen", listen, "--set", "socket.enabled=true"]);
-        for (option, name) in [("socket.path", "run/uvmd.sock"), ("policy.state_dir", "state")] {
-            command.args(["--set", &format!("{option}={}", self.path(name).display())]);
-        }
-        command
-    }
-}
-
-fn warnings(socket: &Path) -> Vec<(String, String)> {
-    let status = ask(socket, "GET", "/api/v1/status", "").1;
+fn warnings(node: &Node) -> Vec<(String, String)> {
+    let status = node.get("/api/v1/status");
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     status["warnings"].as_array().unwrap().iter().map(|each| (text(&each["name"]), text(&each["message"]))).collect()
 }
@@ -53,9 +25,9 @@ fn without_tcp_the_socket_is_served_and_no_port_is_taken() {
         return;
     }
     let node = Node::new();
-    let daemon = Daemon::spawn_on_socket(node.listening_on("none"), &node.socket());
-    assert_eq!(ask(&node.socket(), "GET", "/livez", "").0, 200);
-    assert!(warnings(&node.socket()).is_empty());
+    let daemon = Daemon::spawn_on_socket(node.with_socket("none"), &node.socket());
+    assert_eq!(node.ask("GET", "/livez", "").0, 200);
+    assert!(warnings(&node).is_empty());
     let sockets = fs::read_to_string(format!("/proc/{}/net/tcp", daemon.pid())).unwrap();
     let inodes: Vec<&str> = sockets.lines().skip(1).filter_map(|line| line.split_whitespace().nth(9)).collect();
     let own = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
@@ -76,7 +48,7 @@ fn without_tcp_and_socket_it_watches_and_acts_until_it_is_stopped() {
     let notify = node.path("notify");
     let told = UnixDatagram::bind(&notify).unwrap();
     told.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = node.listening_on("none");
+    let mut command = node.with_socket("none");
     command.args(["--set", "socket.enabled=false"]).env("NOTIFY_SOCKET", &notify).stderr(Stdio::piped());
     let mut uvmd = command.spawn().unwrap();
     let mut buffer = [0; 64];
@@ -100,15 +72,15 @@ fn where_the_port_is_taken_the_socket_is_served_and_the_port_is_had_once_it_is_f
     let node = Node::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let mut daemon = Daemon::spawn_on_socket(node.listening_on(&address.to_string()), &node.socket());
-    eventually("it is warned of", || !warnings(&node.socket()).is_empty());
-    let (name, message) = warnings(&node.socket()).remove(0);
+    let mut daemon = Daemon::spawn_on_socket(node.with_socket(&address.to_string()), &node.socket());
+    eventually("it is warned of", || !warnings(&node).is_empty());
+    let (name, message) = warnings(&node).remove(0);
     assert_eq!(name, "tcp_unavailable");
     assert!(message.contains(&format!("cannot listen on {address}: address already in use")), "{message}");
     daemon.read_until("cannot listen on");
     drop(taken);
     daemon.read_until(&format!("serves on http://{address}"));
-    assert!(TcpStream::connect(address).is_ok() && warnings(&node.socket()).is_empty());
+    assert!(TcpStream::connect(address).is_ok() && warnings(&node).is_empty());
     daemon.signal("TERM");
     assert!(daemon.wait().0.success());
 }
@@ -120,7 +92,7 @@ fn a_stop_does_not_wait_for_an_address_that_cannot_be_had() {
     }
     let node = Node::new();
     // TEST-NET-1 of RFC 5737 belongs to nobody.
-    let daemon = Daemon::spawn_on_socket(node.listening_on("192.0.2.1:9477"), &node.socket());
+    let daemon = Daemon::spawn_on_socket(node.with_socket("192.0.2.1:9477"), &node.socket());
     daemon.signal("TERM");
     let (status, log) = daemon.wait();
     assert!(status.success() && log.contains("no such address"), "{log}");
@@ -132,8 +104,8 @@ fn a_second_one_is_refused_by_the_state_folder_whatever_it_would_serve_on() {
         return;
     }
     let node = Node::new();
-    let _daemon = Daemon::spawn_on_socket(node.listening_on("none"), &node.socket());
-    let mut second = node.listening_on("127.0.0.1:0");
+    let _daemon = Daemon::spawn_on_socket(node.with_socket("none"), &node.socket());
+    let mut second = node.with_socket("127.0.0.1:0");
     second.args(["--set", &format!("socket.path={}", node.path("other/uvmd.sock").display())]);
     let output = run(second);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -150,11 +122,11 @@ fn a_state_folder_that_cannot_be_used_is_warned_of_where_nothing_may_act_and_els
     }
     let node = Node::new();
     fs::write(node.path("state"), "no folder").unwrap();
-    let _daemon = Daemon::spawn_on_socket(node.listening_on("none"), &node.socket());
-    let (name, message) = warnings(&node.socket()).remove(0);
+    let _daemon = Daemon::spawn_on_socket(node.with_socket("none"), &node.socket());
+    let (name, message) = warnings(&node).remove(0);
     assert_eq!(name, "state_unavailable");
     assert!(message.contains(&node.path("state").display().to_string()), "{message}");
-    let mut acting = node.listening_on("none");
+    let mut acting = node.with_socket("none");
     let other = node.path("other.sock");
     acting.args(["--set", "policy.enabled=true", "--set", &format!("socket.path={}", other.display())]);
     let output = run(acting);
@@ -184,7 +156,7 @@ fn what_a_former_run_advised_is_withdrawn_before_anything_is_served_or_refused()
     fs::set_permissions(node.path("state"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
 
     let address = taken.local_addr().unwrap().to_string();
-    let mut command = node.listening_on(&address);
+    let mut command = node.with_socket(&address);
     command.args(["--set", "policy.enabled=true", "--set", "socket.enabled=false"]).stderr(Stdio::piped());
     let mut daemon = command.spawn().unwrap();
     let lines = BufReader::new(daemon.stderr.take().unwrap()).lines();

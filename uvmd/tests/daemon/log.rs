@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::support::{Daemon, UVMD, eventually, privileged, run, uvmd};
+use crate::support::{Daemon, Node, UVMD, eventually, privileged, run};
 
 /// With the log on standard error it tells its port; with a file it must be told one. On an address of this process's own, so that no other test takes it.
 fn free_address() -> String {
@@ -18,9 +18,9 @@ fn free_address() -> String {
     TcpListener::bind((own, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
-fn logging_to(file: &Path, address: &str) -> Command {
-    let mut command = uvmd();
-    command.args(["--listen", address, "--log", "trace", "--set", &format!("log.file={}", file.display())]);
+fn logging_to(node: &Node, file: &Path, address: &str) -> Command {
+    let mut command = node.listening_on(address);
+    command.args(["--log", "trace", "--set", &format!("log.file={}", file.display())]);
     command.stderr(Stdio::piped());
     command
 }
@@ -44,14 +44,14 @@ fn the_log_goes_to_the_file_and_follows_its_name() {
     if !privileged() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("uvmd.log");
+    let node = Node::new();
+    let path = node.path("uvmd.log");
     let address = free_address();
-    let daemon = Daemon::spawn_silent(logging_to(&path, &address), &address);
+    let daemon = Daemon::spawn_silent(logging_to(&node, &path, &address), &address);
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     eventually("the log has its beginning", || read(&path).contains("serves on http://"));
 
-    let old = folder.path().join("uvmd.log.1");
+    let old = node.path("uvmd.log.1");
     fs::rename(&path, &old).unwrap();
     daemon.signal("TERM");
     let (status, stderr) = daemon.wait();
@@ -67,15 +67,17 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
         return;
     }
     // Its own view of a disk of four pages, of which one is left.
-    let folder = tempfile::tempdir().unwrap();
-    let disk = folder.path().display();
+    let node = Node::new();
+    let disk = node.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let disk = disk.display();
     let address = free_address();
-    let log = folder.path().join("uvmd.log");
+    let log = node.path("disk/uvmd.log");
     let mut command = Command::new("unshare");
     let script = format!(
         "mount -t tmpfs -o size=16k tmpfs {disk} && head -c 12288 /dev/zero >{disk}/ballast && exec \"$0\" \"$@\""
     );
-    command.args(["--mount", "sh", "-c", &script]).arg(UVMD).args(logging_to(&log, &address).get_args());
+    command.args(["--mount", "sh", "-c", &script]).arg(UVMD).args(logging_to(&node, &log, &address).get_args());
     command.stderr(Stdio::piped());
     let daemon = Daemon::spawn_silent(command, &address);
     let seen = |name: &str| PathBuf::from(format!("/proc/{}/root{disk}/{name}", daemon.pid()));
@@ -112,8 +114,9 @@ fn a_standard_error_that_is_full_is_no_reason_to_end() {
         return;
     }
     let address = free_address();
-    let mut command = uvmd();
-    command.args(["--listen", &address]).stderr(File::options().write(true).open("/dev/full").unwrap());
+    let node = Node::new();
+    let mut command = node.listening_on(&address);
+    command.stderr(File::options().write(true).open("/dev/full").unwrap());
     let daemon = Daemon::spawn_silent(command, &address);
     eventually("what could not be written is counted", || dropped(&daemon) > 0);
     daemon.signal("TERM");
@@ -126,8 +129,9 @@ fn a_standard_error_that_nobody_reads_holds_nothing_up() {
         return;
     }
     let address = free_address();
-    let mut command = uvmd();
-    command.args(["--listen", &address, "--log", "trace"]).stderr(Stdio::piped());
+    let node = Node::new();
+    let mut command = node.listening_on(&address);
+    command.args(["--log", "trace"]).stderr(Stdio::piped());
     let daemon = Daemon::spawn_silent(command, &address);
     // More than a pipe and the queue before it take.
     eventually("lines are left out", || {
@@ -145,10 +149,10 @@ fn the_file_tells_why_uvmd_ended() {
     if !privileged() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("uvmd.log");
+    let node = Node::new();
+    let path = node.path("uvmd.log");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let output = run(logging_to(&path, &taken.local_addr().unwrap().to_string()));
+    let output = run(logging_to(&node, &path, &taken.local_addr().unwrap().to_string()));
     assert_eq!(output.status.code(), Some(1));
     assert!(fs::read_to_string(&path).unwrap().contains("address already in use"));
     assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
@@ -156,18 +160,18 @@ fn the_file_tells_why_uvmd_ended() {
 
 #[test]
 fn a_log_file_that_cannot_be_is_a_clear_message() {
-    let folder = tempfile::tempdir().unwrap();
-    let fifo = folder.path().join("fifo");
+    let node = Node::new();
+    let fifo = node.path("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let link = folder.path().join("link");
+    let link = node.path("link");
     symlink("/dev/null", &link).unwrap();
     for (path, reason) in [
-        (folder.path().to_owned(), "is a directory"),
+        (node.path("."), "is a directory"),
         (link, "it is a symbolic link; name the file itself"),
         (fifo, "it is not a regular file"),
-        (folder.path().join("none/uvmd.log"), "no such file or directory"),
+        (node.path("none/uvmd.log"), "no such file or directory"),
     ] {
-        let mut command = logging_to(&path, "127.0.0.1:0");
+        let mut command = logging_to(&node, &path, "127.0.0.1:0");
         command.stdin(Stdio::null());
         let output = run(command);
         assert_eq!(output.status.code(), Some(1));

@@ -10,63 +10,37 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::support::{Daemon, PATIENCE, UVMD, eventually, privileged};
+use crate::support::{Daemon, Node, PATIENCE, eventually, http, privileged};
 
 const TOKEN: &str = "0123456789abcdef";
 /// Its bit in the masks of /proc.
 const SIGHUP: u64 = 1;
 
-/// The files of a daemon.
-struct Node(TempDir);
+/// Writes a configuration with this; `[policy]` comes last.
+fn configure(node: &Node, top: &str, policy: &str) {
+    fs::write(node.path("uvmd.toml"), format!("listen = \"127.0.0.1:0\"\n{top}\n[policy]\n{policy}\n")).unwrap();
+}
 
-impl Node {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
+fn command(node: &Node) -> Command {
+    node.configured(&node.path("uvmd.toml"))
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
+fn start(node: &Node) -> Daemon {
+    Daemon::spawn(command(node))
+}
 
-    /// What it needs to be on its own, and this; `[policy]` comes last.
-    fn configure(&self, top: &str, policy: &str) {
-        let [overrides, state, switch] = ["overrides.toml", "state", "policy.off"].map(|name| self.path(name));
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\nsocket.enabled = false\n{top}\n[policy]\noverrides_file = {overrides:?}\nstate_dir = {state:?}\n\
-             kill_switch = {switch:?}\n{policy}\n"
-        );
-        fs::write(self.path("uvmd.toml"), text).unwrap();
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(UVMD);
-        command.arg("--config").arg(self.path("uvmd.toml")).env("NO_COLOR", "1");
-        command
-    }
-
-    fn start(&self) -> Daemon {
-        Daemon::spawn(self.command())
-    }
-
-    fn write_token(&self, name: &str) -> String {
-        let path = self.path(name);
-        fs::write(&path, TOKEN).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        format!("auth.token_file = {path:?}")
-    }
+fn token_file(node: &Node, name: &str) -> String {
+    format!("auth.token_file = {:?}", node.write_token(name, TOKEN))
 }
 
 fn configuration(daemon: &Daemon) -> Value {
     daemon.json("/api/v1/status")["configuration"].clone()
 }
 
-fn may_read(daemon: &Daemon) -> Option<u16> {
-    let mut stream = TcpStream::connect(&daemon.address).unwrap();
-    write!(stream, "GET /api/v1/status HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n\r\n").unwrap();
-    let answer = std::io::read_to_string(stream).unwrap();
-    answer.split(' ').nth(1)?.parse().ok()
+/// Status of an answer to a request with the token.
+fn status_with_token(daemon: &Daemon) -> u16 {
+    http(daemon.connect(), "GET", "/api/v1/status", &format!("Authorization: Bearer {TOKEN}\r\n"), "").status
 }
 
 #[test]
@@ -75,14 +49,15 @@ fn what_can_take_effect_does_and_what_cannot_is_named() {
         return;
     }
     let node = Node::new();
-    node.configure("hostname = \"old\"", "mode = \"observe\"");
-    let mut daemon = node.start();
+    configure(&node, "hostname = \"old\"", "mode = \"observe\"");
+    let mut daemon = start(&node);
     assert_eq!(
-        (daemon.json("/api/v1/policy")["default_mode"].clone(), may_read(&daemon)),
-        (json!("observe"), Some(401))
+        (daemon.json("/api/v1/policy")["default_mode"].clone(), status_with_token(&daemon)),
+        (json!("observe"), 401)
     );
-    let token = node.write_token("token");
-    node.configure(
+    let token = token_file(&node, "token");
+    configure(
+        &node,
         &format!("hostname = \"new\"\nlog.filter = \"debug\"\nmetrics.per_process = true\n{token}"),
         "mode = \"shadow\"",
     );
@@ -95,8 +70,8 @@ fn what_can_take_effect_does_and_what_cannot_is_named() {
     assert!(!line.contains("hostname"), "{line}");
     assert!(daemon.read_until("needs a restart: ").trim_end().ends_with("needs a restart: hostname"));
     assert_eq!(
-        (daemon.json("/api/v1/policy")["default_mode"].clone(), may_read(&daemon)),
-        (json!("shadow"), Some(200))
+        (daemon.json("/api/v1/policy")["default_mode"].clone(), status_with_token(&daemon)),
+        (json!("shadow"), 200)
     );
     assert_eq!(daemon.json("/api/v1/overrides")["overrides"][0]["override"]["id"], "a");
     let status = daemon.json("/api/v1/status");
@@ -116,22 +91,22 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
         return;
     }
     let node = Node::new();
-    let token = node.write_token("token");
-    node.configure(&token, "mode = \"observe\"");
-    let mut daemon = node.start();
+    let token = token_file(&node, "token");
+    configure(&node, &token, "mode = \"observe\"");
+    let mut daemon = start(&node);
     let first = configuration(&daemon)["last_reload_success_at"].clone();
     let overrides = "[[override]]\nid = \"a\"\nmode = \"shadow\"\n";
-    let other_token = node.write_token("other-token").replace("auth.token_file", "auth.write_token_file");
+    let other_token = token_file(&node, "other-token").replace("auth.token_file", "auth.write_token_file");
     let good = || {
-        node.configure(&format!("log.filter = \"debug\"\n{token}\n{other_token}"), "mode = \"shadow\"");
+        configure(&node, &format!("log.filter = \"debug\"\n{token}\n{other_token}"), "mode = \"shadow\"");
         fs::write(node.path("overrides.toml"), overrides).unwrap();
         fs::set_permissions(node.path("other-token"), Permissions::from_mode(0o600)).unwrap();
     };
-    let configuration_is_wrong = || node.configure("log.filter = \"loud\"", "mode = \"shadow\"");
+    let configuration_is_wrong = || configure(&node, "log.filter = \"loud\"", "mode = \"shadow\"");
     let overrides_are_wrong = || fs::write(node.path("overrides.toml"), "[[override]]\nmode = \"on\"\n").unwrap();
     let token_is_open = || fs::set_permissions(node.path("other-token"), Permissions::from_mode(0o644)).unwrap();
     let breaks: [(&dyn Fn(), &str); 3] = [
-        (&configuration_is_wrong, "uvmd.toml:3: log.filter: invalid value"),
+        (&configuration_is_wrong, "uvmd.toml:2: log.filter: invalid value"),
         (&overrides_are_wrong, "overrides.toml:"),
         (&token_is_open, "mode 644"),
     ];
@@ -170,12 +145,12 @@ fn a_sighup_before_it_serves_is_kept_and_one_while_it_stops_ends_nothing() {
         return;
     }
     let node = Node::new();
-    node.configure("", "");
+    configure(&node, "", "");
     let text = fs::read_to_string(node.path("uvmd.toml")).unwrap();
     // It waits for its configuration until somebody writes it.
     fs::remove_file(node.path("uvmd.toml")).unwrap();
     assert!(Command::new("mkfifo").arg(node.path("uvmd.toml")).status().unwrap().success());
-    let mut command = node.command();
+    let mut command = command(&node);
     let child = command.stderr(process::Stdio::piped()).spawn().unwrap();
     eventually("it handles SIGHUP", || {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -209,8 +184,8 @@ fn the_log_is_opened_anew_also_where_nothing_else_is_in_order() {
     }
     let node = Node::new();
     let (log, old) = (node.path("uvmd.log"), node.path("uvmd.log.1"));
-    node.configure(&format!("log.file = {log:?}"), "");
-    let mut command = node.command();
+    configure(&node, &format!("log.file = {log:?}"), "");
+    let mut command = command(&node);
     let mut child = command.stderr(process::Stdio::piped()).spawn().unwrap();
     let read = |path: &PathBuf| fs::read_to_string(path).unwrap_or_default();
     eventually("it serves", || read(&log).contains("serves on http://"));
@@ -229,10 +204,10 @@ fn systemd_is_told_when_a_reload_begins_and_ends() {
         return;
     }
     let node = Node::new();
-    node.configure("", "");
+    configure(&node, "", "");
     let socket = UnixDatagram::bind(node.path("notify")).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = node.command();
+    let mut command = command(&node);
     command.env("NOTIFY_SOCKET", node.path("notify"));
     let daemon = Daemon::spawn(command);
     let receive = || {
@@ -264,9 +239,9 @@ fn a_file_that_cannot_be_read_in_time_changes_nothing_and_is_read_by_one_thread_
         return;
     }
     let node = Node::new();
-    node.configure("", "");
+    configure(&node, "", "");
     let text = fs::read_to_string(node.path("uvmd.toml")).unwrap();
-    let mut daemon = node.start();
+    let mut daemon = start(&node);
     fs::remove_file(node.path("uvmd.toml")).unwrap();
     assert!(Command::new("mkfifo").arg(node.path("uvmd.toml")).status().unwrap().success());
     daemon.signal("HUP");

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{Daemon, PATIENCE, PublicCopy, has_driver, has_kprobes, privileged, uvmd};
+use crate::support::{Daemon, Node, PATIENCE, PublicCopy, has_driver, has_kprobes, privileged};
 
 #[test]
 fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
@@ -123,9 +123,8 @@ fn its_address_is_free_again_after_it_was_killed() {
     let address = daemon.address.clone();
     daemon.signal("KILL");
     assert_eq!(daemon.wait().0.signal(), Some(9));
-    let mut command = uvmd();
-    command.args(["--listen", &address]);
-    let next = Daemon::spawn(command);
+    let node = Node::new();
+    let next = Daemon::spawn(node.listening_on(&address));
     assert_eq!(next.address, address);
     assert_eq!(next.get("/livez").0, 200);
 }
@@ -135,9 +134,8 @@ fn beyond_loopback_it_warns() {
     if !privileged() {
         return;
     }
-    let mut command = uvmd();
-    command.args(["--listen", "0.0.0.0:0"]);
-    let daemon = Daemon::spawn(command);
+    let node = Node::new();
+    let daemon = Daemon::spawn(node.listening_on("0.0.0.0:0"));
     daemon.signal("TERM");
     let (_, log) = daemon.wait();
     assert!(log.contains("WARN") && log.contains("is not loopback"), "{log}");
@@ -148,11 +146,12 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
     if !privileged() {
         return;
     }
-    let path = std::env::temp_dir().join(format!("uvmd-notify-{}", std::process::id()));
+    let node = Node::new();
+    let path = node.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = uvmd();
-    command.args(["--listen", "127.0.0.1:0"]).env("NOTIFY_SOCKET", &path);
+    let mut command = node.listening_on("127.0.0.1:0");
+    command.env("NOTIFY_SOCKET", &path);
     let daemon = Daemon::spawn(command);
     let mut buffer = [0; 64];
     let mut receive = || {
@@ -163,7 +162,6 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
     daemon.signal("TERM");
     assert_eq!(receive(), "STOPPING=1\n");
     assert_eq!(daemon.wait().0.code(), Some(0));
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
@@ -171,8 +169,9 @@ fn the_node_is_named_in_status_and_metrics() {
     if !privileged() {
         return;
     }
-    let mut command = uvmd();
-    command.args(["--listen", "127.0.0.1:0", "--hostname", "gpu-17"]);
+    let node = Node::new();
+    let mut command = node.listening_on("127.0.0.1:0");
+    command.args(["--hostname", "gpu-17"]);
     let daemon = Daemon::spawn(command);
     assert_eq!(daemon.json("/api/v1/status")["hostname"], "gpu-17");
     assert!(daemon.get("/metrics").1.contains(r#"uvm_cpu_faults_total{hostname="gpu-17",access="read"} 0"#));

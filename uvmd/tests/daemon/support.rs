@@ -2,12 +2,11 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::{fs::PermissionsExt, net::UnixStream},
-    path::Path,
-    process::{self, Child, ChildStderr, Command, ExitStatus, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -17,28 +16,93 @@ use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
-/// The daemon, with a state of its own, and not the configuration that this machine may have, nor the socket that all share.
-pub(crate) fn uvmd() -> Command {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let state = format!("{}/state-{}/{number}", env!("CARGO_TARGET_TMPDIR"), process::id());
-    let mut command = Command::new(UVMD);
-    command.args(["--config", "/dev/null", "--set", "socket.enabled=false"]).env("NO_COLOR", "1");
-    command.args(["--set", &format!("policy.state_dir={state}")]);
-    command
+/// Folder with every file that one daemon reads and writes. Removed when dropped.
+pub(crate) struct Node(TempDir);
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("run/uvmd.sock")
+    }
+
+    /// uvmd with this configuration and nothing of the machine's own, without a socket.
+    pub(crate) fn configured(&self, config: &Path) -> Command {
+        let mut command = Command::new(UVMD);
+        command.arg("--config").arg(config).args(["--set", "socket.enabled=false"]).env("NO_COLOR", "1");
+        for (option, path) in [
+            ("socket.path", self.socket()),
+            ("policy.overrides_file", self.path("overrides.toml")),
+            ("policy.state_dir", self.path("state")),
+            ("policy.kill_switch", self.path("policy.off")),
+        ] {
+            command.args(["--set", &format!("{option}={}", path.display())]);
+        }
+        command
+    }
+
+    /// The same with the default configuration.
+    pub(crate) fn command(&self) -> Command {
+        self.configured("/dev/null".as_ref())
+    }
+
+    /// The same on this address.
+    pub(crate) fn listening_on(&self, listen: &str) -> Command {
+        let mut command = self.command();
+        command.args(["--listen", listen]);
+        command
+    }
+
+    /// The same on this address and on the socket.
+    pub(crate) fn with_socket(&self, listen: &str) -> Command {
+        let mut command = self.listening_on(listen);
+        command.args(["--set", "socket.enabled=true"]);
+        command
+    }
+
+    /// A file that its owner alone can read.
+    pub(crate) fn write_token(&self, name: &str, token: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, format!("{token}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
+    /// Status and body of an answer on the socket, where this process is root.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let Answer { status, body } = http(UnixStream::connect(self.socket()).unwrap(), method, path, "", body);
+        (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+    }
+
+    /// Body of an answer on the socket.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.ask("GET", path, "").1
+    }
 }
 
-/// Status and body of an answer on a socket, where this process is root.
-pub(crate) fn ask(socket: &Path, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let mut stream = UnixStream::connect(socket).unwrap();
+/// An answer to a request.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+/// Sends one request with these further header lines, and reads the answer up to the end of the connection.
+pub(crate) fn http(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &str) -> Answer {
     let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{kind}");
-    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let length = body.len();
+    // In version 1.0 no answer is chunked.
+    let head =
+        format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n{headers}{kind}Content-Length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).unwrap();
+    let answer = io::read_to_string(stream).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    Answer { status: head.split(' ').nth(1).unwrap().parse().unwrap(), body: body.to_owned() }
 }
 
 /// Waits, for longer than anything takes on a busy machine, until this is so.
@@ -59,14 +123,17 @@ pub(crate) struct Daemon {
     /// `None` where the test gave it another.
     stderr: Option<BufReader<ChildStderr>>,
     pub(crate) address: String,
+    /// `None` where the test has it.
+    node: Option<Node>,
 }
 
 impl Daemon {
-    /// Starts one on a port of its own, and waits until it serves.
+    /// Starts one with a node and a port of its own, and waits until it serves.
     pub(crate) fn start() -> Self {
-        let mut command = uvmd();
-        command.args(["--listen", "127.0.0.1:0"]);
-        Self::spawn(command)
+        let node = Node::new();
+        let mut daemon = Self::spawn(node.listening_on("127.0.0.1:0"));
+        daemon.node = Some(node);
+        daemon
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
@@ -80,7 +147,7 @@ impl Daemon {
         let (_, address) = line.trim_end().split_once("serves on http://").unwrap();
         // In JSON a quote follows.
         let address = address.split('"').next().unwrap().to_owned();
-        Self { child, stderr: Some(stderr), address }
+        Self { child, stderr: Some(stderr), address, node: None }
     }
 
     /// One that serves on a socket; that it also does so over TCP is not waited for.
@@ -88,7 +155,7 @@ impl Daemon {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         read_until(&mut stderr, &format!("serves on {}", socket.display()));
-        Self { child, stderr: Some(stderr), address: String::new() }
+        Self { child, stderr: Some(stderr), address: String::new(), node: None }
     }
 
     /// One that does not tell on standard error when it serves, on this address.
@@ -101,7 +168,7 @@ impl Daemon {
             thread::sleep(Duration::from_millis(10));
         }
         let stderr = child.stderr.take().map(BufReader::new);
-        Self { child, stderr, address: address.to_owned() }
+        Self { child, stderr, address: address.to_owned(), node: None }
     }
 
     /// Waits until it logs this, and returns the line.
@@ -113,16 +180,17 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Status and body of an answer.
+    /// A connection over TCP.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Status and body of an answer over TCP.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .proxy(None)
-            .build();
-        let agent: ureq::Agent = config.into();
-        let mut response = agent.get(format!("http://{}{path}", self.address)).call().unwrap();
-        (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+        let Answer { status, body } = http(self.connect(), "GET", path, "", "");
+        (status, body)
     }
 
     pub(crate) fn json(&self, path: &str) -> Value {

@@ -10,11 +10,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::support::{Daemon, UVMD, eventually, privileged, run, uvmd};
+use crate::support::{Daemon, Node, UVMD, eventually, privileged, run};
 
 /// A process with advice in a journal, and no GPU.
 struct Left {
-    folder: TempDir,
+    node: Node,
     target: Child,
 }
 
@@ -38,16 +38,16 @@ impl Left {
     }
 
     fn of(mut command: Command) -> Self {
-        let folder = TempDir::new().unwrap();
-        fs::DirBuilder::new().mode(0o700).create(folder.path().join("state")).unwrap();
+        let node = Node::new();
+        fs::DirBuilder::new().mode(0o700).create(node.path("state")).unwrap();
         let target = command.spawn().unwrap();
-        let left = Self { folder, target };
+        let left = Self { node, target };
         fs::write(left.journal(), left.line()).unwrap();
         left
     }
 
     fn journal(&self) -> PathBuf {
-        self.folder.path().join("state/advice.journal")
+        self.node.path("state/advice.journal")
     }
 
     /// As the first uvmd wrote it.
@@ -64,9 +64,8 @@ impl Left {
     }
 
     fn uvmd(&self, listen: &str) -> Command {
-        let mut command = uvmd();
-        command.args(["--listen", listen, "--set", "policy.enabled=true", "--set"]);
-        command.arg(format!("policy.state_dir={}", self.folder.path().join("state").display()));
+        let mut command = self.node.listening_on(listen);
+        command.args(["--set", "policy.enabled=true"]);
         command
     }
 
@@ -79,9 +78,8 @@ impl Left {
     }
 
     fn withdraw(&self, config: &Path) -> Output {
-        let mut command = Command::new(UVMD);
-        command.args(["--withdraw", "--config"]).arg(config).arg("--set");
-        command.arg(format!("policy.state_dir={}", self.folder.path().join("state").display()));
+        let mut command = self.node.configured(config);
+        command.arg("--withdraw");
         run(command)
     }
 }
@@ -103,7 +101,7 @@ fn what_is_in_force_is_withdrawn_whatever_the_configuration_is_like() {
         return;
     }
     let left = Left::new();
-    let config = left.folder.path().join("uvmd.toml");
+    let config = left.node.path("uvmd.toml");
     fs::write(&config, "no TOML").unwrap();
     let output = left.withdraw(&config);
     let report = text(&output.stdout);
