@@ -25,23 +25,3 @@ pub fn give_back_what_is_freed() -> bool {
 pub const fn give_back_what_is_freed() -> bool {
     false
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_allocations_are_given_back_whatever_small_ones_lie_between_them() {
-        assert!(give_back_what_is_freed());
-        let resident = || procfs::process::Process::myself().unwrap().stat().unwrap().rss * procfs::page_size();
-        // Unless it was set, this makes the allocator keep allocations of that length.
-        drop(vec![1_u8; 16 << 20]);
-        let before = resident();
-        let pairs = || (0..64).map(|_| (vec![1_u8; 1 << 20], vec![1_u8; 1000])).unzip::<_, _, Vec<_>, Vec<_>>();
-        let (large, small) = std::thread::spawn(pairs).join().unwrap();
-        let peak = resident();
-        drop(large);
-        assert!(peak > before + (60 << 20) && resident() < before + (16 << 20), "{before} {peak} {}", resident());
-        drop(small);
-    }
-}

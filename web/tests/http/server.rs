@@ -1,15 +1,11 @@
 //! The server's limits, over real sockets.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -21,13 +17,18 @@ use web::{
 use crate::support::{counting, node};
 
 const REQUEST: &[u8] = b"GET /api/v1/processes HTTP/1.1\r\nHost: localhost\r\n\r\n";
-const LONG: Duration = Duration::from_mins(1);
+/// Longer than anything takes on a busy machine.
+const LONG: Duration = Duration::from_mins(2);
+/// Longer than any of these tests waits.
+const FOR_EVER: Duration = Duration::from_hours(1);
 const SHORT: Duration = Duration::from_millis(200);
 
 struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    /// One for each snapshot that a request asked for, from before it is there.
+    asked: mpsc::UnboundedReceiver<()>,
 }
 
 impl Server {
@@ -38,37 +39,43 @@ impl Server {
     async fn start_answering_after(limits: Limits, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let snapshots = Snapshots::new(move || async move {
-            sleep(delay).await;
-            Some(Arc::new(counting()))
+        let (ask, asked) = mpsc::unbounded_channel();
+        let snapshots = Snapshots::new(move || {
+            let _ = ask.send(());
+            async move {
+                sleep(delay).await;
+                Some(Arc::new(counting()))
+            }
         });
         let site = Service::new(node(), snapshots).on_tcp(address);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(listener, site, limits, async { drop(stopped.await) }));
-        Self { address, stop, task }
+        Self { address, stop, task, asked }
     }
 
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Stops it and tells how long that took.
-    async fn stop(self) -> Duration {
-        let start = Instant::now();
+    /// Waits until a request has begun to be answered.
+    async fn is_asked(&mut self) {
+        timeout(LONG, self.asked.recv()).await.expect("no request came");
+    }
+
+    async fn stop(self) {
         drop(self.stop);
         timeout(LONG, self.task).await.expect("the server did not stop").unwrap();
-        start.elapsed()
     }
 }
 
 fn limits() -> Limits {
-    Limits { connections: 8, head: LONG, age: LONG, grace: SHORT, ..Limits::default() }
+    Limits { connections: 8, head: FOR_EVER, age: FOR_EVER, grace: FOR_EVER, ..Limits::default() }
 }
 
 /// Reads one answer; empty if the connection was closed instead.
 async fn answer(stream: &mut TcpStream) -> String {
     let mut buffer = vec![0; 4096];
-    let length = timeout(Duration::from_secs(10), stream.read(&mut buffer)).await.expect("neither answered nor closed");
+    let length = timeout(LONG, stream.read(&mut buffer)).await.expect("neither answered nor closed");
     String::from_utf8(buffer[..length.unwrap_or(0)].to_vec()).unwrap()
 }
 
@@ -94,7 +101,7 @@ async fn a_connection_serves_many_requests_and_is_closed_when_idle() {
 
 #[tokio::test]
 async fn who_holds_every_connection_with_half_a_request_keeps_nobody_waiting() {
-    let server = Server::start(Limits { head: LONG, ..Limits::default() }).await;
+    let server = Server::start(Limits { head: FOR_EVER, ..Limits::default() }).await;
     let mut halves = Vec::new();
     for _ in 0..300 {
         let mut half = server.connect().await;
@@ -104,9 +111,7 @@ async fn who_holds_every_connection_with_half_a_request_keeps_nobody_waiting() {
     }
     let mut client = server.connect().await;
     client.write_all(REQUEST).await.unwrap();
-    let start = Instant::now();
     assert!(answer(&mut client).await.starts_with("HTTP/1.1 200 OK"));
-    assert!(start.elapsed() < LONG / 10, "{:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -127,10 +132,10 @@ async fn when_all_connections_are_taken_the_one_that_is_idle_for_longest_makes_r
 
 #[tokio::test]
 async fn a_request_that_is_being_answered_is_not_cut_off_for_the_next_client() {
-    let server = Server::start_answering_after(Limits { connections: 1, ..limits() }, SHORT).await;
+    let mut server = Server::start_answering_after(Limits { connections: 1, ..limits() }, SHORT).await;
     let mut first = server.connect().await;
     first.write_all(REQUEST).await.unwrap();
-    sleep(SHORT / 2).await;
+    server.is_asked().await;
     let mut second = server.connect().await;
     second.write_all(REQUEST).await.unwrap();
     assert!(answer(&mut first).await.starts_with("HTTP/1.1 200 OK"));
@@ -164,12 +169,12 @@ async fn a_head_that_is_too_long_is_refused_before_it_is_all_there() {
 async fn an_old_connection_is_closed_though_its_client_goes_on_asking() {
     let server = Server::start(Limits { age: SHORT, ..limits() }).await;
     let mut stream = server.connect().await;
-    let start = Instant::now();
-    while stream.write_all(REQUEST).await.is_ok() && !answer(&mut stream).await.is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(10), "still served");
-        sleep(SHORT / 10).await;
-    }
-    assert!(start.elapsed() >= SHORT);
+    let asks = async {
+        while stream.write_all(REQUEST).await.is_ok() && !answer(&mut stream).await.is_empty() {
+            sleep(SHORT / 10).await;
+        }
+    };
+    timeout(LONG, asks).await.expect("still served");
 }
 
 #[tokio::test]
@@ -178,32 +183,31 @@ async fn a_client_that_never_reads_loses_its_connection() {
     let mut deaf = server.connect().await;
     // Enough requests that their answers fill every buffer on the way.
     let flood = async { while deaf.write_all(&REQUEST.repeat(1000)).await.is_ok() {} };
-    timeout(Duration::from_secs(10), flood).await.expect("still connected");
+    timeout(LONG, flood).await.expect("still connected");
     let mut next = server.connect().await;
     next.write_all(REQUEST).await.unwrap();
     assert!(answer(&mut next).await.starts_with("HTTP/1.1 200 OK"));
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_idle_connections() {
-    let server = Server::start(limits()).await;
+async fn a_stop_waits_for_idle_connections_and_half_requests_no_longer_than_the_grace() {
+    let server = Server::start(Limits { grace: SHORT, ..limits() }).await;
     let _silent = server.connect().await;
     let mut half = server.connect().await;
     half.write_all(b"GET / HT").await.unwrap();
     let mut used = server.connect().await;
     used.write_all(REQUEST).await.unwrap();
     assert!(answer(&mut used).await.starts_with("HTTP/1.1 200 OK"));
-    let took = server.stop().await;
-    assert!(took < SHORT * 5, "{took:?}");
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_stop_lets_a_request_under_way_finish() {
-    let server = Server::start_answering_after(Limits { grace: LONG, ..limits() }, SHORT).await;
+    let mut server = Server::start_answering_after(limits(), SHORT).await;
     let mut stream = server.connect().await;
     stream.write_all(REQUEST).await.unwrap();
-    sleep(SHORT / 4).await;
-    let (answer, _) = tokio::join!(answer(&mut stream), server.stop());
+    server.is_asked().await;
+    let (answer, ()) = tokio::join!(answer(&mut stream), server.stop());
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer:?}");
 }
 
