@@ -125,7 +125,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_populated_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory. Absent where it cannot be counted, as /api/v1/status tells.",
+        help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory. Absent where it cannot be counted: see /api/v1/status.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 figures.counted.populated(gpu.sample([], counters.populated_bytes)).into_iter().collect()

@@ -36,7 +36,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_resident_bytes",
         labels: ONE_GPU,
-        help: "Managed memory that is in the GPU's memory: an estimate, as the driver does not tell. The true number lies within the next two. Absent where it cannot be counted, as /api/v1/status tells.",
+        help: "Managed memory that is in the GPU's memory: an estimate, as the driver does not tell. The true number lies within the next two. Absent where it cannot be counted: see /api/v1/status.",
         samples: Samples::Gauge(|figures| {
             each(figures, |row| row.managed.resident.map(|resident| resident.bytes as f64))
         }),

@@ -65,7 +65,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_overrides_file_in_order",
         labels: &[],
-        help: "1 while the file of overrides is as it must be; 0 while it is not, and an earlier state of it is in force, as /api/v1/status tells.",
+        help: "1 while the file of overrides is as it must be; 0 while it is not, and an earlier state of it is in force: see /api/v1/status.",
         samples: Samples::Gauge(|figures| {
             vec![Sample::new([], f64::from(u8::from(figures.deeds.state.file_error.is_none())))]
         }),
@@ -73,7 +73,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_advice_journal_writable",
         labels: &[],
-        help: "1 while the journal of advice can be written; 0 while the disk is full or does not answer, and no advice is given, as /api/v1/status tells. Absent without a journal.",
+        help: "1 while the journal of advice can be written; 0 while the disk is full or does not answer, and no advice is given: see /api/v1/status. Absent without a journal.",
         samples: Samples::Gauge(|figures| journal(figures, |journal| f64::from(u8::from(journal.is_writable)))),
     },
     Definition {

@@ -107,7 +107,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_warning_active",
         labels: &[&WARNING],
-        help: "1 while this is wrong with uvmd itself, as /api/v1/status tells under `warnings`; else 0.",
+        help: "1 while this is wrong with uvmd itself, named under `warnings` of /api/v1/status; else 0.",
         samples: Samples::Gauge(|figures| {
             let is_active = |warning| f64::from(u8::from(figures.node.warnings.is_active(warning)));
             Warning::ALL.map(|warning| Sample::new([warning.name()], is_active(warning))).into()
@@ -116,7 +116,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_config_last_reload_successful",
         labels: &[],
-        help: "1 where the configuration was in order when it was read last, at the start or on SIGHUP; 0 where it was not, and an earlier one is in force.",
+        help: "1 where the configuration was valid when it was read last, at the start or on SIGHUP; 0 where it was not, and an earlier one is in force.",
         samples: Samples::Gauge(|figures| {
             vec![Sample::new([], f64::from(u8::from(figures.node.reloads.is_successful())))]
         }),
