@@ -114,7 +114,7 @@ fn without_authority_the_rest_is_shown_and_what_is_missing_is_said() {
     assert!(stdout(&explained).contains("Nothing is wrong with 41207"), "{}", stdout(&explained));
     let refused = run("heatmap");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("not everybody: send the token"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("refuses: this needs read permission: send the token"), "{}", stderr(&refused));
 }
 
 #[test]
