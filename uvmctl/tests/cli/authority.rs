@@ -2,7 +2,10 @@
 
 use std::{
     env, fs,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        net::UnixStream,
+    },
     path::Path,
     process::{Child, Command},
     thread,
@@ -162,13 +165,13 @@ fn a_socket_of_somebody_else_is_not_believed_unless_that_is_said() {
     }
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (program, socket) = (folder.path().join("program"), folder.path().join("uvmd.sock"));
-    // Wherever the build lies, everyone may run this.
-    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    // Wherever the build lies, everyone may run this. A file that this process wrote is "busy" for as long as a child of another test inherits it.
+    assert!(Command::new("cp").arg(env::current_exe().unwrap()).arg(&program).status().unwrap().success());
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={SOMEBODY}"), format!("--regid={SOMEBODY}"), "--clear-groups".to_owned()]);
     command.arg(&program).args(["--ignored", "--exact", "authority::serves_on_a_socket"]).env(SOCKET, &socket);
     let _server = Killed(command.spawn().unwrap());
-    while !socket.exists() {
+    while UnixStream::connect(&socket).is_err() {
         thread::sleep(Duration::from_millis(10));
     }
     let ask = |arguments: &[&str]| {
