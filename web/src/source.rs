@@ -11,13 +11,16 @@ use crate::{
     problem::Problem,
 };
 
-/// How long a request waits for its answer. Reading every counter takes milliseconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a request waits for its answer, unless another limit is set. Reading every counter takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 type Future<A> = Pin<Box<dyn std::future::Future<Output = Option<A>> + Send>>;
 
 /// Answers questions of one kind. No answer at all means that the collector is gone.
-pub struct Ask<Q, A>(Arc<dyn Fn(Q) -> Future<A> + Send + Sync>);
+pub struct Ask<Q, A> {
+    answer: Arc<dyn Fn(Q) -> Future<A> + Send + Sync>,
+    patience: Duration,
+}
 
 /// Answers with the memory of a process in cells; `None` if the process is not known.
 pub type Heat = Ask<HeatRequest, Option<HeatMap>>;
@@ -59,29 +62,29 @@ impl<Q, A> Ask<Q, A> {
     where
         F: std::future::Future<Output = Option<A>> + Send + 'static,
     {
-        Self(Arc::new(move |question| Box::pin(answer(question))))
+        Self { answer: Arc::new(move |question| Box::pin(answer(question))), patience: PATIENCE }
     }
 
     /// Asks, and does not wait for ever.
     pub(crate) async fn ask(&self, question: Q) -> Result<A, Problem> {
-        let Self(answer) = self;
-        match tokio::time::timeout(PATIENCE, answer(question)).await {
+        let Self { answer, patience } = self;
+        match tokio::time::timeout(*patience, answer(question)).await {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the collector has stopped".to_owned())),
-            Err(_) => Err(no_answer()),
+            Err(_) => Err(no_answer(*patience)),
         }
     }
 }
 
-/// The collector takes too long.
-pub(crate) fn no_answer() -> Problem {
-    let detail = format!("the collector did not answer within {} s", PATIENCE.as_secs());
+/// The collector takes longer than this.
+pub(crate) fn no_answer(patience: Duration) -> Problem {
+    let detail = format!("the collector did not answer within {} s", patience.as_secs());
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 impl<Q, A> Clone for Ask<Q, A> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { answer: Arc::clone(&self.answer), patience: self.patience }
     }
 }
 
@@ -100,6 +103,16 @@ impl Snapshots {
         F: std::future::Future<Output = Option<Arc<Snapshot>>> + Send + 'static,
     {
         Self(Ask::new(move |()| take()))
+    }
+
+    /// The same, where a request waits for as long as this at most: 5 s unless it is set.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Self {
+        Self(Ask { patience, ..self.0 })
+    }
+
+    pub(crate) const fn patience(&self) -> Duration {
+        self.0.patience
     }
 
     pub(crate) async fn take(&self) -> Result<Arc<Snapshot>, Problem> {

@@ -17,7 +17,7 @@ use crate::{
     control::Decided,
     convert::View,
     problem::Problem,
-    source::{Judged, PATIENCE, Snapshots, no_answer},
+    source::{Judged, Snapshots, no_answer},
 };
 
 /// What most answers are made of, of one moment.
@@ -181,7 +181,8 @@ impl Visit {
             drop(former);
             Ok(reading)
         };
-        time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| Err(no_answer()))
+        let patience = readings.snapshots.patience();
+        time::timeout(patience, reading).await.unwrap_or_else(|_| Err(no_answer(patience)))
     }
 }
 

@@ -16,6 +16,7 @@ use web::{
 };
 
 use crate::{
+    HUNG,
     clients::{Client, is_whole},
     collector,
     crowd::Crowd,
@@ -88,7 +89,8 @@ fn serves_until_its_input_ends() {
         let verdicts = Arc::new(CROWD.verdicts());
         let judged = Judged::new(move || Arc::clone(&verdicts));
         let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() };
-        let service = web::Service::new(node, Sources { judged, ..collector::start(CROWD).into() });
+        let snapshots = collector::start(CROWD).within(HUNG);
+        let service = web::Service::new(node, Sources { judged, ..snapshots.into() });
         println!("\nserves on {address}");
         std::io::stdout().flush().unwrap();
         serve(Distant(listener), service.on_tcp(address), Limits::default(), std::future::pending()).await;
