@@ -19,7 +19,10 @@ pub use ancestors::check_ancestors;
 /// If it cannot be made, or others than root and this process's user may change what is in it, or put another in its place.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     check_ancestors(folder)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // Where it is there, nothing is asked of its disk, which may take nothing.
+    if fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
     check_folder(folder)
 }
 
@@ -56,20 +59,37 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == own_uid()
 }
 
+/// A lock that is held, until it is dropped.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close it is not enough: a child that is being started may have the descriptor for a moment.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Takes the lock that this file stands for, which is made if it is not there: exclusively, and for as long as the result lives. `None` while another
-/// process has it.
+/// has it. Where the file is there, its disk is not waited for.
 ///
 /// # Errors
 /// If it is no regular file, belongs to another than root and this process's user, or cannot be made or locked.
-pub fn lock(path: &Path) -> io::Result<Option<File>> {
+pub fn lock(path: &Path) -> io::Result<Option<Lock>> {
     let mut options = OpenOptions::new();
-    let file = open(options.write(true).create(true).truncate(false).mode(0o600), path)?;
+    // Opened to be written, or made, a file waits while its file system is frozen.
+    let file = match open(options.read(true), path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            open(options.write(true).create(true).truncate(false).mode(0o600), path)?
+        }
+        found => found?,
+    };
     let (owner, own) = (file.metadata()?.uid(), own_uid());
     if !is_trusted(owner) {
         return Err(io::Error::other(format!("it must belong to root or to uid {own}, and belongs to uid {owner}")));
     }
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(Lock(file))),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }

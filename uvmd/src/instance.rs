@@ -1,9 +1,9 @@
 //! One uvmd for each folder of a state: two would withdraw each other's advice and forget each other's overrides.
 
-use std::{fs::File, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, bail};
-use sys::private;
+use sys::private::{self, Lock};
 use web::{Warning, Warnings};
 
 /// Takes the folder of the state, which is made if it is not there, for as long as the result lives. Where uvmd may not act, it goes on without one that
@@ -11,7 +11,7 @@ use web::{Warning, Warnings};
 ///
 /// # Errors
 /// If another uvmd has the folder, or it cannot be used and uvmd may act.
-pub(crate) fn lock(state_dir: &Path, may_act: bool, warnings: &Warnings) -> anyhow::Result<Option<File>> {
+pub(crate) fn lock(state_dir: &Path, may_act: bool, warnings: &Warnings) -> anyhow::Result<Option<Lock>> {
     let locked = private::make_folder(state_dir).and_then(|()| private::lock(&state_dir.join("uvmd.lock")));
     let unusable = match locked {
         Ok(Some(lock)) => return Ok(Some(lock)),

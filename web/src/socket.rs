@@ -4,7 +4,7 @@
 //! decided by what the peer was when it connected.
 
 use std::{
-    fs::{self, DirBuilder, File, Permissions},
+    fs::{self, DirBuilder, Permissions},
     io,
     os::{
         fd::AsFd,
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sys::private;
+use sys::private::{self, Lock};
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 
@@ -62,7 +62,7 @@ pub struct Socket {
     /// Device and inode, by which it is known to be this one still.
     file: (u64, u64),
     /// Held for as long as this is: two that start at once must not each find the other's socket stale.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Socket {
@@ -154,7 +154,7 @@ fn id(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Beside the socket, in a file that only uvmd's own user can open.
-fn lock(path: &Path) -> Result<File, SocketError> {
+fn lock(path: &Path) -> Result<Lock, SocketError> {
     let lock = private::beside(path, "lock");
     match private::lock(&lock) {
         Ok(held) => held.ok_or_else(|| SocketError::Taken(path.to_owned())),

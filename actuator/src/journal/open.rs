@@ -1,4 +1,5 @@
-//! How a journal begins: with what a former run left in its file.
+//! How a journal begins: with what a former run left in its file. That is read, and written anew by the journal's thread: what a former run advised is
+//! withdrawn on a disk that takes nothing, too.
 
 use std::{
     fs::{self, OpenOptions},
@@ -15,21 +16,21 @@ use super::{
     read::{self, Contents},
     state::State,
     storage::{JournalFile, Storage},
-    writer::{Seen, Writer, rewrite},
+    writer::{Seen, Writer},
 };
 
 impl Journal {
     /// The journal in this file, which is made if it is not there. What it says of processes that live is kept: [`Journal::leftovers`]. What this version
-    /// does not understand stays in the file: [`Journal::health`].
+    /// does not understand stays in the file: [`Journal::health`]. That says too whether it can be written, which is not waited for.
     ///
     /// # Errors
-    /// If it cannot be read or written, or another has it.
+    /// If it cannot be read, or another has it.
     pub fn open(path: &Path, roots: Roots) -> Result<Self, JournalError> {
         Self::open_on(JournalFile::new(path), path, roots, Waits::USUAL)
     }
 
     pub(super) fn open_on(
-        mut storage: impl Storage + 'static,
+        storage: impl Storage + 'static,
         path: &Path,
         roots: Roots,
         waits: Waits,
@@ -42,23 +43,19 @@ impl Journal {
         // In a file beside it, as the journal itself is replaced.
         let lock = private::lock(&private::beside(path, "lock")).map_err(failed("locked"))?;
         let lock = lock.ok_or_else(|| JournalError::InUse(path.to_owned()))?;
-        let (Contents { in_force, mut unrecognised, boot: written_in }, is_whole) =
+        let (Contents { mut in_force, mut unrecognised, boot: written_in }, is_whole) =
             read_file(path, &boot).map_err(failed("read"))?;
         let mut seen = Seen::new(&roots);
+        in_force.retain(|process| seen.is_alive(process));
         unrecognised.retain(&boot, written_in.is_none_or(|found| found == boot), |process| seen.is_alive(process));
         let set_aside = private::beside(path, "unrecognised");
         if !is_whole || unrecognised.is_overfull {
             set_aside_file(path, &set_aside).map_err(failed("set aside"))?;
         }
         let set_aside = fs::symlink_metadata(&set_aside).is_ok().then_some(set_aside);
-        let lines =
-            rewrite(&mut storage, &boot, in_force.clone(), unrecognised.clone(), |process| seen.is_alive(process))
-                .map_err(failed("written"))?;
         let ended: Vec<_> = seen.ended().collect();
         let mut state = State::new(boot.clone(), in_force, unrecognised);
-        for process in &ended {
-            state.in_force.forget(*process);
-        }
+        state.waiting.rewrite();
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             roots: roots.clone(),
@@ -67,7 +64,7 @@ impl Journal {
             changed: Condvar::new(),
             set_aside,
         });
-        let writer = Writer { shared: Arc::clone(&shared), storage, roots, boot, lines, needed: lines, lock };
+        let writer = Writer { shared: Arc::clone(&shared), storage, roots, boot, lines: 0, needed: 0, lock };
         thread::Builder::new()
             .name("advice-journal".to_owned())
             .spawn(move || writer.work())

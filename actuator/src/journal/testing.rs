@@ -47,7 +47,15 @@ pub(crate) struct DiskState {
 }
 
 impl Disk {
+    /// A journal that has been written, if the disk takes it.
     pub(crate) fn open(&self, machine: &Machine, waits: Waits) -> Journal {
+        let journal = self.open_unwritten(machine, waits);
+        let _is_written = self.state().is_stuck || journal.flush(SOON);
+        journal
+    }
+
+    /// One whose file is as it was found, until the disk has taken it anew.
+    pub(crate) fn open_unwritten(&self, machine: &Machine, waits: Waits) -> Journal {
         let path = machine.roots.proc.join("journal");
         let storage = Stored { disk: self.clone(), file: JournalFile::new(&path) };
         Journal::open_on(storage, &path, machine.roots.clone(), waits).unwrap()

@@ -4,13 +4,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
     io,
     sync::{Arc, PoisonError},
 };
 
 use model::ProcessId;
-use sys::Roots;
+use sys::{Roots, private::Lock};
 
 use super::{
     JournalError, Shared,
@@ -35,7 +34,7 @@ pub(super) struct Writer<S> {
     /// So many were needed when it was written anew.
     pub(super) needed: usize,
     /// Held for as long as something may be written.
-    pub(super) lock: File,
+    pub(super) lock: Lock,
 }
 
 impl<S: Storage> Writer<S> {

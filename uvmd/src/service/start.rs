@@ -1,9 +1,8 @@
 //! What is done before anything is served: the state is taken, and what a former run left in force is withdrawn. Whoever else may be reached, a port that
 //! somebody has taken does not keep a program under advice that nobody looks after.
 
-use std::fs::File;
-
-use config::Config;
+use config::{Config, Policy};
+use sys::private::Lock;
 use web::Warnings;
 
 use super::limits;
@@ -24,7 +23,7 @@ pub(super) struct Start {
     pub(super) actuation: Actuation,
     pub(super) warnings: Warnings,
     /// Held until the end.
-    pub(super) lock: Option<File>,
+    pub(super) lock: Option<Lock>,
 }
 
 impl Start {
@@ -32,16 +31,29 @@ impl Start {
         let Config { policy, verdicts, .. } = config;
         let warnings = Warnings::default();
         let lock = instance::lock(&policy.state_dir.0, policy.enabled, &warnings)?;
-        let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
-        let audit = Audit::start(&policy.audit_log(), rotation, policy.enabled, warnings.clone())?;
-        let rules = Rules::open(policy, lock.is_some(), audit.clone(), Clock::default())?;
         let switch = Switch::open(&policy.kill_switch.0, &policy.state_dir.0);
         let settings =
             actuator::Settings { part_bytes: policy.call_size.bytes, host_reserve_bytes: policy.host_reserve.bytes };
         let limits = limits(policy, verdicts.window.0);
         let mut actuation = Actuation::start(limits, settings, &switch, policy.enabled, &policy.state_dir.0)?;
         actuation.withdraw_leftovers();
+        // Only now: these may wait for a disk, or end it all.
+        let (audit, rules) = match records(policy, lock.is_some(), &warnings) {
+            Ok(records) => records,
+            Err(reason) => {
+                actuation.end().unwrap_or_else(|left| tracing::error!("{left}"));
+                return Err(reason);
+            }
+        };
         let refused = Refused::new(audit.clone());
         Ok(Self { audit, refused, rules, switch, actuation, warnings, lock })
     }
+}
+
+/// What is changed and what is in force of it, where `is_kept` over restarts.
+fn records(policy: &Policy, is_kept: bool, warnings: &Warnings) -> anyhow::Result<(Audit, Rules)> {
+    let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
+    let audit = Audit::start(&policy.audit_log(), rotation, policy.enabled, warnings.clone())?;
+    let rules = Rules::open(policy, is_kept, audit.clone(), Clock::default())?;
+    Ok((audit, rules))
 }

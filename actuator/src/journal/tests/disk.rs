@@ -54,6 +54,33 @@ fn on_a_stuck_disk_advice_is_withdrawn_at_once() {
 }
 
 #[test]
+fn on_a_stuck_or_full_disk_what_a_former_run_advised_is_known_and_withdrawn() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, NONE);
+    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
+    drop(journal);
+    let is_closed = || Journal::open(&machine.roots.proc.join("journal"), machine.roots.clone()).is_ok();
+    while !is_closed() {
+        std::thread::yield_now();
+    }
+    disk.fill(true);
+    let tries = disk.state().tries;
+    let journal = disk.open_unwritten(&machine, NONE);
+    assert_eq!(in_force(&journal), [0, 2]);
+    disk.wait_for_tries(tries + 1);
+    assert!(!journal.flush(SOON) && !journal.health().is_writable);
+    withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
+    assert_eq!(in_force(&journal), [2]);
+    disk.stick();
+    withdrawn(&journal, LIVING, GPU, step(8192, 12288, withdraw(READ)));
+    assert_eq!(in_force(&journal), [0; 0]);
+    assert_eq!(lines(&machine), 2, "the file is as it was");
+    disk.fill(false);
+    disk.release();
+    assert!(journal.rewrite(SOON) && lines(&machine) == 0);
+}
+
+#[test]
 fn intents_that_come_together_share_a_write() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
