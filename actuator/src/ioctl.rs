@@ -92,7 +92,7 @@ impl Ioctl {
         budget: &mut TimeBudget<'_>,
         left: &mut VecDeque<Step>,
         outcome: &mut Outcome,
-        is_off: &dyn Fn() -> bool,
+        ends: &dyn Fn() -> Result<(), Answer>,
     ) -> Result<(), Answer> {
         let Self { settings, roots, inspector, actors, pace, .. } = self;
         if budget.is_spent() {
@@ -107,9 +107,7 @@ impl Ioctl {
         outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
         for _ in 0..PARTS_PER_BATCH {
             let Some(step) = left.front_mut() else { break };
-            if is_off() {
-                return Err(Answer::CalledOff);
-            }
+            ends()?;
             let Part { step: part, pages } = next_part(step, &mapped, settings.part_bytes);
             step.begin = part.end;
             if step.begin >= step.end {
@@ -224,26 +222,29 @@ impl Ioctl {
         {
             return all_answered(order, &answer);
         }
-        let is_off = || !order.is_undoing && interrupt.is_cancelled();
+        // Asked before each part: a withdrawal of others waits for one at most. Withdrawals come in their order.
+        let ends = || match () {
+            () if order.is_undoing => Ok(()),
+            () if interrupt.is_cancelled() => Err(Answer::CalledOff),
+            () if interrupt.is_awaited() => Err(held_back()),
+            () => Ok(()),
+        };
         let mut budget = TimeBudget::new(self.order_budget, interrupt);
         let mut outcome = outcome_of(order);
         let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
         let mut carry_out = || {
-            if is_off() {
-                return Err(Answer::CalledOff);
-            }
+            ends()?;
             let process = Arc::new(hold(&self.roots, order.process)?);
             let held = Held { target: Target::of(&self.roots, process.pid()), process };
             while !left.is_empty() {
-                self.some_calls(&held, &mut budget, &mut left, &mut outcome, &is_off)?;
-                // A withdrawal of others waits for one batch at most.
-                if !order.is_undoing && interrupt.is_awaited() {
-                    return Err(Answer::HeldBack("a withdrawal about another process comes first".to_owned()));
-                }
+                self.some_calls(&held, &mut budget, &mut left, &mut outcome, &ends)?;
             }
             Ok(())
         };
         if let Err(answer) = carry_out() {
+            // What was not tried is not refused.
+            let is_given_way = matches!(answer, Answer::Refused(_)) && !order.is_undoing && interrupt.is_awaited();
+            let answer = if is_given_way { held_back() } else { answer };
             outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
         }
         if budget.is_spent() || budget.spent() >= SLOW {
@@ -259,6 +260,10 @@ impl Actuator for Ioctl {
     fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
         self.carry_out_at(order, interrupt, Instant::now())
     }
+}
+
+fn held_back() -> Answer {
+    Answer::HeldBack("a withdrawal about another process comes first".to_owned())
 }
 
 fn nanoseconds(took: Duration) -> u64 {

@@ -1,8 +1,10 @@
 //! What one worker's thread does.
 
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc::Sender},
+    time::{Duration, Instant},
 };
 
 use model::{Actuator, Answer, GpuUuid, Interrupt, Order, Outcome};
@@ -84,9 +86,14 @@ impl Hand {
 
     fn call(&mut self, order: &Order) -> Outcome {
         let Self { gpu, make, off, orders, actuator, .. } = self;
-        let turn = Turn { off, orders, pid: order.process.pid };
+        let pid = order.process.pid;
+        let undisturbed = if order.is_undoing { undisturbed(orders.times_given_way(pid)) } else { Duration::ZERO };
+        let turn = Turn { off, orders, pid, begun: Instant::now(), undisturbed, gives_way: Cell::new(false) };
         let carried_out =
             catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(*gpu)).carry_out(order, &turn)));
+        if order.is_undoing {
+            orders.note_given_way(pid, turn.gives_way.get());
+        }
         carried_out.unwrap_or_else(|panic| {
             *actuator = None;
             let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
@@ -107,11 +114,22 @@ impl Hand {
     }
 }
 
+/// For how long a withdrawal has its worker that gave way to others so often: twice as long each time. Else those that are slow would give way to each other
+/// for ever.
+fn undisturbed(times_given_way: u32) -> Duration {
+    const DOUBLED_MAX: u32 = 5;
+    if times_given_way == 0 { Duration::ZERO } else { Duration::from_secs(1 << (times_given_way - 1).min(DOUBLED_MAX)) }
+}
+
 /// The reasons to stop the order at work, which is about this process.
 struct Turn<'a> {
     off: &'a Off,
     orders: &'a Queue,
     pid: u32,
+    begun: Instant,
+    /// It gives way to nobody for so long.
+    undisturbed: Duration,
+    gives_way: Cell<bool>,
 }
 
 impl Interrupt for Turn<'_> {
@@ -120,6 +138,19 @@ impl Interrupt for Turn<'_> {
     }
 
     fn is_awaited(&self) -> bool {
-        self.orders.has_withdrawal_beside(self.pid)
+        let gives_way = self.begun.elapsed() >= self.undisturbed && self.orders.has_withdrawal_beside(self.pid);
+        self.gives_way.set(gives_way);
+        gives_way
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_withdrawal_that_gave_way_has_twice_as_long_each_time_up_to_the_budget_of_an_order() {
+        let seconds = [0, 1, 2, 3, 4, 5, 6, 60].map(|times| undisturbed(times).as_secs());
+        assert_eq!(seconds, [0, 1, 2, 4, 8, 16, 32, 32]);
     }
 }

@@ -1,7 +1,7 @@
 //! The orders that wait for one worker.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -17,6 +17,9 @@ pub(super) struct Queue {
     changed: Condvar,
 }
 
+/// Processes of which it is known how often their withdrawal gave way. Those beyond give way as for the first time.
+const GIVEN_WAY_MAX: usize = 1024;
+
 #[derive(Debug, Default)]
 struct Waiting {
     undoing: VecDeque<Order>,
@@ -24,6 +27,8 @@ struct Waiting {
     is_closed: bool,
     /// Whose order is being carried out, if it is one that can be put back, and whether it is.
     at_work: Option<(DecisionId, bool)>,
+    /// By process id: how often its withdrawal gave way to others, until one does not.
+    given_way: BTreeMap<u32, u32>,
 }
 
 /// Why an order does not wait.
@@ -117,9 +122,24 @@ impl Queue {
         }
     }
 
-    /// Whether something that puts something back waits, about another process than this one.
+    /// Whether something that puts something back waits, about another process than this one. What calls off an order alone has no steps.
     pub(super) fn has_withdrawal_beside(&self, pid: u32) -> bool {
-        self.lock().undoing.iter().any(|order| order.process.pid != pid)
+        self.lock().undoing.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
+    }
+
+    /// How often the withdrawal about this process gave way to others since the last that did not.
+    pub(super) fn times_given_way(&self, pid: u32) -> u32 {
+        self.lock().given_way.get(&pid).copied().unwrap_or_default()
+    }
+
+    /// Whether it did now.
+    pub(super) fn note_given_way(&self, pid: u32, gave_way: bool) {
+        let mut waiting = self.lock();
+        if !gave_way {
+            waiting.given_way.remove(&pid);
+        } else if waiting.given_way.len() < GIVEN_WAY_MAX || waiting.given_way.contains_key(&pid) {
+            *waiting.given_way.entry(pid).or_default() += 1;
+        }
     }
 
     /// What the one at work waits for may be there.

@@ -67,9 +67,24 @@ fn nor_behind_an_order_that_puts_nothing_back() {
 }
 
 #[test]
+fn a_withdrawal_that_does_not_give_way_any_more_begins_anew() {
+    let queue = Queue::default();
+    assert_eq!(queue.times_given_way(7), 0);
+    for gave_way in [true, true] {
+        queue.note_given_way(7, gave_way);
+    }
+    assert_eq!((queue.times_given_way(7), queue.times_given_way(8)), (2, 0));
+    queue.note_given_way(7, false);
+    assert_eq!(queue.times_given_way(7), 0);
+}
+
+#[test]
 fn only_withdrawals_about_other_processes_are_waited_for_by_what_hangs() {
     let queue = Queue::default();
     let _none_is_left_out = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
+    assert!(!queue.has_withdrawal_beside(7));
+    // To call off an order takes no time.
+    assert_eq!(queue.push(Order { steps: Vec::new(), ..about(9, 3, true) }), []);
     assert!(!queue.has_withdrawal_beside(7));
     assert_eq!(queue.push(about(9, 3, true)), []);
     assert!(queue.has_withdrawal_beside(7));
