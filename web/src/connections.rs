@@ -26,9 +26,8 @@ use crate::{
 
 /// Places beyond the others that are for the local superuser alone.
 const ROOT_PLACES: usize = 8;
-/// Places beyond the others for health checks and metrics, and the time to wait for a regular place before.
+/// Places beyond the others for health checks and metrics.
 const RESERVE_PLACES: usize = 4;
-const RESERVE_AFTER: Duration = Duration::from_millis(250);
 /// Connections of a peer that wait for a place, and of all. The first of a peer go where more come.
 const WAITING_OF_PEER_MAX: usize = 64;
 const WAITING_MAX: usize = 256;
@@ -40,6 +39,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub(crate) struct Places {
     pub(crate) all: usize,
     pub(crate) of_peer: usize,
+    /// Time to wait for one of them before there is one of the reserve.
+    pub(crate) reserve_after: Duration,
 }
 
 /// The connections being served, and those that wait to be.
@@ -57,25 +58,21 @@ pub(crate) struct Connections<S> {
 struct Waiting<S> {
     stream: S,
     peer: Peer,
-    since: Instant,
+    /// When it may have a place of the reserve.
+    reserve_at: Instant,
 }
 
 impl<S> Waiting<S> {
     fn key(&self) -> PeerKey {
         self.peer.into()
     }
-
-    /// When it may have a place of the reserve.
-    fn reserve_at(&self) -> Instant {
-        self.since + RESERVE_AFTER
-    }
 }
 
 impl<S> Connections<S> {
     /// At least one place there is.
-    pub(crate) fn new(Places { all, of_peer }: Places, directory: Arc<Directory>) -> Self {
+    pub(crate) fn new(places: Places, directory: Arc<Directory>) -> Self {
         Self {
-            places: Places { all: all.max(1), of_peer: of_peer.max(1) },
+            places: Places { all: places.all.max(1), of_peer: places.of_peer.max(1), ..places },
             directory,
             tasks: JoinSet::new(),
             served: Vec::new(),
@@ -86,7 +83,8 @@ impl<S> Connections<S> {
 
     /// One more, which waits for a place.
     pub(crate) fn arrive(&mut self, stream: S, peer: Peer) {
-        self.waiting.push_back(Waiting { stream, peer, since: Instant::now() });
+        let reserve_at = Instant::now() + self.places.reserve_after;
+        self.waiting.push_back(Waiting { stream, peer, reserve_at });
         let of_peer = self.wanted();
         let count = |key: PeerKey| of_peer.get(&key).copied().unwrap_or(0);
         let own = count(peer.into());
@@ -198,7 +196,7 @@ impl<S> Connections<S> {
     /// Of those that wait for long enough, one of the peer that has fewest waiting: so those of one peer hold up no other.
     fn next_for_reserve(&self) -> Option<usize> {
         let (now, wanted) = (Instant::now(), self.wanted());
-        let due = self.waiting.iter().enumerate().filter(|(_, each)| each.reserve_at() <= now);
+        let due = self.waiting.iter().enumerate().filter(|(_, each)| each.reserve_at <= now);
         due.min_by_key(|(_, each)| wanted.get(&each.key()).copied()).map(|(at, _)| at)
     }
 
@@ -242,7 +240,7 @@ impl<S> Connections<S> {
             choose(&self.candidates(peer), count, &mut chosen);
         }
         let now = Instant::now();
-        let due = self.waiting.iter().filter(|each| each.reserve_at() <= now).count();
+        let due = self.waiting.iter().filter(|each| each.reserve_at <= now).count();
         choose(&self.in_reserve().collect::<Vec<_>>(), due, &mut chosen);
         chosen
     }
@@ -253,7 +251,7 @@ impl<S> Connections<S> {
         let candidates = wanted.into_keys().flat_map(|peer| self.candidates(peer)).chain(self.in_reserve());
         let idle = candidates.filter_map(|each| each.displaceable_at()).min();
         let now = Instant::now();
-        let reserve = self.waiting.iter().map(Waiting::reserve_at).filter(|at| *at > now).min();
+        let reserve = self.waiting.iter().map(|each| each.reserve_at).filter(|at| *at > now).min();
         // Whoever could make room now was asked to already.
         idle.into_iter().chain(reserve).min().map(|next| next.max(now + LOOK_AGAIN))
     }

@@ -48,6 +48,8 @@ pub struct Limits {
     /// Of one peer: a user on the Unix socket, an address on the network. Beyond that, its own make room. All of this machine's clients over TCP are one
     /// peer, which has three quarters of all.
     pub connections_of_peer: usize,
+    /// Time for which a client waits for one of these places before it has one of the reserve, which health checks and metrics alone are answered in.
+    pub reserve_after: Duration,
     /// Time to send a request's head, and so also to stay idle between requests.
     pub head: Duration,
     /// Time for which a peer may take nothing of what is to be sent.
@@ -65,6 +67,7 @@ impl Default for Limits {
         Self {
             connections: 64,
             connections_of_peer: 16,
+            reserve_after: Duration::from_millis(250),
             head: Duration::from_secs(3),
             stall: Duration::from_secs(10),
             answer: Duration::from_mins(1),
@@ -122,7 +125,8 @@ impl Listen for Socket {
 /// Serves until `stop` is done, then lets requests under way finish within `limits.grace`.
 pub async fn serve(listener: impl Listen, site: Site, limits: Limits, stop: impl Future<Output = ()>) {
     let (stopping, stopped) = watch::channel(());
-    let places = Places { all: limits.connections, of_peer: limits.connections_of_peer };
+    let places =
+        Places { all: limits.connections, of_peer: limits.connections_of_peer, reserve_after: limits.reserve_after };
     let mut connections = Connections::new(places, Arc::clone(&site.directory));
     let mut stop = std::pin::pin!(stop);
     let mut failures = AcceptFailures::default();

@@ -20,8 +20,9 @@ pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 pub(crate) struct Node(TempDir);
 
 impl Node {
+    /// In memory, where that can be: uvmd waits for a disk for a second, and others may keep it busy for longer.
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().unwrap())
+        Self(TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -69,7 +69,14 @@ impl Server {
 }
 
 fn limits() -> Limits {
-    Limits { connections: 8, head: FOR_EVER, age: FOR_EVER, grace: FOR_EVER, ..Limits::default() }
+    Limits {
+        connections: 8,
+        reserve_after: FOR_EVER,
+        head: FOR_EVER,
+        age: FOR_EVER,
+        grace: FOR_EVER,
+        ..Limits::default()
+    }
 }
 
 /// Reads one answer; empty if the connection was closed instead.
@@ -101,7 +108,7 @@ async fn a_connection_serves_many_requests_and_is_closed_when_idle() {
 
 #[tokio::test]
 async fn who_holds_every_connection_with_half_a_request_keeps_nobody_waiting() {
-    let server = Server::start(Limits { head: FOR_EVER, ..Limits::default() }).await;
+    let server = Server::start(Limits { reserve_after: FOR_EVER, head: FOR_EVER, ..Limits::default() }).await;
     let mut halves = Vec::new();
     for _ in 0..300 {
         let mut half = server.connect().await;
