@@ -170,8 +170,9 @@ fn a_socket_of_somebody_else_is_not_believed_unless_that_is_said() {
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={SOMEBODY}"), format!("--regid={SOMEBODY}"), "--clear-groups".to_owned()]);
     command.arg(&program).args(["--ignored", "--exact", "authority::serves_on_a_socket"]).env(SOCKET, &socket);
-    let _server = Killed(command.spawn().unwrap());
+    let mut server = Killed(command.spawn().unwrap());
     while UnixStream::connect(&socket).is_err() {
+        assert!(server.0.try_wait().unwrap().is_none(), "it ended before it served");
         thread::sleep(Duration::from_millis(10));
     }
     let ask = |arguments: &[&str]| {
