@@ -47,7 +47,7 @@ indexed! {
         /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]. VA space as above.
         GpuBatchNs => "gpu_batch_ns",
         /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
-        HandlerNs => "handler_ns",
+        HandlerNs => "fault_handler_duration_ns",
         /// Bytes of one copy from the host to the key's GPU, by [`bucket`]; amount: their sum.
         HtodMigrationBytes => "htod_migration_bytes",
         /// Bytes of one copy from the key's GPU to the host, by [`bucket`]; amount: their sum.

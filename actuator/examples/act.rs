@@ -25,7 +25,8 @@ use actuator::{Ioctl, Journal, Settings, Workers};
 use anyhow::{Context, bail};
 use clap::Parser;
 use model::{
-    Action, Actuator, Advice, Answer, DecisionId, GpuUuid, LinkBytes, LinkMeter, Order, Outcome, Place, ProcessId, Step,
+    Action, Actuator, Advice, CallResult, DecisionId, GpuUuid, LinkBytes, LinkMeter, Order, Outcome, Place, ProcessId,
+    Step,
 };
 use sys::{Roots, uvm::Uuid};
 use tracing::{
@@ -128,14 +129,14 @@ impl Hand {
     }
 
     /// Whether all of it was done.
-    fn carry_out(&mut self, process: ProcessId, steps: Vec<Step>, is_undoing: bool) -> anyhow::Result<bool> {
+    fn carry_out(&mut self, process: ProcessId, steps: Vec<Step>, is_rollback: bool) -> anyhow::Result<bool> {
         let name = steps.first().map_or("nothing", |step| step.action.name());
         let before = self.meter.read(self.gpu);
-        self.workers.submit(Order { decision: DecisionId(1), process, gpu: self.gpu, steps, is_undoing });
+        self.workers.submit(Order { decision: DecisionId(1), process, gpu: self.gpu, steps, is_rollback });
         let outcome = self.workers.next_outcome(Duration::from_mins(10)).context("no outcome in ten minutes")?;
         let moved = before.zip(self.meter.read(self.gpu));
         tell(name, &outcome, moved);
-        Ok(outcome.calls.iter().all(|call| call.answer == Answer::Done))
+        Ok(outcome.calls.iter().all(|call| call.result == CallResult::Done))
     }
 
     fn action(&self, name: &str) -> anyhow::Result<Action> {
@@ -146,7 +147,7 @@ impl Hand {
             Advice::AccessedBy(self.gpu),
             Advice::ReadDuplication,
         ];
-        [Action::Migrate(here), Action::Migrate(Place::Host), Action::Renew(self.gpu)]
+        [Action::Migrate(here), Action::Migrate(Place::Host), Action::Touch(self.gpu)]
             .into_iter()
             .chain(advice.map(Action::Advise))
             .chain(advice.map(Action::Withdraw))
@@ -175,18 +176,18 @@ impl Hand {
 
 fn tell(action: &str, outcome: &Outcome, moved: Option<(LinkBytes, LinkBytes)>) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut why = None;
+    let mut reason = None;
     for call in &outcome.calls {
-        if let Answer::Refused(said) = &call.answer {
-            why = Some(said);
+        if let CallResult::Failed(said) = &call.result {
+            reason = Some(said);
         }
-        *counts.entry(call.answer.name()).or_default() += 1;
+        *counts.entry(call.result.name()).or_default() += 1;
     }
     let moved = moved.map(|(before, after)| [after.htod - before.htod, after.dtoh - before.dtoh]);
-    let longest_ns = outcome.calls.iter().map(|call| call.took_ns).max();
+    let longest_ns = outcome.calls.iter().map(|call| call.duration_ns).max();
     println!(
         "{}",
-        serde_json::json!({ "action": action, "answers": counts, "why": why, "link_bytes": moved, "longest_ns": longest_ns })
+        serde_json::json!({ "action": action, "calls": counts, "reason": reason, "link_bytes": moved, "longest_ns": longest_ns })
     );
 }
 

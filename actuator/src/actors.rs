@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::Answer;
+use model::CallResult;
 use sys::{
     Roots,
     actor::{Actor, ActorError, Program, Reply, Spawner},
@@ -66,7 +66,7 @@ enum StartError {
     /// Somewhere else there may be one.
     Here(PlacementError),
     /// Nor anywhere else.
-    AtAll(Answer),
+    AtAll(CallResult),
 }
 
 /// Why a call has no reply.
@@ -103,10 +103,10 @@ impl Actors {
         target: Target,
         spaces: &[impl AsFd],
         budget: &'a mut TimeBudget<'b>,
-    ) -> Result<Batch<'a, 'b>, Answer> {
+    ) -> Result<Batch<'a, 'b>, CallResult> {
         self.hung.retain(|actor| !actor.has_exited().unwrap_or_default());
         if !self.hung.has_room(target) {
-            return Err(Answer::Refused(HANGS.to_owned()));
+            return Err(CallResult::Failed(HANGS.to_owned()));
         }
         let (actor, place, reason) = match self.placed(process, target, spaces, budget) {
             Ok((actor, place)) => (actor, Some(place), None),
@@ -114,12 +114,12 @@ impl Actors {
             Err(StartError::Here(reason)) => match self.spawn(spaces, None) {
                 Ok(actor) => (actor, None, Some(reason)),
                 Err(StartError::AtAll(answer)) => return Err(answer),
-                Err(StartError::Here(nowhere)) => return Err(Answer::Refused(nowhere.to_string())),
+                Err(StartError::Here(nowhere)) => return Err(CallResult::Failed(nowhere.to_string())),
             },
         };
         let mut batch = Batch { target, spaces: spaces.len(), actors: self, budget, actor: Some(actor), place };
         match reason {
-            Some(reason) if !batch.is_charged_to_target(process)? => Err(Answer::Refused(format!(
+            Some(reason) if !batch.is_charged_to_target(process)? => Err(CallResult::Failed(format!(
                 "the driver charges host memory of its VA space to the caller, and no actor can be placed in its cgroup: {reason}"
             ))),
             _ => Ok(batch),
@@ -156,7 +156,7 @@ impl Actors {
     }
 
     fn spawn(&mut self, spaces: &[impl AsFd], place: Option<&Placement>) -> Result<Actor, StartError> {
-        let refused = |error: ActorError| StartError::AtAll(Answer::Refused(error.to_string()));
+        let refused = |error: ActorError| StartError::AtAll(CallResult::Failed(error.to_string()));
         let spawner = self.spawner().map_err(StartError::AtAll)?;
         match spawner.start_actor(spaces, place.map(AsFd::as_fd)) {
             Err(error @ ActorError::NotStarted(_)) => Err(StartError::Here(PlacementError::Kernel(error.to_string()))),
@@ -169,22 +169,22 @@ impl Actors {
     }
 
     /// The spawner; another one if that ended.
-    fn spawner(&mut self) -> Result<&mut Spawner, Answer> {
+    fn spawner(&mut self) -> Result<&mut Spawner, CallResult> {
         if self.spawner.is_none() {
             if self.restart.is_some_and(|restart| Instant::now() < restart) {
                 let why = "the actor spawner ended, or cannot be started; the next attempt is within a second";
-                return Err(Answer::Refused(why.to_owned()));
+                return Err(CallResult::Failed(why.to_owned()));
             }
             let started = Spawner::start(&self.program).map_err(|error| {
                 self.lose(&error);
-                Answer::Refused(error.to_string())
+                CallResult::Failed(error.to_string())
             })?;
             if self.restart.take().is_some() {
                 tracing::info!("another actor spawner was started, process {}", started.pid());
             }
             self.spawner = Some(started);
         }
-        self.spawner.as_mut().ok_or_else(|| Answer::Refused("there is no actor spawner".to_owned()))
+        self.spawner.as_mut().ok_or_else(|| CallResult::Failed("there is no actor spawner".to_owned()))
     }
 
     fn lose(&mut self, error: &ActorError) {
@@ -201,10 +201,10 @@ impl Actors {
         actor: Option<Actor>,
         error: ReplyError,
         budget: &TimeBudget<'_>,
-    ) -> Answer {
+    ) -> CallResult {
         let ended = actor.and_then(|actor| self.end(target, actor));
         if process.has_exited().unwrap_or_default() {
-            return Answer::Ended;
+            return CallResult::Exited;
         }
         let why = match error {
             ReplyError::Actor(ActorError::Target(error)) => return answer_to(&error),
@@ -215,7 +215,7 @@ impl Actors {
             ReplyError::Placement(reason) => reason.to_string(),
             ReplyError::Expired(expired) => return budget.gave_up(expired),
         };
-        Answer::Refused(why)
+        CallResult::Failed(why)
     }
 
     /// How it ended.
@@ -244,7 +244,7 @@ impl Batch<'_, '_> {
     }
 
     /// Make a call on one of them, and wait for it. An error is the end of the batch.
-    pub(crate) fn call(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, Answer> {
+    pub(crate) fn call(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, CallResult> {
         self.reply(process, space, call).map_err(|error| {
             let actor = self.actor.take();
             self.actors.abandon(process, self.target, actor, error, self.budget)
@@ -261,7 +261,7 @@ impl Batch<'_, '_> {
     }
 
     /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, whoever makes the call.
-    fn is_charged_to_target(&mut self, process: &PidFd) -> Result<bool, Answer> {
+    fn is_charged_to_target(&mut self, process: &PidFd) -> Result<bool, CallResult> {
         // Without this, it keeps no process's memory map.
         if parameters::value(&self.actors.roots, "uvm_enable_va_space_mm").is_none_or(|value| value == "0") {
             return Ok(false);
@@ -319,7 +319,7 @@ mod tests {
         let (target, mut budget) =
             (Target::of(&Roots::default(), process.pid()), TimeBudget::new(ORDER_BUDGET, &NEVER));
         match actors.start(process, target, &[] as &[std::fs::File], &mut budget) {
-            Err(Answer::Refused(why)) => why,
+            Err(CallResult::Failed(why)) => why,
             other => panic!("{other:?}"),
         }
     }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Answer, ProcessId};
+use model::{CallResult, ProcessId};
 
 /// An order that waited so long for its target is followed by a pause.
 pub(crate) const SLOW: Duration = Duration::from_secs(10);
@@ -34,10 +34,10 @@ impl Backoff {
     }
 
     /// The answer to an order for a target that pauses.
-    pub(crate) fn answer(&self, target: ProcessId, now: Instant) -> Option<Answer> {
+    pub(crate) fn answer(&self, target: ProcessId, now: Instant) -> Option<CallResult> {
         let left = self.0.get(&target)?.end.checked_duration_since(now).filter(|left| !left.is_zero())?;
         let seconds = left.as_millis().div_ceil(1000);
-        Some(Answer::HeldBack(format!("calls about it took too long: the next are in {seconds} s at the earliest")))
+        Some(CallResult::Denied(format!("calls about it took too long: the next are in {seconds} s at the earliest")))
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
         backoff.begin(TARGET, now);
         let at = |passed_ms| backoff.answer(TARGET, now + Duration::from_millis(passed_ms));
         let held = "calls about it took too long: the next are in 1 s at the earliest";
-        assert_eq!(at(29_001), Some(Answer::HeldBack(held.to_owned())));
+        assert_eq!(at(29_001), Some(CallResult::Denied(held.to_owned())));
         assert_eq!(at(30_000), None);
         let next_of_its_id = ProcessId { start_ticks: 2, ..TARGET };
         assert_eq!(backoff.answer(next_of_its_id, now), None);

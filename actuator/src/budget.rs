@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Answer, Interrupt};
+use model::{CallResult, Interrupt};
 
 /// For the inspections, actors and calls of an order, all together. Pauses between calls come on top, and are no longer than the calls.
 pub(crate) const ORDER_BUDGET: Duration = Duration::from_secs(30);
@@ -87,12 +87,12 @@ impl<'a> TimeBudget<'a> {
     }
 
     /// The answer to the rest of an order one of whose calls had no reply.
-    pub(crate) fn gave_up(&self, expired: Expired) -> Answer {
+    pub(crate) fn gave_up(&self, expired: Expired) -> CallResult {
         let why = match expired {
             Expired::Time => format!("its calls took more than {} s together", self.total.as_secs()),
             Expired::Withdrawal => format!("a call hangs, and {expired}"),
         };
-        Answer::Refused(format!("gave up: {why}"))
+        CallResult::Failed(format!("gave up: {why}"))
     }
 }
 
@@ -167,7 +167,7 @@ pub(crate) mod tests {
         assert_eq!(waits, [Ok(()), Ok(()), late]);
         assert_eq!(clock.get() - begun, ORDER_BUDGET);
         assert!(budget.is_spent());
-        let answer = Answer::Refused("gave up: its calls took more than 30 s together".to_owned());
+        let answer = CallResult::Failed("gave up: its calls took more than 30 s together".to_owned());
         assert_eq!(budget.gave_up(Expired::Time), answer);
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::Answer;
+use model::CallResult;
 use sys::{
     Roots,
     pidfd::PidFd,
@@ -62,7 +62,7 @@ impl Inspector {
         process: &Arc<PidFd>,
         target: Target,
         budget: &mut TimeBudget<'_>,
-    ) -> Result<Inspection, Answer> {
+    ) -> Result<Inspection, CallResult> {
         let (roots, held) = (roots.clone(), Arc::clone(process));
         self.within(TIMEOUT, budget, target, move || inspect(&roots, &held))?
     }
@@ -74,16 +74,16 @@ impl Inspector {
         budget: &mut TimeBudget<'_>,
         target: Target,
         what: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Answer> {
+    ) -> Result<T, CallResult> {
         self.hung.retain(|returned| returned.try_recv() != Err(mpsc::TryRecvError::Disconnected));
         if !self.hung.has_room(target) {
-            return Err(Answer::Refused(
+            return Err(CallResult::Failed(
                 "a former inspection of it, or of too many processes of its user, hangs".to_owned(),
             ));
         }
         let jobs = match self.idle.take() {
             Some(jobs) => jobs,
-            None => start().map_err(|error| Answer::Refused(format!("no thread to inspect it: {error}")))?,
+            None => start().map_err(|error| CallResult::Failed(format!("no thread to inspect it: {error}")))?,
         };
         let begun = Instant::now();
         let (tell, result) = mpsc::channel();
@@ -105,7 +105,7 @@ impl Inspector {
                 Ok(result)
             }
             Err(WaitError::Panicked) => {
-                Err(Answer::Refused("the inspection of its files and memory map failed".to_owned()))
+                Err(CallResult::Failed("the inspection of its files and memory map failed".to_owned()))
             }
             Err(WaitError::Expired(expired)) => {
                 self.hung.push(target, returned);
@@ -128,10 +128,10 @@ impl From<Expired> for WaitError {
 }
 
 /// The answer where an inspection hangs.
-fn abandoned(pid: u32, took: Duration, expired: Expired) -> Answer {
+fn abandoned(pid: u32, took: Duration, expired: Expired) -> CallResult {
     let why = format!("{:.1} s, and {expired}", took.as_secs_f64());
     tracing::warn!("an inspection of process {pid} hangs, and was abandoned after {why}");
-    Answer::Refused(format!("the inspection of its files and memory map took more than {why}"))
+    CallResult::Failed(format!("the inspection of its files and memory map took more than {why}"))
 }
 
 /// A thread that does what it is sent, and ends when nobody sends any more.
@@ -142,14 +142,14 @@ fn start() -> std::io::Result<Sender<Job>> {
     Ok(jobs)
 }
 
-fn inspect(roots: &Roots, process: &PidFd) -> Result<Inspection, Answer> {
+fn inspect(roots: &Roots, process: &PidFd) -> Result<Inspection, CallResult> {
     let pid = process.pid();
     let mapped = || mapped::of(roots, pid).map_err(|source| answer_of(process, &UvmError::Unreadable { pid, source }));
     let mut found = Inspection { mapped: mapped()?, spaces: Vec::new() };
     if !found.mapped.is_empty() {
         let spaces = VaSpace::of(process, roots).or_else(|error| match error {
             // Only where its memory is gone by now is it no error that there is none.
-            UvmError::NoVaSpace(_) if mapped()?.is_empty() => Err(Answer::NotMapped),
+            UvmError::NoVaSpace(_) if mapped()?.is_empty() => Err(CallResult::NotMapped),
             error => Err(answer_of(process, &error)),
         })?;
         found.spaces = spaces.into_iter().map(OwnedFd::from).collect();
@@ -172,7 +172,7 @@ mod tests {
         at_most: Duration,
         target: Target,
         what: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Answer> {
+    ) -> Result<T, CallResult> {
         inspector.within(at_most, &mut TimeBudget::new(LONG, &|| false), target, what)
     }
 
@@ -194,11 +194,14 @@ mod tests {
         let (open, gate) = mpsc::channel::<()>();
         let hangs =
             within(&mut inspector, Duration::from_millis(1), target(7), move || gate.recv().is_ok()).unwrap_err();
-        let Answer::Refused(late) = hangs else { panic!("{hangs:?}") };
+        let CallResult::Failed(late) = hangs else { panic!("{hangs:?}") };
         assert!(late.starts_with("the inspection of its files and memory map took more than 0."), "{late}");
         assert_eq!(within(&mut inspector, LONG, target(8), || 2).unwrap(), 2);
         let not_again = "a former inspection of it, or of too many processes of its user, hangs";
-        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap_err(), Answer::Refused(not_again.to_owned()));
+        assert_eq!(
+            within(&mut inspector, LONG, target(7), || 1).unwrap_err(),
+            CallResult::Failed(not_again.to_owned())
+        );
         drop(open);
         inspector.hung.retain(|returned| {
             assert!(returned.recv_timeout(LONG).is_err(), "it returns");
@@ -225,7 +228,7 @@ mod tests {
     fn a_panic_is_an_answer() {
         let mut inspector = Inspector::new();
         let panics = || -> u8 { panic!("in a test") };
-        assert!(matches!(within(&mut inspector, LONG, target(7), panics), Err(Answer::Refused(_))));
+        assert!(matches!(within(&mut inspector, LONG, target(7), panics), Err(CallResult::Failed(_))));
         assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Action, Actuator, Advice, Answer, Call, GpuUuid, Interrupt, Order, Outcome, Place, Step};
+use model::{Action, Actuator, Advice, Call, CallResult, GpuUuid, Interrupt, Order, Outcome, Place, Step};
 use pace::Pace;
 use part::{Part, next_part};
 use sys::{
@@ -92,8 +92,8 @@ impl Ioctl {
         budget: &mut TimeBudget<'_>,
         left: &mut VecDeque<Step>,
         outcome: &mut Outcome,
-        ends: &dyn Fn() -> Result<(), Answer>,
-    ) -> Result<(), Answer> {
+        ends: &dyn Fn() -> Result<(), CallResult>,
+    ) -> Result<(), CallResult> {
         let Self { settings, roots, inspector, actors, pace, .. } = self;
         if budget.is_spent() {
             return Err(budget.gave_up(Expired::Time));
@@ -119,12 +119,12 @@ impl Ioctl {
                     let mut calls = Calls { settings, roots, process, gpu: outcome.gpu, batch };
                     calls.call(part, pages)
                 }
-                _ => (untried(part, Answer::NotMapped), false),
+                _ => (untried(part, CallResult::NotMapped), false),
             };
             pace.count(&call);
-            let answer = call.answer.clone();
+            let answer = call.result.clone();
             outcome.calls.push(call);
-            if is_over || answer == Answer::Ended {
+            if is_over || answer == CallResult::Exited {
                 return Err(answer);
             }
         }
@@ -150,8 +150,8 @@ impl Calls<'_, '_, '_> {
         if !has_room {
             // Nothing is left to a process that has ended either.
             let has_ended = self.process.has_exited().unwrap_or_default();
-            let answer = if has_ended { Answer::Ended } else { Answer::HostMemory };
-            return (Call { step, answer, took_ns: nanoseconds(took) }, false);
+            let answer = if has_ended { CallResult::Exited } else { CallResult::HostMemory };
+            return (Call { step, result: answer, duration_ns: nanoseconds(took) }, false);
         }
         let spaces: Vec<usize> = (0..self.batch.spaces()).collect();
         let asked = ask_each(&spaces, |space| {
@@ -160,16 +160,18 @@ impl Calls<'_, '_, '_> {
             self.ask(*space, step.action, pages, &mut took)
         });
         let (answer, is_over) = match asked {
-            Ok(()) => (Answer::Done, false),
+            Ok(()) => (CallResult::Done, false),
             Err(Failed::Over(answer)) => (answer, true),
             Err(Failed::Uvm(error)) => (self.answer_of(&error, step.action), false),
         };
-        (Call { step, answer, took_ns: nanoseconds(took) }, is_over)
+        (Call { step, result: answer, duration_ns: nanoseconds(took) }, is_over)
     }
 
-    fn answer_of(&self, error: &UvmError, action: Action) -> Answer {
+    fn answer_of(&self, error: &UvmError, action: Action) -> CallResult {
         match (error, action) {
-            (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => Answer::HostMemory,
+            (UvmError::Refused { status: Status::NO_MEMORY, .. }, Action::Migrate(Place::Host)) => {
+                CallResult::HostMemory
+            }
             _ => answer_of(self.process, error),
         }
     }
@@ -202,7 +204,7 @@ impl Calls<'_, '_, '_> {
                 let needed = step.bytes().saturating_add(self.settings.host_reserve_bytes);
                 headroom::of(self.roots, self.process.pid()).is_some_and(|headroom| headroom >= needed)
             }
-            Action::Renew(_) | Action::Advise(_) | Action::Withdraw(_) => true,
+            Action::Touch(_) | Action::Advise(_) | Action::Withdraw(_) => true,
         }
     }
 }
@@ -212,21 +214,21 @@ impl Calls<'_, '_, '_> {
 enum Failed {
     Uvm(UvmError),
     /// It was not asked, or did not answer, nor will it be asked for more of this order.
-    Over(Answer),
+    Over(CallResult),
 }
 
 impl Ioctl {
     fn carry_out_at(&mut self, order: &Order, interrupt: &dyn Interrupt, now: Instant) -> Outcome {
-        if !order.is_undoing
+        if !order.is_rollback
             && let Some(answer) = self.backoff.answer(order.process, now)
         {
             return all_answered(order, &answer);
         }
         // Asked before each part: a withdrawal of others waits for one at most. Withdrawals come in their order.
         let ends = || match () {
-            () if order.is_undoing => Ok(()),
-            () if interrupt.is_cancelled() => Err(Answer::CalledOff),
-            () if interrupt.is_awaited() => Err(held_back()),
+            () if order.is_rollback => Ok(()),
+            () if interrupt.is_cancelled() => Err(CallResult::Cancelled),
+            () if interrupt.is_awaited() => Err(denied()),
             () => Ok(()),
         };
         let mut budget = TimeBudget::new(self.order_budget, interrupt);
@@ -243,8 +245,8 @@ impl Ioctl {
         };
         if let Err(answer) = carry_out() {
             // What was not tried is not refused.
-            let is_given_way = matches!(answer, Answer::Refused(_)) && !order.is_undoing && interrupt.is_awaited();
-            let answer = if is_given_way { held_back() } else { answer };
+            let is_given_way = matches!(answer, CallResult::Failed(_)) && !order.is_rollback && interrupt.is_awaited();
+            let answer = if is_given_way { denied() } else { answer };
             outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
         }
         if budget.is_spent() || budget.spent() >= SLOW {
@@ -262,8 +264,8 @@ impl Actuator for Ioctl {
     }
 }
 
-fn held_back() -> Answer {
-    Answer::HeldBack("a withdrawal about another process comes first".to_owned())
+fn denied() -> CallResult {
+    CallResult::Denied("a withdrawal about another process comes first".to_owned())
 }
 
 fn nanoseconds(took: Duration) -> u64 {
@@ -288,7 +290,7 @@ fn ask_each<S>(spaces: &[S], mut ask: impl FnMut(&S) -> Result<(), Failed>) -> R
 const fn driver_call(action: Action, pages: PageRange) -> DriverCall {
     match action {
         Action::Migrate(place) => DriverCall::Migrate(pages, uuid(place)),
-        Action::Renew(gpu) => DriverCall::Migrate(pages, uuid(Place::Gpu(gpu))),
+        Action::Touch(gpu) => DriverCall::Migrate(pages, uuid(Place::Gpu(gpu))),
         Action::Advise(Advice::PreferredLocation(place)) => DriverCall::SetPreferredLocation(pages, uuid(place)),
         Action::Withdraw(Advice::PreferredLocation(_)) => DriverCall::UnsetPreferredLocation(pages),
         Action::Advise(Advice::AccessedBy(gpu)) => DriverCall::SetAccessedBy(pages, uuid(Place::Gpu(gpu))),

@@ -37,7 +37,7 @@ pub mod fuzzing {
     pub use crate::journal::fuzzing::JournalContents;
 }
 
-use model::{Answer, Call, Order, Outcome, Step};
+use model::{Call, CallResult, Order, Outcome, Step};
 
 /// The outcome of an order, so far empty.
 fn outcome_of(order: &Order) -> Outcome {
@@ -45,18 +45,18 @@ fn outcome_of(order: &Order) -> Outcome {
         decision: order.decision,
         process: order.process,
         gpu: order.gpu,
-        is_undoing: order.is_undoing,
+        is_rollback: order.is_rollback,
         calls: Vec::new(),
         ready_ns: 0,
     }
 }
 
 /// What of an order was not even tried has the same answer throughout.
-fn all_answered(order: &Order, answer: &Answer) -> Outcome {
+fn all_answered(order: &Order, answer: &CallResult) -> Outcome {
     Outcome { calls: order.steps.iter().map(|step| untried(*step, answer.clone())).collect(), ..outcome_of(order) }
 }
 
 /// A step, or the rest of one, for which nothing was called.
-fn untried(step: Step, answer: Answer) -> Call {
-    Call { step, answer, took_ns: 0 }
+fn untried(step: Step, answer: CallResult) -> Call {
+    Call { step, result: answer, duration_ns: 0 }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use model::{Answer, ProcessId};
+use model::{CallResult, ProcessId};
 use sys::{
     Roots,
     pidfd::{PidFd, PidFdError},
@@ -11,15 +11,15 @@ use sys::{
 };
 
 /// Hold the process; else what there is to say of it.
-pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, Answer> {
+pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, CallResult> {
     let held = PidFd::open(id.pid).map_err(|error| answer_to(&error))?;
     // Only now that it is held can no other get its id; whoever has it is the one that was meant if it began when that did.
     match is_alive(roots, id) {
         Ok(true) => Ok(held),
-        Ok(false) => Err(Answer::Ended),
+        Ok(false) => Err(CallResult::Exited),
         Err(error) => {
             let why = sys::reason(&error);
-            Err(Answer::Refused(format!("whether it is still the process that was meant cannot be told: {why}")))
+            Err(CallResult::Failed(format!("whether it is still the process that was meant cannot be told: {why}")))
         }
     }
 }
@@ -33,21 +33,21 @@ pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> io::Result<bool> {
 }
 
 /// What an error comes to where a process is held, or to be held.
-pub(crate) fn answer_to(error: &PidFdError) -> Answer {
+pub(crate) fn answer_to(error: &PidFdError) -> CallResult {
     match error {
-        PidFdError::NoProcess(_) => Answer::Ended,
-        other => Answer::Refused(other.to_string()),
+        PidFdError::NoProcess(_) => CallResult::Exited,
+        other => CallResult::Failed(other.to_string()),
     }
 }
 
 /// What an error of a call on a held process comes to.
-pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> Answer {
+pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> CallResult {
     match error {
         UvmError::Process(error) => answer_to(error),
         // All of these are also how a process looks that is just ending.
-        _ if process.has_exited().unwrap_or_default() => Answer::Ended,
-        UvmError::Refused { status: Status::INVALID_ADDRESS, .. } => Answer::NotMapped,
-        other => Answer::Refused(other.to_string()),
+        _ if process.has_exited().unwrap_or_default() => CallResult::Exited,
+        UvmError::Refused { status: Status::INVALID_ADDRESS, .. } => CallResult::NotMapped,
+        other => CallResult::Failed(other.to_string()),
     }
 }
 
@@ -68,9 +68,9 @@ mod tests {
         let roots = Roots::default();
         let ProcessId { pid, start_ticks } = own();
         assert_eq!(hold(&roots, own()).unwrap().pid(), pid);
-        assert_eq!(hold(&roots, ProcessId { pid, start_ticks: start_ticks + 1 }).unwrap_err(), Answer::Ended);
-        assert_eq!(hold(&roots, ProcessId { pid, start_ticks: 0 }).unwrap_err(), Answer::Ended);
-        assert_eq!(hold(&roots, ProcessId { pid: u32::MAX, start_ticks }).unwrap_err(), Answer::Ended);
+        assert_eq!(hold(&roots, ProcessId { pid, start_ticks: start_ticks + 1 }).unwrap_err(), CallResult::Exited);
+        assert_eq!(hold(&roots, ProcessId { pid, start_ticks: 0 }).unwrap_err(), CallResult::Exited);
+        assert_eq!(hold(&roots, ProcessId { pid: u32::MAX, start_ticks }).unwrap_err(), CallResult::Exited);
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         // A folder cannot be read, as nothing can where too many files are open.
         let machine = Machine::new().with(&format!("proc/{pid}/stat/x"), "");
         let answer = hold(&machine.roots, ProcessId { pid, start_ticks }).unwrap_err();
-        let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+        let CallResult::Failed(why) = answer else { panic!("{answer:?}") };
         assert!(why.ends_with("cannot be told: is a directory"), "{why}");
     }
 
@@ -88,16 +88,16 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = PidFd::open(child.id()).unwrap();
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status };
-        assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), Answer::NotMapped);
+        assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), CallResult::NotMapped);
         // It was asked for one because it has managed memory.
-        assert!(matches!(answer_of(&process, &UvmError::NoVaSpace(1)), Answer::Refused(_)));
+        assert!(matches!(answer_of(&process, &UvmError::NoVaSpace(1)), CallResult::Failed(_)));
         let told = "UVM_MIGRATE failed: the driver says NV_ERR_ILLEGAL_ACTION";
-        assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), Answer::Refused(told.to_owned()));
-        assert!(matches!(answer_of(&process, &PidFdError::NotPermitted(1).into()), Answer::Refused(_)));
+        assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), CallResult::Failed(told.to_owned()));
+        assert!(matches!(answer_of(&process, &PidFdError::NotPermitted(1).into()), CallResult::Failed(_)));
         child.kill().unwrap();
         child.wait().unwrap();
         for error in [refused(Status::INVALID_ADDRESS), refused(Status::ILLEGAL_ACTION), UvmError::NoVaSpace(1)] {
-            assert_eq!(answer_of(&process, &error), Answer::Ended, "{error}");
+            assert_eq!(answer_of(&process, &error), CallResult::Exited, "{error}");
         }
     }
 }

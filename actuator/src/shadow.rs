@@ -1,6 +1,6 @@
 //! Does nothing.
 
-use model::{Actuator, Answer, Interrupt, Order, Outcome};
+use model::{Actuator, CallResult, Interrupt, Order, Outcome};
 
 use crate::all_answered;
 
@@ -10,7 +10,7 @@ pub struct Shadow;
 
 impl Actuator for Shadow {
     fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
-        all_answered(order, &Answer::Shadow)
+        all_answered(order, &CallResult::Shadow)
     }
 }
 
@@ -23,17 +23,17 @@ mod tests {
     #[test]
     fn each_step_is_answered_and_none_is_done() {
         let gpu = GpuUuid([1; 16]);
-        let step = |begin: u64| Step { begin, end: begin + 4096, action: Action::Renew(gpu) };
+        let step = |begin: u64| Step { begin, end: begin + 4096, action: Action::Touch(gpu) };
         let order = Order {
             decision: DecisionId(7),
             process: ProcessId { pid: 1, start_ticks: 1 },
             gpu,
             steps: vec![step(0), step(8192)],
-            is_undoing: false,
+            is_rollback: false,
         };
         let outcome = Shadow.carry_out(&order, &|| false);
-        let answered: Vec<_> = outcome.calls.iter().map(|call| (call.step, call.answer.clone())).collect();
-        assert_eq!(answered, [(step(0), Answer::Shadow), (step(8192), Answer::Shadow)]);
+        let answered: Vec<_> = outcome.calls.iter().map(|call| (call.step, call.result.clone())).collect();
+        assert_eq!(answered, [(step(0), CallResult::Shadow), (step(8192), CallResult::Shadow)]);
         assert_eq!(outcome.decision, DecisionId(7));
     }
 }

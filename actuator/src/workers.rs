@@ -24,7 +24,7 @@ use std::{
 };
 
 use hand::Hand;
-use model::{Actuator, Answer, GpuUuid, Order, Outcome};
+use model::{Actuator, CallResult, GpuUuid, Order, Outcome};
 use queue::Queue;
 
 use crate::{all_answered, journal::Journal};
@@ -65,16 +65,16 @@ impl Workers {
             Ok(queue) => queue,
             Err(error) => {
                 let why = format!("no thread to carry it out: {error}");
-                let _ = self.told.send(all_answered(&order, &Answer::Refused(why)));
+                let _ = self.told.send(all_answered(&order, &CallResult::Failed(why)));
                 return;
             }
         };
         for (order, why) in queue.push(order) {
             let outcome = match why {
-                queue::Left::PutBack => all_answered(&order, &Answer::CalledOff),
+                queue::Left::PutBack => all_answered(&order, &CallResult::Cancelled),
                 queue::Left::Full => {
                     let why = format!("{} orders wait for this GPU already", queue::WAITING_MAX);
-                    all_answered(&order, &Answer::HeldBack(why))
+                    all_answered(&order, &CallResult::Denied(why))
                 }
             };
             // The other end is this one's own.

@@ -11,7 +11,9 @@ use std::{
 };
 
 use actuator::{Journal, JournalError, Workers};
-use model::{Action, Actuator, Advice, Answer, Call, DecisionId, GpuUuid, Interrupt, Order, Outcome, ProcessId, Step};
+use model::{
+    Action, Actuator, Advice, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Outcome, ProcessId, Step,
+};
 use sys::{fake::Machine, private};
 use tempfile::TempDir;
 
@@ -86,16 +88,17 @@ struct Does;
 
 impl Actuator for Does {
     fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
-        let calls = order.steps.iter().map(|step| Call { step: *step, answer: Answer::Done, took_ns: 0 }).collect();
-        let Order { decision, process, gpu, is_undoing, .. } = *order;
-        Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }
+        let calls =
+            order.steps.iter().map(|step| Call { step: *step, result: CallResult::Done, duration_ns: 0 }).collect();
+        let Order { decision, process, gpu, is_rollback, .. } = *order;
+        Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }
     }
 }
 
 fn order(decision: u64, gpu: GpuUuid, action: Action) -> Order {
     let steps = vec![Step { begin: decision * 4096, end: (decision + 1) * 4096, action }];
-    let is_undoing = matches!(action, Action::Withdraw(_));
-    Order { decision: DecisionId(decision), process: LIVING, gpu, steps, is_undoing }
+    let is_rollback = matches!(action, Action::Withdraw(_));
+    Order { decision: DecisionId(decision), process: LIVING, gpu, steps, is_rollback }
 }
 
 #[test]
@@ -110,15 +113,15 @@ fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_
     let mut workers = Workers::start(|_| Box::new(Does), || false, Some(journal.clone()));
     let next = |workers: &Workers| {
         let outcome = workers.next_outcome(SOON).expect("it waits for the disk");
-        (outcome.decision.0, outcome.calls[0].answer.clone())
+        (outcome.decision.0, outcome.calls[0].result.clone())
     };
     // Others may keep the disk busy.
     let begun = Instant::now();
     loop {
         workers.submit(order(1, GPU, Action::Advise(READ)));
         match next(&workers) {
-            (1, Answer::Done) => break,
-            (1, Answer::Refused(why)) if why.contains("was not written for") && begun.elapsed() < SOON => {}
+            (1, CallResult::Done) => break,
+            (1, CallResult::Failed(why)) if why.contains("was not written for") && begun.elapsed() < SOON => {}
             other => panic!("{other:?}"),
         }
     }
@@ -127,8 +130,8 @@ fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_
     workers.submit(order(2, OTHER_GPU, Action::Advise(READ)));
     workers.submit(order(1, GPU, Action::Withdraw(READ)));
     let outcomes = BTreeMap::from([next(&workers), next(&workers)]);
-    assert_eq!(outcomes[&1], Answer::Done);
-    assert!(matches!(&outcomes[&2], Answer::Refused(why) if why.contains("was not written for")), "{outcomes:?}");
+    assert_eq!(outcomes[&1], CallResult::Done);
+    assert!(matches!(&outcomes[&2], CallResult::Failed(why) if why.contains("was not written for")), "{outcomes:?}");
     // Who writes may not have begun by then: the processors may be busy.
     let refused = Instant::now();
     while journal.health().is_writable {
@@ -185,7 +188,7 @@ fn on_a_frozen_file_system_what_a_former_run_advised_is_found_and_withdrawn() {
     let mut workers = Workers::start(|_| Box::new(Does), || false, Some(journal.clone()));
     workers.submit(order(1, GPU, Action::Withdraw(READ)));
     let outcome = workers.next_outcome(SOON).expect("it waits for the disk");
-    assert_eq!(outcome.calls[0].answer, Answer::Done);
+    assert_eq!(outcome.calls[0].result, CallResult::Done);
     assert_eq!(journal.leftovers(), []);
     assert_eq!(fs::read_to_string(&path).unwrap(), line, "nothing was written");
     assert!(workers.stop(SOON).is_empty());

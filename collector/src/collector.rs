@@ -44,7 +44,7 @@ pub struct Config {
     /// How long a process is kept after its end.
     pub ended_retention: Duration,
     /// How many ended processes are kept at most.
-    pub ended_max: usize,
+    pub max_ended: usize,
     /// Where /proc and /sys are.
     pub roots: Roots,
     /// Records of single blocks.
@@ -61,7 +61,7 @@ pub struct Retention {
     /// How long a process is kept after its end.
     pub ended_retention: Duration,
     /// How many ended processes are kept at most.
-    pub ended_max: usize,
+    pub max_ended: usize,
     /// How many owners have sums of their own, and for how long.
     pub owners: OwnerLimits,
 }
@@ -72,7 +72,7 @@ pub struct OwnerLimits {
     /// How many at most.
     pub max: usize,
     /// How many pairs of those who pushed out and were pushed out at most.
-    pub eviction_pairs_max: usize,
+    pub max_eviction_pairs: usize,
     /// How long one keeps them after it was last active.
     pub retention: Duration,
 }
@@ -86,7 +86,7 @@ impl OwnerLimits {
 
 impl Default for OwnerLimits {
     fn default() -> Self {
-        Self { max: 256, eviction_pairs_max: 1024, retention: Duration::from_hours(1) }
+        Self { max: 256, max_eviction_pairs: 1024, retention: Duration::from_hours(1) }
     }
 }
 
@@ -115,7 +115,7 @@ pub struct Records {
     /// Whether there are any.
     pub enabled: bool,
     /// How many each CPU may write in a second.
-    pub per_second_max: u32,
+    pub max_per_second: u32,
     /// Size of the ring that they go through: a power of two, and a page at least.
     pub ring_bytes: u32,
 }
@@ -125,7 +125,7 @@ impl Records {
     pub(crate) const fn limit(&self) -> RecordLimit {
         const WINDOWS_PER_SECOND: u32 = 10;
         const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);
-        let per_window = if self.enabled { self.per_second_max.div_ceil(WINDOWS_PER_SECOND) } else { 0 };
+        let per_window = if self.enabled { self.max_per_second.div_ceil(WINDOWS_PER_SECOND) } else { 0 };
         let used_bytes = self.ring_bytes - self.ring_bytes / 4;
         // Of one VA space a half.
         let per_space = used_bytes / 2 / RECORD_BYTES;
@@ -135,13 +135,13 @@ impl Records {
 
 impl Default for Records {
     fn default() -> Self {
-        Self { enabled: true, per_second_max: 100_000, ring_bytes: 4 << 20 }
+        Self { enabled: true, max_per_second: 100_000, ring_bytes: 4 << 20 }
     }
 }
 
 impl Config {
     const fn retention(&self) -> Retention {
-        Retention { ended_retention: self.ended_retention, ended_max: self.ended_max, owners: self.owners }
+        Retention { ended_retention: self.ended_retention, max_ended: self.max_ended, owners: self.owners }
     }
 }
 
@@ -150,7 +150,7 @@ impl Default for Config {
         Self {
             interval: Duration::from_secs(1),
             ended_retention: Duration::from_mins(5),
-            ended_max: 1024,
+            max_ended: 1024,
             roots: Roots::default(),
             records: Records::default(),
             blocks: BlockLimits::default(),

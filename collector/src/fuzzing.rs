@@ -49,9 +49,9 @@ pub struct Fed {
 impl Fed {
     /// Nothing yet, within these limits.
     #[must_use]
-    pub fn new(roots: &Roots, blocks: BlockLimits, ended_max: usize) -> Self {
+    pub fn new(roots: &Roots, blocks: BlockLimits, max_ended: usize) -> Self {
         let owners = OwnerLimits::default();
-        let ledger = Ledger::new(Limits { retention: Duration::from_mins(5), ended_max, blocks, owners });
+        let ledger = Ledger::new(Limits { retention: Duration::from_mins(5), max_ended, blocks, owners });
         Self { ledger, processes: Processes::new(roots) }
     }
 

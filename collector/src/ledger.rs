@@ -139,7 +139,7 @@ pub(crate) struct Limits {
     /// Processes, for so long after their end.
     pub(crate) retention: Duration,
     /// Ended processes, at most.
-    pub(crate) ended_max: usize,
+    pub(crate) max_ended: usize,
     /// Blocks.
     pub(crate) blocks: BlockLimits,
     /// Owners.
@@ -163,8 +163,8 @@ impl Ledger {
 
     /// So much is kept from now on. What is kept beyond that goes as it would have gone: a process at the next look, an owner when it is idle.
     pub(crate) fn retain(&mut self, retention: Retention) {
-        let Retention { ended_retention, ended_max, owners } = retention;
-        self.limits = Limits { retention: ended_retention, ended_max, owners, ..self.limits };
+        let Retention { ended_retention, max_ended, owners } = retention;
+        self.limits = Limits { retention: ended_retention, max_ended, owners, ..self.limits };
         self.owners.retain(owners);
     }
 

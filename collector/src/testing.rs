@@ -63,7 +63,7 @@ impl Kept {
     #[must_use]
     pub fn new(blocks: BlockLimits) -> Self {
         let owners = OwnerLimits::default();
-        Self(Ledger::new(Limits { retention: Duration::from_mins(5), ended_max: 1024, blocks, owners }))
+        Self(Ledger::new(Limits { retention: Duration::from_mins(5), max_ended: 1024, blocks, owners }))
     }
 
     /// A process made a VA space.

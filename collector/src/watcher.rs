@@ -91,7 +91,7 @@ impl Watcher {
             state: State::Waiting(Vec::new()),
             ledger: Ledger::new(Limits {
                 retention: config.ended_retention,
-                ended_max: config.ended_max,
+                max_ended: config.max_ended,
                 blocks: config.blocks,
                 owners: config.owners,
             }),

@@ -138,13 +138,13 @@ pub struct Collector {
     pub ended_retention: Retention,
     /// How many ended processes are kept at most.
     #[serde(deserialize_with = "of_file")]
-    pub ended_max: EndedMax,
+    pub max_ended: EndedMax,
     /// How many owners have sums of their own.
     #[serde(deserialize_with = "of_file")]
-    pub owners_max: OwnersMax,
+    pub max_owners: OwnersMax,
     /// How many pairs of owners have sums of what one pushed out for the other.
     #[serde(deserialize_with = "of_file")]
-    pub eviction_pairs_max: PairsMax,
+    pub max_eviction_pairs: PairsMax,
     /// How long an owner keeps them while it is idle.
     #[serde(deserialize_with = "of_file")]
     pub owner_retention: Retention,
@@ -159,14 +159,14 @@ pub struct Metrics {
     pub per_process: bool,
     /// How many processes may have some.
     #[serde(deserialize_with = "of_file")]
-    pub processes_max: SeriesMax,
+    pub max_processes: SeriesMax,
 }
 
 impl Metrics {
     /// How many processes may have series of their own, if any may.
     #[must_use]
     pub fn processes(self) -> Option<NonZeroUsize> {
-        NonZeroUsize::new(self.processes_max.0 as usize).filter(|_| self.per_process)
+        NonZeroUsize::new(self.max_processes.0 as usize).filter(|_| self.per_process)
     }
 }
 
@@ -179,7 +179,7 @@ pub struct Records {
     pub enabled: bool,
     /// Records a second at most on each CPU; what comes beyond is left out.
     #[serde(deserialize_with = "of_file")]
-    pub per_second_max: RecordRate,
+    pub max_per_second: RecordRate,
     /// The ring that carries them out of the kernel.
     #[serde(deserialize_with = "of_file")]
     pub ring_size: RingSize,
@@ -265,9 +265,9 @@ impl Default for Collector {
         Self {
             interval: value::Time(Duration::from_secs(1)),
             ended_retention: value::Time(Duration::from_mins(5)),
-            ended_max: value::Number(1024),
-            owners_max: value::Number(256),
-            eviction_pairs_max: value::Number(1024),
+            max_ended: value::Number(1024),
+            max_owners: value::Number(256),
+            max_eviction_pairs: value::Number(1024),
             owner_retention: value::Time(Duration::from_hours(1)),
         }
     }
@@ -276,13 +276,13 @@ impl Default for Collector {
 impl Default for Metrics {
     fn default() -> Self {
         // Pids as labels make a new series for each process that ever ran.
-        Self { per_process: false, processes_max: value::Number(50) }
+        Self { per_process: false, max_processes: value::Number(50) }
     }
 }
 
 impl Default for Records {
     fn default() -> Self {
-        Self { enabled: true, per_second_max: value::Number(100_000), ring_size: RingSize { bytes: 4 << 20 } }
+        Self { enabled: true, max_per_second: value::Number(100_000), ring_size: RingSize { bytes: 4 << 20 } }
     }
 }
 

@@ -140,7 +140,7 @@ mod tests {
         );
         assert_eq!(
             message("[[override]]\nid = \"a\"\nmode = \"act\"\nparameters.ahead = \"64\"\n"),
-            "4: override.parameters.ahead: auto-live takes \"ahead_mib\", \"alternations\" or \"rest\", not \"ahead\""
+            "4: override.parameters.ahead: auto-live takes \"ahead_mib\", \"bounces\" or \"rest\", not \"ahead\""
         );
         assert!(message("[[overrides]]\n").starts_with("1: overrides: unknown key"), "{}", message("[[overrides]]\n"));
     }

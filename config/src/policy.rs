@@ -57,7 +57,7 @@ pub struct Policy {
     pub host_reserve: Reserve,
     /// What one call of the driver moves at most.
     #[serde(deserialize_with = "of_file")]
-    pub call_size: CallSize,
+    pub migrate_chunk_size: CallSize,
 }
 
 impl Policy {
@@ -93,7 +93,7 @@ impl Default for Policy {
             process_bytes_per_second: value::Size { bytes: 4 << 30 },
             process_bytes: None,
             host_reserve: value::Size { bytes: 1 << 30 },
-            call_size: value::Size { bytes: 2 << 20 },
+            migrate_chunk_size: value::Size { bytes: 2 << 20 },
         }
     }
 }

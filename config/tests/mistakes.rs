@@ -33,8 +33,8 @@ fn a_value_that_is_not_allowed_is_named_with_what_is() {
         "1: http.hosts: invalid value: sequence, expected names of hosts without ports, such as [\"node7.example.org\"]"
     );
     assert_eq!(
-        message("[collector]\nended_max = -1"),
-        "2: collector.ended_max: invalid value: integer `-1`, expected a whole number from 0 to 100000"
+        message("[collector]\nmax_ended = -1"),
+        "2: collector.max_ended: invalid value: integer `-1`, expected a whole number from 0 to 100000"
     );
     assert_eq!(
         message("records.ring_size = \"3 MiB\""),
@@ -57,7 +57,7 @@ fn a_value_of_another_type_is_named_with_what_is_allowed() {
         "2: log.file: invalid value: sequence, expected a path from the root, such as \"/var/log/uvmd.log\""
     );
     assert_eq!(message("log = \"info\""), "1: log: invalid type: string \"info\", expected a table");
-    assert!(message("[collector]\nended_max = 1.5").contains("expected a whole number"));
+    assert!(message("[collector]\nmax_ended = 1.5").contains("expected a whole number"));
     assert!(message("hostname = 2026-11-21").contains("expected a name"));
 }
 
@@ -148,7 +148,7 @@ fn a_setting_that_is_not_allowed_says_what_is() {
     assert!(error("log.formats=json").starts_with("unknown key `formats`"));
     assert_eq!(error("log.format"), "expected KEY=VALUE, with a key as in the file, such as log.format");
     assert!(error("hostname=a b").starts_with("invalid value: string \"a b\", expected a name"));
-    assert!(error("collector.ended_max=-1").starts_with("invalid value: integer `-1`, expected a whole number"));
+    assert!(error("collector.max_ended=-1").starts_with("invalid value: integer `-1`, expected a whole number"));
     for bad in
         ["=1", "[log]\nformat=\"json\"", "log.format=\"json\"\nlog.filter=\"off\"", "a b=1", "#=1", "log.=1", "[log]=1"]
     {
@@ -165,7 +165,7 @@ fn without_a_file_there_are_the_defaults() {
 
 #[test]
 fn a_file_cut_or_damaged_anywhere_is_in_order_or_one_clear_message() {
-    let text = "listen = \"127.0.0.1:1\"\nlog = { filter = \"info\", file = '/é' }\n[collector]\nended_max = 0x10\n\"interval\" = \"\"\"1s\"\"\"\n\
+    let text = "listen = \"127.0.0.1:1\"\nlog = { filter = \"info\", file = '/é' }\n[collector]\nmax_ended = 0x10\n\"interval\" = \"\"\"1s\"\"\"\n\
                 [records] # 名前\nenabled = true\nring_size = \"4\\u0020MiB\"\n";
     assert!(parse(text).is_ok());
     let check = |text: &str| {

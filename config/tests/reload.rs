@@ -13,9 +13,9 @@ http.hosts = ["other"]
 socket = { enabled = false, path = "/other", group = "other", write_group = "other" }
 auth = { token_file = "/other", write_token_file = "/other", token_file_group_readable = true }
 log = { filter = "warn", format = "json", file = "/other" }
-collector = { interval = "7s", ended_retention = "7s", ended_max = 7, owners_max = 7, owner_retention = "7s", eviction_pairs_max = 7 }
-metrics = { per_process = true, processes_max = 7 }
-records = { enabled = false, per_second_max = 7, ring_size = "8 MiB" }
+collector = { interval = "7s", ended_retention = "7s", max_ended = 7, max_owners = 7, owner_retention = "7s", max_eviction_pairs = 7 }
+metrics = { per_process = true, max_processes = 7 }
+records = { enabled = false, max_per_second = 7, ring_size = "8 MiB" }
 verdicts.window = "7s"
 [policy]
 enabled = true
@@ -32,7 +32,7 @@ bytes_per_second = "7 GiB"
 process_bytes_per_second = "7 GiB"
 process_bytes = "7 GiB"
 host_reserve = "7 GiB"
-call_size = "8 MiB"
+migrate_chunk_size = "8 MiB"
 "#;
 
 /// The head of the document's table.

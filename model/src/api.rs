@@ -25,6 +25,6 @@ pub use owner::{Owner, OwnerGpu, OwnerTotals, Owners};
 pub use process::{DecisionSummary, Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
 pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
 pub use summary::{CountsSummary, GpuId, ProcessSummaries, ProcessSummary};
-pub use verdict::{Check, InvolvedRange, UntoldKind, Verdict, VerdictVictim, Verdicts};
+pub use verdict::{Check, InvolvedRange, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 
 pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

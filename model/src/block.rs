@@ -41,13 +41,13 @@ pub struct Block {
     /// Of the bytes copied to a GPU, those that had been pushed out before.
     pub refetched_bytes: u64,
     /// And those that a CPU that faulted had taken.
-    pub returned_bytes: u64,
+    pub cpu_reclaimed_bytes: u64,
     /// Times that it changed sides between a CPU that faulted and a GPU.
-    pub alternations: u64,
+    pub bounces: u64,
     /// What of it is in GPU memory, all GPUs together.
     pub resident: Residency,
     /// When the last of this happened.
-    pub last_seen: SystemTime,
+    pub last_seen_at: SystemTime,
 }
 
 /// Bytes copied one way, by what brought them.
@@ -67,7 +67,7 @@ pub struct CopiedBytes {
 impl Block {
     /// A block to which nothing happened yet.
     #[must_use]
-    pub fn new(address: u64, last_seen: SystemTime) -> Self {
+    pub fn new(address: u64, last_seen_at: SystemTime) -> Self {
         Self {
             address,
             gpu: None,
@@ -82,10 +82,10 @@ impl Block {
             htod_by_cause: CopiedBytes::default(),
             dtoh_by_cause: CopiedBytes::default(),
             refetched_bytes: 0,
-            returned_bytes: 0,
-            alternations: 0,
+            cpu_reclaimed_bytes: 0,
+            bounces: 0,
             resident: Residency::default(),
-            last_seen,
+            last_seen_at,
         }
     }
 }

@@ -113,23 +113,23 @@ pub struct Counters {
     /// Bytes received from another GPU, by cause.
     pub bytes_dtod: RarePerVariant<7>,
     /// Bytes of each copy from host to GPU. One is of pages that follow each other, within a block of 2 MiB.
-    pub migration_bytes_htod: Distribution,
+    pub migration_size_htod_bytes: Distribution,
     /// Bytes of each copy from GPU to host.
-    pub migration_bytes_dtoh: Distribution,
+    pub migration_size_dtoh_bytes: Distribution,
     /// Bytes that became resident at the GPU with nothing to copy: first touches. Counted where it is known how this driver keeps residency.
     pub populated_bytes: u64,
     /// Pieces of memory, of at most 2 MiB, that were pushed out of the GPU because memory was needed; with nothing to copy too.
     pub evictions: u64,
     /// The same, by whom the memory was needed for: pieces of anybody's, its own among them.
-    pub evictions_caused: u64,
+    pub induced_evictions: u64,
     /// Bytes copied out in those that it caused.
-    pub evicted_bytes_caused: u64,
+    pub induced_eviction_bytes: u64,
     /// Fault batches that held faults of it, with their size and service time.
     pub batches: Batches,
     /// Times that the GPU was told to try its faulting accesses again after such a batch.
     pub replays: u64,
     /// Service time: nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals: it serves whoever faulted.
-    pub handler_ns: Distribution,
+    pub fault_handler_duration_ns: Distribution,
     /// Pages that the driver found to be thrashing, once an episode. It does not see thrashing by evictions.
     pub thrashing_pages: u64,
     /// Times that the driver held a processor back from a thrashing page.
@@ -186,15 +186,15 @@ impl Counters {
         bytes_htod: PerVariant([0; 7]),
         bytes_dtoh: PerVariant([0; 7]),
         bytes_dtod: RarePerVariant::ZERO,
-        migration_bytes_htod: Distribution::EMPTY,
-        migration_bytes_dtoh: Distribution::EMPTY,
+        migration_size_htod_bytes: Distribution::EMPTY,
+        migration_size_dtoh_bytes: Distribution::EMPTY,
         populated_bytes: 0,
         evictions: 0,
-        evictions_caused: 0,
-        evicted_bytes_caused: 0,
+        induced_evictions: 0,
+        induced_eviction_bytes: 0,
         batches: Batches::ZERO,
         replays: 0,
-        handler_ns: Distribution::EMPTY,
+        fault_handler_duration_ns: Distribution::EMPTY,
         thrashing_pages: 0,
         throttles: 0,
         throttled_ns: 0,
@@ -241,15 +241,15 @@ impl AddAssign<&Self> for Counters {
             bytes_htod,
             bytes_dtoh,
             bytes_dtod,
-            migration_bytes_htod,
-            migration_bytes_dtoh,
+            migration_size_htod_bytes,
+            migration_size_dtoh_bytes,
             populated_bytes,
             evictions,
-            evictions_caused,
-            evicted_bytes_caused,
+            induced_evictions,
+            induced_eviction_bytes,
             batches,
             replays,
-            handler_ns,
+            fault_handler_duration_ns,
             thrashing_pages,
             throttles,
             throttled_ns,
@@ -266,10 +266,10 @@ impl AddAssign<&Self> for Counters {
         self.bytes_htod += bytes_htod;
         self.bytes_dtoh += bytes_dtoh;
         self.bytes_dtod += bytes_dtod;
-        self.migration_bytes_htod += migration_bytes_htod;
-        self.migration_bytes_dtoh += migration_bytes_dtoh;
+        self.migration_size_htod_bytes += migration_size_htod_bytes;
+        self.migration_size_dtoh_bytes += migration_size_dtoh_bytes;
         self.batches += batches;
-        self.handler_ns += handler_ns;
+        self.fault_handler_duration_ns += fault_handler_duration_ns;
         self.remote_mappings += remote_mappings;
         self.remote_mapped_bytes += remote_mapped_bytes;
         self.api_calls += api_calls;
@@ -281,8 +281,8 @@ impl AddAssign<&Self> for Counters {
             (&mut self.cpu_write_faults, cpu_write_faults),
             (&mut self.populated_bytes, populated_bytes),
             (&mut self.evictions, evictions),
-            (&mut self.evictions_caused, evictions_caused),
-            (&mut self.evicted_bytes_caused, evicted_bytes_caused),
+            (&mut self.induced_evictions, induced_evictions),
+            (&mut self.induced_eviction_bytes, induced_eviction_bytes),
             (&mut self.replays, replays),
             (&mut self.thrashing_pages, thrashing_pages),
             (&mut self.throttles, throttles),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Advice, Answer, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs};
+use crate::{Advice, CallResult, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs};
 
 /// How far uvmd goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,50 +36,52 @@ impl Mode {
 /// Where a decision stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The guard said no: why.
-    Refused(String),
+    /// Denied by the guard: the reason.
+    Denied(String),
     /// What would be done is known, and nothing is done: why.
     Shadow(String),
     /// It is in force, and whether it helps is not known yet.
     Trial,
     /// It helped, and stays in force.
-    Kept,
-    /// It was taken back: why.
-    Undone(String),
-    /// What justified it is over, and it was ended: why.
-    Over(String),
+    Confirmed,
+    /// Rolled back: the reason.
+    RolledBack(String),
+    /// Ended, because what justified it is over: the reason.
+    Ended(String),
 }
 
 impl Stage {
     /// The names of all of them.
-    pub const NAMES: [&'static str; 6] = ["refused", "shadow", "trial", "kept", "undone", "over"];
+    pub const NAMES: [&'static str; 6] = ["denied", "shadow", "trial", "confirmed", "rolled_back", "ended"];
 
     /// The name in JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Refused(_) => "refused",
+            Self::Denied(_) => "denied",
             Self::Shadow(_) => "shadow",
             Self::Trial => "trial",
-            Self::Kept => "kept",
-            Self::Undone(_) => "undone",
-            Self::Over(_) => "over",
+            Self::Confirmed => "confirmed",
+            Self::RolledBack(_) => "rolled_back",
+            Self::Ended(_) => "ended",
         }
     }
 
-    /// Why, where that has to be said.
+    /// Its reason; `None` for those that need none.
     #[must_use]
-    pub fn why(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Refused(why) | Self::Shadow(why) | Self::Undone(why) | Self::Over(why) => Some(why),
-            Self::Trial | Self::Kept => None,
+            Self::Denied(reason) | Self::Shadow(reason) | Self::RolledBack(reason) | Self::Ended(reason) => {
+                Some(reason)
+            }
+            Self::Trial | Self::Confirmed => None,
         }
     }
 
     /// Whether anything may be in force because of it.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        matches!(self, Self::Shadow(_) | Self::Trial | Self::Kept)
+        matches!(self, Self::Shadow(_) | Self::Trial | Self::Confirmed)
     }
 }
 
@@ -112,8 +114,8 @@ pub struct Done {
     pub to_gpu_bytes: u64,
     /// Bytes that it was asked to move to the host.
     pub to_host_bytes: u64,
-    /// Blocks that were renewed.
-    pub renewals: u64,
+    /// Blocks touched.
+    pub touches: u64,
     /// Bytes on which advice is in force.
     pub advised_bytes: u64,
     /// The longest call, in nanoseconds.
@@ -134,7 +136,7 @@ pub struct Decision {
     /// By which policy.
     pub policy: &'static str,
     /// By which override, if by one.
-    pub asked_by: Option<String>,
+    pub override_id: Option<String>,
     /// On what verdict it rests.
     pub verdict: Option<VerdictKind>,
     /// Why, as a sentence; with no addresses in it, since everybody may read it.
@@ -145,10 +147,10 @@ pub struct Decision {
     pub advice: Vec<Advice>,
     /// What it was to bring.
     pub expected: Expected,
-    /// When it was made.
-    pub made: SystemTime,
-    /// When it came to where it stands.
-    pub changed: SystemTime,
+    /// When it was created.
+    pub created_at: SystemTime,
+    /// When it came to its stage.
+    pub updated_at: SystemTime,
     /// Where it stands.
     pub stage: Stage,
     /// The last window before it.
@@ -159,8 +161,8 @@ pub struct Decision {
     pub pace: Option<f64>,
     /// What was done.
     pub done: Done,
-    /// The last answer that was no success, if there was one.
-    pub trouble: Option<Answer>,
+    /// The last result that was no success, if there was one.
+    pub last_error: Option<CallResult>,
 }
 
 impl Decision {
@@ -189,18 +191,18 @@ fn saved((before, window_before): (u64, Duration), (after, window_after): (u64, 
 /// What happened to a decision: a line of the audit log, and an event of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It was made.
-    Made(Decision),
+    /// It was created.
+    Created(Decision),
     /// Steps of it were carried out, or tried.
-    Acted(crate::Outcome),
+    Applied(crate::Outcome),
     /// It came to another stage.
-    Changed(Decision),
-    /// Everything was switched off or on again, by whom.
+    Updated(Decision),
+    /// Acting was switched off or on for all processes.
     Switched {
         /// Whether uvmd may act now.
-        on: bool,
+        active: bool,
         /// Who did it.
-        by: String,
+        actor: String,
     },
 }
 

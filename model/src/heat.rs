@@ -25,7 +25,7 @@ pub struct HeatCell {
     /// Bytes copied to a GPU.
     pub fetched_bytes: u64,
     /// Bytes copied to the host.
-    pub returned_to_host_bytes: u64,
+    pub bytes_dtoh: u64,
     /// Bytes pushed out because memory was needed.
     pub evicted_bytes: u64,
     /// Bytes fetched again after that.
@@ -55,5 +55,5 @@ pub struct HeatMap {
     /// In the order of addresses.
     pub ranges: Vec<HeatRange>,
     /// Ranges beyond the number that is shown at once.
-    pub ranges_left_out: u64,
+    pub ranges_omitted: u64,
 }

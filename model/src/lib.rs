@@ -14,7 +14,7 @@
 //! * [`rule`]: what an operator wants done about it, for whom
 //! * [`plan`]: what is to be done to memory, who does it, and what came of it
 //! * [`decision`]: what was decided, and how it went
-//! * [`hindrance`]: what keeps more from being done
+//! * [`restriction`]: what keeps more from being done
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
 
 pub mod api;
@@ -26,13 +26,13 @@ pub mod distribution;
 pub mod dropped;
 pub mod eviction;
 pub mod heat;
-pub mod hindrance;
 pub mod history;
 pub mod memory;
 pub mod owner;
 pub mod plan;
 pub mod range;
 pub mod residency;
+pub mod restriction;
 pub mod rule;
 pub mod snapshot;
 pub mod terms;
@@ -46,17 +46,17 @@ pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
-pub use hindrance::{Hindered, Hindrance};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use memory::Memory;
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{
-    Action, Actuator, Advice, Answer, Call, DecisionId, Expected, Interrupt, LinkBytes, LinkMeter, Order, Outcome,
+    Action, Actuator, Advice, Call, CallResult, DecisionId, Expected, Interrupt, LinkBytes, LinkMeter, Order, Outcome,
     Place, Plan, Share, Step,
 };
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
-pub use rule::{Budget, Override, Selector, Wish};
+pub use restriction::{Restriction, RestrictionScope};
+pub use rule::{Budget, Directive, Override, Selector};
 pub use snapshot::{
     DriverInfo, Gpu, GpuKey, GpuSource, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
     SourceStatus,

@@ -117,7 +117,7 @@ pub struct OwnerTotals {
     /// Its processes that live.
     pub processes: u64,
     /// When anything was last counted for it.
-    pub last_active: SystemTime,
+    pub last_active_at: SystemTime,
 }
 
 #[cfg(test)]

@@ -32,12 +32,12 @@ pub enum Advice {
 pub enum Action {
     /// Move its pages.
     Migrate(Place),
-    /// Have the driver evict it later than what arrived before now: it evicts blocks by when they last gained memory, and asking for a page that is
+    /// Make the driver evict it later than what arrived before now: it evicts blocks by when they last gained memory, and asking for a page that is
     /// there already counts (`block_mark_memory_used` in `uvm_va_block.c`). Copies nothing if the block is there; brings one page if it is not.
-    Renew(GpuUuid),
+    Touch(GpuUuid),
     /// Give advice.
     Advise(Advice),
-    /// Take it back.
+    /// Withdraw advice.
     Withdraw(Advice),
 }
 
@@ -48,7 +48,7 @@ impl Action {
         match self {
             Self::Migrate(Place::Host) => "migrate_to_host",
             Self::Migrate(Place::Gpu(_)) => "migrate_to_gpu",
-            Self::Renew(_) => "renew",
+            Self::Touch(_) => "touch",
             Self::Advise(advice) => match advice {
                 Advice::PreferredLocation(Place::Host) => "prefer_host",
                 Advice::PreferredLocation(Place::Gpu(_)) => "prefer_gpu",
@@ -56,19 +56,19 @@ impl Action {
                 Advice::ReadDuplication => "read_duplication",
             },
             Self::Withdraw(advice) => match advice {
-                Advice::PreferredLocation(_) => "prefer_nothing",
-                Advice::AccessedBy(_) => "not_accessed_by",
-                Advice::ReadDuplication => "no_read_duplication",
+                Advice::PreferredLocation(_) => "unset_preferred_location",
+                Advice::AccessedBy(_) => "unset_accessed_by",
+                Advice::ReadDuplication => "unset_read_duplication",
             },
         }
     }
 
     /// What puts things back as they were before anything was advised; `None` for what leaves nothing behind but where pages are.
     #[must_use]
-    pub const fn undoing(self) -> Option<Self> {
+    pub const fn inverse(self) -> Option<Self> {
         match self {
             Self::Advise(advice) => Some(Self::Withdraw(advice)),
-            Self::Migrate(_) | Self::Renew(_) | Self::Withdraw(_) => None,
+            Self::Migrate(_) | Self::Touch(_) | Self::Withdraw(_) => None,
         }
     }
 
@@ -79,7 +79,7 @@ impl Action {
     }
 }
 
-/// One thing to do.
+/// An action on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Step {
     /// First address; a multiple of the page size.
@@ -157,43 +157,43 @@ pub struct Order {
     /// What to do.
     pub steps: Vec<Step>,
     /// Whether they put something back: then they are carried out whatever the kill switch says.
-    pub is_undoing: bool,
+    pub is_rollback: bool,
 }
 
-/// What came of a step, or of a part of it.
+/// Result of a step, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallResult {
     /// Done.
     Done,
     /// Nothing managed is mapped there now.
     NotMapped,
-    /// The process has ended.
-    Ended,
+    /// The process has exited.
+    Exited,
     /// There is too little host memory for it: at the node, or in a cgroup above the process.
     HostMemory,
-    /// It was called off before it began: the kill switch, or the service stops.
-    CalledOff,
+    /// Cancelled before it began: by the kill switch, a rollback, or because the service stops.
+    Cancelled,
     /// It was not done because nothing is (shadow).
     Shadow,
-    /// It was never ordered, as there was no budget or no room for it: why.
-    HeldBack(String),
-    /// The driver or the kernel refused.
-    Refused(String),
+    /// Denied by uvmd and never asked of the driver, as for want of budget or room: the reason.
+    Denied(String),
+    /// Refused by the driver or the kernel: its error.
+    Failed(String),
 }
 
-impl Answer {
+impl CallResult {
     /// The name in labels and JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::NotMapped => "not_mapped",
-            Self::Ended => "ended",
+            Self::Exited => "exited",
             Self::HostMemory => "host_memory",
-            Self::CalledOff => "called_off",
+            Self::Cancelled => "cancelled",
             Self::Shadow => "shadow",
-            Self::Refused(_) => "refused",
-            Self::HeldBack(_) => "held_back",
+            Self::Failed(_) => "failed",
+            Self::Denied(_) => "denied",
         }
     }
 }
@@ -203,10 +203,10 @@ impl Answer {
 pub struct Call {
     /// The part of the step that it was about.
     pub step: Step,
-    /// What came of it.
-    pub answer: Answer,
-    /// How long it took, in nanoseconds.
-    pub took_ns: u64,
+    /// Its result.
+    pub result: CallResult,
+    /// Duration, in nanoseconds.
+    pub duration_ns: u64,
 }
 
 /// What came of an order.
@@ -219,8 +219,8 @@ pub struct Outcome {
     /// At which GPU.
     pub gpu: GpuUuid,
     /// Whether it put something back.
-    pub is_undoing: bool,
-    /// What was called, in this order. What was not reached is in here too, as [`Answer::CalledOff`].
+    pub is_rollback: bool,
+    /// What was called, in this order. What was not reached is in here too, as [`CallResult::Cancelled`].
     pub calls: Vec<Call>,
     /// How long it took to get ready for the calls, all together, in nanoseconds: to find the process's descriptors of the driver, and what it has mapped.
     pub ready_ns: u64,
@@ -228,7 +228,7 @@ pub struct Outcome {
 
 /// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.
 pub trait Actuator: Send {
-    /// Carries out an order. Never fails as a whole: each call has its answer.
+    /// Carries out an order. Never fails as a whole: each call has its result.
     fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome;
 }
 
@@ -273,10 +273,10 @@ mod tests {
     fn advice_is_undone_by_withdrawing_it_and_moves_leave_nothing_to_undo() {
         let gpu = GpuUuid([1; 16]);
         for advice in [Advice::PreferredLocation(Place::Host), Advice::AccessedBy(gpu), Advice::ReadDuplication] {
-            assert_eq!(Action::Advise(advice).undoing(), Some(Action::Withdraw(advice)));
+            assert_eq!(Action::Advise(advice).inverse(), Some(Action::Withdraw(advice)));
         }
-        for action in [Action::Migrate(Place::Host), Action::Renew(gpu), Action::Withdraw(Advice::ReadDuplication)] {
-            assert_eq!(action.undoing(), None, "{action:?}");
+        for action in [Action::Migrate(Place::Host), Action::Touch(gpu), Action::Withdraw(Advice::ReadDuplication)] {
+            assert_eq!(action.inverse(), None, "{action:?}");
         }
     }
 

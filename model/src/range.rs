@@ -17,19 +17,19 @@ pub struct Reuse {
     /// Of those, bytes of blocks that had lost as much by eviction since they were fetched before.
     pub refetched_bytes: u64,
     /// Of those, bytes of blocks that had given as much to a CPU that faulted.
-    pub returned_bytes: u64,
+    pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
-    pub alternations: u64,
+    pub bounces: u64,
 }
 
 impl AddAssign<&Self> for Reuse {
     fn add_assign(&mut self, other: &Self) {
-        let Self { fetched_bytes, refetched_bytes, returned_bytes, alternations } = other;
+        let Self { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces } = other;
         for (mine, theirs) in [
             (&mut self.fetched_bytes, fetched_bytes),
             (&mut self.refetched_bytes, refetched_bytes),
-            (&mut self.returned_bytes, returned_bytes),
-            (&mut self.alternations, alternations),
+            (&mut self.cpu_reclaimed_bytes, cpu_reclaimed_bytes),
+            (&mut self.bounces, bounces),
         ] {
             *mine = mine.saturating_add(*theirs);
         }

@@ -38,57 +38,57 @@ pub struct Selector {
     pub pod: Option<String>,
     /// Of this Slurm job.
     pub job: Option<String>,
-    /// Only memory from this address up to that one.
+    /// Address range, end exclusive.
     pub range: Option<(u64, u64)>,
-    /// Only allocations larger than so many bytes.
+    /// Minimum size of an allocation in bytes, exclusive.
     pub allocation_larger_than_bytes: Option<u64>,
 }
 
-/// What uvmd may do for whom, at most.
+/// Limits of migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes moved a second.
+    /// Bytes per second.
     pub bytes_per_second: Option<u64>,
-    /// Bytes moved in all, for one process.
+    /// Bytes over the life of one process.
     pub bytes: Option<u64>,
 }
 
-/// One wish: for these processes, go so far, by this policy.
+/// An override: mode, policy and limits of the processes that a selector matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// Its name; no two are the same.
+    /// Unique name.
     pub id: String,
-    /// For whom.
+    /// Selector.
     pub selector: Selector,
-    /// How far to go.
+    /// Mode.
     pub mode: Mode,
-    /// By which policy.
+    /// Policy.
     pub policy: String,
-    /// What it is told, by name.
+    /// Parameters of the policy, by name.
     pub parameters: BTreeMap<String, String>,
-    /// What it may move.
+    /// Limits of migration.
     pub budget: Budget,
-    /// Of those that fit, the one with the highest is in force; then the one that says most about the process; then the first by name.
+    /// Precedence: the highest is selected; then the most specific selector; then the first name.
     pub priority: i32,
-    /// When it ends by itself.
+    /// Time of expiry.
     pub expires: Option<SystemTime>,
 }
 
-/// What is wanted for one process, once all overrides were looked at.
+/// The directive for one process: mode, policy and limits of the selected override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// By which override; `None` where none fits, and nothing is wanted.
-    pub asked_by: Option<String>,
-    /// How far to go.
+pub struct Directive {
+    /// Selected override; `None` where none matches.
+    pub override_id: Option<String>,
+    /// Mode.
     pub mode: Mode,
-    /// By which policy.
+    /// Policy.
     pub policy: String,
-    /// What it is told, by name.
+    /// Parameters of the policy, by name.
     pub parameters: BTreeMap<String, String>,
-    /// What it may move.
+    /// Limits of migration.
     pub budget: Budget,
-    /// Only memory from this address up to that one.
+    /// Address range, end exclusive.
     pub range: Option<(u64, u64)>,
-    /// Only allocations larger than so many bytes.
+    /// Minimum size of an allocation in bytes, exclusive.
     pub allocation_larger_than_bytes: Option<u64>,
 }

@@ -118,7 +118,7 @@ pub struct Process {
     /// Which process.
     pub id: ProcessId,
     /// When it started.
-    pub started: Option<SystemTime>,
+    pub started_at: Option<SystemTime>,
     /// Its short name (comm).
     pub name: String,
     /// Its real user id.
@@ -128,7 +128,7 @@ pub struct Process {
     /// Its cgroup: the unified hierarchy's path, or the memory controller's where that is still of version 1.
     pub cgroup: Option<PathBuf>,
     /// When its last VA space was destroyed, or the process was found gone; `None` before.
-    pub ended: Option<SystemTime>,
+    pub exited_at: Option<SystemTime>,
     /// CPU faults, which belong to no GPU, and events that could not be counted.
     pub host: Counters,
     /// What was counted on each GPU.
@@ -157,12 +157,12 @@ impl Process {
     pub fn new(id: ProcessId, name: impl Into<String>) -> Self {
         Self {
             id,
-            started: None,
+            started_at: None,
             name: name.into(),
             uid: 0,
             user: None,
             cgroup: None,
-            ended: None,
+            exited_at: None,
             host: Counters::ZERO,
             gpus: BTreeMap::new(),
             is_adopted: false,
@@ -274,7 +274,7 @@ pub struct Snapshot {
     pub source: SourceStatus,
     /// The GPUs seen so far, and those that were counted on.
     pub gpus: BTreeMap<GpuKey, Gpu>,
-    /// Living processes, and those that ended recently.
+    /// Running processes, and those that exited recently.
     pub processes: Vec<Process>,
     /// Sums over all processes ever seen on each GPU, so that they never go back when a process is forgotten.
     /// Only what is [`GpuKey::Pending`] does, when it moves to its GPU.

@@ -73,7 +73,7 @@ pub struct Inputs {
     pub evicted_bytes: u64,
     /// Bytes pushed out of the GPU because memory was needed for it: anybody's, its own among them.
     #[serde(default)]
-    pub evicted_bytes_caused: u64,
+    pub induced_eviction_bytes: u64,
     /// Bytes that became resident with nothing to copy.
     pub populated_bytes: u64,
     /// Bytes copied to the GPU, as the block records tell.
@@ -81,9 +81,9 @@ pub struct Inputs {
     /// Of those, bytes that had been evicted before.
     pub refetched_bytes: u64,
     /// Of those, bytes that a CPU that faulted had taken before.
-    pub returned_bytes: u64,
+    pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
-    pub alternations: u64,
+    pub bounces: u64,
     /// Times that the driver held a processor back.
     pub throttles: u64,
     /// How long, together.
@@ -100,7 +100,7 @@ pub struct Inputs {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     /// What was compared, in words: "share of the fetched bytes that had been evicted".
-    pub what: &'static str,
+    pub description: &'static str,
     /// A short name for programs: `refetch_ratio`.
     pub name: &'static str,
     /// What it was.
@@ -108,7 +108,7 @@ pub struct Check {
     /// What it was compared with.
     pub threshold: f64,
     /// Whether it is as the verdict needs it.
-    pub holds: bool,
+    pub met: bool,
 }
 
 /// A range that the verdict is about.
@@ -136,11 +136,11 @@ pub struct Verdict {
     /// What.
     pub kind: VerdictKind,
     /// The beginning of the first window that showed it.
-    pub since: SystemTime,
+    pub started_at: SystemTime,
     /// When it was certain enough to be told.
-    pub confirmed: SystemTime,
+    pub confirmed_at: SystemTime,
     /// The end of the last window that showed it, if it is over.
-    pub ended: Option<SystemTime>,
+    pub ended_at: Option<SystemTime>,
     /// The busiest ranges involved, busiest first.
     pub ranges: Vec<Involved>,
     /// The last window that showed it.

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use card::Card;
 use model::{Mode, PatternKind, block::BLOCK_BYTES};
 use walker::Round;
-use world::wish;
+use world::directive;
 
 /// 80 GB in blocks.
 const FRAMES: usize = 38_000;
@@ -91,7 +91,7 @@ struct Told {
 fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &str) -> Told {
     let mut card = Card::new(FRAMES);
     card.fetch_takes = FETCH;
-    let wanted = (policy != "observe").then(|| wish(Mode::Act, policy));
+    let wanted = (policy != "observe").then(|| directive(Mode::Act, policy));
     let process = card.add(round.clone(), pattern, wanted);
     card.program_mut(process).allocation_blocks = allocation_blocks;
     card.run(ROUNDS);

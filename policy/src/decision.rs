@@ -33,7 +33,7 @@ pub fn decide(inputs: &Inputs, standing: Option<VerdictKind>) -> Decision {
     for kind in ORDER {
         let checks: Vec<Check> =
             conditions(kind, inputs, &shares).map(|condition| condition.check(standing == Some(kind))).collect();
-        if checks.iter().all(|check| check.holds) {
+        if checks.iter().all(|check| check.met) {
             return Decision { kind: Some(kind), checks };
         }
     }
@@ -72,13 +72,13 @@ impl Shares {
             let of_recorded = if fetched_bytes > 0.0 { bytes as f64 / fetched_bytes } else { 0.0 };
             of_arrived((of_recorded * (2.0 - recorded)).min(1.0) * bytes_htod)
         };
-        let sides = inputs.throttles.saturating_add(inputs.alternations);
+        let sides = inputs.throttles.saturating_add(inputs.bounces);
         let populated_blocks = inputs.populated_bytes as f64 / BLOCK_BYTES as f64;
         Self {
             arrived_bytes,
-            pushed_out: of_arrived(inputs.evicted_bytes.max(inputs.evicted_bytes_caused) as f64),
+            pushed_out: of_arrived(inputs.evicted_bytes.max(inputs.induced_eviction_bytes) as f64),
             refetched: came_back(inputs.refetched_bytes),
-            returned: came_back(inputs.returned_bytes),
+            returned: came_back(inputs.cpu_reclaimed_bytes),
             taken_back: of_arrived(inputs.bytes_dtoh.saturating_sub(inputs.evicted_bytes) as f64),
             populated: of_arrived(inputs.populated_bytes as f64),
             recorded,
@@ -113,7 +113,7 @@ impl Condition {
             Limit::AtLeast(limit) => (limit * (1.0 - slack), value >= limit * (1.0 - slack)),
             Limit::Below(limit) => (limit * (1.0 + slack), value < limit * (1.0 + slack)),
         };
-        Check { what, name, value, threshold, holds }
+        Check { description: what, name, value, threshold, met: holds }
     }
 }
 
@@ -172,10 +172,10 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
         ],
         VerdictKind::PingPong => vec![
             condition(
-                "alternations",
+                "bounces",
                 "times that a block changed sides between a CPU that faulted and the GPU: at least",
-                inputs.alternations as f64,
-                AtLeast(limits.alternations),
+                inputs.bounces as f64,
+                AtLeast(limits.bounces),
             ),
             condition(
                 "return_ratio",

@@ -99,7 +99,7 @@ impl Judge {
             .or_insert_with(|| Watched { host: Reading::nothing(last), gpus: BTreeMap::new() });
         let mut changes = watched.take_known(&now, &snapshot.gpus);
         changes.extend(watched.read(process.id, now, self.window));
-        if process.ended.is_some() {
+        if process.exited_at.is_some() {
             changes.extend(watched.end());
         }
         changes

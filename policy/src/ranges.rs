@@ -55,8 +55,8 @@ fn difference(earlier: &RangeCounts, later: &RangeCounts) -> RangeCounts {
         reuse: Reuse {
             fetched_bytes: since(|counts| counts.reuse.fetched_bytes),
             refetched_bytes: since(|counts| counts.reuse.refetched_bytes),
-            returned_bytes: since(|counts| counts.reuse.returned_bytes),
-            alternations: since(|counts| counts.reuse.alternations),
+            cpu_reclaimed_bytes: since(|counts| counts.reuse.cpu_reclaimed_bytes),
+            bounces: since(|counts| counts.reuse.bounces),
         },
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn involved(kind: VerdictKind, earlier: &RangesReading, later: &Range
             pattern: range.pattern,
             share: ratio(weight(kind, &counts), total),
             refetch_ratio: ratio(
-                counts.reuse.refetched_bytes.saturating_add(counts.reuse.returned_bytes),
+                counts.reuse.refetched_bytes.saturating_add(counts.reuse.cpu_reclaimed_bytes),
                 counts.reuse.fetched_bytes,
             )
             .min(1.0),
@@ -97,7 +97,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 fn weight(kind: VerdictKind, counts: &RangeCounts) -> u64 {
     match kind {
         VerdictKind::CapacityThrash => counts.reuse.refetched_bytes,
-        VerdictKind::PingPong => counts.reuse.returned_bytes,
+        VerdictKind::PingPong => counts.reuse.cpu_reclaimed_bytes,
         // Throttled pages fault and hardly move.
         VerdictKind::DriverThrottling => counts.fault_entries.saturating_add(counts.cpu_faults),
         VerdictKind::Streaming => counts.bytes_htod.saturating_add(counts.populated_bytes),

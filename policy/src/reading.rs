@@ -64,7 +64,7 @@ fn of_counters(counters: &Counters) -> Inputs {
         bytes_htod: counters.bytes_htod.total(),
         bytes_dtoh: counters.bytes_dtoh.total(),
         evicted_bytes: counters.evicted_bytes(),
-        evicted_bytes_caused: counters.evicted_bytes_caused,
+        induced_eviction_bytes: counters.induced_eviction_bytes,
         populated_bytes: counters.populated_bytes,
         throttles: counters.throttles,
         throttled_ns: counters.throttled_ns,
@@ -75,8 +75,8 @@ fn of_counters(counters: &Counters) -> Inputs {
 }
 
 fn of_reuse(reuse: Reuse) -> Inputs {
-    let Reuse { fetched_bytes, refetched_bytes, returned_bytes, alternations } = reuse;
-    Inputs { fetched_bytes, refetched_bytes, returned_bytes, alternations, ..Inputs::default() }
+    let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces } = reuse;
+    Inputs { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, ..Inputs::default() }
 }
 
 /// What was counted in two stretches together.
@@ -105,12 +105,12 @@ const fn fields(inputs: &mut Inputs) -> [&mut u64; size_of::<Inputs>() / size_of
         &mut inputs.bytes_htod,
         &mut inputs.bytes_dtoh,
         &mut inputs.evicted_bytes,
-        &mut inputs.evicted_bytes_caused,
+        &mut inputs.induced_eviction_bytes,
         &mut inputs.populated_bytes,
         &mut inputs.fetched_bytes,
         &mut inputs.refetched_bytes,
-        &mut inputs.returned_bytes,
-        &mut inputs.alternations,
+        &mut inputs.cpu_reclaimed_bytes,
+        &mut inputs.bounces,
         &mut inputs.throttles,
         &mut inputs.throttled_ns,
         &mut inputs.thrashing_pages,

@@ -13,7 +13,7 @@ use std::{
     time::SystemTime,
 };
 
-use model::{Budget, Mode, Override, Process, Wish};
+use model::{Budget, Directive, Mode, Override, Process};
 
 /// Overrides, in order of precedence, and what holds where none fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,16 +50,16 @@ pub struct Subject<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// What is wanted.
-    pub wish: Wish,
+    pub directive: Directive,
     /// Why, as a sentence.
     pub why: String,
     /// Every override, in order of precedence.
-    pub considered: Vec<Considered>,
+    pub considered: Vec<Candidate>,
 }
 
 /// What became of one override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Considered {
+pub struct Candidate {
     /// Its name.
     pub id: String,
     /// What.
@@ -136,9 +136,9 @@ impl Rules {
 
     /// What is wanted for a process.
     #[must_use]
-    pub fn wish(&self, subject: Subject<'_>, now: SystemTime) -> Wish {
+    pub fn directive(&self, subject: Subject<'_>, now: SystemTime) -> Directive {
         let fits = |each: &&Override| !self.is_over(each, now) && fit::difference(&each.selector, subject).is_none();
-        self.wish_of(self.ordered.iter().find(fits))
+        self.directive_of(self.ordered.iter().find(fits))
     }
 
     /// The same, with the reasons.
@@ -156,16 +156,16 @@ impl Rules {
                     Fit::InForce
                 }
             };
-            considered.push(Considered { id: each.id.clone(), fit });
+            considered.push(Candidate { id: each.id.clone(), fit });
         }
-        Explained { wish: self.wish_of(in_force), why: self.why(in_force, &considered), considered }
+        Explained { directive: self.directive_of(in_force), why: self.why(in_force, &considered), considered }
     }
 
-    fn wish_of(&self, in_force: Option<&Override>) -> Wish {
+    fn directive_of(&self, in_force: Option<&Override>) -> Directive {
         let Fallback { mode, policy, budget, mode_max } = &self.fallback;
         let Some(rule) = in_force else {
-            return Wish {
-                asked_by: None,
+            return Directive {
+                override_id: None,
                 mode: *mode.min(mode_max),
                 policy: policy.clone(),
                 parameters: BTreeMap::new(),
@@ -174,8 +174,8 @@ impl Rules {
                 allocation_larger_than_bytes: None,
             };
         };
-        Wish {
-            asked_by: Some(rule.id.clone()),
+        Directive {
+            override_id: Some(rule.id.clone()),
             mode: rule.mode.min(*mode_max),
             policy: rule.policy.clone(),
             parameters: rule.parameters.clone(),
@@ -188,7 +188,7 @@ impl Rules {
         }
     }
 
-    fn why(&self, in_force: Option<&Override>, considered: &[Considered]) -> String {
+    fn why(&self, in_force: Option<&Override>, considered: &[Candidate]) -> String {
         let asked = in_force.map_or(self.fallback.mode, |rule| rule.mode);
         let who = match (in_force, considered.iter().filter(|each| each.fit.fits()).count()) {
             (None, _) if considered.is_empty() => "there is no override: the configuration's default holds".to_owned(),

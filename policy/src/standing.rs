@@ -80,7 +80,7 @@ impl Standing {
         self.contrary.clear();
         let Told { verdict, shown_until } = self.told.take()?;
         // Not before its beginning, should the clock have been set back.
-        Some(Verdict { ended: Some(shown_until.max(verdict.since)), ..verdict })
+        Some(Verdict { ended_at: Some(shown_until.max(verdict.started_at)), ..verdict })
     }
 
     /// Which GPU it is became known.
@@ -105,9 +105,9 @@ impl Told {
                 process,
                 gpu,
                 kind,
-                since: first.stretch.from.at,
-                confirmed: first.stretch.to.at,
-                ended: None,
+                started_at: first.stretch.from.at,
+                confirmed_at: first.stretch.to.at,
+                ended_at: None,
                 ranges: Vec::new(),
                 window: Duration::ZERO,
                 inputs: Inputs::default(),
@@ -117,7 +117,7 @@ impl Told {
         };
         told.goes_on(&[], first);
         for window in showing {
-            told.verdict.confirmed = window.stretch.to.at;
+            told.verdict.confirmed_at = window.stretch.to.at;
             told.goes_on(&[], window);
         }
         Some(told)

@@ -14,7 +14,7 @@ pub struct Thresholds {
     /// A fault populates no more than its block; more comes from prefetches, which are no faults.
     pub faults_per_populated_block: f64,
     /// Four times there and back: once is a hand-over.
-    pub alternations: f64,
+    pub bounces: f64,
     /// So many the driver itself needs to pin a page: its `uvm_perf_thrashing_pin_threshold`.
     pub throttles: f64,
     /// One for nine changes of sides. Memory that the driver deals with has one for four or more; what it leaves alone has none.
@@ -29,7 +29,7 @@ pub const THRESHOLDS: Thresholds = Thresholds {
     share: 0.25,
     populated_share: 0.5,
     faults_per_populated_block: 1.0,
-    alternations: 8.0,
+    bounces: 8.0,
     throttles: ENOUGH_THROTTLES as f64,
     throttle_share: 0.1,
     recorded_share: 0.01,

@@ -18,8 +18,8 @@ fn under_pressure(refetched: u64, returned: u64) -> Inputs {
         bytes_dtoh: 50 * MIB,
         evicted_bytes: 25 * MIB,
         refetched_bytes: refetched * MIB,
-        returned_bytes: returned * MIB,
-        alternations: 8,
+        cpu_reclaimed_bytes: returned * MIB,
+        bounces: 8,
         ..Inputs::default()
     }
 }
@@ -35,7 +35,7 @@ fn a_quarter_is_enough_and_a_little_less_is_not() {
     assert_eq!(kind(Inputs { evicted_bytes: 24 * MIB, ..under_pressure(25, 0) }), None);
     assert_eq!(kind(under_pressure(0, 25)), Some(PingPong));
     assert_eq!(kind(under_pressure(0, 24)), Some(Streaming));
-    assert_eq!(kind(Inputs { alternations: 7, ..under_pressure(0, 25) }), Some(Streaming));
+    assert_eq!(kind(Inputs { bounces: 7, ..under_pressure(0, 25) }), Some(Streaming));
     assert_eq!(
         kind(Inputs { bytes_dtoh: 49 * MIB, ..under_pressure(0, 25) }),
         Some(Streaming),
@@ -45,9 +45,9 @@ fn a_quarter_is_enough_and_a_little_less_is_not() {
 
 #[test]
 fn what_is_pushed_out_for_a_process_counts_like_what_is_pushed_out_of_it() {
-    let of_others = Inputs { evicted_bytes: 0, evicted_bytes_caused: 25 * MIB, ..under_pressure(25, 0) };
+    let of_others = Inputs { evicted_bytes: 0, induced_eviction_bytes: 25 * MIB, ..under_pressure(25, 0) };
     assert_eq!(kind(of_others), Some(CapacityThrash));
-    assert_eq!(kind(Inputs { evicted_bytes_caused: 0, ..of_others }), None);
+    assert_eq!(kind(Inputs { induced_eviction_bytes: 0, ..of_others }), None);
 }
 
 #[test]
@@ -68,15 +68,15 @@ fn new_memory_is_a_storm_only_if_it_comes_by_faults_and_pushes_nothing_out() {
     assert_eq!(kind(storm), Some(FirstTouchStorm));
     assert_eq!(kind(Inputs { populated_bytes: 49 * MIB, ..storm }), None);
     assert_eq!(kind(Inputs { fault_entries: 24, ..storm }), None);
-    assert_eq!(kind(Inputs { evicted_bytes_caused: 25 * MIB, ..storm }), Some(Streaming));
+    assert_eq!(kind(Inputs { induced_eviction_bytes: 25 * MIB, ..storm }), Some(Streaming));
 }
 
 #[test]
 fn throttles_decide_if_there_is_one_for_nine_changes_of_sides() {
-    let held = Inputs { throttles: 10, alternations: 90, ..under_pressure(0, 60) };
+    let held = Inputs { throttles: 10, bounces: 90, ..under_pressure(0, 60) };
     assert_eq!(kind(held), Some(DriverThrottling));
-    assert_eq!(kind(Inputs { throttles: 9, alternations: 8, ..held }), Some(PingPong), "too few");
-    assert_eq!(kind(Inputs { alternations: 91, ..held }), Some(PingPong));
+    assert_eq!(kind(Inputs { throttles: 9, bounces: 8, ..held }), Some(PingPong), "too few");
+    assert_eq!(kind(Inputs { bounces: 91, ..held }), Some(PingPong));
     assert_eq!(
         kind(Inputs { refetched_bytes: 60 * MIB, ..held }),
         Some(CapacityThrash),
@@ -136,7 +136,7 @@ fn records_that_were_left_out_hide_no_thrashing() {
 
 #[test]
 fn without_records_nothing_is_said_of_what_comes_back_or_does_not() {
-    let unknown = Inputs { fetched_bytes: 0, alternations: 0, ..under_pressure(0, 0) };
+    let unknown = Inputs { fetched_bytes: 0, bounces: 0, ..under_pressure(0, 0) };
     assert_eq!(kind(unknown), None);
     // What was never fetched needs no record.
     let written = Inputs { bytes_htod: 0, populated_bytes: 100 * MIB, ..unknown };
@@ -153,7 +153,7 @@ fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_
         Inputs { throttles: 100, ..under_pressure(0, 0) },
         Inputs { fault_entries: 1000, bytes_htod: MIB, populated_bytes: 100 * MIB, ..Inputs::default() },
     ] {
-        let unrecorded = Inputs { fetched_bytes: 0, refetched_bytes: 0, returned_bytes: 0, alternations: 0, ..inputs };
+        let unrecorded = Inputs { fetched_bytes: 0, refetched_bytes: 0, cpu_reclaimed_bytes: 0, bounces: 0, ..inputs };
         told.extend(kind(unrecorded));
         let needs_records = kind(inputs).unwrap().needs_records_for().is_some();
         assert_eq!(kind(unrecorded), kind(inputs).filter(|_| !needs_records));
@@ -165,9 +165,9 @@ fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_
 fn what_stands_needs_less_to_go_on() {
     for (inputs, standing) in [
         (under_pressure(20, 0), CapacityThrash),
-        (Inputs { bytes_dtoh: 45 * MIB, alternations: 7, ..under_pressure(0, 20) }, PingPong),
+        (Inputs { bytes_dtoh: 45 * MIB, bounces: 7, ..under_pressure(0, 20) }, PingPong),
         (Inputs { evicted_bytes: 20 * MIB, ..under_pressure(0, 0) }, Streaming),
-        (Inputs { throttles: 8, alternations: 90, ..under_pressure(0, 0) }, DriverThrottling),
+        (Inputs { throttles: 8, bounces: 90, ..under_pressure(0, 0) }, DriverThrottling),
     ] {
         assert_ne!(kind(inputs), Some(standing));
         assert_eq!(decide(&inputs, Some(standing)).kind, Some(standing));
@@ -194,11 +194,11 @@ fn every_kind_can_be_checked_by_its_own_conditions() {
         seen.extend(decision.kind);
         assert!(decision.checks.len() >= 3);
         for check in &decision.checks {
-            let at_least = check.what.contains("at least");
-            assert!(at_least || check.what.contains("less than"), "{}", check.what);
+            let at_least = check.description.contains("at least");
+            assert!(at_least || check.description.contains("less than"), "{}", check.description);
             assert_eq!(
                 if at_least { check.value >= check.threshold } else { check.value < check.threshold },
-                check.holds
+                check.met
             );
         }
     }
@@ -217,12 +217,12 @@ fn nothing_and_as_much_as_can_be_are_no_nonsense() {
         bytes_htod: u64::MAX,
         bytes_dtoh: u64::MAX,
         evicted_bytes: u64::MAX,
-        evicted_bytes_caused: u64::MAX,
+        induced_eviction_bytes: u64::MAX,
         populated_bytes: u64::MAX,
         fetched_bytes: u64::MAX,
         refetched_bytes: u64::MAX,
-        returned_bytes: u64::MAX,
-        alternations: u64::MAX,
+        cpu_reclaimed_bytes: u64::MAX,
+        bounces: u64::MAX,
         throttles: u64::MAX,
         throttled_ns: u64::MAX,
         thrashing_pages: u64::MAX,

@@ -52,19 +52,19 @@ fn explain(overrides: Vec<Override>) -> Explained {
     let subject = Subject { process: &process, executable: Some(Path::new("/usr/bin/python3.11")) };
     let rules = Rules::new(overrides, fallback());
     let explained = rules.explain(subject, NOW);
-    assert_eq!(rules.wish(subject, NOW), explained.wish, "asked with and without the reasons");
+    assert_eq!(rules.directive(subject, NOW), explained.directive, "asked with and without the reasons");
     explained
 }
 
 fn in_force(overrides: Vec<Override>) -> Option<String> {
-    explain(overrides).wish.asked_by
+    explain(overrides).directive.override_id
 }
 
 #[test]
 fn where_nothing_fits_the_default_holds() {
-    let Explained { wish, why, considered } = explain(Vec::new());
-    assert_eq!((wish.asked_by, wish.mode, wish.policy.as_str()), (None, Mode::Observe, "auto-live"));
-    assert_eq!(wish.budget, fallback().budget);
+    let Explained { directive, why, considered } = explain(Vec::new());
+    assert_eq!((directive.override_id, directive.mode, directive.policy.as_str()), (None, Mode::Observe, "auto-live"));
+    assert_eq!(directive.budget, fallback().budget);
     assert!(why.contains("no override") && considered.is_empty(), "{why}");
 }
 
@@ -100,8 +100,8 @@ fn all_that_is_given_must_fit() {
         ("match.job", Selector { job: Some("12".into()), ..Selector::default() }),
     ];
     for (key, selector) in others {
-        let Explained { wish, considered, .. } = explain(vec![rule("a", selector)]);
-        assert_eq!(wish.asked_by, None);
+        let Explained { directive, considered, .. } = explain(vec![rule("a", selector)]);
+        assert_eq!(directive.override_id, None);
         assert!(matches!(&considered[0].fit, Fit::Differs { key: differs, .. } if *differs == key), "{considered:?}");
     }
 }
@@ -118,7 +118,7 @@ fn what_is_not_known_of_a_process_fits_nothing() {
         Selector { job: Some("*".into()), ..Selector::default() },
     ] {
         let rules = Rules::new(vec![rule("a", selector.clone())], fallback());
-        assert_eq!(rules.wish(subject, NOW).asked_by, None, "{selector:?}");
+        assert_eq!(rules.directive(subject, NOW).override_id, None, "{selector:?}");
     }
 }
 
@@ -160,8 +160,8 @@ fn one_whose_time_is_over_is_not_in_force() {
     let ends = |at| Override { expires: Some(at), priority: 1, ..rule("brief", Selector::default()) };
     let other = rule("other", Selector::default());
     assert_eq!(in_force(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
-    let Explained { wish, considered, .. } = explain(vec![ends(NOW), other]);
-    assert_eq!(wish.asked_by, Some("other".into()));
+    let Explained { directive, considered, .. } = explain(vec![ends(NOW), other]);
+    assert_eq!(directive.override_id, Some("other".into()));
     assert_eq!(considered[0].fit, Fit::Expired);
 }
 
@@ -187,8 +187,8 @@ fn the_reasons_name_what_decided() {
 #[test]
 fn what_an_override_does_not_say_about_budgets_the_default_does() {
     let budget = Budget { bytes_per_second: Some(5), bytes: None };
-    let wish = explain(vec![Override { budget, ..rule("a", Selector::default()) }]).wish;
-    assert_eq!(wish.budget, Budget { bytes_per_second: Some(5), bytes: Some(1000) });
+    let directive = explain(vec![Override { budget, ..rule("a", Selector::default()) }]).directive;
+    assert_eq!(directive.budget, Budget { bytes_per_second: Some(5), bytes: Some(1000) });
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn nobody_goes_further_than_is_allowed_at_all() {
     let subject = Subject { process: &process, executable: None };
     let acting = Override { mode: Mode::Act, ..rule("a", Selector::default()) };
     let rules = Rules::new(vec![acting], Fallback { mode_max: Mode::Shadow, ..fallback() });
-    let Explained { wish, why, .. } = rules.explain(subject, NOW);
-    assert_eq!(wish.mode, Mode::Shadow);
+    let Explained { directive, why, .. } = rules.explain(subject, NOW);
+    assert_eq!(directive.mode, Mode::Shadow);
     assert!(why.contains("policy.enabled"), "{why}");
 }
 
@@ -208,8 +208,8 @@ fn whose_time_is_known_to_be_over_has_none_left_when_the_clock_is_set_back() {
     let subject = Subject { process: &process, executable: None };
     let brief = Override { expires: Some(NOW + Duration::from_secs(1)), ..rule("brief", Selector::default()) };
     let rules = Rules::new(vec![brief], fallback());
-    assert_eq!(rules.wish(subject, NOW).asked_by.as_deref(), Some("brief"));
+    assert_eq!(rules.directive(subject, NOW).override_id.as_deref(), Some("brief"));
     let rules = rules.with_expired(["brief".to_owned()].into());
     let explained = rules.explain(subject, NOW);
-    assert_eq!((rules.wish(subject, NOW).asked_by, &explained.considered[0].fit), (None, &Fit::Expired));
+    assert_eq!((rules.directive(subject, NOW).override_id, &explained.considered[0].fit), (None, &Fit::Expired));
 }

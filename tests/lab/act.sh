@@ -50,17 +50,17 @@ state_becomes counting
 target moved 16 '{ cpu_write = "a" }, { sleep_ms = 600000 }'
 rests
 act_out "migrate_to_gpu $pid $(at 0) $(at 16)" "migrate_to_gpu $pid $(at 0) $(at 16)"
-expect_told "eight blocks to the GPU" '"answers":\{"done":8\}'
+expect_told "eight blocks to the GPU" '"calls":\{"done":8\}'
 expect_moved "what is there already" 0 0
 act_out "migrate_to_host $pid $(at 3) $(at 7)"
-expect_told "parts end at block boundaries" '"answers":\{"done":3\}'
+expect_told "parts end at block boundaries" '"calls":\{"done":3\}'
 expect_moved "a part to the host" 0 $((4 * MIB))
 act_out "migrate_to_gpu $pid $(at 0) $(at 24)"
-expect_told "what is not mapped is left alone" '"answers":\{"done":8,"not_mapped":1\}'
+expect_told "what is not mapped is left alone" '"calls":\{"done":8,"not_mapped":1\}'
 expect_moved "a part to the GPU" $((4 * MIB)) 0
 touch $OFF
 act_out "migrate_to_host $pid $(at 0) $(at 16)"
-expect_told "the switch" '"answers":\{"called_off":1\}'
+expect_told "the switch" '"calls":\{"cancelled":1\}'
 rm $OFF
 echo "moves: as asked for, in blocks"
 target_is_right
@@ -69,21 +69,21 @@ target_is_right
 # fill: 60 MiB of it to the GPU, from the first block on.
 fill() { act_out "migrate_to_host $pid $(at 0) $(at 120)" "migrate_to_gpu $pid $(at 0) $(at 60)"; }
 # What brings the first block back if it was evicted: its page, or nothing.
-first_is_there() { act_out "renew $pid $(at 0) $(at 2)" && [ "$(moved)" = "0 0" ]; }
+first_is_there() { act_out "touch $pid $(at 0) $(at 2)" && [ "$(moved)" = "0 0" ]; }
 target renewed 120 '{ cpu_write = "a" }, { sleep_ms = 600000 }'
 rests
 fill
 act_out "migrate_to_gpu $pid $(at 60) $(at 80)"
 ! first_is_there || fail "without renewal the first block had to be evicted first"
 fill
-act_out "renew $pid $(at 0) $(at 10)"
-expect_told "five blocks are renewed" '"answers":\{"done":5\}'
+act_out "touch $pid $(at 0) $(at 10)"
+expect_told "five blocks are renewed" '"calls":\{"done":5\}'
 expect_moved "renewal" 0 0
 act_out "migrate_to_gpu $pid $(at 60) $(at 80)"
 [ "$(moved | cut -d ' ' -f 2)" -ge $((16 * MIB)) ] || fail "20 MiB more had to evict others"
-act_out "renew $pid $(at 0) $(at 10)"
+act_out "touch $pid $(at 0) $(at 10)"
 expect_moved "the renewed blocks were to stay" 0 0
-act_out "renew $pid $(at 10) $(at 12)"
+act_out "touch $pid $(at 10) $(at 12)"
 [ "$(moved)" != "0 0" ] || fail "a block that was not renewed was to go instead"
 echo "renewal: no byte copied, and the renewed stay where others go"
 target_is_right
@@ -94,14 +94,14 @@ grows() { then=$(link "$1"); sleep 2; [ $(($(link "$1") - then)) -ge $MIB ]; }
 is_copied() { grows copied_htod_bytes; }
 is_accessed() { copied=$(link copied_htod_bytes); grows remote_htod_bytes && [ "$(link copied_htod_bytes)" = "$copied" ]; }
 target advised 4 '{ cpu_write = "a" }, { gpu_read = "a", access_rate = 128 }, { sleep_ms = 50 }'
-for advice in accessed_by/not_accessed_by prefer_host/prefer_nothing; do
+for advice in accessed_by/unset_accessed_by prefer_host/unset_preferred_location; do
   within 10 "without advice the memory is to move" is_copied
   act_out "${advice%/*} $pid $(at 0) $(at 4)"
-  expect_told "advice is given in one call" '"answers":\{"done":1\}'
+  expect_told "advice is given in one call" '"calls":\{"done":1\}'
   within 10 "with ${advice%/*} the memory is to stay and be accessed" is_accessed
   act_out "${advice#*/} $pid $(at 0) $(at 4)"
   # Of this one the driver leaves the mappings that there are; they go when the memory moves.
-  [ "$advice" != accessed_by/not_accessed_by ] || act_out "migrate_to_gpu $pid $(at 0) $(at 4)"
+  [ "$advice" != accessed_by/unset_accessed_by ] || act_out "migrate_to_gpu $pid $(at 0) $(at 4)"
 done
 within 10 "with no advice left the memory is to move again" is_copied
 echo "advice: the GPU accesses what it would have fetched, until it is withdrawn"
@@ -110,14 +110,14 @@ echo "advice: the GPU accesses what it would have fetched, until it is withdrawn
 : >/tmp/told
 act --journal $JOURNAL "accessed_by $pid $(at 0) $(at 4)" "sleep 600" >/tmp/told 2>&1 &
 actor=$!
-within 10 "the advice is not given" grep -q '"answers":{"done":1}' /tmp/told
+within 10 "the advice is not given" grep -q '"calls":{"done":1}' /tmp/told
 within 10 "the advice has no effect" is_accessed
 kill -9 $actor
 sleep 1
 is_accessed || fail "the driver keeps the advice of an actor that is killed"
 act_out --journal $JOURNAL undo "migrate_to_gpu $pid $(at 0) $(at 4)"
 expect_told "one leftover is found" '"leftovers": 1'
-expect_told "and withdrawn" '"action":"not_accessed_by","answers":\{"done":1\}'
+expect_told "and withdrawn" '"action":"unset_accessed_by","calls":\{"done":1\}'
 within 10 "the advice is still in force" is_copied
 act_out --journal $JOURNAL undo
 expect_told "nothing is left then" '"leftovers": 0'
@@ -129,7 +129,7 @@ within 10 "without advice the memory is to move" is_copied
 act_out "read_duplication $pid $(at 0) $(at 4)"
 is_still() { ! is_copied; }
 within 10 "what is in both places is not to be copied again" is_still
-act_out "no_read_duplication $pid $(at 0) $(at 4)"
+act_out "unset_read_duplication $pid $(at 0) $(at 4)"
 within 10 "with no advice left the memory is to move again" is_copied
 target_is_right
 echo "read duplication: nothing is copied twice, until it is withdrawn"
@@ -148,7 +148,7 @@ act_out "migrate_to_host $pid $(at 0) $(at 32)"
 reserve_mib=64
 expect_told "some fits" '"done":[1-9]'
 expect_told "and the rest is refused for want of memory" '"host_memory":[1-9]'
-expect_told "and nothing else" '"why":null'
+expect_told "and nothing else" '"reason":null'
 cat $full/memory.events >>/tmp/told
 grep -qx 'oom_kill 0' $full/memory.events || fail "the target was killed"
 kill -0 "$pid" || fail "the target is gone"
@@ -161,7 +161,7 @@ sleep 600 3</dev/nvidia-uvm &
 other=$!
 for pid in 1 $other; do
   act_out "migrate_to_gpu $pid $(at 0) $(at 4)"
-  expect_told "a process without a VA space has nothing mapped" '"answers":\{"not_mapped":1\}'
+  expect_told "a process without a VA space has nothing mapped" '"calls":\{"not_mapped":1\}'
 done
 kill $other
 
@@ -177,7 +177,7 @@ churn() {
 churn 400 --release-after 100
 act_out "shuttle $pid $held"
 expect_told "it ends where nothing is mapped any more" '"not_mapped":[1-9]'
-! grep -q '"refused"' /tmp/told || fail "an answer that is not clean"
+! grep -q '"failed"' /tmp/told || fail "an answer that is not clean"
 wait "$pid" || fail "the target minds"
 echo "unmapped meanwhile: said so, and nothing else"
 
@@ -186,7 +186,7 @@ churn "${LAB_CALLS:-2000}"
 # Its other memory comes and goes at the same address: it is there or not, and each time another.
 reused='migrate_to_gpu '"$pid"' 0x30000000000 0x30000200000'
 act_out "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused"
-! grep -qE '"(refused|ended)"' /tmp/told || fail "an answer that is not clean"
+! grep -qE '"(failed|exited)"' /tmp/told || fail "an answer that is not clean"
 act_out "shuttle $pid $held" "overlaps /tmp/churn.log"
 wait "$pid" || fail "the target's data is not right"
 expect_told "no call of the target overlaps more than two of ours" '"most_overlaps":[12],'
@@ -201,8 +201,8 @@ actor=$!
 within 20 "it does not move" grep -q '"done"' /tmp/told
 kill -9 "$pid"
 # While it ends it is there for a moment and has no memory any more.
-within 20 "its end is not seen" grep -qE '"(ended|not_mapped)":[1-9]' /tmp/told
-! grep -q '"refused"' /tmp/told || fail "an answer that is not clean"
+within 20 "its end is not seen" grep -qE '"(exited|not_mapped)":[1-9]' /tmp/told
+! grep -q '"failed"' /tmp/told || fail "an answer that is not clean"
 wait $runner
 # The actor lives, and holds nothing of it.
 is_let_go() { [ "$(cat /sys/module/nvidia_uvm/refcnt)" = 0 ]; }

@@ -37,8 +37,8 @@ after=$(unknown)
 
 kill -TERM $runner
 wait $runner || fail "the work did not end well"
-is_ended() { uvmctl ps --all --json >/tmp/ps && grep -q '"state": *"ended"' /tmp/ps && ! grep -q '"state": *"running"' /tmp/ps; }
-within 10 "its end is not shown" is_ended
+is_exited() { uvmctl ps --all --json >/tmp/ps && grep -q '"state": *"exited"' /tmp/ps && ! grep -q '"state": *"running"' /tmp/ps; }
+within 10 "its end is not shown" is_exited
 uvmctl ps --all
 grep VmRSS "/proc/$uvmd/status"
 stop_uvmd

@@ -14,7 +14,7 @@ alloc = [{ name = "a", mib = 96 }]
 steps = [{ gpu_write = "a" }, { cpu_read = "a", length = "4 MiB" }, { gpu_read = "a" }, { verify = "a" }]
 SCENARIO
 state_becomes counting
-grep -q '"missing": *"' /tmp/status && fail "a probe is missing"
+grep -q '"unavailable_reason": *"' /tmp/status && fail "a probe is missing"
 lab-runner run /tmp/work.toml >/tmp/run 2>&1 || fail "the figures are not exact"
 sleep 1
 uvmctl ps --all --json >/tmp/ps
@@ -31,6 +31,6 @@ echo "$entries entries, $batched of them in $batches batches with $replays repla
 [ "$replays" = "$batches" ] || fail "not one replay for each batch, as the driver's policy is"
 # All of it was written by the GPU first, with nothing to copy; nothing that is not there comes to the GPU without a copy afterwards.
 [ "$populated" = $((96 << 20)) ] || fail "populated is not what was touched first"
-[ "$(figure evicted_bytes_caused)" = "$(figure evicted_bytes)" ] || fail "alone on the GPU, it pushed out its own memory only"
+[ "$(figure induced_eviction_bytes)" = "$(figure evicted_bytes)" ] || fail "alone on the GPU, it pushed out its own memory only"
 [ "$evictions" -gt 0 ] || fail "no eviction"
 echo ok

@@ -55,11 +55,11 @@ assert processes["thrasher"]["evicted_bytes"] > 0 and processes["victim"]["bytes
 
 # What was done, and that it was taken back in the end.
 decisions = said["decisions"]["decisions"]
-kept = [decision for decision in decisions if (decision["name"], decision["policy"]) == ("pingpong", "ping-pong") and decision["after"]]
-assert kept and kept[0]["stage"] == "over" and kept[0]["faults_saved"] > 0.5, decisions
+plans = [decision for decision in decisions if (decision["name"], decision["policy"]) == ("pingpong", "ping-pong") and decision["after"]]
+assert plans and plans[0]["stage"] == "ended" and plans[0]["faults_saved"] > 0.5, decisions
 time = datetime.fromisoformat
-began = min(time(decision["made"]) for decision in decisions)
-ended = time(kept[0]["changed"])
+began = min(time(decision["created_at"]) for decision in decisions)
+ended = time(plans[0]["updated_at"])
 
 def rate(figure, begin, end):
     """Of all processes, a second."""

@@ -85,7 +85,7 @@ const CONCESSIONS: [Concession; 4] = [
 
 pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
     let cells = |cell: fn(&Decision) -> String| decisions.iter().map(cell);
-    let age = |each: &Decision| words::age(&each.changed, time).map_or_else(|| "-".to_owned(), words::clock);
+    let age = |each: &Decision| words::age(&each.updated_at, time).map_or_else(|| "-".to_owned(), words::clock);
     let columns = vec![
         Column::number("ID", cells(|each| each.id.to_string())),
         Column::number("PID", cells(|each| each.pid.to_string())),
@@ -108,9 +108,9 @@ pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
 
 fn style(stage: &str) -> Style {
     match stage {
-        "kept" => Style::Good,
-        "undone" | "refused" => Style::Warning,
-        "over" => Style::Faded,
+        "confirmed" => Style::Good,
+        "rolled_back" | "denied" => Style::Warning,
+        "ended" => Style::Faded,
         _ => Style::Plain,
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use model::api::{
     Evictions, Gpus, HeatMap, ProcessDetail, ProcessSummaries, Ranges, Status, Verdicts,
     decision::{Decision, Decisions},
-    rule::{Overrides, PolicyState, Wanted},
+    rule::{EffectivePolicy, Overrides, PolicyState},
 };
 use serde::de::DeserializeOwned;
 
@@ -111,7 +111,7 @@ impl View {
             Self::Policy => {
                 let (known, state): (Overrides, PolicyState) = (read(answer(0))?, read(answer(1))?);
                 let all = policy::show::overrides(&known, &state, "2026-01-01T00:00:00Z", width, off);
-                all + &policy::show::wanted(&read::<Wanted>(answer(2))?, off)
+                all + &policy::show::wanted(&read::<EffectivePolicy>(answer(2))?, off)
             }
             Self::Top => {
                 let mut state = State::new(settings()?, sample(answers.get(..5)?)?, Instant::now());

@@ -28,7 +28,7 @@ const CONCESSIONS: [Concession; 9] = [
     Concession::Drop("UUID"),
     Concession::Shorten("NAME", 11),
     Concession::Drop("EVICTED"),
-    Concession::Drop("AGAIN"),
+    Concession::Drop("REFETCH%"),
 ];
 
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
@@ -61,7 +61,7 @@ pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
         Column::number("H2D", cells(|gpu| text::bytes(gpu.gpu.counts.bytes_htod))),
         Column::number("D2H", cells(|gpu| text::bytes(gpu.gpu.counts.bytes_dtoh))),
         Column::number("EVICTED", cells(|gpu| text::bytes(gpu.gpu.counts.evicted_bytes))),
-        Column::number("AGAIN", cells(|gpu| text::share(gpu.reuse.refetched_bytes, gpu.reuse.fetched_bytes))),
+        Column::number("REFETCH%", cells(|gpu| text::share(gpu.reuse.refetched_bytes, gpu.reuse.fetched_bytes))),
         Column::text("PCI", gpus.iter().map(|gpu| optional(gpu.pci_address.as_deref()))),
         Column::text("TOLD BY", gpus.iter().map(|gpu| optional(gpu.source.as_deref()))),
         Column::text("UUID", gpus.iter().map(|gpu| optional(gpu.gpu.uuid.as_deref()))),

@@ -55,7 +55,7 @@ impl Measure {
     pub(crate) fn of(self, cell: &HeatCell) -> u64 {
         match self {
             Self::Activity => {
-                let pages = cell.fetched_bytes.saturating_add(cell.returned_to_host_bytes) / PAGE_BYTES;
+                let pages = cell.fetched_bytes.saturating_add(cell.bytes_dtoh) / PAGE_BYTES;
                 cell.fault_entries.saturating_add(cell.cpu_faults).saturating_add(pages)
             }
             Self::Refetched => cell.refetched_bytes,
@@ -125,7 +125,7 @@ pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> St
         _ => text::bytes(most),
     };
     let legend = format!("blank: never seen; {nothing} nothing, {little} little, {much} {shown} a cell");
-    let left_out = match map.ranges_left_out {
+    let left_out = match map.ranges_omitted {
         0 => String::new(),
         ranges => format!("; {} left out", text::counted(ranges, "range")),
     };

@@ -90,8 +90,8 @@ enum Command {
     /// List the GPUs, their memory and what managed memory takes of it
     ///
     /// GPU is the driver's number, INDEX that of nvidia-smi. MANAGED is managed memory of the living processes that use the GPU, RATIO that over the card's
-    /// memory, RESIDENT what of it is there (~ where its bounds are wide; --json has them), AGAIN the part of what was fetched that had been pushed
-    /// out before. H2D, D2H, EVICTED and AGAIN are since uvmd counts.
+    /// memory, RESIDENT what of it is there (~ where its bounds are wide; --json has them), REFETCH% the part of what was fetched that had been pushed
+    /// out before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
     Gpus(gpus::Options),
     /// Show where in a process's memory it happens, by address
     ///
@@ -118,7 +118,7 @@ enum Command {
     ///
     /// It needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md says how, and what is left out.
     ///
-    /// TIME is that of an iteration, OF IDEAL how much of it the kernels alone take, STALL the rest; H2D and D2H are bytes copied to the GPU and back,
+    /// TIME is that of an iteration, EFFICIENCY how much of it the kernels alone take, STALL the rest; H2D and D2H are bytes copied to the GPU and back,
     /// FLASH is what of them goes to flash or comes from it; FAULTS are pages that kernels faulted on, BATCHES how often the driver serviced some;
     /// PEAK is the most GPU memory in use at once.
     Sim(simulate::Options),

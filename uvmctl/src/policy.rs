@@ -15,7 +15,7 @@ use model::{
     Mode,
     api::{
         Status,
-        rule::{Budget, Override, Overrides, PolicyState, StandingOverride, Wanted},
+        rule::{Budget, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
         text::{parse_bytes, parse_time, time},
     },
     rule,
@@ -177,7 +177,7 @@ fn set(client: &Client, options: SetOptions) -> anyhow::Result<()> {
     };
     let body = serde_json::to_string(&wanted)?;
     let answer = client.change(&Method::PUT, &format!("{OVERRIDES}/{}", encoded(&id)), Some(&body))?;
-    let standing: StandingOverride = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
+    let standing: OverrideStatus = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
     writeln!(io::stdout(), "{}: {}", text::printable(&id), show::meaning(&standing.r#override))?;
     let state = client.get::<PolicyState>(POLICY)?.body;
     if let (ModeName::Act, Some(why)) = (mode, show::why_off(&state)) {
@@ -196,7 +196,7 @@ fn unset(client: &Client, UnsetOptions { id, selection }: UnsetOptions) -> anyho
 
 fn explain(client: &Client, options: &ExplainOptions) -> anyhow::Result<()> {
     let ExplainOptions { pid, start_ticks, json } = *options;
-    let answer = client.get::<Wanted>(&explain::path(pid, start_ticks, "/override"))?;
+    let answer = client.get::<EffectivePolicy>(&explain::path(pid, start_ticks, "/override"))?;
     if json {
         return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
     }

@@ -61,7 +61,7 @@ const COUNTERS: [Counter; 11] = [
     counter("H2D", "H2D/s", |counts| counts.bytes_htod, text::bytes),
     counter("D2H", "D2H/s", |counts| counts.bytes_dtoh, text::bytes),
     counter("EVICTED", "EVICTED/s", |counts| counts.evicted_bytes, text::bytes),
-    counter("CAUSED", "CAUSED/s", |counts| counts.evicted_bytes_caused, text::bytes),
+    counter("CAUSED", "CAUSED/s", |counts| counts.induced_eviction_bytes, text::bytes),
     counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count),
     counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count),
     counter("CPU-FLT", "CPU-FLT/s", |counts| counts.cpu_faults, text::count),
@@ -147,14 +147,14 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
         let Counts { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = &process.counts;
         let bytes = bytes_htod.saturating_add(*bytes_dtoh).saturating_add(*bytes_dtod);
         let busyness = fault_entries.saturating_add(*cpu_faults).saturating_add(bytes / PAGE_BYTES);
-        (process.state == "ended", Reverse(busyness))
+        (process.state == "exited", Reverse(busyness))
     });
     Processes { time, processes, ..Processes::default() }
 }
 
 /// What no verdict does not mean.
 fn untold(verdicts: &Verdicts) -> Option<String> {
-    let kinds: Vec<_> = verdicts.untold.iter().map(|each| words::kind(&each.kind)).collect();
+    let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| words::kind(&each.kind)).collect();
     (!kinds.is_empty())
         .then(|| format!("not told as uvmd is configured: {} (see uvmctl explain PID)", kinds.join(", ")))
 }
@@ -213,7 +213,7 @@ pub(crate) fn table(listing: &Listing, with_state: bool) -> Table {
 
 fn style(process: &Process) -> Style {
     match (process.state.as_str(), process.verdicts.is_empty()) {
-        ("ended", _) => Style::Faded,
+        ("exited", _) => Style::Faded,
         (_, false) => Style::Warning,
         _ => Style::Plain,
     }

@@ -45,7 +45,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     let output = render(&answer.body, terminal::width(), Colour::detect())?;
     io::stdout().write_all(output.as_bytes())?;
     if answer.body.redacted {
-        terminal::note(&format!("its command line and its blocks are not told to everybody: {}", client.remedy()));
+        terminal::note(&format!("its command line and its blocks require read permission: {}", client.remedy()));
     }
     if answer.body.process.counts.dropped_events > 0 {
         terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
@@ -83,15 +83,15 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
     let Process { counts, reuse, .. } = process;
     if reuse.fetched_bytes > 0 {
         let share = |bytes| text::share(bytes, reuse.fetched_bytes);
-        let (evicted, taken) = (share(reuse.refetched_bytes), share(reuse.returned_bytes));
+        let (evicted, taken) = (share(reuse.refetched_bytes), share(reuse.cpu_reclaimed_bytes));
         line(
             "Again",
             &format!("of what it fetched, {evicted} had been evicted before and {taken} taken by CPU faults"),
         )?;
     }
-    if counts.evictions_caused > 0 {
+    if counts.induced_evictions > 0 {
         let (bytes, pieces) =
-            (text::bytes(counts.evicted_bytes_caused), text::counted(counts.evictions_caused, "piece"));
+            (text::bytes(counts.induced_eviction_bytes), text::counted(counts.induced_evictions, "piece"));
         line("Caused", &format!("{bytes} of anybody's memory evicted, in {pieces}"))?;
     }
     if let Some(table) = summary::distributions(counts) {
@@ -114,7 +114,7 @@ fn troubles(process: &Process) -> Vec<String> {
     let gpu = |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid.as_deref() == uuid);
     let verdict = |verdict: &VerdictSummary| {
         let id = text::gpu(gpu(verdict.gpu_uuid.as_deref()).and_then(|gpu| gpu.gpu));
-        let (kind, since) = (words::kind(&verdict.kind), finding::time_of_day(&verdict.since));
+        let (kind, since) = (words::kind(&verdict.kind), finding::time_of_day(&verdict.started_at));
         format!("{kind} on GPU{id} since {since} (uvmctl explain {})", process.pid)
     };
     let victim = |evictor: &VictimOf| {
@@ -144,10 +144,10 @@ fn state(process: &Process, colour: Colour) -> String {
         Some(time) => text::printable(time).into_owned(),
         None => "an unknown time".to_owned(),
     };
-    if process.state == "ended" {
-        return format!("{} at {}", colour.paint(Style::Faded, "ended"), at(&process.ended));
+    if process.state == "exited" {
+        return format!("{} at {}", colour.paint(Style::Faded, "exited"), at(&process.exited_at));
     }
-    format!("{} since {}", colour.paint(Style::Good, &text::printable(&process.state)), at(&process.started))
+    format!("{} since {}", colour.paint(Style::Good, &text::printable(&process.state)), at(&process.started_at))
 }
 
 fn gpus(gpus: &[ProcessGpu]) -> Table {
@@ -183,7 +183,7 @@ fn table(blocks: &[Block], process: &Process) -> Table {
         Column::number("D2H", cells(|block| text::bytes(block.bytes_dtoh))),
         Column::number("EVICTED", cells(|block| text::bytes(block.evicted_bytes))),
         Column::number("EVICTIONS", cells(|block| text::count(block.evictions))),
-        Column::number("LAST (UTC)", cells(|block| time_of_day(&block.last_seen))),
+        Column::number("LAST (UTC)", cells(|block| time_of_day(&block.last_seen_at))),
     ];
     Table::new(columns, vec![Style::Plain; blocks.len()])
 }

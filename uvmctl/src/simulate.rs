@@ -262,7 +262,7 @@ fn table(report: &Report) -> Table {
     let columns = vec![
         Column::text("POLICY", report.policies.iter().map(|figures| figures.policy.clone())),
         number("TIME", |outcome| seconds(outcome.time_s)),
-        number("OF IDEAL", |outcome| text::percent(outcome.share_of_ideal)),
+        number("EFFICIENCY", |outcome| text::percent(outcome.share_of_ideal)),
         number("STALL", |outcome| seconds(outcome.stall_s)),
         number("H2D", |outcome| text::bytes(outcome.bytes_htod)),
         number("D2H", |outcome| text::bytes(outcome.bytes_dtoh)),

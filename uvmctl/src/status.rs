@@ -44,7 +44,8 @@ pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> R
     line("Backend", &text::printable(&status.backend))?;
     line("Driver", &driver(status))?;
     line("Dropped", &dropped(status, colour))?;
-    for (probe, missing) in status.probes.iter().filter_map(|probe| Some((probe, probe.missing.as_deref()?))) {
+    for (probe, missing) in status.probes.iter().filter_map(|probe| Some((probe, probe.unavailable_reason.as_deref()?)))
+    {
         let text = format!("{}: {}", text::printable(&probe.name), text::printable(missing));
         line("Missing", &colour.paint(Style::Warning, &text))?;
     }

@@ -94,8 +94,8 @@ pub(crate) fn distributions(counts: &Counts) -> Option<Table> {
     type Format = fn(u64) -> String;
     let known: [(&str, &Distribution, Format); 3] = [
         ("faults", &counts.batch_entries, text::count),
-        ("service time", &counts.batch_service_ns, text::nanoseconds),
-        ("handler run", &counts.handler_ns, text::nanoseconds),
+        ("service time", &counts.batch_duration_ns, text::nanoseconds),
+        ("handler run", &counts.fault_handler_duration_ns, text::nanoseconds),
     ];
     let shown: Vec<_> = known.into_iter().filter(|(_, distribution, _)| distribution.count > 0).collect();
     let cells = |cell: fn(&Distribution) -> u64| shown.iter().map(move |(_, of, format)| format(cell(of)));

@@ -63,7 +63,7 @@ fn deed_shorter(decision: &DecisionSummary) -> Vec<String> {
     let policy = text::printable(policy);
     let known = link_bytes_saved.map(|saved| ("link", saved)).or(faults_saved.map(|saved| ("faults", saved)));
     match (known, stage.as_str()) {
-        (Some((what, saved)), "kept") => {
+        (Some((what, saved)), "confirmed") => {
             vec![format!("{policy}: {what} {}", change(saved)), format!("{policy} {}", change(saved))]
         }
         _ => vec![format!("{} {policy}", how(stage))],
@@ -112,7 +112,7 @@ impl Trouble {
         if let Some(decision) = process.decisions.iter().find(|decision| decision.stage != "shadow") {
             return Some(Self { what: deed(decision), shorter: deed_shorter(decision), age: None });
         }
-        let age = process.verdicts.first().and_then(|verdict| age(&verdict.since, &verdicts.time)).map(clock);
+        let age = process.verdicts.first().and_then(|verdict| age(&verdict.started_at, &verdicts.time)).map(clock);
         let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
         let verdict = verdicts.active.iter().find(is_its);
         let gpu = card::with_uuid(gpus, verdict.and_then(|verdict| verdict.gpu_uuid.as_deref()));
@@ -186,7 +186,7 @@ mod tests {
     fn process(kinds: &[&str], evictor: Option<u32>) -> Process {
         let since = "2026-11-21T14:00:00Z";
         let summary =
-            |kind: &&str| VerdictSummary { kind: (*kind).to_owned(), since: since.to_owned(), gpu_uuid: None };
+            |kind: &&str| VerdictSummary { kind: (*kind).to_owned(), started_at: since.to_owned(), gpu_uuid: None };
         Process {
             verdicts: kinds.iter().map(summary).collect(),
             victim_of: evictor.map(|pid| VictimOf { pid, bytes_per_second: 100, ..VictimOf::default() }),
@@ -215,9 +215,9 @@ mod tests {
             said(&Process { decisions: vec![decision], ..process(&["capacity_thrash"], None) }, Vec::new(), NOW)
                 .unwrap()
         };
-        assert_eq!(said(decision("kept", Some(0.55), Some(0.9))), "acting: cycle, link -55 %");
-        assert_eq!(said(decision("kept", None, Some(0.9))), "acting: cycle, faults -90 %");
-        assert_eq!(said(decision("kept", Some(-0.1), None)), "acting: cycle, link +10 %");
+        assert_eq!(said(decision("confirmed", Some(0.55), Some(0.9))), "acting: cycle, link -55 %");
+        assert_eq!(said(decision("confirmed", None, Some(0.9))), "acting: cycle, faults -90 %");
+        assert_eq!(said(decision("confirmed", Some(-0.1), None)), "acting: cycle, link +10 %");
         assert_eq!(said(decision("trial", None, None)), "trying: cycle, link -50 % to -65 % expected");
         assert_eq!(said(decision("shadow", None, None)), "capacity thrash 00:04:12");
     }
@@ -237,11 +237,11 @@ mod tests {
         let said = |process: &Process, width| {
             Trouble::of(process, &Verdicts::default(), &Gpus::default()).unwrap().within(width)
         };
-        let kept = process("kept", Some(0.99), None);
+        let kept = process("confirmed", Some(0.99), None);
         // In `uvmctl ps`, and in `uvmctl top` of 90 and of 80 columns.
         let in_widths = |process: &Process| [40, 26, 17].map(|width| said(process, width));
         assert_eq!(in_widths(&kept), ["acting: ping-pong, link -99 %", "ping-pong: link -99 %", "ping-pong -99 %"]);
-        let by_faults = process("kept", None, Some(0.8));
+        let by_faults = process("confirmed", None, Some(0.8));
         assert_eq!(
             in_widths(&by_faults),
             ["acting: ping-pong, faults -80 %", "ping-pong: faults -80 %", "ping-pong -80 %"]

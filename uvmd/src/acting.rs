@@ -26,8 +26,8 @@ use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, Told};
 use collector::Snapshots;
 use model::{
-    Answer, Call, Decision, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process, ProcessId, Snapshot,
-    Verdicts, Wish, api, decision::Event,
+    Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process,
+    ProcessId, Snapshot, Verdicts, api, decision::Event,
 };
 use policy::act::Scene;
 pub(crate) use state::JOURNAL_FILE;
@@ -219,14 +219,14 @@ impl Loop {
         // At once: what is copied between the two readings would pass for accesses across the link.
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
-        let wishes = self.wishes(&snapshot);
+        let directives = self.directives(&snapshot);
         let mut memory: BTreeMap<ProcessId, Memory> = BTreeMap::new();
-        for process in self.actuation.acting.wants_memory(&verdicts, &wishes) {
+        for process in self.actuation.acting.wants_memory(&verdicts, &directives) {
             if let Some(of_process) = self.runtime.block_on(self.parts.snapshots.memory(process))? {
                 memory.insert(process, of_process);
             }
         }
-        let headroom_bytes = self.headroom(&snapshot, &wishes);
+        let headroom_bytes = self.headroom(&snapshot, &directives);
         let scene = Scene {
             now,
             snapshot: &snapshot,
@@ -235,12 +235,12 @@ impl Loop {
             links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: headroom::of_node(&self.roots).unwrap_or(0),
-            wishes: &wishes,
+            directives: &directives,
             on,
         };
         let orders = self.actuation.acting.observe(&scene);
         self.submit(orders);
-        self.board.hindered(Instant::now(), || self.actuation.acting.hindrances(&scene));
+        self.board.hindered(Instant::now(), || self.actuation.acting.restrictions(&scene));
         self.tell();
         self.board.decided(self.actuation.acting.decisions());
         Some(())
@@ -253,20 +253,20 @@ impl Loop {
     }
 
     /// What is wanted for each living process of which anything is.
-    fn wishes(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Wish> {
-        let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.ended.is_none()).collect();
+    fn directives(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Directive> {
+        let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
         self.executables.retain(|process, _| living.iter().any(|living| living.id == *process));
-        let mut wishes = BTreeMap::new();
+        let mut directives = BTreeMap::new();
         for process in living {
             let executable = self.executables.entry(process.id).or_insert_with(|| {
                 std::fs::read_link(self.roots.proc.join(process.id.pid.to_string()).join("exe")).ok()
             });
-            let wish = self.parts.rules.wish(process, executable.as_deref());
-            if wish.mode != Mode::Observe {
-                wishes.insert(process.id, wish);
+            let directive = self.parts.rules.directive(process, executable.as_deref());
+            if directive.mode != Mode::Observe {
+                directives.insert(process.id, directive);
             }
         }
-        wishes
+        directives
     }
 
     fn links(&mut self, snapshot: &Snapshot) -> BTreeMap<GpuUuid, LinkBytes> {
@@ -277,8 +277,8 @@ impl Loop {
         gpus.filter_map(|gpu| Some((gpu, self.meter.read(gpu)?))).collect()
     }
 
-    fn headroom(&self, snapshot: &Snapshot, wishes: &BTreeMap<ProcessId, Wish>) -> BTreeMap<ProcessId, u64> {
-        let wanted = snapshot.processes.iter().filter(|process| wishes.contains_key(&process.id));
+    fn headroom(&self, snapshot: &Snapshot, directives: &BTreeMap<ProcessId, Directive>) -> BTreeMap<ProcessId, u64> {
+        let wanted = snapshot.processes.iter().filter(|process| directives.contains_key(&process.id));
         wanted.filter_map(|process| Some((process.id, headroom::bytes(&self.roots, process.id)?))).collect()
     }
 
@@ -287,7 +287,7 @@ impl Loop {
         let on = self.parts.switch.is_on();
         if on != self.was_on {
             self.was_on = on;
-            self.say(&Event::Switched { on, by: self.parts.switch.by() });
+            self.say(&Event::Switched { active: on, actor: self.parts.switch.by() });
         }
         on
     }
@@ -327,9 +327,9 @@ impl Loop {
 /// What an operator should see without asking. What was carried out is in the audit log alone: it may be much.
 fn log(event: &Event) {
     match event {
-        Event::Made(decision) | Event::Changed(decision) => {
+        Event::Created(decision) | Event::Updated(decision) => {
             let Decision { id, process, process_name, policy, stage, reason, .. } = decision;
-            let why = stage.why().unwrap_or(reason);
+            let why = stage.reason().unwrap_or(reason);
             tracing::info!(
                 "decision {id}: {policy} for {} ({}): {}: {why}",
                 process.pid,
@@ -338,18 +338,21 @@ fn log(event: &Event) {
             );
         }
         // What could not be put back is tried again, after longer and longer rests.
-        Event::Acted(outcome) if outcome.is_undoing => {
-            let failed = |call: &&Call| !matches!(call.answer, Answer::Done | Answer::NotMapped | Answer::Ended);
+        Event::Applied(outcome) if outcome.is_rollback => {
+            let failed =
+                |call: &&Call| !matches!(call.result, CallResult::Done | CallResult::NotMapped | CallResult::Exited);
             if let Some(call) = outcome.calls.iter().find(failed) {
                 let pid = outcome.process.pid;
                 tracing::warn!(
                     "what decision {} advised for {pid} is still in force: {:?}",
                     outcome.decision,
-                    call.answer
+                    call.result
                 );
             }
         }
-        Event::Acted(_) => {}
-        Event::Switched { on, by } => tracing::info!("acting is switched {} by {by}", if *on { "on" } else { "off" }),
+        Event::Applied(_) => {}
+        Event::Switched { active, actor } => {
+            tracing::info!("acting is switched {} by {actor}", if *active { "on" } else { "off" });
+        }
     }
 }

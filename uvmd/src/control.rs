@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use actuator::JournalHealth;
 use model::{
     Mode, Override, Process, api,
-    api::rule::{Considered, Hindrance, Overrides, PolicyState, Wanted},
+    api::rule::{Candidate, EffectivePolicy, Overrides, PolicyState, Restriction},
 };
 use policy::rules::{Explained, Fit};
 use sys::Roots;
@@ -63,25 +63,25 @@ impl web::Control for Control {
         Ok(())
     }
 
-    fn wanted(&self, process: &Process) -> Wanted {
+    fn wanted(&self, process: &Process) -> EffectivePolicy {
         let path = Roots::default().proc.join(process.id.pid.to_string()).join("exe");
         let executable = std::fs::read_link(path).ok();
-        let Explained { wish, why, considered } = self.rules.explain(process, executable.as_deref());
-        Wanted {
+        let Explained { directive, why, considered } = self.rules.explain(process, executable.as_deref());
+        EffectivePolicy {
             pid: process.id.pid,
             start_ticks: process.id.start_ticks,
             name: process.name.clone(),
-            asked_by: wish.asked_by,
-            mode: wish.mode.name().to_owned(),
-            policy: wish.policy,
-            parameters: wish.parameters,
-            budget: wish.budget.into(),
-            range: wish.range.map(Into::into),
-            allocation_larger_than_bytes: wish.allocation_larger_than_bytes,
-            why,
-            on: self.is_on(),
-            considered: considered.into_iter().map(|each| looked_at(each.id, &each.fit)).collect(),
-            hindrances: self.hindrances(process),
+            override_id: directive.override_id,
+            mode: directive.mode.name().to_owned(),
+            policy: directive.policy,
+            parameters: directive.parameters,
+            budget: directive.budget.into(),
+            range: directive.range.map(Into::into),
+            allocation_larger_than_bytes: directive.allocation_larger_than_bytes,
+            reason: why,
+            active: self.is_on(),
+            candidates: considered.into_iter().map(|each| looked_at(each.id, &each.fit)).collect(),
+            restrictions: self.restrictions(process),
         }
     }
 
@@ -89,9 +89,9 @@ impl web::Control for Control {
         let Overrides { overrides, file_error, .. } = self.rules.overrides();
         let fallback = self.rules.fallback();
         PolicyState {
-            on: self.is_on(),
+            active: self.is_on(),
             enabled: self.enabled,
-            off_by: self.switch.off_by(),
+            disabled_by: self.switch.disabled_by(),
             persist_pending: self.switch.is_persist_pending(),
             default_mode: fallback.mode.name().to_owned(),
             default_policy: fallback.policy,
@@ -156,9 +156,9 @@ impl Control {
         result
     }
 
-    fn hindrances(&self, process: &Process) -> Vec<Hindrance> {
-        let all = self.told.hindrances();
-        all.iter().filter(|each| each.process == process.id).map(Hindrance::from).collect()
+    fn restrictions(&self, process: &Process) -> Vec<Restriction> {
+        let all = self.told.restrictions();
+        all.iter().filter(|each| each.process == process.id).map(Restriction::from).collect()
     }
 
     fn is_on(&self) -> bool {
@@ -170,8 +170,8 @@ fn etag(rule: &Override) -> String {
     web::etag(&api::rule::Override::from(rule))
 }
 
-fn looked_at(id: String, fit: &Fit) -> Considered {
-    Considered { id, fits: fit.fits(), in_force: *fit == Fit::InForce, why: fit.to_string() }
+fn looked_at(id: String, fit: &Fit) -> Candidate {
+    Candidate { id, matches: fit.fits(), selected: *fit == Fit::InForce, reason: fit.to_string() }
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use config::Policy;
 pub(crate) use expiry::Clock;
 use expiry::Expired;
 use model::{
-    Budget, Mode, Override, Process, Wish,
-    api::rule::{Overrides, StandingOverride},
+    Budget, Directive, Mode, Override, Process,
+    api::rule::{OverrideStatus, Overrides},
 };
 use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
 
@@ -125,9 +125,9 @@ impl Rules {
     }
 
     /// What is wanted for a process, whose executable is at this path.
-    pub(crate) fn wish(&self, process: &Process, executable: Option<&Path>) -> Wish {
+    pub(crate) fn directive(&self, process: &Process, executable: Option<&Path>) -> Directive {
         let now = self.now();
-        self.ordered().wish(Subject { process, executable }, now)
+        self.ordered().directive(Subject { process, executable }, now)
     }
 
     /// The same, with the reasons.
@@ -220,8 +220,8 @@ fn fallback(policy: &Policy) -> Fallback {
     }
 }
 
-fn standing(rule: &Override, known: &Known, expired: bool) -> StandingOverride {
-    StandingOverride {
+fn standing(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
+    OverrideStatus {
         r#override: rule.into(),
         source: if known.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),
         expired,

@@ -223,15 +223,15 @@ async fn sum_up(refused: Refused) {
 
 /// What the collector works with.
 fn watching(collector: &config::Collector, records: config::Records) -> collector::Config {
-    let Retention { ended_retention, ended_max, owners } = retention(collector);
+    let Retention { ended_retention, max_ended, owners } = retention(collector);
     collector::Config {
         interval: collector.interval.0,
         ended_retention,
-        ended_max,
+        max_ended,
         roots: Roots::default(),
         records: collector::Records {
             enabled: records.enabled,
-            per_second_max: records.per_second_max.0,
+            max_per_second: records.max_per_second.0,
             ring_bytes: records.ring_size.bytes,
         },
         blocks: collector::BlockLimits::default(),
@@ -243,10 +243,10 @@ fn watching(collector: &config::Collector, records: config::Records) -> collecto
 fn retention(collector: &config::Collector) -> Retention {
     Retention {
         ended_retention: collector.ended_retention.0,
-        ended_max: collector.ended_max.0 as usize,
+        max_ended: collector.max_ended.0 as usize,
         owners: collector::OwnerLimits {
-            max: collector.owners_max.0 as usize,
-            eviction_pairs_max: collector.eviction_pairs_max.0 as usize,
+            max: collector.max_owners.0 as usize,
+            max_eviction_pairs: collector.max_eviction_pairs.0 as usize,
             retention: collector.owner_retention.0,
         },
     }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::api::{rule::SwitchedOff, text};
+use model::api::{rule::DisabledBy, text};
 use tokio::{
     task,
     time::{self, MissedTickBehavior},
@@ -40,7 +40,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Asked {
-    off: Option<SwitchedOff>,
+    off: Option<DisabledBy>,
     /// Who switched it last, either way.
     last: Option<String>,
     /// How often it was switched off.
@@ -56,7 +56,11 @@ impl Switch {
         // Better off than on by mistake.
         let off = kept.read().unwrap_or_else(|error| {
             tracing::warn!("acting is switched off until it is switched on again: {error:#}");
-            Some(SwitchedOff { how: "api".to_owned(), by: format!("{error:#}"), since: text::time(SystemTime::now()) })
+            Some(DisabledBy {
+                source: "api".to_owned(),
+                actor: format!("{error:#}"),
+                disabled_at: text::time(SystemTime::now()),
+            })
         });
         let is_off = AtomicBool::new(off.is_some());
         let asked = Mutex::new(Asked { off, ..Asked::default() });
@@ -70,16 +74,16 @@ impl Switch {
     }
 
     /// Who has switched it off; nobody, where it is on.
-    pub(crate) fn off_by(&self) -> Vec<SwitchedOff> {
+    pub(crate) fn disabled_by(&self) -> Vec<DisabledBy> {
         let asked = self.asked().off.clone();
         asked.into_iter().chain(self.by_file()).collect()
     }
 
     /// Who made it as it is, in words.
     pub(crate) fn by(&self) -> String {
-        let off = self.off_by().into_iter().next();
+        let off = self.disabled_by().into_iter().next();
         let mut asked = self.asked();
-        if let Some(SwitchedOff { by, .. }) = off {
+        if let Some(DisabledBy { actor: by, .. }) = off {
             // Who asks again once it is on is told who did that.
             asked.last = None;
             return by;
@@ -89,7 +93,8 @@ impl Switch {
 
     /// Switches it off at once, and waits for no disk.
     pub(crate) fn off(&self, by: &str) {
-        let off = SwitchedOff { how: "api".to_owned(), by: by.to_owned(), since: text::time(SystemTime::now()) };
+        let off =
+            DisabledBy { source: "api".to_owned(), actor: by.to_owned(), disabled_at: text::time(SystemTime::now()) };
         let mut asked = self.asked();
         self.0.is_off.store(true, Ordering::Relaxed);
         asked.last = Some(by.to_owned());
@@ -171,10 +176,13 @@ impl Switch {
     }
 
     /// A link that leads nowhere counts, and so does what cannot be looked at.
-    fn by_file(&self) -> Option<SwitchedOff> {
+    fn by_file(&self) -> Option<DisabledBy> {
         let file = &self.0.file;
-        let off =
-            |who: String, since: SystemTime| SwitchedOff { how: "file".to_owned(), by: who, since: text::time(since) };
+        let off = |who: String, since: SystemTime| DisabledBy {
+            source: "file".to_owned(),
+            actor: who,
+            disabled_at: text::time(since),
+        };
         match fs::symlink_metadata(file) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
             Err(error) => Some(off(
@@ -200,10 +208,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("off");
         let switch = Switch::open(&file, folder.path());
-        assert!(switch.is_on() && switch.off_by().is_empty());
+        assert!(switch.is_on() && switch.disabled_by().is_empty());
         fs::write(&file, "").unwrap();
         assert!(!switch.is_on());
-        assert_eq!(switch.off_by()[0].how, "file");
+        assert_eq!(switch.disabled_by()[0].source, "file");
         assert!(switch.by().ends_with(&format!("by the file {}", file.display())), "{}", switch.by());
         switch.on("me", switch.times_off()).unwrap();
         assert!(!switch.is_on(), "the file is still there");
@@ -223,9 +231,9 @@ mod tests {
         switch.off("uid 8");
         switch.keep_off();
         assert!(!switch.is_on() && !switch.clone().is_on());
-        assert_eq!(switch.off_by()[0].by, "uid 7");
+        assert_eq!(switch.disabled_by()[0].actor, "uid 7");
         let again = open();
-        assert!(!again.is_on() && again.off_by()[0].by == "uid 7");
+        assert!(!again.is_on() && again.disabled_by()[0].actor == "uid 7");
         again.on("uid 9", again.times_off()).unwrap();
         assert_eq!((again.is_on(), again.by().as_str()), (true, "uid 9"));
         assert!(open().is_on());
@@ -243,7 +251,7 @@ mod tests {
                     switch.keep_off();
                 });
             });
-            assert_eq!(switch.is_on(), switch.off_by().is_empty());
+            assert_eq!(switch.is_on(), switch.disabled_by().is_empty());
             let again = Switch::open(&folder.path().join("off"), folder.path());
             assert_eq!(again.is_on(), switch.is_on(), "and the next run has it so");
         }
@@ -258,7 +266,7 @@ mod tests {
         disk.stuck(
             || switch.keep_off(),
             || {
-                assert_eq!((switch.is_on(), switch.off_by().len(), switch.by().as_str()), (false, 1, "one"));
+                assert_eq!((switch.is_on(), switch.disabled_by().len(), switch.by().as_str()), (false, 1, "one"));
                 assert!(switch.is_persist_pending(), "the disk has not taken it");
                 switch.off("another");
             },
@@ -308,7 +316,7 @@ mod tests {
         while !is_kept() {
             time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(open().off_by()[0].by, "me");
+        assert_eq!(open().disabled_by()[0].actor, "me");
         switch.on("me", switch.times_off()).unwrap();
         // And no longer than it is off.
         while is_kept() {

@@ -75,14 +75,14 @@ fn began(verdict: &Verdict, snapshot: &Snapshot) -> String {
 }
 
 fn ended(verdict: &Verdict, snapshot: &Snapshot) -> String {
-    let shown = verdict.ended.and_then(|ended| ended.duration_since(verdict.since).ok()).unwrap_or_default();
+    let shown = verdict.ended_at.and_then(|ended| ended.duration_since(verdict.started_at).ok()).unwrap_or_default();
     let mib = |bytes: u64| bytes >> 20;
     format!(
         "{} is over after {:.1} s: {} MiB fetched, {} MiB of that again, {} MiB evicted",
         subject(verdict, snapshot),
         shown.as_secs_f64(),
         mib(verdict.total.bytes_htod),
-        mib(verdict.total.refetched_bytes.saturating_add(verdict.total.returned_bytes)),
+        mib(verdict.total.refetched_bytes.saturating_add(verdict.total.cpu_reclaimed_bytes)),
         mib(verdict.total.evicted_bytes),
     )
 }
@@ -136,9 +136,9 @@ mod tests {
             process: ProcessId { pid: 7, start_ticks: 1 },
             gpu: GpuKey::Known(GpuUuid([0xab; 16])),
             kind: VerdictKind::CapacityThrash,
-            since,
-            confirmed: since,
-            ended: Some(since + Duration::from_millis(4200)),
+            started_at: since,
+            confirmed_at: since,
+            ended_at: Some(since + Duration::from_millis(4200)),
             ranges: Vec::new(),
             window: Duration::from_secs(2),
             inputs: Inputs::default(),
@@ -149,7 +149,7 @@ mod tests {
                 ..Inputs::default()
             },
             checks: [("arrived_bytes", 314_572_800.0), ("refetch_ratio", 0.666)]
-                .map(|(name, value)| Check { what: "", name, value, threshold: 0.25, holds: true })
+                .map(|(name, value)| Check { description: "", name, value, threshold: 0.25, met: true })
                 .to_vec(),
         }
     }

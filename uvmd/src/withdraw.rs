@@ -12,7 +12,7 @@ use std::{
 
 use actuator::{Journal, JournalError, Leftover, Workers};
 use anyhow::{Context, anyhow, bail};
-use model::{Actuator, Answer, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
+use model::{Actuator, CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 use sys::{Roots, private};
 
 use crate::acting::{CommandName, JOURNAL_FILE, hands};
@@ -95,7 +95,7 @@ fn withdraw(
 /// mapped there once more.
 fn order((Leftover { process, gpu, mut steps }, number): (Leftover, u64)) -> Order {
     steps.reverse();
-    Order { decision: DecisionId(number), process, gpu, steps, is_undoing: true }
+    Order { decision: DecisionId(number), process, gpu, steps, is_rollback: true }
 }
 
 /// Orders that were tried once.
@@ -120,7 +120,7 @@ fn turn(workers: &mut Workers, orders: Vec<Order>, patience: Duration) -> Turn {
 }
 
 fn is_refused(outcome: &Outcome) -> bool {
-    outcome.calls.iter().any(|call| matches!(call.answer, Answer::Refused(_)))
+    outcome.calls.iter().any(|call| matches!(call.result, CallResult::Failed(_)))
 }
 
 /// What became of a process's advice.
@@ -137,10 +137,10 @@ impl Fate {
     fn take(&mut self, steps: &[Step], outcome: &Outcome) {
         self.is_about(steps);
         for call in &outcome.calls {
-            match &call.answer {
-                Answer::Done | Answer::NotMapped => {}
-                Answer::Ended => self.has_ended = true,
-                Answer::Refused(why) | Answer::HeldBack(why) => self.left = Some(why.clone()),
+            match &call.result {
+                CallResult::Done | CallResult::NotMapped => {}
+                CallResult::Exited => self.has_ended = true,
+                CallResult::Failed(why) | CallResult::Denied(why) => self.left = Some(why.clone()),
                 other => self.left = Some(other.name().to_owned()),
             }
         }
@@ -208,20 +208,20 @@ mod tests {
     }
 
     /// Answers so, and tells what it was asked.
-    struct Answers(Answer, mpsc::Sender<Vec<&'static str>>);
+    struct Answers(CallResult, mpsc::Sender<Vec<&'static str>>);
 
     impl Actuator for Answers {
         fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             self.1.send(order.steps.iter().map(|step| step.action.name()).collect()).unwrap();
-            let call = |step: &Step| Call { step: *step, answer: self.0.clone(), took_ns: 1 };
+            let call = |step: &Step| Call { step: *step, result: self.0.clone(), duration_ns: 1 };
             let calls = order.steps.iter().map(call).collect();
-            let Order { decision, process, gpu, is_undoing, .. } = *order;
-            Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }
+            let Order { decision, process, gpu, is_rollback, .. } = *order;
+            Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }
         }
     }
 
     /// Whether nothing is left, the report, and what was asked.
-    fn withdrawn(journal: &Journal, answer: &Answer) -> (bool, String, Vec<Vec<&'static str>>) {
+    fn withdrawn(journal: &Journal, answer: &CallResult) -> (bool, String, Vec<Vec<&'static str>>) {
         let (asked, is_asked) = mpsc::channel();
         let (mut out, answer) = (Vec::new(), answer.clone());
         let make = move |_| -> Box<dyn Actuator> { Box::new(Answers(answer.clone(), asked.clone())) };
@@ -233,9 +233,9 @@ mod tests {
     fn what_lives_is_withdrawn_in_the_opposite_order_and_told_of_once() {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU, GpuUuid([2; 16])]);
-        let (is_all, report, asked) = withdrawn(&journal, &Answer::Done);
+        let (is_all, report, asked) = withdrawn(&journal, &CallResult::Done);
         assert!(is_all, "{report}");
-        assert_eq!(asked, [["not_accessed_by", "prefer_nothing"]; 2]);
+        assert_eq!(asked, [["unset_accessed_by", "unset_preferred_location"]; 2]);
         let lines: Vec<_> = report.lines().collect();
         assert_eq!(lines.len(), 2, "{report}");
         assert!(lines[0].starts_with(&format!("process {} (", process::id())), "{report}");
@@ -244,7 +244,7 @@ mod tests {
         let text = fs::read_to_string(folder.path().join(JOURNAL_FILE)).unwrap();
         assert_eq!(text.lines().count(), 1, "written anew, with nothing but its header: {text}");
         // Again there is nothing to do.
-        let (is_all, report, asked) = withdrawn(&journal, &Answer::Done);
+        let (is_all, report, asked) = withdrawn(&journal, &CallResult::Done);
         assert_eq!((is_all, report.lines().count(), asked), (true, 1, vec![]));
     }
 
@@ -252,7 +252,7 @@ mod tests {
     fn what_cannot_be_withdrawn_stays_in_the_journal_and_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU]);
-        let (is_all, report, _) = withdrawn(&journal, &Answer::Refused("the driver says no".to_owned()));
+        let (is_all, report, _) = withdrawn(&journal, &CallResult::Failed("the driver says no".to_owned()));
         assert!(!is_all);
         assert!(
             report
@@ -269,11 +269,12 @@ mod tests {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let is_first = !std::mem::replace(&mut self.0, true);
                 let gives_way = is_first && order.gpu == GPU;
-                let answer = if gives_way { Answer::Refused("a withdrawal waits".to_owned()) } else { Answer::Done };
-                let call = |step: &Step| Call { step: *step, answer: answer.clone(), took_ns: 1 };
+                let answer =
+                    if gives_way { CallResult::Failed("a withdrawal waits".to_owned()) } else { CallResult::Done };
+                let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 1 };
                 let calls = order.steps.iter().map(call).collect();
-                let Order { decision, process, gpu, is_undoing, .. } = *order;
-                Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }
+                let Order { decision, process, gpu, is_rollback, .. } = *order;
+                Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }
             }
         }
         let folder = tempfile::tempdir().unwrap();
@@ -288,7 +289,7 @@ mod tests {
     fn a_process_that_ends_meanwhile_takes_its_advice_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU]);
-        let (is_all, report, _) = withdrawn(&journal, &Answer::Ended);
+        let (is_all, report, _) = withdrawn(&journal, &CallResult::Exited);
         assert!(is_all && report.contains("has ended, and its advice with it\n"), "{report}");
     }
 
@@ -298,8 +299,8 @@ mod tests {
         impl Actuator for Hangs {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let _ = self.0.recv();
-                let Order { decision, process, gpu, is_undoing, .. } = *order;
-                Outcome { decision, process, gpu, is_undoing, calls: Vec::new(), ready_ns: 0 }
+                let Order { decision, process, gpu, is_rollback, .. } = *order;
+                Outcome { decision, process, gpu, is_rollback, calls: Vec::new(), ready_ns: 0 }
             }
         }
         let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ const COUNTED = [
   "bytes_htod",
   "bytes_dtoh",
   "evicted_bytes",
-  "evicted_bytes_caused",
+  "induced_eviction_bytes",
   "thrashing_pages",
   "throttled_ns",
   "remote_mapped_bytes",
@@ -37,7 +37,7 @@ function shared(rates, key) {
   return {
     faults: figure("Faults/s", "GPU page faults a second", rate("fault_entries"), format.countRate),
     batches: figure("Batches/s", "Batches of GPU faults that the driver served, a second", rate("batches"), format.countRate, minor),
-    p99: figure("Batch p99", "99 of 100 batches took no longer, since uvmd counts", quantile("batch_service_ns", "p99"), format.optional(format.time), minor),
+    p99: figure("Batch p99", "99 of 100 batches took no longer, since uvmd counts", quantile("batch_duration_ns", "p99"), format.optional(format.time), minor),
     replays: figure("Replays/s", "Times a second that the GPU was told to try again", rate("replays"), format.countRate, rare),
     htod: figure("To GPU", "Bytes a second copied from host to GPU", rate("bytes_htod"), format.bytesRate),
     dtoh: figure("To host", "Bytes a second copied from GPU to host", rate("bytes_dtoh"), format.bytesRate),
@@ -72,7 +72,7 @@ export function processColumns(rates, troubleOf) {
     htod,
     { ...dtoh, spare: true },
     evicted,
-    figure("Caused", "Bytes a second of anybody's memory pushed out because this process needed room", rate("evicted_bytes_caused"), format.bytesRate, rare),
+    figure("Caused", "Bytes a second of anybody's memory pushed out because this process needed room", rate("induced_eviction_bytes"), format.bytesRate, rare),
     thrash,
     throttled,
     remote,
@@ -100,7 +100,7 @@ export function gpuColumns(rates) {
 const timeAHit = (probe) => (probe.run_time_ns === null || probe.hits === 0 ? null : probe.run_time_ns / probe.hits);
 
 export const probeColumns = (rates, key) => [
-  { title: "Probe", text: (probe) => probe.name, detail: (probe) => probe.missing ?? "" },
+  { title: "Probe", text: (probe) => probe.name, detail: (probe) => probe.unavailable_reason ?? "" },
   figure("Hits/s", "", (probe) => rates.of(key(probe), "hits"), format.countRate),
   figure("Hits", "", (probe) => probe.hits, format.count),
   figure("Time a hit", "", timeAHit, format.optional(format.time)),
@@ -110,7 +110,7 @@ export const processHref = (process) => `#process=${process.pid}.${process.start
 
 function processDetail(process) {
   const parts = [`pid ${process.pid}`, format.printable(process.user ?? `uid ${process.uid}`), ...process.gpus.map((gpu) => words.gpu(gpu.uuid))];
-  if (process.state === "ended") parts.push("ended");
+  if (process.state === "exited") parts.push("exited");
   return parts.join(" · ");
 }
 

@@ -5,13 +5,13 @@ import * as format from "./format.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
 
-const OPEN = ["trial", "kept", "shadow"];
+const OPEN = ["trial", "confirmed", "shadow"];
 const ENDED_SHOWN = 20;
 const STAGES = {
   trial: ["trying", "odd", "It is in force, and whether it helps is not known yet"],
-  kept: ["kept", "good", "It helps"],
+  confirmed: ["confirmed", "good", "It helps"],
   shadow: ["shadow", "", "What would be done: nothing is"],
-  undone: ["undone", "bad", "It did not help, and was taken back"],
+  rolled_back: ["rolled back", "bad", "It did not help, and was rolled back"],
 };
 
 const href = (decision) => `#process=${decision.pid}.${decision.start_ticks}`;
@@ -24,7 +24,7 @@ let now = "";
 
 const shared = {
   process: { title: "Process", text: (decision) => format.printable(decision.name), detail: (decision) => `pid ${decision.pid}`, href },
-  policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.asked_by === null ? "by default" : `asked for by ${decision.asked_by}`) },
+  policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.override_id === null ? "by default" : `asked for by ${decision.override_id}`) },
   gpu: { title: "On", text: (decision) => words.gpu(decision.gpu_uuid), minor: true },
   stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "" },
   change: { title: "Change", help: "By how much less goes over the link for it, for the same work: a program that is helped does more in a second. What is expected, where that is not known yet", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
@@ -35,7 +35,7 @@ const tables = {
     shared.process,
     shared.policy,
     shared.gpu,
-    { ...shared.stage, detail: (decision) => `for ${format.age(words.seconds(decision.changed, now))}` },
+    { ...shared.stage, detail: (decision) => `for ${format.age(words.seconds(decision.updated_at, now))}` },
     { title: "Link before", help: "Bytes a second over the GPU's link: copied for the process, and accessed across the link by anybody", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
     { title: "After", text: ({ after }) => link(after), detail: ({ after }) => faults(after), number: true },
     shared.change,
@@ -45,7 +45,7 @@ const tables = {
     shared.process,
     shared.policy,
     shared.gpu,
-    { ...shared.stage, detail: (decision) => format.moment(decision.changed) },
+    { ...shared.stage, detail: (decision) => format.moment(decision.updated_at) },
     { ...shared.change, text: (decision) => (decision.after ? words.effect(decision) : "–"), detail: undefined },
     { title: "Why", text: ({ stage_reason }) => format.printable(stage_reason ?? ""), detail: ({ reason }) => format.printable(reason), wraps: true },
   ]),
@@ -54,7 +54,7 @@ const tables = {
 const key = ({ id }) => id;
 // What is refused is asked again: once is enough to know.
 const isLatest = (decision, at, all) =>
-  decision.stage !== "refused" || all.findIndex(({ stage, policy, ...each }) => stage === "refused" && policy === decision.policy && words.same(each, decision)) === at;
+  decision.stage !== "denied" || all.findIndex(({ stage, policy, ...each }) => stage === "denied" && policy === decision.policy && words.same(each, decision)) === at;
 
 export function show({ decisions, time }, policy) {
   now = time;

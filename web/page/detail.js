@@ -44,7 +44,7 @@ const tables = {
     number("To host", (block) => format.bytes(block.bytes_dtoh)),
     number("Evicted", (block) => format.bytes(block.evicted_bytes)),
     number("Evictions", (block) => format.count(block.evictions), { minor: true }),
-    number("Last seen", (block) => format.moment(block.last_seen), { minor: true }),
+    number("Last seen", (block) => format.moment(block.last_seen_at), { minor: true }),
   ]),
 };
 
@@ -136,7 +136,7 @@ function show(process, verdicts) {
   sums(process);
   const batches = [
     { title: "faults in each", of: process.batch_entries, show: format.count },
-    { title: "service time", of: process.batch_service_ns, show: format.time },
+    { title: "service time", of: process.batch_duration_ns, show: format.time },
   ];
   tables.batches.update(batches.filter((row) => row.of.count > 0), (row) => row.title);
   tables.causes.update(causes(process.bytes_by_cause), (row) => row.cause);
@@ -149,8 +149,8 @@ function show(process, verdicts) {
 
 function identity(process) {
   const parts = [process.user ?? `uid ${process.uid}`, process.state, words.wholeOwner(process.owner)].filter(Boolean);
-  if (process.started) parts.push(`started ${format.moment(process.started)}`);
-  if (process.ended) parts.push(`ended ${format.moment(process.ended)}`);
+  if (process.started_at) parts.push(`started ${format.moment(process.started_at)}`);
+  if (process.exited_at) parts.push(`exited ${format.moment(process.exited_at)}`);
   return format.printable(parts.join(" · "));
 }
 
@@ -171,7 +171,7 @@ function sums(process) {
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
     ["New", `${format.optional(bytes)(process.populated_bytes)} made resident with nothing to copy`],
     ["Evicted", `${bytes(process.evicted_bytes)} of it, in ${count(process.evictions)} pieces`],
-    ["Caused", `${bytes(process.evicted_bytes_caused)} of anybody's memory evicted for it, in ${count(process.evictions_caused)} pieces`],
+    ["Caused", `${bytes(process.induced_eviction_bytes)} of anybody's memory evicted for it, in ${count(process.induced_evictions)} pieces`],
     ["Thrashing", `${count(process.thrashing_pages)} pages found by the driver, ${count(process.throttles)} throttles of ${format.time(process.throttled_ns)} together`],
     ["Remote", [`${bytes(process.remote_mapped_bytes)} in ${count(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": ")],
     ["Its calls", list(process.api_calls_by_kind, count) || "none"],
@@ -182,11 +182,11 @@ function sums(process) {
   element("sums").replaceChildren(...rows.flatMap(([title, text]) => [make("dt", { textContent: title }), make("dd", { textContent: text })]));
 }
 
-function cameBack({ fetched_bytes, refetched_bytes, returned_bytes, alternations }) {
+function cameBack({ fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces }) {
   if (fetched_bytes === 0) return "nothing was fetched";
   const { bytes, count, percent } = format;
   const of = (part) => `${bytes(part)} (${percent(part / fetched_bytes)})`;
-  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} had been evicted and ${of(returned_bytes)} taken by a CPU; ${count(alternations)} changes of side`;
+  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} had been evicted and ${of(cpu_reclaimed_bytes)} taken by a CPU; ${count(bounces)} changes of side`;
 }
 
 // By cause, those that moved anything.
@@ -200,7 +200,7 @@ function causes(byDirection) {
 function losses(process) {
   const losses = [
     [process.block_records_sampled_out, "records were left out, as too many came at once"],
-    [process.block_records_dropped, "were lost for want of room"],
+    [process.block_records_dropped, "were dropped for want of room"],
     [process.blocks_forgotten, "blocks were forgotten to make room"],
   ].filter(([count]) => count > 0);
   if (losses.length === 0) return process.blocks_known === 0 ? "No block of it is known." : "";

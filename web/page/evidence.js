@@ -16,11 +16,11 @@ const INPUTS = [
   ["bytes_dtoh", "copied to the host", bytes],
   ["populated_bytes", "new at the GPU, nothing to copy", bytes],
   ["evicted_bytes", "evicted of it", bytes],
-  ["evicted_bytes_caused", "evicted for it, of anybody's", bytes],
+  ["induced_eviction_bytes", "evicted for it, of anybody's", bytes],
   ["fetched_bytes", "fetched, as block records tell", bytes],
   ["refetched_bytes", "of that, evicted before", bytes],
-  ["returned_bytes", "of that, taken by a CPU before", bytes],
-  ["alternations", "times that a block changed sides", count],
+  ["cpu_reclaimed_bytes", "of that, taken by a CPU before", bytes],
+  ["bounces", "times that a block changed sides", count],
   ["throttles", "times that the driver held a processor back", count],
   ["throttled_ns", "how long, together", format.time],
   ["thrashing_pages", "pages that the driver found to be thrashing", count],
@@ -43,10 +43,10 @@ class Evidence {
     const table = (caption, columns) => new Table(make("table", { className: "plain" }, make("caption", { textContent: caption })), columns);
     this.#tables = {
       checks: table("What was checked", [
-        { title: "Condition", text: (check) => check.what, wraps: true },
+        { title: "Condition", text: (check) => check.description, wraps: true },
         number("Value", (check) => unit(check)(check.value)),
         number("Limit", (check) => unit(check)(check.threshold)),
-        { title: "Holds", text: (check) => (check.holds ? "✓ yes" : "✗ no") },
+        { title: "Met", text: (check) => (check.met ? "✓ yes" : "✗ no") },
       ]),
       inputs: table("What was counted", [
         { title: "Input", text: ([, title]) => title, wraps: true },
@@ -72,13 +72,13 @@ class Evidence {
   }
 
   update(verdict, now) {
-    const { kind, gpu_uuid, since, confirmed, window_seconds, inputs, total, checks, ranges, victims } = verdict;
-    const age = format.duration(words.seconds(since, now));
+    const { kind, gpu_uuid, started_at, confirmed_at, window_seconds, inputs, total, checks, ranges, victims } = verdict;
+    const age = format.duration(words.seconds(started_at, now));
     const head = words.kind(kind);
-    say(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(since)}, ${age}`);
+    say(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
     this.element.dataset.tone = words.tone(kind);
     say(this.#why, words.why(verdict));
-    const told = format.duration(words.seconds(since, confirmed));
+    const told = format.duration(words.seconds(started_at, confirmed_at));
     say(this.#window, `${words.meaning(kind)}. Told after ${told}; decided anew in each window, the last of ${format.span(window_seconds)}.`);
     this.#tables.checks.update(checks, (check) => check.name);
     const counted = INPUTS.map(([name, title, show]) => [name, title, show, inputs[name], total[name]]);
@@ -97,19 +97,19 @@ export function clear() {
   say(element("detail-healthy"), "");
 }
 
-export function show({ time, active, ended, untold }, process) {
-  shown = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.since, verdict]).map(([key, verdict]) => {
+export function show({ time, active, ended, unavailable }, process) {
+  shown = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.started_at, verdict]).map(([key, verdict]) => {
     const evidence = shown.get(key) ?? new Evidence();
     evidence.update(verdict, time);
     return [key, evidence];
   }));
   place(element("detail-evidence"), [...shown.values()].map((evidence) => evidence.element));
   const parts = [];
-  if (active.length === 0) parts.push(untold.length === 0 ? "Nothing is wrong with it now." : "Nothing that can be told is wrong with it now.");
+  if (active.length === 0) parts.push(unavailable.length === 0 ? "Nothing is wrong with it now." : "Nothing that can be told is wrong with it now.");
   const evictor = process.victim_of;
   if (evictor) parts.push(`It loses ${bytes(evictor.bytes_per_second)}/s of its memory to ${words.name(evictor)}${evictor.inferred ? " (inferred)" : ""}.`);
   const [last] = ended;
-  if (last) parts.push(`Until ${format.moment(last.ended)}: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.since, last.ended))}${ended.length > 1 ? `, and ${ended.length - 1} before` : ""}.`);
-  for (const { kind, reason } of untold) parts.push(`Not told: ${words.kind(kind)}; ${reason}.`);
+  if (last) parts.push(`Until ${format.moment(last.ended_at)}: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.started_at, last.ended_at))}${ended.length > 1 ? `, and ${ended.length - 1} before` : ""}.`);
+  for (const { kind, reason } of unavailable) parts.push(`Not told: ${words.kind(kind)}; ${reason}.`);
   say(element("detail-healthy"), parts.join(" "));
 }

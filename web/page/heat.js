@@ -9,7 +9,7 @@ export const MEASURES = {
   refetched_bytes: ["fetched again", format.bytes],
   evicted_bytes: ["evicted", format.bytes],
   fetched_bytes: ["copied to GPUs", format.bytes],
-  returned_to_host_bytes: ["copied to the host", format.bytes],
+  bytes_dtoh: ["copied to the host", format.bytes],
   fault_entries: ["GPU faults", format.count],
   cpu_faults: ["CPU faults", format.count],
 };

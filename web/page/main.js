@@ -27,7 +27,7 @@ const NODE = "node";
 const probeKey = (probe) => `probe ${probe.name}`;
 const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
 
-let known = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], untold: [] } };
+let known = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], unavailable: [] } };
 const troubleOf = (process) => words.trouble(process, known.verdicts);
 
 const tables = {
@@ -55,7 +55,7 @@ function show(status, { processes, remaining }, { gpus }, judged, evictions, dec
     ...status.probes.map((probe) => [probeKey(probe), { hits: probe.hits }]),
   ]);
   state.show(status);
-  authority.show(status.read_authority);
+  authority.show(status.can_read);
   const now = Date.parse(status.time);
   const doneAt = (uuid) => marks.of(decided.decisions.filter(({ gpu_uuid }) => gpu_uuid === uuid));
   const done = marks.of(decided.decisions);
@@ -71,7 +71,7 @@ function show(status, { processes, remaining }, { gpus }, judged, evictions, dec
   if (restIsDue) matrix.show(evictions);
   showProcesses();
   tables.gpus.update(gpus, gpuKey);
-  tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.missing !== null }));
+  tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.unavailable_reason !== null }));
   tables.drops.update(notCounted(status), (drop) => drop.reason);
   element("no-gpus").hidden = gpus.length > 0;
   element("no-probes").hidden = status.probes.length > 0;
@@ -81,7 +81,7 @@ function showProcesses() {
   const { processes, remaining, counting } = known;
   const filter = element("filter").value.trim();
   const wanted = processes.filter((process) => matches(process, filter, troubleOf(process)));
-  const look = (process) => ({ faded: process.state === "ended", open: processHref(process) === location.hash });
+  const look = (process) => ({ faded: process.state === "exited", open: processHref(process) === location.hash });
   tables.processes.update(busiestFirst(wanted), processKey, look);
   const running = processes.filter((process) => process.state === "running").length;
   const shown = filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`;
@@ -110,7 +110,7 @@ function busiestFirst(processes) {
     const rate = (name) => rates.of(processKey(process), name) ?? 0;
     return rate("fault_entries") + (rate("bytes_htod") + rate("bytes_dtoh")) / PAGE_BYTES;
   };
-  const ended = (process) => (process.state === "ended" ? 1 : 0);
+  const ended = (process) => (process.state === "exited" ? 1 : 0);
   return processes
     .map((process) => ({ process, now: now(process) }))
     .sort((a, b) => ended(a.process) - ended(b.process) || b.now - a.now)
@@ -128,7 +128,7 @@ const LISTS = {
   "processes/summary": { processes: mostOf(inAll) },
   verdicts: {
     active: mostOf(({ inputs }) => inputs.bytes_htod + inputs.bytes_dtoh + inputs.populated_bytes),
-    ended: mostOf(({ ended }) => Date.parse(ended)),
+    ended: mostOf(({ ended_at }) => Date.parse(ended_at)),
   },
   evictions: { pairs: mostOf(({ bytes }) => bytes) },
 };

@@ -4,14 +4,14 @@ import { draw } from "./dom.js";
 import * as format from "./format.js";
 
 // What became of a decision, and how that looks.
-const BECAME = { kept: "good", undone: "bad", over: "over" };
+const BECAME = { confirmed: "good", rolled_back: "bad", ended: "over" };
 
 // Those of decisions that came into force, the latest last: when by the clock of uvmd, in words, and of what tone.
 export function of(decisions) {
-  const inForce = decisions.filter(({ stage, done }) => stage === "trial" || stage === "kept" || done.calls > 0);
-  const marks = inForce.flatMap(({ policy, name, made, changed, stage }) => {
-    const tried = { at: Date.parse(made), tone: "odd", text: `${policy} tried on ${format.printable(name)}` };
-    return stage in BECAME ? [tried, { at: Date.parse(changed), tone: BECAME[stage], text: `${policy} ${stage}` }] : [tried];
+  const inForce = decisions.filter(({ stage, done }) => stage === "trial" || stage === "confirmed" || done.calls > 0);
+  const marks = inForce.flatMap(({ policy, name, created_at, updated_at, stage }) => {
+    const tried = { at: Date.parse(created_at), tone: "odd", text: `${policy} tried on ${format.printable(name)}` };
+    return stage in BECAME ? [tried, { at: Date.parse(updated_at), tone: BECAME[stage], text: `${policy} ${stage.replace("_", " ")}` }] : [tried];
   });
   return marks.sort((one, other) => one.at - other.at);
 }

@@ -51,16 +51,16 @@ export function show(ranges, map) {
   }
   table.update(ranges.ranges, (range) => range.begin, (range) => ({ faded: !range.mapped }));
   element("detail-memory").hidden = false;
-  const left = map.ranges_left_out > 0 ? `, ${format.count(map.ranges_left_out)} without cells` : "";
+  const left = map.ranges_omitted > 0 ? `, ${format.count(map.ranges_omitted)} without cells` : "";
   const joined = ranges.mappings > ranges.ranges_known ? `, of ${format.count(ranges.mappings)} mappings` : "";
   say(element("ranges-known"), `${ranges.ranges.length} of ${format.count(ranges.ranges_known)}${joined}${left}`);
   element("no-ranges").hidden = ranges.ranges.length > 0;
   const lost = [
-    [ranges.records_lost, "block records were left out or lost"],
+    [ranges.records_dropped, "block records were left out or lost"],
     [ranges.blocks_forgotten, "blocks were forgotten to make room"],
     [ranges.ranges_forgotten, "ranges that are mapped no more were forgotten to make room"],
   ].filter(([count]) => count > 0);
   say(element("ranges-lower-bound"), lost.length === 0 ? "" : `Figures are lower bounds: ${lost.map(([count, what]) => `${format.count(count)} ${what}`).join("; ")}.`);
   const limits = element("ranges-limits");
-  if (limits.children.length !== ranges.limits.length) place(limits, ranges.limits.map((textContent) => make("li", { textContent })));
+  if (limits.children.length !== ranges.caveats.length) place(limits, ranges.caveats.map((textContent) => make("li", { textContent })));
 }

@@ -9,7 +9,7 @@ import * as words from "./words.js";
 const ENDED_SHOWN = 20;
 
 const href = (process) => `#process=${process.pid}.${process.start_ticks}`;
-const since = (verdict) => format.moment(verdict.since);
+const since = (verdict) => format.moment(verdict.started_at);
 let now = "";
 let evictorOf = () => null;
 
@@ -27,7 +27,7 @@ const tables = {
     shared.process,
     { ...shared.verdict, detail: (verdict) => (evictorOf(verdict) ? `victim of ${evictorOf(verdict).pid}` : "") },
     shared.gpu,
-    { title: "For", text: (verdict) => format.age(words.seconds(verdict.since, now)), detail: (verdict) => `since ${since(verdict)}` },
+    { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
     { title: "Why", text: words.why, wraps: true },
     { title: "Pushes out", help: "Bytes a second that others lose because this process needs room; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
   ]),
@@ -36,14 +36,14 @@ const tables = {
     { ...shared.verdict, tone: undefined },
     shared.gpu,
     { title: "From", text: since },
-    { title: "For", text: (verdict) => format.duration(words.seconds(verdict.since, verdict.ended)), number: true },
+    { title: "For", text: (verdict) => format.duration(words.seconds(verdict.started_at, verdict.ended_at)), number: true },
   ]),
 };
 
-const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.since}`;
+const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.started_at}`;
 
-const nothing = (untold) =>
-  untold.length === 0 ? "Nothing is thrashing." : `Nothing that can be told is thrashing; not told are ${untold.map(({ kind }) => words.kind(kind)).join(", ")}.`;
+const nothing = (unavailable) =>
+  unavailable.length === 0 ? "Nothing is thrashing." : `Nothing that can be told is thrashing; not told are ${unavailable.map(({ kind }) => words.kind(kind)).join(", ")}.`;
 
 export function show(verdicts, processes, counting) {
   now = verdicts.time;
@@ -55,7 +55,7 @@ export function show(verdicts, processes, counting) {
   const thrashing = verdicts.active.filter((verdict) => verdict.thrashing).length;
   say(element("verdict-count"), `${thrashing > 0 ? `${thrashing} thrashing` : ""} ${more(verdicts)}`.trim());
   element("no-verdicts").hidden = thrashing > 0;
-  say(element("no-verdicts"), counting ? nothing(verdicts.untold) : "Nothing is judged while nothing is counted.");
+  say(element("no-verdicts"), counting ? nothing(verdicts.unavailable) : "Nothing is judged while nothing is counted.");
   element("verdicts-over").hidden = ended.length === 0;
   const last = verdicts.ended.length > ended.length ? `, the last ${ended.length} of them` : "";
   say(element("verdicts-over-count"), `${verdicts.ended.length}${last}`);

@@ -43,12 +43,12 @@ export function effect({ link_bytes_saved: link, faults_saved: faults, expected 
 export function trouble(process, verdicts) {
   const deed = process.decisions.find(({ stage }) => stage !== "shadow");
   if (deed) {
-    const text = deed.stage === "kept" ? `acting: ${deed.policy}` : `trying: ${deed.policy}`;
-    return { text, age: deed.stage === "kept" ? effect(deed) : "", tone: "good", rank: 2, help: "uvmd acts on it; see Acting" };
+    const text = deed.stage === "confirmed" ? `acting: ${deed.policy}` : `trying: ${deed.policy}`;
+    return { text, age: deed.stage === "confirmed" ? effect(deed) : "", tone: "good", rank: 2, help: "uvmd acts on it; see Acting" };
   }
   const [worst] = process.verdicts;
   const evictor = evictorOf(process, verdicts.active.find((each) => same(each, process)));
-  const age = worst && verdicts.time ? format.age(seconds(worst.since, verdicts.time)) : "";
+  const age = worst && verdicts.time ? format.age(seconds(worst.started_at, verdicts.time)) : "";
   if (evictor && (!worst || worst.kind === "capacity_thrash")) {
     const help = `${format.bytes(evictor.bytes_per_second)}/s of it is pushed out for ${name(evictor)}`;
     return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, help };
@@ -61,14 +61,14 @@ export function trouble(process, verdicts) {
 export function why({ kind, inputs, window_seconds }) {
   const rate = (bytes) => `${format.bytes(bytes / Math.max(window_seconds, 0.001))}/s`;
   const arrived = inputs.bytes_htod + inputs.populated_bytes;
-  const pushedOut = Math.max(inputs.evicted_bytes, inputs.evicted_bytes_caused);
+  const pushedOut = Math.max(inputs.evicted_bytes, inputs.induced_eviction_bytes);
   // Records may be left out, so that shares of what they tell are to be taken of all.
   const share = (bytes) => (inputs.fetched_bytes > 0 ? bytes / inputs.fetched_bytes : 0);
   switch (kind) {
     case "capacity_thrash":
       return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(pushedOut)} pushed out, of it or for it.`;
     case "ping_pong":
-      return `${format.percent(share(inputs.returned_bytes))} of what it fetches a CPU had taken: blocks changed sides ${format.count(inputs.alternations)} times in ${format.span(window_seconds)}.`;
+      return `${format.percent(share(inputs.cpu_reclaimed_bytes))} of what it fetches a CPU had taken: blocks changed sides ${format.count(inputs.bounces)} times in ${format.span(window_seconds)}.`;
     case "driver_throttling":
       return `The driver held processors back ${format.count(inputs.throttles)} times in ${format.span(window_seconds)}, for ${format.time(inputs.throttled_ns)} together.`;
     case "streaming":
@@ -164,8 +164,8 @@ export function bounds(resident) {
 // === the switch ===
 
 // Who has switched acting off; empty where nobody has.
-export function switchedOff({ off_by, persist_pending }) {
-  if (off_by.length === 0) return "";
-  const by = off_by.map(({ by }) => format.printable(by)).join(" and ");
+export function switchedOff({ disabled_by, persist_pending }) {
+  if (disabled_by.length === 0) return "";
+  const by = disabled_by.map(({ actor }) => format.printable(actor)).join(" and ");
   return `switched off by ${by}${persist_pending ? ": not on the disk yet, so uvmd would act again after a restart" : ""}`;
 }

@@ -5,8 +5,8 @@ import { test } from "node:test";
 import { switchedOff } from "./words.js";
 
 test("acting that is switched off names everyone who did that, and whether the disk has it", () => {
-  const off_by = [{ by: "uid 0 on the socket" }, { by: "uid 7, by the file /run/off" }];
-  assert.equal(switchedOff({ off_by: [], persist_pending: false }), "");
-  assert.equal(switchedOff({ off_by, persist_pending: false }), "switched off by uid 0 on the socket and uid 7, by the file /run/off");
-  assert.match(switchedOff({ off_by: off_by.slice(0, 1), persist_pending: true }), /^switched off by uid 0 on the socket: not on the disk yet/);
+  const disabled_by = [{ actor: "uid 0 on the socket" }, { actor: "uid 7, by the file /run/off" }];
+  assert.equal(switchedOff({ disabled_by: [], persist_pending: false }), "");
+  assert.equal(switchedOff({ disabled_by, persist_pending: false }), "switched off by uid 0 on the socket and uid 7, by the file /run/off");
+  assert.match(switchedOff({ disabled_by: disabled_by.slice(0, 1), persist_pending: true }), /^switched off by uid 0 on the socket: not on the disk yet/);
 });

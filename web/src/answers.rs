@@ -180,7 +180,7 @@ impl Answers {
     }
 
     /// The same, as this peer has them.
-    pub(crate) fn asked_by(self, asker: PeerKey) -> Self {
+    pub(crate) fn override_id(self, asker: PeerKey) -> Self {
         Self { asker, ..self }
     }
 

@@ -40,7 +40,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Pid {
 fn choose(snapshot: &Snapshot, Pid(pid): Pid, start_ticks: Option<u64>) -> Result<&Process, Problem> {
     let named = snapshot.processes.iter().filter(|process| process.id.pid == pid);
     let wanted = named.filter(|process| start_ticks.is_none_or(|ticks| process.id.start_ticks == ticks));
-    let latest = wanted.max_by_key(|process| (process.ended.is_none(), process.ended, process.id.start_ticks));
+    let latest = wanted.max_by_key(|process| (process.exited_at.is_none(), process.exited_at, process.id.start_ticks));
     latest.ok_or_else(|| {
         let which = start_ticks.map(|ticks| format!(" with start_ticks {ticks}")).unwrap_or_default();
         Problem::new(

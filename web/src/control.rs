@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use axum::http::StatusCode;
 use model::{
     Decision, Process,
-    api::rule::{self, Overrides, PolicyState, StandingOverride, Wanted},
+    api::rule::{self, EffectivePolicy, OverrideStatus, Overrides, PolicyState},
 };
 use serde::Serialize;
 use tokio::{sync::Mutex, task, time};
@@ -35,7 +35,7 @@ pub trait Control: Send + Sync {
     fn remove(&self, id: &str, by: &Requester, fits: &Condition) -> Result<(), Refused>;
 
     /// What is wanted for a process, and why.
-    fn wanted(&self, process: &Process) -> Wanted;
+    fn wanted(&self, process: &Process) -> EffectivePolicy;
 
     /// Whether anything may be done.
     fn state(&self) -> PolicyState;
@@ -78,13 +78,13 @@ pub struct AdviceJournal {
 }
 
 /// Whether what is there is what whoever asks thinks.
-pub type Condition = Box<dyn Fn(Option<&StandingOverride>) -> bool + Send>;
+pub type Condition = Box<dyn Fn(Option<&OverrideStatus>) -> bool + Send>;
 
 /// What came of putting an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
     /// What is there now.
-    pub now: StandingOverride,
+    pub now: OverrideStatus,
     /// There was none of its name.
     pub is_new: bool,
 }
@@ -230,15 +230,15 @@ impl Control for Uncontrolled {
         Err(Refused::Unknown)
     }
 
-    fn wanted(&self, process: &Process) -> Wanted {
-        Wanted {
+    fn wanted(&self, process: &Process) -> EffectivePolicy {
+        EffectivePolicy {
             pid: process.id.pid,
             start_ticks: process.id.start_ticks,
             name: process.name.clone(),
             mode: "observe".to_owned(),
             policy: "observe".to_owned(),
-            why: NOTHING.to_owned(),
-            ..Wanted::default()
+            reason: NOTHING.to_owned(),
+            ..EffectivePolicy::default()
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) use owner::owners;
 pub(crate) use process::{detail, processes, redacted, summaries};
 pub(crate) use status::status;
 pub use verdict::verdict_event;
-pub(crate) use verdict::{untold, verdicts, verdicts_of};
+pub(crate) use verdict::{unavailable, verdicts, verdicts_of};
 
 /// Who pushed whose memory out follows from what the probes see; it has not been compared with what a GPU itself does.
 pub(crate) const INFERRED: bool = true;

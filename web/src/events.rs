@@ -136,7 +136,7 @@ impl Reader {
             *at = state.first;
             // The name of the last that was lost: who comes back by it misses nothing else.
             let name = format!("{}-{}", events.0.run, *at - 1);
-            return Some((name, Arc::new(Event::lost(lost, SystemTime::now()))));
+            return Some((name, Arc::new(Event::dropped(lost, SystemTime::now()))));
         }
         let index = usize::try_from(*at - state.first).ok()?;
         let event = Arc::clone(state.kept.get(index)?);
@@ -185,7 +185,7 @@ mod tests {
         let mut reader = events.read(None);
         (0..KEPT as u64 + 5).for_each(|number| events.tell(event(number)));
         let (name, lost) = reader.next().await.unwrap();
-        assert_eq!((lost.r#type.as_str(), lost.lost), ("events_lost", Some(5)));
+        assert_eq!((lost.r#type.as_str(), lost.dropped), ("events_dropped", Some(5)));
         assert_eq!(reader.next().await.unwrap().1.decision_id, Some(5));
         assert_eq!(events.lost(), 5);
         assert_eq!(events.read(Some(&name)).next().await.unwrap().1.decision_id, Some(5));

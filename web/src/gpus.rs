@@ -79,7 +79,7 @@ pub(crate) struct Memory {
 pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
     let mut managed_bytes: u64 = 0;
     let mut resident = Residency::default();
-    for process in snapshot.processes.iter().filter(|process| process.ended.is_none()) {
+    for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
         let is_here = |each: &&GpuKey| shown_as(**each) == key;
         if process.gpus.keys().chain(process.residency.keys()).any(|each| is_here(&each)) {
             managed_bytes = managed_bytes.saturating_add(process.managed_bytes.unwrap_or_default());

@@ -150,7 +150,7 @@ impl FromRequestParts<App> for Answers {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let peer = parts.extensions.get::<Peer>().copied().unwrap_or_default();
-        Ok(app.answers.clone().asked_by(peer.into()))
+        Ok(app.answers.clone().override_id(peer.into()))
     }
 }
 

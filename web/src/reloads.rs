@@ -16,20 +16,20 @@ struct Last {
     succeeded_at: SystemTime,
     /// Why the last one failed, if it did.
     error: Option<String>,
-    needs_restart: Vec<String>,
+    restart_required: Vec<String>,
 }
 
 impl Default for Reloads {
     /// It has just been read.
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Last { succeeded_at: SystemTime::now(), error: None, needs_restart: Vec::new() })))
+        Self(Arc::new(Mutex::new(Last { succeeded_at: SystemTime::now(), error: None, restart_required: Vec::new() })))
     }
 }
 
 impl Reloads {
     /// It was read and is in force, but for these options, which need a restart.
-    pub fn succeeded(&self, needs_restart: Vec<String>) {
-        *self.last() = Last { succeeded_at: SystemTime::now(), error: None, needs_restart };
+    pub fn succeeded(&self, restart_required: Vec<String>) {
+        *self.last() = Last { succeeded_at: SystemTime::now(), error: None, restart_required };
     }
 
     /// It could not be read, or is not in order: what was in force still is.
@@ -47,12 +47,12 @@ impl Reloads {
     }
 
     pub(crate) fn told(&self) -> Configuration {
-        let Last { succeeded_at, error, needs_restart } = &*self.last();
+        let Last { succeeded_at, error, restart_required } = &*self.last();
         Configuration {
             last_reload_successful: error.is_none(),
             last_reload_success_at: time(*succeeded_at),
             error: error.clone(),
-            needs_restart: needs_restart.clone(),
+            restart_required: restart_required.clone(),
         }
     }
 

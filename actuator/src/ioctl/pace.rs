@@ -33,9 +33,9 @@ impl Pace {
 
 /// How long others are let in for a call.
 fn pause_wanted(call: &Call) -> Duration {
-    let took = Duration::from_nanos(call.took_ns);
+    let took = Duration::from_nanos(call.duration_ns);
     let wanted = match call.step.action {
-        Action::Renew(_) => took.min((took / 4).max(PAUSE_RENEWAL)),
+        Action::Touch(_) => took.min((took / 4).max(PAUSE_RENEWAL)),
         Action::Migrate(_) | Action::Advise(_) | Action::Withdraw(_) => took,
     };
     wanted.min(PAUSE_MAX)
@@ -45,7 +45,7 @@ fn pause_wanted(call: &Call) -> Duration {
 mod tests {
     use std::time::Instant;
 
-    use model::{Advice, Answer, GpuUuid, Place, Step};
+    use model::{Advice, CallResult, GpuUuid, Place, Step};
 
     use super::*;
 
@@ -69,15 +69,15 @@ mod tests {
     fn a_call_that_waited_itself_makes_no_long_pause_and_a_renewal_none_that_is_too_late_for_the_next() {
         let wanted = |action, took: Duration| {
             let step = Step { begin: 0, end: 2 << 20, action };
-            let took_ns = u64::try_from(took.as_nanos()).unwrap();
-            pause_wanted(&Call { step, answer: Answer::Done, took_ns })
+            let duration_ns = u64::try_from(took.as_nanos()).unwrap();
+            pause_wanted(&Call { step, result: CallResult::Done, duration_ns })
         };
         let gpu = GpuUuid([1; 16]);
         let (move_back, short, long) =
             (Action::Migrate(Place::Host), Duration::from_micros(200), Duration::from_mins(1));
         assert_eq!((wanted(move_back, short), wanted(move_back, long)), (short, PAUSE_MAX));
-        let renewal = |took_ms| wanted(Action::Renew(gpu), Duration::from_millis(took_ms));
-        assert_eq!(wanted(Action::Renew(gpu), short), short);
+        let renewal = |took_ms| wanted(Action::Touch(gpu), Duration::from_millis(took_ms));
+        assert_eq!(wanted(Action::Touch(gpu), short), short);
         assert_eq!([2, 8, 60_000].map(renewal), [1, 2, 50].map(Duration::from_millis));
         assert_eq!(wanted(Action::Advise(Advice::AccessedBy(gpu)), long), PAUSE_MAX);
     }

@@ -25,7 +25,7 @@ pub(super) fn next_part(step: &Step, mapped: &[Range<u64>], move_bytes: u64) -> 
         Some(range) if range.start <= step.begin => {
             let unit = match step.action {
                 Action::Migrate(_) => move_bytes,
-                Action::Renew(_) => BLOCK_BYTES,
+                Action::Touch(_) => BLOCK_BYTES,
                 // Each end of a call cuts the driver's range in two for good, so these are as large as a call may be.
                 Action::Advise(_) | Action::Withdraw(_) => CALL_MAX_BYTES,
             };
@@ -34,7 +34,7 @@ pub(super) fn next_part(step: &Step, mapped: &[Range<u64>], move_bytes: u64) -> 
             let part = until(step.end.min(range.end).min(whole));
             let named = match step.action {
                 // One page says it of its whole block.
-                Action::Renew(_) => part.bytes().min(page_bytes()),
+                Action::Touch(_) => part.bytes().min(page_bytes()),
                 _ => part.bytes(),
             };
             Part { step: part, pages: PageRange::new(part.begin, named) }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_block_is_renewed_by_the_first_page_of_what_is_asked_for() {
-        let parts = parts(Action::Renew(GPU), 1, 6, from_ref(&(0..5)));
+        let parts = parts(Action::Touch(GPU), 1, 6, from_ref(&(0..5)));
         assert_eq!(parts, [(1, 2, page_bytes()), (2, 4, page_bytes()), (4, 5, page_bytes()), (5, 6, 0)]);
     }
 

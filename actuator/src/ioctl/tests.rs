@@ -21,16 +21,16 @@ fn process(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: stat.starttime }
 }
 
-fn order(process: ProcessId, is_undoing: bool) -> Order {
+fn order(process: ProcessId, is_rollback: bool) -> Order {
     let step = |begin: u64| Step { begin, end: begin + (4 << 20), action: Action::Migrate(Place::Host) };
-    Order { decision: DecisionId(1), process, gpu: GPU, steps: vec![step(0), step(8 << 20)], is_undoing }
+    Order { decision: DecisionId(1), process, gpu: GPU, steps: vec![step(0), step(8 << 20)], is_rollback }
 }
 
-fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<Answer> {
+fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
     let outcome = Ioctl::new(Settings::default(), Roots::default()).carry_out(order, interrupt);
     let told: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
     assert_eq!(told, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
-    outcome.calls.into_iter().map(|call| call.answer).collect()
+    outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
 #[test]
@@ -39,36 +39,36 @@ fn a_process_that_has_ended_is_not_touched() {
     let order = order(process(child.id()), false);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(answers(&order, &|| false), [Answer::Ended, Answer::Ended]);
+    assert_eq!(answers(&order, &|| false), [CallResult::Exited, CallResult::Exited]);
 }
 
 #[test]
 fn a_process_without_managed_memory_has_nothing_mapped() {
     let order = order(process(id()), false);
-    assert_eq!(answers(&order, &|| false), [Answer::NotMapped, Answer::NotMapped]);
+    assert_eq!(answers(&order, &|| false), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 #[test]
 fn a_withdrawal_about_another_process_does_not_wait_for_the_rest_of_an_order() {
     let step = |at: u64| Step { begin: at << 21, end: (at + 1) << 21, action: Action::Migrate(Place::Host) };
-    let long = |is_undoing| Order { steps: (0..40).map(step).collect(), ..order(process(id()), is_undoing) };
-    let held_back = Answer::HeldBack("a withdrawal about another process comes first".to_owned());
-    assert_eq!(answers(&long(false), &Awaited), vec![held_back; 40]);
-    assert_eq!(answers(&long(true), &Awaited), vec![Answer::NotMapped; 40], "withdrawals come in their order");
+    let long = |is_rollback| Order { steps: (0..40).map(step).collect(), ..order(process(id()), is_rollback) };
+    let denied = CallResult::Denied("a withdrawal about another process comes first".to_owned());
+    assert_eq!(answers(&long(false), &Awaited), vec![denied; 40]);
+    assert_eq!(answers(&long(true), &Awaited), vec![CallResult::NotMapped; 40], "withdrawals come in their order");
 }
 
 const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/nvidia-uvm\n";
 
 /// What an order for a process comes to that these files show.
-fn answers_of(machine: &Machine, pid: u32) -> Vec<Answer> {
+fn answers_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
     let outcome =
         Ioctl::new(Settings::default(), machine.roots.clone()).carry_out(&order(process(pid), true), &|| false);
-    outcome.calls.into_iter().map(|call| call.answer).collect()
+    outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
 /// What is answered so stays in the journal.
-fn are_refused(answers: &[Answer]) -> bool {
-    answers.iter().all(|answer| matches!(answer, Answer::Refused(_)))
+fn are_refused(answers: &[CallResult]) -> bool {
+    answers.iter().all(|answer| matches!(answer, CallResult::Failed(_)))
 }
 
 #[test]
@@ -80,33 +80,33 @@ fn memory_whose_descriptor_is_closed_is_not_taken_for_unmapped() {
     }
     assert!(are_refused(&answers_of(&machine, own)));
     machine.write(&format!("proc/{own}/maps"), "");
-    assert_eq!(answers_of(&machine, own), [Answer::NotMapped, Answer::NotMapped]);
+    assert_eq!(answers_of(&machine, own), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 /// The answers to an order for this process, so long after an instant.
-fn answers_after(ioctl: &mut Ioctl, begun: Instant, passed_s: u64, is_undoing: bool) -> Vec<Answer> {
+fn answers_after(ioctl: &mut Ioctl, begun: Instant, passed_s: u64, is_rollback: bool) -> Vec<CallResult> {
     let outcome =
-        ioctl.carry_out_at(&order(process(id()), is_undoing), &|| false, begun + Duration::from_secs(passed_s));
+        ioctl.carry_out_at(&order(process(id()), is_rollback), &|| false, begun + Duration::from_secs(passed_s));
     assert_eq!(outcome.calls.iter().map(|call| call.step.bytes()).sum::<u64>(), 8 << 20, "every byte has an answer");
-    outcome.calls.into_iter().map(|call| call.answer).collect()
+    outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
 #[test]
 fn a_target_whose_order_was_given_up_is_left_alone_for_a_while_but_for_withdrawals() {
     let mut ioctl = Ioctl { order_budget: Duration::ZERO, ..Ioctl::new(Settings::default(), Roots::default()) };
     let begun = Instant::now();
-    let given_up = [(); 2].map(|()| Answer::Refused("gave up: its calls took more than 0 s together".to_owned()));
-    let held_back = |seconds| {
+    let given_up = [(); 2].map(|()| CallResult::Failed("gave up: its calls took more than 0 s together".to_owned()));
+    let denied = |seconds| {
         let why = format!("calls about it took too long: the next are in {seconds} s at the earliest");
-        [(); 2].map(|()| Answer::HeldBack(why.clone()))
+        [(); 2].map(|()| CallResult::Denied(why.clone()))
     };
     assert_eq!(answers_after(&mut ioctl, begun, 0, false), given_up);
-    assert_eq!(answers_after(&mut ioctl, begun, 29, false), held_back(1));
+    assert_eq!(answers_after(&mut ioctl, begun, 29, false), denied(1));
     assert_eq!(answers_after(&mut ioctl, begun, 30, false), given_up);
-    assert_eq!(answers_after(&mut ioctl, begun, 31, false), held_back(59), "each time twice as long");
+    assert_eq!(answers_after(&mut ioctl, begun, 31, false), denied(59), "each time twice as long");
     // What puts something back is tried all the same, and counts too.
     assert_eq!(answers_after(&mut ioctl, begun, 40, true), given_up);
-    assert_eq!(answers_after(&mut ioctl, begun, 100, false), held_back(60));
+    assert_eq!(answers_after(&mut ioctl, begun, 100, false), denied(60));
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn memory_of_a_process_whose_first_thread_has_exited_is_not_taken_for_unmapped()
 #[test]
 fn nothing_is_begun_once_it_is_called_off_but_what_puts_something_back() {
     let own = process(id());
-    assert_eq!(answers(&order(own, false), &|| true), [Answer::CalledOff, Answer::CalledOff]);
-    assert_eq!(answers(&order(own, true), &|| true), [Answer::NotMapped, Answer::NotMapped]);
+    assert_eq!(answers(&order(own, false), &|| true), [CallResult::Cancelled, CallResult::Cancelled]);
+    assert_eq!(answers(&order(own, true), &|| true), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 #[test]

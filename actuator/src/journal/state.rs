@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Action, Advice, Answer, Call, GpuUuid, ProcessId, Step};
+use model::{Action, Advice, Call, CallResult, GpuUuid, ProcessId, Step};
 
 use super::{
     JournalError,
@@ -123,16 +123,16 @@ impl State {
             self.intended.remove(&number);
             before = found;
         }
-        for Call { step, answer, .. } in calls {
+        for Call { step, result: answer, .. } in calls {
             let range = (step.begin, step.end);
             match (answer, step.action) {
-                (Answer::Ended, _) => self.in_force.forget(process),
+                (CallResult::Exited, _) => self.in_force.forget(process),
                 // With the mapping its advice is gone.
-                (Answer::Done | Answer::NotMapped, Action::Withdraw(advice))
-                | (Answer::NotMapped, Action::Advise(advice)) => self.remove(process, gpu, range, advice),
+                (CallResult::Done | CallResult::NotMapped, Action::Withdraw(advice))
+                | (CallResult::NotMapped, Action::Advise(advice)) => self.remove(process, gpu, range, advice),
                 // For these the driver was never called; and there may be advice of an earlier order.
                 (
-                    Answer::CalledOff | Answer::HeldBack(_) | Answer::Shadow | Answer::HostMemory,
+                    CallResult::Cancelled | CallResult::Denied(_) | CallResult::Shadow | CallResult::HostMemory,
                     Action::Advise(advice),
                 ) => self.restore(process, gpu, range, advice, &before),
                 // What was refused may have been done in part.

@@ -3,7 +3,7 @@ mod versions;
 
 use std::fs;
 
-use model::{Advice, Answer, Place};
+use model::{Advice, CallResult, Place};
 use sys::fake::Machine;
 
 use super::{
@@ -36,8 +36,8 @@ const fn withdraw(advice: Advice) -> Action {
     Action::Withdraw(advice)
 }
 
-fn call(step: Step, answer: Answer) -> Call {
-    Call { step, answer, took_ns: 0 }
+fn call(step: Step, answer: CallResult) -> Call {
+    Call { step, result: answer, duration_ns: 0 }
 }
 
 /// Advice that the disk has, of which no more is known, as if uvmd were killed now.
@@ -55,12 +55,12 @@ fn intend(journal: &Journal, process: ProcessId, gpu: GpuUuid, steps: &[Step]) -
 /// Advice that was given.
 fn give(journal: &Journal, process: ProcessId, gpu: GpuUuid, steps: &[Step]) {
     let intent = intend(journal, process, gpu, steps);
-    let calls: Vec<_> = steps.iter().map(|step| call(*step, Answer::Done)).collect();
+    let calls: Vec<_> = steps.iter().map(|step| call(*step, CallResult::Done)).collect();
     journal.settle((process, gpu), &calls, Some((intent.number(), InForce::default())));
 }
 
 fn withdrawn(journal: &Journal, process: ProcessId, gpu: GpuUuid, step: Step) {
-    journal.settle((process, gpu), &[call(step, Answer::Done)], None);
+    journal.settle((process, gpu), &[call(step, CallResult::Done)], None);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_was_intended_is_to_be_withdrawn_by_whoever_comes_next() {
 fn moves_leave_nothing_behind() {
     let machine = machine();
     let journal = open(&machine);
-    for action in [Action::Migrate(Place::Host), Action::Renew(GPU), withdraw(Advice::ReadDuplication)] {
+    for action in [Action::Migrate(Place::Host), Action::Touch(GPU), withdraw(Advice::ReadDuplication)] {
         withdrawn(&journal, LIVING, GPU, step(0, 4096, action));
     }
     drop(journal);
@@ -196,7 +196,7 @@ fn where_it_cannot_be_kept_it_says_so() {
 }
 
 /// What stays in force of advice on page 0 of which this became, and then that of its withdrawal.
-fn stays(advised: Answer, withdrawn: Answer) -> u64 {
+fn stays(advised: CallResult, withdrawn: CallResult) -> u64 {
     const READ: Advice = Advice::ReadDuplication;
     let machine = machine();
     let journal = open(&machine);
@@ -214,14 +214,14 @@ fn stays(advised: Answer, withdrawn: Answer) -> u64 {
 
 #[test]
 fn advice_is_known_until_it_is_withdrawn_or_gone() {
-    let refused = || Answer::Refused(String::new());
+    let refused = || CallResult::Failed(String::new());
     for (advised, withdrawn, stays_bytes) in [
-        (Answer::Done, Answer::Done, 0),
-        (Answer::Done, Answer::NotMapped, 0),
-        (Answer::Done, Answer::Ended, 0),
-        (Answer::NotMapped, Answer::CalledOff, 0),
+        (CallResult::Done, CallResult::Done, 0),
+        (CallResult::Done, CallResult::NotMapped, 0),
+        (CallResult::Done, CallResult::Exited, 0),
+        (CallResult::NotMapped, CallResult::Cancelled, 0),
         (refused(), refused(), 4096),
-        (Answer::CalledOff, Answer::CalledOff, 0),
+        (CallResult::Cancelled, CallResult::Cancelled, 0),
     ] {
         assert_eq!(stays(advised.clone(), withdrawn.clone()), stays_bytes, "{advised:?}, then {withdrawn:?}");
     }
@@ -234,14 +234,14 @@ fn of_an_order_that_is_called_off_in_the_middle_only_what_was_given_is_to_be_wit
     /// Does as much of an order, and is called off then.
     fn up_to(done: u64, journal: &Journal, steps: &[Step]) {
         let intent = intend(journal, LIVING, GPU, steps);
-        let answer = |step: &Step| if step.end <= done { Answer::Done } else { Answer::CalledOff };
+        let answer = |step: &Step| if step.end <= done { CallResult::Done } else { CallResult::Cancelled };
         let calls: Vec<_> = steps.iter().map(|step| call(*step, answer(step))).collect();
         let outcome = Outcome { calls, ..outcome() };
         intent.carried_out(&outcome);
     }
     fn outcome() -> Outcome {
         let decision = model::DecisionId(1);
-        Outcome { decision, process: LIVING, gpu: GPU, is_undoing: false, calls: vec![], ready_ns: 0 }
+        Outcome { decision, process: LIVING, gpu: GPU, is_rollback: false, calls: vec![], ready_ns: 0 }
     }
     let machine = machine();
     let journal = open(&machine);

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Actuator, Answer, GpuUuid, Interrupt, Order, Outcome};
+use model::{Actuator, CallResult, GpuUuid, Interrupt, Order, Outcome};
 
 use super::{
     Make, Off,
@@ -35,7 +35,7 @@ impl Hand {
         while let Some(taken) = self.orders.next() {
             let order = taken.order;
             let outcome = if taken.is_called_off {
-                all_answered(&order, &Answer::CalledOff)
+                all_answered(&order, &CallResult::Cancelled)
             } else if let Some(journal) = self.journal.clone().filter(|_| advises(&order)) {
                 self.advise(&journal, &order)
             } else {
@@ -49,12 +49,12 @@ impl Hand {
     fn advise(&mut self, journal: &Journal, order: &Order) -> Outcome {
         // What is called off before it begins leaves no trace, whatever is said a moment later.
         if self.is_off(order) {
-            return all_answered(order, &Answer::CalledOff);
+            return all_answered(order, &CallResult::Cancelled);
         }
         let orders = Arc::clone(&self.orders);
         let intent = match Intent::begin(journal, (order.process, order.gpu), &order.steps, move || orders.wake()) {
             Ok(intent) => intent,
-            Err(error) => return all_answered(order, &Answer::Refused(error.to_string())),
+            Err(error) => return all_answered(order, &CallResult::Failed(error.to_string())),
         };
         let is_ready = || intent.result().is_some();
         while let Some(undoing) = self.orders.next_undoing(is_ready, intent.deadline()) {
@@ -62,14 +62,14 @@ impl Hand {
             self.tell(outcome);
         }
         let answer = match intent.result() {
-            _ if self.is_off(order) => Answer::CalledOff,
+            _ if self.is_off(order) => CallResult::Cancelled,
             Some(Ok(())) => {
                 let outcome = self.call(order);
                 intent.carried_out(&outcome);
                 return outcome;
             }
-            Some(Err(error)) => Answer::Refused(error.to_string()),
-            None => Answer::Refused(intent.late().to_string()),
+            Some(Err(error)) => CallResult::Failed(error.to_string()),
+            None => CallResult::Failed(intent.late().to_string()),
         };
         intent.cancel();
         all_answered(order, &answer)
@@ -87,11 +87,11 @@ impl Hand {
     fn call(&mut self, order: &Order) -> Outcome {
         let Self { gpu, make, off, orders, actuator, .. } = self;
         let pid = order.process.pid;
-        let undisturbed = if order.is_undoing { undisturbed(orders.times_given_way(pid)) } else { Duration::ZERO };
+        let undisturbed = if order.is_rollback { undisturbed(orders.times_given_way(pid)) } else { Duration::ZERO };
         let turn = Turn { off, orders, pid, begun: Instant::now(), undisturbed, gives_way: Cell::new(false) };
         let carried_out =
             catch_unwind(AssertUnwindSafe(|| actuator.get_or_insert_with(|| make(*gpu)).carry_out(order, &turn)));
-        if order.is_undoing {
+        if order.is_rollback {
             orders.note_given_way(pid, turn.gives_way.get());
         }
         carried_out.unwrap_or_else(|panic| {
@@ -99,13 +99,13 @@ impl Hand {
             let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
             let why = format!("it failed in the middle: {}", what.unwrap_or_default());
             tracing::error!("an order of decision {} for {gpu}: {why}", order.decision);
-            all_answered(order, &Answer::Refused(why))
+            all_answered(order, &CallResult::Failed(why))
         })
     }
 
     /// What puts something back is done all the same.
     fn is_off(&self, order: &Order) -> bool {
-        !order.is_undoing && ((self.off)() || self.orders.is_called_off())
+        !order.is_rollback && ((self.off)() || self.orders.is_called_off())
     }
 
     fn tell(&self, outcome: Outcome) {

@@ -64,7 +64,7 @@ impl Queue {
     pub(super) fn push(&self, order: Order) -> Vec<(Order, Left)> {
         let mut waiting = self.lock();
         let mut left = Vec::new();
-        if order.is_undoing {
+        if order.is_rollback {
             let decision = order.decision;
             let (put_back, others): (VecDeque<Order>, _) =
                 waiting.others.drain(..).partition(|other| other.decision == decision);

@@ -14,10 +14,10 @@ use crate::{journal::Waits, outcome_of};
 const GPU: GpuUuid = GpuUuid([1; 16]);
 const SOON: Duration = Duration::from_mins(2);
 
-fn order(decision: u64, is_undoing: bool) -> Order {
-    let steps = vec![Step { begin: 0, end: 4096, action: Action::Renew(GPU) }];
+fn order(decision: u64, is_rollback: bool) -> Order {
+    let steps = vec![Step { begin: 0, end: 4096, action: Action::Touch(GPU) }];
     let process = ProcessId { pid: 1, start_ticks: 1 };
-    Order { decision: DecisionId(decision), process, gpu: GPU, steps, is_undoing }
+    Order { decision: DecisionId(decision), process, gpu: GPU, steps, is_rollback }
 }
 
 /// Works only while it is let: each order takes until then.
@@ -52,8 +52,10 @@ impl Actuator for Gated {
         while !*open {
             open = self.0.changed.wait(open).unwrap();
         }
-        let answer = if !order.is_undoing && interrupt.is_cancelled() { Answer::CalledOff } else { Answer::Done };
-        let calls = order.steps.iter().map(|step| Call { step: *step, answer: answer.clone(), took_ns: 1 }).collect();
+        let answer =
+            if !order.is_rollback && interrupt.is_cancelled() { CallResult::Cancelled } else { CallResult::Done };
+        let calls =
+            order.steps.iter().map(|step| Call { step: *step, result: answer.clone(), duration_ns: 1 }).collect();
         Outcome { calls, ..outcome_of(order) }
     }
 }
@@ -65,8 +67,8 @@ fn gated() -> (Workers, Arc<Gate>) {
 }
 
 /// So many outcomes as (decision, whether it puts something back, the answer).
-fn told(workers: &Workers, count: usize) -> Vec<(u64, bool, Answer)> {
-    let told = |outcome: Outcome| (outcome.decision.0, outcome.is_undoing, outcome.calls[0].answer.clone());
+fn told(workers: &Workers, count: usize) -> Vec<(u64, bool, CallResult)> {
+    let told = |outcome: Outcome| (outcome.decision.0, outcome.is_rollback, outcome.calls[0].result.clone());
     (0..count).map(|_| told(workers.next_outcome(SOON).expect("an outcome"))).collect()
 }
 
@@ -79,7 +81,7 @@ fn orders_are_carried_out_one_after_the_other_and_what_puts_back_comes_first() {
     workers.submit(order(3, false));
     workers.submit(order(9, true));
     gate.open();
-    let done = |decision, is_undoing| (decision, is_undoing, Answer::Done);
+    let done = |decision, is_rollback| (decision, is_rollback, CallResult::Done);
     assert_eq!(told(&workers, 4), [done(1, false), done(9, true), done(2, false), done(3, false)]);
 }
 
@@ -92,9 +94,9 @@ fn what_is_put_back_does_not_begin_afterwards() {
     workers.submit(order(1, false));
     workers.submit(order(1, true));
     // The one that waited has its answer at once, the one at work stops, and only then is it put back.
-    assert_eq!(told(&workers, 1), [(1, false, Answer::CalledOff)]);
+    assert_eq!(told(&workers, 1), [(1, false, CallResult::Cancelled)]);
     gate.open();
-    let rest = [(1, false, Answer::CalledOff), (1, true, Answer::Done), (2, false, Answer::Done)];
+    let rest = [(1, false, CallResult::Cancelled), (1, true, CallResult::Done), (2, false, CallResult::Done)];
     assert_eq!(told(&workers, 3), rest);
 }
 
@@ -106,15 +108,15 @@ fn an_order_without_room_is_answered_and_one_that_puts_back_always_has_room() {
     for decision in 1..=65 {
         workers.submit(order(decision, false));
     }
-    let full = Answer::HeldBack("64 orders wait for this GPU already".to_owned());
+    let full = CallResult::Denied("64 orders wait for this GPU already".to_owned());
     assert_eq!(told(&workers, 1), [(65, false, full)]);
     for decision in 100..200 {
         workers.submit(order(decision, true));
     }
     gate.open();
     let rest = told(&workers, 165);
-    assert!(rest.iter().all(|(_, _, answer)| *answer == Answer::Done));
-    assert_eq!(rest.iter().filter(|(_, is_undoing, _)| *is_undoing).count(), 100);
+    assert!(rest.iter().all(|(_, _, answer)| *answer == CallResult::Done));
+    assert_eq!(rest.iter().filter(|(_, is_rollback, _)| *is_rollback).count(), 100);
 }
 
 struct Panics(Arc<AtomicBool>);
@@ -122,7 +124,7 @@ struct Panics(Arc<AtomicBool>);
 impl Actuator for Panics {
     fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         assert!(self.0.swap(true, Ordering::Relaxed), "out of luck");
-        all_answered(order, &Answer::Done)
+        all_answered(order, &CallResult::Done)
     }
 }
 
@@ -140,8 +142,8 @@ fn a_panic_is_the_outcome_of_its_order_and_the_next_is_carried_out() {
     );
     workers.submit(order(1, false));
     workers.submit(order(2, false));
-    let failed = Answer::Refused("it failed in the middle: out of luck".to_owned());
-    assert_eq!(told(&workers, 2), [(1, false, failed), (2, false, Answer::Done)]);
+    let failed = CallResult::Failed("it failed in the middle: out of luck".to_owned());
+    assert_eq!(told(&workers, 2), [(1, false, failed), (2, false, CallResult::Done)]);
     assert_eq!(made.load(Ordering::Relaxed), 2, "what panicked is not used again");
 }
 
@@ -161,10 +163,10 @@ struct UntilOff;
 
 impl Actuator for UntilOff {
     fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
-        while !order.is_undoing && !interrupt.is_cancelled() {
+        while !order.is_rollback && !interrupt.is_cancelled() {
             thread::sleep(Duration::from_millis(1));
         }
-        all_answered(order, if order.is_undoing { &Answer::Done } else { &Answer::CalledOff })
+        all_answered(order, if order.is_rollback { &CallResult::Done } else { &CallResult::Cancelled })
     }
 }
 
@@ -175,9 +177,9 @@ fn at_the_end_only_what_puts_back_is_still_carried_out() {
     workers.submit(order(2, false));
     workers.submit(order(3, true));
     let outcomes = workers.stop(SOON).into_iter();
-    let mut outcomes: Vec<_> = outcomes.map(|outcome| (outcome.decision.0, outcome.calls[0].answer.clone())).collect();
+    let mut outcomes: Vec<_> = outcomes.map(|outcome| (outcome.decision.0, outcome.calls[0].result.clone())).collect();
     outcomes.sort_by_key(|(decision, _)| *decision);
-    assert_eq!(outcomes, [(1, Answer::CalledOff), (2, Answer::CalledOff), (3, Answer::Done)]);
+    assert_eq!(outcomes, [(1, CallResult::Cancelled), (2, CallResult::Cancelled), (3, CallResult::Done)]);
 }
 
 #[test]

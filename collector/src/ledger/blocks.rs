@@ -246,10 +246,10 @@ impl BlockMap {
                 other: seen.dtoh_asked.bytes(),
             },
             refetched_bytes: seen.refetched.bytes(),
-            returned_bytes: seen.returned.bytes(),
-            alternations: seen.alternations.into(),
+            cpu_reclaimed_bytes: seen.returned.bytes(),
+            bounces: seen.bounces.into(),
             resident: self.resident_of(seen).bounded(&self.knowledge, Some(gpus * BLOCK_BYTES)),
-            last_seen: at(seen.last_ns),
+            last_seen_at: at(seen.last_ns),
         }
     }
 }

@@ -82,7 +82,7 @@ impl Ledger {
             *by_user.entry(*uid).or_default() += 1;
         }
         // Those who have few keep them all.
-        let share = share(by_user.values().copied().collect(), self.limits.ended_max);
+        let share = share(by_user.values().copied().collect(), self.limits.max_ended);
         let mut forgotten = BTreeSet::new();
         for (when, process, uid) in ended {
             // A clock set back makes a process stay longer, not forever: the number is bounded.

@@ -41,7 +41,7 @@ struct Account {
     /// Since [`Ledger::settle_owners`].
     is_active: bool,
     /// As of then.
-    last_active: SystemTime,
+    last_active_at: SystemTime,
     /// When last something was counted for it or somebody belonged to it.
     last_needed: SystemTime,
 }
@@ -124,7 +124,7 @@ impl Owners {
             uid,
             settled: Sums::default(),
             is_active: true,
-            last_active: SystemTime::UNIX_EPOCH,
+            last_active_at: SystemTime::UNIX_EPOCH,
             last_needed: SystemTime::UNIX_EPOCH,
         })
     }
@@ -240,8 +240,8 @@ const fn difference(reuse: &Reuse, before: &Reuse) -> Reuse {
     Reuse {
         fetched_bytes: reuse.fetched_bytes.saturating_sub(before.fetched_bytes),
         refetched_bytes: reuse.refetched_bytes.saturating_sub(before.refetched_bytes),
-        returned_bytes: reuse.returned_bytes.saturating_sub(before.returned_bytes),
-        alternations: reuse.alternations.saturating_sub(before.alternations),
+        cpu_reclaimed_bytes: reuse.cpu_reclaimed_bytes.saturating_sub(before.cpu_reclaimed_bytes),
+        bounces: reuse.bounces.saturating_sub(before.bounces),
     }
 }
 
@@ -255,7 +255,7 @@ impl Ledger {
         // What was read belongs to whom it belonged until now.
         let (spaces, owners) = (&self.spaces, &self.owners);
         self.evictions.settle_owners(
-            owners.limits.eviction_pairs_max,
+            owners.limits.max_eviction_pairs,
             |owner| owners.user(owner),
             |of| owner(spaces.get(&of)),
             |of, id| gpu(spaces, of, id),
@@ -309,7 +309,7 @@ impl Ledger {
         listed.retain(|key, account| {
             let is_active = std::mem::take(&mut account.is_active);
             if is_active {
-                account.last_active = now;
+                account.last_active_at = now;
             }
             let is_needed = is_active || in_use.contains(key);
             if is_needed {
@@ -351,7 +351,7 @@ impl Ledger {
         let totals = self.owners.listed.iter().map(|(key, account)| {
             let Sums { counts: Counts { host, gpus, .. }, reuse } = sums.remove(key).unwrap_or_default();
             let processes = living.get(key).copied().unwrap_or_default();
-            (key.clone(), OwnerTotals { host, gpus, reuse, processes, last_active: account.last_active })
+            (key.clone(), OwnerTotals { host, gpus, reuse, processes, last_active_at: account.last_active_at })
         });
         totals.collect()
     }

@@ -40,8 +40,8 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
         Kind::Populated => add(&mut counters.populated_bytes, amount),
         Kind::Evicted => add(&mut counters.evictions, events),
         Kind::EvictionCaused => {
-            add(&mut counters.evictions_caused, events);
-            add(&mut counters.evicted_bytes_caused, amount);
+            add(&mut counters.induced_evictions, events);
+            add(&mut counters.induced_eviction_bytes, amount);
         }
         Kind::Replay | Kind::GpuReplay => add(&mut counters.replays, events),
         Kind::Thrashing => add(&mut counters.thrashing_pages, events),
@@ -68,9 +68,9 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
         }
         Kind::BatchEntries | Kind::GpuBatchEntries => observe(&mut counters.batches.entries, detail, tally),
         Kind::BatchNs | Kind::GpuBatchNs => observe(&mut counters.batches.service_ns, detail, tally),
-        Kind::HandlerNs => observe(&mut counters.handler_ns, detail, tally),
-        Kind::HtodMigrationBytes => observe(&mut counters.migration_bytes_htod, detail, tally),
-        Kind::DtohMigrationBytes => observe(&mut counters.migration_bytes_dtoh, detail, tally),
+        Kind::HandlerNs => observe(&mut counters.fault_handler_duration_ns, detail, tally),
+        Kind::HtodMigrationBytes => observe(&mut counters.migration_size_htod_bytes, detail, tally),
+        Kind::DtohMigrationBytes => observe(&mut counters.migration_size_dtoh_bytes, detail, tally),
     }
 }
 

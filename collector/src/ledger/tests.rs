@@ -16,7 +16,7 @@ const RETENTION: Duration = Duration::from_mins(5);
 const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000 };
 
 fn ledger() -> Ledger {
-    Ledger::new(Limits { retention: RETENTION, ended_max: 3, blocks: BLOCKS, owners: OwnerLimits::default() })
+    Ledger::new(Limits { retention: RETENTION, max_ended: 3, blocks: BLOCKS, owners: OwnerLimits::default() })
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -63,8 +63,8 @@ fn what_is_kept_from_now_on_holds_for_those_that_ended_before_too() {
     ledger.seen(PROCESS, Sighting::Gone, at(10));
     ledger.forget(at(20));
     assert_eq!(processes(&ledger).len(), 1);
-    let retention = Retention { ended_retention: RETENTION, ended_max: 0, owners: OwnerLimits::default() };
-    ledger.retain(Retention { ended_max: 3, ended_retention: Duration::from_secs(11), ..retention });
+    let retention = Retention { ended_retention: RETENTION, max_ended: 0, owners: OwnerLimits::default() };
+    ledger.retain(Retention { max_ended: 3, ended_retention: Duration::from_secs(11), ..retention });
     ledger.forget(at(20));
     assert_eq!(processes(&ledger).len(), 1);
     ledger.retain(retention);
@@ -97,7 +97,7 @@ fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
     ledger.destroyed(1, Losses::default(), at(10));
-    assert_eq!(processes(&ledger)[0].ended, None);
+    assert_eq!(processes(&ledger)[0].exited_at, None);
     ledger.destroyed(2, Losses::default(), at(20));
     assert_eq!(ledger.closing().len(), 2);
     // The last reading, and what follows it.
@@ -106,7 +106,7 @@ fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
     ledger.close(2);
     assert!(ledger.closing().is_empty());
     let [process] = &processes(&ledger)[..] else { panic!() };
-    assert_eq!((process.ended, process.host.cpu_faults()), (Some(at(20)), 9));
+    assert_eq!((process.exited_at, process.host.cpu_faults()), (Some(at(20)), 9));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_process_that_opens_the_driver_again_has_not_ended() {
     ledger.close(1);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
     let [process] = &processes(&ledger)[..] else { panic!() };
-    assert_eq!((process.ended, process.host.cpu_faults()), (None, 7));
+    assert_eq!((process.exited_at, process.host.cpu_faults()), (None, 7));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands(
     assert_eq!(ledger.present(), [PROCESS]);
     ledger.seen(PROCESS, Sighting::Gone, at(10));
     assert_eq!(ledger.present(), []);
-    assert_eq!(processes(&ledger)[0].ended, Some(at(10)));
+    assert_eq!(processes(&ledger)[0].exited_at, Some(at(10)));
     // It is forgotten; what its VA space goes on to count is in the sums.
     ledger.forget(at(10) + RETENTION);
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 8, 0);
@@ -191,7 +191,7 @@ fn what_proc_says_later_replaces_what_it_said_first() {
     ledger.registered(1, PROCESS, named("sh"));
     ledger.seen(PROCESS, Sighting::Here(named("python")), at(10));
     assert_eq!(processes(&ledger)[0].name, "python");
-    assert_eq!(processes(&ledger)[0].ended, None);
+    assert_eq!(processes(&ledger)[0].exited_at, None);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn when_the_driver_goes_every_process_ends_and_generations_may_come_again() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.close_all(Some(at(10)));
-    assert_eq!(processes(&ledger)[0].ended, Some(at(10)));
+    assert_eq!(processes(&ledger)[0].exited_at, Some(at(10)));
     with_cpu_faults(&mut ledger, OTHER, 1, 4);
     let faults: Vec<_> = processes(&ledger).iter().map(|process| (process.id, process.host.cpu_faults())).collect();
     assert_eq!(faults, [(PROCESS, 3), (OTHER, 4)]);
@@ -232,7 +232,7 @@ fn when_only_the_probes_go_processes_go_on() {
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.close_all(None);
     let [process] = &processes(&ledger)[..] else { panic!() };
-    assert_eq!((process.ended, process.host.cpu_faults()), (None, 3));
+    assert_eq!((process.exited_at, process.host.cpu_faults()), (None, 3));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_process_that_cannot_be_looked_at_has_not_ended() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.seen(PROCESS, Sighting::Unknown, at(10));
-    assert_eq!(processes(&ledger)[0].ended, None);
+    assert_eq!(processes(&ledger)[0].exited_at, None);
     assert_eq!(ledger.present(), [PROCESS]);
 }
 
@@ -271,7 +271,7 @@ fn the_start_of_a_process_does_not_move_when_the_clock_is_set() {
     ledger.registered(1, PROCESS, started(5));
     ledger.registered(2, PROCESS, started(3600));
     ledger.seen(PROCESS, Sighting::Here(named("renamed")), at(10));
-    assert_eq!(processes(&ledger)[0].started, Some(at(5)));
+    assert_eq!(processes(&ledger)[0].started_at, Some(at(5)));
 }
 
 #[test]

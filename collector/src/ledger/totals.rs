@@ -43,12 +43,12 @@ impl Ledger {
                 let records = sum(*past_records, records.get(&id).copied().unwrap_or_default());
                 Some(Process {
                     id,
-                    started,
+                    started_at: started,
                     name,
                     uid,
                     user: user(uid),
                     cgroup,
-                    ended: *ended,
+                    exited_at: *ended,
                     host,
                     gpus,
                     is_adopted: *is_adopted,

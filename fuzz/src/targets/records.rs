@@ -53,7 +53,7 @@ fn check(fed: &mut Fed) {
     let (mut blocks, mut ended) = (0, 0);
     for process in &processes {
         blocks += process.blocks.known;
-        ended += usize::from(process.ended.is_some());
+        ended += usize::from(process.exited_at.is_some());
         assert!(process.name.len() <= 16 * 3, "a name has 16 bytes, each of which may be replaced");
         assert!(process.blocks.known <= LIMITS.of_process as u64);
         for (gpu, residency) in &process.residency {

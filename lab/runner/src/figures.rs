@@ -78,7 +78,7 @@ pub(crate) const FAULT_BYTES_OUT: Field = field(
 );
 pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Exact, Exact, Exact]);
 pub(crate) const EVICTED_BYTES_CAUSED: Field =
-    field("evicted_bytes_caused", &["/evicted_bytes_caused"], [Exact, Unknown, Exact]);
+    field("induced_eviction_bytes", &["/induced_eviction_bytes"], [Exact, Unknown, Exact]);
 /// Those with something to copy are what is known.
 pub(crate) const EVICTIONS: Field = field("evictions", &["/evictions"], [AtLeast, AtLeast, AtLeast]);
 pub(crate) const POPULATED_BYTES: Field = field("populated_bytes", &["/populated_bytes"], [Exact, Exact, Exact]);

@@ -83,7 +83,7 @@ fn an_exact_figure_can_be_a_bound_in_one_run_and_the_report_says_why() {
 #[test]
 fn what_is_not_exact_in_a_process_must_be_right_in_their_sum() {
     let nothing = Figures::of_uvmd(&json!({
-        "evicted_bytes": 0, "evicted_bytes_caused": 0, "bytes_dtod": 0, "replays": 9,
+        "evicted_bytes": 0, "induced_eviction_bytes": 0, "bytes_dtod": 0, "replays": 9,
         "bytes_by_cause": { "htod": { "fault": 0, "tree_prefetch": 0 }, "dtoh": { "fault": 0, "tree_prefetch": 0 },
             "dtod": { "fault": 0, "tree_prefetch": 0 } },
     }));

@@ -1,4 +1,4 @@
-//! Who pushed whose memory out of a GPU: by the ledger of frames, and by uvmd (docs/truth.md, "Who got whose frame").
+//! Who pushed whose memory out of a GPU: by the ledger of frames, and by uvmd (docs/truth.md, "Frame ledger").
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -70,8 +70,8 @@ struct Process {
 pub(crate) struct Reuse {
     pub(crate) fetched_bytes: u64,
     pub(crate) refetched_bytes: u64,
-    pub(crate) returned_bytes: u64,
-    pub(crate) alternations: u64,
+    pub(crate) cpu_reclaimed_bytes: u64,
+    pub(crate) bounces: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -126,8 +126,8 @@ fn uvmd_facts(answer: &Answer, id: ProcessId) -> Option<UvmdFacts> {
         evicted_bytes: figures.get(&EVICTED_BYTES)?,
         evicted_for_it_bytes: figures.get(&EVICTED_BYTES_CAUSED)?,
         refetched_bytes: reuse.refetched_bytes,
-        returned_bytes: reuse.returned_bytes,
-        alternations: reuse.alternations,
+        cpu_reclaimed_bytes: reuse.cpu_reclaimed_bytes,
+        bounces: reuse.bounces,
         throttles: figures.get(&THROTTLES)?,
     })
 }

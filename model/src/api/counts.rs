@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What was counted, as sums and by kind.
+/// Counts, as sums and by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Counts {
@@ -20,35 +20,35 @@ pub struct Counts {
     pub bytes_dtoh: u64,
     /// Bytes received from another GPU.
     pub bytes_dtod: u64,
-    /// Bytes pushed out of GPU memory because it was needed.
+    /// Bytes evicted from GPU memory.
     pub evicted_bytes: u64,
     /// Bytes of each copy from host to GPU; one is within a block of 2 MiB.
-    pub migration_bytes_htod: Distribution,
+    pub migration_size_htod_bytes: Distribution,
     /// Bytes of each copy from GPU to host.
-    pub migration_bytes_dtoh: Distribution,
-    /// Bytes that became resident at the GPU with nothing to copy, as on first touch; null where that cannot be counted.
+    pub migration_size_dtoh_bytes: Distribution,
+    /// Bytes that became resident at the GPU with nothing to copy, as on first touch; null where the driver cannot count them.
     pub populated_bytes: Option<u64>,
-    /// Pieces of memory, of at most 2 MiB, pushed out of GPU memory because it was needed.
+    /// Chunks of at most 2 MiB evicted from GPU memory.
     pub evictions: u64,
-    /// The same, by whom the memory was needed for; of anybody's, its own among them.
-    pub evictions_caused: u64,
-    /// Bytes copied out in `evictions_caused`.
-    pub evicted_bytes_caused: u64,
+    /// Evictions that needed memory for this process, of any process's chunks, its own included.
+    pub induced_evictions: u64,
+    /// Bytes evicted in `induced_evictions`.
+    pub induced_eviction_bytes: u64,
     /// Fault batches that held faults of it.
     pub batches: u64,
     /// Its fault entries in each of those batches.
     pub batch_entries: Distribution,
-    /// From fault to replay: nanoseconds that each of those batches took, from its first fault entry to its replay.
-    pub batch_service_ns: Distribution,
-    /// Times that the GPU was told to try again after such a batch.
+    /// Nanoseconds of each of those batches, from its first fault entry to its replay.
+    pub batch_duration_ns: Distribution,
+    /// Replays after such batches.
     pub replays: u64,
-    /// Service time: nanoseconds of each run of the driver's fault handler, which serves several batches. Only in a GPU's totals.
-    pub handler_ns: Distribution,
+    /// Nanoseconds of each run of the driver's fault handler, which services several batches. Only in a GPU's totals.
+    pub fault_handler_duration_ns: Distribution,
     /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
     pub thrashing_pages: u64,
-    /// Times that the driver held a processor back from a thrashing page.
+    /// Times that the driver throttled a processor's access to a thrashing page.
     pub throttles: u64,
-    /// How long, together.
+    /// Sum of the time throttled, in nanoseconds.
     pub throttled_ns: u64,
     /// Mappings to memory that stays on another processor.
     pub remote_mappings: u64,
@@ -56,7 +56,7 @@ pub struct Counts {
     pub remote_mapped_bytes: u64,
     /// Calls of the application about its memory: prefetches and advice.
     pub api_calls: u64,
-    /// Events that belong here and could not be counted.
+    /// Events dropped that belong here.
     pub dropped_events: u64,
     /// `fault_entries` by access type.
     pub fault_entries_by_access: BTreeMap<String, u64>,
@@ -80,20 +80,20 @@ pub struct Counts {
     pub tool_bytes_by_kind: BTreeMap<String, u64>,
 }
 
-/// How a quantity was distributed: quantiles to one significant digit, count and sum exact.
+/// Distribution of a quantity: quantiles to one significant digit, count and sum exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Distribution {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: u64,
-    /// Half of the values are at most this.
+    /// Median.
     pub p50: u64,
-    /// Nine of ten values are.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 of 100 values are.
+    /// 99th percentile.
     pub p99: u64,
-    /// All values are.
+    /// Maximum.
     pub max: u64,
 }

@@ -1,4 +1,4 @@
-//! What was decided, and how it went: the API's answers, the lines of the audit log and the events of the stream, in one form.
+//! Decisions and their outcomes, in the one form of the API, the audit log and the event stream.
 
 mod from;
 
@@ -11,61 +11,61 @@ pub use crate::{LinkBytes, Share, decision::Done, plan::Expected};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Decisions {
-    /// When this was taken.
+    /// Time of the snapshot.
     pub time: String,
     /// The newest first.
     pub decisions: Vec<Decision>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many decisions follow this page.
+    /// Decisions that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
 
-/// One decision, from its beginning to now. Body of `GET /api/v1/decisions/{id}`.
+/// One decision, from its creation to now. Body of `GET /api/v1/decisions/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Decision {
-    /// Its name.
+    /// Number of the decision.
     pub id: u64,
-    /// The process it is about.
+    /// Process id of the target.
     pub pid: u32,
-    /// With `pid` it names the process.
+    /// Start time in clock ticks since boot; `pid` and this identify the process.
     pub start_ticks: u64,
     /// The process's short name.
     pub name: String,
     /// UUID of the GPU.
     pub gpu_uuid: String,
-    /// By which policy.
+    /// Name of the policy.
     pub policy: String,
-    /// By which override; null where the configuration's default asked.
-    pub asked_by: Option<String>,
-    /// The kind of verdict that it rests on; null where it needs none.
+    /// Override that selected the policy; null for the configuration's default.
+    pub override_id: Option<String>,
+    /// Kind of the verdict behind it; null for a policy that needs none.
     pub verdict: Option<String>,
-    /// Why, as a sentence.
+    /// Reason, as a sentence.
     pub reason: String,
-    /// What it was to bring, as shares of what was counted before.
+    /// Expected savings, as shares of the counts in `before`.
     pub expected: Expected,
-    /// `refused`, `shadow`, `trial`, `kept`, `undone` or `over`.
+    /// Stage: `denied`, `shadow`, `trial`, `confirmed`, `rolled_back` or `ended`.
     pub stage: String,
-    /// Why it stands there; null for `trial` and `kept`.
+    /// Reason of the stage; null for `trial` and `confirmed`.
     pub stage_reason: Option<String>,
-    /// When it was made.
-    pub made: String,
-    /// When it came to where it stands.
-    pub changed: String,
-    /// Bytes of the ranges it is about.
+    /// Time of creation.
+    pub created_at: String,
+    /// Time of the last change of stage.
+    pub updated_at: String,
+    /// Bytes of its ranges.
     pub bytes: u64,
-    /// The ranges it is about. Needs read authority; null without.
+    /// Its address ranges. Requires read permission; null without.
     pub ranges: Option<Vec<MemoryRange>>,
-    /// The kinds of advice it has given.
+    /// Kinds of advice that it gave.
     pub advice: Vec<String>,
-    /// What was done.
+    /// Sums over its calls.
     pub done: Done,
-    /// The last window before it.
+    /// Last window before it.
     pub before: Measured,
-    /// The window it was judged by; null until there is one.
+    /// Window that verified it; null until there is one.
     pub after: Option<Measured>,
     /// How many times as fast as in `before` the program went in `after`, by its own work; 1 where only time could tell. Null until there is one.
     #[serde(default)]
@@ -76,26 +76,26 @@ pub struct Decision {
     /// What part of its GPU faults it saves, likewise.
     #[serde(default)]
     pub faults_saved: Option<f64>,
-    /// The last answer that was no success; null if there was none.
-    pub trouble: Option<Answer>,
+    /// Last result that was no success; null if there was none.
+    pub last_error: Option<CallResult>,
 }
 
-/// A part of a process's memory.
+/// An address range of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MemoryRange {
     /// First address, in hexadecimal, with `0x`.
     pub begin: String,
-    /// The address behind the last, likewise.
+    /// Address behind the last one, likewise.
     pub end: String,
 }
 
-/// What a window counted.
+/// Counts of one window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Measured {
-    /// How long it was.
+    /// Length, in seconds.
     pub window_seconds: f64,
     /// Of the process at the GPU.
     pub inputs: VerdictInputs,
@@ -110,13 +110,13 @@ pub struct Measured {
     pub others_evicted_bytes: u64,
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Answer {
-    /// `done`, `not_mapped`, `ended`, `host_memory`, `called_off`, `shadow`, `refused` or `held_back`.
-    pub answer: String,
-    /// What the driver or the kernel said, for `refused`, or why it was not asked, for `held_back`; else null.
+pub struct CallResult {
+    /// `done`, `not_mapped`, `exited`, `host_memory`, `cancelled`, `shadow`, `failed` or `denied`.
+    pub result: String,
+    /// Error of the driver or the kernel, for `failed`; uvmd's reason, for `denied`; else null.
     pub detail: Option<String>,
 }
 
@@ -125,76 +125,76 @@ pub struct Answer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Call {
-    /// What was asked, such as `migrate_to_gpu`.
+    /// Kind of call, such as `migrate_to_gpu`.
     pub action: String,
-    /// How many calls.
+    /// Number of calls.
     #[serde(default = "one")]
     pub count: u64,
-    /// Of how much memory, all together.
+    /// Bytes, all together.
     pub bytes: u64,
-    /// Of which. Needs read authority; null without, and for renewals of blocks that are not beside each other.
+    /// Address range. Requires read permission; null without, and for touches of blocks that are not adjacent.
     pub range: Option<MemoryRange>,
-    /// What came of it.
+    /// Result of the calls.
     #[serde(flatten)]
-    pub answer: Answer,
-    /// How long they took together, in nanoseconds.
-    pub took_ns: u64,
+    pub result: CallResult,
+    /// Duration of all of them, in nanoseconds.
+    pub duration_ns: u64,
 }
 
 const fn one() -> u64 {
     1
 }
 
-/// What came of steps that were carried out, or tried.
+/// Results of the steps of one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Outcome {
     /// UUID of the GPU.
     pub gpu_uuid: String,
-    /// Whether they put something back.
-    pub is_undoing: bool,
-    /// In the order that they were made.
+    /// Whether the order rolls something back.
+    pub is_rollback: bool,
+    /// Calls, in the order of time.
     pub calls: Vec<Call>,
 }
 
-/// Everything was switched off, or on again.
+/// A switch of acting, for all processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Switched {
     /// Whether uvmd may act now.
-    pub on: bool,
-    /// Who did it.
-    pub by: String,
+    pub active: bool,
+    /// Who switched it.
+    pub actor: String,
 }
 
-/// Something that happened: a line of the audit log, and an event of `GET /api/v1/events`. What does not belong to its type is null.
+/// A line of the audit log and an event of `GET /api/v1/events`. Fields of other types are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// `decision_made`, `decision_acted`, `decision_changed`, `switched`, `verdict_began`, `verdict_ended`, and in the stream alone `events_lost`.
+    /// `decision_created`, `decision_applied`, `decision_updated`, `policy_switched`, `verdict_started`, `verdict_ended`, and in the stream alone `events_dropped`.
     pub r#type: String,
-    /// When.
+    /// Time of the event.
     pub time: String,
-    /// The decision it belongs to.
+    /// Number of the decision.
     pub decision_id: Option<u64>,
-    /// The process it is about.
+    /// Process id of the target.
     pub pid: Option<u32>,
-    /// With `pid` it names the process.
+    /// Start time in clock ticks since boot; `pid` and this identify the process.
     pub start_ticks: Option<u64>,
-    /// The decision as it is now, for `decision_made` and `decision_changed`.
+    /// Decision after the event, for `decision_created` and `decision_updated`.
     pub decision: Option<Decision>,
-    /// For `decision_acted`.
+    /// For `decision_applied`.
     pub outcome: Option<Outcome>,
-    /// For `switched`.
+    /// For `policy_switched`.
     pub switched: Option<Switched>,
-    /// For `verdict_began` and `verdict_ended`.
+    /// For `verdict_started` and `verdict_ended`.
     pub verdict: Option<Verdict>,
-    /// For `events_lost`: how many events a reader was too slow for.
-    pub lost: Option<u64>,
+    /// For `events_dropped`: number of events that the client read too slowly.
+    pub dropped: Option<u64>,
 }
 
 impl Decision {
-    /// Without what not everybody may read.
+    /// Copy without the fields that require read permission.
     #[must_use]
     pub fn redacted(self) -> Self {
         Self { ranges: None, ..self }
@@ -202,7 +202,7 @@ impl Decision {
 }
 
 impl Event {
-    /// Without what not everybody may read.
+    /// Copy without the fields that require read permission.
     #[must_use]
     pub fn redacted(self) -> Self {
         let call = |call: Call| Call { range: None, ..call };

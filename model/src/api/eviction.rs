@@ -4,37 +4,37 @@ use serde::{Deserialize, Serialize};
 
 use super::Owner;
 
-/// Body of `GET /api/v1/evictions`: who pushed whose memory out since uvmd counts.
+/// Body of `GET /api/v1/evictions`: evictor and victim of every eviction since uvmd counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evictions {
-    /// When this was taken: rates are the difference of two answers over the time between them.
+    /// Time of the snapshot. A rate is the difference of two responses over the time between them.
     pub time: String,
     /// True until the attribution has been checked on hardware.
     pub inferred: bool,
     /// Most bytes first.
     pub pairs: Vec<EvictionPair>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many pairs follow this page.
+    /// Pairs that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
 
-/// What was pushed out of one GPU of one party for another.
+/// Evictions from one GPU of one party's memory for another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EvictionPair {
     /// UUID of the GPU; null if it is not known.
     pub gpu_uuid: Option<String>,
-    /// Whose memory was pushed out.
+    /// Party whose memory was evicted.
     pub victim: Party,
-    /// Whom the memory was needed for.
+    /// Party that needed the memory.
     pub evictor: Party,
-    /// What for: `fault`, `api`, `tool`, `device_allocation` or `other`.
+    /// Cause: `fault`, `api`, `tool`, `device_allocation` or `other`.
     pub cause: String,
-    /// Pieces of at most 2 MiB.
+    /// Chunks of at most 2 MiB.
     pub evictions: u64,
     /// Bytes copied out.
     pub bytes: u64,
@@ -52,6 +52,6 @@ pub struct Party {
     pub start_ticks: Option<u64>,
     /// Its short name.
     pub name: Option<String>,
-    /// Whom it works for.
+    /// Owner of the process.
     pub owner: Option<Owner>,
 }

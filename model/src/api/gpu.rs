@@ -23,7 +23,7 @@ pub struct Gpu {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gpus {
-    /// When this was taken.
+    /// Time of the snapshot.
     pub time: String,
     /// By index, then UUID.
     pub gpus: Vec<GpuDetail>,
@@ -46,11 +46,11 @@ pub struct GpuDetail {
     pub memory_used_bytes: Option<u64>,
     /// Managed memory of the living processes that use it. One that uses several GPUs is counted at each.
     pub managed_bytes: u64,
-    /// How much managed memory is in it; null where that cannot be told.
+    /// How much managed memory is in it; null where unknown.
     pub resident: Option<Residency>,
     /// `managed_bytes` over `memory_bytes`.
     pub oversubscription_ratio: Option<f64>,
-    /// What of the traffic here came back.
+    /// Reuse of evicted and reclaimed memory.
     pub reuse: Reuse,
     /// `nvml` or `procfs`; null where nothing was told.
     pub source: Option<String>,

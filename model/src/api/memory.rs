@@ -22,33 +22,33 @@ pub struct Block {
     pub bytes_dtoh: u64,
     /// Bytes copied from one GPU to another.
     pub bytes_dtod: u64,
-    /// Bytes that became resident at a GPU with nothing to copy; null where that cannot be counted.
+    /// Bytes that became resident at a GPU with nothing to copy; null where the driver cannot count them.
     pub populated_bytes: Option<u64>,
-    /// Bytes pushed out because memory was needed.
+    /// Bytes evicted.
     pub evicted_bytes: u64,
-    /// Times that it or a part of it was pushed out.
+    /// Evictions of it or of a part of it.
     pub evictions: u64,
     /// `bytes_htod` by what brought them.
     pub bytes_htod_by_cause: CopiedBytes,
     /// `bytes_dtoh` by what brought them.
     pub bytes_dtoh_by_cause: CopiedBytes,
-    /// Of the bytes copied to a GPU, those that had been pushed out before.
+    /// Bytes copied to a GPU after an eviction.
     pub refetched_bytes: u64,
-    /// And those that a CPU that faulted had taken.
-    pub returned_bytes: u64,
-    /// Times that it changed sides between a CPU that faulted and a GPU.
-    pub alternations: u64,
-    /// What of it is in GPU memory; null where that cannot be told.
+    /// Bytes copied to a GPU after a CPU fault had taken them.
+    pub cpu_reclaimed_bytes: u64,
+    /// Times that it bounced between a faulting CPU and a GPU.
+    pub bounces: u64,
+    /// What of it is in GPU memory; null where unknown.
     pub resident: Option<Residency>,
-    /// When the last of this happened.
-    pub last_seen: String,
+    /// Time of the last event.
+    pub last_seen_at: String,
 }
 
-/// Body of `GET /api/v1/processes/{pid}/ranges`. Needs read authority.
+/// Body of `GET /api/v1/processes/{pid}/ranges`. Needs read permission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Ranges {
-    /// When this was taken.
+    /// Time of the snapshot.
     pub time: String,
     /// The busiest, busiest first.
     pub ranges: Vec<Range>,
@@ -60,10 +60,10 @@ pub struct Ranges {
     pub ranges_forgotten: u64,
     /// Blocks forgotten to make room: if not 0, counts are lower bounds.
     pub blocks_forgotten: u64,
-    /// Block records left out or lost; likewise.
-    pub records_lost: u64,
-    /// What cannot be known from faults.
-    pub limits: Vec<String>,
+    /// Block records dropped or omitted by sampling; likewise.
+    pub records_dropped: u64,
+    /// What faults cannot show.
+    pub caveats: Vec<String>,
 }
 
 /// A range of managed memory: one allocation.
@@ -72,13 +72,13 @@ pub struct Ranges {
 pub struct Range {
     /// First address, in hexadecimal, with `0x`.
     pub begin: String,
-    /// The address behind the last, likewise.
+    /// Address behind the last one, likewise.
     pub end: String,
     /// Its length.
     pub bytes: u64,
     /// Whether it is mapped still.
     pub mapped: bool,
-    /// What of it is in GPU memory; null where that cannot be told.
+    /// What of it is in GPU memory; null where unknown.
     pub resident: Option<Residency>,
     /// How it is accessed.
     pub pattern: Pattern,
@@ -101,16 +101,16 @@ pub struct Pattern {
     pub steps: u64,
 }
 
-/// Body of `GET /api/v1/processes/{pid}/heatmap`. Needs read authority.
+/// Body of `GET /api/v1/processes/{pid}/heatmap`. Needs read permission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeatMap {
-    /// When this was taken.
+    /// Time of the snapshot.
     pub time: String,
     /// In the order of addresses.
     pub ranges: Vec<HeatRange>,
-    /// Ranges beyond the number that is shown at once.
-    pub ranges_left_out: u64,
+    /// Ranges omitted, beyond the limit of a response.
+    pub ranges_omitted: u64,
 }
 
 /// One range in cells.
@@ -119,7 +119,7 @@ pub struct HeatMap {
 pub struct HeatRange {
     /// First address, in hexadecimal, with `0x`.
     pub begin: String,
-    /// The address behind the last, likewise.
+    /// Address behind the last one, likewise.
     pub end: String,
     /// Bytes of a cell; the last one may be cut short.
     pub cell_bytes: u64,
@@ -138,12 +138,12 @@ pub struct HeatCell {
     /// Bytes copied to a GPU.
     pub fetched_bytes: u64,
     /// Bytes copied to the host.
-    pub returned_to_host_bytes: u64,
-    /// Bytes pushed out because memory was needed.
+    pub bytes_dtoh: u64,
+    /// Bytes evicted.
     pub evicted_bytes: u64,
-    /// Bytes fetched again after that.
+    /// Bytes fetched again after an eviction.
     pub refetched_bytes: u64,
-    /// Bytes in GPU memory; null where that cannot be told.
+    /// Bytes in GPU memory; null where unknown.
     pub resident: Option<Residency>,
     /// Seconds since anything was last seen of it; null where nothing ever was.
     pub idle_seconds: Option<f64>,

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Counts, Reuse};
 
-/// What a process's cgroup says of whom it belongs to.
+/// Owner of a process, from its cgroup path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Owner {
-    /// What its sums are kept by: `pod`, `job`, `container`, `unit` or `other`.
+    /// Kind of owner: `pod`, `job`, `container`, `unit` or `other`.
     pub kind: String,
-    /// Which of that kind; empty for `other`.
+    /// Identifier within the kind; empty for `other`.
     pub id: String,
     /// Container id.
     pub container: Option<String>,
@@ -26,18 +26,18 @@ pub struct Owner {
     pub unit: Option<String>,
 }
 
-/// Body of `GET /api/v1/owners`: sums over all processes of each owner, those that have ended among them.
+/// Body of `GET /api/v1/owners`: sums over all processes of each owner, exited ones included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Owners {
-    /// When this was taken: rates are the difference of two answers over the time between them.
+    /// Time of the snapshot. A rate is the difference of two responses over the time between them.
     pub time: String,
     /// Busiest first.
     pub owners: Vec<OwnerTotals>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many owners follow this page.
+    /// Owners that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
@@ -50,11 +50,11 @@ pub struct OwnerTotals {
     pub kind: String,
     /// As in [`Owner::id`].
     pub id: String,
-    /// Its processes that live.
+    /// Running processes.
     pub processes: u64,
-    /// When anything was last counted for it.
-    pub last_active: String,
-    /// What of its traffic came back.
+    /// Time of the last count.
+    pub last_active_at: String,
+    /// Reuse of evicted and reclaimed memory.
     pub reuse: Reuse,
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
@@ -69,7 +69,7 @@ pub struct OwnerTotals {
 pub struct OwnerGpu {
     /// The GPU's UUID; null if it is not known.
     pub uuid: Option<String>,
-    /// What of the traffic here came back.
+    /// Reuse of evicted and reclaimed memory.
     pub reuse: Reuse,
     /// What was counted here.
     #[serde(flatten)]

@@ -9,14 +9,14 @@ use crate::plan::Expected;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Processes {
-    /// When this was taken: rates are the difference of two answers over the time between them.
+    /// Time of the snapshot. A rate is the difference of two responses over the time between them.
     pub time: String,
-    /// Living processes first, busiest first; then those that ended recently.
+    /// Running processes first, busiest first; then those that exited recently.
     pub processes: Vec<Process>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many processes follow this page.
+    /// Processes that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
@@ -29,8 +29,8 @@ pub struct Process {
     pub pid: u32,
     /// Start time in clock ticks since boot; with `pid` it names the process.
     pub start_ticks: u64,
-    /// When it started.
-    pub started: Option<String>,
+    /// Time of its start.
+    pub started_at: Option<String>,
     /// Short name (comm).
     pub name: String,
     /// Real user id.
@@ -39,28 +39,28 @@ pub struct Process {
     pub user: Option<String>,
     /// Cgroup path.
     pub cgroup: Option<String>,
-    /// `running` or `ended`.
+    /// `running` or `exited`.
     pub state: String,
-    /// When it ended.
-    pub ended: Option<String>,
+    /// Time of its exit.
+    pub exited_at: Option<String>,
     /// Bytes of managed memory it has mapped; null if that could not be read.
     pub managed_bytes: Option<u64>,
-    /// Whom it works for.
+    /// Owner of the process.
     #[serde(default)]
     pub owner: Owner,
-    /// How much of it is in GPU memory, all GPUs together: an estimate. Null where that cannot be told.
+    /// Bytes of it resident in GPU memory, over all GPUs: an estimate. Null where unknown.
     #[serde(default)]
     pub resident: Option<Residency>,
-    /// What of its traffic came back, all GPUs together.
+    /// Reuse of evicted and reclaimed memory, over all GPUs.
     #[serde(default)]
     pub reuse: Reuse,
-    /// What is wrong with it now, worst first; empty while nothing is.
+    /// Active verdicts, worst first.
     #[serde(default)]
     pub verdicts: Vec<VerdictSummary>,
-    /// Who pushed most of its memory out lately, if somebody else did.
+    /// Process that evicted most of its memory in the last window; null if it was none but itself.
     #[serde(default)]
     pub victim_of: Option<VictimOf>,
-    /// What is done about it now, or would be, the newest first; empty where nothing is.
+    /// Open decisions, the newest first.
     #[serde(default)]
     pub decisions: Vec<DecisionSummary>,
     /// Sums over all GPUs, and CPU faults.
@@ -78,13 +78,13 @@ pub struct ProcessGpu {
     pub gpu: Option<u32>,
     /// The GPU's UUID; null if it is not known.
     pub uuid: Option<String>,
-    /// How much of the process's managed memory is in this GPU's; null where that cannot be told.
+    /// Bytes of its managed memory resident in this GPU; null where unknown.
     #[serde(default)]
     pub resident: Option<Residency>,
-    /// What of the traffic here came back.
+    /// Reuse of evicted and reclaimed memory.
     #[serde(default)]
     pub reuse: Reuse,
-    /// What was counted here.
+    /// Counts of this GPU.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -97,23 +97,23 @@ pub struct VerdictSummary {
     pub gpu_uuid: Option<String>,
     /// `capacity_thrash`, `ping_pong`, `driver_throttling`, `streaming` or `first_touch_storm`.
     pub kind: String,
-    /// Since when.
-    pub since: String,
+    /// Begin of the first window that showed it.
+    pub started_at: String,
 }
 
-/// Who pushed a process's memory out.
+/// Evictor of a process's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VictimOf {
     /// Process id.
     pub pid: u32,
-    /// With `pid` it names the process.
+    /// Start time in clock ticks since boot; `pid` and this identify the process.
     pub start_ticks: u64,
     /// Its short name.
     pub name: String,
-    /// Bytes a second that it lost to it in the last window.
+    /// Bytes per second evicted for it in the last window.
     pub bytes_per_second: u64,
-    /// True until this has been checked on hardware.
+    /// True until the attribution has been checked on hardware.
     pub inferred: bool,
 }
 
@@ -124,13 +124,13 @@ pub struct ProcessDetail {
     /// As in the listing.
     #[serde(flatten)]
     pub process: Process,
-    /// Whether what needs read authority was left out, as whoever asked has none.
+    /// Whether fields that require read permission are omitted.
     #[serde(default)]
     pub redacted: bool,
-    /// Its command line. Needs read authority; null without, or if it could not be read.
+    /// Its command line. Requires read permission; null without, or if it could not be read.
     #[serde(default)]
     pub command_line: Option<String>,
-    /// The busiest blocks of its memory, busiest first. Needs read authority; empty without.
+    /// The busiest blocks of its memory, busiest first. Requires read permission; empty without.
     pub blocks: Vec<Block>,
     /// How many blocks are known.
     pub blocks_known: u64,
@@ -152,7 +152,7 @@ pub struct DecisionSummary {
     pub gpu_uuid: String,
     /// By which policy.
     pub policy: String,
-    /// `shadow`, `trial` or `kept`.
+    /// `shadow`, `trial` or `confirmed`.
     pub stage: String,
     /// What it was to bring.
     pub expected: Expected,

@@ -9,80 +9,80 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::decision::MemoryRange;
 
-/// For these processes, go so far, by this policy. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
+/// Mode, policy and budget of the processes that a selector matches. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Override {
-    /// Its name, of 1 to 64 letters, digits, `.`, `_` and `-`, no two the same. Where a request leaves it out, it is made of the rest.
+    /// Unique name, of 1 to 64 letters, digits, `.`, `_` and `-`. Derived from the other fields where a request omits it.
     #[serde(default)]
     pub id: Option<String>,
-    /// For whom; for everybody unless given.
+    /// Selector of the processes; every process by default.
     #[serde(default, rename = "match")]
     pub selector: Selector,
-    /// `observe`: nothing is done; `shadow`: what would be done is told; `act`: it is done.
+    /// Mode: `observe` does nothing, `shadow` reports what `act` would do, `act` does it.
     pub mode: String,
-    /// By which policy; `auto-live`, which chooses, unless given.
+    /// Name of the policy; `auto-live` by default, which chooses one.
     #[serde(default)]
     pub policy: Option<String>,
-    /// What the policy is told, by name.
+    /// Parameters of the policy, by name.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// What may be moved.
+    /// Limits of migration.
     #[serde(default)]
     pub budget: Budget,
-    /// Of those that fit a process, the one with the highest is in force; 0 unless given.
+    /// Precedence: of the overrides that match a process, the highest is selected. 0 by default.
     #[serde(default)]
     pub priority: i32,
-    /// When it ends by itself; never unless given.
+    /// Time of expiry; never by default.
     #[serde(default)]
     pub expires: Option<String>,
 }
 
-/// Which processes, and what of their memory: all that is given must fit. In texts `*` stands for any characters.
+/// Selector of processes and of their memory. All given fields must match. In texts `*` stands for any characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Selector {
-    /// The process with this id, as uvmd sees it.
+    /// Process id, in uvmd's PID namespace.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// Of the process with that id, when it began, in clock ticks since the boot: another that has the id later is not meant. An override made over the API
-    /// that leaves it out is for the process that has the id now.
+    /// Start time of that process, in clock ticks since boot, so that a later process with the id does not match. The API fills in that of the process that
+    /// has the id now.
     #[serde(default)]
     pub start_ticks: Option<u64>,
-    /// By its short name, or by the path of its executable where there is a `/` in it. A process sets both itself: this is no security boundary.
+    /// Short name, or path of the executable if it contains a `/`. A process sets both itself: no security boundary.
     #[serde(default)]
     pub executable: Option<String>,
-    /// Of this user.
+    /// User id.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// In this cgroup, or below it.
+    /// Cgroup, or one below it.
     #[serde(default)]
     pub cgroup: Option<String>,
-    /// In this container, by its id or the beginning of it.
+    /// Container id, or a prefix of it.
     #[serde(default)]
     pub container: Option<String>,
-    /// In this pod, by UID.
+    /// UID of the Kubernetes pod.
     #[serde(default)]
     pub pod: Option<String>,
-    /// Of this Slurm job.
+    /// Slurm job id.
     #[serde(default)]
     pub job: Option<String>,
-    /// Only memory in this range. Read with read authority; null without.
+    /// Address range. Requires read permission; null without.
     #[serde(default)]
     pub range: Option<MemoryRange>,
-    /// Only allocations larger than this: a number, or text with a unit, such as `64 MiB`.
+    /// Minimum size of an allocation, exclusive: a number, or text with a unit, such as `64 MiB`.
     #[serde(default, deserialize_with = "bytes")]
     pub allocation_larger_than_bytes: Option<u64>,
 }
 
-/// What may be moved for a process at most: numbers, or texts with a unit, such as `4 GiB`.
+/// Limits of migration for a process: numbers, or texts with a unit, such as `4 GiB`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Bytes a second.
+    /// Bytes per second.
     #[serde(default, deserialize_with = "bytes")]
     pub bytes_per_second: Option<u64>,
     /// Bytes in all.
@@ -90,15 +90,15 @@ pub struct Budget {
     pub bytes: Option<u64>,
 }
 
-/// An override, and how it stands. Body of `GET /api/v1/overrides/{id}`.
+/// An override and its state. Body of `GET /api/v1/overrides/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct StandingOverride {
-    /// It, as it was given.
+pub struct OverrideStatus {
+    /// The override, as given.
     pub r#override: Override,
-    /// Where it is from: `file`, or `api`. Only the latter can be changed over the API.
+    /// Source: `file`, or `api`. Only the latter can be changed over the API.
     pub source: String,
-    /// Whether its time is over.
+    /// Whether it has expired.
     pub expired: bool,
 }
 
@@ -111,8 +111,8 @@ impl Override {
     }
 }
 
-impl StandingOverride {
-    /// As those see it who may not see addresses.
+impl OverrideStatus {
+    /// Copy without the address range, which requires read permission.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         self.r#override.selector.range = None;
@@ -124,122 +124,122 @@ impl StandingOverride {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Overrides {
-    /// In the order in which they are in force where several fit.
-    pub overrides: Vec<StandingOverride>,
-    /// What is wrong with the file of overrides, so that an earlier state of it is in force; null if nothing is.
+    /// Overrides, in order of precedence.
+    pub overrides: Vec<OverrideStatus>,
+    /// Error of the file of overrides, of which an earlier version is in effect; null if it is valid.
     pub file_error: Option<String>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many overrides follow this page.
+    /// Overrides that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
 
-/// What is wanted for a process, and why. Body of `GET /api/v1/processes/{pid}/override`.
+/// Policy in effect for a process, and the candidates. Body of `GET /api/v1/processes/{pid}/override`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Wanted {
+pub struct EffectivePolicy {
     /// Process id.
     pub pid: u32,
-    /// With `pid` it names the process.
+    /// Start time in clock ticks since boot; `pid` and this identify the process.
     pub start_ticks: u64,
-    /// Its short name.
+    /// Short name (comm).
     pub name: String,
-    /// By which override; null where none fits, and the configuration's default holds.
-    pub asked_by: Option<String>,
-    /// How far to go.
+    /// Selected override; null where none matches and the configuration's default applies.
+    pub override_id: Option<String>,
+    /// Mode.
     pub mode: String,
-    /// By which policy.
+    /// Policy.
     pub policy: String,
-    /// What the policy is told.
+    /// Parameters of the policy.
     pub parameters: BTreeMap<String, String>,
-    /// What may be moved.
+    /// Limits of migration.
     pub budget: Budget,
-    /// Only memory in this range. Needs read authority; null without.
+    /// Address range. Requires read permission; null without.
     pub range: Option<MemoryRange>,
-    /// Only allocations larger than this.
+    /// Minimum size of an allocation, exclusive.
     pub allocation_larger_than_bytes: Option<u64>,
-    /// Why, as a sentence.
-    pub why: String,
-    /// Whether anything is done at all: what [`PolicyState::on`] says.
-    pub on: bool,
-    /// Every override that was looked at, in order of precedence.
-    pub considered: Vec<Considered>,
-    /// What keeps more from being done, beside `mode` and `on`, as of the last second.
+    /// Reason of the selection, as a sentence.
+    pub reason: String,
+    /// Whether uvmd may act at all, as [`PolicyState::active`].
+    pub active: bool,
+    /// Every override, in order of precedence.
+    pub candidates: Vec<Candidate>,
+    /// Restrictions that currently prevent action, beside `mode` and `active`, as of the last second.
     #[serde(default)]
-    pub hindrances: Vec<Hindrance>,
+    pub restrictions: Vec<Restriction>,
 }
 
-/// What keeps uvmd from doing more for a process.
+/// A restriction that currently prevents action on a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Hindrance {
-    /// At which GPU; null where it is at all of them.
+pub struct Restriction {
+    /// UUID of the GPU; null for all GPUs.
     pub gpu_uuid: Option<String>,
-    /// What is not done: `everything`, `advice`, `some_memory`, `moves`, `moves_to_gpu`, `moves_to_host`, `remote_mappings`, or a policy.
-    pub hindered: String,
-    /// Why, as a sentence.
-    pub why: String,
+    /// Scope: `everything`, `advice`, `some_memory`, `moves`, `moves_to_gpu`, `moves_to_host`, `remote_mappings`, or a policy.
+    pub scope: String,
+    /// Reason, as a sentence.
+    pub reason: String,
 }
 
-impl From<&crate::Hindrance> for Hindrance {
-    fn from(hindrance: &crate::Hindrance) -> Self {
+impl From<&crate::Restriction> for Restriction {
+    fn from(restriction: &crate::Restriction) -> Self {
         Self {
-            gpu_uuid: hindrance.gpu.map(|gpu| gpu.to_string()),
-            hindered: hindrance.hindered.name().to_owned(),
-            why: hindrance.why.clone(),
+            gpu_uuid: restriction.gpu.map(|gpu| gpu.to_string()),
+            scope: restriction.scope.name().to_owned(),
+            reason: restriction.reason.clone(),
         }
     }
 }
 
-/// What became of an override that was looked at for a process.
+/// An override as a candidate for a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Considered {
-    /// Its name.
+pub struct Candidate {
+    /// Name of the override.
     pub id: String,
-    /// Whether it fits the process.
-    pub fits: bool,
-    /// Whether it is the one in force.
-    pub in_force: bool,
-    /// Why, or why not.
-    pub why: String,
+    /// Whether it matches the process.
+    pub matches: bool,
+    /// Whether it is selected.
+    pub selected: bool,
+    /// Reason for or against it.
+    pub reason: String,
 }
 
-/// Whether uvmd acts. Body of `GET /api/v1/policy`, and of the answers to `POST /api/v1/policy/off` and `/on`.
+/// State of acting on this node. Body of `GET /api/v1/policy`, and of the answers to `POST /api/v1/policy/off` and `/on`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyState {
-    /// Whether it may act now: it is enabled, and nobody has switched it off.
-    pub on: bool,
-    /// Whether the configuration lets it act at all (`policy.enabled`).
+    /// Whether uvmd may act now: acting is enabled and not switched off.
+    pub active: bool,
+    /// Whether the configuration enables acting (`policy.enabled`).
     pub enabled: bool,
-    /// Who has switched it off; empty where nobody has.
-    pub off_by: Vec<SwitchedOff>,
-    /// Whether it was switched off over the API and the disk has not taken that yet: until then it would be on again after a restart.
+    /// Switches that are off; empty where none is.
+    pub disabled_by: Vec<DisabledBy>,
+    /// Whether a switch over the API is not on the disk yet: a restart would undo it.
     #[serde(default)]
     pub persist_pending: bool,
-    /// How far it goes for whom no override fits.
+    /// Mode of processes that no override matches.
     pub default_mode: String,
-    /// And by which policy.
+    /// Policy of processes that no override matches.
     pub default_policy: String,
-    /// How many overrides are in force or could be.
+    /// Number of overrides that have not expired.
     pub overrides: u64,
-    /// What is wrong with the file of overrides; null if nothing is.
+    /// Error of the file of overrides; null if it is valid.
     pub file_error: Option<String>,
 }
 
-/// One who switched it off.
+/// A switch that is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SwitchedOff {
-    /// `file`: the file of the configuration's `policy.kill_switch` is there; `api`: somebody asked for it.
-    pub how: String,
-    /// Who, in words.
-    pub by: String,
-    /// Since when.
-    pub since: String,
+pub struct DisabledBy {
+    /// `file`: the file `policy.kill_switch` exists; `api`: a request.
+    pub source: String,
+    /// Who switched it off, in words.
+    pub actor: String,
+    /// Time of the switch.
+    pub disabled_at: String,
 }
 
 /// A number of bytes, or text with a unit.

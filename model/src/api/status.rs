@@ -14,20 +14,19 @@ pub struct Status {
     pub version: String,
     /// The node's name.
     pub hostname: String,
-    /// When this was taken.
+    /// Time of the snapshot.
     pub time: String,
-    /// Whether whoever asked may read command lines, and where in memory something happens.
+    /// Whether the client has read permission: for command lines and addresses.
     #[serde(default)]
-    pub read_authority: bool,
-    /// Whether whoever asked may change overrides, and switch acting off and on.
+    pub can_read: bool,
+    /// Whether the client has write permission: for overrides and the switch of acting.
     #[serde(default)]
-    pub write_authority: bool,
+    pub can_write: bool,
     /// The source of events: `ebpf`.
     pub backend: String,
     /// `waiting`, `refused` or `counting`.
     pub state: String,
-    /// Why it does not count all that it should, although it counts: who has reached which quota, and what this driver does not let it count. Empty when
-    /// all is well.
+    /// Reasons why counts are incomplete: quotas that were reached, and what this driver does not expose. Empty if they are complete.
     #[serde(default)]
     pub degraded: Vec<Degradation>,
     /// Entries of the kernel's maps that users were refused since uvmd started, by user and kind.
@@ -36,7 +35,7 @@ pub struct Status {
     /// What is missing, why the driver is refused, what keeps uvmd from telling all that it could, or what of its files is not in order; empty when all
     /// is well.
     pub reasons: Vec<String>,
-    /// Since when it counts.
+    /// Time since which it counts.
     pub counting_since: Option<String>,
     /// The driver's version.
     pub driver: Option<String>,
@@ -49,15 +48,15 @@ pub struct Status {
     pub gpus: Vec<Gpu>,
     /// The probes, those that this driver lacks among them.
     pub probes: Vec<Probe>,
-    /// Events that were not counted, over all reasons.
+    /// Events dropped, for all reasons.
     pub dropped_events: u64,
     /// The same by reason.
     pub dropped_events_by_reason: BTreeMap<String, u64>,
-    /// Records of single blocks that the probes wrote. Their losses make blocks' counts lower bounds, and nothing else.
+    /// Block records that the probes wrote. Dropped ones make the counts of blocks lower bounds, and nothing else.
     pub block_records: u64,
-    /// Block records left out because too many came at once.
+    /// Block records omitted by sampling, because too many came at once.
     pub block_records_sampled_out: u64,
-    /// Block records for which there was no room.
+    /// Block records dropped for want of room.
     pub block_records_dropped: u64,
     /// Lines of uvmd's own log that could not be written.
     #[serde(default)]
@@ -125,8 +124,8 @@ pub struct Configuration {
     pub last_reload_success_at: String,
     /// Why it could not be taken; null where it was.
     pub error: Option<String>,
-    /// Options that have other values in the file now and need a restart to take effect.
-    pub needs_restart: Vec<String>,
+    /// Options whose new values in the file take effect after a restart.
+    pub restart_required: Vec<String>,
 }
 
 /// One probe.
@@ -135,10 +134,10 @@ pub struct Configuration {
 pub struct Probe {
     /// The driver function.
     pub name: String,
-    /// How often it ran.
+    /// Number of runs.
     pub hits: u64,
-    /// Nanoseconds spent in it, where the kernel measures that.
+    /// Time spent in it, in nanoseconds, where the kernel measures that.
     pub run_time_ns: Option<u64>,
-    /// What is not counted because it could not be attached, and why; null where it is attached.
-    pub missing: Option<String>,
+    /// Why the probe is not attached, and what is not counted without it; null where it is attached.
+    pub unavailable_reason: Option<String>,
 }

@@ -10,14 +10,14 @@ use super::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProcessSummaries {
-    /// When this was taken: rates are the difference of two answers over the time between them.
+    /// Time of the snapshot. A rate is the difference of two responses over the time between them.
     pub time: String,
     /// As in the listing of processes.
     pub processes: Vec<ProcessSummary>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one.
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many processes follow this page.
+    /// Processes that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
@@ -30,8 +30,8 @@ pub struct ProcessSummary {
     pub pid: u32,
     /// Start time in clock ticks since boot; with `pid` it names the process.
     pub start_ticks: u64,
-    /// When it started.
-    pub started: Option<String>,
+    /// Time of its start.
+    pub started_at: Option<String>,
     /// Short name (comm).
     pub name: String,
     /// Real user id.
@@ -40,23 +40,23 @@ pub struct ProcessSummary {
     pub user: Option<String>,
     /// Cgroup path.
     pub cgroup: Option<String>,
-    /// `running` or `ended`.
+    /// `running` or `exited`.
     pub state: String,
-    /// When it ended.
-    pub ended: Option<String>,
+    /// Time of its exit.
+    pub exited_at: Option<String>,
     /// Bytes of managed memory it has mapped; null if that could not be read.
     pub managed_bytes: Option<u64>,
-    /// Whom it works for.
+    /// Owner of the process.
     pub owner: Owner,
-    /// How much of it is in GPU memory, all GPUs together: an estimate. Null where that cannot be told.
+    /// Bytes of it resident in GPU memory, over all GPUs: an estimate. Null where unknown.
     pub resident: Option<Residency>,
-    /// What of its traffic came back, all GPUs together.
+    /// Reuse of evicted and reclaimed memory, over all GPUs.
     pub reuse: Reuse,
-    /// What is wrong with it now, worst first; empty while nothing is.
+    /// Active verdicts, worst first.
     pub verdicts: Vec<VerdictSummary>,
-    /// Who evicted most of its memory lately, if somebody else did.
+    /// Process that evicted most of its memory in the last window; null if it was none but itself.
     pub victim_of: Option<VictimOf>,
-    /// What is done about it now, or would be, the newest first; empty where nothing is.
+    /// Open decisions, the newest first.
     pub decisions: Vec<DecisionSummary>,
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
@@ -115,13 +115,13 @@ counts_summary! {
     /// Chunks of memory, of at most 2 MiB, evicted from GPU memory.
     evictions: u64,
     /// The same, by whom the memory was needed for; of anybody's, its own among them.
-    evictions_caused: u64,
-    /// Bytes copied out in `evictions_caused`.
-    evicted_bytes_caused: u64,
+    induced_evictions: u64,
+    /// Bytes copied out in `induced_evictions`.
+    induced_eviction_bytes: u64,
     /// Fault batches that held faults of it.
     batches: u64,
     /// Nanoseconds that each of those batches took, from its first fault entry to its replay.
-    batch_service_ns: Distribution,
+    batch_duration_ns: Distribution,
     /// Times that the GPU was told to try again after such a batch.
     replays: u64,
     /// Pages that the driver found to be thrashing. It does not see thrashing by evictions.
@@ -146,13 +146,13 @@ impl From<ProcessSummary> for Process {
         let ProcessSummary {
             pid,
             start_ticks,
-            started,
+            started_at: started,
             name,
             uid,
             user,
             cgroup,
             state,
-            ended,
+            exited_at: ended,
             managed_bytes,
             owner,
             resident,
@@ -167,13 +167,13 @@ impl From<ProcessSummary> for Process {
         Self {
             pid,
             start_ticks,
-            started,
+            started_at: started,
             name,
             uid,
             user,
             cgroup,
             state,
-            ended,
+            exited_at: ended,
             managed_bytes,
             owner,
             resident,

@@ -9,30 +9,30 @@ use crate::verdict::Inputs;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Verdicts {
-    /// When this was taken.
+    /// Time of the snapshot.
     pub time: String,
-    /// Those in force, the one with most traffic first.
+    /// Active verdicts, the one with most traffic first.
     pub active: Vec<Verdict>,
-    /// Those that are over, the latest first.
+    /// Ended verdicts, the latest first.
     pub ended: Vec<Verdict>,
-    /// Kinds that cannot be told as uvmd is configured: who shows none may show one of these.
+    /// Kinds that cannot be judged with this configuration. A process without a verdict may still show one of them.
     #[serde(default)]
-    pub untold: Vec<UntoldKind>,
-    /// Where the next page begins: asks for it as `continue`. Null on the last one, and for one process.
+    pub unavailable: Vec<UnavailableKind>,
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page, and for one process.
     #[serde(default)]
     pub r#continue: Option<String>,
-    /// How many verdicts follow this page.
+    /// Verdicts that follow this page.
     #[serde(default)]
     pub remaining: u64,
 }
 
-/// A kind that cannot be told.
+/// A kind of verdict that cannot be judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct UntoldKind {
+pub struct UnavailableKind {
     /// See [`super::VerdictSummary::kind`].
     pub kind: String,
-    /// Why.
+    /// Reason, as a sentence.
     pub reason: String,
 }
 
@@ -54,13 +54,13 @@ pub struct Verdict {
     pub kind: String,
     /// Whether it is thrashing: work is done again that was done before.
     pub thrashing: bool,
-    /// The beginning of the first window that showed it.
-    pub since: String,
-    /// When it was told first.
-    pub confirmed: String,
-    /// The end of the last window that showed it; null while it is in force.
-    pub ended: Option<String>,
-    /// The busiest ranges involved, busiest first. Needs read authority; null without.
+    /// Begin of the first window that showed it.
+    pub started_at: String,
+    /// Time of the first report.
+    pub confirmed_at: String,
+    /// End of the last window that showed it; null while it is active.
+    pub ended_at: Option<String>,
+    /// Busiest ranges involved, busiest first. Requires read permission; null without.
     pub ranges: Option<Vec<InvolvedRange>>,
     /// Seconds of the last window that showed it.
     pub window_seconds: f64,
@@ -116,12 +116,12 @@ pub struct InvolvedRange {
 pub struct Check {
     /// A short name: `refetch_ratio`.
     pub name: String,
-    /// What was compared, in words.
-    pub what: String,
-    /// What it was.
+    /// The comparison, in words.
+    pub description: String,
+    /// Value in the window.
     pub value: f64,
-    /// What it was compared with.
+    /// Threshold of the comparison.
     pub threshold: f64,
-    /// Whether it is as the verdict needs it.
-    pub holds: bool,
+    /// Whether the condition is met.
+    pub met: bool,
 }

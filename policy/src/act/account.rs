@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use model::{Action, Advice, Answer, Call, GpuUuid, Outcome, Place};
+use model::{Action, Advice, Call, CallResult, GpuUuid, Outcome, Place};
 
 use super::{bucket::Bucket, intervals::Intervals};
 
@@ -45,15 +45,15 @@ impl Account {
     /// What came of an order.
     pub(super) fn carried_out(&mut self, outcome: &Outcome) {
         self.awaited = self.awaited.saturating_sub(1);
-        for Call { step, answer, took_ns } in &outcome.calls {
+        for Call { step, result: answer, duration_ns } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
                     self.on_its_way_to_host_bytes = self.on_its_way_to_host_bytes.saturating_sub(step.bytes());
                 }
-                Action::Migrate(_) | Action::Renew(_) => {}
+                Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
                     // What was never called took no time, and the probes have not counted it either.
-                    if *answer == Answer::Done || *took_ns > 0 {
+                    if *answer == CallResult::Done || *duration_ns > 0 {
                         self.own_advice_calls = self.own_advice_calls.saturating_add(requests(step.action));
                     }
                     if !stays_bound_for_host(step.action, answer) {
@@ -71,12 +71,14 @@ const fn requests(action: Action) -> u64 {
 }
 
 /// Whether memory that may have been preferred at the host still may be, after this answer.
-const fn stays_bound_for_host(action: Action, answer: &Answer) -> bool {
+const fn stays_bound_for_host(action: Action, answer: &CallResult) -> bool {
     match action {
         // What was refused may have been done in part.
-        Action::Advise(Advice::PreferredLocation(Place::Host)) => matches!(answer, Answer::Done | Answer::Refused(_)),
+        Action::Advise(Advice::PreferredLocation(Place::Host)) => {
+            matches!(answer, CallResult::Done | CallResult::Failed(_))
+        }
         Action::Advise(Advice::PreferredLocation(_)) | Action::Withdraw(Advice::PreferredLocation(_)) => {
-            !matches!(answer, Answer::Done | Answer::NotMapped | Answer::Ended)
+            !matches!(answer, CallResult::Done | CallResult::NotMapped | CallResult::Exited)
         }
         _ => true,
     }

@@ -35,7 +35,7 @@ impl Circumstances {
             ranges: involved.map(|range| (range.begin, range.end)).collect(),
             processes: sight.others.iter().map(|(other, _)| other.id).collect(),
             acted_on: sight.acted_on.clone(),
-            parameters: sight.wish.parameters.clone(),
+            parameters: sight.directive.parameters.clone(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The loop: at each interval, what to do for whom; and what came of it.
 
-mod hindrances;
+mod restrictions;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -8,8 +8,8 @@ use std::{
 };
 
 use model::{
-    Decision, DecisionId, GpuKey, GpuUuid, Mode, Order, Outcome, Process, ProcessId, SourceState, Stage, Verdicts,
-    Wish, decision::Event,
+    Decision, DecisionId, Directive, GpuKey, GpuUuid, Mode, Order, Outcome, Process, ProcessId, SourceState, Stage,
+    Verdicts, decision::Event,
 };
 
 use super::{
@@ -76,9 +76,10 @@ impl Acting {
 
     /// The processes whose memory is to be in the next scene.
     #[must_use]
-    pub fn wants_memory(&self, verdicts: &Verdicts, wishes: &BTreeMap<ProcessId, Wish>) -> Vec<ProcessId> {
-        let wanted = |process: &ProcessId| wishes.get(process).is_some_and(|wish| wish.mode != Mode::Observe);
-        if !wishes.keys().any(wanted) {
+    pub fn wants_memory(&self, verdicts: &Verdicts, directives: &BTreeMap<ProcessId, Directive>) -> Vec<ProcessId> {
+        let wanted =
+            |process: &ProcessId| directives.get(process).is_some_and(|directive| directive.mode != Mode::Observe);
+        if !directives.keys().any(wanted) {
             return Vec::new();
         }
         let judged = verdicts.active.iter().map(|verdict| verdict.process);
@@ -95,14 +96,14 @@ impl Acting {
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
-        for (process, gpu, wish) in seen {
-            let sight = Sight::of(scene, process, gpu, wish, self.acted_on_beside(process.id, gpu));
+        for (process, gpu, directive) in seen {
+            let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
             let rests = self.leaving.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
             let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
             self.take(turn, &mut orders);
         }
-        for order in orders.iter().filter(|order| order.is_undoing) {
+        for order in orders.iter().filter(|order| order.is_rollback) {
             self.guard.undoes(order.process);
         }
         orders
@@ -116,7 +117,7 @@ impl Acting {
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
         for event in &turn.events {
-            if let Event::Made(decision) = event {
+            if let Event::Created(decision) = event {
                 self.next = self.next.max(DecisionId(decision.id.0.saturating_add(1)));
             }
         }
@@ -133,7 +134,7 @@ impl Acting {
         let order = self.leaving.begin(id, process, gpu, ledger);
         self.remember(decision);
         // Of moves there is nothing to take back; but what is not done yet of them ends.
-        let call_off = || Order { decision: id, process, gpu, steps: Vec::new(), is_undoing: true };
+        let call_off = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
         order.or_else(|| waits.then(call_off))
     }
 
@@ -143,20 +144,20 @@ impl Acting {
     }
 
     /// Ends what stands for processes that are gone, or for which nothing is wanted any more.
-    fn drop_unseen(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Wish)]) -> Vec<Order> {
+    fn drop_unseen(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) -> Vec<Order> {
         let there: BTreeSet<(ProcessId, GpuUuid)> = seen.iter().map(|(process, gpu, _)| (process.id, *gpu)).collect();
         let gone: Vec<(ProcessId, GpuUuid)> = self.tracks.keys().filter(|key| !there.contains(key)).copied().collect();
         let mut orders = Vec::new();
         for key in gone {
             let Some(mut track) = self.tracks.remove(&key) else { continue };
             let process = scene.snapshot.processes.iter().find(|process| process.id == key.0);
-            let has_ended = process.is_some_and(|process| process.ended.is_some());
+            let has_ended = process.is_some_and(|process| process.exited_at.is_some());
             let why = match process {
                 Some(_) if has_ended => "the process has ended",
                 Some(_) if is_counting(scene) => "nothing is wanted for the process any more",
                 Some(_) | None => "the process is not seen any more",
             };
-            if let Some((mut closed, event)) = track.close(Stage::Over(why.to_owned()), self.taken) {
+            if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
                     // Its memory is gone, and the advice with it.
                     (closed.ledger, closed.waits) = (Ledger::default(), false);
@@ -179,20 +180,20 @@ impl Acting {
         }
         let over = self.over.iter_mut().find(|decision| decision.id == outcome.decision);
         if let Some(decision) = over {
-            if !outcome.is_undoing {
+            if !outcome.is_rollback {
                 count(decision, &outcome.calls);
             }
             match &withdrawn {
                 Some(Withdrawn::All { was_refused }) => {
                     decision.done.advised_bytes = 0;
                     if *was_refused {
-                        decision.trouble = None;
-                        self.events.push(Event::Changed(decision.clone()));
+                        decision.last_error = None;
+                        self.events.push(Event::Updated(decision.clone()));
                     }
                 }
                 Some(Withdrawn::Refused(answer)) => {
-                    decision.trouble = Some(answer.clone());
-                    self.events.push(Event::Changed(decision.clone()));
+                    decision.last_error = Some(answer.clone());
+                    self.events.push(Event::Updated(decision.clone()));
                 }
                 Some(Withdrawn::NotYet) | None => {}
             }
@@ -202,7 +203,7 @@ impl Acting {
             let why = is_refused.then(|| "advice given before could not be withdrawn".to_owned());
             self.guard.spoil(outcome.process, why);
         }
-        self.events.push(Event::Acted(outcome));
+        self.events.push(Event::Applied(outcome));
     }
 
     /// What happened since this was asked last.
@@ -254,7 +255,7 @@ impl Acting {
         let closed: Vec<_> = self
             .tracks
             .values_mut()
-            .filter_map(|track| track.close(Stage::Undone(why.to_owned()), self.taken))
+            .filter_map(|track| track.close(Stage::RolledBack(why.to_owned()), self.taken))
             .collect();
         for (closed, event) in closed {
             self.events.push(event);
@@ -272,11 +273,12 @@ fn is_counting(scene: &Scene<'_>) -> bool {
 }
 
 /// The processes for which something is wanted, at each GPU that they use.
-fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Wish)> {
+fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Directive)> {
     if !is_counting(scene) {
         return Vec::new();
     }
-    let at_gpus = wished(scene).flat_map(|(process, wish)| gpus(process).map(move |gpu| (process, gpu, wish)));
+    let at_gpus =
+        directed(scene).flat_map(|(process, directive)| gpus(process).map(move |gpu| (process, gpu, directive)));
     at_gpus.collect()
 }
 
@@ -285,10 +287,10 @@ fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
 }
 
 /// The living processes for which something is wanted.
-fn wished<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a Process, &'a Wish)> {
-    let living = scene.snapshot.processes.iter().filter(|process| process.ended.is_none());
+fn directed<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a Process, &'a Directive)> {
+    let living = scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none());
     living.filter_map(|process| {
-        let wish = scene.wishes.get(&process.id).filter(|wish| wish.mode != Mode::Observe)?;
-        Some((process, wish))
+        let directive = scene.directives.get(&process.id).filter(|directive| directive.mode != Mode::Observe)?;
+        Some((process, directive))
     })
 }

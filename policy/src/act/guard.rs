@@ -1,6 +1,6 @@
 //! What may be done at all, how much of it, and to which memory.
 
-mod hindrances;
+mod restrictions;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 };
 
 use model::{
-    Action, Advice, Answer, Block, Call, GpuUuid, Outcome, Place, Process, ProcessId, Step, block::BLOCK_BYTES,
+    Action, Advice, Block, Call, CallResult, GpuUuid, Outcome, Place, Process, ProcessId, Step, block::BLOCK_BYTES,
 };
 
 use super::{
@@ -92,7 +92,7 @@ impl Guard {
             for (step, verdict) in self.judge(step, &mut bounds, sight, limits) {
                 match verdict {
                     Ok(()) => passed.push(step),
-                    Err(why) => held.push(Call { step, answer: Answer::HeldBack(why), took_ns: 0 }),
+                    Err(why) => held.push(Call { step, result: CallResult::Denied(why), duration_ns: 0 }),
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Guard {
         }
         match step.action {
             Action::Migrate(place) => self.judge_move(step, place, bounds, sight, limits),
-            Action::Renew(_) => self.judge_renewal(step, bounds, sight, limits),
+            Action::Touch(_) => self.judge_renewal(step, bounds, sight, limits),
             Action::Advise(Advice::PreferredLocation(Place::Host)) => {
                 let left = self.host_left(sight, limits);
                 let enough = resident_bytes(&step, sight) <= left;
@@ -213,7 +213,7 @@ impl Guard {
         match action {
             Action::Advise(_) => self.unknown_advice(sight),
             Action::Withdraw(_) => None,
-            Action::Migrate(_) | Action::Renew(_) => {
+            Action::Migrate(_) | Action::Touch(_) => {
                 let presses = moves.presses && action != Action::Migrate(Place::Host);
                 let why = "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it";
                 moves.may_be_duplicated.or(presses.then_some(why)).map(str::to_owned)
@@ -245,7 +245,7 @@ impl Guard {
     /// Bytes that may be moved now, and what says so.
     fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let now = sight.scene.now;
-        let budget = sight.wish.budget;
+        let budget = sight.directive.budget;
         let rate = budget
             .bytes_per_second
             .map_or(limits.process_bytes_per_second, |rate| rate.min(limits.process_bytes_per_second));
@@ -297,7 +297,7 @@ impl Guard {
         };
         let mine = promised(me.id, &sight.blocks);
         let (mut of_node, mut of_cgroup) = (mine, mine);
-        let living = |other: &&Process| other.id != me.id && other.ended.is_none();
+        let living = |other: &&Process| other.id != me.id && other.exited_at.is_none();
         for other in sight.scene.snapshot.processes.iter().filter(living) {
             let blocks = sight.scene.blocks_of(other.id);
             let its = promised(other.id, blocks);

@@ -6,7 +6,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Action, Answer, Block, Counters, Outcome, Process, Range, Step, block::BLOCK_BYTES};
+use model::{Action, Block, CallResult, Counters, Outcome, Process, Range, Step, block::BLOCK_BYTES};
 
 use super::{
     intervals::Intervals,
@@ -257,7 +257,7 @@ impl Kept {
         self.upkeep.carried_out(outcome);
         let mut missed = Intervals::default();
         for call in &outcome.calls {
-            if matches!(call.step.action, Action::Renew(_)) && call.answer != Answer::Done {
+            if matches!(call.step.action, Action::Touch(_)) && call.result != CallResult::Done {
                 missed.insert(call.step.begin, call.step.end);
             }
         }
@@ -282,7 +282,7 @@ impl Kept {
         for (turn, member) in (0..).zip(&mut held) {
             (member.renewed, member.turn) = (now, turn);
         }
-        in_turn(held.iter().map(|member| member.address), Action::Renew(view.gpu))
+        in_turn(held.iter().map(|member| member.address), Action::Touch(view.gpu))
     }
 
     /// Which members are at the GPU. Those that are not mapped any more are none; nor are those that did not come back while all that the GPU holds was

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Answer, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
+use model::{CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 
 use super::{
     ledger::Ledger,
@@ -48,7 +48,7 @@ pub(crate) enum Withdrawn {
     /// Something is, and it is tried again.
     NotYet,
     /// Something is, and was refused so often that somebody should know; it is tried again, less and less often.
-    Refused(Answer),
+    Refused(CallResult),
 }
 
 impl Leaving {
@@ -114,7 +114,7 @@ impl Leaving {
         for call in &outcome.calls {
             left.ledger.answered(call);
         }
-        if outcome.is_undoing {
+        if outcome.is_rollback {
             left.waits = false;
         }
         if left.ledger.is_empty() {
@@ -122,15 +122,15 @@ impl Leaving {
             self.0.remove(&outcome.decision);
             return Some(Withdrawn::All { was_refused });
         }
-        if !outcome.is_undoing {
+        if !outcome.is_rollback {
             return Some(Withdrawn::NotYet);
         }
         left.rests = 1_u32.checked_shl(left.tries).unwrap_or(u32::MAX).min(WITHDRAWALS_REST_MAX);
         if left.tries != WITHDRAWALS_TOLD {
             return Some(Withdrawn::NotYet);
         }
-        let answer = outcome.calls.iter().rev().find(|call| call.answer != Answer::Done);
-        Some(Withdrawn::Refused(answer.map_or(Answer::CalledOff, |call| call.answer.clone())))
+        let answer = outcome.calls.iter().rev().find(|call| call.result != CallResult::Done);
+        Some(Withdrawn::Refused(answer.map_or(CallResult::Cancelled, |call| call.result.clone())))
     }
 }
 
@@ -143,6 +143,6 @@ impl Left {
     fn order(&mut self, decision: DecisionId) -> Order {
         self.tries = self.tries.saturating_add(1);
         self.waits = true;
-        Order { decision, process: self.process, gpu: self.gpu, steps: self.ledger.withdrawals(), is_undoing: true }
+        Order { decision, process: self.process, gpu: self.gpu, steps: self.ledger.withdrawals(), is_rollback: true }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Action, Advice, Answer, Call, Step};
+use model::{Action, Advice, Call, CallResult, Step};
 
 use super::intervals::Intervals;
 
@@ -29,23 +29,25 @@ impl Ledger {
     }
 
     /// Takes an answer into account.
-    pub(crate) fn answered(&mut self, Call { step, answer, .. }: &Call) {
+    pub(crate) fn answered(&mut self, Call { step, result: answer, .. }: &Call) {
         match step.action {
             Action::Advise(advice) => {
                 remove(&mut self.ordered, advice, step);
                 match answer {
                     // What the driver refuses it may have done in part.
-                    Answer::Done | Answer::Refused(_) => {
+                    CallResult::Done | CallResult::Failed(_) => {
                         self.given.entry(advice).or_default().insert(step.begin, step.end);
                     }
-                    Answer::NotMapped | Answer::Ended => remove(&mut self.given, advice, step),
-                    Answer::HostMemory | Answer::CalledOff | Answer::Shadow | Answer::HeldBack(_) => {}
+                    CallResult::NotMapped | CallResult::Exited => remove(&mut self.given, advice, step),
+                    CallResult::HostMemory | CallResult::Cancelled | CallResult::Shadow | CallResult::Denied(_) => {}
                 }
             }
-            Action::Withdraw(advice) if matches!(answer, Answer::Done | Answer::NotMapped | Answer::Ended) => {
+            Action::Withdraw(advice)
+                if matches!(answer, CallResult::Done | CallResult::NotMapped | CallResult::Exited) =>
+            {
                 remove(&mut self.given, advice, step);
             }
-            Action::Withdraw(_) | Action::Migrate(_) | Action::Renew(_) => {}
+            Action::Withdraw(_) | Action::Migrate(_) | Action::Touch(_) => {}
         }
     }
 
@@ -102,23 +104,23 @@ mod tests {
 
     const ADVICE: Advice = Advice::AccessedBy(GpuUuid([1; 16]));
 
-    fn call(begin: u64, end: u64, action: Action, answer: Answer) -> Call {
-        Call { step: Step { begin, end, action }, answer, took_ns: 0 }
+    fn call(begin: u64, end: u64, action: Action, answer: CallResult) -> Call {
+        Call { step: Step { begin, end, action }, result: answer, duration_ns: 0 }
     }
 
     #[test]
     fn what_was_ordered_is_withdrawn_but_for_what_was_not_given_or_is_withdrawn_already() {
         let mut ledger = Ledger::default();
         ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
-        ledger.answered(&call(0, 20, Action::Advise(ADVICE), Answer::Done));
-        ledger.answered(&call(20, 40, Action::Advise(ADVICE), Answer::NotMapped));
-        ledger.answered(&call(40, 60, Action::Advise(ADVICE), Answer::Refused("busy".to_owned())));
-        ledger.answered(&call(0, 10, Action::Withdraw(ADVICE), Answer::Done));
+        ledger.answered(&call(0, 20, Action::Advise(ADVICE), CallResult::Done));
+        ledger.answered(&call(20, 40, Action::Advise(ADVICE), CallResult::NotMapped));
+        ledger.answered(&call(40, 60, Action::Advise(ADVICE), CallResult::Failed("busy".to_owned())));
+        ledger.answered(&call(0, 10, Action::Withdraw(ADVICE), CallResult::Done));
         let withdraw = |begin, end| Step { begin, end, action: Action::Withdraw(ADVICE) };
         assert_eq!(ledger.withdrawals(), [withdraw(10, 20), withdraw(40, 100)]);
         assert_eq!(ledger.bytes(), 30, "of the rest it is not known yet");
-        ledger.answered(&call(60, 100, Action::Advise(ADVICE), Answer::Ended));
-        ledger.answered(&call(0, 100, Action::Withdraw(ADVICE), Answer::Ended));
+        ledger.answered(&call(60, 100, Action::Advise(ADVICE), CallResult::Exited));
+        ledger.answered(&call(0, 100, Action::Withdraw(ADVICE), CallResult::Exited));
         assert!(ledger.is_empty());
     }
 
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn advice_that_was_given_stays_so_if_giving_it_again_is_called_off() {
         let mut ledger = Ledger::default();
-        for answer in [Answer::Done, Answer::CalledOff] {
+        for answer in [CallResult::Done, CallResult::Cancelled] {
             ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
             ledger.answered(&call(0, 100, Action::Advise(ADVICE), answer));
         }

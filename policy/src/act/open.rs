@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use model::{Action, Answer, Call, Decision, Order, Outcome, Place, Plan, Stage, Step, Wish, decision::Done};
+use model::{Action, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Stage, Step, decision::Done};
 
 use super::{
     cooling::Circumstances,
@@ -20,7 +20,7 @@ pub(crate) struct Open {
     pub(crate) decision: Decision,
     pub(crate) running: Box<dyn Running>,
     /// What was wanted when it was made.
-    pub(crate) wish: Wish,
+    pub(crate) directive: Directive,
     /// What was there when it was made.
     pub(crate) circumstances: Circumstances,
     /// What it began with: whether that may be done is asked again while it may only be told.
@@ -41,7 +41,7 @@ impl Open {
         decision: Decision,
         plan: Plan,
         running: Box<dyn Running>,
-        wish: Wish,
+        directive: Directive,
         circumstances: Circumstances,
         trial: Option<Trial>,
         link_read: SystemTime,
@@ -49,7 +49,7 @@ impl Open {
         Self {
             decision,
             running,
-            wish,
+            directive,
             circumstances,
             first: plan.steps,
             trial,
@@ -85,7 +85,7 @@ impl Open {
         if order.is_some() {
             return Ok(order);
         }
-        if let Some(Answer::HeldBack(why)) = &self.decision.trouble {
+        if let Some(CallResult::Denied(why)) = &self.decision.last_error {
             return Err(why.clone());
         }
         // It has no first steps: what it does comes later.
@@ -117,7 +117,8 @@ impl Open {
             return None;
         }
         if self.trial.is_none() {
-            let calls = steps.into_iter().map(|step| Call { step, answer: Answer::Shadow, took_ns: 0 }).collect();
+            let calls =
+                steps.into_iter().map(|step| Call { step, result: CallResult::Shadow, duration_ns: 0 }).collect();
             self.running.carried_out(&self.outcome(calls));
             return None;
         }
@@ -139,7 +140,7 @@ impl Open {
             process: self.decision.process,
             gpu: self.decision.gpu,
             steps: passed,
-            is_undoing: false,
+            is_rollback: false,
         })
     }
 
@@ -171,7 +172,7 @@ impl Open {
             decision: self.decision.id,
             process: self.decision.process,
             gpu: self.decision.gpu,
-            is_undoing: false,
+            is_rollback: false,
             calls,
             ready_ns: 0,
         }
@@ -184,21 +185,21 @@ impl Open {
     /// `taken`: when, by the calendar.
     pub(crate) fn changes_to(&mut self, stage: Stage, taken: SystemTime) {
         self.decision.stage = stage;
-        self.decision.changed = taken;
+        self.decision.updated_at = taken;
     }
 }
 
 /// Adds calls up.
 pub(crate) fn count(decision: &mut Decision, calls: &[Call]) {
-    let Decision { done, trouble, .. } = decision;
-    for Call { step, answer, took_ns } in calls {
-        if *answer == Answer::Done {
+    let Decision { done, last_error: trouble, .. } = decision;
+    for Call { step, result: answer, duration_ns } in calls {
+        if *answer == CallResult::Done {
             add(done, step);
-        } else if *answer != Answer::Shadow {
+        } else if *answer != CallResult::Shadow {
             done.failed = done.failed.saturating_add(1);
             *trouble = Some(answer.clone());
         }
-        done.longest_ns = done.longest_ns.max(*took_ns);
+        done.longest_ns = done.longest_ns.max(*duration_ns);
     }
 }
 
@@ -207,7 +208,7 @@ fn add(done: &mut Done, step: &Step) {
     match step.action {
         Action::Migrate(Place::Gpu(_)) => done.to_gpu_bytes = done.to_gpu_bytes.saturating_add(step.bytes()),
         Action::Migrate(Place::Host) => done.to_host_bytes = done.to_host_bytes.saturating_add(step.bytes()),
-        Action::Renew(_) => done.renewals = done.renewals.saturating_add(1),
+        Action::Touch(_) => done.touches = done.touches.saturating_add(1),
         Action::Advise(_) | Action::Withdraw(_) => {}
     }
 }

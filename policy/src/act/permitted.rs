@@ -94,7 +94,7 @@ fn is_of(row: &Denied, version: &str) -> bool {
 const fn concerns(what: What, action: Action) -> bool {
     match what {
         What::Everything => !matches!(action, Action::Withdraw(_)),
-        What::ToGpu => matches!(action, Action::Migrate(Place::Gpu(_)) | Action::Renew(_)),
+        What::ToGpu => matches!(action, Action::Migrate(Place::Gpu(_)) | Action::Touch(_)),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_denied_never_includes_putting_things_back() {
         let gpu = GpuUuid([1; 16]);
-        assert!(concerns(What::ToGpu, Action::Renew(gpu)));
+        assert!(concerns(What::ToGpu, Action::Touch(gpu)));
         assert!(!concerns(What::ToGpu, Action::Migrate(Place::Host)));
         assert!(concerns(What::Everything, Action::Migrate(Place::Host)));
         assert!(!concerns(What::Everything, Action::Withdraw(model::Advice::ReadDuplication)));

@@ -1,6 +1,6 @@
 //! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, and the GPU reaches it across the link.
 //!
-//! Parameters: `alternations`, how often a block must have changed sides to be meant.
+//! Parameters: `bounces`, how often a block must have changed sides to be meant.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use super::{
 /// Twice there and back.
 const ALTERNATIONS: u64 = 4;
 /// How often it must have been instead.
-const LEAST: Parameter = Parameter { name: "alternations", form: Form::Number(1, 1_000_000) };
+const LEAST: Parameter = Parameter { name: "bounces", form: Form::Number(1, 1_000_000) };
 /// A range with less of the traffic is not worth advice.
 const SHARE: f64 = 0.1;
 /// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
@@ -76,7 +76,7 @@ impl Reactor for PingPong {
             steps: steps.collect(),
             expected: expected(verdict, share),
         };
-        let witnesses = witnesses.into_iter().map(|block| (block.address, block.alternations)).collect();
+        let witnesses = witnesses.into_iter().map(|block| (block.address, block.bounces)).collect();
         Some((plan, Box::new(Watching { witnesses, seen: view.now, memory })))
     }
 }
@@ -93,10 +93,10 @@ impl Running for Watching {
             );
         }
         for block in view.blocks {
-            if let Some(alternations) = self.witnesses.get_mut(&block.address)
-                && *alternations < block.alternations
+            if let Some(bounces) = self.witnesses.get_mut(&block.address)
+                && *bounces < block.bounces
             {
-                *alternations = block.alternations;
+                *bounces = block.bounces;
                 self.seen = view.now;
             }
         }
@@ -112,7 +112,7 @@ fn alternating<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Bl
     let inside = |block: &&Block| {
         meant(verdict).any(|range| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end)
     };
-    view.blocks.iter().filter(|block| block.alternations >= least).filter(inside).collect()
+    view.blocks.iter().filter(|block| block.bounces >= least).filter(inside).collect()
 }
 
 fn meant(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
@@ -146,7 +146,7 @@ fn reason(verdict: &Verdict, bytes: u64) -> String {
     format!(
         "a CPU and the GPU use {} MiB in turn: it stays on the host, and the GPU reaches it there ({} changes of sides in a window)",
         bytes >> 20,
-        verdict.inputs.alternations
+        verdict.inputs.bounces
     )
 }
 

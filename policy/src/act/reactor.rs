@@ -123,7 +123,7 @@ pub trait Running: Send + fmt::Debug {
     /// What to do next. Asked at each interval after [`Running::see`], but not while steps that it asked for are being carried out.
     fn go_on(&mut self, view: &View<'_>) -> Next;
 
-    /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::Answer::HeldBack`], at once.
+    /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::CallResult::Denied`], at once.
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
     /// Whether what it does shows in full by now: what was at the GPU before may have to leave it once as it would have. Until then, and for no more than

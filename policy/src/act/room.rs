@@ -77,7 +77,7 @@ fn taken_ever(sight: &Sight<'_>, other: ProcessId) -> u64 {
 fn was_seen_lately(sight: &Sight<'_>, other: ProcessId) -> bool {
     let (now, key) = (sight.scene.snapshot.taken, sight.key());
     let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
-    let is_recent = |block: &Block| now.duration_since(block.last_seen).is_ok_and(|ago| ago <= LATELY);
+    let is_recent = |block: &Block| now.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= LATELY);
     let here = |blocks: &[Block]| blocks.iter().any(|block| block.gpu == Some(key) && is_recent(block));
     blocks.is_some_and(here)
 }
@@ -117,11 +117,11 @@ pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
     most.min(memory.bytes())
 }
 
-/// Whether the wish is about all of a step's memory.
+/// Whether the directive is about all of a step's memory.
 pub(crate) fn is_meant(step: &Step, sight: &Sight<'_>) -> bool {
-    let wish = sight.wish;
-    let in_range = wish.range.is_none_or(|(begin, end)| begin <= step.begin && step.end <= end);
-    let in_large = wish.allocation_larger_than_bytes.is_none()
+    let directive = sight.directive;
+    let in_range = directive.range.is_none_or(|(begin, end)| begin <= step.begin && step.end <= end);
+    let in_large = directive.allocation_larger_than_bytes.is_none()
         || range_with(&sight.ranges, step.begin).is_some_and(|range| step.end <= range.end);
     in_range && in_large
 }

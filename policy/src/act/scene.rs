@@ -8,7 +8,7 @@ use std::{
 };
 
 use model::{
-    Block, GpuKey, GpuUuid, LinkBytes, Memory, Process, ProcessId, Range, Snapshot, Verdict, Verdicts, Wish,
+    Block, Directive, GpuKey, GpuUuid, LinkBytes, Memory, Process, ProcessId, Range, Snapshot, Verdict, Verdicts,
     verdict::Victim,
 };
 
@@ -35,7 +35,7 @@ pub struct Scene<'a> {
     /// Host memory that the node has left, for all of them together; none where that cannot be told.
     pub node_headroom_bytes: u64,
     /// What is wanted for whom.
-    pub wishes: &'a BTreeMap<ProcessId, Wish>,
+    pub directives: &'a BTreeMap<ProcessId, Directive>,
     /// Whether uvmd may act: the kill switch.
     pub on: bool,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) others: Vec<(&'a Process, &'a [Block])>,
     /// The other processes at this GPU for which uvmd is doing something.
     pub(crate) acted_on: BTreeSet<ProcessId>,
-    pub(crate) wish: &'a Wish,
+    pub(crate) directive: &'a Directive,
     pub(crate) scene: &'a Scene<'a>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Sight<'a> {
         scene: &'a Scene<'a>,
         process: &'a Process,
         gpu: GpuUuid,
-        wish: &'a Wish,
+        directive: &'a Directive,
         acted_on: BTreeSet<ProcessId>,
     ) -> Self {
         let key = GpuKey::Known(gpu);
@@ -95,17 +95,18 @@ impl<'a> Sight<'a> {
             .snapshot
             .processes
             .iter()
-            .filter(|other| other.id != process.id && other.ended.is_none() && other.gpus.contains_key(&key));
+            .filter(|other| other.id != process.id && other.exited_at.is_none() && other.gpus.contains_key(&key));
         let (mut ranges, unseen_ranges) = scene.ranges_of(process);
-        ranges.retain(|range| range.mapped && is_meant(wish, range.begin, range.end));
+        ranges.retain(|range| range.mapped && is_meant(directive, range.begin, range.end));
         let blocks = scene.blocks_of(process.id);
-        // Most wishes are about all memory, and then nothing is copied.
-        let blocks = if wish.range.is_none() && wish.allocation_larger_than_bytes.is_none() {
+        // Most directives are about all memory, and then nothing is copied.
+        let blocks = if directive.range.is_none() && directive.allocation_larger_than_bytes.is_none() {
             Cow::Borrowed(blocks)
         } else {
             let meant = |block: &&Block| range_with(&ranges, block.address).is_some();
-            let inside =
-                |block: &&Block| wish.range.is_none_or(|(begin, end)| begin <= block.address && block.address < end);
+            let inside = |block: &&Block| {
+                directive.range.is_none_or(|(begin, end)| begin <= block.address && block.address < end)
+            };
             Cow::Owned(blocks.iter().filter(meant).filter(inside).cloned().collect())
         };
         Self {
@@ -119,14 +120,14 @@ impl<'a> Sight<'a> {
             blocks,
             others: others.map(|other| (other, scene.blocks_of(other.id))).collect(),
             acted_on,
-            wish,
+            directive,
             scene,
         }
     }
 
     /// What a reactor sees of it.
     pub(crate) fn view(&self, accessed: Option<Accessed>, limits: &Limits) -> View<'_> {
-        let budget = self.wish.budget.bytes_per_second.unwrap_or(u64::MAX);
+        let budget = self.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
         let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
         View {
             now: self.scene.now,
@@ -141,7 +142,7 @@ impl<'a> Sight<'a> {
             others: &self.others,
             gpu_totals: self.scene.snapshot.gpu_totals.get(&self.key()),
             renewals_per_second: bytes_per_second / RENEWAL_BYTES / RENEWALS_PART,
-            parameters: &self.wish.parameters,
+            parameters: &self.directive.parameters,
         }
     }
 
@@ -161,8 +162,8 @@ pub(crate) fn range_with<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a R
     ranges.get(after.checked_sub(1)?).copied().filter(|range| address < range.end)
 }
 
-/// Whether a wish is about anything of this range.
-fn is_meant(wish: &Wish, begin: u64, end: u64) -> bool {
-    wish.range.is_none_or(|(from, until)| begin < until && from < end)
-        && wish.allocation_larger_than_bytes.is_none_or(|least| end.saturating_sub(begin) > least)
+/// Whether a directive is about anything of this range.
+fn is_meant(directive: &Directive, begin: u64, end: u64) -> bool {
+    directive.range.is_none_or(|(from, until)| begin < until && from < end)
+        && directive.allocation_larger_than_bytes.is_none_or(|least| end.saturating_sub(begin) > least)
 }

@@ -13,8 +13,8 @@ use std::{
 };
 
 use model::{
-    Action, Answer, Block, Call, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step, VerdictKind,
-    block::BLOCK_BYTES, verdict::Involved,
+    Action, Block, Call, CallResult, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step,
+    VerdictKind, block::BLOCK_BYTES, verdict::Involved,
 };
 
 use super::{
@@ -197,7 +197,7 @@ impl Running for Streaming {
         let walk = &self.walk;
         let way = |block: u64| walk.distance(walk.position(), block);
         let is_left = |call: &&Call| {
-            let is_late = matches!(call.answer, Answer::HeldBack(_) | Answer::CalledOff | Answer::HostMemory);
+            let is_late = matches!(call.result, CallResult::Denied(_) | CallResult::Cancelled | CallResult::HostMemory);
             is_late && matches!(call.step.action, Action::Migrate(_))
         };
         let left = outcome.calls.iter().filter(is_left).map(|call| call.step.begin / BLOCK_BYTES * BLOCK_BYTES);
@@ -270,7 +270,7 @@ impl Streaming {
             if is_there_at(next, view.blocks) {
                 // What is brought would push it out before the walk comes to it.
                 if !self.tripwires.contains(&next) {
-                    join(&mut steps, Step { begin, end, action: Action::Renew(view.gpu) });
+                    join(&mut steps, Step { begin, end, action: Action::Touch(view.gpu) });
                 }
             } else {
                 let is_tripwire = self.is_tripwire(next, view.blocks);

@@ -1,10 +1,10 @@
 //! One process at one GPU: what is counted of it, the decision that stands, and what is not tried on it again.
 
-mod hindrances;
+mod restrictions;
 
 use std::time::SystemTime;
 
-use model::{Answer, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
+use model::{CallResult, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
     auto_live::{self, Learned},
@@ -89,7 +89,7 @@ impl Track {
         let mut open = self.open.take()?;
         open.changes_to(stage, taken);
         let Open { decision, ledger, waits, .. } = open;
-        let event = Event::Changed(decision.clone());
+        let event = Event::Updated(decision.clone());
         Some((Closed { decision, ledger, waits }, event))
     }
 
@@ -132,34 +132,34 @@ impl Track {
     fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_mut()?;
         let now = sight.scene.now;
-        if open.wish != *sight.wish {
-            return Some(Stage::Over("what is wanted for the process has changed".to_owned()));
+        if open.directive != *sight.directive {
+            return Some(Stage::Ended("what is wanted for the process has changed".to_owned()));
         }
         let reaches_unseen = open.reaches_unseen(sight, limits);
         let Some(trial) = &mut open.trial else {
             let may = is_wanted(sight).is_ok() && open.may_be_done(guard, sight);
-            return may.then(|| Stage::Over("it may be done now".to_owned()));
+            return may.then(|| Stage::Ended("it may be done now".to_owned()));
         };
         if let Err(why) = is_wanted(sight) {
-            return Some(Stage::Undone(why));
+            return Some(Stage::RolledBack(why));
         }
         if !open.ledger.is_empty()
             && let Some(why) = guard.unknown_advice(sight)
         {
-            return Some(Stage::Over(why));
+            return Some(Stage::Ended(why));
         }
         if reaches_unseen {
-            return Some(Stage::Undone("what goes over the GPU's link cannot be told any more".to_owned()));
+            return Some(Stage::RolledBack("what goes over the GPU's link cannot be told any more".to_owned()));
         }
         let name = open.decision.policy;
-        if let Some(answer) = open.decision.trouble.as_ref().filter(|_| open.decision.done.calls == 0) {
-            if matches!(answer, Answer::Ended) {
-                return Some(Stage::Over("the process has ended".to_owned()));
+        if let Some(answer) = open.decision.last_error.as_ref().filter(|_| open.decision.done.calls == 0) {
+            if matches!(answer, CallResult::Exited) {
+                return Some(Stage::Ended("the process has ended".to_owned()));
             }
-            if !matches!(answer, Answer::HeldBack(_)) {
+            if !matches!(answer, CallResult::Denied(_)) {
                 let why = format!("nothing of it could be done: {}", said(answer));
                 self.cooling.begin(name, now, limits, []);
-                return Some(Stage::Undone(why));
+                return Some(Stage::RolledBack(why));
             }
         }
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
@@ -178,7 +178,7 @@ impl Track {
                 open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
                 self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
-                Some(Stage::Undone(why))
+                Some(Stage::RolledBack(why))
             }
         }
     }
@@ -186,7 +186,7 @@ impl Track {
     /// Whether another policy is worth trying instead of one that is kept.
     fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open =
-            self.open.as_ref().filter(|open| open.wish.policy == auto_live::NAME && open.running.has_settled())?;
+            self.open.as_ref().filter(|open| open.directive.policy == auto_live::NAME && open.running.has_settled())?;
         let (before, left_before) = open.trial.as_ref()?.before();
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
@@ -201,23 +201,23 @@ impl Track {
         let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
         self.follows = Some((better, left, now));
-        Some(Stage::Over(format!("{better} is tried instead: it is expected to bring more")))
+        Some(Stage::Ended(format!("{better} is tried instead: it is expected to bring more")))
     }
 
     fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
         let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
         let Some(open) = &mut self.open else { return };
         if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_kept) {
-            open.changes_to(Stage::Kept, taken);
-            turn.events.push(Event::Changed(open.decision.clone()));
+            open.changes_to(Stage::Confirmed, taken);
+            turn.events.push(Event::Updated(open.decision.clone()));
         }
         match open.go_on(&sight.view(self.meter.accessed(limits.window), limits), guard, sight, limits) {
             Ok(order) => turn.order = order,
             Err(why) => {
-                if open.decision.stage != Stage::Kept {
+                if open.decision.stage != Stage::Confirmed {
                     self.cooling.pause(open.decision.policy, now, limits);
                 }
-                self.end(Stage::Over(why), taken, turn);
+                self.end(Stage::Ended(why), taken, turn);
             }
         }
     }
@@ -235,9 +235,9 @@ impl Track {
             |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
         // Later, what is seen is what the driver does alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-        let follows = self.follows.take().filter(|(.., at)| sight.wish.policy == auto_live::NAME && is_fresh(*at));
+        let follows = self.follows.take().filter(|(.., at)| sight.directive.policy == auto_live::NAME && is_fresh(*at));
         let (policy, left_before) =
-            follows.map_or((&*sight.wish.policy, Left::ALL), |(policy, left, _)| (policy, left));
+            follows.map_or((&*sight.directive.policy, Left::ALL), |(policy, left, _)| (policy, left));
         let view = sight.view(self.meter.accessed(window), limits);
         let proposals = catalogue::proposals(policy, &view, rests, admits);
         let Some(Proposal { plan, running, admission }) = self.learned.best(proposals, (&before.measured, left_before))
@@ -247,18 +247,18 @@ impl Track {
         let stage = match &admission {
             Admission::Act => Stage::Trial,
             Admission::Shadow(why) => Stage::Shadow(why.clone()),
-            Admission::Refused(why) => Stage::Refused(why.clone()),
+            Admission::Refused(why) => Stage::Denied(why.clone()),
         };
         let noise = self.meter.noise(window);
         let decision = decision(next, &plan, sight, stage, &before);
         let trial = (admission == Admission::Act).then(|| Trial::new(before, noise, window, now, left_before));
-        let mut open = Open::new(decision, plan, running, sight.wish.clone(), circumstances, trial, now);
+        let mut open = Open::new(decision, plan, running, sight.directive.clone(), circumstances, trial, now);
         match if admission == Admission::Act { open.begin(guard, sight, limits) } else { Ok(None) } {
             Ok(order) => turn.order = order,
-            Err(why) => open.changes_to(Stage::Refused(why), sight.scene.snapshot.taken),
+            Err(why) => open.changes_to(Stage::Denied(why), sight.scene.snapshot.taken),
         }
-        turn.events.push(Event::Made(open.decision.clone()));
-        if matches!(open.decision.stage, Stage::Refused(_)) {
+        turn.events.push(Event::Created(open.decision.clone()));
+        if matches!(open.decision.stage, Stage::Denied(_)) {
             self.cooling.begin(open.decision.policy, now, limits, []);
             let Open { decision, ledger, waits, .. } = open;
             turn.closed.push(Closed { decision, ledger, waits });
@@ -270,7 +270,7 @@ impl Track {
 
 /// Whether anything may be done for the process; if not, why.
 fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
-    if sight.wish.mode != Mode::Act {
+    if sight.directive.mode != Mode::Act {
         Err("nothing is to be done for this process, only told".to_owned())
     } else if !sight.scene.on {
         Err("acting is switched off".to_owned())
@@ -279,15 +279,15 @@ fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
     }
 }
 
-fn said(answer: &Answer) -> &str {
+fn said(answer: &CallResult) -> &str {
     match answer {
-        Answer::Done => "it was done",
-        Answer::NotMapped => "the memory is not mapped any more",
-        Answer::Ended => "the process has ended",
-        Answer::HostMemory => "there is too little host memory",
-        Answer::CalledOff => "it was called off",
-        Answer::Shadow => "nothing is to be done",
-        Answer::HeldBack(why) | Answer::Refused(why) => why,
+        CallResult::Done => "it was done",
+        CallResult::NotMapped => "the memory is not mapped any more",
+        CallResult::Exited => "the process has ended",
+        CallResult::HostMemory => "there is too little host memory",
+        CallResult::Cancelled => "it was called off",
+        CallResult::Shadow => "nothing is to be done",
+        CallResult::Denied(why) | CallResult::Failed(why) => why,
     }
 }
 
@@ -309,19 +309,19 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
         process_name: sight.process.name.clone(),
         gpu: sight.gpu,
         policy: plan.policy,
-        asked_by: sight.wish.asked_by.clone(),
+        override_id: sight.directive.override_id.clone(),
         verdict: sight.verdicts.first().map(|verdict| verdict.kind),
         reason: plan.reason.clone(),
         ranges: ranges.iter().collect(),
         advice: Vec::new(),
         expected: plan.expected,
-        made: taken,
-        changed: taken,
+        created_at: taken,
+        updated_at: taken,
         stage,
         before: before.measured,
         after: None,
         pace: None,
         done: model::decision::Done::default(),
-        trouble: None,
+        last_error: None,
     }
 }

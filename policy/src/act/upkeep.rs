@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{Action, Answer, Outcome, block::BLOCK_BYTES};
+use model::{Action, CallResult, Outcome, block::BLOCK_BYTES};
 
 use super::reactor::View;
 
@@ -71,10 +71,10 @@ impl Upkeep {
 
     /// What came of an order tells how long renewing takes: its lower quartile, as a call that waited for the program's own faults tells of those.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
-        let done = outcome.calls.iter().filter(|call| call.answer == Answer::Done);
-        let renewals = done.filter(|call| matches!(call.step.action, Action::Renew(_)));
+        let done = outcome.calls.iter().filter(|call| call.result == CallResult::Done);
+        let renewals = done.filter(|call| matches!(call.step.action, Action::Touch(_)));
         let mut took: Vec<u64> =
-            renewals.map(|call| call.took_ns / call.step.bytes().div_ceil(BLOCK_BYTES).max(1)).collect();
+            renewals.map(|call| call.duration_ns / call.step.bytes().div_ceil(BLOCK_BYTES).max(1)).collect();
         let quarter = took.len() / 4;
         if quarter < took.len() {
             let (_, lower, _) = took.select_nth_unstable(quarter);
@@ -181,16 +181,16 @@ mod tests {
         assert_eq!(fitting(&upkeep, 38_000, 32_768), before);
     }
 
-    fn renewed(took_ns: &[u64]) -> Outcome {
+    fn renewed(duration_ns: &[u64]) -> Outcome {
         let (process, gpu) = (ProcessId { pid: 1, start_ticks: 1 }, GpuUuid([1; 16]));
-        let step = Step { begin: 0, end: BLOCK, action: Action::Renew(gpu) };
-        let call = |took_ns: &u64| Call { step, answer: Answer::Done, took_ns: *took_ns };
+        let step = Step { begin: 0, end: BLOCK, action: Action::Touch(gpu) };
+        let call = |duration_ns: &u64| Call { step, result: CallResult::Done, duration_ns: *duration_ns };
         Outcome {
             decision: DecisionId(1),
             process,
             gpu,
-            is_undoing: false,
-            calls: took_ns.iter().map(call).collect(),
+            is_rollback: false,
+            calls: duration_ns.iter().map(call).collect(),
             ready_ns: 0,
         }
     }

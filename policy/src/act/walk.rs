@@ -54,9 +54,9 @@ const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
 pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
     // By what happened last: the calendar may have been set since.
-    let Some(latest) = here().map(|block| block.last_seen).max() else { return 0.0 };
+    let Some(latest) = here().map(|block| block.last_seen_at).max() else { return 0.0 };
     let (mut inside, mut all) = (0_u64, 0_u64);
-    for block in here().filter(|block| latest.duration_since(block.last_seen).is_ok_and(|ago| ago <= lately)) {
+    for block in here().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= lately)) {
         all += 1;
         inside += u64::from(is_within(block, range.begin, range.end));
     }
@@ -69,7 +69,7 @@ impl Walk {
         let inside = |block: &&Block| is_within(block, range.begin, range.end);
         let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
         let mut latest: Vec<&Block> = blocks.iter().filter(inside).filter(came).collect();
-        latest.sort_by_key(|block| std::cmp::Reverse(block.last_seen));
+        latest.sort_by_key(|block| std::cmp::Reverse(block.last_seen_at));
         latest.truncate(LATEST);
         let moves = latest.len().checked_sub(1).filter(|moves| *moves > 0)?;
         let up =

@@ -61,7 +61,7 @@ impl<'a> Found<'a> {
         let verdict = view.verdict(VerdictKind::CapacityThrash)?;
         let mut blocks: Vec<&Block> = whole_blocks(view).filter(|block| block.bytes_htod > 0).collect();
         // Of those that came back as often, the last to come stays longest.
-        blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen)));
+        blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
         let Pressure { held_bytes, arrived_bytes: all } = Pressure::of(view);
         if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= held_bytes {
             return None;
@@ -235,6 +235,6 @@ impl Running for Protecting {
 /// Those that are there, the one that came back most first.
 fn candidates(view: &View<'_>) -> Vec<u64> {
     let mut held: Vec<&Block> = whole_blocks(view).filter(|block| is_held(block)).collect();
-    held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen)));
+    held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
     held.into_iter().map(|block| block.address).collect()
 }

@@ -2,13 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use model::{Action, Answer, ApiCall, Mode, Order, Outcome};
+use model::{Action, ApiCall, CallResult, Mode, Order, Outcome};
 use policy::act::policies;
 use proptest::prelude::*;
 
 use crate::{
     program::Program,
-    world::{World, wish},
+    world::{World, directive},
 };
 
 /// Something that happens.
@@ -20,7 +20,7 @@ enum Happening {
     /// called off, 4 not mapped, 5 no host memory.
     Answer(u8, u8),
     Add(u8, usize),
-    Wish(usize, u8, usize),
+    Directive(usize, u8, usize),
     Program(usize, u8),
     End(usize),
     Hide(usize),
@@ -40,7 +40,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         12 => (1..25_u8).prop_map(Pass),
         12 => (1..9_u8, 0..6_u8).prop_map(|(orders, how)| Happening::Answer(orders, how)),
         2 => (0..3_u8, policy()).prop_map(|(program, policy)| Add(program, policy)),
-        3 => (0..4_usize, 0..3_u8, policy()).prop_map(|(who, mode, policy)| Happening::Wish(who, mode, policy)),
+        3 => (0..4_usize, 0..3_u8, policy()).prop_map(|(who, mode, policy)| Happening::Directive(who, mode, policy)),
         2 => (0..4_usize, 0..3_u8).prop_map(|(who, program)| Happening::Program(who, program)),
         1 => (0..4_usize).prop_map(End),
         1 => (0..4_usize).prop_map(Hide),
@@ -59,21 +59,21 @@ fn program(number: u8) -> Program {
 
 fn answer(world: &mut World, order: &Order, how: u8) {
     let call = |world: &mut World, step: &model::Step| {
-        let does = order.is_undoing || how <= 1;
-        let done = if does { world.call(order, step) } else { Answer::Done };
+        let does = order.is_rollback || how <= 1;
+        let done = if does { world.call(order, step) } else { CallResult::Done };
         match how {
-            _ if order.is_undoing || done == Answer::Ended => done,
-            1 | 2 => Answer::Refused("busy".to_owned()),
-            3 => Answer::CalledOff,
-            4 => Answer::HostMemory,
+            _ if order.is_rollback || done == CallResult::Exited => done,
+            1 | 2 => CallResult::Failed("busy".to_owned()),
+            3 => CallResult::Cancelled,
+            4 => CallResult::HostMemory,
             _ => done,
         }
     };
-    let calls = order.steps.iter().map(|step| model::Call { step: *step, answer: call(world, step), took_ns: 1 });
+    let calls = order.steps.iter().map(|step| model::Call { step: *step, result: call(world, step), duration_ns: 1 });
     let calls = calls.collect();
-    let Order { decision, process, gpu, is_undoing, .. } = *order;
+    let Order { decision, process, gpu, is_rollback, .. } = *order;
     let now = world.now();
-    world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, now);
+    world.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, now);
 }
 
 fn happen(world: &mut World, queue: &mut VecDeque<Order>, happening: Happening) {
@@ -83,7 +83,7 @@ fn happen(world: &mut World, queue: &mut VecDeque<Order>, happening: Happening) 
         Happening::Pass(intervals) => {
             for _ in 0..intervals {
                 let orders = world.interval();
-                assert!(world.on || orders.iter().all(|order| order.is_undoing), "it is switched off");
+                assert!(world.on || orders.iter().all(|order| order.is_rollback), "it is switched off");
                 queue.extend(orders);
             }
         }
@@ -94,11 +94,11 @@ fn happen(world: &mut World, queue: &mut VecDeque<Order>, happening: Happening) 
             }
         }
         Happening::Add(kind, policy) if world.processes.len() < 4 => {
-            world.add(program(kind), 20, Some(wish(Mode::Act, name(policy))));
+            world.add(program(kind), 20, Some(directive(Mode::Act, name(policy))));
         }
-        Happening::Wish(who, mode, policy) => {
+        Happening::Directive(who, mode, policy) => {
             if let Some(id) = world.processes.get(who % count).map(|process| process.id) {
-                world.wishes.insert(id, wish(Mode::ALL[usize::from(mode)], name(policy)));
+                world.directives.insert(id, directive(Mode::ALL[usize::from(mode)], name(policy)));
             }
         }
         Happening::Program(who, kind) => {
@@ -142,8 +142,8 @@ proptest! {
     ) {
         let mut world = World::new();
         let mut queue = VecDeque::new();
-        world.add(Program::InTurn, 20, Some(wish(Mode::Act, "ping-pong")));
-        world.add(Program::InTurn, 20, Some(wish(Mode::Act, "pin_host")));
+        world.add(Program::InTurn, 20, Some(directive(Mode::Act, "ping-pong")));
+        world.add(Program::InTurn, 20, Some(directive(Mode::Act, "pin_host")));
         for happening in happenings {
             happen(&mut world, &mut queue, happening);
         }
@@ -159,15 +159,15 @@ proptest! {
     fn only_what_the_decision_may_do_is_ordered(happenings in prop::collection::vec(happening(), 1..40)) {
         let mut world = World::new();
         let mut queue = VecDeque::new();
-        world.add(Program::InTurn, 20, Some(wish(Mode::Act, "auto-live")));
+        world.add(Program::InTurn, 20, Some(directive(Mode::Act, "auto-live")));
         for happening in happenings {
             happen(&mut world, &mut queue, happening);
         }
         for (_, order) in &world.orders {
-            prop_assert!(!order.steps.is_empty() || order.is_undoing);
+            prop_assert!(!order.steps.is_empty() || order.is_rollback);
             for step in &order.steps {
                 prop_assert!(step.begin < step.end);
-                prop_assert_eq!(order.is_undoing, matches!(step.action, Action::Withdraw(_)));
+                prop_assert_eq!(order.is_rollback, matches!(step.action, Action::Withdraw(_)));
             }
         }
     }

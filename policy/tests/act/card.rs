@@ -6,9 +6,9 @@ use std::{
 };
 
 use model::{
-    Access, Action, Advice, Answer, ApiCall, Block, Call, Cause, Counters, Decision, EvictionCause, EvictionPair, Gpu,
-    Hindrance, LinkBytes, Memory, Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Reuse, Snapshot,
-    SourceState, SourceStatus, Step, Verdicts, Wish, block::BLOCK_BYTES, decision::Event,
+    Access, Action, Advice, ApiCall, Block, Call, CallResult, Cause, Counters, Decision, Directive, EvictionCause,
+    EvictionPair, Gpu, LinkBytes, Memory, Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Restriction,
+    Reuse, Snapshot, SourceState, SourceStatus, Step, Verdicts, block::BLOCK_BYTES, decision::Event,
 };
 use policy::{
     Judge,
@@ -43,7 +43,7 @@ pub(crate) struct Card {
     judge: Judge,
     verdicts: Verdicts,
     acting: Acting,
-    wishes: BTreeMap<ProcessId, Wish>,
+    directives: BTreeMap<ProcessId, Directive>,
     pub(crate) events: Vec<Event>,
 }
 
@@ -62,13 +62,13 @@ impl Card {
             judge: Judge::default(),
             verdicts: Verdicts::default(),
             acting: Acting::new(limits()),
-            wishes: BTreeMap::new(),
+            directives: BTreeMap::new(),
             events: Vec::new(),
         }
     }
 
     /// A program that does these accesses again and again.
-    pub(crate) fn add(&mut self, round: Round, pattern: PatternKind, wish: Option<Wish>) -> ProcessId {
+    pub(crate) fn add(&mut self, round: Round, pattern: PatternKind, directive: Option<Directive>) -> ProcessId {
         let id = ProcessId { pid: 100 + u32::try_from(self.programs.len()).unwrap(), start_ticks: 7 };
         let blocks = round.iter().map(|(block, _)| block + 1).max().unwrap_or(0);
         self.programs.push(Walker {
@@ -91,13 +91,13 @@ impl Card {
             remote: BTreeSet::new(),
             accessed_bytes: BLOCK_BYTES,
         });
-        self.wishes.extend(wish.map(|wish| (id, wish)));
+        self.directives.extend(directive.map(|directive| (id, directive)));
         id
     }
 
-    /// Another wish for it.
-    pub(crate) fn wish(&mut self, id: ProcessId, wish: Wish) {
-        self.wishes.insert(id, wish);
+    /// Another directive for it.
+    pub(crate) fn directive(&mut self, id: ProcessId, directive: Directive) {
+        self.directives.insert(id, directive);
     }
 
     pub(crate) fn program(&self, id: ProcessId) -> &Walker {
@@ -125,7 +125,7 @@ impl Card {
     /// Names of the policies of all decisions that were acted upon.
     pub(crate) fn acted(&self) -> Vec<&'static str> {
         let made = self.events.iter().filter_map(|event| match event {
-            Event::Made(decision) if decision.stage.name() == "trial" => Some(decision.policy),
+            Event::Created(decision) if decision.stage.name() == "trial" => Some(decision.policy),
             _ => None,
         });
         made.collect()
@@ -159,13 +159,13 @@ impl Card {
     }
 
     /// What keeps more from being done.
-    pub(crate) fn hindrances(&mut self) -> Vec<Hindrance> {
+    pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.show(&snapshot, |acting, scene| acting.hindrances(scene))
+        self.show(&snapshot, |acting, scene| acting.restrictions(scene))
     }
 
     fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
-        let wanted = self.acting.wants_memory(&self.verdicts, &self.wishes);
+        let wanted = self.acting.wants_memory(&self.verdicts, &self.directives);
         let memory: BTreeMap<ProcessId, Memory> = self
             .programs
             .iter()
@@ -187,7 +187,7 @@ impl Card {
             links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: 64 << 30,
-            wishes: &self.wishes,
+            directives: &self.directives,
             on: true,
         };
         ask(&mut self.acting, &scene)
@@ -207,10 +207,14 @@ impl Card {
         self.steps += order.steps.len();
         for step in &order.steps {
             self.call(order.process, step);
-            calls.push(Call { step: *step, answer: Answer::Done, took_ns: 5000 * step.bytes().div_ceil(BLOCK_BYTES) });
+            calls.push(Call {
+                step: *step,
+                result: CallResult::Done,
+                duration_ns: 5000 * step.bytes().div_ceil(BLOCK_BYTES),
+            });
         }
-        let Order { decision, process, gpu, is_undoing, .. } = *order;
-        self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, self.now);
+        let Order { decision, process, gpu, is_rollback, .. } = *order;
+        self.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, self.now);
     }
 
     fn slice(&mut self, at: usize) {
@@ -262,7 +266,7 @@ impl Card {
         known.bytes_htod += bytes;
         known.refetched_bytes += came_back;
         known.resident = Residency::exactly(bytes);
-        known.last_seen = now;
+        known.last_seen_at = now;
         program.counters.bytes_htod[cause] += bytes;
         program.reuse.fetched_bytes += bytes;
         program.reuse.refetched_bytes += came_back;
@@ -279,16 +283,16 @@ impl Card {
         known.evictions += 1;
         known.evicted_bytes += bytes;
         known.bytes_dtoh += bytes;
-        known.last_seen = now;
+        known.last_seen_at = now;
         program.counters.bytes_dtoh[Cause::Eviction] += bytes;
         program.counters.evictions += 1;
-        self.program_mut(evictor).counters.evicted_bytes_caused += bytes;
+        self.program_mut(evictor).counters.induced_eviction_bytes += bytes;
         *self.pairs.entry((victim, evictor)).or_default() += bytes;
     }
 
     fn call(&mut self, id: ProcessId, step: &Step) {
         let call = match step.action {
-            Action::Migrate(_) | Action::Renew(_) => ApiCall::Prefetch,
+            Action::Migrate(_) | Action::Touch(_) => ApiCall::Prefetch,
             Action::Advise(Advice::PreferredLocation(_)) => ApiCall::SetPreferredLocation,
             Action::Withdraw(Advice::PreferredLocation(_)) => ApiCall::UnsetPreferredLocation,
             Action::Advise(Advice::AccessedBy(_)) => ApiCall::SetAccessedBy,
@@ -301,8 +305,8 @@ impl Card {
         for block in first..(step.end - BASE).div_ceil(BLOCK_BYTES) {
             let is_there = self.frames.holds(id, block);
             match step.action {
-                Action::Renew(_) if is_there => self.frames.take(id, block),
-                Action::Renew(_) => self.fetch(id, block, 4096, Cause::Tool, self.now),
+                Action::Touch(_) if is_there => self.frames.take(id, block),
+                Action::Touch(_) => self.fetch(id, block, 4096, Cause::Tool, self.now),
                 Action::Migrate(Place::Gpu(_)) if !is_there => {
                     let lacks = step.begin.saturating_sub(BASE + block * BLOCK_BYTES);
                     self.fetch(id, block, BLOCK_BYTES - lacks, Cause::Tool, self.now);

@@ -1,11 +1,11 @@
 //! How much is done, at most.
 
-use model::{Action, Advice, Answer, Mode, Order, Place, Step, block::BLOCK_BYTES, decision::Event};
+use model::{Action, Advice, CallResult, Mode, Order, Place, Step, block::BLOCK_BYTES, decision::Event};
 use policy::act::Limits;
 
 use crate::{
     program::{BASE, Program},
-    world::{World, limits, wish},
+    world::{World, directive, limits},
 };
 
 const MIB: u64 = 1 << 20;
@@ -33,15 +33,15 @@ fn excess(world: &World, per_second: u64) -> i128 {
 #[test]
 fn no_more_is_moved_in_any_stretch_than_the_rate_and_one_second_of_it() {
     let rate = 10 * BLOCK_BYTES + 4096;
-    let mut process = wish(Mode::Act, "prefetch_all");
+    let mut process = directive(Mode::Act, "prefetch_all");
     process.budget.bytes_per_second = Some(rate);
-    for (limits, wish) in [
+    for (limits, directive) in [
         (limits(), process),
-        (Limits { process_bytes_per_second: rate, ..limits() }, wish(Mode::Act, "prefetch_all")),
-        (Limits { node_bytes_per_second: rate, ..limits() }, wish(Mode::Act, "prefetch_all")),
+        (Limits { process_bytes_per_second: rate, ..limits() }, directive(Mode::Act, "prefetch_all")),
+        (Limits { node_bytes_per_second: rate, ..limits() }, directive(Mode::Act, "prefetch_all")),
     ] {
         let mut world = World::with(limits);
-        world.add(Program::InTurn, 64, Some(wish.clone()));
+        world.add(Program::InTurn, 64, Some(directive.clone()));
         world.run(30.0);
         let worst = excess(&world, rate);
         assert!(worst <= i128::from(rate), "{worst} of {rate}");
@@ -54,7 +54,7 @@ fn all_processes_together_keep_to_the_rate_of_the_node() {
     let rate = 20 * BLOCK_BYTES;
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
     for _ in 0..3 {
-        world.add(Program::InTurn, 32, Some(wish(Mode::Act, "prefetch_all")));
+        world.add(Program::InTurn, 32, Some(directive(Mode::Act, "prefetch_all")));
     }
     world.run(20.0);
     assert!(excess(&world, rate) <= i128::from(rate));
@@ -64,7 +64,7 @@ fn all_processes_together_keep_to_the_rate_of_the_node() {
 fn another_rate_holds_from_then_on() {
     let (rate, less) = (40 * BLOCK_BYTES, 10 * BLOCK_BYTES);
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
     // It is tried from second 2 on, for two seconds.
     world.run(3.0);
     let faster = excess(&world, rate);
@@ -79,10 +79,10 @@ fn another_rate_holds_from_then_on() {
 
 #[test]
 fn no_more_is_moved_in_all_than_the_budget() {
-    let mut wish = wish(Mode::Act, "prefetch_all");
-    wish.budget.bytes = Some(100 * BLOCK_BYTES + 4096);
+    let mut directive = directive(Mode::Act, "prefetch_all");
+    directive.budget.bytes = Some(100 * BLOCK_BYTES + 4096);
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish));
+    world.add(Program::InTurn, 64, Some(directive));
     world.run(30.0);
     let ordered: u64 = world.orders.iter().map(|(_, order)| moved(order)).sum();
     assert_eq!(ordered, 100 * BLOCK_BYTES, "in whole blocks");
@@ -90,10 +90,10 @@ fn no_more_is_moved_in_all_than_the_budget() {
 
 #[test]
 fn what_was_spent_is_spent_though_the_process_is_missing_for_a_moment() {
-    let mut wish = wish(Mode::Act, "prefetch_all");
-    wish.budget.bytes = Some(100 * BLOCK_BYTES);
+    let mut directive = directive(Mode::Act, "prefetch_all");
+    directive.budget.bytes = Some(100 * BLOCK_BYTES);
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish));
+    let id = world.add(Program::InTurn, 64, Some(directive));
     world.run(30.0);
     world.hidden.insert(id);
     world.run(0.1);
@@ -107,7 +107,7 @@ fn what_was_spent_is_spent_though_the_process_is_missing_for_a_moment() {
 fn all_that_is_advised_to_the_host_fits_there_together() {
     let mut world = World::new();
     world.headroom_bytes = 40 * BLOCK_BYTES;
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("an order", |world| !world.orders.is_empty());
     let to_host = |step: &&Step| step.action == Action::Advise(Advice::PreferredLocation(Place::Host));
     let bytes: Vec<u64> = world.orders[0].1.steps.iter().filter(to_host).map(Step::bytes).collect();
@@ -120,7 +120,7 @@ fn what_goes_to_the_host_for_all_processes_fits_there_together() {
     let mut world = World::new();
     world.headroom_bytes = 40 * BLOCK_BYTES;
     for _ in 0..2 {
-        world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     }
     world.run_until("orders for both", |world| {
         let of = |pid| world.orders.iter().any(|(_, order)| order.process.pid == pid);
@@ -136,11 +136,11 @@ fn what_goes_to_the_host_for_all_processes_fits_there_together() {
 fn what_a_process_that_has_ended_was_promised_of_the_host_is_others_again() {
     let mut world = World::new();
     world.headroom_bytes = 70 * BLOCK_BYTES;
-    let first = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let first = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("advice", |world| world.advised_blocks() > 0);
     world.process(first).ended = Some(world.now);
     world.orders.clear();
-    let second = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let second = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("advice for the second", |world| world.orders.iter().any(|(_, order)| order.process == second));
 }
 
@@ -148,7 +148,7 @@ fn what_a_process_that_has_ended_was_promised_of_the_host_is_others_again() {
 fn host_memory_below_the_reserve_is_left_alone() {
     let mut world = World::with(Limits { host_reserve_bytes: 1 << 30, ..limits() });
     world.headroom_bytes = (1 << 30) + 8 * MIB;
-    world.add(Program::OnGpu, 64, Some(wish(Mode::Act, "harmful")));
+    world.add(Program::OnGpu, 64, Some(directive(Mode::Act, "harmful")));
     world.run(5.0);
     for (_, order) in &world.orders {
         assert!(moved(order) <= 8 * MIB, "{order:?}");
@@ -166,7 +166,7 @@ fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
     world.add(Program::OnGpu, 200, None);
     world.add(Program::OnGpu, 1, None);
     world.run(5.0);
-    world.add(Program::InTurn, 600, Some(wish(Mode::Act, "prefetch_all")));
+    world.add(Program::InTurn, 600, Some(directive(Mode::Act, "prefetch_all")));
     world.run(20.0);
     let room = (1 << 30) - (1 << 30) / 50 - 201 * BLOCK_BYTES;
     let most = world.orders.iter().map(|(_, order)| moved(order)).max().unwrap();
@@ -175,7 +175,7 @@ fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
 
 #[test]
 fn only_memory_that_the_wish_is_about_is_touched() {
-    let mut only = wish(Mode::Act, "ping-pong");
+    let mut only = directive(Mode::Act, "ping-pong");
     only.range = Some((BASE + 8 * BLOCK_BYTES, BASE + 24 * BLOCK_BYTES));
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(only));
@@ -183,7 +183,7 @@ fn only_memory_that_the_wish_is_about_is_touched() {
     let steps: Vec<_> = world.orders.iter().flat_map(|(_, order)| &order.steps).collect();
     assert!(!steps.is_empty());
     assert!(steps.iter().all(|step| step.begin >= BASE + 8 * BLOCK_BYTES && step.end <= BASE + 24 * BLOCK_BYTES));
-    let mut large = wish(Mode::Act, "ping-pong");
+    let mut large = directive(Mode::Act, "ping-pong");
     large.allocation_larger_than_bytes = Some(64 * BLOCK_BYTES);
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(large));
@@ -193,14 +193,14 @@ fn only_memory_that_the_wish_is_about_is_touched() {
 
 #[test]
 fn what_is_held_back_is_counted_and_not_called() {
-    let mut wish = wish(Mode::Act, "prefetch_all");
-    wish.budget.bytes_per_second = Some(4 * BLOCK_BYTES);
+    let mut directive = directive(Mode::Act, "prefetch_all");
+    directive.budget.bytes_per_second = Some(4 * BLOCK_BYTES);
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish));
+    world.add(Program::InTurn, 64, Some(directive));
     world.run(5.0);
-    assert!(matches!(world.decision().trouble, Some(Answer::HeldBack(_))));
+    assert!(matches!(world.decision().last_error, Some(CallResult::Denied(_))));
     let held = |event: &Event| match event {
-        Event::Acted(outcome) => outcome.calls.iter().any(|call| matches!(call.answer, Answer::HeldBack(_))),
+        Event::Applied(outcome) => outcome.calls.iter().any(|call| matches!(call.result, CallResult::Denied(_))),
         _ => false,
     };
     assert!(!world.events.iter().any(held));
@@ -211,9 +211,9 @@ fn decisions_that_are_over_are_forgotten_when_there_are_too_many() {
     let mut world = World::with(Limits { decisions_max: 5, cool_down_windows: 0, ..limits() });
     let id = world.add(Program::InTurn, 32, None);
     for round in 0..20 {
-        let mut wish = wish(Mode::Shadow, "ping-pong");
-        wish.parameters.insert("round".to_owned(), round.to_string());
-        world.wishes.insert(id, wish);
+        let mut directive = directive(Mode::Shadow, "ping-pong");
+        directive.parameters.insert("round".to_owned(), round.to_string());
+        world.directives.insert(id, directive);
         world.run(3.0);
     }
     assert!(world.acting.decisions().count() <= 6);

@@ -4,11 +4,11 @@
 mod any;
 mod card;
 mod frames;
-mod hindrances;
 mod limits;
 mod memory;
 mod parameters;
 mod program;
+mod restrictions;
 mod safety;
 mod stages;
 mod walker;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{Mode, PatternKind, ProcessId};
 
-use crate::{card::Card, walker::Round, world::wish};
+use crate::{card::Card, walker::Round, world::directive};
 
 const FRAMES: usize = 62;
 
@@ -23,7 +23,7 @@ fn hot_and_cold(hot: u64, cold: u64, steps: u64) -> Round {
 fn both(
     policy: &str,
     rounds: u64,
-    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Wish>) -> ProcessId,
+    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Directive>) -> ProcessId,
 ) -> [(Card, ProcessId); 2] {
     both_on(FRAMES, policy, rounds, prepare)
 }
@@ -32,11 +32,11 @@ fn both_on(
     frames: usize,
     policy: &str,
     rounds: u64,
-    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Wish>) -> ProcessId,
+    prepare: impl Fn(&mut Card, &dyn Fn() -> Option<model::Directive>) -> ProcessId,
 ) -> [(Card, ProcessId); 2] {
     ["observe", policy].map(|policy| {
         let mut card = Card::new(frames);
-        let process = prepare(&mut card, &|| (policy != "observe").then(|| wish(Mode::Act, policy)));
+        let process = prepare(&mut card, &|| (policy != "observe").then(|| directive(Mode::Act, policy)));
         card.run(rounds);
         (card, process)
     })
@@ -49,7 +49,7 @@ fn share(helped: u64, alone: u64) -> f64 {
 #[test]
 fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
     let [(alone, _), (helped, _)] =
-        both("cycle", 60, |card, wish| card.add(walk(0..93, true), PatternKind::Cyclic, wish()));
+        both("cycle", 60, |card, directive| card.add(walk(0..93, true), PatternKind::Cyclic, directive()));
     assert_eq!(helped.acted(), ["cycle"]);
     // 62 frames, 10 blocks a look: some 48 of 93 stay.
     let share = share(helped.link_bytes(), alone.link_bytes());
@@ -60,7 +60,7 @@ fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
 fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
     let link_bytes = ["observe", "cycle"].map(|policy| {
         let mut card = Card::new(FRAMES);
-        card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| wish(Mode::Act, policy)));
+        card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| directive(Mode::Act, policy)));
         for look in 0..1200 {
             // One in forty comes when nearly twice as much has come as is left to everything else.
             card.orders_late = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
@@ -75,8 +75,8 @@ fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
 #[test]
 fn memory_in_hundreds_of_allocations_is_kept_as_well_as_in_one() {
     let walks = |allocation_blocks| {
-        let [(alone, _), (helped, _)] = both_on(160, "cycle", 20, |card, wish| {
-            let process = card.add(walk(0..240, true), PatternKind::Cyclic, wish());
+        let [(alone, _), (helped, _)] = both_on(160, "cycle", 20, |card, directive| {
+            let process = card.add(walk(0..240, true), PatternKind::Cyclic, directive());
             card.program_mut(process).allocation_blocks = allocation_blocks;
             process
         });
@@ -90,7 +90,7 @@ fn memory_in_hundreds_of_allocations_is_kept_as_well_as_in_one() {
 #[test]
 fn a_hot_set_stays_and_the_cold_memory_goes_by() {
     let [(alone, _), (helped, _)] =
-        both("hot-cold", 40, |card, wish| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, wish()));
+        both("hot-cold", 40, |card, directive| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, directive()));
     assert_eq!(helped.acted(), ["hot-cold"]);
     let share = share(helped.link_bytes(), alone.link_bytes());
     assert!(share < 0.5, "{share}");
@@ -98,10 +98,10 @@ fn a_hot_set_stays_and_the_cold_memory_goes_by() {
 
 #[test]
 fn a_tenant_that_fits_stays_and_the_one_that_does_not_evicts_its_own() {
-    let [(alone, victim), (helped, _)] = both("tenants", 40, |card, wish| {
-        let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, wish());
+    let [(alone, victim), (helped, _)] = both("tenants", 40, |card, directive| {
+        let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, directive());
         card.program_mut(victim).computes = Duration::from_millis(2);
-        card.add(walk(0..128, false), PatternKind::Cyclic, wish());
+        card.add(walk(0..128, false), PatternKind::Cyclic, directive());
         victim
     });
     assert_eq!(helped.acted(), ["tenants"]);
@@ -118,8 +118,8 @@ fn a_tenant_that_fits_stays_and_the_one_that_does_not_evicts_its_own() {
 
 /// What `stream` leaves of the replays and of the link bytes of a walk.
 fn left_by_stream(walk: &Round, pattern: PatternKind) -> [f64; 2] {
-    let [(alone, process), (helped, _)] = both("stream", 60, |card, wish| {
-        let process = card.add(walk.clone(), pattern, wish());
+    let [(alone, process), (helped, _)] = both("stream", 60, |card, directive| {
+        let process = card.add(walk.clone(), pattern, directive());
         card.program_mut(process).computes = Duration::from_millis(40);
         process
     });
@@ -147,9 +147,9 @@ fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it
 fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_of_it_on() {
     let cards = [0, 64 << 20].map(|bytes_per_second| {
         let mut card = Card::new(FRAMES);
-        let mut wanted = wish(Mode::Act, "stream");
+        let mut wanted = directive(Mode::Act, "stream");
         wanted.budget.bytes_per_second = Some(bytes_per_second).filter(|bytes| *bytes > 0);
-        let wanted = if bytes_per_second == 0 { wish(Mode::Observe, "observe") } else { wanted };
+        let wanted = if bytes_per_second == 0 { directive(Mode::Observe, "observe") } else { wanted };
         let process = card.add(walk(0..200, false), PatternKind::Sequential, Some(wanted));
         // 50 MiB a second.
         card.program_mut(process).computes = Duration::from_millis(40);
@@ -166,13 +166,13 @@ fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
         // 3 s until all has changed hands, as on a card of 80 GB at 25 GB/s.
         let mut card = Card::new(3000);
         card.fetch_takes = Duration::from_millis(1);
-        let mut wanted = wish(if bytes_per_second.is_some() { Mode::Act } else { Mode::Observe }, "cycle");
+        let mut wanted = directive(if bytes_per_second.is_some() { Mode::Act } else { Mode::Observe }, "cycle");
         // A renewal is charged 64 KiB: 2,048 of them a second are for 1,000 blocks that arrive.
         wanted.budget.bytes_per_second = bytes_per_second;
         card.add(walk(0..4500, false), PatternKind::Cyclic, Some(wanted));
         card.run(20);
-        let held_back = |decision: &model::Decision| matches!(decision.trouble, Some(model::Answer::HeldBack(_)));
-        assert!(!card.decisions().any(held_back), "{:#?}", card.decisions().next());
+        let denied = |decision: &model::Decision| matches!(decision.last_error, Some(model::CallResult::Denied(_)));
+        assert!(!card.decisions().any(denied), "{:#?}", card.decisions().next());
         card.link_bytes()
     });
     // 3,000 frames of which 2,048 / (2,048 + 2 * 1,000) can be kept up: a third of 4,500 blocks.
@@ -184,7 +184,7 @@ fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
 fn what_the_program_does_not_use_any_more_is_not_kept() {
     let mut card = Card::new(620);
     card.fetch_takes = Duration::from_millis(5);
-    let process = card.add(walk(0..1500, false), PatternKind::Cyclic, Some(wish(Mode::Act, "cycle")));
+    let process = card.add(walk(0..1500, false), PatternKind::Cyclic, Some(directive(Mode::Act, "cycle")));
     let pass = |card: &mut Card, seconds: u32| (0..10 * seconds).for_each(|_| card.interval());
     card.program_mut(process).round = walk(0..930, false);
     pass(&mut card, 60);
@@ -199,9 +199,9 @@ fn what_the_program_does_not_use_any_more_is_not_kept() {
 
 #[test]
 fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
-    let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, wish| {
+    let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, directive| {
         card.fetch_takes = Duration::from_millis(4);
-        let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, wish());
+        let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, directive());
         // The hot part alone takes 3.8 s, in which nothing comes if it is kept.
         card.program_mut(process).computes = Duration::from_millis(10);
         process
@@ -214,9 +214,9 @@ fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
 #[test]
 fn nothing_is_done_where_all_fits() {
     for policy in ["cycle", "hot-cold", "tenants", "stream", "auto-live"] {
-        let [(alone, _), (helped, _)] = both(policy, 200, |card, wish| {
-            card.add(walk(0..30, false), PatternKind::Cyclic, wish());
-            card.add(walk(0..30, true), PatternKind::Sequential, wish())
+        let [(alone, _), (helped, _)] = both(policy, 200, |card, directive| {
+            card.add(walk(0..30, false), PatternKind::Cyclic, directive());
+            card.add(walk(0..30, true), PatternKind::Sequential, directive())
         });
         assert!(helped.acted().is_empty(), "{policy}: {:?}", helped.acted());
         assert_eq!(helped.link_bytes(), alone.link_bytes(), "{policy}");
@@ -225,19 +225,19 @@ fn nothing_is_done_where_all_fits() {
 
 #[test]
 fn two_tenants_that_would_each_fit_are_not_weighed_against_each_other() {
-    let [_, (helped, _)] = both("tenants", 40, |card, wish| {
-        card.add(walk(0..40, false), PatternKind::Cyclic, wish());
-        card.add(walk(0..40, false), PatternKind::Cyclic, wish())
+    let [_, (helped, _)] = both("tenants", 40, |card, directive| {
+        card.add(walk(0..40, false), PatternKind::Cyclic, directive());
+        card.add(walk(0..40, false), PatternKind::Cyclic, directive())
     });
     assert!(helped.acted().is_empty(), "{:?}", helped.acted());
 }
 
 #[test]
 fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one_that_does_not() {
-    let [(alone, victim), (helped, _)] = both("auto-live", 40, |card, wish| {
-        let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, wish());
+    let [(alone, victim), (helped, _)] = both("auto-live", 40, |card, directive| {
+        let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, directive());
         card.program_mut(victim).computes = Duration::from_millis(2);
-        card.add(walk(0..128, false), PatternKind::Cyclic, wish());
+        card.add(walk(0..128, false), PatternKind::Cyclic, directive());
         victim
     });
     let faults = |card: &Card| card.program(victim).counters.fault_entries.total();
@@ -249,18 +249,18 @@ fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one
 #[test]
 fn a_tenant_for_which_nothing_is_wanted_any_more_does_not_keep_others_from_being_helped() {
     let mut card = Card::new(FRAMES);
-    let tenant = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, Some(wish(Mode::Act, "tenants")));
+    let tenant = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, Some(directive(Mode::Act, "tenants")));
     card.program_mut(tenant).computes = Duration::from_millis(2);
     let walker = card.add(walk(0..128, true), PatternKind::Sequential, None);
     card.program_mut(walker).computes = Duration::from_millis(40);
     let pass = |card: &mut Card, seconds: u32| (0..10 * seconds).for_each(|_| card.interval());
     pass(&mut card, 10);
     assert_eq!(card.acted(), ["tenants"]);
-    card.wish(walker, wish(Mode::Act, "stream"));
+    card.directive(walker, directive(Mode::Act, "stream"));
     pass(&mut card, 10);
     assert_eq!(card.acted(), ["tenants"], "it would press on what is kept");
     card.program_mut(tenant).rounds_max = 0;
-    card.wish(tenant, wish(Mode::Observe, "tenants"));
+    card.directive(tenant, directive(Mode::Observe, "tenants"));
     for _ in 0..60 {
         pass(&mut card, 1);
         if card.acted().contains(&"stream") {

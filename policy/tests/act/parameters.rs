@@ -17,12 +17,12 @@ fn mistake(policy: &str, name: &str, value: &str) -> Option<String> {
 #[test]
 fn a_policy_takes_its_own_parameters_with_values_that_mean_something() {
     for (policy, name, value) in [
-        ("ping-pong", "alternations", "8"),
+        ("ping-pong", "bounces", "8"),
         ("cycle", "rest", "remote"),
         ("hot-cold", "rest", "stream"),
         ("stream", "ahead_mib", "8"),
         ("auto-live", "rest", "remote"),
-        ("auto-live", "alternations", "8"),
+        ("auto-live", "bounces", "8"),
     ] {
         assert_eq!(mistake(policy, name, value), None, "{policy}");
     }
@@ -34,12 +34,7 @@ fn what_would_be_ignored_is_a_mistake_that_says_what_is_taken() {
         ("cycle", "rest", "remot", r#"parameters.rest: expected "stream" or "remote", not "remot""#),
         ("auto-live", "rest", "no", r#"parameters.rest: expected "stream" or "remote", not "no""#),
         ("stream", "ahead_mib", "7", r#"parameters.ahead_mib: expected a whole number from 8 to 16777216, not "7""#),
-        (
-            "ping-pong",
-            "alternations",
-            "x",
-            r#"parameters.alternations: expected a whole number from 1 to 1000000, not "x""#,
-        ),
+        ("ping-pong", "bounces", "x", r#"parameters.bounces: expected a whole number from 1 to 1000000, not "x""#),
         ("cycle", "Rest", "auto", r#"parameters.Rest: cycle takes "rest", not "Rest""#),
         ("tenants", "rest", "auto", r#"parameters.rest: tenants takes no parameters, not "rest""#),
         ("cycle", "a.b", "", r#"parameters: cycle takes "rest", not "a.b""#),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{
-    Access, Action, Advice, Answer, ApiCall, Block, Cause, Counters, LinkBytes, Memory, Pattern, Place, Process,
+    Access, Action, Advice, ApiCall, Block, CallResult, Cause, Counters, LinkBytes, Memory, Pattern, Place, Process,
     ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Step, block::BLOCK_BYTES,
 };
 
@@ -98,10 +98,10 @@ impl Simulated {
                 // The CPU takes it.
                 self.host.cpu_write_faults += FAULTS_PER_BLOCK;
                 self.counters.bytes_dtoh[Cause::Fault] += BLOCK_BYTES;
-                self.reuse.alternations += 1;
+                self.reuse.bounces += 1;
                 block.resident = Residency::default();
                 block.bytes_dtoh += BLOCK_BYTES;
-                block.alternations += 1;
+                block.bounces += 1;
                 took += Duration::from_micros(500);
             }
             if is_remote && block.resident.bytes == 0 && self.program != Program::AtomicsInTurn {
@@ -115,22 +115,22 @@ impl Simulated {
                 self.counters.bytes_htod[Cause::Fault] += BLOCK_BYTES;
                 let came_back = if block.bytes_dtoh > 0 { BLOCK_BYTES } else { 0 };
                 self.reuse.fetched_bytes += BLOCK_BYTES;
-                self.reuse.returned_bytes += came_back;
-                self.reuse.alternations += 1;
+                self.reuse.cpu_reclaimed_bytes += came_back;
+                self.reuse.bounces += 1;
                 block.resident = Residency::exactly(BLOCK_BYTES);
                 block.fault_entries += FAULTS_PER_BLOCK;
                 block.bytes_htod += BLOCK_BYTES;
-                block.returned_bytes += came_back;
-                block.alternations += 1;
+                block.cpu_reclaimed_bytes += came_back;
+                block.bounces += 1;
                 took += Duration::from_millis(1);
             }
         }
         took
     }
 
-    pub(crate) fn obey(&mut self, step: &Step) -> Answer {
+    pub(crate) fn obey(&mut self, step: &Step) -> CallResult {
         let call = match step.action {
-            Action::Migrate(_) | Action::Renew(_) => ApiCall::Prefetch,
+            Action::Migrate(_) | Action::Touch(_) => ApiCall::Prefetch,
             Action::Advise(Advice::PreferredLocation(_)) => ApiCall::SetPreferredLocation,
             Action::Withdraw(Advice::PreferredLocation(_)) => ApiCall::UnsetPreferredLocation,
             Action::Advise(Advice::AccessedBy(_)) => ApiCall::SetAccessedBy,
@@ -163,16 +163,16 @@ impl Simulated {
                     block.bytes_htod += BLOCK_BYTES;
                     block.resident = Residency::exactly(BLOCK_BYTES);
                 }
-                Action::Migrate(_) | Action::Renew(_) => {}
+                Action::Migrate(_) | Action::Touch(_) => {}
             }
         }
-        Answer::Done
+        CallResult::Done
     }
 
     pub(crate) fn seen(&self) -> Process {
         let mut process = Process::new(self.id, "program");
         process.is_adopted = self.is_adopted;
-        process.ended = self.ended;
+        process.exited_at = self.ended;
         process.host = self.host.clone();
         process.gpus.insert(KEY, self.counters.clone());
         process.reuse.insert(KEY, self.reuse);

@@ -1,11 +1,13 @@
 //! What is not done, and what is taken back whatever happens.
 
-use model::{Action, Answer, ApiCall, Call, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage, Step};
+use model::{
+    Action, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage, Step,
+};
 use policy::act::InForce;
 
 use crate::{
     program::Program,
-    world::{GPU, World, wish},
+    world::{GPU, World, directive},
 };
 
 /// Makes it unknown what advice is in force.
@@ -13,8 +15,10 @@ type Spoil = dyn Fn(&mut World, model::ProcessId);
 
 fn kept() -> (World, model::ProcessId) {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
     (world, id)
 }
 
@@ -24,18 +28,18 @@ fn once_switched_off_nothing_is_ordered_but_putting_things_back() {
     let before = world.orders.len();
     world.on = false;
     world.run(10.0);
-    assert!(world.orders[before..].iter().all(|(_, order)| order.is_undoing));
+    assert!(world.orders[before..].iter().all(|(_, order)| order.is_rollback));
     assert_eq!(world.advised_blocks(), 0);
     assert!(matches!(world.decision().stage, Stage::Shadow(_)), "what would be done is told");
     world.on = true;
     world.run(10.0);
-    assert_eq!(world.decision().stage, Stage::Kept, "it is no fault of the plan");
+    assert_eq!(world.decision().stage, Stage::Confirmed, "it is no fault of the plan");
 }
 
 #[test]
 fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_back() {
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     let late = loop {
         let orders = world.interval();
         if !orders.is_empty() {
@@ -44,7 +48,7 @@ fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_ba
     };
     world.on = false;
     let undoing = world.interval();
-    assert!(undoing.iter().all(|order| order.is_undoing) && !undoing.is_empty());
+    assert!(undoing.iter().all(|order| order.is_rollback) && !undoing.is_empty());
     world.carry_out(late);
     world.carry_out(undoing);
     world.run(1.0);
@@ -54,16 +58,16 @@ fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_ba
 #[test]
 fn moves_that_are_not_done_yet_are_called_off_when_they_are_not_wanted_any_more() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
     let late = loop {
         let orders = world.interval();
         if !orders.is_empty() {
             break orders;
         }
     };
-    world.wishes.remove(&id);
+    world.directives.remove(&id);
     let [undoing] = world.interval().try_into().unwrap();
-    assert!(undoing.is_undoing && undoing.steps.is_empty() && undoing.decision == late[0].decision);
+    assert!(undoing.is_rollback && undoing.steps.is_empty() && undoing.decision == late[0].decision);
     world.carry_out(late);
     world.carry_out(vec![undoing]);
     assert_eq!(world.interval(), [], "once is enough");
@@ -76,7 +80,7 @@ fn a_process_that_ends_gets_no_more_orders() {
     let orders = world.orders.len();
     world.run(5.0);
     assert_eq!(world.orders.len(), orders);
-    assert_eq!(world.decision().stage, Stage::Over("the process has ended".to_owned()));
+    assert_eq!(world.decision().stage, Stage::Ended("the process has ended".to_owned()));
     world.processes.clear();
     world.run(5.0);
     assert_eq!(world.orders.len(), orders);
@@ -88,7 +92,7 @@ fn a_process_that_is_not_seen_any_more_is_left_as_it_was() {
     let mut snapshot = world.snapshot();
     snapshot.processes.clear();
     let orders = world.look(&snapshot);
-    assert!(orders.iter().all(|order| order.is_undoing && order.process == id) && orders.len() == 1);
+    assert!(orders.iter().all(|order| order.is_rollback && order.process == id) && orders.len() == 1);
 }
 
 #[test]
@@ -121,14 +125,14 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
     ];
     for (why, make, may_move) in cases {
         let mut world = World::new();
-        let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
         make(&mut world, id);
         world.run(10.0);
-        let Stage::Refused(said) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
+        let Stage::Denied(said) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
         assert!(said.contains(why), "{said}");
         assert_eq!(world.orders, [], "{why}");
         // Moves leave nothing behind, where nothing is read-duplicated.
-        world.wishes.insert(id, wish(Mode::Act, "prefetch_all"));
+        world.directives.insert(id, directive(Mode::Act, "prefetch_all"));
         world.run(10.0);
         assert_eq!(!world.orders.is_empty(), may_move, "{why}");
         assert!(
@@ -145,7 +149,7 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
 fn memory_of_a_process_that_has_any_read_duplicated_is_not_moved() {
     for by_application in [true, false] {
         let mut world = World::new();
-        let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+        let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
         world.run_until("moves", |world| !world.orders.is_empty());
         let host = &mut world.process(id).host;
         let calls = if by_application { &mut host.api_calls } else { &mut host.tool_calls };
@@ -169,13 +173,13 @@ fn an_application_that_begins_to_advise_the_driver_is_left_to_itself() {
 fn without_a_reading_of_the_link_remote_mappings_stay_in_shadow() {
     let mut world = World::new();
     world.has_link = false;
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run(10.0);
-    assert!(world.decision().stage.why().unwrap().contains("link"), "{:#?}", world.decision());
+    assert!(world.decision().stage.reason().unwrap().contains("link"), "{:#?}", world.decision());
     assert_eq!(world.orders, []);
     world.has_link = true;
     world.run(20.0);
-    assert_eq!(world.decision().stage, Stage::Kept, "once there is one");
+    assert_eq!(world.decision().stage, Stage::Confirmed, "once there is one");
 }
 
 #[test]
@@ -183,42 +187,42 @@ fn drivers_and_gpus_that_stood_still_elsewhere_are_left_alone_and_the_report_is_
     let mut world = World::new();
     world.driver = "580.173.02".to_owned();
     world.gpu_name = Some("NVIDIA GB10".to_owned());
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "prefetch_all")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
     world.run(10.0);
     assert_eq!(world.orders, []);
-    assert!(world.decision().stage.why().unwrap().contains("https://github.com/"));
+    assert!(world.decision().stage.reason().unwrap().contains("https://github.com/"));
 }
 
 #[test]
 fn a_driver_that_refuses_ends_the_trial() {
     let mut world = World::new();
-    world.answers = Some(Answer::Refused("NV_ERR_INVALID_ADDRESS".to_owned()));
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.answers = Some(CallResult::Failed("NV_ERR_INVALID_ADDRESS".to_owned()));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run(10.0);
     let undone = world.acting.decisions().last().unwrap();
-    assert!(undone.stage.why().unwrap().contains("NV_ERR_INVALID_ADDRESS"), "{undone:#?}");
+    assert!(undone.stage.reason().unwrap().contains("NV_ERR_INVALID_ADDRESS"), "{undone:#?}");
 }
 
 #[test]
 fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given() {
     let (mut world, id) = kept();
-    world.answers = Some(Answer::Refused("busy".to_owned()));
-    world.wishes.remove(&id);
+    world.answers = Some(CallResult::Failed("busy".to_owned()));
+    world.directives.remove(&id);
     world.run(5.0);
-    let tries = world.orders.iter().filter(|(_, order)| order.is_undoing).count();
+    let tries = world.orders.iter().filter(|(_, order)| order.is_rollback).count();
     assert_eq!(tries, 5);
-    assert_eq!(world.decision().trouble, Some(Answer::Refused("busy".to_owned())));
-    world.wishes.insert(id, wish(Mode::Act, "ping-pong"));
+    assert_eq!(world.decision().last_error, Some(CallResult::Failed("busy".to_owned())));
+    world.directives.insert(id, directive(Mode::Act, "ping-pong"));
     world.run(20.0);
-    assert!(world.decision().stage.why().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
+    assert!(world.decision().stage.reason().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
     // What refused for a while does so no more: nothing stays in force for good.
     world.answers = None;
-    world.wishes.remove(&id);
+    world.directives.remove(&id);
     world.run(60.0);
     assert_eq!(world.advised_blocks(), 0);
     let refused = world.acting.decisions().find(|decision| decision.advice.len() > 1).unwrap();
-    assert_eq!((refused.trouble.as_ref(), refused.done.advised_bytes), (None, 0));
-    world.wishes.insert(id, wish(Mode::Act, "ping-pong"));
+    assert_eq!((refused.last_error.as_ref(), refused.done.advised_bytes), (None, 0));
+    world.directives.insert(id, directive(Mode::Act, "ping-pong"));
     world.run_until("advice is given again", |world| world.advised_blocks() > 0);
 }
 
@@ -231,8 +235,8 @@ fn what_maps_memory_remotely_ends_when_accesses_across_the_link_are_not_seen_any
     assert!(world.advised_blocks() > 0, "one look that failed is no reason");
     world.run(4.0);
     assert_eq!(world.advised_blocks(), 0);
-    let ended = world.acting.decisions().find(|decision| matches!(decision.stage, Stage::Undone(_))).unwrap();
-    assert!(ended.process == id && ended.stage.why().unwrap().contains("link"), "{ended:#?}");
+    let ended = world.acting.decisions().find(|decision| matches!(decision.stage, Stage::RolledBack(_))).unwrap();
+    assert!(ended.process == id && ended.stage.reason().unwrap().contains("link"), "{ended:#?}");
     world.has_link = true;
     world.run_until("it is tried again", |world| world.advised_blocks() > 0);
 }
@@ -240,10 +244,10 @@ fn what_maps_memory_remotely_ends_when_accesses_across_the_link_are_not_seen_any
 #[test]
 fn what_uvmd_withdrew_itself_is_no_other_programs_advice() {
     let (mut world, id) = kept();
-    let wish = world.wishes.remove(&id).unwrap();
+    let directive = world.directives.remove(&id).unwrap();
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
-    world.wishes.insert(id, wish);
+    world.directives.insert(id, directive);
     world.run(10.0);
     assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
 }
@@ -251,17 +255,19 @@ fn what_uvmd_withdrew_itself_is_no_other_programs_advice() {
 #[test]
 fn what_was_never_called_hides_no_other_programs_advice() {
     let (mut world, id) = kept();
-    let (_, Order { process, gpu, is_undoing, steps, .. }) = world.orders[0].clone();
+    let (_, Order { process, gpu, is_rollback, steps, .. }) = world.orders[0].clone();
     let decision = DecisionId(u64::MAX);
-    for answer in [Answer::CalledOff, Answer::HeldBack("full".to_owned()), Answer::NotMapped, Answer::Ended] {
-        let call = |step: &Step| Call { step: *step, answer: answer.clone(), took_ns: 0 };
+    for answer in
+        [CallResult::Cancelled, CallResult::Denied("full".to_owned()), CallResult::NotMapped, CallResult::Exited]
+    {
+        let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 0 };
         let calls = steps.iter().map(call).collect();
         let now = world.now();
-        world.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, now);
+        world.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, now);
     }
     world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
     world.run(1.0);
-    assert!(world.decision().stage.why().unwrap().contains("another program"), "{:#?}", world.decision());
+    assert!(world.decision().stage.reason().unwrap().contains("another program"), "{:#?}", world.decision());
 }
 
 #[test]
@@ -276,25 +282,25 @@ fn everything_is_taken_back_at_the_end_and_what_a_former_run_left_at_the_beginni
     assert!(next.advised_blocks() > 0);
     next.carry_out(orders);
     assert_eq!(next.advised_blocks(), 0);
-    let id = next.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let id = next.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     next.run(20.0);
     assert!(next.decision().id > decision, "names are not used twice");
     assert!(next.process(id).advised_blocks() > 0);
     let orders = next.acting.undo_all("the service ends");
     next.carry_out(orders);
     assert_eq!(next.advised_blocks(), 0);
-    assert_eq!(next.decision().stage, Stage::Undone("the service ends".to_owned()));
+    assert_eq!(next.decision().stage, Stage::RolledBack("the service ends".to_owned()));
 }
 
 #[test]
 fn memory_on_which_the_gpu_does_atomics_is_not_kept_on_the_host() {
     let mut world = World::new();
-    world.add(Program::AtomicsInTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    world.add(Program::AtomicsInTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run(60.0);
     assert_eq!(world.orders, [], "it would come to the GPU for each of them");
     let (mut world, id) = kept();
     world.process(id).program = Program::AtomicsInTurn;
     world.run(5.0);
-    assert!(world.decision().stage.why().unwrap().contains("atomics"), "{:#?}", world.decision());
+    assert!(world.decision().stage.reason().unwrap().contains("atomics"), "{:#?}", world.decision());
     assert_eq!(world.advised_blocks(), 0);
 }

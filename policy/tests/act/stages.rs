@@ -6,14 +6,14 @@ use model::{Mode, Stage, VerdictKind, decision::Event};
 
 use crate::{
     program::Program,
-    world::{World, wish},
+    world::{World, directive},
 };
 
 #[test]
 fn nothing_is_done_where_nothing_is_wanted() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, None);
-    world.add(Program::InTurn, 64, Some(wish(Mode::Observe, "auto-live")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Observe, "auto-live")));
     world.run(20.0);
     assert!(!world.verdicts.active.is_empty(), "there is something to do");
     assert_eq!((world.orders.len(), world.events.len()), (0, 0));
@@ -22,13 +22,13 @@ fn nothing_is_done_where_nothing_is_wanted() {
 #[test]
 fn in_shadow_the_plan_and_its_bounds_are_told_and_nothing_is_done() {
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish(Mode::Shadow, "ping-pong")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Shadow, "ping-pong")));
     world.run(20.0);
     let decision = world.decision();
     assert!(matches!(decision.stage, Stage::Shadow(_)), "{decision:#?}");
     assert_eq!(decision.verdict, Some(VerdictKind::PingPong));
     assert!(decision.expected.faults_saved.at_least > 0.5 && !decision.ranges.is_empty());
-    assert!(decision.before.inputs.alternations > 0);
+    assert!(decision.before.inputs.bounces > 0);
     assert_eq!(world.orders, []);
     assert_eq!(world.events.len(), 1, "it is told once");
 }
@@ -38,7 +38,7 @@ fn the_window_that_counts_begins_when_the_first_order_is_answered() {
     // Half of a window after the plan was made, it begins in any case: these are earlier.
     let judged = [0.0, 0.3].map(|late| {
         let mut world = World::new();
-        world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
         while world.orders.is_empty() {
             let orders = world.interval();
             if !orders.is_empty() {
@@ -48,7 +48,7 @@ fn the_window_that_counts_begins_when_the_first_order_is_answered() {
             world.carry_out(orders);
         }
         let began = world.elapsed;
-        while world.decision().stage != Stage::Kept {
+        while world.decision().stage != Stage::Confirmed {
             world.run(0.1);
         }
         world.elapsed.saturating_sub(began)
@@ -59,8 +59,10 @@ fn the_window_that_counts_begins_when_the_first_order_is_answered() {
 #[test]
 fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
     let decision = world.decision().clone();
     let (before, after) = (decision.before, decision.after.unwrap());
     // It does nine times as many rounds in that time.
@@ -68,26 +70,28 @@ fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
     assert!(after.replays * 3 < before.replays);
     let rounds = world.process(id).rounds;
     world.run(60.0);
-    assert_eq!(world.decision().stage, Stage::Kept, "{:#?}", world.decision());
+    assert_eq!(world.decision().stage, Stage::Confirmed, "{:#?}", world.decision());
     assert!(world.process(id).rounds > rounds);
     let stages: Vec<&str> = world
         .events
         .iter()
         .filter_map(|event| match event {
-            Event::Made(decision) | Event::Changed(decision) => Some(decision.stage.name()),
-            Event::Acted(_) | Event::Switched { .. } => None,
+            Event::Created(decision) | Event::Updated(decision) => Some(decision.stage.name()),
+            Event::Applied(_) | Event::Switched { .. } => None,
         })
         .collect();
-    assert_eq!(stages, ["trial", "kept"]);
+    assert_eq!(stages, ["trial", "confirmed"]);
 }
 
 #[test]
 fn a_program_that_goes_faster_because_it_is_helped_is_not_taken_for_one_that_costs_more() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     // Almost all that it moves it accesses too, and it gets on ten times as fast.
     world.process(id).accessed_bytes = 3 << 20;
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
     let decision = world.decision();
     let bytes = |measured: &model::decision::Measured| {
         let link = measured.link.unwrap();
@@ -102,18 +106,18 @@ fn a_program_that_goes_faster_because_it_is_helped_is_not_taken_for_one_that_cos
 #[test]
 fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_something_changes() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.process(id).accessed_bytes = 12 << 20;
     world.run_until("an undone decision", |world| {
-        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     let undone = world.decision().clone();
-    assert!(undone.stage.why().unwrap().contains("bytes over the link"), "{undone:#?}");
+    assert!(undone.stage.reason().unwrap().contains("bytes over the link"), "{undone:#?}");
     world.run(0.2);
     assert_eq!(world.advised_blocks(), 0);
     world.run(600.0);
     assert_eq!(world.acting.decisions().count(), 1, "nothing changed");
-    world.wishes.get_mut(&id).unwrap().parameters.insert("alternations".to_owned(), "8".to_owned());
+    world.directives.get_mut(&id).unwrap().parameters.insert("bounces".to_owned(), "8".to_owned());
     world.run(1.0);
     assert_eq!(world.acting.decisions().count(), 2, "something did");
 }
@@ -121,13 +125,15 @@ fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_s
 #[test]
 fn what_failed_while_something_was_done_for_another_is_tried_again_without_that() {
     let mut world = World::new();
-    let other = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
-    world.add(Program::OnGpu, 64, Some(wish(Mode::Act, "harmful")));
+    let other = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
+    world.add(Program::OnGpu, 64, Some(directive(Mode::Act, "harmful")));
     let harmful = |world: &World| world.acting.decisions().filter(|decision| decision.policy == "harmful").count();
     world.run(100.0);
     assert_eq!(harmful(&world), 1, "nothing changed");
-    world.wishes.get_mut(&other).unwrap().mode = Mode::Observe;
+    world.directives.get_mut(&other).unwrap().mode = Mode::Observe;
     world.run(100.0);
     assert_eq!(harmful(&world), 2);
 }
@@ -136,12 +142,12 @@ fn what_failed_while_something_was_done_for_another_is_tried_again_without_that(
 fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
     for program in [Program::OnGpu, Program::InTurn] {
         let mut world = World::new();
-        world.add(program, 64, Some(wish(Mode::Act, "harmful")));
+        world.add(program, 64, Some(directive(Mode::Act, "harmful")));
         world.run_until("an undone decision", |world| {
-            world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+            world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
         });
         let decision = world.decision();
-        let lasted = decision.changed.duration_since(decision.made).unwrap();
+        let lasted = decision.updated_at.duration_since(decision.created_at).unwrap();
         assert!(lasted <= Duration::from_secs(4), "{program:?}: {lasted:?}");
         let orders = world.orders.len();
         world.run(60.0);
@@ -152,39 +158,43 @@ fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
 #[test]
 fn where_the_program_pauses_four_windows_are_waited_for_and_then_it_is_taken_back() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("a trial", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Trial));
     world.process(id).program = Program::Idle;
     world.run(6.0);
     assert_eq!(world.decision().stage, Stage::Trial);
     world.run(4.0);
-    assert!(world.decision().stage.why().unwrap().contains("too little"), "{:#?}", world.decision());
+    assert!(world.decision().stage.reason().unwrap().contains("too little"), "{:#?}", world.decision());
     // It goes on, and time is all that has to pass.
     world.process(id).program = Program::InTurn;
     world.run(60.0);
-    assert_eq!(world.decision().stage, Stage::Kept);
+    assert_eq!(world.decision().stage, Stage::Confirmed);
 }
 
 #[test]
 fn a_plan_ends_with_the_phase_that_justified_it_and_its_advice_with_it() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
     assert!(world.advised_blocks() > 50);
     world.process(id).program = Program::Idle;
     world.run(15.0);
-    assert_eq!(world.decision().stage.name(), "over");
+    assert_eq!(world.decision().stage.name(), "ended");
     assert_eq!(world.advised_blocks(), 0);
 }
 
 #[test]
 fn what_no_longer_helps_is_undone_though_it_did_once() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
     world.process(id).accessed_bytes = 16 << 20;
     world.run_until("an undone decision", |world| {
-        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     world.run(0.2);
     assert_eq!(world.advised_blocks(), 0);
@@ -193,33 +203,37 @@ fn what_no_longer_helps_is_undone_though_it_did_once() {
 #[test]
 fn memory_of_a_few_blocks_is_helped_too() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 2, Some(wish(Mode::Act, "ping-pong")));
+    let id = world.add(Program::InTurn, 2, Some(directive(Mode::Act, "ping-pong")));
     world.process(id).round = Duration::from_millis(120);
     world.process(id).accessed_bytes = 512 * 32;
     world.run(60.0);
     assert_eq!(world.acting.decisions().count(), 1);
-    assert_eq!(world.decision().stage, Stage::Kept, "{:#?}", world.decision());
+    assert_eq!(world.decision().stage, Stage::Confirmed, "{:#?}", world.decision());
 }
 
 #[test]
 fn another_wish_ends_what_stands() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
-    world.wishes.insert(id, wish(Mode::Shadow, "ping-pong"));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
+    world.directives.insert(id, directive(Mode::Shadow, "ping-pong"));
     world.run(5.0);
     assert_eq!(world.advised_blocks(), 0);
     let stages: Vec<&str> = world.acting.decisions().map(|decision| decision.stage.name()).collect();
-    assert_eq!(stages, ["shadow", "over"]);
-    world.wishes.remove(&id);
+    assert_eq!(stages, ["shadow", "ended"]);
+    world.directives.remove(&id);
     world.run(1.0);
-    assert_eq!(world.decision().stage.name(), "over");
+    assert_eq!(world.decision().stage.name(), "ended");
 }
 
 #[test]
 fn auto_live_takes_what_helps() {
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "auto-live")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "auto-live")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
     assert_eq!(world.decision().policy, "ping-pong");
 }

@@ -65,7 +65,7 @@ impl Walker {
             known.resident = Residency::exactly(BLOCK_BYTES);
             known.bytes_htod += bytes;
             known.fault_entries += 16;
-            known.last_seen = now;
+            known.last_seen_at = now;
             self.counters.bytes_htod[Cause::Fault] += bytes;
             self.counters.fault_entries[access] += 16;
             self.counters.replays += 1;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Answer, Budget, Call, Decision, Gpu, GpuKey, GpuUuid, Hindrance, LinkBytes, Memory, Mode, Order, Outcome,
-    ProbeStatus, ProcessId, Snapshot, SourceState, SourceStatus, Step, Verdicts, Wish, decision::Event,
+    Budget, Call, CallResult, Decision, Directive, Gpu, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Order, Outcome,
+    ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus, Step, Verdicts, decision::Event,
 };
 use policy::{
     Judge,
@@ -28,14 +28,14 @@ pub(crate) struct World {
     pub(crate) elapsed: Duration,
     pub(crate) since: SystemTime,
     pub(crate) processes: Vec<Simulated>,
-    pub(crate) wishes: BTreeMap<ProcessId, Wish>,
+    pub(crate) directives: BTreeMap<ProcessId, Directive>,
     pub(crate) headroom_bytes: u64,
     pub(crate) on: bool,
     pub(crate) has_link: bool,
     pub(crate) driver: String,
     pub(crate) gpu_name: Option<String>,
     /// What the driver answers instead of doing what it is asked to.
-    pub(crate) answers: Option<Answer>,
+    pub(crate) answers: Option<CallResult>,
     /// Programs that are not seen for now.
     pub(crate) hidden: BTreeSet<ProcessId>,
     pub(crate) is_counting: bool,
@@ -48,9 +48,9 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
 }
 
-pub(crate) fn wish(mode: Mode, policy: &str) -> Wish {
-    Wish {
-        asked_by: Some("test".to_owned()),
+pub(crate) fn directive(mode: Mode, policy: &str) -> Directive {
+    Directive {
+        override_id: Some("test".to_owned()),
         mode,
         policy: policy.to_owned(),
         parameters: BTreeMap::new(),
@@ -76,7 +76,7 @@ impl World {
             elapsed: Duration::ZERO,
             since: now - Duration::from_mins(1),
             processes: Vec::new(),
-            wishes: BTreeMap::new(),
+            directives: BTreeMap::new(),
             headroom_bytes: 64 << 30,
             on: true,
             has_link: true,
@@ -96,11 +96,11 @@ impl World {
     }
 
     /// A program with so many blocks; what is wanted for it.
-    pub(crate) fn add(&mut self, program: Program, blocks: u64, wish: Option<Wish>) -> ProcessId {
+    pub(crate) fn add(&mut self, program: Program, blocks: u64, directive: Option<Directive>) -> ProcessId {
         let pid = 100 + u32::try_from(self.processes.len()).unwrap();
         let id = ProcessId { pid, start_ticks: 7 };
         self.processes.push(Simulated::new(id, program, blocks, self.now));
-        self.wishes.extend(wish.map(|wish| (id, wish)));
+        self.directives.extend(directive.map(|directive| (id, directive)));
         id
     }
 
@@ -154,13 +154,13 @@ impl World {
     }
 
     /// What keeps more from being done.
-    pub(crate) fn hindrances(&mut self) -> Vec<Hindrance> {
+    pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
-        self.show(&snapshot, |acting, scene| acting.hindrances(scene))
+        self.show(&snapshot, |acting, scene| acting.restrictions(scene))
     }
 
     fn show<T>(&mut self, snapshot: &Snapshot, ask: impl FnOnce(&mut Acting, &Scene<'_>) -> T) -> T {
-        let wanted = self.acting.wants_memory(&self.verdicts, &self.wishes);
+        let wanted = self.acting.wants_memory(&self.verdicts, &self.directives);
         let memory: BTreeMap<ProcessId, Memory> = self
             .processes
             .iter()
@@ -176,7 +176,7 @@ impl World {
             links: &links,
             headroom_bytes: &self.processes.iter().map(|process| (process.id, self.headroom_bytes)).collect(),
             node_headroom_bytes: self.headroom_bytes,
-            wishes: &self.wishes,
+            directives: &self.directives,
             on: self.on,
         };
         ask(&mut self.acting, &scene)
@@ -185,24 +185,24 @@ impl World {
     pub(crate) fn carry_out(&mut self, orders: Vec<Order>) {
         for order in orders {
             let calls =
-                order.steps.iter().map(|step| Call { step: *step, answer: self.call(&order, step), took_ns: 1000 });
+                order.steps.iter().map(|step| Call { step: *step, result: self.call(&order, step), duration_ns: 1000 });
             let calls = calls.collect();
-            let Order { decision, process, gpu, is_undoing, .. } = order;
+            let Order { decision, process, gpu, is_rollback, .. } = order;
             let now = self.now();
-            self.acting.carried_out(Outcome { decision, process, gpu, is_undoing, calls, ready_ns: 0 }, now);
+            self.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, now);
             self.events.extend(self.acting.take_events());
         }
     }
 
-    pub(crate) fn call(&mut self, order: &Order, step: &Step) -> Answer {
+    pub(crate) fn call(&mut self, order: &Order, step: &Step) -> CallResult {
         if let Some(answer) = &self.answers {
             return answer.clone();
         }
         let Some(process) = self.processes.iter_mut().find(|process| process.id == order.process) else {
-            return Answer::Ended;
+            return CallResult::Exited;
         };
         if process.ended.is_some() {
-            return Answer::Ended;
+            return CallResult::Exited;
         }
         process.obey(step)
     }

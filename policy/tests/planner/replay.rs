@@ -11,7 +11,7 @@ const SETTLED: usize = 2;
 
 pub(crate) struct Replay {
     /// How long each of the iterations took that are looked at.
-    pub(crate) took_ns: Vec<u64>,
+    pub(crate) duration_ns: Vec<u64>,
     /// The most bytes on the GPU in them at once.
     pub(crate) peak_bytes: u64,
 }
@@ -78,8 +78,8 @@ pub(crate) fn replay(iteration: &Iteration, machine: &Machine, schedule: &Schedu
     }
     stays.extend(since.into_iter().map(|(id, came)| (came, now, iteration.tensors()[id].bytes)));
     let ends = began.iter().skip(1).copied().chain([now]);
-    let took_ns = began.iter().zip(ends).skip(SETTLED).map(|(began, end)| end - began).collect();
-    Replay { took_ns, peak_bytes: peak(&stays, began[SETTLED]) }
+    let duration_ns = began.iter().zip(ends).skip(SETTLED).map(|(began, end)| end - began).collect();
+    Replay { duration_ns, peak_bytes: peak(&stays, began[SETTLED]) }
 }
 
 fn peak(stays: &[Stay], from: u64) -> u64 {

@@ -20,9 +20,9 @@ fn a_limit_is_kept_and_no_iteration_is_longer_than_is_said() {
         let replay = replay(iteration, machine, &swaps.schedule);
         assert!(replay.peak_bytes <= swaps.peak_bytes && swaps.peak_bytes <= limit_bytes, "{seed}: {swaps:?}");
         assert!(
-            replay.took_ns.iter().all(|&took_ns| took_ns <= iteration.duration_ns() + swaps.overhead_ns),
+            replay.duration_ns.iter().all(|&duration_ns| duration_ns <= iteration.duration_ns() + swaps.overhead_ns),
             "{seed}: {:?} {swaps:?}",
-            replay.took_ns
+            replay.duration_ns
         );
         moved += u32::from(swaps.absences > 1);
         waited += u32::from(swaps.overhead_ns > 0);

@@ -203,10 +203,10 @@ fn in_stick_mode_the_gpu_never_holds_more_than_the_limit() {
         let plan = problem.best(rule, Mode::Stick, Goal::At(limit_bytes)).unwrap();
         let replay = replay(iteration, machine, &plan.schedule);
         assert!(replay.peak_bytes <= plan.peak_bytes && plan.peak_bytes <= limit_bytes, "{seed}: {plan:?}");
-        let longest = replay.took_ns.iter().max().unwrap();
-        let shortest = replay.took_ns.iter().min().unwrap();
+        let longest = replay.duration_ns.iter().max().unwrap();
+        let shortest = replay.duration_ns.iter().min().unwrap();
         assert!(*shortest >= iteration.duration_ns(), "{seed}");
-        assert!(*longest <= iteration.duration_ns() + plan.overhead_ns, "{seed}: {:?} {plan:?}", replay.took_ns);
+        assert!(*longest <= iteration.duration_ns() + plan.overhead_ns, "{seed}: {:?} {plan:?}", replay.duration_ns);
         moved += u32::from(plan.absences > 1);
         waited += u32::from(plan.overhead_ns > 0);
     });
@@ -221,7 +221,11 @@ fn without_overhead_no_kernel_ever_waits() {
         let rule = numbers.one_of(&RULES);
         let plan = problem.best(rule, Mode::NoOverhead, Goal::At(limit_bytes)).unwrap();
         let replay = replay(iteration, machine, &plan.schedule);
-        assert!(replay.took_ns.iter().all(|took| *took == iteration.duration_ns()), "{seed}: {:?}", replay.took_ns);
+        assert!(
+            replay.duration_ns.iter().all(|took| *took == iteration.duration_ns()),
+            "{seed}: {:?}",
+            replay.duration_ns
+        );
         assert!(replay.peak_bytes <= plan.peak_bytes && plan.overhead_ns == 0, "{seed}");
         assert!(plan.peak_bytes <= problem.peak_bytes(), "{seed}");
         moved += u32::from(plan.absences > 1);
@@ -237,7 +241,11 @@ fn the_lowest_limit_costs_nothing_and_is_not_below_the_bound() {
         let replay = replay(iteration, machine, &plan.schedule);
         assert!(plan.is_free() && replay.peak_bytes <= plan.peak_bytes, "{seed}");
         assert!(problem.in_use_bytes() <= problem.least_bytes() && problem.least_bytes() <= plan.peak_bytes, "{seed}");
-        assert!(replay.took_ns.iter().all(|took| *took == iteration.duration_ns()), "{seed}: {:?}", replay.took_ns);
+        assert!(
+            replay.duration_ns.iter().all(|took| *took == iteration.duration_ns()),
+            "{seed}: {:?}",
+            replay.duration_ns
+        );
     });
 }
 
@@ -275,7 +283,7 @@ fn saved(iteration: &Iteration, machine: &Machine, parameters: &Parameters, rule
     let plan = problem.best(rule, Mode::Stick, Goal::LowestLimit).unwrap();
     let replay = replay(iteration, machine, &plan.schedule);
     assert!(replay.peak_bytes <= plan.peak_bytes && plan.is_free());
-    assert!(replay.took_ns.iter().all(|took| *took == iteration.duration_ns()), "{:?}", replay.took_ns);
+    assert!(replay.duration_ns.iter().all(|took| *took == iteration.duration_ns()), "{:?}", replay.duration_ns);
     100.0 * (1.0 - plan.peak_bytes as f64 / problem.peak_bytes() as f64)
 }
 

@@ -35,10 +35,10 @@ fn a_verdict_is_told_within_two_windows_of_its_onset_and_gone_within_three_of_it
                 assert!(*told <= onset + 2 * window(pace), "told at {told}, onset {onset}: {case}");
                 assert!(*gone <= end + 3 * window(pace), "gone at {gone}, end {end}: {case}");
                 // No earlier than the window in which the onset was, which little traffic keeps open for twice as long.
-                let since = ms(ended.since);
+                let since = ms(ended.started_at);
                 let earliest = onset - WINDOW_MS - window(pace);
                 assert!(since >= u128::from(earliest) && since <= u128::from(onset + window(pace)), "{case}");
-                let until = ms(ended.ended.unwrap());
+                let until = ms(ended.ended_at.unwrap());
                 assert!(until >= u128::from(end - window(pace)) && until <= u128::from(end + window(pace)), "{case}");
             }
         }
@@ -131,7 +131,7 @@ fn whatever_comes_a_verdict_ends_only_by_two_windows_against_it_a_worse_one_or_s
             assert_eq!(history.standing(), standing);
         }
         for verdict in ended(&history) {
-            assert!(verdict.since < verdict.confirmed && verdict.confirmed <= verdict.ended.unwrap());
+            assert!(verdict.started_at < verdict.confirmed_at && verdict.confirmed_at <= verdict.ended_at.unwrap());
         }
     }
 }

@@ -17,7 +17,7 @@ fn each_load_is_told_as_what_it_is() {
         ("does nothing", idles(), None),
         (
             "fetches what it lost to others, where there is room again",
-            Load { evicted_bytes: 0, evicted_bytes_caused: 0, bytes_dtoh: 0, ..thrashes() },
+            Load { evicted_bytes: 0, induced_eviction_bytes: 0, bytes_dtoh: 0, ..thrashes() },
             None,
         ),
         ("prefetches new memory", Load { fault_entries: 8, ..touches_first() }, None),
@@ -81,9 +81,9 @@ fn a_verdict_begins_with_the_window_that_showed_it_and_ends_with_the_last_one_th
     let mut history = History::new();
     history.pass(&idles(), 33_000, 1000).pass(&thrashes(), 10_000, 1000).pass(&idles(), 10_000, 1000);
     let [verdict] = &ended(&history)[..] else { panic!("{:?}", history.told()) };
-    assert_eq!(ms(verdict.since), 33_000);
-    assert_eq!(ms(verdict.confirmed), 35_000);
-    assert_eq!(ms(verdict.ended.unwrap()), 43_000);
+    assert_eq!(ms(verdict.started_at), 33_000);
+    assert_eq!(ms(verdict.confirmed_at), 35_000);
+    assert_eq!(ms(verdict.ended_at.unwrap()), 43_000);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_verdict_carries_its_last_window_and_all_since_it_began() {
     assert_eq!(verdict.total.refetched_bytes, (256 + 64) * MIB);
     assert_eq!(verdict.total.fetched_bytes, 384 * MIB);
     let ratio = verdict.checks.iter().find(|check| check.name == "refetch_ratio").unwrap();
-    assert_eq!((ratio.value.to_string().as_str(), ratio.holds), ("0.5", true));
+    assert_eq!((ratio.value.to_string().as_str(), ratio.met), ("0.5", true));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_process_that_was_not_there_before_did_all_of_it_since() {
     let late = Process { id: ProcessId { pid: 2, start_ticks: 9 }, ..late.process() };
     history.observe(&snapshot(5000, vec![late]));
     let verdicts = history.judge.verdicts();
-    assert_eq!(verdicts.active.iter().map(|verdict| ms(verdict.since)).collect::<Vec<_>>(), [3000]);
+    assert_eq!(verdicts.active.iter().map(|verdict| ms(verdict.started_at)).collect::<Vec<_>>(), [3000]);
 }
 
 #[test]
@@ -39,19 +39,19 @@ fn a_process_that_vanishes_has_no_verdict_any_more() {
     let mut history = thrashing();
     history.observe(&snapshot(11_000, Vec::new()));
     assert_eq!(history.standing(), None);
-    assert_eq!(ended(&history)[0].ended, Some(at(10_000)));
+    assert_eq!(ended(&history)[0].ended_at, Some(at(10_000)));
     assert!(matches!(history.changes.last(), Some((_, Change::Ended(_)))));
 }
 
 #[test]
 fn a_process_that_ended_is_over_at_once_and_may_come_again() {
     let mut history = thrashing();
-    let ended_process = Process { ended: Some(at(10_500)), ..history.process() };
+    let ended_process = Process { exited_at: Some(at(10_500)), ..history.process() };
     history.observe(&snapshot(11_000, vec![ended_process]));
     assert_eq!(history.standing(), None);
     history.pass(&idles(), 5000, 1000).pass(&thrashes(), 4000, 1000);
     assert_eq!(history.told().len(), 2);
-    assert_eq!(ms(history.judge.verdicts().active[0].since), 15_000);
+    assert_eq!(ms(history.judge.verdicts().active[0].started_at), 15_000);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_clock_that_is_set_back_costs_a_window_and_no_more() {
     assert_eq!(history.told().len(), 1, "{:?}", history.changes);
     history.pass(&idles(), 10_000, 1000);
     let over = &ended(&history)[0];
-    assert!(over.ended.unwrap() >= over.since);
+    assert!(over.ended_at.unwrap() >= over.started_at);
     history.pass(&thrashes(), 5000, 1000);
     assert_eq!(history.standing(), Some(CapacityThrash));
 }
@@ -85,7 +85,7 @@ fn a_clock_that_is_set_back_behind_the_beginning_makes_no_verdict_end_before_it_
     history.now_ms = 10_000;
     history.pass(&thrashes(), 10_000, 1000).pass(&idles(), 10_000, 1000);
     let over = &ended(&history)[0];
-    assert_eq!(over.ended, Some(over.since));
+    assert_eq!(over.ended_at, Some(over.started_at));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_oldest_of_many_ended_verdicts_are_forgotten() {
     assert_eq!(history.told().len(), 300);
     let ended = history.judge.verdicts().ended;
     assert_eq!(ended.len(), policy::thresholds::ENDED_MAX);
-    assert!(ended.windows(2).all(|pair| pair[0].ended > pair[1].ended), "the latest first");
+    assert!(ended.windows(2).all(|pair| pair[0].ended_at > pair[1].ended_at), "the latest first");
 }
 
 #[test]

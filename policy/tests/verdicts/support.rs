@@ -36,7 +36,7 @@ pub(crate) fn refetches(per_mille: u64) -> Load {
         bytes_htod: moved,
         bytes_dtoh: moved,
         evicted_bytes: moved,
-        evicted_bytes_caused: moved,
+        induced_eviction_bytes: moved,
         fetched_bytes: moved,
         refetched_bytes: part(moved, per_mille),
         ..Load::default()
@@ -52,8 +52,8 @@ pub(crate) fn returns(per_mille: u64) -> Load {
         bytes_htod: moved,
         bytes_dtoh: moved,
         fetched_bytes: moved,
-        returned_bytes: part(moved, per_mille),
-        alternations: 40,
+        cpu_reclaimed_bytes: part(moved, per_mille),
+        bounces: 40,
         ..Load::default()
     }
 }
@@ -66,8 +66,8 @@ pub(crate) fn is_throttled() -> Load {
         bytes_htod: MIB,
         bytes_dtoh: MIB,
         fetched_bytes: MIB,
-        returned_bytes: MIB,
-        alternations: 16,
+        cpu_reclaimed_bytes: MIB,
+        bounces: 16,
         throttles: 60,
         throttled_ns: 30_000_000,
         thrashing_pages: 4,
@@ -232,7 +232,7 @@ pub(crate) fn id(pid: u32) -> ProcessId {
 pub(crate) fn process(pid: u32, gpu: GpuKey, counted: &Load) -> Process {
     let mut counters = Counters {
         populated_bytes: counted.populated_bytes,
-        evicted_bytes_caused: counted.evicted_bytes_caused,
+        induced_eviction_bytes: counted.induced_eviction_bytes,
         throttles: counted.throttles,
         throttled_ns: counted.throttled_ns,
         thrashing_pages: counted.thrashing_pages,
@@ -245,8 +245,8 @@ pub(crate) fn process(pid: u32, gpu: GpuKey, counted: &Load) -> Process {
     let reuse = Reuse {
         fetched_bytes: counted.fetched_bytes,
         refetched_bytes: counted.refetched_bytes,
-        returned_bytes: counted.returned_bytes,
-        alternations: counted.alternations,
+        cpu_reclaimed_bytes: counted.cpu_reclaimed_bytes,
+        bounces: counted.bounces,
     };
     Process {
         host: Counters { cpu_read_faults: counted.cpu_faults, ..Counters::ZERO },
@@ -263,12 +263,12 @@ fn fields(load: &mut Load) -> [&mut u64; 15] {
         &mut load.bytes_htod,
         &mut load.bytes_dtoh,
         &mut load.evicted_bytes,
-        &mut load.evicted_bytes_caused,
+        &mut load.induced_eviction_bytes,
         &mut load.populated_bytes,
         &mut load.fetched_bytes,
         &mut load.refetched_bytes,
-        &mut load.returned_bytes,
-        &mut load.alternations,
+        &mut load.cpu_reclaimed_bytes,
+        &mut load.bounces,
         &mut load.throttles,
         &mut load.throttled_ns,
         &mut load.thrashing_pages,

@@ -55,8 +55,8 @@ fn faults_take_as_long_as_their_batches_and_copies_do() {
     let (faults, link) = (&machine.faults, &machine.link_to_gpu);
     let copies = [4096, 15 * 4096].map(|bytes| link.transfer_ns(bytes)).iter().sum::<u64>();
     let expected = faults.batch_ns.value + 2.0 * faults.transfer_ns.value + copies as f64;
-    let took_ns = pages.now_ns() - before_ns;
-    assert!((took_ns as f64 - expected).abs() < 2.0, "{took_ns} {expected}");
+    let duration_ns = pages.now_ns() - before_ns;
+    assert!((duration_ns as f64 - expected).abs() < 2.0, "{duration_ns} {expected}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn compare() -> Option<bool> {
     let mut dearer = false;
     for (name, records) in [
         ("counts alone", Records { enabled: false, ..Records::default() }),
-        ("with records of blocks", Records { per_second_max: 1_000_000, ring_bytes: 64 << 20, ..Records::default() }),
+        ("with records of blocks", Records { max_per_second: 1_000_000, ring_bytes: 64 << 20, ..Records::default() }),
     ] {
         let mut bench = Bench::with(FAMILY, 1024, records)?;
         let (space, _) = bench.register(0xffff_8881_2345_6780);
@@ -222,8 +222,8 @@ fn saturate() -> Option<()> {
         "{:>10} {:>14} {:>10} {:>12} {:>10} {:>10}",
         "ring", "a second, CPU", "written", "left out", "no room", "counted"
     );
-    for (ring_bytes, per_second_max) in [(4 << 20, 100_000), (4 << 20, 1_000_000), (64 << 10, 1_000_000)] {
-        let records = Records { enabled: true, per_second_max, ring_bytes };
+    for (ring_bytes, max_per_second) in [(4 << 20, 100_000), (4 << 20, 1_000_000), (64 << 10, 1_000_000)] {
+        let records = Records { enabled: true, max_per_second, ring_bytes };
         let mut bench = Bench::with(FAMILY, 1024, records)?;
         let (space, made) = bench.register(0xffff_8881_2345_6780);
         for _ in 0..RECORDS {
@@ -238,7 +238,7 @@ fn saturate() -> Option<()> {
             "none is lost silently"
         );
         println!(
-            "{:>6} KiB {per_second_max:>14} {written:>10} {left_out:>12} {no_room:>10} {counted:>10}",
+            "{:>6} KiB {max_per_second:>14} {written:>10} {left_out:>12} {no_room:>10} {counted:>10}",
             ring_bytes >> 10
         );
     }

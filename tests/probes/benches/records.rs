@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 /// A million records a second, by a program in the kernel: events of the stand-in driver would be too slow.
 fn through_the_ring() -> Option<()> {
-    let records = Records { enabled: true, per_second_max: 1_000_000, ring_bytes: 64 << 20 };
+    let records = Records { enabled: true, max_per_second: 1_000_000, ring_bytes: 64 << 20 };
     let mut bench = Bench::with("L2_550_555", 1024, records)?;
     let (_, made) = bench.register(0xffff_8881_2345_6780);
     let flood = match Flood::new(bench.probes().ring_fd(), made.generation) {

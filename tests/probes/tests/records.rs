@@ -28,7 +28,7 @@ fn a_copy_is_recorded_with_its_block_and_cause() {
 
 #[test]
 fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
-    let few = Records { per_second_max: 100, ..Records::default() };
+    let few = Records { max_per_second: 100, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, few) else { return };
     let (space, record) = bench.register(SPACE);
     for _ in 0..1000 {
@@ -46,7 +46,7 @@ fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
 
 #[test]
 fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() {
-    let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
+    let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
     // Of many VA spaces, none of which writes more than its share.
     let spaces: Vec<_> = (0..40).map(|number| bench.register(SPACE + number * 4096)).collect();
@@ -71,7 +71,7 @@ fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() 
 
 #[test]
 fn one_va_space_writes_no_more_than_its_share_of_the_ring_and_another_one_its_own() {
-    let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
+    let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
     let (space, record) = bench.register(SPACE);
     let (other, other_record) = bench.register(SPACE + 4096);

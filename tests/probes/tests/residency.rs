@@ -226,7 +226,7 @@ fn what_was_copied_before_a_move_failed_is_told() {
 
 #[test]
 fn residency_is_told_however_many_other_records_are_left_out() {
-    let few = Records { per_second_max: 10, ..Records::default() };
+    let few = Records { max_per_second: 10, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, few) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block(&space, START);
@@ -241,7 +241,7 @@ fn residency_is_told_however_many_other_records_are_left_out() {
 
 #[test]
 fn a_quarter_of_the_ring_is_kept_for_residency_and_what_finds_no_room_there_is_untold() {
-    let small = Records { ring_bytes: 4096, per_second_max: 1_000_000, ..Records::default() };
+    let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);

@@ -100,15 +100,15 @@ fn said(event: &Event, colour: Colour) -> String {
     let pid = event.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
     let name = event.decision_id.map(|id| format!(" decision {id}:")).unwrap_or_default();
     let (style, what) = match event.r#type.as_str() {
-        "switched" => {
+        "policy_switched" => {
             let switched = event.switched.clone().unwrap_or_default();
             (
                 Style::Warning,
-                format!("acting is switched {} by {}", if switched.on { "on" } else { "off" }, switched.by),
+                format!("acting is switched {} by {}", if switched.active { "on" } else { "off" }, switched.actor),
             )
         }
-        "events_lost" => (Style::Warning, format!("{} events were missed", event.lost.unwrap_or_default())),
-        "decision_acted" => (Style::Faded, event.outcome.as_ref().map(calls).unwrap_or_default()),
+        "events_dropped" => (Style::Warning, format!("{} events were missed", event.dropped.unwrap_or_default())),
+        "decision_applied" => (Style::Faded, event.outcome.as_ref().map(calls).unwrap_or_default()),
         kind => match (&event.decision, &event.verdict) {
             (Some(decision), _) => {
                 let why = decision.stage_reason.as_deref().unwrap_or(&decision.reason);
@@ -118,7 +118,7 @@ fn said(event: &Event, colour: Colour) -> String {
                 (super::style(&decision.stage), said)
             }
             (None, Some(verdict)) => {
-                let goes_on = if verdict.ended.is_some() { "is over" } else { "began" };
+                let goes_on = if verdict.ended_at.is_some() { "is over" } else { "began" };
                 (Style::Plain, format!("{} {goes_on}", words::kind(&verdict.kind)))
             }
             (None, None) => (Style::Plain, kind.replace('_', " ")),
@@ -132,14 +132,14 @@ fn said(event: &Event, colour: Colour) -> String {
 fn calls(outcome: &Outcome) -> String {
     let mut kinds: Vec<(String, u64)> = Vec::new();
     for call in &outcome.calls {
-        let kind = format!("{} {}", call.action, call.answer.answer).replace('_', " ");
+        let kind = format!("{} {}", call.action, call.result.result).replace('_', " ");
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, count)) => *count = count.saturating_add(call.count),
             None => kinds.push((kind, call.count)),
         }
     }
     let kinds: Vec<String> = kinds.into_iter().map(|(kind, count)| format!("{kind} x{count}")).collect();
-    let undoing = if outcome.is_undoing { "put back: " } else { "" };
+    let undoing = if outcome.is_rollback { "put back: " } else { "" };
     format!("{undoing}{}", kinds.join(", "))
 }
 

@@ -1,6 +1,6 @@
 //! One decision, to be read.
 
-use model::api::decision::{Answer, Decision, Done, Measured};
+use model::api::decision::{CallResult, Decision, Done, Measured};
 
 use super::style;
 use crate::{
@@ -11,9 +11,21 @@ use crate::{
 
 pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
     let printed = |text: &str| text::printable(text).into_owned();
-    let Decision { id, pid, name, policy, asked_by, verdict, reason, stage, stage_reason, made, changed, .. } =
-        decision;
-    let asked_by = asked_by.as_deref().map_or_else(|| "the configuration's default".to_owned(), printed);
+    let Decision {
+        id,
+        pid,
+        name,
+        policy,
+        override_id,
+        verdict,
+        reason,
+        stage,
+        stage_reason,
+        created_at,
+        updated_at,
+        ..
+    } = decision;
+    let override_id = override_id.as_deref().map_or_else(|| "the configuration's default".to_owned(), printed);
     let verdict = verdict.as_deref().map_or_else(|| "none".to_owned(), |kind| words::kind(kind).into_owned());
     let why = stage_reason.as_deref().map(|why| format!(": {}", printed(why))).unwrap_or_default();
     let advice = decision.advice.join(", ");
@@ -22,10 +34,10 @@ pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
             "Decision",
             format!("{id}: {} for {pid} {} on {}", printed(policy), printed(name), printed(&decision.gpu_uuid)),
         ),
-        ("Because", printed(reason)),
+        ("Reason", printed(reason)),
         ("Stage", colour.paint(style(stage), &format!("{}{why}", printed(stage)))),
-        ("Made", format!("{}; stands there since {}", printed(made), printed(changed))),
-        ("Asked by", asked_by),
+        ("Created", format!("{}; {} since {}", printed(created_at), printed(stage), printed(updated_at))),
+        ("Override", override_id),
         ("Verdict", verdict),
         ("Memory", format!("{}{}", text::bytes(decision.bytes), ranges(decision))),
         (
@@ -42,9 +54,9 @@ pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
     if !advice.is_empty() {
         lines.push(("Advice", printed(&advice)));
     }
-    if let Some(Answer { answer, detail }) = &decision.trouble {
+    if let Some(CallResult { result, detail }) = &decision.last_error {
         let detail = detail.as_deref().map(|detail| format!(": {}", printed(detail))).unwrap_or_default();
-        lines.push(("Trouble", colour.paint(Style::Warning, &format!("{}{detail}", printed(answer)))));
+        lines.push(("Error", colour.paint(Style::Warning, &format!("{}{detail}", printed(result)))));
     }
     let line =
         |(title, text): (&str, String)| format!("{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
@@ -54,7 +66,7 @@ pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
 
 fn ranges(decision: &Decision) -> String {
     match &decision.ranges {
-        None => ", where is not told to everybody".to_owned(),
+        None => ", where requires read permission".to_owned(),
         Some(ranges) => {
             let ranges: Vec<String> = ranges.iter().map(|range| format!("{} to {}", range.begin, range.end)).collect();
             format!(": {}", text::printable(&ranges.join(", ")))
@@ -72,7 +84,7 @@ fn bounds(model::Share { at_least, at_most }: &model::Share) -> String {
 }
 
 fn done(done: &Done) -> String {
-    let Done { calls, failed, to_gpu_bytes, to_host_bytes, renewals, advised_bytes, longest_ns } = *done;
+    let Done { calls, failed, to_gpu_bytes, to_host_bytes, touches, advised_bytes, longest_ns } = *done;
     format!(
         "{}, {} without success; {} to the GPU, {} to the host, {} advised, {}; the longest call took {}",
         text::counted(calls, "call"),
@@ -80,7 +92,7 @@ fn done(done: &Done) -> String {
         text::bytes(to_gpu_bytes),
         text::bytes(to_host_bytes),
         text::bytes(advised_bytes),
-        text::counted(renewals, "renewal"),
+        text::counted(touches, "touched block"),
         text::nanoseconds(longest_ns)
     )
 }
@@ -108,7 +120,7 @@ fn windows(Decision { before, after, .. }: &Decision) -> Table {
         Column::number("LINK H2D/s", link(|link| link.htod)),
         Column::number("LINK D2H/s", link(|link| link.dtoh)),
         Column::number("OWN LINK/s", bytes(|window| window.own_link_bytes)),
-        Column::number("AGAIN/s", bytes(|window| window.inputs.refetched_bytes)),
+        Column::number("REFETCH/s", bytes(|window| window.inputs.refetched_bytes)),
         Column::number("EVICTED/s", bytes(|window| window.inputs.evicted_bytes)),
         Column::number("OTHERS'/s", bytes(|window| window.others_evicted_bytes)),
     ];

@@ -97,7 +97,7 @@ fn probes(status: &Status) -> Check {
         .probes
         .iter()
         .filter_map(|probe| {
-            Some(format!("{}: {}", text::printable(&probe.name), text::printable(probe.missing.as_ref()?)))
+            Some(format!("{}: {}", text::printable(&probe.name), text::printable(probe.unavailable_reason.as_ref()?)))
         })
         .collect();
     if missing.is_empty() {

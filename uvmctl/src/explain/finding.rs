@@ -1,6 +1,6 @@
 //! What is wrong, in words: one sentence that says it, and the figures it rests on.
 
-use model::api::{Check, GpuDetail, UntoldKind, Verdict, VerdictInputs, VerdictVictim, Verdicts};
+use model::api::{Check, GpuDetail, UnavailableKind, Verdict, VerdictInputs, VerdictVictim, Verdicts};
 
 use super::case::Case;
 use crate::{rates, text, words};
@@ -46,15 +46,15 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
 
 /// `Since 14:02:11 UTC (4 min 12 s)`
 fn since(verdict: &Verdict, now: &str) -> String {
-    let age = words::age(&verdict.since, now).map(|age| format!(" ({})", text::duration(age))).unwrap_or_default();
-    format!("Since {}{age}", time_of_day(&verdict.since))
+    let age = words::age(&verdict.started_at, now).map(|age| format!(" ({})", text::duration(age))).unwrap_or_default();
+    format!("Since {}{age}", time_of_day(&verdict.started_at))
 }
 
 /// What may be wrong and cannot be told.
 pub(crate) fn untold(verdicts: &Verdicts) -> Vec<String> {
     let untold =
-        |each: &UntoldKind| format!("Not told: {}; {}.", words::kind(&each.kind), text::printable(&each.reason));
-    verdicts.untold.iter().map(untold).collect()
+        |each: &UnavailableKind| format!("Not told: {}; {}.", words::kind(&each.kind), text::printable(&each.reason));
+    verdicts.unavailable.iter().map(untold).collect()
 }
 
 /// `14:06:23 UTC` of an RFC 3339 time.
@@ -125,9 +125,9 @@ fn counted(case: &Case<'_>) -> String {
         }
         "ping_pong" => format!(
             "blocks of 2 MiB changed sides {}; it fetched {}, and {} of that had been taken by CPU faults before ({})",
-            events(inputs.alternations),
+            events(inputs.bounces),
             bytes(inputs.bytes_htod),
-            of_fetched(inputs.returned_bytes),
+            of_fetched(inputs.cpu_reclaimed_bytes),
             events(inputs.cpu_faults)
         ),
         "driver_throttling" => format!(
@@ -186,7 +186,7 @@ pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
 
 /// A condition that was checked: its words end with what is compared.
 pub(crate) fn check(check: &Check) -> String {
-    let Check { name, what, value, threshold, holds } = check;
+    let Check { name, description: what, value, threshold, met: holds } = check;
     let holds = if *holds { "" } else { " (does not hold)" };
     let shown = if name.ends_with("_bytes") { in_bytes } else { number };
     format!("{} {}: it is {}{holds}", text::printable(what), shown(*threshold), shown(*value))
@@ -213,7 +213,7 @@ mod tests {
 
     fn known(kind: &str) -> Known {
         let mut known = Known::new(kind);
-        known.verdict.since = "2026-11-21T14:02:11.5Z".to_owned();
+        known.verdict.started_at = "2026-11-21T14:02:11.5Z".to_owned();
         known.verdict.inputs.bytes_htod = 50 * GIB;
         (known.verdict.inputs.fetched_bytes, known.verdict.inputs.refetched_bytes) = (50 * GIB, 46 * GIB);
         known.verdict.inputs.evicted_bytes = 45 * GIB;
@@ -290,13 +290,13 @@ mod tests {
     #[test]
     fn a_check_can_be_checked() {
         let what = "share of the arrived bytes that had been evicted before: at least".to_owned();
-        let check = Check { what, value: 0.923, threshold: 0.25, holds: true, ..Check::default() };
+        let check = Check { description: what, value: 0.923, threshold: 0.25, met: true, ..Check::default() };
         assert_eq!(
             super::check(&check),
             "share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92"
         );
         let (name, what) = ("arrived_bytes".to_owned(), "bytes that arrived: at least".to_owned());
-        let check = Check { name, what, value: 127_401_984.0, threshold: 4_194_304.0, holds: true };
+        let check = Check { name, description: what, value: 127_401_984.0, threshold: 4_194_304.0, met: true };
         assert_eq!(super::check(&check), "bytes that arrived: at least 4.0 MiB: it is 122 MiB");
     }
 }

@@ -6,10 +6,10 @@ use super::{Evidence, finding};
 use crate::{text, words};
 
 pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String {
-    let nothing = if verdicts.untold.is_empty() { "Nothing" } else { "Nothing that can be told" };
+    let nothing = if verdicts.unavailable.is_empty() { "Nothing" } else { "Nothing that can be told" };
     let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
     match (&process.victim_of, process.state.as_str()) {
-        (_, "ended") => format!("{who} has ended. {nothing} is wrong with it any more."),
+        (_, "exited") => format!("{who} has exited. {nothing} is wrong with it any more."),
         (Some(evictor), _) => format!(
             "{nothing} is wrong with what {who} does itself, but {} {} pushes {}/s of its memory out.",
             evictor.pid,
@@ -33,12 +33,12 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
             text::bytes(counts.evicted_bytes)
         ),
     ];
-    let Reuse { fetched_bytes, refetched_bytes, returned_bytes, .. } = reuse;
+    let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, .. } = reuse;
     if *fetched_bytes > 0 {
         facts.push(format!(
             "Of what it fetched, {} had been pushed out before and {} had been taken by CPU faults before.",
             text::share(*refetched_bytes, *fetched_bytes),
-            text::share(*returned_bytes, *fetched_bytes)
+            text::share(*cpu_reclaimed_bytes, *fetched_bytes)
         ));
     }
     if let Some(evictor) = victim_of {
@@ -50,10 +50,10 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
 }
 
 fn over(verdict: &Verdict) -> String {
-    let ended = verdict.ended.as_deref().map_or_else(|| "an unknown time".to_owned(), finding::time_of_day);
+    let ended = verdict.ended_at.as_deref().map_or_else(|| "an unknown time".to_owned(), finding::time_of_day);
     format!(
         "There was something: {}, from {} to {ended}.",
         words::kind(&verdict.kind),
-        finding::time_of_day(&verdict.since)
+        finding::time_of_day(&verdict.started_at)
     )
 }

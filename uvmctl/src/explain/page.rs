@@ -39,7 +39,7 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
         page.extend(explained(evidence, verdict));
     }
     if verdicts.active.is_empty() {
-        let style = if verdicts.untold.is_empty() { Style::Good } else { Style::Plain };
+        let style = if verdicts.unavailable.is_empty() { Style::Good } else { Style::Plain };
         page.push(Paragraph::new(style, (0, 2), healthy::headline(evidence)));
         page.extend(healthy::facts(evidence).into_iter().map(Paragraph::plain));
     } else {
@@ -51,7 +51,7 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
             page.push(item(
                 "-",
                 Style::Warning,
-                format!("Where in its memory this happens is not told to everybody: {remedy}"),
+                format!("Where in its memory this happens requires read permission: {remedy}"),
             ));
         }
     }
@@ -100,7 +100,7 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
 
 /// The daemon's own words where it says any.
 fn limits(evidence: &Evidence) -> Vec<String> {
-    let told = evidence.ranges.as_ref().map(|ranges| ranges.limits.as_slice()).unwrap_or_default();
+    let told = evidence.ranges.as_ref().map(|ranges| ranges.caveats.as_slice()).unwrap_or_default();
     if told.is_empty() {
         return vec!["How often memory is used that is there: an access that hits raises no fault.".to_owned()];
     }

@@ -13,7 +13,7 @@ use model::api::{
 pub(crate) struct Selection {
     /// Every process there is
     #[arg(long, conflicts_with_all = ["pid", "executable", "uid", "cgroup", "container", "pod", "job"])]
-    everybody: bool,
+    all: bool,
 
     /// The process with this id
     #[arg(long)]
@@ -56,7 +56,7 @@ impl Selection {
     /// A name for an override that is for these: the same for the same.
     pub(crate) fn name(&self) -> String {
         const MAX: usize = 64;
-        let Self { everybody: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } = self;
+        let Self { all: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } = self;
         let number = |value: Option<u32>| value.map(|value| value.to_string());
         let parts = [
             ("pid", number(*pid)),
@@ -72,7 +72,7 @@ impl Selection {
         let parts: Vec<String> =
             parts.into_iter().filter_map(|(key, value)| Some(format!("{key}-{}", value?))).collect();
         if parts.is_empty() {
-            return "everybody".to_owned();
+            return "all".to_owned();
         }
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
         let name: String = parts.join("_").chars().map(plain).collect();
@@ -89,8 +89,7 @@ impl Selection {
 
 impl From<Selection> for Selector {
     fn from(selection: Selection) -> Self {
-        let Selection { everybody: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } =
-            selection;
+        let Selection { all: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } = selection;
         Self {
             pid,
             start_ticks: None,
@@ -136,8 +135,8 @@ mod tests {
     fn a_name_says_for_whom() {
         assert_eq!(name(&["--pid", "7"]), "pid-7");
         assert_eq!(name(&["--pod", "7c1f", "--uid", "3"]), "uid-3_pod-7c1f");
-        assert_eq!(name(&["--everybody"]), "everybody");
-        assert_eq!(name(&["--everybody", "--larger-than", "64MiB"]), "larger-67108864");
+        assert_eq!(name(&["--all"]), "all");
+        assert_eq!(name(&["--all", "--larger-than", "64MiB"]), "larger-67108864");
     }
 
     #[test]
@@ -157,7 +156,7 @@ mod tests {
 
     #[test]
     fn everybody_is_nobody_in_particular_and_a_range_has_an_end() {
-        assert!(Line::try_parse_from(["x", "--everybody", "--pid", "7"]).is_err());
+        assert!(Line::try_parse_from(["x", "--all", "--pid", "7"]).is_err());
         assert!(Line::try_parse_from(["x", "--range", "0x1000"]).is_err());
     }
 }

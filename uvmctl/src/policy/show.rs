@@ -2,7 +2,9 @@
 
 use model::api::{
     decision::MemoryRange,
-    rule::{Budget, Hindrance, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff, Wanted},
+    rule::{
+        Budget, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState, Restriction, Selector,
+    },
 };
 
 use crate::{
@@ -40,7 +42,7 @@ pub(crate) fn overrides(
     }
     let all = &known.overrides;
     let cells = |cell: fn(&Override) -> String| all.iter().map(move |each| cell(&each.r#override));
-    let ends = |each: &StandingOverride| match (&each.r#override.expires, each.expired) {
+    let ends = |each: &OverrideStatus| match (&each.r#override.expires, each.expired) {
         (None, _) => "never".to_owned(),
         (Some(_), true) => "over".to_owned(),
         (Some(end), false) => words::age(now, end)
@@ -68,9 +70,10 @@ pub(super) fn why_off(state: &PolicyState) -> Option<String> {
                 .to_owned(),
         );
     }
-    let by = |off: &SwitchedOff| format!("by {} since {}", text::printable(&off.by), text::printable(&off.since));
-    let by: Vec<String> = state.off_by.iter().map(by).collect();
-    (!state.on).then(|| format!("acting is switched off {}", by.join(" and ")))
+    let by =
+        |off: &DisabledBy| format!("by {} since {}", text::printable(&off.actor), text::printable(&off.disabled_at));
+    let by: Vec<String> = state.disabled_by.iter().map(by).collect();
+    (!state.active).then(|| format!("acting is switched off {}", by.join(" and ")))
 }
 
 /// Warning that the switch is not on the disk; `None` where it is.
@@ -121,11 +124,11 @@ fn whom(selector: &Selector) -> String {
         allocation_larger_than_bytes.map(|bytes| format!("allocations larger than {}", text::bytes(bytes))),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { "everybody".to_owned() } else { text::printable(&parts.join(", ")).into_owned() }
+    if parts.is_empty() { "all processes".to_owned() } else { text::printable(&parts.join(", ")).into_owned() }
 }
 
 /// `  No advice at GPU-9a31…: the application advises the driver itself.`
-fn hindrance(Hindrance { gpu_uuid, hindered, why }: &Hindrance) -> String {
+fn restriction(Restriction { gpu_uuid, scope: hindered, reason: why }: &Restriction) -> String {
     let what = match hindered.as_str() {
         "everything" => "Nothing",
         "advice" => "No advice",
@@ -141,8 +144,19 @@ fn hindrance(Hindrance { gpu_uuid, hindered, why }: &Hindrance) -> String {
 }
 
 /// What is wanted for a process, and why.
-pub(crate) fn wanted(wanted: &Wanted, colour: Colour) -> String {
-    let Wanted { pid, name, mode, policy, why, on, considered, budget, hindrances, .. } = wanted;
+pub(crate) fn wanted(wanted: &EffectivePolicy, colour: Colour) -> String {
+    let EffectivePolicy {
+        pid,
+        name,
+        mode,
+        policy,
+        reason: why,
+        active: on,
+        candidates: considered,
+        budget,
+        restrictions,
+        ..
+    } = wanted;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
     let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(why))];
@@ -154,7 +168,7 @@ pub(crate) fn wanted(wanted: &Wanted, colour: Colour) -> String {
         _ => None,
     };
     lines.extend(nothing.map(|nothing| colour.paint(Style::Warning, nothing)));
-    lines.extend(hindrances.iter().map(|each| colour.paint(Style::Warning, &hindrance(each))));
+    lines.extend(restrictions.iter().map(|each| colour.paint(Style::Warning, &restriction(each))));
     let mark = |in_force: bool, fits: bool| {
         if in_force {
             "*"
@@ -165,10 +179,10 @@ pub(crate) fn wanted(wanted: &Wanted, colour: Colour) -> String {
         }
     };
     lines.extend(considered.iter().map(|each| {
-        let style = if each.in_force { Style::Good } else { Style::Faded };
+        let style = if each.selected { Style::Good } else { Style::Faded };
         colour.paint(
             style,
-            &format!("  {} {}: {}", mark(each.in_force, each.fits), printed(&each.id), printed(&each.why)),
+            &format!("  {} {}: {}", mark(each.selected, each.matches), printed(&each.id), printed(&each.reason)),
         )
     }));
     lines.join("\n") + "\n"

@@ -106,7 +106,7 @@ impl State {
     }
 
     fn is_shown(&self, process: &Process) -> bool {
-        (self.settings.ended || process.state != "ended") && matches(process, &self.settings.filter)
+        (self.settings.ended || process.state != "exited") && matches(process, &self.settings.filter)
     }
 
     pub(crate) fn is_selected(&self, row: &Row) -> bool {
@@ -331,7 +331,7 @@ impl State {
 }
 
 fn has_ended(row: &Row) -> bool {
-    row.process.state == "ended"
+    row.process.state == "exited"
 }
 
 /// Whether `text` is somewhere in what names a process, in whatever case.

@@ -54,7 +54,7 @@ pub(super) fn counts(faults: u64) -> Counts {
         evictions: faults / 32,
         batches: faults / 64,
         batch_entries: distribution(60),
-        batch_service_ns: distribution(400_000),
+        batch_duration_ns: distribution(400_000),
         bytes_by_cause: BTreeMap::from([
             ("htod".to_owned(), causes("tree_prefetch")),
             ("dtoh".to_owned(), causes("eviction")),
@@ -67,7 +67,7 @@ pub(super) fn process(pid: u32, name: &str, faults: u64) -> Process {
     Process {
         pid,
         start_ticks: 1,
-        started: Some(time(0)),
+        started_at: Some(time(0)),
         name: name.to_owned(),
         uid: 1000,
         user: Some("alice".to_owned()),
@@ -87,7 +87,7 @@ pub(super) fn process(pid: u32, name: &str, faults: u64) -> Process {
 }
 
 pub(super) fn ended(process: Process) -> Process {
-    Process { state: "ended".to_owned(), ended: Some(time(1)), ..process }
+    Process { state: "exited".to_owned(), exited_at: Some(time(1)), ..process }
 }
 
 /// All on one GPU.

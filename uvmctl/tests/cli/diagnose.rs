@@ -1,6 +1,6 @@
 //! What `ps`, `explain`, `evictions`, `heatmap` and `gpus` say of a node on which one thrashes and another suffers.
 
-use model::api::{UntoldKind, Verdicts};
+use model::api::{UnavailableKind, Verdicts};
 
 use crate::{
     scene::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts},
@@ -107,10 +107,10 @@ Evidence: uvmctl explain 512 --json
 #[test]
 fn without_block_records_it_is_said_what_cannot_be_told() {
     let reason = "block records are off (records.enabled = false), so it is not known whether it comes back".to_owned();
-    let untold = vec![UntoldKind { kind: "capacity_thrash".to_owned(), reason }];
+    let untold = vec![UnavailableKind { kind: "capacity_thrash".to_owned(), reason }];
     let daemon = two_tenants()
-        .once("/api/v1/verdicts", &Verdicts { untold: untold.clone(), ..verdicts() })
-        .once("/api/v1/processes/512/verdict", &Verdicts { untold, ..verdicts_of(512) })
+        .once("/api/v1/verdicts", &Verdicts { unavailable: untold.clone(), ..verdicts() })
+        .once("/api/v1/processes/512/verdict", &Verdicts { unavailable: untold, ..verdicts_of(512) })
         .serve();
     let explained = stdout(&run(&daemon, &["explain", "512"]));
     assert!(explained.starts_with("Nothing that can be told is wrong with 512 idle"), "{explained}");
@@ -188,8 +188,8 @@ fn a_heat_map_shows_ranges_by_address() {
 fn gpus_are_listed_with_what_managed_memory_takes_of_them() {
     let text = stdout(&run(&two_tenants().serve(), &["gpus"]));
     let expected = "\
-GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  AGAIN  PCI           TOLD BY  UUID
-  1      0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B   92 %  0000:17:00.0  nvml     GPU-abababab-abab-abab-abab-abababababab
+GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  REFETCH%  PCI           TOLD BY  UUID
+  1      0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B      92 %  0000:17:00.0  nvml     GPU-abababab-abab-abab-abab-abababababab
 ";
     assert_eq!(text, expected);
 }

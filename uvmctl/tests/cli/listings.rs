@@ -28,7 +28,7 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
 /// What a listing says at this second: 1.0 GiB copied and 100 faults a second, and something wrong since second 10.
 fn listing(second: u64) -> Processes {
     let counts = Counts { fault_entries: second * 100, bytes_htod: second << 30, ..Counts::default() };
-    let wrong = VerdictSummary { kind: "capacity_thrash".to_owned(), since: time(10), gpu_uuid: None };
+    let wrong = VerdictSummary { kind: "capacity_thrash".to_owned(), started_at: time(10), gpu_uuid: None };
     let process =
         |pid: u32, counts: &Counts| Process { pid, name: "p".to_owned(), counts: counts.clone(), ..Process::default() };
     let thrasher = Process { verdicts: vec![wrong], ..process(41_207, &counts) };
@@ -64,7 +64,7 @@ fn ps_shows_rates_and_who_is_thrashing_since_when_at_whose_cost() {
 fn ps_all_lists_ended_processes_too() {
     let text = stdout(&run(&serve_snapshot(busy()), &["ps", "--all", "--totals"]));
     let states: Vec<_> = text.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
-    assert_eq!(states, ["STATE", "running", "running", "ended"]);
+    assert_eq!(states, ["STATE", "running", "running", "exited"]);
 }
 
 #[test]

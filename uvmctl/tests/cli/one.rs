@@ -106,14 +106,14 @@ fn of_processes_with_the_same_pid_the_living_one_is_shown_unless_asked_for_anoth
     let earlier = Process {
         id: ProcessId { pid: 41_207, start_ticks: 0 },
         name: "earlier".to_owned(),
-        ended: Some(at(9)),
+        exited_at: Some(at(9)),
         ..first.clone()
     };
     snapshot.processes.insert(0, earlier);
     let url = serve_snapshot(snapshot);
     assert!(stdout(&run(&url, &["show", "41207"])).starts_with("Process  41207 python train.py\n"));
     let text = stdout(&run(&url, &["show", "41207", "--start-ticks", "0"]));
-    assert!(text.starts_with("Process  41207 earlier\nState    ended at 2023-11-14T22:13:29.000Z\n"), "{text}");
+    assert!(text.starts_with("Process  41207 earlier\nState    exited at 2023-11-14T22:13:29.000Z\n"), "{text}");
 }
 
 #[test]

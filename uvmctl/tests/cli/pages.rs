@@ -13,7 +13,7 @@ use std::{
 use model::api::{
     EvictionPair, Evictions, Gpus, ProcessSummaries, ProcessSummary, Processes, Status, Verdicts,
     decision::{Decision, Decisions},
-    rule::{Overrides, PolicyState, StandingOverride},
+    rule::{OverrideStatus, Overrides, PolicyState},
 };
 use serde_json::Value;
 
@@ -139,7 +139,7 @@ fn page(path: &str, cursor: Option<String>) -> String {
             serde_json::to_string(&Evictions { time, pairs, r#continue, remaining: 7, ..Evictions::default() })
         }
         "/api/v1/overrides" => {
-            let overrides = vec![StandingOverride::default()];
+            let overrides = vec![OverrideStatus::default()];
             serde_json::to_string(&Overrides { overrides, r#continue, remaining: 7, ..Overrides::default() })
         }
         "/api/v1/policy" => serde_json::to_string(&PolicyState::default()),

@@ -13,8 +13,8 @@ use model::{
         Status,
         decision::{Decision, Decisions, Event, Measured, Switched},
         rule::{
-            Budget, Considered, Hindrance, Override, Overrides, PolicyState, Selector, StandingOverride, SwitchedOff,
-            Wanted,
+            Budget, Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState,
+            Restriction, Selector,
         },
     },
     plan::Expected,
@@ -24,8 +24,8 @@ use crate::support::{Canned, run, stderr, stdout, uvmctl};
 
 const NOW: &str = "2026-11-21T14:00:00.000Z";
 
-fn standing(id: &str) -> StandingOverride {
-    StandingOverride {
+fn standing(id: &str) -> OverrideStatus {
+    OverrideStatus {
         r#override: Override {
             id: Some(id.to_owned()),
             selector: Selector { pod: Some("7c1f*".to_owned()), ..Selector::default() },
@@ -41,11 +41,12 @@ fn standing(id: &str) -> StandingOverride {
 }
 
 fn state(on: bool) -> PolicyState {
-    let off = SwitchedOff { how: "api".to_owned(), by: "uid 0 on the socket".to_owned(), since: NOW.to_owned() };
+    let off =
+        DisabledBy { source: "api".to_owned(), actor: "uid 0 on the socket".to_owned(), disabled_at: NOW.to_owned() };
     PolicyState {
-        on,
+        active: on,
         enabled: true,
-        off_by: if on { Vec::new() } else { vec![off] },
+        disabled_by: if on { Vec::new() } else { vec![off] },
         default_mode: "observe".to_owned(),
         default_policy: "auto-live".to_owned(),
         ..PolicyState::default()
@@ -131,27 +132,31 @@ fn what_is_not_clear_is_a_mistake_of_usage() {
 
 #[test]
 fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_more_from_being_done() {
-    let considered =
-        |id: &str, fits, in_force, why: &str| Considered { id: id.to_owned(), fits, in_force, why: why.to_owned() };
-    let wanted = Wanted {
+    let considered = |id: &str, fits, in_force, why: &str| Candidate {
+        id: id.to_owned(),
+        matches: fits,
+        selected: in_force,
+        reason: why.to_owned(),
+    };
+    let wanted = EffectivePolicy {
         pid: 41_207,
         name: "python".to_owned(),
         mode: "act".to_owned(),
         policy: "cycle".to_owned(),
-        why: "of 2 that fit, a says more about the process".to_owned(),
-        considered: vec![
+        reason: "of 2 that fit, a says more about the process".to_owned(),
+        candidates: vec![
             considered("a", true, true, "it is the first that fits"),
             considered("b", false, false, "match.job does not fit: it is 7"),
         ],
-        hindrances: vec![
-            Hindrance {
+        restrictions: vec![
+            Restriction {
                 gpu_uuid: Some("GPU-abab".to_owned()),
-                hindered: "advice".to_owned(),
-                why: "the application advises the driver itself".to_owned(),
+                scope: "advice".to_owned(),
+                reason: "the application advises the driver itself".to_owned(),
             },
-            Hindrance { gpu_uuid: None, hindered: "cycle".to_owned(), why: "it was undone\u{1b}".to_owned() },
+            Restriction { gpu_uuid: None, scope: "cycle".to_owned(), reason: "it was undone\u{1b}".to_owned() },
         ],
-        ..Wanted::default()
+        ..EffectivePolicy::default()
     };
     let daemon = Canned::default().with("/api/v1/processes/41207/override", &wanted);
     let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
@@ -190,13 +195,13 @@ fn decision() -> Decision {
         name: "python".to_owned(),
         gpu_uuid: "GPU-abab".to_owned(),
         policy: "cycle".to_owned(),
-        asked_by: Some("llm".to_owned()),
+        override_id: Some("llm".to_owned()),
         verdict: Some("capacity_thrash".to_owned()),
         reason: "it walks 96 MiB again and again".to_owned(),
         expected: Expected { link_bytes_saved: share(0.5, 0.65), faults_saved: share(0.4, 0.65) },
-        stage: "kept".to_owned(),
-        made: "2026-11-21T13:58:00.000Z".to_owned(),
-        changed: "2026-11-21T13:59:00.000Z".to_owned(),
+        stage: "confirmed".to_owned(),
+        created_at: "2026-11-21T13:58:00.000Z".to_owned(),
+        updated_at: "2026-11-21T13:59:00.000Z".to_owned(),
         bytes: 96 << 20,
         before: measured(100 << 20),
         after: Some(measured(45 << 20)),
@@ -219,11 +224,11 @@ fn decisions_are_listed_with_their_effect_and_their_reason() {
     };
     let known = Decisions { time: NOW.to_owned(), decisions: vec![shadow, decision()], ..Decisions::default() };
     let daemon = Canned::default().with("/api/v1/decisions", &known);
-    let output = run(&daemon.serve(), &["decisions", "--pid", "41207", "--stage", "kept", "-n", "5"]);
+    let output = run(&daemon.serve(), &["decisions", "--pid", "41207", "--stage", "confirmed", "-n", "5"]);
     let text = stdout(&output);
-    assert!(text.contains("18  41207  python   cycle   shadow  00:01:00  link -50 % to -65 % expected"), "{text}");
+    assert!(text.contains("18  41207  python   cycle   shadow     00:01:00  link -50 % to -65 % expected"), "{text}");
     assert!(text.contains("link -55 %") && text.contains("it walks 96 MiB again and again"), "{text}");
-    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?process=41207&stage=kept&limit=5 "));
+    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?process=41207&stage=confirmed&limit=5 "));
 }
 
 #[test]
@@ -232,10 +237,10 @@ fn one_decision_is_shown_with_what_was_counted_before_and_after() {
     let text = stdout(&run(&daemon.serve(), &["decisions", "17"]));
     for part in [
         "Decision 17: cycle for 41207 python on GPU-abab",
-        "Stage    kept",
+        "Stage    confirmed",
         "Expected 50 % to 65 % of link bytes saved, 40 % to 65 % of faults",
         "Effect   link -55 %",
-        "Memory   96.0 MiB, where is not told to everybody",
+        "Memory   96.0 MiB, where requires read permission",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -270,8 +275,8 @@ fn serve_events(first: &Event, second: &Event) -> String {
 
 #[test]
 fn what_happens_is_followed_over_the_end_of_a_stream() {
-    let kept = Event {
-        r#type: "decision_changed".to_owned(),
+    let confirmed = Event {
+        r#type: "decision_updated".to_owned(),
         time: NOW.to_owned(),
         decision_id: Some(17),
         pid: Some(41_207),
@@ -279,18 +284,18 @@ fn what_happens_is_followed_over_the_end_of_a_stream() {
         ..Event::default()
     };
     let switched = Event {
-        r#type: "switched".to_owned(),
+        r#type: "policy_switched".to_owned(),
         time: NOW.to_owned(),
-        switched: Some(Switched { on: false, by: "uid 0 on the socket".to_owned() }),
+        switched: Some(Switched { active: false, actor: "uid 0 on the socket".to_owned() }),
         ..Event::default()
     };
-    let url = serve_events(&kept, &switched);
+    let url = serve_events(&confirmed, &switched);
     let mut child = uvmctl(&url).args(["decisions", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
     let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().take(2).map(Result::unwrap).collect();
     child.kill().unwrap();
     child.wait().unwrap();
     let expected = [
-        "14:00:00.000 41207 decision 17: cycle kept (link -55 %): it walks 96 MiB again and again",
+        "14:00:00.000 41207 decision 17: cycle confirmed (link -55 %): it walks 96 MiB again and again",
         "14:00:00.000 acting is switched off by uid 0 on the socket",
     ];
     assert_eq!(lines, expected);

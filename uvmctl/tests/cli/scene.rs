@@ -30,7 +30,7 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
     Process {
         pid,
         start_ticks: 1,
-        started: Some(SINCE.to_owned()),
+        started_at: Some(SINCE.to_owned()),
         name: name.to_owned(),
         user: Some("alice".to_owned()),
         state: "running".to_owned(),
@@ -48,8 +48,11 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
 }
 
 fn thrashing(process: Process) -> Process {
-    let summary =
-        VerdictSummary { gpu_uuid: Some(UUID.to_owned()), kind: "capacity_thrash".to_owned(), since: SINCE.to_owned() };
+    let summary = VerdictSummary {
+        gpu_uuid: Some(UUID.to_owned()),
+        kind: "capacity_thrash".to_owned(),
+        started_at: SINCE.to_owned(),
+    };
     Process { verdicts: vec![summary], ..process }
 }
 
@@ -84,10 +87,10 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
     };
     let check = Check {
         name: "refetched_ratio".to_owned(),
-        what: "share of the arrived bytes that had been evicted before: at least".to_owned(),
+        description: "share of the arrived bytes that had been evicted before: at least".to_owned(),
         value: 0.92,
         threshold: 0.25,
-        holds: true,
+        met: true,
     };
     Verdict {
         pid: process.pid,
@@ -96,8 +99,8 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
         gpu_uuid: Some(UUID.to_owned()),
         kind: "capacity_thrash".to_owned(),
         thrashing: true,
-        since: SINCE.to_owned(),
-        confirmed: SINCE.to_owned(),
+        started_at: SINCE.to_owned(),
+        confirmed_at: SINCE.to_owned(),
         ranges: Some(vec![range]),
         window_seconds: 2.0,
         inputs,
@@ -138,7 +141,7 @@ fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ra
     let range = Range { begin, end, bytes, mapped: true, pattern, resident: Some(resident), counts };
     let limits =
         vec!["How often memory is used that is in GPU memory: an access that hits raises no fault.".to_owned()];
-    Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, limits, ..Ranges::default() }
+    Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, caveats: limits, ..Ranges::default() }
 }
 
 pub(crate) fn heat() -> HeatMap {
@@ -153,7 +156,7 @@ pub(crate) fn heat() -> HeatMap {
     let begin = format!("{STREAMED:#x}");
     let end = format!("{:#x}", STREAMED + 128 * MIB);
     let range = HeatRange { begin, end, cell_bytes: 8 * MIB, cells: (0..16).map(cell).collect() };
-    HeatMap { time: NOW.to_owned(), ranges: vec![range], ranges_left_out: 0 }
+    HeatMap { time: NOW.to_owned(), ranges: vec![range], ranges_omitted: 0 }
 }
 
 pub(crate) fn gpus() -> Gpus {

@@ -209,7 +209,7 @@ pub(crate) fn busy() -> Snapshot {
     counters.bytes_htod[Cause::Fault] = 12_897_485;
     counters.bytes_dtoh[Cause::Eviction] = 5 << 30;
     (counters.populated_bytes, counters.replays) = (8 << 20, 310);
-    (counters.evictions, counters.evictions_caused, counters.evicted_bytes_caused) = (2560, 1, 4096);
+    (counters.evictions, counters.induced_evictions, counters.induced_eviction_bytes) = (2560, 1, 4096);
     (counters.thrashing_pages, counters.throttles, counters.throttled_ns) = (3, 2, 1_000_000);
     counters.batches.entries.record(60, 310, 18_400);
     counters.batches.service_ns.record(480_000, 310, 148_800_000);
@@ -225,12 +225,12 @@ pub(crate) fn busy() -> Snapshot {
 pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, counters: Counters) -> Process {
     Process {
         id: ProcessId { pid, start_ticks: 1 },
-        started: Some(at(1)),
+        started_at: Some(at(1)),
         name: name.to_owned(),
         uid: 1000,
         user: Some("alice".to_owned()),
         cgroup: None,
-        ended,
+        exited_at: ended,
         host: Counters { cpu_read_faults: 7, ..Counters::default() },
         gpus: BTreeMap::from([(GPU, counters)]),
         managed_bytes: Some(64 << 20),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use actuator::{JournalHealth, JournalMonitor};
-use model::{Decision, Hindrance};
+use model::{Decision, Restriction};
 use tokio::sync::watch;
 
 /// What keeps more from being done is looked at so often: that takes as long as a look.
@@ -17,7 +17,7 @@ pub(crate) struct Board {
     decisions: watch::Sender<Arc<[Decision]>>,
     /// Whether they have changed since.
     is_stale: bool,
-    hindrances: watch::Sender<Arc<[Hindrance]>>,
+    restrictions: watch::Sender<Arc<[Restriction]>>,
     /// When those are due; at once where nothing was told yet.
     next: Option<Instant>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Board {
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     decisions: watch::Receiver<Arc<[Decision]>>,
-    hindrances: watch::Receiver<Arc<[Hindrance]>>,
+    restrictions: watch::Receiver<Arc<[Restriction]>>,
     journal: Option<JournalMonitor>,
 }
 
@@ -37,8 +37,8 @@ impl Told {
     }
 
     /// What keeps more from being done, for whom something is wanted.
-    pub(crate) fn hindrances(&self) -> Arc<[Hindrance]> {
-        Arc::clone(&self.hindrances.borrow())
+    pub(crate) fn restrictions(&self) -> Arc<[Restriction]> {
+        Arc::clone(&self.restrictions.borrow())
     }
 
     /// How the journal of advice is; `None` where there is none.
@@ -51,9 +51,10 @@ impl Board {
     /// With the journal of the advice that is in force, if there is one.
     pub(crate) fn new(journal: Option<JournalMonitor>) -> (Self, Told) {
         let (publish_decisions, decisions) = watch::channel(Arc::default());
-        let (publish_hindrances, hindrances) = watch::channel(Arc::default());
-        let board = Self { decisions: publish_decisions, is_stale: false, hindrances: publish_hindrances, next: None };
-        (board, Told { decisions, hindrances, journal })
+        let (publish_restrictions, restrictions) = watch::channel(Arc::default());
+        let board =
+            Self { decisions: publish_decisions, is_stale: false, restrictions: publish_restrictions, next: None };
+        (board, Told { decisions, restrictions, journal })
     }
 
     /// Decisions have changed.
@@ -69,19 +70,19 @@ impl Board {
     }
 
     /// What keeps more from being done, where that is due now.
-    pub(crate) fn hindered(&mut self, now: Instant, hindrances: impl FnOnce() -> Vec<Hindrance>) {
+    pub(crate) fn hindered(&mut self, now: Instant, restrictions: impl FnOnce() -> Vec<Restriction>) {
         if self.next.is_none_or(|next| next <= now) {
             self.next = Some(now + HINDRANCES_EVERY);
-            self.hindrances.send_replace(hindrances().into());
+            self.restrictions.send_replace(restrictions().into());
         }
     }
 
     /// Nobody looks any more: nothing is known to keep more from being done.
     pub(super) fn rest(&mut self) {
         self.next = None;
-        self.hindrances.send_if_modified(|hindrances| {
-            let was_there = !hindrances.is_empty();
-            *hindrances = Arc::default();
+        self.restrictions.send_if_modified(|restrictions| {
+            let was_there = !restrictions.is_empty();
+            *restrictions = Arc::default();
             was_there
         });
     }
@@ -89,29 +90,29 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use model::{Hindered, ProcessId};
+    use model::{ProcessId, RestrictionScope};
 
     use super::*;
 
     #[test]
     fn what_keeps_from_more_is_looked_at_once_a_second_and_forgotten_when_nobody_looks() {
-        let hindrance = |why: &str| Hindrance {
+        let restriction = |why: &str| Restriction {
             process: ProcessId { pid: 7, start_ticks: 1 },
             gpu: None,
-            hindered: Hindered::Everything,
-            why: why.to_owned(),
+            scope: RestrictionScope::Everything,
+            reason: why.to_owned(),
         };
         let (mut board, told) = Board::new(None);
         let start = Instant::now();
         let almost = start + Duration::from_millis(999);
-        board.hindered(start, || vec![hindrance("first")]);
+        board.hindered(start, || vec![restriction("first")]);
         board.hindered(almost, || panic!("that was a moment ago"));
-        assert_eq!(told.hindrances()[..], [hindrance("first")]);
+        assert_eq!(told.restrictions()[..], [restriction("first")]);
         board.rest();
-        assert_eq!(told.hindrances()[..], []);
-        board.hindered(almost, || vec![hindrance("second")]);
-        assert_eq!(told.hindrances()[..], [hindrance("second")]);
-        board.hindered(almost + Duration::from_secs(1), || vec![hindrance("third")]);
-        assert_eq!(told.hindrances()[..], [hindrance("third")]);
+        assert_eq!(told.restrictions()[..], []);
+        board.hindered(almost, || vec![restriction("second")]);
+        assert_eq!(told.restrictions()[..], [restriction("second")]);
+        board.hindered(almost + Duration::from_secs(1), || vec![restriction("third")]);
+        assert_eq!(told.restrictions()[..], [restriction("third")]);
     }
 }

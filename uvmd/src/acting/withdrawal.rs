@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use model::{Answer, Outcome, ProcessId};
+use model::{CallResult, Outcome, ProcessId};
 
 use super::Actuation;
 
@@ -100,7 +100,10 @@ impl Actuation {
 
 /// Whether something was withdrawn.
 fn is_progress(outcome: &Outcome) -> bool {
-    outcome.calls.iter().any(|call| matches!(call.answer, Answer::Done | Answer::NotMapped | Answer::Ended))
+    outcome
+        .calls
+        .iter()
+        .any(|call| matches!(call.result, CallResult::Done | CallResult::NotMapped | CallResult::Exited))
 }
 
 #[cfg(test)]
@@ -127,11 +130,11 @@ mod tests {
     impl Actuator for Refuses {
         fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
             let tries = self.0.entry(order.process.pid).or_default();
-            let answer = if *tries == 0 { Answer::Done } else { Answer::Refused("it hangs".to_owned()) };
+            let answer = if *tries == 0 { CallResult::Done } else { CallResult::Failed("it hangs".to_owned()) };
             *tries = tries.saturating_sub(1);
-            let calls = order.steps.iter().map(|step| Call { step: *step, answer: answer.clone(), took_ns: 1 });
-            let Order { decision, process, gpu, is_undoing, .. } = *order;
-            Outcome { decision, process, gpu, is_undoing, calls: calls.collect(), ready_ns: 0 }
+            let calls = order.steps.iter().map(|step| Call { step: *step, result: answer.clone(), duration_ns: 1 });
+            let Order { decision, process, gpu, is_rollback, .. } = *order;
+            Outcome { decision, process, gpu, is_rollback, calls: calls.collect(), ready_ns: 0 }
         }
     }
 

@@ -69,7 +69,7 @@ pub(crate) enum Change {
     ConfigurationReload {
         file: Option<String>,
         changed: Vec<String>,
-        needs_restart: Vec<String>,
+        restart_required: Vec<String>,
         etag_before: String,
         etag_after: String,
         #[serde(flatten)]

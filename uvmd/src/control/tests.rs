@@ -1,7 +1,7 @@
 use std::{fs, path::Path, sync::atomic::Ordering};
 
 use config::{Policy, value::AbsolutePath};
-use model::{Budget, GpuUuid, Hindered, ProcessId, Selector};
+use model::{Budget, GpuUuid, ProcessId, RestrictionScope, Selector};
 use serde_json::{Value, json};
 use web::{Control as _, Credential, Peer};
 
@@ -149,22 +149,22 @@ fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() 
     let folder = tempfile::tempdir().unwrap();
     let (control, mut board) = control(folder.path());
     let id = |pid| ProcessId { pid, start_ticks: 1 };
-    let hindrance = |pid, hindered| model::Hindrance {
+    let restriction = |pid, hindered| model::Restriction {
         process: id(pid),
         gpu: Some(GpuUuid([1; 16])),
-        hindered,
-        why: "it advises the driver itself".to_owned(),
+        scope: hindered,
+        reason: "it advises the driver itself".to_owned(),
     };
     board.hindered(std::time::Instant::now(), || {
-        vec![hindrance(7, Hindered::Advice), hindrance(8, Hindered::Policy("cycle"))]
+        vec![restriction(7, RestrictionScope::Advice), restriction(8, RestrictionScope::Policy("cycle"))]
     });
-    let told = |pid| control.wanted(&Process::new(id(pid), "x")).hindrances;
-    let expected = Hindrance {
+    let told = |pid| control.wanted(&Process::new(id(pid), "x")).restrictions;
+    let expected = Restriction {
         gpu_uuid: Some("GPU-01010101-0101-0101-0101-010101010101".to_owned()),
-        hindered: "advice".to_owned(),
-        why: "it advises the driver itself".to_owned(),
+        scope: "advice".to_owned(),
+        reason: "it advises the driver itself".to_owned(),
     };
     assert_eq!(told(7), [expected]);
-    assert_eq!(told(8)[0].hindered, "cycle");
+    assert_eq!(told(8)[0].scope, "cycle");
     assert_eq!(told(9), []);
 }

@@ -87,16 +87,16 @@ fn names(rules: &Rules) -> Vec<String> {
     rules.overrides().overrides.into_iter().filter_map(|each| each.r#override.id).collect()
 }
 
-fn asked_by(rules: &Rules) -> Option<String> {
+fn override_id(rules: &Rules) -> Option<String> {
     let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");
-    rules.wish(&process, None).asked_by
+    rules.directive(&process, None).override_id
 }
 
 #[test]
 fn where_nothing_is_said_nothing_is_wanted() {
     let rules = Node::new().open();
     assert!(!rules.may_want() && names(&rules).is_empty());
-    assert_eq!(asked_by(&rules), None);
+    assert_eq!(override_id(&rules), None);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn the_file_is_followed_and_one_that_is_not_in_order_changes_nothing() {
     let rules = node.open();
     node.write(FILE);
     settle(&rules);
-    assert_eq!((names(&rules), asked_by(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
+    assert_eq!((names(&rules), override_id(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
     assert!(rules.may_want());
     node.write("[[override]]\nid = \"b\"\n");
     settle(&rules);
@@ -177,7 +177,7 @@ fn what_is_made_over_the_api_outlives_the_service() {
     let put = node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
     assert_eq!((put.is_new, put.now.source.as_str()), (true, "api"));
     let rules = node.open();
-    assert_eq!((names(&rules), asked_by(&rules)), (vec!["mine".to_owned()], Some("mine".to_owned())));
+    assert_eq!((names(&rules), override_id(&rules)), (vec!["mine".to_owned()], Some("mine".to_owned())));
     assert!(!rules.put(&rule("mine"), &whatever(), &granted).unwrap().is_new);
     rules.remove("mine", &whatever(), &granted).unwrap();
     assert_eq!(rules.remove("mine", &whatever(), &granted), Err(Refused::Unknown));
@@ -276,7 +276,7 @@ fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_
     assert_eq!(invalid.field, "parameters.rest");
     assert!(names(&rules).is_empty());
     bound::write(&rules.0.kept, &[misspelt], &Expired::new()).unwrap();
-    assert_eq!((names(&node.open()), asked_by(&node.open())), (vec!["mine".to_owned()], Some("mine".to_owned())));
+    assert_eq!((names(&node.open()), override_id(&node.open())), (vec!["mine".to_owned()], Some("mine".to_owned())));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
     node.write(FILE);
     let rules = node.open();
     let reads = || {
-        assert_eq!((names(&rules), asked_by(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
+        assert_eq!((names(&rules), override_id(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
         assert_eq!((rules.may_want(), rules.fallback().mode), (true, Mode::Observe));
         rules.look_at_file();
         rules.forget_ended();
@@ -313,11 +313,11 @@ fn one_of_the_api_is_gone_when_its_time_is_over_whatever_the_clock_says_then() {
     let node = Node::new();
     let rules = node.open();
     rules.put(&brief("mine"), &whatever(), &granted).unwrap();
-    assert_eq!((asked_by(&rules).as_deref(), rules.may_want()), (Some("mine"), true));
+    assert_eq!((override_id(&rules).as_deref(), rules.may_want()), (Some("mine"), true));
     node.set_clock(10);
-    assert_eq!((asked_by(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
+    assert_eq!((override_id(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
     node.set_clock(5);
-    assert_eq!((asked_by(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
+    assert_eq!((override_id(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
     rules.keep_expired();
     assert!(names(&node.open()).is_empty(), "nor does it come back with a restart");
     flush(&rules.0.audit);
@@ -330,12 +330,12 @@ fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then(
     let node = Node::new();
     node.write(BRIEF_FILE);
     let rules = node.open();
-    assert_eq!((asked_by(&rules).as_deref(), rules.overrides().overrides[0].expired), (Some("b"), false));
+    assert_eq!((override_id(&rules).as_deref(), rules.overrides().overrides[0].expired), (Some("b"), false));
     node.set_clock(11);
-    assert_eq!(asked_by(&rules), None);
+    assert_eq!(override_id(&rules), None);
     node.set_clock(5);
     let is_over = |rules: &Rules| {
-        assert_eq!((asked_by(rules), rules.may_want()), (None, false));
+        assert_eq!((override_id(rules), rules.may_want()), (None, false));
         let explained = rules.explain(&Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x"), None);
         assert_eq!(explained.considered[0].fit.to_string(), "its time is over");
         assert!(rules.overrides().overrides[0].expired);
@@ -346,7 +346,7 @@ fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then(
     // Whoever gives it more time makes another of it.
     node.write(&BRIEF_FILE.replace(":10.0001Z", ":20Z"));
     settle(&rules);
-    assert_eq!(asked_by(&rules).as_deref(), Some("b"));
+    assert_eq!(override_id(&rules).as_deref(), Some("b"));
     // That it was once over is forgotten with it.
     rules.keep_expired();
     let kept = fs::read_to_string(node.folder.path().join("state/overrides.json")).unwrap();
@@ -359,17 +359,17 @@ fn while_the_file_is_not_in_order_what_expired_there_says_nothing_of_the_apis() 
     node.write(BRIEF_FILE);
     let rules = node.open();
     node.set_clock(11);
-    assert_eq!(asked_by(&rules), None);
+    assert_eq!(override_id(&rules), None);
     rules.keep_expired();
     node.write("x");
     let rules = node.open();
     rules.put(&Override { mode: Mode::Act, ..rule("b") }, &whatever(), &granted).unwrap();
-    assert_eq!(asked_by(&rules).as_deref(), Some("b"));
+    assert_eq!(override_id(&rules).as_deref(), Some("b"));
     assert!(!rules.overrides().overrides[0].expired);
     // The file's is over for good all the same.
     node.write(BRIEF_FILE);
     settle(&rules);
-    assert_eq!(asked_by(&rules), None);
+    assert_eq!(override_id(&rules), None);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn that_one_has_expired_is_seen_by_whoever_asks_first_and_no_change_brings_it_ba
     rules.put(&brief("brief"), &whatever(), &granted).unwrap();
     let expires_meanwhile = || {
         node.set_clock(10);
-        assert_eq!(asked_by(&rules), None);
+        assert_eq!(override_id(&rules), None);
         node.set_clock(5);
     };
     rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), expires_meanwhile).unwrap();
@@ -450,7 +450,7 @@ fn an_override_for_a_process_goes_with_it() {
     let is_meant = |start_ticks| {
         let process = Process::new(ProcessId { pid: child.id(), start_ticks }, "x");
         let explained = rules.explain(&process, None);
-        (explained.wish.asked_by.is_some(), explained.considered[0].fit.to_string())
+        (explained.directive.override_id.is_some(), explained.considered[0].fit.to_string())
     };
     assert!(is_meant(start_ticks.unwrap()).0);
     let (is_meant, why) = is_meant(1);
@@ -492,7 +492,7 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     node.policy.mode.0 = Mode::Act;
     let mode = |rules: &Rules| {
         let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x");
-        rules.wish(&process, None).mode
+        rules.directive(&process, None).mode
     };
     node.open().put(&Override { mode: Mode::Observe, ..rule("mine") }, &whatever(), &granted).unwrap();
     fs::write(node.folder.path().join("state/overrides.json"), "{").unwrap();

@@ -73,19 +73,19 @@ impl Reloader<'_> {
         match self.read().await {
             Ok(read) => {
                 let file = read.loaded.file.as_ref().map(|file| file.display().to_string());
-                let (config, changed, needs_restart) = self.compare(&read.loaded.config);
-                let change = self.change(file.clone(), &config, &changed, &needs_restart);
+                let (config, changed, restart_required) = self.compare(&read.loaded.config);
+                let change = self.change(file.clone(), &config, &changed, &restart_required);
                 self.record(change).await;
                 self.apply(config, read, collector).await;
                 let of = file.as_deref().unwrap_or("the configuration");
                 let changed = if changed.is_empty() { "no option".to_owned() } else { changed.join(", ") };
                 tracing::info!("reloaded {of}: {changed} changed");
-                if !needs_restart.is_empty() {
-                    tracing::warn!("needs a restart: {}", needs_restart.join(", "));
+                if !restart_required.is_empty() {
+                    tracing::warn!("needs a restart: {}", restart_required.join(", "));
                 }
                 notify::status("serves");
                 self.warnings.clear(Warning::ConfigurationNotReloaded);
-                self.reloads.succeeded(needs_restart);
+                self.reloads.succeeded(restart_required);
             }
             Err(error) => {
                 let error = format!("{error:#}");
@@ -114,15 +114,15 @@ impl Reloader<'_> {
     /// What will be in force, the options that change, and those that need a restart.
     fn compare(&self, new: &Config) -> (Config, Vec<String>, Vec<String>) {
         let config = self.config.reloaded(new);
-        let (changed, needs_restart) = (self.config.differences(&config), config.differences(new));
-        (config, changed, needs_restart)
+        let (changed, restart_required) = (self.config.differences(&config), config.differences(new));
+        (config, changed, restart_required)
     }
 
-    fn change(&self, file: Option<String>, config: &Config, changed: &[String], needs_restart: &[String]) -> Change {
+    fn change(&self, file: Option<String>, config: &Config, changed: &[String], restart_required: &[String]) -> Change {
         Change::ConfigurationReload {
             file,
             changed: changed.to_vec(),
-            needs_restart: needs_restart.to_vec(),
+            restart_required: restart_required.to_vec(),
             etag_before: web::etag(&self.config),
             etag_after: web::etag(config),
             result: Outcome::Accepted,

@@ -32,8 +32,10 @@ impl Start {
         let warnings = Warnings::default();
         let lock = instance::lock(&policy.state_dir.0, policy.enabled, &warnings)?;
         let switch = Switch::open(&policy.kill_switch.0, &policy.state_dir.0);
-        let settings =
-            actuator::Settings { part_bytes: policy.call_size.bytes, host_reserve_bytes: policy.host_reserve.bytes };
+        let settings = actuator::Settings {
+            part_bytes: policy.migrate_chunk_size.bytes,
+            host_reserve_bytes: policy.host_reserve.bytes,
+        };
         let limits = limits(policy, verdicts.window.0);
         let mut actuation = Actuation::start(limits, settings, &switch, policy.enabled, &policy.state_dir.0)?;
         actuation.withdraw_leftovers();

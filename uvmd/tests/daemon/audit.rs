@@ -134,7 +134,7 @@ fn a_reload_is_there_with_what_it_changed() {
     daemon.read_until("reloaded ");
     let line = lines(&node, "configuration_reload").remove(0);
     assert_eq!((&line["result"], &line["changed"]), (&json!("accepted"), &json!(["log.filter"])));
-    assert_eq!((&line["needs_restart"], &line["file"]), (&json!(["hostname"]), &json!(file.display().to_string())));
+    assert_eq!((&line["restart_required"], &line["file"]), (&json!(["hostname"]), &json!(file.display().to_string())));
     assert_ne!(line["etag_before"], line["etag_after"]);
     fs::write(&file, "nonsense").unwrap();
     daemon.signal("HUP");

@@ -15,17 +15,17 @@ use crate::support::{Answer, Daemon, Node, eventually, http, privileged, run};
 const TOKEN: &str = "0123456789abcdef";
 const OTHER_TOKEN: &str = "fedcba9876543210";
 
-fn read_authority(stream: impl Read + Write, header: &str) -> Option<bool> {
+fn can_read(stream: impl Read + Write, header: &str) -> Option<bool> {
     let Answer { body, .. } = http(stream, "GET", "/api/v1/status", header, "");
-    serde_json::from_str::<Value>(&body).unwrap()["read_authority"].as_bool()
+    serde_json::from_str::<Value>(&body).unwrap()["can_read"].as_bool()
 }
 
 fn on_socket(node: &Node) -> Option<bool> {
-    read_authority(UnixStream::connect(node.socket()).unwrap(), "")
+    can_read(UnixStream::connect(node.socket()).unwrap(), "")
 }
 
 fn over_tcp(daemon: &Daemon, token: &str) -> Option<bool> {
-    read_authority(daemon.connect(), &format!("Authorization: Bearer {token}\r\n"))
+    can_read(daemon.connect(), &format!("Authorization: Bearer {token}\r\n"))
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn who_asks_on_the_socket_is_known_and_the_socket_is_gone_when_uvmd_is() {
     let node = Node::new();
     let daemon = Daemon::spawn(node.with_socket("127.0.0.1:0"));
     assert_eq!(on_socket(&node), Some(true));
-    assert_eq!(daemon.json("/api/v1/status")["read_authority"], false);
+    assert_eq!(daemon.json("/api/v1/status")["can_read"], false);
     daemon.signal("TERM");
     let (status, log) = daemon.wait();
     assert!(status.success(), "{log}");

@@ -73,7 +73,7 @@ fn the_file_of_overrides_is_followed_and_one_that_is_not_in_order_is_told_of() {
     assert_eq!(ids(&answer), 1);
     let status = node.get("/api/v1/status")["reasons"].to_string();
     assert!(status.contains("overrides.toml:3: override.mode: expected"), "{status}");
-    assert!(daemon.get("/metrics").1.contains("\nuvmd_overrides_file_in_order 0\n"));
+    assert!(daemon.get("/metrics").1.contains("\nuvmd_overrides_last_reload_successful 0\n"));
     let checked = run({
         let mut command = command(&node);
         command.arg("--check-config");
@@ -90,23 +90,23 @@ fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts
     }
     let node = Node::new();
     let daemon = start(&node);
-    assert_eq!(node.get("/api/v1/policy")["on"], true);
+    assert_eq!(node.get("/api/v1/policy")["active"], true);
     let (status, answer) = node.ask("POST", "/api/v1/policy/off", "");
-    assert_eq!((status, &answer["off_by"][0]["by"]), (200, &json!("uid 0 on the socket")));
+    assert_eq!((status, &answer["disabled_by"][0]["actor"]), (200, &json!("uid 0 on the socket")));
     daemon.signal("KILL");
     daemon.wait();
     let daemon = start(&node);
-    assert_eq!(node.get("/api/v1/policy")["on"], false);
+    assert_eq!(node.get("/api/v1/policy")["active"], false);
     fs::write(node.path("policy.off"), "").unwrap();
     // The file still stops it.
-    assert_eq!(node.ask("POST", "/api/v1/policy/on", "").1["on"], false);
+    assert_eq!(node.ask("POST", "/api/v1/policy/on", "").1["active"], false);
     fs::remove_file(node.path("policy.off")).unwrap();
-    assert_eq!(node.get("/api/v1/policy")["on"], true);
+    assert_eq!(node.get("/api/v1/policy")["active"], true);
     // Nobody over TCP may change it without a token.
     let (_, rest) = daemon.get("/api/v1/policy");
-    assert!(rest.contains("\"on\":true"), "{rest}");
+    assert!(rest.contains("\"active\":true"), "{rest}");
     // Nobody wants anything here, and yet it is written down.
-    is_audited(&node, "\"on\":true");
+    is_audited(&node, "\"active\":true");
     fs::write(node.path("policy.off"), "").unwrap();
     is_audited(&node, "by the file");
 }

@@ -75,7 +75,10 @@ fn what_can_take_effect_does_and_what_cannot_is_named() {
     );
     assert_eq!(daemon.json("/api/v1/overrides")["overrides"][0]["override"]["id"], "a");
     let status = daemon.json("/api/v1/status");
-    assert_eq!((&status["hostname"], &status["configuration"]["needs_restart"]), (&json!("old"), &json!(["hostname"])));
+    assert_eq!(
+        (&status["hostname"], &status["configuration"]["restart_required"]),
+        (&json!("old"), &json!(["hostname"]))
+    );
     // Nobody changed anything since, and the restart is still to come.
     daemon.signal("HUP");
     assert!(daemon.read_until("reloaded ").contains("no option changed"));

@@ -13,7 +13,7 @@ use model::{
 };
 
 const MIB: u64 = 1 << 20;
-/// As `collector.owners_max` and `collector.eviction_pairs_max` are unless configured otherwise.
+/// As `collector.max_owners` and `collector.max_eviction_pairs` are unless configured otherwise.
 const OWNERS: usize = 256;
 const EVICTION_PAIRS: usize = 1024;
 /// What the collector shows of each process where there are many.
@@ -62,7 +62,7 @@ impl Crowd {
                 gpus: BTreeMap::new(),
                 reuse: process.reuse.clone(),
                 processes: 0,
-                last_active: now,
+                last_active_at: now,
             });
             owner.processes += 1;
             owner.host += &process.host;
@@ -88,7 +88,7 @@ impl Crowd {
         let uid = format!("7c1f0c0e-2f6b-4f0a-9d51-{:012x}", at % OWNERS);
         let container = format!("{at:064x}");
         Process {
-            started: Some(now - Duration::from_hours(1)),
+            started_at: Some(now - Duration::from_hours(1)),
             uid: 1000 + u32::try_from(at % 16).unwrap_or(0),
             user: Some(format!("user{}", at % 16)),
             cgroup: Some(format!("/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-{container}.scope").into()),
@@ -128,8 +128,8 @@ fn counters(scale: u64) -> Counters {
     let mut counters = Counters {
         populated_bytes: scale * 64 * MIB,
         evictions: scale * 9,
-        evictions_caused: scale * 9,
-        evicted_bytes_caused: scale * 18 * MIB,
+        induced_evictions: scale * 9,
+        induced_eviction_bytes: scale * 18 * MIB,
         replays: scale * 3,
         ..Counters::default()
     };
@@ -144,8 +144,8 @@ fn counters(scale: u64) -> Counters {
     // Copies of 4 KiB to 2 MiB, batches of 1 to 256 faults, and what they take.
     for power in 0..10 {
         let (copy, count) = (4096_u64 << power, scale * 10 / (power + 1));
-        counters.migration_bytes_htod.record(copy, count, count * copy);
-        counters.migration_bytes_dtoh.record(copy, count, count * copy);
+        counters.migration_size_htod_bytes.record(copy, count, count * copy);
+        counters.migration_size_dtoh_bytes.record(copy, count, count * copy);
         let (entries, ns) = ((1 << power) / 2 + power, 50_000_u64 << (power / 2));
         counters.batches.entries.record(entries, scale, scale * entries);
         counters.batches.service_ns.record(ns + ns * (power % 2) / 2, scale, scale * ns);

@@ -32,14 +32,14 @@ impl Crowd {
             process: self.id(at),
             gpu: Self::gpu(at % self.gpus.max(1)),
             kind: VerdictKind::CapacityThrash,
-            since: now - Duration::from_mins(4),
-            confirmed: now - Duration::from_mins(3),
-            ended: None,
+            started_at: now - Duration::from_mins(4),
+            confirmed_at: now - Duration::from_mins(3),
+            ended_at: None,
             ranges: vec![Involved { begin: MIB, end: 65 * MIB, pattern, share: 1.0, refetch_ratio: 0.9 }],
             window: WINDOW,
             inputs,
             total: inputs,
-            checks: vec![Check { what: "share of it", name: "share", value: 0.9, threshold: 0.5, holds: true }; 4],
+            checks: vec![Check { description: "share of it", name: "share", value: 0.9, threshold: 0.5, met: true }; 4],
         };
         let active: Vec<_> = (0..self.processes).step_by(WITH_VERDICT).map(verdict).collect();
         let victims = active.iter().enumerate().map(|(at, each)| Victim {

@@ -7,12 +7,12 @@ use std::{
 
 use model::{
     Mode, Override, Process, Selector,
-    api::rule::{Overrides, PolicyState, StandingOverride, Wanted},
+    api::rule::{EffectivePolicy, OverrideStatus, Overrides, PolicyState},
 };
 use web::{Condition, Control, Put, Refused, Requester};
 
 /// All of them, by name.
-pub(crate) struct InMemory(Mutex<BTreeMap<String, StandingOverride>>);
+pub(crate) struct InMemory(Mutex<BTreeMap<String, OverrideStatus>>);
 
 impl InMemory {
     /// So many, each for another user.
@@ -30,13 +30,13 @@ impl InMemory {
         Self(Mutex::new((0..count).map(rule).map(|rule| (rule.id.clone(), standing(&rule))).collect()))
     }
 
-    fn there(&self) -> MutexGuard<'_, BTreeMap<String, StandingOverride>> {
+    fn there(&self) -> MutexGuard<'_, BTreeMap<String, OverrideStatus>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn standing(rule: &Override) -> StandingOverride {
-    StandingOverride { r#override: rule.into(), source: "api".to_owned(), expired: false }
+fn standing(rule: &Override) -> OverrideStatus {
+    OverrideStatus { r#override: rule.into(), source: "api".to_owned(), expired: false }
 }
 
 impl Control for InMemory {
@@ -63,12 +63,12 @@ impl Control for InMemory {
         Ok(())
     }
 
-    fn wanted(&self, _: &Process) -> Wanted {
-        Wanted::default()
+    fn wanted(&self, _: &Process) -> EffectivePolicy {
+        EffectivePolicy::default()
     }
 
     fn state(&self) -> PolicyState {
-        PolicyState { on: true, enabled: true, ..PolicyState::default() }
+        PolicyState { active: true, enabled: true, ..PolicyState::default() }
     }
 
     fn switch_off(&self, _: &Requester) -> Result<(), Refused> {

@@ -9,8 +9,8 @@ pub(crate) fn counters(faults: f64, seconds: f64) -> (Counters, Counters) {
     let mut counters = Counters {
         populated_bytes: pages(9.0),
         evictions: share(0.23),
-        evictions_caused: share(0.31),
-        evicted_bytes_caused: pages(150.0),
+        induced_evictions: share(0.31),
+        induced_eviction_bytes: pages(150.0),
         replays: share(0.0171),
         thrashing_pages: share(0.0004),
         throttles: share(0.002),

@@ -78,7 +78,7 @@ pub(crate) fn heat(request: &HeatRequest) -> HeatMap {
                 fault_entries: part(heat * 90_000.0),
                 cpu_faults: part(heat * 400.0),
                 fetched_bytes: part(heat * 4e10),
-                returned_to_host_bytes: part(heat * 3.8e10),
+                bytes_dtoh: part(heat * 3.8e10),
                 evicted_bytes: part(heat * 3.7e10),
                 refetched_bytes: part(heat * 3.6e10),
                 resident: Residency::exactly(part(cell_bytes as f64 * resident)),
@@ -87,7 +87,7 @@ pub(crate) fn heat(request: &HeatRequest) -> HeatMap {
         };
         HeatRange { begin, end, cell_bytes, cells: (0..count).map(cell).collect() }
     });
-    HeatMap { ranges: ranges.collect(), ranges_left_out: 0 }
+    HeatMap { ranges: ranges.collect(), ranges_omitted: 0 }
 }
 
 /// Of two of them.

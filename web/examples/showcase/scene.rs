@@ -206,16 +206,16 @@ impl Scene {
         let reuse = Reuse {
             fetched_bytes,
             refetched_bytes: part(fetched_bytes, work.refetched),
-            returned_bytes: fetched_bytes / 200,
-            alternations: fetched_bytes >> 32,
+            cpu_reclaimed_bytes: fetched_bytes / 200,
+            bounces: fetched_bytes >> 32,
         };
         let sampled = faults > 1_000_000.0;
         Process {
-            started: Some(self.begin - Duration::from_hours(1)),
+            started_at: Some(self.begin - Duration::from_hours(1)),
             uid: 1000 + work.pid % 7,
             user: work.user.map(str::to_owned),
             cgroup: Some(format!("/kubepods.slice/{}", work.owner.key()).into()),
-            ended: work.ended.then_some(self.begin),
+            exited_at: work.ended.then_some(self.begin),
             host,
             gpus: BTreeMap::from([(key, counters.clone())]),
             managed_bytes: Some(work.managed_gib * GIB),
@@ -259,12 +259,12 @@ impl Scene {
             bytes_htod: mib << 20,
             bytes_dtoh: evicted << 20,
             evicted_bytes: evicted << 20,
-            evicted_bytes_caused: (evicted + evicted / 8) << 20,
+            induced_eviction_bytes: (evicted + evicted / 8) << 20,
             populated_bytes: mib << 15,
             fetched_bytes: mib << 20,
             refetched_bytes: part(mib << 20, refetched),
-            returned_bytes: mib << 12,
-            alternations: mib / 4000,
+            cpu_reclaimed_bytes: mib << 12,
+            bounces: mib / 4000,
             ..Inputs::default()
         };
         let id = |pid| ProcessId { pid, start_ticks: 77_000 };
@@ -274,9 +274,9 @@ impl Scene {
                 process: id(pid),
                 gpu: CARDS[card],
                 kind: decision.kind.unwrap_or(VerdictKind::FirstTouchStorm),
-                since: self.begin,
-                confirmed: self.begin + Duration::from_secs(4),
-                ended: ended.map(|seconds| self.begin + Duration::from_secs_f64(seconds)),
+                started_at: self.begin,
+                confirmed_at: self.begin + Duration::from_secs(4),
+                ended_at: ended.map(|seconds| self.begin + Duration::from_secs_f64(seconds)),
                 ranges: Vec::new(),
                 window: Duration::from_secs(2),
                 inputs,
@@ -302,8 +302,8 @@ impl Scene {
         let suffering = verdict(40_981, 0, fetching(2_300, 0.71, 2_400), fetching(290_000, 0.7, 301_000), None);
         let streaming = verdict(52_113, 1, fetching(5_100, 0.03, 5_020), fetching(640_000, 0.03, 630_000), None);
         let shared = Inputs {
-            alternations: 400,
-            returned_bytes: 700 << 20,
+            bounces: 400,
+            cpu_reclaimed_bytes: 700 << 20,
             fetched_bytes: 800 << 20,
             bytes_htod: 800 << 20,
             bytes_dtoh: 760 << 20,

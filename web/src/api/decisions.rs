@@ -59,12 +59,12 @@ impl StageName {
     const fn is_of(self, stage: &Stage) -> bool {
         matches!(
             (self, stage),
-            (Self::Refused, Stage::Refused(_))
+            (Self::Refused, Stage::Denied(_))
                 | (Self::Shadow, Stage::Shadow(_))
                 | (Self::Trial, Stage::Trial)
-                | (Self::Kept, Stage::Kept)
-                | (Self::Undone, Stage::Undone(_))
-                | (Self::Over, Stage::Over(_))
+                | (Self::Kept, Stage::Confirmed)
+                | (Self::Undone, Stage::RolledBack(_))
+                | (Self::Over, Stage::Ended(_))
         )
     }
 }

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use model::api::rule::{self, Overrides, StandingOverride, Wanted};
+use model::api::rule::{self, EffectivePolicy, OverrideStatus, Overrides};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -55,14 +55,14 @@ pub(crate) async fn overrides(
     let question = format!("{part} all={all}");
     let make = move || {
         let Overrides { overrides, file_error, .. } = controls.now().overrides();
-        let show = |each: &StandingOverride| if all { each.clone() } else { each.clone().redacted() };
+        let show = |each: &OverrideStatus| if all { each.clone() } else { each.clone().redacted() };
         let page = positions.page_in_order(&part, &overrides, name, show)?;
         Ok(Text::page(&[("file_error", file_error.into())], &[("overrides", &page.items)], &page))
     };
     answers.of_now(question, make).await
 }
 
-fn name(standing: &StandingOverride) -> &str {
+fn name(standing: &OverrideStatus) -> &str {
     standing.r#override.id.as_deref().unwrap_or_default()
 }
 
@@ -71,7 +71,7 @@ fn name(standing: &StandingOverride) -> &str {
     get,
     path = "/api/v1/overrides/{id}",
     params(("id" = String, Path, description = "Its name")),
-    responses((status = OK, body = StandingOverride), (status = NOT_MODIFIED, description = "It is as `If-None-Match` says")),
+    responses((status = OK, body = OverrideStatus), (status = NOT_MODIFIED, description = "It is as `If-None-Match` says")),
     security((), ("token" = []))
 )]
 pub(crate) async fn one_override(
@@ -104,7 +104,7 @@ pub(crate) async fn one_override(
     post,
     path = "/api/v1/overrides",
     request_body = rule::Override,
-    responses((status = OK, description = "It was there already", body = StandingOverride), (status = CREATED, body = StandingOverride)),
+    responses((status = OK, description = "It was there already", body = OverrideStatus), (status = CREATED, body = OverrideStatus)),
     security(("token" = []))
 )]
 pub(crate) async fn add_override(
@@ -133,7 +133,7 @@ pub(crate) async fn add_override(
     path = "/api/v1/overrides/{id}",
     params(("id" = String, Path, description = "Its name; that in the body may be left out")),
     request_body = rule::Override,
-    responses((status = OK, body = StandingOverride), (status = CREATED, description = "There was none", body = StandingOverride)),
+    responses((status = OK, body = OverrideStatus), (status = CREATED, description = "There was none", body = OverrideStatus)),
     security(("token" = []))
 )]
 pub(crate) async fn put_override(
@@ -178,7 +178,7 @@ pub(crate) async fn remove_override(
     get,
     path = "/api/v1/processes/{pid}/override",
     params(("pid" = u32, Path, description = "Process id"), Which),
-    responses((status = OK, body = Wanted)),
+    responses((status = OK, body = EffectivePolicy)),
     security((), ("token" = []))
 )]
 pub(crate) async fn process_override(
@@ -190,7 +190,7 @@ pub(crate) async fn process_override(
 ) -> Result<Answer, Problem> {
     let make = move |known: &Known| {
         let wanted = controls.now().wanted(choose(&known.snapshot, pid, start_ticks)?);
-        Ok(Text::json(&if all { wanted } else { Wanted { range: None, ..wanted } }))
+        Ok(Text::json(&if all { wanted } else { EffectivePolicy { range: None, ..wanted } }))
     };
     answers.of_known(format!("override of {pid:?} {start_ticks:?} all={all}"), make).await
 }
@@ -208,7 +208,7 @@ fn done(Put { now, is_new }: Put) -> Response {
     answer(if is_new { StatusCode::CREATED } else { StatusCode::OK }, now)
 }
 
-fn answer(status: StatusCode, standing: StandingOverride) -> Response {
+fn answer(status: StatusCode, standing: OverrideStatus) -> Response {
     let id = standing.r#override.id.clone().unwrap_or_default();
     let mut response = (status, tagged(&standing), Json(standing)).into_response();
     if let (StatusCode::CREATED, Ok(place)) = (status, HeaderValue::try_from(format!("/api/v1/overrides/{id}"))) {
@@ -217,7 +217,7 @@ fn answer(status: StatusCode, standing: StandingOverride) -> Response {
     response
 }
 
-fn tagged(standing: &StandingOverride) -> [(header::HeaderName, String); 1] {
+fn tagged(standing: &OverrideStatus) -> [(header::HeaderName, String); 1] {
     [(header::ETAG, etag(&standing.r#override))]
 }
 
@@ -249,14 +249,14 @@ impl Given {
         self.matching.is_some() || self.none_matching.is_some()
     }
 
-    fn hold(&self, there: Option<&StandingOverride>) -> bool {
+    fn hold(&self, there: Option<&OverrideStatus>) -> bool {
         let names = |tags: &Tags| there.is_some_and(|there| tags.name(there));
         self.matching.as_ref().is_none_or(names) && !self.none_matching.as_ref().is_some_and(names)
     }
 }
 
 impl Tags {
-    fn name(&self, standing: &StandingOverride) -> bool {
+    fn name(&self, standing: &OverrideStatus) -> bool {
         let tag = etag(&standing.r#override);
         self.0.iter().any(|named| named == "*" || *named == tag)
     }

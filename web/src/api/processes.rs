@@ -49,8 +49,8 @@ impl ProcessFilter {
     fn has(&self, process: &model::Process) -> bool {
         let is_in_state = match self.state {
             None => true,
-            Some(ProcessState::Running) => process.ended.is_none(),
-            Some(ProcessState::Ended) => process.ended.is_some(),
+            Some(ProcessState::Running) => process.exited_at.is_none(),
+            Some(ProcessState::Ended) => process.exited_at.is_some(),
         };
         is_in_state && self.uid.is_none_or(|uid| process.uid == uid)
     }

@@ -54,7 +54,10 @@ pub(crate) async fn verdicts(
         let page = convert::verdicts(&known.view(), ranges, order, &positions, &part)?;
         let active = known.verdicts.active.len().saturating_sub(page.begin).min(page.items.len());
         let (active, ended) = page.items.split_at(active);
-        let fields = [("time", time(known.snapshot.taken).into()), ("untold", json!(convert::untold(&known.snapshot)))];
+        let fields = [
+            ("time", time(known.snapshot.taken).into()),
+            ("unavailable", json!(convert::unavailable(&known.snapshot))),
+        ];
         Ok(Text::page(&fields, &[("active", active), ("ended", ended)], &page))
     };
     answers.of_known(question, make).await

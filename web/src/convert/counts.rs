@@ -30,10 +30,10 @@ pub(super) fn summary(counters: &Counters, counted: Counted) -> api::CountsSumma
         evicted_bytes: counters.evicted_bytes(),
         populated_bytes: counted.populated(counters.populated_bytes),
         evictions: counters.evictions,
-        evictions_caused: counters.evictions_caused,
-        evicted_bytes_caused: counters.evicted_bytes_caused,
+        induced_evictions: counters.induced_evictions,
+        induced_eviction_bytes: counters.induced_eviction_bytes,
         batches: counters.batches.entries.count(),
-        batch_service_ns: distribution(&counters.batches.service_ns),
+        batch_duration_ns: distribution(&counters.batches.service_ns),
         replays: counters.replays,
         thrashing_pages: counters.thrashing_pages,
         throttles: counters.throttles,
@@ -53,10 +53,10 @@ pub(super) fn counts(counters: &Counters, counted: Counted) -> api::Counts {
         |counts: &PerVariant<6>| RemoteCause::ALL.map(|cause| (cause.name().to_owned(), counts[cause])).into();
     let by_call = |counts: &PerVariant<8>| ApiCall::ALL.map(|call| (call.name().to_owned(), counts[call])).into();
     api::Counts {
-        migration_bytes_htod: distribution(&counters.migration_bytes_htod),
-        migration_bytes_dtoh: distribution(&counters.migration_bytes_dtoh),
+        migration_size_htod_bytes: distribution(&counters.migration_size_htod_bytes),
+        migration_size_dtoh_bytes: distribution(&counters.migration_size_dtoh_bytes),
         batch_entries: distribution(&counters.batches.entries),
-        handler_ns: distribution(&counters.handler_ns),
+        fault_handler_duration_ns: distribution(&counters.fault_handler_duration_ns),
         fault_entries_by_access: by_access(&counters.fault_entries),
         fault_instances_by_access: by_access(&counters.fault_instances),
         cpu_faults_by_access: BTreeMap::from([

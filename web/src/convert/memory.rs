@@ -23,8 +23,8 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
         mappings: process.ranges.mappings,
         ranges_forgotten: process.ranges.forgotten,
         blocks_forgotten: *forgotten,
-        records_lost: sampled_out_records.saturating_add(*dropped_records),
-        limits: LIMITS.map(str::to_owned).into(),
+        records_dropped: sampled_out_records.saturating_add(*dropped_records),
+        caveats: LIMITS.map(str::to_owned).into(),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn heat_map(taken: SystemTime, map: &model::HeatMap, counted: Counted
     api::HeatMap {
         time: time(taken),
         ranges: map.ranges.iter().map(|each| heat_range(each, counted)).collect(),
-        ranges_left_out: map.ranges_left_out,
+        ranges_omitted: map.ranges_omitted,
     }
 }
 
@@ -80,7 +80,7 @@ fn heat_cell(cell: &model::HeatCell, counted: Counted) -> api::HeatCell {
         fault_entries,
         cpu_faults,
         fetched_bytes,
-        returned_to_host_bytes,
+        bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
         resident,
@@ -90,7 +90,7 @@ fn heat_cell(cell: &model::HeatCell, counted: Counted) -> api::HeatCell {
         fault_entries,
         cpu_faults,
         fetched_bytes,
-        returned_to_host_bytes,
+        bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
         resident: counted.resident(resident),

@@ -49,7 +49,7 @@ fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters, counted:
         kind: key.kind().to_owned(),
         id: key.id().to_owned(),
         processes: totals.processes,
-        last_active: time(totals.last_active),
+        last_active_at: time(totals.last_active_at),
         reuse: sum(totals.reuse.values()),
         counts: counts(total, counted),
         gpus: gpus::shown(&totals.gpus)

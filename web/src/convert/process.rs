@@ -55,7 +55,7 @@ fn places<'a>(
     let place = |process: &model::Process| {
         let rank = order.rank(|| busyness(process.gpus.values().chain([&process.host])));
         // What ends between two pages must not be passed over.
-        let is_last = order == Order::Activity && process.ended.is_some();
+        let is_last = order == Order::Activity && process.exited_at.is_some();
         (is_last, Reverse(rank), process.id)
     };
     wanted.map(|process| (place(process), process)).collect()
@@ -93,13 +93,13 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
     api::ProcessSummary {
         pid: process.id.pid,
         start_ticks: process.id.start_ticks,
-        started: process.started.map(time),
+        started_at: process.started_at.map(time),
         name: process.name.clone(),
         uid: process.uid,
         user: process.user.clone(),
         cgroup: process.cgroup.as_ref().map(|path| path.to_string_lossy().into_owned()),
-        state: if process.ended.is_some() { "ended" } else { "running" }.to_owned(),
-        ended: process.ended.map(time),
+        state: if process.exited_at.is_some() { "exited" } else { "running" }.to_owned(),
+        exited_at: process.exited_at.map(time),
         managed_bytes: process.managed_bytes,
         owner: owner(&process.owner),
         resident: counted.resident(sum(process.residency.values())),
@@ -141,7 +141,7 @@ fn verdicts(view: &View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
         .map(|verdict| api::VerdictSummary {
             gpu_uuid: gpus::uuid(verdict.gpu),
             kind: verdict.kind.name().to_owned(),
-            since: time(verdict.since),
+            started_at: time(verdict.started_at),
         })
         .collect()
 }
@@ -193,9 +193,9 @@ fn block(block: &model::Block, counted: Counted) -> api::Block {
         bytes_htod_by_cause: block.htod_by_cause,
         bytes_dtoh_by_cause: block.dtoh_by_cause,
         refetched_bytes: block.refetched_bytes,
-        returned_bytes: block.returned_bytes,
-        alternations: block.alternations,
+        cpu_reclaimed_bytes: block.cpu_reclaimed_bytes,
+        bounces: block.bounces,
         resident: counted.resident(block.resident),
-        last_seen: time(block.last_seen),
+        last_seen_at: time(block.last_seen_at),
     }
 }

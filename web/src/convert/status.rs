@@ -15,7 +15,7 @@ use crate::{
 pub(crate) fn status(
     node: &Node,
     snapshot: &Snapshot,
-    [read_authority, write_authority]: [bool; 2],
+    [can_read, can_write]: [bool; 2],
     warnings: impl Iterator<Item = String>,
 ) -> api::Status {
     let (source, counted) = (&snapshot.source, Counted::of(snapshot));
@@ -30,8 +30,8 @@ pub(crate) fn status(
         version: node.version.to_owned(),
         hostname: node.hostname.clone(),
         time: time(snapshot.taken),
-        read_authority,
-        write_authority,
+        can_read,
+        can_write,
         backend: source.backend.to_owned(),
         state: state.to_owned(),
         degraded: source.degraded.iter().map(degradation).collect(),
@@ -83,5 +83,5 @@ fn refusals(each: &model::QuotaRefusals) -> api::QuotaRefusals {
 
 fn probe(probe: &model::ProbeStatus) -> api::Probe {
     let run_time_ns = probe.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    api::Probe { name: probe.name.clone(), hits: probe.hits, run_time_ns, missing: probe.missing.clone() }
+    api::Probe { name: probe.name.clone(), hits: probe.hits, run_time_ns, unavailable_reason: probe.missing.clone() }
 }

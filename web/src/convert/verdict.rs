@@ -24,8 +24,8 @@ pub(crate) fn verdicts(
     part: &Part,
 ) -> Result<Page, Problem> {
     let place = |each: &Verdict| {
-        let rank = order.rank(|| each.ended.map_or_else(|| each.traffic_bytes(), since_1970_ns));
-        (each.ended.is_some(), Reverse(rank), each.process, each.gpu, each.kind, each.since)
+        let rank = order.rank(|| each.ended_at.map_or_else(|| each.traffic_bytes(), since_1970_ns));
+        (each.ended_at.is_some(), Reverse(rank), each.process, each.gpu, each.kind, each.started_at)
     };
     let all = view.verdicts.active.iter().chain(&view.verdicts.ended).map(|each| (place(each), each)).collect();
     positions.page(part, all, |each: &&Verdict| verdict(view, each, with_ranges))
@@ -39,7 +39,7 @@ pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> 
         time: time(view.snapshot.taken),
         active: of(&view.active, id).map(show).collect(),
         ended: ended.map(show).collect(),
-        untold: untold(view.snapshot),
+        unavailable: unavailable(view.snapshot),
         ..api::Verdicts::default()
     }
 }
@@ -56,13 +56,13 @@ pub fn verdict_event(each: &Verdict, snapshot: &Snapshot, verdicts: &Verdicts) -
 }
 
 /// Kinds that are not told without block records, if there are none.
-pub(crate) fn untold(snapshot: &Snapshot) -> Vec<api::UntoldKind> {
+pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
     if !snapshot.source.block_records.is_off {
         return Vec::new();
     }
     let reason = |what| format!("block records are off (records.enabled = false), so it is not known {what}");
     let kind = |kind: VerdictKind| {
-        Some(api::UntoldKind { kind: kind.name().to_owned(), reason: reason(kind.needs_records_for()?) })
+        Some(api::UnavailableKind { kind: kind.name().to_owned(), reason: reason(kind.needs_records_for()?) })
     };
     VerdictKind::ALL.into_iter().filter_map(kind).collect()
 }
@@ -70,7 +70,7 @@ pub(crate) fn untold(snapshot: &Snapshot) -> Vec<api::UntoldKind> {
 fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let process = view.process(each.process);
     // What an ended verdict did is over.
-    let victims = of(&view.caused, each.process).filter(|lost| each.ended.is_none() && lost.gpu == each.gpu);
+    let victims = of(&view.caused, each.process).filter(|lost| each.ended_at.is_none() && lost.gpu == each.gpu);
     api::Verdict {
         pid: each.process.pid,
         start_ticks: each.process.start_ticks,
@@ -79,9 +79,9 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         gpu_uuid: gpus::uuid(each.gpu),
         kind: each.kind.name().to_owned(),
         thrashing: each.kind.is_thrashing(),
-        since: time(each.since),
-        confirmed: time(each.confirmed),
-        ended: each.ended.map(time),
+        started_at: time(each.started_at),
+        confirmed_at: time(each.confirmed_at),
+        ended_at: each.ended_at.map(time),
         ranges: with_ranges.then(|| each.ranges.iter().map(involved).collect()),
         window_seconds: each.window.as_secs_f64(),
         inputs: each.inputs,
@@ -115,6 +115,6 @@ fn involved(range: &Involved) -> api::InvolvedRange {
 }
 
 fn check(check: &Check) -> api::Check {
-    let Check { what, name, value, threshold, holds } = *check;
-    api::Check { name: name.to_owned(), what: what.to_owned(), value, threshold, holds }
+    let Check { description: what, name, value, threshold, met: holds } = *check;
+    api::Check { name: name.to_owned(), description: what.to_owned(), value, threshold, met: holds }
 }

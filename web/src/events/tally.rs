@@ -27,7 +27,7 @@ impl Tally {
                 self.policies.pop_first();
             }
             let undone = self.rollbacks.entry(decision.policy.clone()).or_default();
-            if event.r#type == "decision_changed" && decision.stage == "undone" {
+            if event.r#type == "decision_updated" && decision.stage == "rolled_back" {
                 *undone += 1;
             }
         }
@@ -37,8 +37,8 @@ impl Tally {
         }
     }
 
-    fn add_call(&mut self, policy: &str, Call { action, count, bytes, answer, .. }: &Call) {
-        let key = [policy, action, &answer.answer].map(str::to_owned);
+    fn add_call(&mut self, policy: &str, Call { action, count, bytes, result: answer, .. }: &Call) {
+        let key = [policy, action, &answer.result].map(str::to_owned);
         let calls = self.actions.entry(key).or_default();
         *calls = calls.saturating_add(*count);
         let direction = match action.as_str() {
@@ -46,7 +46,7 @@ impl Tally {
             "migrate_to_host" => "dtoh",
             _ => return,
         };
-        if answer.answer == "done" {
+        if answer.result == "done" {
             let moved = self.moved_bytes.entry([policy, direction].map(str::to_owned)).or_default();
             *moved = moved.saturating_add(*bytes);
         }

@@ -32,10 +32,10 @@ there after its end, so that `rate()` is right for the last seconds of a short j
 process on until it is idle; their number is bounded, and who finds no room counts to `owner_kind=\"other\"`, with processes of which nothing is known.
 `/api/v1/owners` lists them.
 
-Pairs of owners in `uvm_evicted_bytes_total` and `uvm_evicted_pieces_total` are bounded too (`collector.eviction_pairs_max` in the
+Pairs of owners in `uvm_evicted_bytes_total` and `uvm_evicted_chunks_total` are bounded too (`collector.max_eviction_pairs` in the
 [configuration](configuration.md)): of those that come at once the largest find room, the rest is summed up in `victim_kind=\"other\",
 evictor_kind=\"other\"`, so that sums by GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
-`uvm_owner_evicted_bytes_total` and `uvm_owner_evicted_bytes_caused_total` have everything.
+`uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` have everything.
 
 Names of pods and jobs are not known on the node; others' metrics tell them:
 
@@ -51,11 +51,11 @@ const PROCESSES: &str = "\
 ## Processes
 
 The metrics whose names begin with `uvm_process_` are there only if `metrics.per_process` in the [configuration](configuration.md) is true, and for
-at most `metrics.processes_max` processes: each process is a new set of series in the database. They come on top: the other metrics count every
+at most `metrics.max_processes` processes: each process is a new set of series in the database. They come on top: the other metrics count every
 process, with or without these.
 
 Room goes to those that faulted on or moved most memory since uvmd counts. Who has series keeps them for as long as it runs, whatever others do; after its
-end until it is forgotten, or until another needs the room. `uvmd_processes_left_out` says how many running ones have none.
+end until it is forgotten, or until another needs the room. `uvmd_processes_omitted` says how many running ones have none.
 
 ";
 
@@ -113,7 +113,7 @@ process_resident_memory_bytes
 sum by (hostname) (rate(uvm_throttled_seconds_total[5m]))
 
 # On request: who pushes others' memory out, in bytes a second, and who loses it
-topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_caused_total[5m])))
+topk(5, sum by (hostname, pid, process) (rate(uvm_process_induced_eviction_bytes_total[5m])))
 topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_total[5m])))
 
 # uvmd runs and does not count

@@ -56,7 +56,7 @@ pub(super) struct Deeds {
     pub(super) decisions: Arc<[Decision]>,
     pub(super) tally: Tally,
     /// Events that readers were too slow for.
-    pub(super) events_lost: u64,
+    pub(super) events_dropped: u64,
 }
 
 /// Counts and the values of the labels that name them. A row of a GPU begins with `gpu`, `UUID` and `hostname`.
@@ -84,7 +84,7 @@ impl Deeds {
             journal: controls.now().journal(),
             decisions: decided.now(),
             tally: events.tally(),
-            events_lost: events.lost(),
+            events_dropped: events.lost(),
         }
     }
 }

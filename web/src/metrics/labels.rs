@@ -127,12 +127,12 @@ pub(super) const POLICY: Label =
 pub(super) const ACTION: Label = Label {
     name: "action",
     help: "`migrate_to_gpu`, `migrate_to_host`, `renew` (have it evicted later), `prefer_host`, `prefer_gpu`, `accessed_by`, `read_duplication`, and \
-           what takes advice back: `prefer_nothing`, `not_accessed_by`, `no_read_duplication`.",
+           what takes advice back: `unset_preferred_location`, `unset_accessed_by`, `unset_read_duplication`.",
 };
 pub(super) const RESULT: Label = Label {
     name: "result",
-    help: "`done`, `not_mapped` (nothing managed is there now), `ended` (the process has), `host_memory` (there is too little), `called_off` (by the kill \
-           switch or a stop), `shadow` (nothing is done), `held_back` (by a budget), `refused` (by the driver or the kernel).",
+    help: "`done`, `not_mapped` (nothing managed is there now), `ended` (the process has), `host_memory` (there is too little), `cancelled` (by the kill \
+           switch or a stop), `shadow` (nothing is done), `denied` (by a budget), `refused` (by the driver or the kernel).",
 };
 pub(super) const MOVED_DIRECTION: Label =
     Label { name: "direction", help: "`htod` (to the GPU), `dtoh` (to the host)." };

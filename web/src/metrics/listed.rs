@@ -25,12 +25,12 @@ impl Listed {
     /// Chooses those of a snapshot: whoever had series has them still; the others by what they did in all, until there are `max`.
     pub(super) fn choose<'a>(&mut self, snapshot: &'a Snapshot, max: usize) -> Listing<'a> {
         let processes = latest(snapshot);
-        let ended = |id: &ProcessId| processes.get(id).and_then(|process| process.ended);
+        let ended = |id: &ProcessId| processes.get(id).and_then(|process| process.exited_at);
         self.0.retain(|id, _| processes.contains_key(id));
 
         let mut others: Vec<_> = processes
             .values()
-            .filter(|process| process.ended.is_none() && !self.0.contains_key(&process.id))
+            .filter(|process| process.exited_at.is_none() && !self.0.contains_key(&process.id))
             .map(|process| (Reverse(busyness(process.gpus.values().chain([&process.host]))), *process))
             .filter(|(busyness, _)| busyness.0 > 0)
             .collect();

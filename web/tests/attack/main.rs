@@ -130,7 +130,7 @@ async fn memory_is_bounded_and_the_service_answers_whatever_clients_do() {
     assert!(closed > 0, "{closed}");
     drop(attackers);
     tokio::time::timeout(HUNG, async {
-        while service.metric("uvmd_http_answer_bytes{kind=\"api\"}").await > 0 {
+        while service.metric("uvmd_http_response_bytes{kind=\"api\"}").await > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })

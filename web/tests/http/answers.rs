@@ -45,7 +45,7 @@ async fn metric(router: &Router, series: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-const BUILT: &str = "uvmd_http_answers_built_total{kind=\"api\"}";
+const BUILT: &str = "uvmd_http_responses_built_total{kind=\"api\"}";
 
 #[tokio::test]
 async fn requests_for_the_same_at_once_are_answered_by_one_reading_and_one_answer() {

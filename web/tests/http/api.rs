@@ -57,8 +57,8 @@ async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
         (&heavy["user"], &heavy["uid"], &heavy["cgroup"]),
         (&"alice".into(), &1000.into(), &"/user.slice".into())
     );
-    assert_eq!((&heavy["state"], &heavy["ended"]), (&"running".into(), &Value::Null));
-    assert_eq!(heavy["started"], "2023-11-14T22:13:21.000Z");
+    assert_eq!((&heavy["state"], &heavy["exited_at"]), (&"running".into(), &Value::Null));
+    assert_eq!(heavy["started_at"], "2023-11-14T22:13:21.000Z");
     assert_eq!((&heavy["fault_entries"], &heavy["fault_instances"]), (&310.into(), &465.into()));
     assert_eq!((&heavy["cpu_faults"], &heavy["cpu_faults_by_access"]["write"]), (&7.into(), &4.into()));
     assert_eq!((&heavy["bytes_htod"], &heavy["bytes_dtoh"]), (&65536.into(), &12288.into()));
@@ -69,8 +69,8 @@ async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
     assert_eq!(heavy["bytes_by_cause"]["dtoh"]["eviction"], 8192);
     assert_eq!(heavy["gpus"][0]["uuid"], "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f");
     assert_eq!((&heavy["gpus"][0]["fault_entries"], &heavy["gpus"][1]["fault_entries"]), (&300.into(), &10.into()));
-    assert_eq!(body["processes"][2]["state"], "ended");
-    assert_eq!(body["processes"][2]["ended"], "2023-11-14T22:14:10.000Z");
+    assert_eq!(body["processes"][2]["state"], "exited");
+    assert_eq!(body["processes"][2]["exited_at"], "2023-11-14T22:14:10.000Z");
 }
 
 #[tokio::test]

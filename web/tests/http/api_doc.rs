@@ -7,7 +7,7 @@ use model::{
     },
     api::{
         decision::Decisions,
-        rule::{Overrides, PolicyState, Wanted},
+        rule::{EffectivePolicy, Overrides, PolicyState},
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -72,7 +72,7 @@ fn the_examples_are_of_the_types_that_are_served() {
     assert_is::<Gpus>(&with_counts("`GET /api/v1/gpus`", &["/gpus/0"]));
     assert_is::<Status>(&example("`GET /api/v1/status`"));
     assert_is::<Overrides>(&example("Overrides"));
-    assert_is::<Wanted>(&examples("Overrides")[1]);
+    assert_is::<EffectivePolicy>(&examples("Overrides")[1]);
     assert_is::<PolicyState>(&example("The switch"));
     assert_is::<Decisions>(&example("`GET /api/v1/decisions`"));
     assert!(example("Errors")["type"].is_string());

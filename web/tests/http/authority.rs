@@ -33,9 +33,9 @@ fn daemon(access: Access) -> Router {
         process: ProcessId { pid: 20, start_ticks: 120 },
         gpu: GpuKey::Known(GpuUuid([1; 16])),
         kind: VerdictKind::CapacityThrash,
-        since: at(10),
-        confirmed: at(11),
-        ended: None,
+        started_at: at(10),
+        confirmed_at: at(11),
+        ended_at: None,
         ranges: vec![Involved {
             begin: 0x7f2a_4000_0000,
             end: 0x7f2a_4200_0000,
@@ -98,7 +98,7 @@ async fn whoever_has_no_authority_is_told_the_rest_and_no_secret() {
         assert_eq!((&detail["blocks_known"], &detail["fault_entries"]), (&1.into(), &310.into()));
         let verdict = &ask(&router, "/api/v1/verdicts", peer, None).await.json()["active"][0];
         assert_eq!((&verdict["kind"], &verdict["ranges"]), (&"capacity_thrash".into(), &Value::Null));
-        assert_eq!(ask(&router, "/api/v1/status", peer, None).await.json()["read_authority"], false);
+        assert_eq!(ask(&router, "/api/v1/status", peer, None).await.json()["can_read"], false);
     }
 }
 
@@ -118,7 +118,7 @@ async fn whoever_knows_the_token_or_is_vouched_for_may_read_everything() {
         assert_eq!(verdict["ranges"][0]["end"], SECRETS[2]);
         let of_one = &ask(&router, "/api/v1/processes/20/verdict", peer, authorization).await.json()["active"][0];
         assert_eq!(of_one, verdict);
-        assert_eq!(ask(&router, "/api/v1/status", peer, authorization).await.json()["read_authority"], true);
+        assert_eq!(ask(&router, "/api/v1/status", peer, authorization).await.json()["can_read"], true);
     }
 }
 
@@ -179,7 +179,7 @@ async fn a_token_that_there_is_not_is_wrong_too() {
 #[tokio::test]
 async fn another_scheme_is_anothers_business() {
     let answer = ask(&with_token(), "/api/v1/status", Peer::Unknown, Some("Basic dXNlcjpwYXNz")).await;
-    assert_eq!((answer.status, &answer.json()["read_authority"]), (StatusCode::OK, &false.into()));
+    assert_eq!((answer.status, &answer.json()["can_read"]), (StatusCode::OK, &false.into()));
     assert_eq!(
         ask(&with_token(), "/livez", Peer::Unknown, Some("Bearer0123456789abcdef")).await.status,
         StatusCode::OK

@@ -202,14 +202,14 @@ async fn what_is_in_the_file_is_changed_there() {
 #[tokio::test]
 async fn acting_is_switched_off_and_on_and_it_is_told_by_whom() {
     let router = router();
-    assert_eq!(get(&router, "/api/v1/policy").await.json()["on"], true);
+    assert_eq!(get(&router, "/api/v1/policy").await.json()["active"], true);
     let off = change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "").await;
-    assert_eq!((off.status, &off.json()["off_by"][0]["by"]), (StatusCode::OK, &json!("uid 7 on the socket")));
-    assert_eq!(get(&router, "/api/v1/policy").await.json()["on"], false);
+    assert_eq!((off.status, &off.json()["disabled_by"][0]["actor"]), (StatusCode::OK, &json!("uid 7 on the socket")));
+    assert_eq!(get(&router, "/api/v1/policy").await.json()["active"], false);
     let metrics = get(&router, "/metrics").await.text;
-    assert!(metrics.contains("\nuvmd_policy_on 0\n") && metrics.contains("\nuvmd_policy_persist_pending 0\n"));
+    assert!(metrics.contains("\nuvmd_policy_active 0\n") && metrics.contains("\nuvmd_policy_persist_pending 0\n"));
     let on = change(&router, Method::POST, "/api/v1/policy/on", WRITER, &[], "").await;
-    assert_eq!((on.status, &on.json()["on"]), (StatusCode::OK, &json!(true)));
+    assert_eq!((on.status, &on.json()["active"]), (StatusCode::OK, &json!(true)));
     let answer = change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "{}").await;
     assert_problem(&answer, StatusCode::BAD_REQUEST, "no body");
 }
@@ -229,16 +229,16 @@ async fn while_a_disk_is_stuck_acting_is_switched_off_all_the_same_and_everythin
         let router = router.clone();
         tokio::spawn(async move { change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "").await })
     };
-    while get(&router, "/api/v1/policy").await.json()["on"] != false {
+    while get(&router, "/api/v1/policy").await.json()["active"] != false {
         tokio::task::yield_now().await;
     }
     let metrics = get(&router, "/metrics").await.text;
-    assert!(metrics.contains("\nuvmd_policy_on 0\n") && metrics.contains("\nuvmd_policy_persist_pending 1\n"));
+    assert!(metrics.contains("\nuvmd_policy_active 0\n") && metrics.contains("\nuvmd_policy_persist_pending 1\n"));
     assert_eq!(ids(&router).await, ["llm", "of-file"]);
     // More than anybody waits for a disk.
     tokio::time::advance(Duration::from_secs(3)).await;
     let off = off.await.unwrap();
-    assert_eq!((off.status, &off.json()["on"]), (StatusCode::OK, &json!(false)));
+    assert_eq!((off.status, &off.json()["active"]), (StatusCode::OK, &json!(false)));
     assert_problem(&first.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "the change is made once that is done");
     assert_problem(&second.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "this one is not made");
     drop(disk);
@@ -277,7 +277,7 @@ async fn only_those_with_write_authority_change_anything() {
         assert!(answer.status.is_success(), "{path}: {}", answer.text);
     }
     let answer = get_as_reader(&with_tokens(), "/api/v1/status").await.json();
-    assert_eq!((&answer["read_authority"], &answer["write_authority"]), (&json!(true), &json!(false)));
+    assert_eq!((&answer["can_read"], &answer["can_write"]), (&json!(true), &json!(false)));
 }
 
 #[tokio::test]
@@ -306,8 +306,8 @@ async fn which_override_applies_and_why_is_one_answer_and_its_range_is_for_reade
     let router = router();
     let path = "/api/v1/processes/20/override";
     let answer = get(&router, path).await.json();
-    assert_eq!((&answer["asked_by"], &answer["range"]), (&json!("llm"), &Value::Null));
-    assert_eq!(answer["considered"][0]["in_force"], true);
+    assert_eq!((&answer["override_id"], &answer["range"]), (&json!("llm"), &Value::Null));
+    assert_eq!(answer["candidates"][0]["selected"], true);
     assert_eq!(get_as_reader(&router, path).await.json()["range"]["end"], "0x200000");
     assert_eq!(get(&router, "/api/v1/processes/999/override").await.status, StatusCode::NOT_FOUND);
 }
@@ -329,7 +329,7 @@ async fn where_in_memory_an_override_means_is_for_readers() {
 async fn a_file_that_is_not_in_order_is_told_of() {
     let router = router();
     assert_eq!(get(&router, "/api/v1/status").await.json()["reasons"][0], json!("line 3"));
-    assert!(get(&router, "/metrics").await.text.contains("\nuvmd_overrides_file_in_order 0\n"));
+    assert!(get(&router, "/metrics").await.text.contains("\nuvmd_overrides_last_reload_successful 0\n"));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use axum::{
 use model::{
     Decision, Stage,
     api::decision::Event,
-    decision::Event::{Acted, Changed, Made, Switched},
+    decision::Event::{Applied, Created, Switched, Updated},
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -23,9 +23,12 @@ use crate::{
 };
 
 fn daemon(events: &Events) -> Router {
-    let decisions: Arc<[Decision]> =
-        [decision(3, Stage::Trial), decision(2, Stage::Undone("no better".to_owned())), decision(1, Stage::Kept)]
-            .into();
+    let decisions: Arc<[Decision]> = [
+        decision(3, Stage::Trial),
+        decision(2, Stage::RolledBack("no better".to_owned())),
+        decision(1, Stage::Confirmed),
+    ]
+    .into();
     let decided = Decided::new(move || Arc::clone(&decisions));
     router_over(Sources { decided, events: events.clone(), ..always(busy()).into() })
 }
@@ -57,11 +60,11 @@ async fn decisions_are_told_newest_first_and_can_be_chosen_among() {
 async fn one_decision_has_its_reason_its_bounds_and_both_windows() {
     let router = daemon(&Events::default());
     let answer = get_as_reader(&router, "/api/v1/decisions/2").await.json();
-    assert_eq!((&answer["stage"], &answer["stage_reason"]), (&json!("undone"), &json!("no better")));
+    assert_eq!((&answer["stage"], &answer["stage_reason"]), (&json!("rolled_back"), &json!("no better")));
     assert_eq!(answer["expected"]["link_bytes_saved"], json!({ "at_least": 0.5, "at_most": 0.65 }));
     assert_eq!((&answer["before"]["link_bytes"]["htod"], &answer["after"]["replays"]), (&json!(5), &json!(3)));
     assert_eq!(answer["ranges"], json!([{ "begin": "0x7f2a40000000", "end": "0x7f2a42000000" }]));
-    assert_eq!(answer["trouble"], json!({ "answer": "refused", "detail": "it said no" }));
+    assert_eq!(answer["last_error"], json!({ "result": "failed", "detail": "it said no" }));
     for unknown in ["9", "x"] {
         let answer = get(&router, &format!("/api/v1/decisions/{unknown}")).await;
         assert_problem(&answer, StatusCode::NOT_FOUND, "no decision");
@@ -84,10 +87,10 @@ async fn read(router: &Router, last: Option<&str>, grant: Option<Grant>, end: &E
     let request = last.iter().fold(request, |request, id| request.header("Last-Event-ID", *id));
     let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    end.tell(Event::new(&Made(decision(1, Stage::Trial)), at(1)));
-    end.tell(Event::new(&Acted(outcome(1)), at(2)));
-    end.tell(Event::new(&Changed(decision(1, Stage::Undone("worse".to_owned()))), at(3)));
-    end.tell(Event::new(&Switched { on: false, by: "me".to_owned() }, at(4)));
+    end.tell(Event::new(&Created(decision(1, Stage::Trial)), at(1)));
+    end.tell(Event::new(&Applied(outcome(1)), at(2)));
+    end.tell(Event::new(&Updated(decision(1, Stage::RolledBack("worse".to_owned()))), at(3)));
+    end.tell(Event::new(&Switched { active: false, actor: "me".to_owned() }, at(4)));
     end.end();
     let body = timeout(Duration::from_secs(10), axum::body::to_bytes(response.into_body(), usize::MAX)).await;
     String::from_utf8(body.unwrap().unwrap().to_vec()).unwrap()
@@ -103,18 +106,18 @@ fn data(text: &str) -> Vec<Value> {
 #[tokio::test]
 async fn what_happens_is_streamed_with_names_to_come_back_by() {
     let events = Events::default();
-    events.tell(Event::new(&Made(decision(9, Stage::Trial)), at(0)));
+    events.tell(Event::new(&Created(decision(9, Stage::Trial)), at(0)));
     let router = daemon(&events);
     let text = read(&router, None, Some(Grant::Read), &events).await;
     let told = data(&text);
     let types: Vec<&str> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
-    assert_eq!(types, ["decision_made", "decision_acted", "decision_changed", "switched"]);
-    assert!(text.contains("event: decision_acted\n"), "{text}");
+    assert_eq!(types, ["decision_created", "decision_applied", "decision_updated", "policy_switched"]);
+    assert!(text.contains("event: decision_applied\n"), "{text}");
     let calls = told[1]["outcome"]["calls"].as_array().unwrap();
-    assert_eq!((&calls[0]["action"], &calls[0]["answer"]), (&json!("migrate_to_gpu"), &json!("done")));
+    assert_eq!((&calls[0]["action"], &calls[0]["result"]), (&json!("migrate_to_gpu"), &json!("done")));
     assert_eq!(calls[0]["range"]["begin"], "0x7f2a40000000");
     assert_eq!((&told[2]["pid"], &told[2]["decision"]["stage_reason"]), (&json!(20), &json!("worse")));
-    assert_eq!(told[3]["switched"], json!({ "on": false, "by": "me" }));
+    assert_eq!(told[3]["switched"], json!({ "active": false, "actor": "me" }));
     let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
     // Nothing comes any more, but what was missed does.
     let request = Request::get("/api/v1/events").header("Host", LOOPBACK).header("Last-Event-ID", ids[1]);
@@ -123,7 +126,7 @@ async fn what_happens_is_streamed_with_names_to_come_back_by() {
     let rest = data(std::str::from_utf8(&rest).unwrap());
     assert_eq!(
         rest.iter().map(|event| event["type"].as_str().unwrap()).collect::<Vec<_>>(),
-        ["decision_changed", "switched"]
+        ["decision_updated", "policy_switched"]
     );
 }
 
@@ -142,14 +145,14 @@ async fn what_policies_did_is_summed_up_in_the_metrics() {
     read(&router, None, None, &events).await;
     let text = get(&router, "/metrics").await.text;
     for line in [
-        r#"uvm_policy_actions_total{policy="cycle",action="migrate_to_gpu",result="done"} 1"#,
-        r#"uvm_policy_actions_total{policy="cycle",action="migrate_to_host",result="not_mapped"} 1"#,
-        r#"uvm_policy_actions_total{policy="cycle",action="accessed_by",result="done"} 1"#,
-        r#"uvm_policy_moved_bytes_total{policy="cycle",direction="htod"} 2097152"#,
-        r#"uvm_policy_rollbacks_total{policy="cycle"} 1"#,
+        r#"uvmd_policy_actions_total{policy="cycle",action="migrate_to_gpu",result="done"} 1"#,
+        r#"uvmd_policy_actions_total{policy="cycle",action="migrate_to_host",result="not_mapped"} 1"#,
+        r#"uvmd_policy_actions_total{policy="cycle",action="accessed_by",result="done"} 1"#,
+        r#"uvmd_policy_migrated_bytes_total{policy="cycle",direction="htod"} 2097152"#,
+        r#"uvmd_policy_rollbacks_total{policy="cycle"} 1"#,
         r#"uvmd_policy_decisions{stage="trial"} 1"#,
         r#"uvmd_policy_decisions{stage="shadow"} 0"#,
-        "uvmd_stream_events_lost_total 0",
+        "uvmd_stream_events_dropped_total 0",
     ] {
         assert!(text.contains(&format!("\n{line}\n")), "{line} is not in {text}");
     }

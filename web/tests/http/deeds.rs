@@ -9,9 +9,9 @@ use std::{
 };
 
 use model::{
-    Action, Advice, Answer, Budget, Call, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode, Outcome, Override,
-    Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
-    api::rule::{Considered, Overrides, PolicyState, StandingOverride, SwitchedOff, Wanted},
+    Action, Advice, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode, Outcome,
+    Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
+    api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState},
     decision::{Done, Measured},
     verdict::Inputs,
 };
@@ -26,8 +26,8 @@ pub(crate) const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 /// Keeps everything, in memory. One override is of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    overrides: Arc<Mutex<Vec<StandingOverride>>>,
-    off_by: Arc<Mutex<Option<String>>>,
+    overrides: Arc<Mutex<Vec<OverrideStatus>>>,
+    disabled_by: Arc<Mutex<Option<String>>>,
     is_persist_pending: Arc<AtomicBool>,
     /// Every change that is kept waits for it.
     pub(crate) disk: Arc<tokio::sync::Mutex<()>>,
@@ -51,8 +51,8 @@ pub(crate) fn rules(count: usize) -> Vec<Override> {
     (0..count).map(|at| rule(&format!("rule-{at}"))).collect()
 }
 
-fn standing(rule: &Override, source: &str) -> StandingOverride {
-    StandingOverride { r#override: rule.into(), source: source.to_owned(), expired: false }
+fn standing(rule: &Override, source: &str) -> OverrideStatus {
+    OverrideStatus { r#override: rule.into(), source: source.to_owned(), expired: false }
 }
 
 impl Memory {
@@ -115,28 +115,34 @@ impl Control for Memory {
         Ok(())
     }
 
-    fn wanted(&self, process: &Process) -> Wanted {
-        Wanted {
+    fn wanted(&self, process: &Process) -> EffectivePolicy {
+        EffectivePolicy {
             pid: process.id.pid,
             start_ticks: process.id.start_ticks,
             name: process.name.clone(),
-            asked_by: Some("llm".to_owned()),
+            override_id: Some("llm".to_owned()),
             mode: "shadow".to_owned(),
             policy: "cycle".to_owned(),
             range: Some((0, 1 << 21).into()),
-            why: "it is the only one".to_owned(),
-            considered: vec![Considered { id: "llm".to_owned(), fits: true, in_force: true, why: "first".to_owned() }],
-            ..Wanted::default()
+            reason: "it is the only one".to_owned(),
+            candidates: vec![Candidate {
+                id: "llm".to_owned(),
+                matches: true,
+                selected: true,
+                reason: "first".to_owned(),
+            }],
+            ..EffectivePolicy::default()
         }
     }
 
     fn state(&self) -> PolicyState {
-        let off = self.off_by.lock().unwrap().clone();
-        let by = |by| SwitchedOff { how: "api".to_owned(), by, since: "2026-08-21T14:06:23.482Z".to_owned() };
+        let off = self.disabled_by.lock().unwrap().clone();
+        let by =
+            |by| DisabledBy { source: "api".to_owned(), actor: by, disabled_at: "2026-08-21T14:06:23.482Z".to_owned() };
         PolicyState {
-            on: off.is_none(),
+            active: off.is_none(),
             enabled: true,
-            off_by: off.map(by).into_iter().collect(),
+            disabled_by: off.map(by).into_iter().collect(),
             persist_pending: self.is_persist_pending.load(Ordering::SeqCst),
             file_error: Some("line 3".to_owned()),
             ..PolicyState::default()
@@ -149,7 +155,7 @@ impl Control for Memory {
     }
 
     fn switch_off(&self, by: &Requester) -> Result<(), Refused> {
-        *self.off_by.lock().unwrap() = Some(by.to_string());
+        *self.disabled_by.lock().unwrap() = Some(by.to_string());
         self.is_persist_pending.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -164,7 +170,7 @@ impl Control for Memory {
     }
 
     fn switch_on(&self, _: &Requester, _: u64) -> Result<(), Refused> {
-        *self.off_by.lock().unwrap() = None;
+        *self.disabled_by.lock().unwrap() = None;
         Ok(())
     }
 }
@@ -188,38 +194,38 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         process_name: "heavy".to_owned(),
         gpu: GPU,
         policy: "cycle",
-        asked_by: Some("llm".to_owned()),
+        override_id: Some("llm".to_owned()),
         verdict: Some(VerdictKind::CapacityThrash),
         reason: "it walks again and again".to_owned(),
         ranges: vec![(0x7f2a_4000_0000, 0x7f2a_4200_0000)],
         advice: vec![Advice::PreferredLocation(Place::Host)],
         expected: Expected { link_bytes_saved: share, faults_saved: share },
-        made: at(10),
-        changed: at(11),
+        created_at: at(10),
+        updated_at: at(11),
         stage,
         before: measured(),
         after: Some(measured()),
         pace: Some(1.0),
         done: Done { calls: 1, ..Done::default() },
-        trouble: Some(Answer::Refused("it said no".to_owned())),
+        last_error: Some(CallResult::Failed("it said no".to_owned())),
     }
 }
 
 pub(crate) fn outcome(id: u64) -> Outcome {
     let call = |action, answer| Call {
         step: Step { begin: 0x7f2a_4000_0000, end: 0x7f2a_4020_0000, action },
-        answer,
-        took_ns: 9,
+        result: answer,
+        duration_ns: 9,
     };
     Outcome {
         decision: DecisionId(id),
         process: HEAVY,
         gpu: GPU,
-        is_undoing: false,
+        is_rollback: false,
         calls: vec![
-            call(Action::Migrate(Place::Gpu(GPU)), Answer::Done),
-            call(Action::Migrate(Place::Host), Answer::NotMapped),
-            call(Action::Advise(Advice::AccessedBy(GPU)), Answer::Done),
+            call(Action::Migrate(Place::Gpu(GPU)), CallResult::Done),
+            call(Action::Migrate(Place::Host), CallResult::NotMapped),
+            call(Action::Advise(Advice::AccessedBy(GPU)), CallResult::Done),
         ],
         ready_ns: 0,
     }

@@ -51,14 +51,14 @@ async fn a_process_is_told_with_its_busiest_blocks_and_how_sure_they_are() {
 async fn batches_are_told_as_distributions_with_exact_sums() {
     let counts = detail(&ask(with_blocks(), "20").await).process.counts;
     assert_eq!((counts.batches, counts.batch_entries.count, counts.batch_entries.sum), (30, 30, 300));
-    assert_eq!((counts.batch_entries.p50, counts.batch_service_ns.sum), (10, 30_000_000));
-    assert!((1_000_000..1_125_000).contains(&counts.batch_service_ns.p99), "{counts:?}");
+    assert_eq!((counts.batch_entries.p50, counts.batch_duration_ns.sum), (10, 30_000_000));
+    assert!((1_000_000..1_125_000).contains(&counts.batch_duration_ns.p99), "{counts:?}");
 }
 
 #[tokio::test]
 async fn who_served_no_batch_has_distributions_of_nothing() {
     let counts = detail(&ask(busy(), "10").await).process.counts;
-    assert_eq!((counts.batches, counts.batch_service_ns), (0, model::api::Distribution::default()));
+    assert_eq!((counts.batches, counts.batch_duration_ns), (0, model::api::Distribution::default()));
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn of_those_that_had_a_pid_the_living_one_answers_unless_asked_for_another
         vec![with(10, Some(at(10)), "first"), with(30, None, "living"), with(20, Some(at(20)), "second")];
     assert_eq!(detail(&ask(snapshot.clone(), "5").await).process.name, "living");
     assert_eq!(detail(&ask(snapshot.clone(), "5?start_ticks=10").await).process.name, "first");
-    snapshot.processes.retain(|process| process.ended.is_some());
+    snapshot.processes.retain(|process| process.exited_at.is_some());
     assert_eq!(detail(&ask(snapshot, "5").await).process.name, "second");
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn router() -> Router {
     let heat = Ask::new(|_| {
         let cells = vec![HeatCell { idle_ns: Some(1), ..HeatCell::default() }, HeatCell::default()];
         let range = HeatRange { begin: 0, end: 4 << 20, cell_bytes: 2 << 20, cells };
-        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_left_out: 0 })))
+        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_omitted: 0 })))
     });
     let lately = Ask::new(|_| {
         let samples = vec![None, Some(Sample::default())];
@@ -33,7 +33,8 @@ pub(crate) fn router() -> Router {
     let snapshot = snapshot();
     let verdicts = Arc::new(verdicts(&snapshot));
     let judged = Judged::new(move || Arc::clone(&verdicts));
-    let decisions: Arc<[_]> = [decision(2, Stage::Kept), decision(1, Stage::Undone("no better".to_owned()))].into();
+    let decisions: Arc<[_]> =
+        [decision(2, Stage::Confirmed), decision(1, Stage::RolledBack("no better".to_owned()))].into();
     let decided = Decided::new(move || Arc::clone(&decisions));
     let memory = Memory::new();
     memory.switch_off(&Requester::default()).unwrap();
@@ -82,7 +83,7 @@ fn snapshot() -> Snapshot {
         gpus: BTreeMap::from([(gpu, counters)]),
         reuse: BTreeMap::from([(gpu, Reuse::default())]),
         processes: 1,
-        last_active: at(5),
+        last_active_at: at(5),
     };
     snapshot.owners = BTreeMap::from([(OwnerKey::Pod("7c1f".to_owned()), totals)]);
     let pair =
@@ -107,17 +108,17 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
         process: HEAVY,
         gpu,
         kind: VerdictKind::CapacityThrash,
-        since: at(10),
-        confirmed: at(11),
-        ended: None,
+        started_at: at(10),
+        confirmed_at: at(11),
+        ended_at: None,
         ranges: vec![Involved { begin: 0, end: 4 << 20, pattern: PATTERN, share: 0.5, refetch_ratio: 1.0 }],
         window: WINDOW,
         inputs: Inputs::default(),
         total: Inputs::default(),
-        checks: vec![Check { what: "share", name: "share", value: 0.9, threshold: 0.5, holds: true }],
+        checks: vec![Check { description: "share", name: "share", value: 0.9, threshold: 0.5, met: true }],
     };
     Verdicts {
-        ended: vec![Verdict { ended: Some(at(12)), ..verdict.clone() }],
+        ended: vec![Verdict { ended_at: Some(at(12)), ..verdict.clone() }],
         active: vec![verdict],
         victims: vec![
             Victim { victim: LIGHT, evictor: HEAVY, gpu, bytes: 4096, window: WINDOW },

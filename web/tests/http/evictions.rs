@@ -58,7 +58,7 @@ async fn owners_have_the_sums_of_what_their_processes_did() {
         gpus: BTreeMap::from([(GpuKey::Unknown(1), counters(faults)), (GpuKey::Pending(1), counters(1))]),
         reuse: BTreeMap::from([(GpuKey::Pending(1), Reuse { fetched_bytes: 7, ..Reuse::default() })]),
         processes: 2,
-        last_active: at(50),
+        last_active_at: at(50),
     };
     snapshot.owners = BTreeMap::from([(OwnerKey::Other, totals(10)), (OwnerKey::Pod("7c1f".to_owned()), totals(500))]);
     let owners: api::Owners = ask(snapshot, "/api/v1/owners").await;
@@ -68,7 +68,7 @@ async fn owners_have_the_sums_of_what_their_processes_did() {
     // What is pending is shown with what is not known.
     assert_eq!((pod.gpus.len(), pod.gpus[0].counts.fault_entries, pod.gpus[0].reuse.fetched_bytes), (1, 501, 7));
     assert_eq!(
-        (other.kind.as_str(), other.id.as_str(), other.last_active.as_str()),
+        (other.kind.as_str(), other.id.as_str(), other.last_active_at.as_str()),
         ("other", "", "2023-11-14T22:14:10.000Z")
     );
 }

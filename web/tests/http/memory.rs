@@ -22,7 +22,7 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
         populated_bytes: 6,
         evicted_bytes: 7,
         evictions: 8,
-        reuse: Reuse { fetched_bytes: 9, refetched_bytes: 10, returned_bytes: 11, alternations: 12 },
+        reuse: Reuse { fetched_bytes: 9, refetched_bytes: 10, cpu_reclaimed_bytes: 11, bounces: 12 },
     };
     let residency = Residency { bytes: 13, min_bytes: 14, max_bytes: 15 };
     let mut snapshot = busy();
@@ -44,8 +44,8 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
     let answer = get_as_reader(&router(snapshot), "/api/v1/processes/20/ranges").await;
     let ranges: api::Ranges = serde_json::from_str(&answer.text).unwrap();
     assert_eq!((ranges.ranges_known, ranges.mappings, ranges.ranges_forgotten), (3, 7, 8));
-    assert_eq!((ranges.blocks_forgotten, ranges.records_lost), (4, 11));
-    assert!(ranges.limits.iter().any(|limit| limit.contains("raise no fault")), "{:?}", ranges.limits);
+    assert_eq!((ranges.blocks_forgotten, ranges.records_dropped), (4, 11));
+    assert!(ranges.caveats.iter().any(|limit| limit.contains("raise no fault")), "{:?}", ranges.caveats);
     assert_eq!(
         ranges.ranges,
         [api::Range {
@@ -65,7 +65,7 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
     );
     // Beside the rest, and not in an object of their own.
     let json: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
-    assert_eq!((&json["ranges"][0]["evictions"], &json["ranges"][0]["reuse"]["alternations"]), (&8.into(), &12.into()));
+    assert_eq!((&json["ranges"][0]["evictions"], &json["ranges"][0]["reuse"]["bounces"]), (&8.into(), &12.into()));
 }
 
 #[tokio::test]
@@ -81,13 +81,13 @@ async fn a_heat_map_is_of_the_memory_and_as_fine_as_was_asked() {
             cell_bytes: 0x20_0000,
             cells: vec![cell, HeatCell::default()],
         };
-        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_left_out: 2 })))
+        std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_omitted: 2 })))
     });
     let router = router_over(Sources { heat, ..always(busy()).into() });
     let answer = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
     let map: api::HeatMap = serde_json::from_str(&answer.text).unwrap();
     assert_eq!((map.ranges[0].begin.as_str(), map.ranges[0].end.as_str()), ("0x200000", "0x600000"));
-    assert_eq!((map.ranges[0].cell_bytes, map.ranges_left_out), (0x20_0000, 2));
+    assert_eq!((map.ranges[0].cell_bytes, map.ranges_omitted), (0x20_0000, 2));
     let [first, second] = map.ranges[0].cells[..] else { panic!("{map:?}") };
     assert_eq!((first.fetched_bytes, first.idle_seconds, second.idle_seconds), (1, Some(1.5), None));
 

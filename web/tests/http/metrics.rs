@@ -87,7 +87,7 @@ async fn each_figure_is_in_its_own_series() {
     let gpu = snapshot.gpu_totals.get_mut(&known).unwrap();
     (gpu.replays, gpu.evictions, gpu.populated_bytes, gpu.thrashing_pages) = (11, 12, 13, 14);
     (gpu.throttles, gpu.throttled_ns) = (15, 1_500_000_000);
-    gpu.handler_ns.record(500_000, 2, 1_000_000);
+    gpu.fault_handler_duration_ns.record(500_000, 2, 1_000_000);
     gpu.remote_mappings[RemoteCause::Thrashing] = 17;
     gpu.remote_mapped_bytes[RemoteCause::Eviction] = 18;
     gpu.api_calls[ApiCall::Prefetch] = 19;
@@ -117,8 +117,8 @@ async fn each_figure_is_in_its_own_series() {
         (r#"uvm_tool_calls_total{hostname="gpu-17",call="prefetch"}"#, "22"),
         (r#"uvm_tool_bytes_total{hostname="gpu-17",call="prefetch"}"#, "23"),
         ("uvmd_block_records_total", "24"),
-        (r#"uvmd_block_records_lost_total{reason="sampled_out"}"#, "25"),
-        (r#"uvmd_block_records_lost_total{reason="dropped"}"#, "26"),
+        (r#"uvmd_block_records_dropped_total{reason="sampled_out"}"#, "25"),
+        (r#"uvmd_block_records_dropped_total{reason="dropped"}"#, "26"),
         // The two that run, not the one that has ended.
         (r#"uvm_managed_bytes{hostname="gpu-17"}"#, "134217728"),
     ] {

@@ -29,16 +29,16 @@ fn gpu(snapshot: &Snapshot) -> GpuKey {
 }
 
 fn totals(gpu: GpuKey, faults: u64) -> OwnerTotals {
-    let mut counters = Counters { evicted_bytes_caused: 5, ..Counters::default() };
+    let mut counters = Counters { induced_eviction_bytes: 5, ..Counters::default() };
     counters.fault_entries[Access::Read] = faults;
     let host = Counters { cpu_write_faults: 3, ..Counters::default() };
-    let reuse = Reuse { fetched_bytes: 30, refetched_bytes: 20, returned_bytes: 10, alternations: 1 };
+    let reuse = Reuse { fetched_bytes: 30, refetched_bytes: 20, cpu_reclaimed_bytes: 10, bounces: 1 };
     OwnerTotals {
         host,
         gpus: BTreeMap::from([(gpu, counters)]),
         reuse: BTreeMap::from([(gpu, reuse)]),
         processes: 1,
-        last_active: at(50),
+        last_active_at: at(50),
     }
 }
 
@@ -73,10 +73,10 @@ async fn an_owner_has_series_named_as_others_name_it() {
             (format!("uvm_owner_gpu_faults_total{{{GPU},{OTHER}}}"), "10"),
             (format!(r#"uvm_owner_cpu_faults_total{{hostname="gpu-17",{POD},access="write"}}"#), "3"),
             (format!(r#"uvm_owner_migrated_bytes_total{{{GPU},{POD},direction="dtod"}}"#), "0"),
-            (format!("uvm_owner_evicted_bytes_caused_total{{{GPU},{POD}}}"), "5"),
+            (format!("uvm_owner_induced_eviction_bytes_total{{{GPU},{POD}}}"), "5"),
             (format!("uvm_owner_fetched_bytes_total{{{GPU},{POD}}}"), "30"),
             (format!("uvm_owner_refetched_bytes_total{{{GPU},{POD}}}"), "20"),
-            (format!("uvm_owner_returned_bytes_total{{{GPU},{POD}}}"), "10"),
+            (format!("uvm_owner_cpu_reclaimed_bytes_total{{{GPU},{POD}}}"), "10"),
             (format!("uvm_owner_resident_bytes{{{GPU},{POD}}}"), "4"),
             (format!(r#"uvm_owner_managed_bytes{{hostname="gpu-17",{POD}}}"#), "67108864"),
             // Of the two that are nobody's one runs.
@@ -102,9 +102,9 @@ async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
         process: snapshot.processes.iter().find(|process| process.name == name).unwrap().id,
         gpu: gpu(&snapshot),
         kind,
-        since: at(0),
-        confirmed: at(1),
-        ended: None,
+        started_at: at(0),
+        confirmed_at: at(1),
+        ended_at: None,
         ranges: Vec::new(),
         window: Duration::from_secs(1),
         inputs: Inputs::default(),
@@ -148,7 +148,7 @@ async fn who_evicts_whom_is_told_by_owner_and_what_is_not_known_in_one_series() 
         &samples,
         &[
             (format!("uvm_evicted_bytes_total{{{GPU},{known}}}"), "100"),
-            (format!("uvm_evicted_pieces_total{{{GPU},{known}}}"), "2"),
+            (format!("uvm_evicted_chunks_total{{{GPU},{known}}}"), "2"),
             (format!("uvm_evicted_bytes_total{{{UNKNOWN},{unknown}}}"), "11"),
         ],
     );
@@ -160,9 +160,9 @@ async fn a_gpu_tells_its_memory_and_what_came_back() {
     let gpu = gpu(&snapshot);
     let card = snapshot.gpus.get_mut(&gpu).unwrap();
     *card = Gpu { memory_bytes: Some(64 << 20), memory_used_bytes: Some(60 << 20), ..card.clone() };
-    let reuse = Reuse { fetched_bytes: 3, refetched_bytes: 2, returned_bytes: 1, alternations: 0 };
+    let reuse = Reuse { fetched_bytes: 3, refetched_bytes: 2, cpu_reclaimed_bytes: 1, bounces: 0 };
     snapshot.reuse_totals = BTreeMap::from([(gpu, reuse), (GpuKey::Unknown(2), reuse), (GpuKey::Pending(5), reuse)]);
-    let sizes = &mut snapshot.gpu_totals.get_mut(&gpu).unwrap().migration_bytes_htod;
+    let sizes = &mut snapshot.gpu_totals.get_mut(&gpu).unwrap().migration_size_htod_bytes;
     sizes.record(4096, 3, 12_288);
     sizes.record(2 << 20, 1, 2 << 20);
     let samples = scrape_from(&router(snapshot)).await;
@@ -178,7 +178,7 @@ async fn a_gpu_tells_its_memory_and_what_came_back() {
             (format!("uvm_resident_max_bytes{{{GPU}}}"), "10"),
             (format!("uvm_fetched_bytes_total{{{GPU}}}"), "3"),
             (format!("uvm_refetched_bytes_total{{{GPU}}}"), "2"),
-            (format!("uvm_returned_bytes_total{{{GPU}}}"), "1"),
+            (format!("uvm_cpu_reclaimed_bytes_total{{{GPU}}}"), "1"),
             (format!("uvm_refetched_bytes_total{{{UNKNOWN}}}"), "2"),
             (format!(r#"uvm_migration_size_bytes_bucket{{{GPU},direction="htod",le="4096"}}"#), "3"),
             (format!(r#"uvm_migration_size_bytes_bucket{{{GPU},direction="htod",le="2097152"}}"#), "4"),

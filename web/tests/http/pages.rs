@@ -24,7 +24,7 @@ const CROWD: Crowd = Crowd { processes: 250, gpus: 1 };
 fn crowded() -> Router {
     let crowd = CROWD;
     let verdicts = Arc::new(crowd.verdicts());
-    let decisions: Arc<[Decision]> = (1..=250).rev().map(|id| decision(id, Stage::Kept)).collect();
+    let decisions: Arc<[Decision]> = (1..=250).rev().map(|id| decision(id, Stage::Confirmed)).collect();
     router_over(Sources {
         judged: Judged::new(move || Arc::clone(&verdicts)),
         decided: Decided::new(move || Arc::clone(&decisions)),
@@ -103,7 +103,8 @@ async fn pages_of_whatever_length_are_together_the_whole_list_in_its_order() {
 async fn verdicts_that_are_over_come_behind_those_in_force() {
     let mut verdicts = CROWD.verdicts();
     let over = verdicts.active.split_off(100);
-    verdicts.ended = over.into_iter().map(|each| model::Verdict { ended: Some(each.confirmed), ..each }).collect();
+    verdicts.ended =
+        over.into_iter().map(|each| model::Verdict { ended_at: Some(each.confirmed_at), ..each }).collect();
     let verdicts = Arc::new(verdicts);
     let judged = Judged::new(move || Arc::clone(&verdicts));
     let router = router_over(Sources { judged, ..always(CROWD.snapshot()).into() });

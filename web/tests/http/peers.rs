@@ -100,7 +100,7 @@ async fn who_takes_nothing_of_an_answer_is_closed_and_counted() {
     let mut rest = Vec::new();
     let read = deaf.0.read_to_end(&mut rest).await;
     assert!(read.is_err() || rest.len() <= BUFFER, "{}", rest.len());
-    assert_eq!(server.metric("uvmd_http_answer_bytes{kind=\"api\"}").await, 0);
+    assert_eq!(server.metric("uvmd_http_response_bytes{kind=\"api\"}").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ async fn where_memory_for_answers_is_short_those_are_closed_who_take_nothing() {
         deaf.push(server.ask(remote(peer), "/api/v1/processes").await);
         sleep(SECOND / 10).await;
     }
-    assert!(server.metric("uvmd_http_answer_bytes{kind=\"api\"}").await <= 24 << 20);
+    assert!(server.metric("uvmd_http_response_bytes{kind=\"api\"}").await <= 24 << 20);
     let mut hungry = server.ask(remote(99), "/api/v1/processes").await;
     assert_eq!(hungry.status().await.as_deref(), Some("200"));
     let closed = server.closed("memory_pressure").await;

@@ -38,12 +38,12 @@ impl Daemon {
         };
         let of_processes = samples.keys().filter(|series| series.starts_with("uvm_process_gpu_faults_total"));
         let names = of_processes.map(|series| format!("{} {}", label(series, "pid"), label(series, "process")));
-        (names.collect(), samples["uvmd_processes_left_out"].clone())
+        (names.collect(), samples["uvmd_processes_omitted"].clone())
     }
 
-    async fn assert_listed(&self, names: &[&str], left_out: &str) {
+    async fn assert_listed(&self, names: &[&str], omitted: &str) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(self.listed().await, (names, left_out.to_owned()));
+        assert_eq!(self.listed().await, (names, omitted.to_owned()));
     }
 
     fn show(&self, processes: Vec<Process>) {
@@ -58,13 +58,13 @@ fn faulting(pid: u32, name: &str, faults: u64) -> Process {
 }
 
 fn ended(process: Process, seconds: u64) -> Process {
-    Process { ended: Some(at(seconds)), ..process }
+    Process { exited_at: Some(at(seconds)), ..process }
 }
 
 #[tokio::test]
 async fn nobody_has_any_unless_asked_for() {
     let samples = scrape_from(&router(busy())).await;
-    assert!(!samples.keys().any(|series| series.starts_with("uvm_process_") || series.contains("left_out")));
+    assert!(!samples.keys().any(|series| series.starts_with("uvm_process_") || series.contains("omitted")));
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn they_tell_who_and_where() {
         (format!(r#"uvm_process_gpu_faults_total{{gpu="",UUID="unknown",{heavy}}}"#), "10"),
         (format!(r#"uvm_process_migrated_bytes_total{{{gpu},{heavy},direction="dtoh"}}"#), "12288"),
         (format!("uvm_process_evicted_bytes_total{{{gpu},{heavy}}}"), "8192"),
-        (format!("uvm_process_evicted_bytes_caused_total{{{gpu},{heavy}}}"), "0"),
+        (format!("uvm_process_induced_eviction_bytes_total{{{gpu},{heavy}}}"), "0"),
         (format!("uvm_process_refetched_bytes_total{{{gpu},{heavy}}}"), "0"),
         (format!("uvm_process_managed_bytes{{{heavy}}}"), "67108864"),
     ] {

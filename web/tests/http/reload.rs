@@ -19,7 +19,7 @@ async fn status_and_metrics_tell_what_came_of_the_last_reload() {
     let configuration = async || get(&router, "/api/v1/status").await.json()["configuration"].clone();
     let metrics = async || get(&router, "/metrics").await.text;
     let first = configuration().await;
-    assert_eq!((&first["last_reload_successful"], &first["needs_restart"]), (&json!(true), &json!([])));
+    assert_eq!((&first["last_reload_successful"], &first["restart_required"]), (&json!(true), &json!([])));
     assert!(metrics().await.contains("\nuvmd_config_last_reload_successful 1\n"));
 
     reloads.failed("uvmd.toml:3: log.filter: no".to_owned());
@@ -33,7 +33,7 @@ async fn status_and_metrics_tell_what_came_of_the_last_reload() {
 
     reloads.succeeded(vec!["listen".to_owned()]);
     let last = configuration().await;
-    assert_eq!((&last["error"], &last["needs_restart"]), (&json!(null), &json!(["listen"])));
+    assert_eq!((&last["error"], &last["restart_required"]), (&json!(null), &json!(["listen"])));
     let metrics = metrics().await;
     let name = "\nuvmd_config_last_reload_success_timestamp_seconds ";
     let (_, value) = metrics.split_once(name).unwrap();

@@ -74,7 +74,7 @@ impl Server {
         assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
         let (answer, status) = text.rsplit_once('\n').unwrap();
         assert!(answer.contains("\"time\"") || answer.contains("\"detail\""), "{answer}");
-        (status.get(..3).unwrap().to_owned(), status.contains("\"read_authority\":true"))
+        (status.get(..3).unwrap().to_owned(), status.contains("\"can_read\":true"))
     }
 }
 

@@ -187,12 +187,12 @@ pub(crate) fn busy() -> Snapshot {
 pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTreeMap<GpuKey, Counters>) -> Process {
     Process {
         id: ProcessId { pid, start_ticks: 100 + u64::from(pid) },
-        started: Some(at(1)),
+        started_at: Some(at(1)),
         name: name.to_owned(),
         uid: 1000,
         user: Some("alice".to_owned()),
         cgroup: Some("/user.slice".into()),
-        ended,
+        exited_at: ended,
         host: Counters::default(),
         gpus,
         managed_bytes: Some(64 << 20),
@@ -215,9 +215,9 @@ pub(crate) fn block(address: u64, gpu: Option<GpuKey>) -> Block {
         htod_by_cause: CopiedBytes { fault: 1 << 20, tree_prefetch: 1 << 20, ..CopiedBytes::default() },
         dtoh_by_cause: CopiedBytes { eviction: 1 << 20, ..CopiedBytes::default() },
         refetched_bytes: 4096,
-        returned_bytes: 8192,
-        alternations: 3,
+        cpu_reclaimed_bytes: 8192,
+        bounces: 3,
         resident: Residency { bytes: 65536, min_bytes: 4096, max_bytes: 131_072 },
-        last_seen: at(59),
+        last_seen_at: at(59),
     }
 }

@@ -25,14 +25,14 @@ fn verdict(process: ProcessId, kind: VerdictKind, ended: Option<u64>) -> Verdict
         process,
         gpu: gpu(),
         kind,
-        since: at(10),
-        confirmed: at(12),
-        ended: ended.map(at),
+        started_at: at(10),
+        confirmed_at: at(12),
+        ended_at: ended.map(at),
         ranges: Vec::new(),
         window: Duration::from_millis(1500),
         inputs: Inputs { fetched_bytes: 100, refetched_bytes: 90, ..Inputs::default() },
         total: Inputs { fetched_bytes: 1000, lost_records: 3, ..Inputs::default() },
-        checks: vec![Check { what: "share", name: "refetch_ratio", value: 0.9, threshold: 0.5, holds: true }],
+        checks: vec![Check { description: "share", name: "refetch_ratio", value: 0.9, threshold: 0.5, met: true }],
     }
 }
 
@@ -67,12 +67,12 @@ async fn a_verdict_is_told_with_what_it_rests_on() {
     assert_eq!((first.kind.as_str(), first.thrashing, first.owner.kind.as_str()), ("capacity_thrash", true, "other"));
     assert_eq!(first.gpu_uuid.as_deref(), Some("GPU-abababab-abab-abab-abab-abababababab"));
     assert_eq!(
-        (first.since.as_str(), first.confirmed.as_str()),
+        (first.started_at.as_str(), first.confirmed_at.as_str()),
         ("2023-11-14T22:13:30.000Z", "2023-11-14T22:13:32.000Z")
     );
     assert_eq!((first.window_seconds, first.inputs.refetched_bytes, first.total.lost_records), (1.5, 90, 3));
     assert_eq!(
-        (first.checks[0].name.as_str(), first.checks[0].value, first.checks[0].holds),
+        (first.checks[0].name.as_str(), first.checks[0].value, first.checks[0].met),
         ("refetch_ratio", 0.9, true)
     );
     assert!(!verdicts.active[1].thrashing);
@@ -92,7 +92,7 @@ async fn one_that_is_over_is_told_also_of_who_is_forgotten() {
     let verdicts = verdicts("/api/v1/verdicts").await;
     let ended = &verdicts.ended[0];
     assert_eq!((ended.pid, ended.name.as_str(), ended.kind.as_str()), (5, "", "ping_pong"));
-    assert_eq!(ended.ended.as_deref(), Some("2023-11-14T22:13:40.000Z"));
+    assert_eq!(ended.ended_at.as_deref(), Some("2023-11-14T22:13:40.000Z"));
     assert!(ended.victims.is_empty());
 }
 
@@ -105,14 +105,14 @@ async fn those_of_one_process_are_its_own() {
 
 #[tokio::test]
 async fn what_needs_block_records_is_said_not_to_be_told_without_them() {
-    assert!(verdicts("/api/v1/verdicts").await.untold.is_empty());
+    assert!(verdicts("/api/v1/verdicts").await.unavailable.is_empty());
     let mut snapshot = busy();
     snapshot.source.block_records.is_off = true;
     let body = get(&router_over(always(snapshot)), "/api/v1/verdicts").await.json();
-    let kinds: Vec<_> = body["untold"].as_array().unwrap().iter().map(|untold| &untold["kind"]).collect();
+    let kinds: Vec<_> = body["unavailable"].as_array().unwrap().iter().map(|untold| &untold["kind"]).collect();
     assert_eq!(kinds, ["capacity_thrash", "ping_pong", "streaming"]);
     let expected = "block records are off (records.enabled = false), so it is not known whether what is fetched had been evicted before";
-    assert_eq!(body["untold"][0]["reason"], expected);
+    assert_eq!(body["unavailable"][0]["reason"], expected);
 }
 
 #[tokio::test]

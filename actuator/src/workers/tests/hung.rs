@@ -26,7 +26,7 @@ impl Actuator for Inspects {
                 }
             }
         });
-        all_answered(order, &inspected.err().unwrap_or(Answer::Done))
+        all_answered(order, &inspected.err().unwrap_or(CallResult::Done))
     }
 }
 
@@ -40,8 +40,8 @@ fn workers(hang: &[u32]) -> (Workers, Receiver<u32>) {
     (Workers::start(make, || false, None), is_begun)
 }
 
-fn about(pid: u32, decision: u64, is_undoing: bool) -> Order {
-    Order { process: ProcessId { pid, start_ticks: 1 }, ..order(decision, is_undoing) }
+fn about(pid: u32, decision: u64, is_rollback: bool) -> Order {
+    Order { process: ProcessId { pid, start_ticks: 1 }, ..order(decision, is_rollback) }
 }
 
 #[test]
@@ -51,9 +51,9 @@ fn a_withdrawal_does_not_wait_behind_processes_that_hold_their_locks() {
         workers.submit(about(pid, decision, true));
     }
     let told = told(&workers, 3);
-    assert!(matches!(&told[0], (1, true, Answer::Refused(why)) if why.ends_with("a withdrawal of others waits")));
-    assert!(matches!(&told[1], (2, true, Answer::Refused(_))));
-    assert_eq!(told[2], (3, true, Answer::Done));
+    assert!(matches!(&told[0], (1, true, CallResult::Failed(why)) if why.ends_with("a withdrawal of others waits")));
+    assert!(matches!(&told[1], (2, true, CallResult::Failed(_))));
+    assert_eq!(told[2], (3, true, CallResult::Done));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn nor_behind_an_order_that_puts_nothing_back() {
     assert_eq!(begun.recv_timeout(SOON), Ok(7));
     workers.submit(about(9, 2, true));
     let told = told(&workers, 2);
-    assert!(matches!(&told[..], [(1, false, Answer::Refused(_)), (2, true, Answer::Done)]), "{told:?}");
+    assert!(matches!(&told[..], [(1, false, CallResult::Failed(_)), (2, true, CallResult::Done)]), "{told:?}");
 }
 
 #[test]

@@ -14,8 +14,8 @@ const READ: Advice = Advice::ReadDuplication;
 /// On page `page` of the living process.
 fn order(decision: u64, gpu: GpuUuid, page: u64, action: Action) -> Order {
     let steps = vec![Step { begin: page * 4096, end: (page + 1) * 4096, action }];
-    let is_undoing = matches!(action, Action::Withdraw(_));
-    Order { decision: DecisionId(decision), process: LIVING, gpu, steps, is_undoing }
+    let is_rollback = matches!(action, Action::Withdraw(_));
+    Order { decision: DecisionId(decision), process: LIVING, gpu, steps, is_rollback }
 }
 
 fn advise(decision: u64, gpu: GpuUuid) -> Order {
@@ -36,7 +36,7 @@ impl Actuator for Does {
             let line = format!("\"begin\":{},\"end\":{},\"advice\":\"read_duplication\"", step.begin, step.end);
             assert!(!advises(order) || text.contains(&line), "the journal knows before the driver is called");
         }
-        all_answered(order, &Answer::Done)
+        all_answered(order, &CallResult::Done)
     }
 }
 
@@ -60,10 +60,10 @@ impl Bench {
     }
 
     /// Orders, and the answers to as many as are there.
-    fn told(&self, count: usize) -> BTreeMap<(u64, bool), Answer> {
+    fn told(&self, count: usize) -> BTreeMap<(u64, bool), CallResult> {
         told(&self.workers, count)
             .into_iter()
-            .map(|(decision, is_undoing, answer)| ((decision, is_undoing), answer))
+            .map(|(decision, is_rollback, answer)| ((decision, is_rollback), answer))
             .collect()
     }
 
@@ -87,7 +87,7 @@ fn advice_is_in_the_journal_before_it_is_given_and_until_it_is_withdrawn() {
     let mut bench = Bench::new(LONG);
     bench.workers.submit(advise(1, GPU));
     bench.workers.submit(advise(2, GPU));
-    assert!(bench.told(2).values().all(|answer| *answer == Answer::Done));
+    assert!(bench.told(2).values().all(|answer| *answer == CallResult::Done));
     bench.workers.submit(withdraw(1, GPU));
     bench.told(1);
     assert_eq!(bench.in_force(), [2]);
@@ -106,7 +106,7 @@ fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu
     for order in [withdraw(1, GPU), withdraw(2, OTHER_GPU), moves] {
         bench.workers.submit(order);
     }
-    let done = |decision, is_undoing| ((decision, is_undoing), Answer::Done);
+    let done = |decision, is_rollback| ((decision, is_rollback), CallResult::Done);
     assert_eq!(bench.told(3), BTreeMap::from([done(1, true), done(2, true), done(4, false)]));
     assert_eq!(bench.in_force(), [3]);
     bench.disk.release();
@@ -118,11 +118,11 @@ fn advice_that_a_stuck_disk_does_not_take_in_time_is_refused_and_not_in_force() 
     let mut bench = Bench::new(Waits { intent: Duration::from_millis(1), ..LONG });
     bench.stick(advise(1, GPU));
     let answer = bench.told(1).remove(&(1, false));
-    assert!(matches!(&answer, Some(Answer::Refused(why)) if why.contains("was not written for")), "{answer:?}");
+    assert!(matches!(&answer, Some(CallResult::Failed(why)) if why.contains("was not written for")), "{answer:?}");
     assert_eq!(bench.in_force(), [0; 0]);
     // What comes now does not wait.
     bench.workers.submit(advise(2, GPU));
-    assert!(matches!(bench.told(1)[&(2, false)], Answer::Refused(_)));
+    assert!(matches!(bench.told(1)[&(2, false)], CallResult::Failed(_)));
     bench.disk.release();
     assert!(bench.journal.flush(SOON));
     // That it was not given is on the disk, too.
@@ -136,11 +136,14 @@ fn advice_that_waits_for_a_stuck_disk_is_called_off_by_what_puts_it_back_and_by_
     let mut bench = Bench::new(LONG);
     bench.stick(advise(1, GPU));
     bench.workers.submit(withdraw(1, GPU));
-    let expected = BTreeMap::from([((1, false), Answer::CalledOff), ((1, true), Answer::Done)]);
+    let expected = BTreeMap::from([((1, false), CallResult::Cancelled), ((1, true), CallResult::Done)]);
     assert_eq!(bench.told(2), expected);
     bench.workers.submit(advise(2, GPU));
     let outcomes = bench.workers.stop(SOON);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.calls[0].answer.clone()).collect::<Vec<_>>(), [Answer::CalledOff]);
+    assert_eq!(
+        outcomes.iter().map(|outcome| outcome.calls[0].result.clone()).collect::<Vec<_>>(),
+        [CallResult::Cancelled]
+    );
     assert_eq!(bench.journal.leftovers(), []);
     bench.disk.release();
 }
@@ -151,7 +154,7 @@ fn what_is_called_off_before_it_begins_is_not_written_down() {
     let tries = bench.disk.state().tries;
     bench.off.store(true, Ordering::SeqCst);
     bench.workers.submit(advise(1, GPU));
-    assert_eq!(bench.told(1)[&(1, false)], Answer::CalledOff);
+    assert_eq!(bench.told(1)[&(1, false)], CallResult::Cancelled);
     assert!(bench.journal.flush(SOON));
     assert_eq!(bench.disk.state().tries, tries);
 }
@@ -163,6 +166,6 @@ fn what_panics_may_have_given_its_advice() {
     let make = |_| -> Box<dyn Actuator> { Box::new(Panics(Arc::default())) };
     let mut workers = Workers::start(make, || false, Some(journal.clone()));
     workers.submit(advise(1, GPU));
-    assert!(matches!(told(&workers, 1)[0].2, Answer::Refused(_)));
+    assert!(matches!(told(&workers, 1)[0].2, CallResult::Failed(_)));
     assert_eq!(journal.leftovers().len(), 1);
 }

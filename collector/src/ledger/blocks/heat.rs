@@ -47,7 +47,7 @@ const fn last_block(span: &Span) -> u64 {
 impl BlockMap {
     /// The part of its memory that is asked for, as it is at `now_ns` since boot.
     pub(in super::super) fn heat(&self, request: &HeatRequest, now_ns: u64) -> HeatMap {
-        let (ranges, ranges_left_out) = self.asked(request);
+        let (ranges, ranges_omitted) = self.asked(request);
         let cells_max = request.cells_max.min(CELLS_MAX / ranges.len().max(1)).max(1);
         let mut shown: Vec<_> = ranges.into_iter().map(|span| Shown::new(span, cells_max)).collect();
         for seen in self.table.iter() {
@@ -73,7 +73,7 @@ impl BlockMap {
                 })
                 .collect(),
         });
-        HeatMap { ranges: ranges.collect(), ranges_left_out }
+        HeatMap { ranges: ranges.collect(), ranges_omitted }
     }
 
     /// The parts of ranges that are asked for: of too many the busiest, in the order of addresses; and how many are left out.
@@ -95,7 +95,7 @@ fn add(cell: &mut HeatCell, seen: &Seen, now_ns: u64) {
         fault_entries: cell.fault_entries + u64::from(seen.fault_entries),
         cpu_faults: cell.cpu_faults + u64::from(seen.cpu_faults),
         fetched_bytes: cell.fetched_bytes + seen.htod_bytes() + seen.dtod.bytes(),
-        returned_to_host_bytes: cell.returned_to_host_bytes + seen.dtoh_bytes(),
+        bytes_dtoh: cell.bytes_dtoh + seen.dtoh_bytes(),
         evicted_bytes: cell.evicted_bytes + seen.dtoh_eviction.bytes(),
         refetched_bytes: cell.refetched_bytes + seen.refetched.bytes(),
         resident: Residency::default(),

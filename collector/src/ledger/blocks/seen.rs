@@ -54,7 +54,7 @@ pub(super) struct Seen {
     pub(super) cpu_faults: u32,
     pub(super) evictions: u32,
     /// Changes of side between a CPU that faulted and a GPU.
-    pub(super) alternations: u32,
+    pub(super) bounces: u32,
     /// Copied from the host, by cause. What neither a fault nor the tree prefetcher brought was asked for, by whoever.
     pub(super) htod_fault: Pages,
     pub(super) htod_prefetch: Pages,
@@ -101,7 +101,7 @@ impl Seen {
             fault_entries: 0,
             cpu_faults: 0,
             evictions: 0,
-            alternations: 0,
+            bounces: 0,
             htod_fault: Pages(0),
             htod_prefetch: Pages(0),
             htod_asked: Pages(0),
@@ -134,7 +134,7 @@ impl Seen {
             RecordKind::GpuFaults => count(&mut self.fault_entries),
             RecordKind::CpuFault => {
                 count(&mut self.cpu_faults);
-                reuse.alternations = self.used_by(Side::Cpu);
+                reuse.bounces = self.used_by(Side::Cpu);
             }
             RecordKind::CopyHtod => {
                 match cause {
@@ -143,7 +143,7 @@ impl Seen {
                     _ => &mut self.htod_asked,
                 }
                 .add(bytes);
-                reuse = Reuse { alternations: self.used_by(Side::Gpu), ..self.fetched(bytes) };
+                reuse = Reuse { bounces: self.used_by(Side::Gpu), ..self.fetched(bytes) };
             }
             RecordKind::CopyDtoh => {
                 match cause {
@@ -165,7 +165,7 @@ impl Seen {
             }
             RecordKind::Populated => {
                 self.populated.add(bytes);
-                reuse.alternations = self.used_by(Side::Gpu);
+                reuse.bounces = self.used_by(Side::Gpu);
             }
             RecordKind::Evicted => count(&mut self.evictions),
             RecordKind::Gone => (self.evicted_away, self.taken_away) = (0, 0),
@@ -179,16 +179,16 @@ impl Seen {
     fn used_by(&mut self, side: Side) -> u64 {
         let before = std::mem::replace(&mut self.side, side);
         let changed = before != side && before != Side::Nobody;
-        self.alternations = self.alternations.saturating_add(changed.into());
+        self.bounces = self.bounces.saturating_add(changed.into());
         changed.into()
     }
 
     fn fetched(&mut self, bytes: u64) -> Reuse {
         let refetched_bytes = comes_back(&mut self.evicted_away, bytes);
-        let returned_bytes = comes_back(&mut self.taken_away, bytes - refetched_bytes);
+        let cpu_reclaimed_bytes = comes_back(&mut self.taken_away, bytes - refetched_bytes);
         self.refetched.add(refetched_bytes);
-        self.returned.add(returned_bytes);
-        Reuse { fetched_bytes: bytes, refetched_bytes, returned_bytes, alternations: 0 }
+        self.returned.add(cpu_reclaimed_bytes);
+        Reuse { fetched_bytes: bytes, refetched_bytes, cpu_reclaimed_bytes, bounces: 0 }
     }
 
     /// Bytes copied from the host.
@@ -215,8 +215,8 @@ impl Seen {
             reuse: Reuse {
                 fetched_bytes: self.htod_bytes() + self.dtod.bytes(),
                 refetched_bytes: self.refetched.bytes(),
-                returned_bytes: self.returned.bytes(),
-                alternations: self.alternations.into(),
+                cpu_reclaimed_bytes: self.returned.bytes(),
+                bounces: self.bounces.into(),
             },
         }
     }
@@ -281,7 +281,7 @@ mod tests {
             copy(RecordKind::CopyHtod, PREFETCH, 131_072),
             copy(RecordKind::CopyHtod, FAULT, 4096),
         ]);
-        assert_eq!((reuse.fetched_bytes, reuse.refetched_bytes, reuse.returned_bytes), (204_800, 65536, 0));
+        assert_eq!((reuse.fetched_bytes, reuse.refetched_bytes, reuse.cpu_reclaimed_bytes), (204_800, 65536, 0));
         assert_eq!(seen.refetched.bytes(), 65536);
         assert_eq!((seen.htod_fault.bytes(), seen.htod_prefetch.bytes()), (73728, 131_072));
     }
@@ -294,7 +294,7 @@ mod tests {
             copy(RecordKind::CopyDtoh, MIGRATE, 8192),
             copy(RecordKind::CopyHtod, FAULT, 16384),
         ]);
-        assert_eq!((reuse.refetched_bytes, reuse.returned_bytes), (0, 8192));
+        assert_eq!((reuse.refetched_bytes, reuse.cpu_reclaimed_bytes), (0, 8192));
         assert_eq!((seen.returned.bytes(), seen.dtoh_asked.bytes(), seen.dtoh_bytes()), (8192, 8192, 16384));
     }
 
@@ -306,7 +306,7 @@ mod tests {
             copy(RecordKind::CopyHtod, FAULT, 8192),
             copy(RecordKind::CopyHtod, FAULT, 8192),
         ]);
-        assert_eq!((reuse.refetched_bytes, reuse.returned_bytes, reuse.fetched_bytes), (8192, 4096, 16384));
+        assert_eq!((reuse.refetched_bytes, reuse.cpu_reclaimed_bytes, reuse.fetched_bytes), (8192, 4096, 16384));
     }
 
     #[test]
@@ -323,16 +323,16 @@ mod tests {
     fn it_alternates_each_time_that_a_cpu_faults_after_something_arrived_and_the_other_way_about() {
         let (cpu, gpu) = (copy(RecordKind::CpuFault, 0, 0), copy(RecordKind::CopyHtod, FAULT, 4096));
         let (asked, populated) = (copy(RecordKind::CopyHtod, MIGRATE, 4096), copy(RecordKind::Populated, 0, 4096));
-        assert_eq!(after([cpu, cpu]).1.alternations, 0);
+        assert_eq!(after([cpu, cpu]).1.bounces, 0);
         let (seen, reuse) = after([cpu, gpu, gpu, cpu, cpu, asked, cpu, populated]);
-        assert_eq!((reuse.alternations, seen.alternations, seen.cpu_faults), (5, 5, 4));
+        assert_eq!((reuse.bounces, seen.bounces, seen.cpu_faults), (5, 5, 4));
     }
 
     #[test]
     fn faults_of_a_gpu_for_which_nothing_moves_are_no_change_of_sides() {
         let (gpu, cpu) = (copy(RecordKind::GpuFaults, 0, 0), copy(RecordKind::CpuFault, 0, 0));
         let (seen, reuse) = after([cpu, gpu, cpu, gpu]);
-        assert_eq!((reuse.alternations, seen.cpu_faults, seen.fault_entries), (0, 2, 2));
+        assert_eq!((reuse.bounces, seen.cpu_faults, seen.fault_entries), (0, 2, 2));
     }
 
     #[test]

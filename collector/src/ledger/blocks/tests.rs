@@ -323,7 +323,7 @@ fn a_heat_map_has_every_block_in_the_cell_of_its_address() {
     assert_eq!(faults(&all), [(4, vec![1, 5]), (4, vec![9, 13, 17]), (2, vec![0])]);
     let last = all.ranges[1].cells[2];
     assert_eq!((last.resident, last.idle_ns), (Residency::exactly(2 << 20), Some(700)));
-    assert_eq!((all.ranges[2].cells[0].idle_ns, all.ranges_left_out), (None, 0));
+    assert_eq!((all.ranges[2].cells[0].idle_ns, all.ranges_omitted), (None, 0));
     assert_eq!(faults(&heat(&map, 12 * MIB, 18 * MIB, 100)), [(2, vec![6, 7, 8])]);
     assert_eq!(faults(&heat(&map, 12 * MIB, 12 * MIB, 100)), []);
     assert_eq!(faults(&heat(&map, 12 * MIB, 18 * MIB, 0)), [(6, vec![21])]);
@@ -336,7 +336,7 @@ fn a_heat_map_has_a_bound_whatever_is_asked_for() {
     mapped(&mut map, &spans, 0);
     let heat = heat(&map, 0, u64::MAX, usize::MAX);
     let cells: usize = heat.ranges.iter().map(|range| range.cells.len()).sum();
-    assert_eq!((heat.ranges.len(), heat.ranges_left_out, cells), (256, 44, 4096));
+    assert_eq!((heat.ranges.len(), heat.ranges_omitted, cells), (256, 44, 4096));
     // The busiest are there.
     assert_eq!(heat.ranges[0].begin, 44 * 200 * MIB);
 }

@@ -19,7 +19,7 @@ const ENDED_RETENTION: Duration = Duration::from_mins(5);
 fn ledger(max: usize) -> Ledger {
     Ledger::new(Limits {
         retention: ENDED_RETENTION,
-        ended_max: 50,
+        max_ended: 50,
         blocks: BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000 },
         owners: OwnerLimits { max, retention: RETENTION, ..OwnerLimits::default() },
     })
@@ -89,7 +89,7 @@ fn an_owner_has_what_its_processes_counted_also_those_that_are_gone() {
     ledger.forget(at(20) + ENDED_RETENTION);
     ledger.settle_owners(at(20) + ENDED_RETENTION);
     let totals = &ledger.owners()[&unit("a.service")];
-    assert_eq!((totals.host.cpu_faults(), totals.processes, totals.last_active), (7, 1, at(10)));
+    assert_eq!((totals.host.cpu_faults(), totals.processes, totals.last_active_at), (7, 1, at(10)));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn where_there_is_more_room_from_now_on_it_is_for_those_who_come_then() {
     ledger.registered(1, PROCESS, of("a.service"));
     let room = |max, retention| Retention {
         ended_retention: ENDED_RETENTION,
-        ended_max: 3,
+        max_ended: 3,
         owners: OwnerLimits { max, retention, ..OwnerLimits::default() },
     };
     ledger.retain(room(2, RETENTION));

@@ -64,11 +64,11 @@ fn a_batch_of_two_processes_is_one_of_each_and_one_of_the_gpu() {
         for process in processes(ledger) {
             let total = process.total();
             assert_eq!((total.batches.entries.count(), total.batches.entries.sum(), total.replays), (1, 10, 1));
-            assert_eq!(total.handler_ns.count(), 0);
+            assert_eq!(total.fault_handler_duration_ns.count(), 0);
         }
         let gpu: Counters = totals(ledger).gpus.values().sum();
         assert_eq!((gpu.batches.entries.count(), gpu.batches.entries.sum(), gpu.replays), (1, 20, 3));
-        assert_eq!(gpu.handler_ns.sum(), 5000);
+        assert_eq!(gpu.fault_handler_duration_ns.sum(), 5000);
     };
     expect(&ledger);
     ledger.destroyed(2, Losses::default(), at(10));

@@ -11,7 +11,7 @@ use std::{
 use model::{
     Access as MemoryAccess, Block, Blocks, Counters, Gpu, GpuKey, GpuUuid, HeatCell, HeatMap, HeatRange, Process,
     ProcessId, RecordFigures, Snapshot, SourceState, SourceStatus,
-    api::rule::{self, Overrides, PolicyState, StandingOverride, Wanted},
+    api::rule::{self, Overrides, PolicyState, OverrideStatus, EffectivePolicy},
 };
 use web::{
     Access, Ask, Condition, Control, Controls, Grant, Judged, Node, Put, Refused, Requester, Service, Snapshots, Sources,
@@ -30,7 +30,7 @@ pub(super) struct Board(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    overrides: BTreeMap<String, StandingOverride>,
+    overrides: BTreeMap<String, OverrideStatus>,
     is_off: bool,
     times_off: u64,
     changes: usize,
@@ -68,7 +68,7 @@ impl Control for Board {
         if state.overrides.len() >= OVERRIDES_MAX {
             return Err(Refused::Full(OVERRIDES_MAX));
         }
-        let now = StandingOverride { r#override: rule::Override::from(&rule), source: "api".to_owned(), expired: false };
+        let now = OverrideStatus { r#override: rule::Override::from(&rule), source: "api".to_owned(), expired: false };
         let is_new = state.overrides.insert(rule.id, now.clone()).is_none();
         state.changes += 1;
         Ok(Put { now, is_new })
@@ -85,13 +85,13 @@ impl Control for Board {
         Ok(())
     }
 
-    fn wanted(&self, process: &Process) -> Wanted {
+    fn wanted(&self, process: &Process) -> EffectivePolicy {
         let ProcessId { pid, start_ticks } = process.id;
-        Wanted { pid, start_ticks, name: process.name.clone(), range: Some((1 << 21, 1 << 22).into()), ..Wanted::default() }
+        EffectivePolicy { pid, start_ticks, name: process.name.clone(), range: Some((1 << 21, 1 << 22).into()), ..EffectivePolicy::default() }
     }
 
     fn state(&self) -> PolicyState {
-        PolicyState { on: !self.state().is_off, enabled: true, ..PolicyState::default() }
+        PolicyState { active: !self.state().is_off, enabled: true, ..PolicyState::default() }
     }
 
     fn switch_off(&self, _: &Requester) -> Result<(), Refused> {
@@ -162,7 +162,7 @@ fn snapshot() -> Snapshot {
     counters.fault_entries[MemoryAccess::Write] = 300;
     let process = |pid, name: &str, ended| Process {
         gpus: BTreeMap::from([(gpu, counters.clone())]),
-        ended,
+        exited_at: ended,
         command_line: Some(String::from_utf8_lossy(SECRET).into_owned()),
         blocks: Blocks { busiest: vec![Block::new(0x7f00_0000_0000, at(59))], known: 1, ..Blocks::default() },
         ..Process::new(ProcessId { pid, start_ticks: 100 }, name)
@@ -174,5 +174,5 @@ fn snapshot() -> Snapshot {
 
 fn heat() -> HeatMap {
     let range = HeatRange { begin: 1 << 21, end: 1 << 22, cell_bytes: 1 << 21, cells: vec![HeatCell::default()] };
-    HeatMap { ranges: vec![range], ranges_left_out: 0 }
+    HeatMap { ranges: vec![range], ranges_omitted: 0 }
 }

@@ -15,11 +15,11 @@ pub(super) struct Decided {
     pub(super) verdict: Option<String>,
     pub(super) stage: String,
     pub(super) stage_reason: Option<String>,
-    /// The last answer of the driver or the guard that was no success.
+    /// The last result of the driver or the guard that was no success.
     #[serde(default)]
-    pub(super) trouble: Option<serde_json::Value>,
-    pub(super) made: String,
-    pub(super) changed: String,
+    pub(super) last_error: Option<serde_json::Value>,
+    pub(super) created_at: String,
+    pub(super) updated_at: String,
     pub(super) done: Done,
     pub(super) before: Option<Window>,
     pub(super) after: Option<Window>,
@@ -31,7 +31,7 @@ pub(super) struct Done {
     pub(super) failed: u64,
     pub(super) to_gpu_bytes: u64,
     pub(super) to_host_bytes: u64,
-    pub(super) renewals: u64,
+    pub(super) touches: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,13 +57,13 @@ pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decided>> {
 }
 
 impl Decided {
-    /// Whether it was taken back within two windows, as long as they were.
-    pub(super) fn was_undone_in_time(&self) -> anyhow::Result<bool> {
+    /// Whether it was rolled back within two windows of its own length.
+    pub(super) fn was_rolled_back_in_time(&self) -> anyhow::Result<bool> {
         let time = |text: &str| humantime::parse_rfc3339(text).with_context(|| format!("uvmd's time {text:?}"));
-        let took = time(&self.changed)?.duration_since(time(&self.made)?).unwrap_or_default();
+        let took = time(&self.updated_at)?.duration_since(time(&self.created_at)?).unwrap_or_default();
         let longest = [self.before, self.after].into_iter().flatten().map(|window| window.window_seconds);
         let window = Duration::try_from_secs_f64(longest.fold(0.0, f64::max)).unwrap_or_default();
-        Ok(self.stage == "undone" && took <= window * 2 + INTERVAL)
+        Ok(self.stage == "rolled_back" && took <= window * 2 + INTERVAL)
     }
 }
 
@@ -77,8 +77,8 @@ pub(super) mod tests {
     pub(in crate::compare) fn decided(stage: &str, changed: &str) -> Decided {
         serde_json::from_value(json!({
             "id": 1, "name": "p", "policy": "harmful", "verdict": null, "stage": stage, "stage_reason": "worse",
-            "made": "2026-01-01T00:00:10Z", "changed": changed,
-            "done": { "calls": 3, "failed": 0, "to_gpu_bytes": 1, "to_host_bytes": 2, "renewals": 0, "longest_ns": 9 },
+            "created_at": "2026-01-01T00:00:10Z", "updated_at": changed,
+            "done": { "calls": 3, "failed": 0, "to_gpu_bytes": 1, "to_host_bytes": 2, "touches": 0, "longest_ns": 9 },
             "before": { "window_seconds": 2.0, "replays": 1 }, "after": null,
         }))
         .unwrap()
@@ -86,9 +86,9 @@ pub(super) mod tests {
 
     #[test]
     fn taken_back_within_two_windows_is_in_time() {
-        assert!(decided("undone", "2026-01-01T00:00:14Z").was_undone_in_time().unwrap());
-        assert!(!decided("undone", "2026-01-01T00:00:16Z").was_undone_in_time().unwrap());
-        assert!(!decided("kept", "2026-01-01T00:00:12Z").was_undone_in_time().unwrap());
-        assert!(decided("undone", "yesterday").was_undone_in_time().is_err());
+        assert!(decided("rolled_back", "2026-01-01T00:00:14Z").was_rolled_back_in_time().unwrap());
+        assert!(!decided("rolled_back", "2026-01-01T00:00:16Z").was_rolled_back_in_time().unwrap());
+        assert!(!decided("confirmed", "2026-01-01T00:00:12Z").was_rolled_back_in_time().unwrap());
+        assert!(decided("rolled_back", "yesterday").was_rolled_back_in_time().is_err());
     }
 }

@@ -134,7 +134,7 @@ fn harmful(rows: &[Row], records: &[Record]) -> Control {
     let its =
         records.iter().filter(|record| record.policy == HARMFUL).filter(did_harm).flat_map(|record| &record.decisions);
     let made: Vec<_> = its.filter(|decided| decided.policy == HARMFUL && decided.done.calls > 0).collect();
-    let late = made.iter().filter(|decided| !decided.was_undone_in_time().unwrap_or(false)).count();
+    let late = made.iter().filter(|decided| !decided.was_rolled_back_in_time().unwrap_or(false)).count();
     let why = match (made.len(), late) {
         (0, _) => "did no harm".to_owned(),
         (made, 0) => format!("undone within two windows, {made} times of {made}"),
@@ -212,7 +212,7 @@ mod tests {
     /// A run under `harmful` that copies so much where the driver alone copies 1000, and a decision that was taken back after so many seconds.
     fn harm(copied: u64, seconds: u64) -> Control {
         let changed = format!("2026-01-01T00:00:{}Z", 10 + seconds);
-        let decisions = vec![decided("undone", &changed)];
+        let decisions = vec![decided("rolled_back", &changed)];
         let records = [record("driver", 1, 1.0, 1000, 0), Record { decisions, ..record("harmful", 1, 1.0, copied, 0) }];
         controls(&judged(&records, &[]), &records).remove(0)
     }

@@ -43,14 +43,14 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
     let given = [
         preferred,
         accessed_by("accessed_by", |by| Call::SetAccessedBy { by })?,
-        accessed_by("not_accessed_by", |by| Call::UnsetAccessedBy { by })?,
+        accessed_by("unset_accessed_by", |by| Call::UnsetAccessedBy { by })?,
         table
             .take("read_duplication")?
             .map(|on| if on { Call::EnableReadDuplication } else { Call::DisableReadDuplication }),
     ];
     let given: Vec<Call> = given.into_iter().flatten().collect();
     let [advice] = given.as_slice() else {
-        let options = "preferred_location, accessed_by, not_accessed_by and read_duplication";
+        let options = "preferred_location, accessed_by, unset_accessed_by and read_duplication";
         return Err(format!("advise needs one of {options}, not {}", given.len()).into());
     };
     Ok(Box::new(Advise { part: Part::take(table, "advise", scope, PAGE_BYTES)?, advice: *advice }))
@@ -73,7 +73,7 @@ fn generate(dice: &mut Dice, plan: &Plan<'_>) -> String {
         1 | 2 => format!("preferred_location = \"{}\"", plan.place(dice)),
         3 => "preferred_location = false".to_owned(),
         4 => format!("accessed_by = \"{}\"", plan.place(dice)),
-        5 => format!("not_accessed_by = \"{}\"", plan.place(dice)),
+        5 => format!("unset_accessed_by = \"{}\"", plan.place(dice)),
         _ => format!("read_duplication = {}", dice.chance(60)),
     };
     format!("{{ advise = \"{name}\", {advice}{pages} }}")

@@ -249,7 +249,7 @@ fn calls_of_the_driver_are_made_and_counted() {
     let ran = run(
         "{ prefetch = \"b\", to = \"gpu1\", offset = \"64 KiB\" }, { advise = \"a\", preferred_location = \"cpu\" }, \
          { advise = \"a\", preferred_location = false }, { advise = \"b\", accessed_by = \"gpu0\" }, \
-         { advise = \"b\", not_accessed_by = \"gpu0\" }, { advise = \"a\", read_duplication = true, length = 4096 }, \
+         { advise = \"b\", unset_accessed_by = \"gpu0\" }, { advise = \"a\", read_duplication = true, length = 4096 }, \
          { advise = \"a\", read_duplication = false }, { prefetch = \"a\", to = \"cpu\" }",
     );
     let expected = [

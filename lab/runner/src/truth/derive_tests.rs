@@ -150,7 +150,7 @@ fn where_an_application_moved_memory_evictions_are_not_known() {
     mover.calls = Some([(1, 4096); Call::KINDS]);
     let truth = total_truth(&[counted()], &[process(), mover]);
     assert_eq!(known(&truth, &[&EVICTED_BYTES, &CALLS[0], &CALL_BYTES[0]]), [None, Some(1), Some(4096)]);
-    assert!(truth.waived.contains_key("evicted_bytes") && truth.waived.contains_key("evicted_bytes_caused"));
+    assert!(truth.waived.contains_key("evicted_bytes") && truth.waived.contains_key("induced_eviction_bytes"));
 }
 
 #[test]

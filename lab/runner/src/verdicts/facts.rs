@@ -18,11 +18,11 @@ pub(crate) struct Facts {
     /// Of the fetched bytes, those that left the GPU last by eviction.
     pub(crate) refetched_bytes: u64,
     /// Of the fetched bytes, those that left the GPU last because its CPU used them.
-    pub(crate) returned_bytes: u64,
+    pub(crate) cpu_reclaimed_bytes: u64,
     /// Copied to the host and not evicted.
     pub(crate) taken_back_bytes: u64,
     /// Times that a block changed sides between its CPU and the GPU.
-    pub(crate) alternations: u64,
+    pub(crate) bounces: u64,
     /// By the driver's own counter of the process.
     pub(crate) gpu_faults: u64,
     pub(crate) cpu_faults: u64,
@@ -46,9 +46,9 @@ impl Facts {
             |facts| vec![&mut facts.populated_bytes],
             |facts| vec![&mut facts.evicted_bytes, &mut facts.evicted_for_it_bytes],
             |facts| vec![&mut facts.refetched_bytes],
-            |facts| vec![&mut facts.returned_bytes],
+            |facts| vec![&mut facts.cpu_reclaimed_bytes],
             |facts| vec![&mut facts.taken_back_bytes],
-            |facts| vec![&mut facts.alternations],
+            |facts| vec![&mut facts.bounces],
             |facts| vec![&mut facts.throttles],
         ];
         let with = |factor: f64| {
@@ -85,9 +85,9 @@ impl AddAssign for Facts {
             evicted_bytes,
             evicted_for_it_bytes,
             refetched_bytes,
-            returned_bytes,
+            cpu_reclaimed_bytes,
             taken_back_bytes,
-            alternations,
+            bounces,
             gpu_faults,
             cpu_faults,
             throttles,
@@ -98,9 +98,9 @@ impl AddAssign for Facts {
             (&mut self.evicted_bytes, evicted_bytes),
             (&mut self.evicted_for_it_bytes, evicted_for_it_bytes),
             (&mut self.refetched_bytes, refetched_bytes),
-            (&mut self.returned_bytes, returned_bytes),
+            (&mut self.cpu_reclaimed_bytes, cpu_reclaimed_bytes),
             (&mut self.taken_back_bytes, taken_back_bytes),
-            (&mut self.alternations, alternations),
+            (&mut self.bounces, bounces),
             (&mut self.gpu_faults, gpu_faults),
             (&mut self.cpu_faults, cpu_faults),
             (&mut self.throttles, throttles),

@@ -67,24 +67,24 @@ impl Kind {
 
     fn conditions(self, facts: &Facts) -> Vec<Condition> {
         let arrived = facts.arrived_bytes() as f64;
-        let &Facts { populated_bytes, refetched_bytes, returned_bytes, taken_back_bytes, .. } = facts;
-        let &Facts { alternations, gpu_faults, throttles, .. } = facts;
+        let &Facts { populated_bytes, refetched_bytes, cpu_reclaimed_bytes, taken_back_bytes, .. } = facts;
+        let &Facts { bounces, gpu_faults, throttles, .. } = facts;
         let (arrived_bytes, pushed_out_bytes) = (facts.arrived_bytes(), facts.pushed_out_bytes());
         match self {
             Self::DriverThrottling => vec![
                 AtLeast(throttles, THROTTLES),
-                AtLeast(throttles, TENTH * (throttles + alternations) as f64),
+                AtLeast(throttles, TENTH * (throttles + bounces) as f64),
                 Below(refetched_bytes, QUARTER * arrived),
             ],
             Self::CapacityThrash => vec![
                 AtLeast(arrived_bytes, ARRIVED_BYTES),
                 AtLeast(pushed_out_bytes, QUARTER * arrived),
                 AtLeast(refetched_bytes, QUARTER * arrived),
-                AtLeast(refetched_bytes, returned_bytes as f64),
+                AtLeast(refetched_bytes, cpu_reclaimed_bytes as f64),
             ],
             Self::PingPong => vec![
-                AtLeast(alternations, ALTERNATIONS),
-                AtLeast(returned_bytes, QUARTER * arrived),
+                AtLeast(bounces, ALTERNATIONS),
+                AtLeast(cpu_reclaimed_bytes, QUARTER * arrived),
                 AtLeast(taken_back_bytes, QUARTER * arrived),
             ],
             Self::Streaming => vec![

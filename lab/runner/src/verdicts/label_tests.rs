@@ -14,15 +14,15 @@ fn each_kind_is_what_the_table_says() {
     assert_eq!(Kind::of(&Facts { refetched_bytes: 25 * M - 1, ..thrash }), Kind::Streaming);
     assert_eq!(Kind::of(&Facts { evicted_bytes: 25 * M - 1, ..thrash }), Kind::None);
     assert_eq!(Kind::of(&Facts { evicted_bytes: 0, evicted_for_it_bytes: 25 * M, ..thrash }), Kind::CapacityThrash);
-    assert_eq!(Kind::of(&Facts { returned_bytes: 26 * M, ..thrash }), Kind::None);
-    let pingpong = Facts { alternations: 8, returned_bytes: 25 * M, taken_back_bytes: 25 * M, ..fetching() };
+    assert_eq!(Kind::of(&Facts { cpu_reclaimed_bytes: 26 * M, ..thrash }), Kind::None);
+    let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 25 * M, taken_back_bytes: 25 * M, ..fetching() };
     assert_eq!(Kind::of(&pingpong), Kind::PingPong);
-    assert_eq!(Kind::of(&Facts { alternations: 7, ..pingpong }), Kind::None);
+    assert_eq!(Kind::of(&Facts { bounces: 7, ..pingpong }), Kind::None);
     assert_eq!(Kind::of(&Facts { taken_back_bytes: 24 * M, ..pingpong }), Kind::None);
-    let throttled = Facts { throttles: 10, alternations: 90, ..pingpong };
+    let throttled = Facts { throttles: 10, bounces: 90, ..pingpong };
     assert_eq!(Kind::of(&throttled), Kind::DriverThrottling);
-    assert_eq!(Kind::of(&Facts { throttles: 9, alternations: 8, ..throttled }), Kind::PingPong);
-    assert_eq!(Kind::of(&Facts { alternations: 91, ..throttled }), Kind::PingPong);
+    assert_eq!(Kind::of(&Facts { throttles: 9, bounces: 8, ..throttled }), Kind::PingPong);
+    assert_eq!(Kind::of(&Facts { bounces: 91, ..throttled }), Kind::PingPong);
     let touched = Facts { populated_bytes: 100 * M, gpu_faults: 50, ..Facts::default() };
     assert_eq!(Kind::of(&touched), Kind::FirstTouchStorm);
     assert_eq!(Kind::of(&Facts { gpu_faults: 49, ..touched }), Kind::None);
@@ -47,14 +47,14 @@ fn a_value_close_to_its_limit_leaves_both_sides_possible() {
     assert_eq!(possible(&Facts { refetched_bytes: 28 * M, ..thrash }), [Kind::CapacityThrash]);
     assert_eq!(possible(&Facts { refetched_bytes: 22 * M, ..thrash }), [Kind::Streaming]);
     assert_eq!(possible(&fetching()), [Kind::None]);
-    let pingpong = Facts { alternations: 8, returned_bytes: 90 * M, taken_back_bytes: 90 * M, ..fetching() };
+    let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 90 * M, taken_back_bytes: 90 * M, ..fetching() };
     assert_eq!(possible(&pingpong), [Kind::PingPong, Kind::None], "one alternation less");
-    let throttled = Facts { throttles: 1000, alternations: 100, ..pingpong };
+    let throttled = Facts { throttles: 1000, bounces: 100, ..pingpong };
     assert_eq!(possible(&throttled), [Kind::DriverThrottling]);
     let both = [Kind::DriverThrottling, Kind::PingPong];
-    assert_eq!(possible(&Facts { throttles: 105, alternations: 950, ..throttled }), both, "one throttle for nine");
-    assert_eq!(possible(&Facts { throttles: 130, alternations: 950, ..throttled }), [Kind::DriverThrottling]);
-    assert_eq!(possible(&Facts { throttles: 90, alternations: 950, ..throttled }), [Kind::PingPong]);
+    assert_eq!(possible(&Facts { throttles: 105, bounces: 950, ..throttled }), both, "one throttle for nine");
+    assert_eq!(possible(&Facts { throttles: 130, bounces: 950, ..throttled }), [Kind::DriverThrottling]);
+    assert_eq!(possible(&Facts { throttles: 90, bounces: 950, ..throttled }), [Kind::PingPong]);
 }
 
 #[test]
@@ -86,10 +86,10 @@ fn a_run_is_near_where_a_stretch_could_change_it_or_the_second_is_as_good() {
 #[test]
 fn a_run_is_near_where_all_of_it_together_is_of_its_kind_and_near() {
     let thrash = Facts { evicted_bytes: 100 * M, refetched_bytes: 100 * M, ..fetching() };
-    let pingpong = Facts { alternations: 80, returned_bytes: 100 * M, taken_back_bytes: 100 * M, ..fetching() };
+    let pingpong = Facts { bounces: 80, cpu_reclaimed_bytes: 100 * M, taken_back_bytes: 100 * M, ..fetching() };
     let with = |thrashing: usize, going_back_and_forth: usize| {
         let stretches = [vec![thrash; thrashing], vec![pingpong; going_back_and_forth]].concat();
-        let whole = Facts { evicted_bytes: 44 * M, refetched_bytes: 44 * M, returned_bytes: 56 * M, ..pingpong };
+        let whole = Facts { evicted_bytes: 44 * M, refetched_bytes: 44 * M, cpu_reclaimed_bytes: 56 * M, ..pingpong };
         label(&[stretches, vec![whole; 10]].concat())
     };
     assert_eq!(with(0, 0), Label { kind: Kind::PingPong, is_near: false }, "44 and 56 are no tie");
@@ -103,11 +103,11 @@ fn the_table_is_that_of_the_documentation() {
     for (kind, words) in [
         (
             Kind::DriverThrottling,
-            ["at least 10 throttles", "a tenth of throttles + alternations", "refetched is less than 25 % of arrived"]
+            ["at least 10 throttles", "a tenth of throttles + bounces", "refetched is less than 25 % of arrived"]
                 .as_slice(),
         ),
         (Kind::CapacityThrash, &["arrived at least 1 MiB", "pushed out at least 25 %", "at least as much as returned"]),
-        (Kind::PingPong, &["at least 8 alternations", "returned at least 25 %", "taken back at least 25 %"]),
+        (Kind::PingPong, &["at least 8 bounces", "returned at least 25 %", "taken back at least 25 %"]),
         (Kind::Streaming, &["arrived at least 1 MiB", "pushed out at least 25 %", "refetched less than 25 %"]),
         (Kind::FirstTouchStorm, &["populated at least 50 %", "pushed out less than 25 %", "each 2 MiB populated"]),
     ] {

@@ -48,11 +48,11 @@ pub(crate) struct UvmdFacts {
     /// Of those, what block records tell of, the next two among it.
     pub(crate) recorded_bytes: u64,
     pub(crate) refetched_bytes: u64,
-    pub(crate) returned_bytes: u64,
+    pub(crate) cpu_reclaimed_bytes: u64,
     pub(crate) populated_bytes: u64,
     pub(crate) evicted_bytes: u64,
     pub(crate) evicted_for_it_bytes: u64,
-    pub(crate) alternations: u64,
+    pub(crate) bounces: u64,
     pub(crate) throttles: u64,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn judge(case: &Case<'_>) -> Outcome {
             continue;
         };
         came_after.push(Delay::between(*from, episode.confirmed, episode.window));
-        let last = episodes.iter().filter(overlaps).filter_map(|episode| episode.last_active).max();
+        let last = episodes.iter().filter(overlaps).filter_map(|episode| episode.last_active_at).max();
         if let Some(last) = last.filter(|_| *goes_on) {
             went_after.push(Delay::between(*to, last, episode.window));
         }

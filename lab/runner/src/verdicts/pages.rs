@@ -93,11 +93,11 @@ impl Pages {
         }
         match before {
             Some(Place::Evicted) if copied => facts.refetched_bytes += PAGE_BYTES,
-            Some(Place::TakenBack) if copied => facts.returned_bytes += PAGE_BYTES,
+            Some(Place::TakenBack) if copied => facts.cpu_reclaimed_bytes += PAGE_BYTES,
             _ => {}
         }
         if self.sides.insert((pid, address / BLOCK_BYTES), Side::Gpu) == Some(Side::Cpu) {
-            facts.alternations += 1;
+            facts.bounces += 1;
         }
     }
 
@@ -109,7 +109,7 @@ impl Pages {
             facts.taken_back_bytes += PAGE_BYTES;
             // Also where the GPU took it again since the access began.
             if self.sides.insert((pid, block), Side::Cpu) == Some(Side::Gpu) {
-                facts.alternations += 1;
+                facts.bounces += 1;
             }
             self.places.insert((pid, address), Place::TakenBack);
             return;
@@ -135,7 +135,7 @@ impl Pages {
     fn use_by_cpu(&mut self, pid: u32, address: u64, bytes: u64, counts: &mut Counts) {
         for block in address / BLOCK_BYTES..(address + bytes).div_ceil(BLOCK_BYTES) {
             if self.sides.insert((pid, block), Side::Cpu) == Some(Side::Gpu) {
-                counts.entry(pid).or_default().alternations += 1;
+                counts.entry(pid).or_default().bounces += 1;
             }
         }
     }
@@ -238,9 +238,9 @@ mod tests {
         }
         let expected = Facts {
             fetched_bytes: 3 * 8192,
-            returned_bytes: 2 * 8192,
+            cpu_reclaimed_bytes: 2 * 8192,
             taken_back_bytes: 2 * 8192,
-            alternations: 4,
+            bounces: 4,
             ..Facts::default()
         };
         assert_eq!(log.of(7), expected);
@@ -256,7 +256,7 @@ mod tests {
             log.copy_out(7, BASE, FRAME, 4096);
             log.copy_out(7, BASE + 4096, FRAME + 4096, 4096);
         });
-        assert_eq!(log.of(7).alternations, 3);
+        assert_eq!(log.of(7).bounces, 3);
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         log.copy_out(7, BASE, FRAME, 4096);
         log.cpu(7, BASE, 4096, |_| ());
         log.fetch(7, BASE, FRAME, 4096);
-        assert_eq!((log.of(7).refetched_bytes, log.of(7).returned_bytes, log.of(7).alternations), (4096, 0, 2));
+        assert_eq!((log.of(7).refetched_bytes, log.of(7).cpu_reclaimed_bytes, log.of(7).bounces), (4096, 0, 2));
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         log.cpu(7, BASE, 2 * BLOCK_BYTES, |_| ());
         log.fetch(7, BASE, FRAME, 4096);
         log.fetch(7, BASE + BLOCK_BYTES, 2 * FRAME, 4096);
-        assert_eq!(log.of(7).alternations, 2, "one a block");
+        assert_eq!(log.of(7).bounces, 2, "one a block");
     }
 
     #[test]

@@ -30,9 +30,9 @@ struct Verdict {
     pid: u32,
     start_ticks: u64,
     kind: Kind,
-    since: String,
-    confirmed: String,
-    ended: Option<String>,
+    started_at: String,
+    confirmed_at: String,
+    ended_at: Option<String>,
     window_seconds: f64,
     total: Total,
 }
@@ -51,7 +51,7 @@ pub(super) struct Episode {
     pub(super) confirmed: SystemTime,
     pub(super) ended: Option<SystemTime>,
     /// When it was in force last, by a look at it.
-    pub(super) last_active: Option<SystemTime>,
+    pub(super) last_active_at: Option<SystemTime>,
     pub(super) window: Duration,
     /// What arrived meanwhile.
     pub(super) bytes: u64,
@@ -100,10 +100,10 @@ impl Told {
             .zip([true].into_iter().cycle())
             .chain(verdicts.ended.iter().zip([false].into_iter().cycle()))
         {
-            let key = (verdict.pid, verdict.start_ticks, verdict.kind, verdict.since.clone());
+            let key = (verdict.pid, verdict.start_ticks, verdict.kind, verdict.started_at.clone());
             let mut episode = verdict.episode()?;
-            let before = self.0.get(&key).and_then(|before| before.last_active);
-            episode.last_active = if is_active { Some(now) } else { before };
+            let before = self.0.get(&key).and_then(|before| before.last_active_at);
+            episode.last_active_at = if is_active { Some(now) } else { before };
             self.0.insert(key, episode);
         }
         Ok(())
@@ -122,10 +122,10 @@ impl Verdict {
     fn episode(&self) -> anyhow::Result<Episode> {
         Ok(Episode {
             kind: self.kind,
-            since: time(&self.since)?,
-            confirmed: time(&self.confirmed)?,
-            ended: self.ended.as_deref().map(time).transpose()?,
-            last_active: None,
+            since: time(&self.started_at)?,
+            confirmed: time(&self.confirmed_at)?,
+            ended: self.ended_at.as_deref().map(time).transpose()?,
+            last_active_at: None,
             window: Duration::try_from_secs_f64(self.window_seconds).context("uvmd's window_seconds")?,
             bytes: self.total.bytes_htod + self.total.populated_bytes,
         })
@@ -144,9 +144,9 @@ mod tests {
 
     fn verdict(ended: Option<&str>, bytes: u64) -> Value {
         json!({
-            "pid": 7, "start_ticks": 500, "kind": "capacity_thrash", "since": "2026-01-01T00:00:10Z",
-            "confirmed": "2026-01-01T00:00:12Z", "ended": ended, "window_seconds": 2.5,
-            "total": { "bytes_htod": bytes, "populated_bytes": 1, "alternations": 3 },
+            "pid": 7, "start_ticks": 500, "kind": "capacity_thrash", "started_at": "2026-01-01T00:00:10Z",
+            "confirmed_at": "2026-01-01T00:00:12Z", "ended_at": ended, "window_seconds": 2.5,
+            "total": { "bytes_htod": bytes, "populated_bytes": 1, "bounces": 3 },
         })
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let episodes = told.of(ProcessId { pid: 7, start_ticks: 500 });
         let [episode] = episodes.as_slice() else { panic!("{episodes:?}") };
         assert_eq!((episode.kind, episode.bytes), (Kind::CapacityThrash, 31));
-        assert_eq!(episode.last_active, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(200)));
+        assert_eq!(episode.last_active_at, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(200)));
         assert_eq!(episode.ended.unwrap().duration_since(episode.since).unwrap(), Duration::from_secs(10));
         assert!(told.of(ProcessId { pid: 7, start_ticks: 501 }).is_empty());
     }

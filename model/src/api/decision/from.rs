@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Answer, Call, Decision, Event, Measured, MemoryRange, Outcome, Switched};
+use super::{Call, CallResult, Decision, Event, Measured, MemoryRange, Outcome, Switched};
 use crate::{
     ProcessId,
     api::{
@@ -32,56 +32,62 @@ impl From<&decision::Measured> for Measured {
     }
 }
 
-impl From<&crate::Answer> for Answer {
-    fn from(answer: &crate::Answer) -> Self {
-        let detail = match answer {
-            crate::Answer::Refused(detail) | crate::Answer::HeldBack(detail) => Some(detail.clone()),
+impl From<&crate::CallResult> for CallResult {
+    fn from(result: &crate::CallResult) -> Self {
+        let detail = match result {
+            crate::CallResult::Failed(detail) | crate::CallResult::Denied(detail) => Some(detail.clone()),
             _ => None,
         };
-        Self { answer: answer.name().to_owned(), detail }
+        Self { result: result.name().to_owned(), detail }
     }
 }
 
-/// Calls that are told as one.
+/// Calls that are reported as one.
 struct Row<'a> {
     first: &'a crate::Call,
     /// `None` if they are not about memory beside each other.
     end: Option<u64>,
     count: u64,
     bytes: u64,
-    took_ns: u64,
+    duration_ns: u64,
 }
 
 impl<'a> Row<'a> {
     fn new(call: &'a crate::Call) -> Self {
-        Self { first: call, end: Some(call.step.end), count: 1, bytes: call.step.bytes(), took_ns: call.took_ns }
+        Self {
+            first: call,
+            end: Some(call.step.end),
+            count: 1,
+            bytes: call.step.bytes(),
+            duration_ns: call.duration_ns,
+        }
     }
 
-    /// Whether it was one of these. A renewal moves nothing: of which block it was matters little.
+    /// Whether it was one of these. A touch copies nothing: its block matters little.
     fn take(&mut self, call: &crate::Call) -> bool {
         let is_next = self.end == Some(call.step.begin);
-        let is_renewal = matches!(call.step.action, crate::Action::Renew(_));
-        let is_same = self.first.step.action == call.step.action && self.first.answer == call.answer;
-        if !is_same || !(is_next || is_renewal) {
+        let is_touch = matches!(call.step.action, crate::Action::Touch(_));
+        let is_same = self.first.step.action == call.step.action && self.first.result == call.result;
+        if !is_same || !(is_next || is_touch) {
             return false;
         }
         self.end = is_next.then_some(call.step.end);
         self.count = self.count.saturating_add(1);
         self.bytes = self.bytes.saturating_add(call.step.bytes());
-        self.took_ns = self.took_ns.saturating_add(call.took_ns);
+        self.duration_ns = self.duration_ns.saturating_add(call.duration_ns);
         true
     }
 }
 
 impl From<Row<'_>> for Call {
-    fn from(Row { first, end, count, bytes, took_ns }: Row<'_>) -> Self {
+    fn from(Row { first, end, count, bytes, duration_ns }: Row<'_>) -> Self {
         Self {
             action: first.step.action.name().to_owned(),
             count,
             bytes,
             range: end.map(|end| (first.step.begin, end).into()),
-            answer: (&first.answer).into(),
-            took_ns,
+            result: (&first.result).into(),
+            duration_ns,
         }
     }
 }
@@ -96,7 +102,7 @@ impl From<&crate::Outcome> for Outcome {
         }
         Self {
             gpu_uuid: outcome.gpu.to_string(),
-            is_undoing: outcome.is_undoing,
+            is_rollback: outcome.is_rollback,
             calls: rows.into_iter().map(Call::from).collect(),
         }
     }
@@ -112,14 +118,14 @@ impl From<&decision::Decision> for Decision {
             name: decision.process_name.clone(),
             gpu_uuid: decision.gpu.to_string(),
             policy: decision.policy.to_owned(),
-            asked_by: decision.asked_by.clone(),
+            override_id: decision.override_id.clone(),
             verdict: decision.verdict.map(|kind| kind.name().to_owned()),
             reason: decision.reason.clone(),
             expected: decision.expected,
             stage: decision.stage.name().to_owned(),
-            stage_reason: decision.stage.why().map(str::to_owned),
-            made: time(decision.made),
-            changed: time(decision.changed),
+            stage_reason: decision.stage.reason().map(str::to_owned),
+            created_at: time(decision.created_at),
+            updated_at: time(decision.updated_at),
             bytes: decision.ranges.iter().map(length).fold(0, u64::saturating_add),
             ranges: Some(decision.ranges.iter().copied().map(MemoryRange::from).collect()),
             advice: decision.advice.iter().map(|advice| crate::Action::Advise(*advice).name().to_owned()).collect(),
@@ -129,7 +135,7 @@ impl From<&decision::Decision> for Decision {
             pace: decision.pace,
             link_bytes_saved: decision.link_bytes_saved(),
             faults_saved: decision.faults_saved(),
-            trouble: decision.trouble.as_ref().map(Answer::from),
+            last_error: decision.last_error.as_ref().map(CallResult::from),
         }
     }
 }
@@ -143,18 +149,18 @@ impl Event {
             ..Self::about(r#type, at, Some(process))
         };
         match event {
-            decision::Event::Made(decision) => {
-                Self { decision: Some(decision.into()), ..of("decision_made", decision.process, decision.id) }
+            decision::Event::Created(decision) => {
+                Self { decision: Some(decision.into()), ..of("decision_created", decision.process, decision.id) }
             }
-            decision::Event::Changed(decision) => {
-                Self { decision: Some(decision.into()), ..of("decision_changed", decision.process, decision.id) }
+            decision::Event::Updated(decision) => {
+                Self { decision: Some(decision.into()), ..of("decision_updated", decision.process, decision.id) }
             }
-            decision::Event::Acted(outcome) => {
-                Self { outcome: Some(outcome.into()), ..of("decision_acted", outcome.process, outcome.decision) }
+            decision::Event::Applied(outcome) => {
+                Self { outcome: Some(outcome.into()), ..of("decision_applied", outcome.process, outcome.decision) }
             }
-            decision::Event::Switched { on, by } => {
-                let switched = Switched { on: *on, by: by.clone() };
-                Self { switched: Some(switched), ..Self::about("switched", at, None) }
+            decision::Event::Switched { active, actor } => {
+                let switched = Switched { active: *active, actor: actor.clone() };
+                Self { switched: Some(switched), ..Self::about("policy_switched", at, None) }
             }
         }
     }
@@ -162,15 +168,15 @@ impl Event {
     /// Of a verdict that begins or has ended.
     #[must_use]
     pub fn of_verdict(verdict: Verdict, at: SystemTime) -> Self {
-        let r#type = if verdict.ended.is_some() { "verdict_ended" } else { "verdict_began" };
+        let r#type = if verdict.ended_at.is_some() { "verdict_ended" } else { "verdict_started" };
         let process = ProcessId { pid: verdict.pid, start_ticks: verdict.start_ticks };
         Self { verdict: Some(verdict), ..Self::about(r#type, at, Some(process)) }
     }
 
-    /// That a reader was too slow for so many.
+    /// Notice to a client that so many events were dropped.
     #[must_use]
-    pub fn lost(count: u64, at: SystemTime) -> Self {
-        Self { lost: Some(count), ..Self::about("events_lost", at, None) }
+    pub fn dropped(count: u64, at: SystemTime) -> Self {
+        Self { dropped: Some(count), ..Self::about("events_dropped", at, None) }
     }
 
     fn about(r#type: &str, at: SystemTime, process: Option<ProcessId>) -> Self {
@@ -191,40 +197,41 @@ mod tests {
 
     const GPU: GpuUuid = GpuUuid([1; 16]);
 
-    fn told(calls: &[(u64, Action, crate::Answer)]) -> Vec<(String, u64, u64, Option<MemoryRange>)> {
-        let call = |(block, action, answer): &(u64, Action, crate::Answer)| crate::Call {
+    fn rows(calls: &[(u64, Action, crate::CallResult)]) -> Vec<(String, u64, u64, Option<MemoryRange>)> {
+        let call = |(block, action, result): &(u64, Action, crate::CallResult)| crate::Call {
             step: Step { begin: block * BLOCK_BYTES, end: (block + 1) * BLOCK_BYTES, action: *action },
-            answer: answer.clone(),
-            took_ns: 7,
+            result: result.clone(),
+            duration_ns: 7,
         };
         let outcome = crate::Outcome {
             decision: DecisionId(1),
             process: ProcessId { pid: 1, start_ticks: 1 },
             gpu: GPU,
-            is_undoing: false,
+            is_rollback: false,
             calls: calls.iter().map(call).collect(),
             ready_ns: 0,
         };
         let calls = Outcome::from(&outcome).calls.into_iter();
-        calls.map(|call| (call.answer.answer, call.count, call.took_ns, call.range)).collect()
+        calls.map(|call| (call.result.result, call.count, call.duration_ns, call.range)).collect()
     }
 
     #[test]
-    fn calls_for_memory_beside_each_other_are_told_as_one_as_long_as_they_come_to_the_same() {
-        let (to, done) = (Action::Migrate(Place::Gpu(GPU)), crate::Answer::Done);
-        let calls = [(0, to, done.clone()), (1, to, done.clone()), (2, to, crate::Answer::NotMapped), (9, to, done)];
+    fn adjacent_calls_with_the_same_result_are_one_row() {
+        let (to, done) = (Action::Migrate(Place::Gpu(GPU)), crate::CallResult::Done);
+        let calls =
+            [(0, to, done.clone()), (1, to, done.clone()), (2, to, crate::CallResult::NotMapped), (9, to, done)];
         let range = |begin: u64, end: u64| Some((begin * BLOCK_BYTES, end * BLOCK_BYTES).into());
         let expected = [
             ("done".to_owned(), 2, 14, range(0, 2)),
             ("not_mapped".to_owned(), 1, 7, range(2, 3)),
             ("done".to_owned(), 1, 7, range(9, 10)),
         ];
-        assert_eq!(told(&calls), expected);
+        assert_eq!(rows(&calls), expected);
     }
 
     #[test]
-    fn renewals_are_told_as_one_wherever_they_are() {
-        let renewed = |block| (block, Action::Renew(GPU), crate::Answer::Done);
-        assert_eq!(told(&[renewed(0), renewed(5), renewed(6)]), [("done".to_owned(), 3, 21, None)]);
+    fn touches_are_one_row_wherever_they_are() {
+        let touched = |block| (block, Action::Touch(GPU), crate::CallResult::Done);
+        assert_eq!(rows(&[touched(0), touched(5), touched(6)]), [("done".to_owned(), 3, 21, None)]);
     }
 }

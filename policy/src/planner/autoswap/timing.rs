@@ -21,7 +21,7 @@ pub(super) fn overhead_ns(iteration: &Iteration, machine: &Machine, schedule: &S
     };
     let transfers: Vec<_> = schedule.actions().iter().map(transfer).collect();
     let waits = schedule.waits();
-    let (mut now_ns, mut took_ns) = (0_u64, 0);
+    let (mut now_ns, mut duration_ns) = (0_u64, 0);
     let (mut out_free_ns, mut back_free_ns) = (0_u64, 0_u64);
     let mut ends_ns = vec![0_u64; transfers.len()];
     for _ in 0..ITERATIONS {
@@ -43,11 +43,11 @@ pub(super) fn overhead_ns(iteration: &Iteration, machine: &Machine, schedule: &S
             }
             now_ns += kernel.duration_ns;
         }
-        took_ns = now_ns - began_ns;
+        duration_ns = now_ns - began_ns;
     }
     // Where a link has more to do than an iteration lasts, kernels come to wait for it sooner or later.
     let busy = |which| transfers.iter().flatten().filter(|(way, _)| *way == which).map(|(_, ns)| ns).sum::<u64>();
-    took_ns.max(busy(Way::Out)).max(busy(Way::Back)) - iteration.duration_ns()
+    duration_ns.max(busy(Way::Out)).max(busy(Way::Back)) - iteration.duration_ns()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

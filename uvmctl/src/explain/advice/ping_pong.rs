@@ -25,12 +25,12 @@ fn both_read(case: &Case<'_>) -> Option<Advice> {
 
 fn at_host(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
-    let moved = inputs.returned_bytes.checked_div(inputs.alternations)?;
+    let moved = inputs.cpu_reclaimed_bytes.checked_div(inputs.bounces)?;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
     let evidence = format!(
         "in the last window blocks of 2 MiB changed sides {} times, and each time {} came back to the GPU; at the host nothing moves, \
          and the GPU reads what it needs over the bus",
-        text::count(inputs.alternations),
+        text::count(inputs.bounces),
         text::bytes(moved)
     );
     let unless =
@@ -86,8 +86,8 @@ mod tests {
     fn alternating(pattern: &str) -> Known {
         let mut known = Known::new("ping_pong");
         known.involved(0x1000_0000, 2 * GIB, pattern, 0.0);
-        known.verdict.inputs.alternations = 1000;
-        known.verdict.inputs.returned_bytes = 1000 << 16;
+        known.verdict.inputs.bounces = 1000;
+        known.verdict.inputs.cpu_reclaimed_bytes = 1000 << 16;
         (known.verdict.inputs.fault_entries, known.verdict.inputs.cpu_faults) = (5000, 10_000);
         known
     }

@@ -70,11 +70,11 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
         populated_bytes,
         evictions,
         evicted_bytes,
-        evictions_caused,
-        evicted_bytes_caused,
+        induced_evictions,
+        induced_eviction_bytes,
         batches,
         batch_entries,
-        batch_service_ns,
+        batch_duration_ns,
         replays,
         thrashing_pages,
         throttles,
@@ -106,20 +106,20 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
         format!(
             "Batches {}: {entries}service {} max {}",
             count(batches),
-            quantiles(batch_service_ns, text::nanoseconds),
-            text::nanoseconds(batch_service_ns.max)
+            quantiles(batch_duration_ns, text::nanoseconds),
+            text::nanoseconds(batch_duration_ns.max)
         ),
     ];
     lines.extend(copied);
     let mut if_any = |any: bool, line: String| lines.extend(any.then_some(line));
     if_any(
-        *evictions + *evictions_caused > 0,
+        *evictions + *induced_evictions > 0,
         format!(
             "Evicted of it {} in {}, for it {} in {}; first touched {}",
             bytes(evicted_bytes),
             count(evictions),
-            bytes(evicted_bytes_caused),
-            count(evictions_caused),
+            bytes(induced_eviction_bytes),
+            count(induced_evictions),
             text::known_bytes(*populated_bytes)
         ),
     );
@@ -163,8 +163,8 @@ fn identity(process: &Process, state: &State, look: Look) -> String {
     let parts = [
         managed,
         Some(user),
-        since("started", &process.started),
-        since("ended", &process.ended),
+        since("started", &process.started_at),
+        since("exited", &process.exited_at),
         process.cgroup.as_deref().map(|cgroup| format!("cgroup {}", look.text(cgroup))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")

@@ -141,7 +141,7 @@ fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'stati
         Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),
         Figures::Totals => format!("{what} {:>width$}", shown(counter(&gpu.gpu.counts))),
     };
-    let p99 = match gpu.gpu.counts.batch_service_ns.p99 {
+    let p99 = match gpu.gpu.counts.batch_duration_ns.p99 {
         0 => "-".to_owned(),
         time_ns => text::nanoseconds(time_ns),
     };

@@ -15,7 +15,7 @@ use crate::top::{
 pub(crate) fn summary(state: &State, look: Look) -> Line<'static> {
     let settings = &state.settings;
     let shown = state.rows().len();
-    let running = state.samples.rows.iter().filter(|row| row.process.state != "ended").count();
+    let running = state.samples.rows.iter().filter(|row| row.process.state != "exited").count();
     let ended = state.samples.rows.len() - running;
     let counting = state.samples.status.state == "counting";
     let mut parts = vec![match (running, settings.filter.is_empty()) {
@@ -61,7 +61,7 @@ pub(crate) fn heading(state: &State, look: Look, width: usize) -> Line<'static> 
 
 /// Marked `>` if it is selected, and `x` if it has ended: bold and grey are only extras.
 pub(crate) fn row(state: &State, row: &Row, look: Look, width: usize) -> Line<'static> {
-    let ended = row.process.state == "ended";
+    let ended = row.process.state == "exited";
     let (mark, style) = match (state.is_selected(row), ended) {
         (true, _) => (">", Look::SELECTED),
         (false, true) => ("x", Look::FADED),

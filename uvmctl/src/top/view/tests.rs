@@ -154,7 +154,7 @@ fn where_in_memory_is_told_to_whom_may_know() {
     assert!(details.contains("is thrashing GPU1") && details.contains("told to root"), "{details}");
     state.apply(Action::Open(Page::Explain));
     let explained = screen(&mut state, Look::PLAIN, 80, 60);
-    assert!(explained.contains("Where in its memory this happens is not told to everybody"), "{explained}");
+    assert!(explained.contains("Where in its memory this happens requires read permission"), "{explained}");
 }
 
 #[test]

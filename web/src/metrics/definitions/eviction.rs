@@ -22,7 +22,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.bytes)),
     },
     Definition {
-        name: "uvm_evicted_pieces_total",
+        name: "uvm_evicted_chunks_total",
         labels: PAIR,
         help: "Pieces of memory, of at most 2 MiB, in which that was; with nothing to copy too.",
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.evictions)),

@@ -87,7 +87,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_GPU,
         help: "Time of each run of the driver's GPU fault handler, which handles several batches, and whatever else it does in between.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.handler_ns)])
+            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.fault_handler_duration_ns)])
         }),
     },
     Definition {
@@ -116,7 +116,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                are exact, a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&SIZES, |figures| {
             each_gpu(figures, |gpu, counters| {
-                [("htod", &counters.migration_bytes_htod), ("dtoh", &counters.migration_bytes_dtoh)]
+                [("htod", &counters.migration_size_htod_bytes), ("dtoh", &counters.migration_size_dtoh_bytes)]
                     .map(|(direction, sizes)| gpu.distribution([direction], sizes))
                     .into()
             })
@@ -145,7 +145,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_fetched_bytes_total",
         labels: ONE_GPU,
         help: "Bytes that block records tell were copied to the GPU: what the shares of the next two are shares of. While \
-               uvmd_block_records_lost_total grows, it is less than uvm_migrated_bytes_total says.",
+               uvmd_block_records_dropped_total grows, it is less than uvm_migrated_bytes_total says.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.fetched_bytes)),
     },
     Definition {
@@ -155,10 +155,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.refetched_bytes)),
     },
     Definition {
-        name: "uvm_returned_bytes_total",
+        name: "uvm_cpu_reclaimed_bytes_total",
         labels: ONE_GPU,
         help: "Of those, bytes that a CPU that faulted had taken before, by 2 MiB block: what sharing with the CPU costs.",
-        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.returned_bytes)),
+        samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.cpu_reclaimed_bytes)),
     },
     Definition {
         name: "uvm_thrashing_pages_total",

@@ -44,7 +44,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvmd_http_answers_built_total",
+        name: "uvmd_http_responses_built_total",
         labels: &[&ANSWER_KIND],
         help: "Answers made of what was read. All who ask for the same at one moment share one.",
         samples: Samples::Counter(|figures| {
@@ -55,7 +55,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvmd_http_answer_bytes",
+        name: "uvmd_http_response_bytes",
         labels: &[&ANSWER_KIND],
         help: "Memory that answers take until they have been sent, shared ones counted once. Those of the API have at most 24 MiB and those of the metrics 16 MiB, or one answer if that is larger.",
         samples: Samples::Gauge(|figures| {

@@ -49,7 +49,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&HOSTNAME],
         help: "Managed memory that running processes have mapped, touched or not: of those whose mappings uvmd could read.",
         samples: Samples::Gauge(|figures| {
-            let running = figures.snapshot.processes.iter().filter(|process| process.ended.is_none());
+            let running = figures.snapshot.processes.iter().filter(|process| process.exited_at.is_none());
             let bytes: u64 = running.filter_map(|process| process.managed_bytes).sum();
             vec![Sample::new([&figures.node.hostname], bytes as f64)]
         }),

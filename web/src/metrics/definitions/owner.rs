@@ -65,10 +65,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| each(figures, |row| row.counters.evicted_bytes())),
     },
     Definition {
-        name: "uvm_owner_evicted_bytes_caused_total",
+        name: "uvm_owner_induced_eviction_bytes_total",
         labels: OWNER_ON_GPU,
         help: "Bytes of anybody's memory, its own too, that were pushed out of the GPU because an owner's process needed memory.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.counters.evicted_bytes_caused)),
+        samples: Samples::Counter(|figures| each(figures, |row| row.counters.induced_eviction_bytes)),
     },
     Definition {
         name: "uvm_owner_fetched_bytes_total",
@@ -83,10 +83,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| each(figures, |row| row.reuse.refetched_bytes)),
     },
     Definition {
-        name: "uvm_owner_returned_bytes_total",
+        name: "uvm_owner_cpu_reclaimed_bytes_total",
         labels: OWNER_ON_GPU,
-        help: "As uvm_returned_bytes_total, of an owner's processes.",
-        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.returned_bytes)),
+        help: "As uvm_cpu_reclaimed_bytes_total, of an owner's processes.",
+        samples: Samples::Counter(|figures| each(figures, |row| row.reuse.cpu_reclaimed_bytes)),
     },
     Definition {
         name: "uvm_owner_resident_bytes",

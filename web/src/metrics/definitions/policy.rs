@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
-        name: "uvm_policy_actions_total",
+        name: "uvmd_policy_actions_total",
         labels: &[&POLICY, &ACTION, &RESULT],
         help: "Calls of the driver that policies asked for, and what stood in their place.",
         samples: Samples::Counter(|figures| {
@@ -22,7 +22,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvm_policy_moved_bytes_total",
+        name: "uvmd_policy_migrated_bytes_total",
         labels: &[&POLICY, &MOVED_DIRECTION],
         help: "Bytes of memory that policies had moved, as far as it was not there already.",
         samples: Samples::Counter(|figures| {
@@ -31,7 +31,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvm_policy_rollbacks_total",
+        name: "uvmd_policy_rollbacks_total",
         labels: &[&POLICY],
         help: "Decisions that were taken back because they did not help.",
         samples: Samples::Counter(|figures| {
@@ -40,10 +40,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvmd_policy_on",
+        name: "uvmd_policy_active",
         labels: &[],
         help: "1 while uvmd may act; 0 while the configuration does not let it, or somebody has switched it off, as /api/v1/policy tells.",
-        samples: Samples::Gauge(|figures| vec![Sample::new([], f64::from(u8::from(figures.deeds.state.on)))]),
+        samples: Samples::Gauge(|figures| vec![Sample::new([], f64::from(u8::from(figures.deeds.state.active)))]),
     },
     Definition {
         name: "uvmd_policy_persist_pending",
@@ -63,7 +63,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvmd_overrides_file_in_order",
+        name: "uvmd_overrides_last_reload_successful",
         labels: &[],
         help: "1 while the file of overrides is as it must be; 0 while it is not, and an earlier state of it is in force: see /api/v1/status.",
         samples: Samples::Gauge(|figures| {
@@ -89,10 +89,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| journal(figures, |journal| journal.dropped_lines as f64)),
     },
     Definition {
-        name: "uvmd_stream_events_lost_total",
+        name: "uvmd_stream_events_dropped_total",
         labels: &[],
         help: "Events that readers of /api/v1/events were too slow for. They are told so, and nothing else suffers.",
-        samples: Samples::Counter(|figures| vec![Sample::new([], figures.deeds.events_lost as f64)]),
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.deeds.events_dropped as f64)]),
     },
 ];
 

@@ -38,11 +38,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvm_process_evicted_bytes_caused_total",
+        name: "uvm_process_induced_eviction_bytes_total",
         labels: PROCESS_ON_GPU,
         help: "Bytes of anybody's memory, its own too, that were pushed out of the GPU because a process needed memory. Only on request.",
         samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes_caused)])
+            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.induced_eviction_bytes)])
         }),
     },
     Definition {
@@ -59,7 +59,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&HOSTNAME, &PID, &PROCESS, &CGROUP],
         help: "Managed memory that a process has mapped, touched or not; absent once it has ended or if it could not be read. Only on request.",
         samples: Samples::Gauge(|figures| {
-            let running = figures.processes.iter().filter(|rows| rows.process.ended.is_none());
+            let running = figures.processes.iter().filter(|rows| rows.process.exited_at.is_none());
             let known = running.filter_map(|rows| Some((rows, rows.process.managed_bytes?)));
             known.map(|(rows, bytes)| Sample { labels: rows.labels.clone(), value: bytes as f64 }).collect()
         }),

@@ -139,7 +139,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvmd_block_records_lost_total",
+        name: "uvmd_block_records_dropped_total",
         labels: &[&LOSS],
         help: "Block records that there are not. While this grows, the counts of blocks are lower bounds, and nothing else.",
         samples: Samples::Counter(|figures| {
@@ -148,7 +148,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
-        name: "uvmd_processes_left_out",
+        name: "uvmd_processes_omitted",
         labels: &[],
         help: "Running processes that have counts and no series of their own, because as many as were asked for have. Only on request.",
         samples: Samples::Gauge(|figures| {

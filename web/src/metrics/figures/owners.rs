@@ -27,7 +27,7 @@ pub(in crate::metrics) struct OwnerRows<'a> {
 
 pub(super) fn rows<'a>(node: &Node, snapshot: &'a Snapshot) -> Vec<OwnerRows<'a>> {
     let mut living: BTreeMap<&OwnerKey, Vec<&Process>> = BTreeMap::new();
-    for process in snapshot.processes.iter().filter(|process| process.ended.is_none()) {
+    for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
         if let Some(key) = listed(snapshot, process) {
             living.entry(key).or_default().push(process);
         }

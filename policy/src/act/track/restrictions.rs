@@ -1,6 +1,6 @@
 //! What keeps more from being done for one process at one GPU.
 
-use model::{Hindered, Plan};
+use model::{Plan, RestrictionScope};
 
 use super::{Track, window};
 use crate::act::{
@@ -16,28 +16,28 @@ use crate::act::{
 
 impl Track {
     /// Apart from what is wanted. `rests` while something of a former decision is being withdrawn.
-    pub(crate) fn hindrances(
+    pub(crate) fn restrictions(
         &self,
         sight: &Sight<'_>,
         guard: &Guard,
         limits: &Limits,
         rests: bool,
-    ) -> Vec<(Hindered, String)> {
-        let mut all = guard.hindrances(sight, limits);
+    ) -> Vec<(RestrictionScope, String)> {
+        let mut all = guard.restrictions(sight, limits);
         if self.open.is_some() {
             return all;
         }
         if rests {
-            all.push((Hindered::Everything, "what was advised before is being withdrawn".to_owned()));
+            all.push((RestrictionScope::Everything, "what was advised before is being withdrawn".to_owned()));
             return all;
         }
         all.extend(self.keeps_from_trying(sight, guard, limits));
         all
     }
 
-    fn keeps_from_trying(&self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Vec<(Hindered, String)> {
+    fn keeps_from_trying(&self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Vec<(RestrictionScope, String)> {
         let window = window(sight, limits);
-        let everything = |why: String| vec![(Hindered::Everything, why)];
+        let everything = |why: String| vec![(RestrictionScope::Everything, why)];
         let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else {
             return everything(format!("it was not watched for {} s yet", window.as_secs()));
         };
@@ -47,25 +47,25 @@ impl Track {
         let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
         let resting = |policy: &str| self.cooling.rests(policy, now, &circumstances);
         let is_resting = |policy: &str| resting(policy).is_some();
-        let names = || catalogue::meant(&sight.wish.policy).map(Reactor::name);
-        let rest = |name| Some((Hindered::Policy(name), resting(name)?.to_string()));
+        let names = || catalogue::meant(&sight.directive.policy).map(Reactor::name);
+        let rest = |name| Some((RestrictionScope::Policy(name), resting(name)?.to_string()));
         let mut all: Vec<_> = names().filter_map(rest).collect();
         let view = sight.view(self.meter.accessed(window), limits);
         let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
-        let proposals: Vec<_> = catalogue::proposals(&sight.wish.policy, &view, is_resting, admits).collect();
+        let proposals: Vec<_> = catalogue::proposals(&sight.directive.policy, &view, is_resting, admits).collect();
         if proposals.is_empty() && !names().all(is_resting) {
-            all.push((Hindered::Everything, unseen(sight)));
+            all.push((RestrictionScope::Everything, unseen(sight)));
         }
         all.extend(proposals.into_iter().filter_map(|Proposal { plan, admission, .. }| match admission {
             Admission::Act => None,
-            Admission::Shadow(why) | Admission::Refused(why) => Some((Hindered::Policy(plan.policy), why)),
+            Admission::Shadow(why) | Admission::Refused(why) => Some((RestrictionScope::Policy(plan.policy), why)),
         }));
         all
     }
 }
 
 fn unseen(sight: &Sight<'_>) -> String {
-    let whom = if sight.wish.policy == auto_live::NAME { "any policy" } else { &sight.wish.policy };
+    let whom = if sight.directive.policy == auto_live::NAME { "any policy" } else { &sight.directive.policy };
     let kinds: Vec<_> = sight.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
     let verdicts = if kinds.is_empty() { "no verdict is in force".to_owned() } else { kinds.join(", ") };
     format!("nothing that {whom} is for is seen: {verdicts}")

@@ -1,42 +1,42 @@
-//! What keeps uvmd from doing more for a process.
+//! Restrictions that currently prevent action on a process.
 
 use crate::{GpuUuid, ProcessId};
 
-/// One reason, as it was when whoever acts looked last.
+/// One restriction, as of the last evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hindrance {
-    /// For whom.
+pub struct Restriction {
+    /// Target.
     pub process: ProcessId,
-    /// At which GPU; `None` if at all of them.
+    /// GPU; `None` for all GPUs.
     pub gpu: Option<GpuUuid>,
-    /// From what it keeps.
-    pub hindered: Hindered,
-    /// Why, as a sentence; with no addresses in it, since everybody may read it.
-    pub why: String,
+    /// What it prevents.
+    pub scope: RestrictionScope,
+    /// Reason, as a sentence, without addresses: it requires no permission to read.
+    pub reason: String,
 }
 
-/// What is not done.
+/// What a restriction prevents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hindered {
-    /// Anything.
+pub enum RestrictionScope {
+    /// Every action.
     Everything,
     /// Advice to the driver.
     Advice,
-    /// Anything to a part of its memory.
+    /// Every action on a part of its memory.
     SomeMemory,
-    /// Moves, wherever to.
+    /// Migration, in both directions.
     Moves,
-    /// Moves to the GPU, and renewals there.
+    /// Migration to the GPU, and touches there.
     MovesToGpu,
-    /// Moves to the host, and preferring it.
+    /// Migration to the host, and the preferred location there.
     MovesToHost,
-    /// What has the GPU reach memory across its link.
+    /// Remote mappings: access across the link.
     RemoteMappings,
-    /// All that this policy would do.
+    /// Every action of this policy.
     Policy(&'static str),
 }
 
-impl Hindered {
+impl RestrictionScope {
     /// The name in JSON; a policy's is its own.
     #[must_use]
     pub const fn name(self) -> &'static str {

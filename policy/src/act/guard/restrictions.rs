@@ -1,13 +1,13 @@
 //! What the guard would say to whatever were proposed.
 
-use model::{Action, Advice, Hindered, Place, block::BLOCK_BYTES};
+use model::{Action, Advice, Place, RestrictionScope, block::BLOCK_BYTES};
 
 use super::{Guard, NO_GPU_MEMORY, NO_LINK, headroom, too_little_host, used_up};
 use crate::act::{limits::Limits, scene::Sight};
 
 impl Guard {
     /// What is not done to this process at this GPU now, each with the reason.
-    pub(crate) fn hindrances(&self, sight: &Sight<'_>, limits: &Limits) -> Vec<(Hindered, String)> {
+    pub(crate) fn restrictions(&self, sight: &Sight<'_>, limits: &Limits) -> Vec<(RestrictionScope, String)> {
         let known = self.moves(sight);
         let forbids = |action| self.forbids(action, known, sight);
         let unlinked = !sight.scene.links.contains_key(&sight.gpu);
@@ -21,19 +21,19 @@ impl Guard {
         // What holds for all moves is said once.
         let (to_gpu, to_host) = if moves.is_some() { (None, None) } else { (to_gpu, to_host) };
         let all = [
-            (Hindered::Advice, forbids(Action::Advise(Advice::AccessedBy(sight.gpu)))),
-            (Hindered::Moves, moves),
-            (Hindered::MovesToGpu, to_gpu),
-            (Hindered::MovesToHost, to_host),
-            (Hindered::SomeMemory, unseen(sight)),
-            (Hindered::RemoteMappings, unlinked.then(|| NO_LINK.to_owned())),
+            (RestrictionScope::Advice, forbids(Action::Advise(Advice::AccessedBy(sight.gpu)))),
+            (RestrictionScope::Moves, moves),
+            (RestrictionScope::MovesToGpu, to_gpu),
+            (RestrictionScope::MovesToHost, to_host),
+            (RestrictionScope::SomeMemory, unseen(sight)),
+            (RestrictionScope::RemoteMappings, unlinked.then(|| NO_LINK.to_owned())),
         ];
         all.into_iter().filter_map(|(hindered, why)| Some((hindered, why?))).collect()
     }
 
     /// What was allowed in all was moved.
     fn is_used_up(&self, sight: &Sight<'_>) -> Option<String> {
-        let all = sight.wish.budget.bytes?;
+        let all = sight.directive.budget.bytes?;
         let account = self.processes.get(&sight.process.id)?;
         // A block more would be too much.
         (all.saturating_sub(account.moved_bytes) < BLOCK_BYTES).then(|| used_up(all))

@@ -1,28 +1,28 @@
 //! What keeps more from being done, for whoever asks.
 
-use model::{Hindered, Hindrance, Process};
+use model::{Process, Restriction, RestrictionScope};
 
 use super::{
     super::scene::{Scene, Sight},
-    Acting, gpus, is_counting, seen, wished,
+    Acting, directed, gpus, is_counting, seen,
 };
 
 impl Acting {
     /// What keeps more from being done for whom something is wanted, apart from how much is: after [`Self::observe`] of the same scene. As long as a look
     /// takes: not for each interval.
     #[must_use]
-    pub fn hindrances(&self, scene: &Scene<'_>) -> Vec<Hindrance> {
+    pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);
-        for (process, gpu, wish) in seen(scene) {
+        for (process, gpu, directive) in seen(scene) {
             let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
-            let sight = Sight::of(scene, process, gpu, wish, self.acted_on_beside(process.id, gpu));
+            let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
             let rests = self.leaving.concerns(process.id, gpu);
-            let hindrances = track.hindrances(&sight, &self.guard, &self.limits, rests);
-            all.extend(hindrances.into_iter().map(|(hindered, why)| Hindrance {
+            let restrictions = track.restrictions(&sight, &self.guard, &self.limits, rests);
+            all.extend(restrictions.into_iter().map(|(hindered, why)| Restriction {
                 process: process.id,
                 gpu: Some(gpu),
-                hindered,
-                why,
+                scope: hindered,
+                reason: why,
             }));
         }
         all
@@ -30,7 +30,7 @@ impl Acting {
 }
 
 /// Those of them that are not [`seen`] at any GPU.
-fn nowhere(scene: &Scene<'_>) -> Vec<Hindrance> {
+fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
     let why = |process: &Process| {
         if !is_counting(scene) {
             Some("nothing is counted")
@@ -40,9 +40,9 @@ fn nowhere(scene: &Scene<'_>) -> Vec<Hindrance> {
             None
         }
     };
-    let hindrances = wished(scene).filter_map(|(process, _)| {
+    let restrictions = directed(scene).filter_map(|(process, _)| {
         let why = why(process)?.to_owned();
-        Some(Hindrance { process: process.id, gpu: None, hindered: Hindered::Everything, why })
+        Some(Restriction { process: process.id, gpu: None, scope: RestrictionScope::Everything, reason: why })
     });
-    hindrances.collect()
+    restrictions.collect()
 }

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
-use model::{Answer, ApiCall, Budget, Hindered, Hindrance, Mode, PatternKind, ProcessId, Stage};
+use model::{ApiCall, Budget, CallResult, Mode, PatternKind, ProcessId, Restriction, RestrictionScope, Stage};
 
 use crate::{
     card::Card,
     program::Program,
-    world::{GPU, INTERVAL, World, wish},
+    world::{GPU, INTERVAL, World, directive},
 };
 
 const HOUR: Duration = Duration::from_hours(1);
 
 /// Whether this is kept from being done at the GPU, for such a reason.
-fn is_told(all: &[Hindrance], hindered: Hindered, why: &str) -> bool {
-    all.iter().any(|each| each.hindered == hindered && each.gpu == Some(GPU) && each.why.contains(why))
+fn is_told(all: &[Restriction], hindered: RestrictionScope, why: &str) -> bool {
+    all.iter().any(|each| each.scope == hindered && each.gpu == Some(GPU) && each.reason.contains(why))
 }
 
 #[test]
@@ -28,21 +28,21 @@ fn what_is_not_done_with_a_process_is_told_with_the_reason() {
         (world.driver, world.gpu_name) = ("595.71.05".to_owned(), Some("NVIDIA B200".to_owned()));
     };
     let unlinked = |world: &mut World, _| world.has_link = false;
-    let cases: [(&Change, Hindered, &str); 7] = [
-        (&older, Hindered::Advice, "at work before uvmd counted"),
-        (&older, Hindered::Moves, "may be read-duplicated"),
-        (&lost, Hindered::Advice, "events of the process were lost"),
-        (&advises, Hindered::Advice, "the application advises the driver itself"),
-        (&duplicates, Hindered::Moves, "is read-duplicated"),
-        (&denied, Hindered::MovesToGpu, "github.com"),
-        (&unlinked, Hindered::RemoteMappings, "cannot be told"),
+    let cases: [(&Change, RestrictionScope, &str); 7] = [
+        (&older, RestrictionScope::Advice, "at work before uvmd counted"),
+        (&older, RestrictionScope::Moves, "may be read-duplicated"),
+        (&lost, RestrictionScope::Advice, "events of the process were lost"),
+        (&advises, RestrictionScope::Advice, "the application advises the driver itself"),
+        (&duplicates, RestrictionScope::Moves, "is read-duplicated"),
+        (&denied, RestrictionScope::MovesToGpu, "github.com"),
+        (&unlinked, RestrictionScope::RemoteMappings, "cannot be told"),
     ];
     for (change, hindered, why) in cases {
         let mut world = World::new();
-        let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+        let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
         change(&mut world, id);
         world.run(10.0);
-        let all = world.hindrances();
+        let all = world.restrictions();
         assert!(is_told(&all, hindered, why), "{hindered:?}, {why}: {all:#?}");
     }
 }
@@ -50,22 +50,26 @@ fn what_is_not_done_with_a_process_is_told_with_the_reason() {
 #[test]
 fn nothing_keeps_from_more_where_what_is_wanted_is_done() {
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Kept));
-    assert_eq!(world.hindrances(), []);
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("a kept decision", |world| {
+        world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
+    });
+    assert_eq!(world.restrictions(), []);
 }
 
 #[test]
 fn a_policy_that_cools_down_is_told_with_how_long() {
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-    world.answers = Some(Answer::NotMapped);
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.answers = Some(CallResult::NotMapped);
     world.run_until("a decision that was undone", |world| {
-        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+        world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     world.run(10.0);
-    let [Hindrance { hindered, why, .. }] = &world.hindrances()[..] else { panic!("{:#?}", world.hindrances()) };
-    assert_eq!(*hindered, Hindered::Policy("ping-pong"));
+    let [Restriction { scope: hindered, reason: why, .. }] = &world.restrictions()[..] else {
+        panic!("{:#?}", world.restrictions())
+    };
+    assert_eq!(*hindered, RestrictionScope::Policy("ping-pong"));
     assert!(why.ends_with("rests for 19 s") || why.ends_with("rests for 20 s"), "{why}");
 }
 
@@ -73,10 +77,10 @@ fn a_policy_that_cools_down_is_told_with_how_long() {
 fn a_clock_that_is_set_changes_nothing_of_how_long_a_policy_cools_down() {
     for set in [|now: &mut SystemTime| *now -= HOUR, |now: &mut SystemTime| *now += HOUR] {
         let mut world = World::new();
-        world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
-        world.answers = Some(Answer::NotMapped);
+        world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+        world.answers = Some(CallResult::NotMapped);
         world.run_until("a decision that was undone", |world| {
-            world.acting.decisions().any(|decision| matches!(decision.stage, Stage::Undone(_)))
+            world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
         });
         world.answers = None;
         let until = world.elapsed + Duration::from_secs(30);
@@ -87,7 +91,7 @@ fn a_clock_that_is_set_changes_nothing_of_how_long_a_policy_cools_down() {
         }
         world.run(5.0);
         assert_eq!(world.acting.decisions().count(), 2);
-        let made = world.decision().made;
+        let made = world.decision().created_at;
         assert!(
             world.now.duration_since(made).unwrap() < Duration::from_secs(10),
             "what is told is the calendar's time"
@@ -98,42 +102,52 @@ fn a_clock_that_is_set_changes_nothing_of_how_long_a_policy_cools_down() {
 #[test]
 fn where_no_policy_sees_what_it_is_for_that_is_told_with_the_verdicts() {
     let mut world = World::new();
-    world.add(Program::InTurn, 64, Some(wish(Mode::Act, "cycle")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "cycle")));
     world.run(0.3);
-    assert!(is_told(&world.hindrances(), Hindered::Everything, "not watched for 2 s yet"), "{:#?}", world.hindrances());
+    assert!(
+        is_told(&world.restrictions(), RestrictionScope::Everything, "not watched for 2 s yet"),
+        "{:#?}",
+        world.restrictions()
+    );
     world.run(10.0);
-    let all = world.hindrances();
-    assert!(is_told(&all, Hindered::Everything, "nothing that cycle is for is seen: ping_pong"), "{all:#?}");
+    let all = world.restrictions();
+    assert!(is_told(&all, RestrictionScope::Everything, "nothing that cycle is for is seen: ping_pong"), "{all:#?}");
 }
 
 #[test]
 fn a_budget_that_is_used_up_keeps_from_moves() {
     let mut world = World::new();
     let budget = Budget { bytes: Some(4 << 20), ..Budget::default() };
-    world.add(Program::InTurn, 64, Some(model::Wish { budget, ..wish(Mode::Act, "prefetch_all") }));
+    world.add(Program::InTurn, 64, Some(model::Directive { budget, ..directive(Mode::Act, "prefetch_all") }));
     world.run(10.0);
-    let all = world.hindrances();
-    assert!(is_told(&all, Hindered::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
+    let all = world.restrictions();
+    assert!(is_told(&all, RestrictionScope::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
 }
 
 #[test]
 fn of_more_ranges_than_are_looked_at_it_is_told_how_many_are_not() {
     let mut card = Card::new(400);
-    let process =
-        card.add((0..4440).map(|block| (block, false)).collect(), PatternKind::Cyclic, Some(wish(Mode::Act, "cycle")));
+    let process = card.add(
+        (0..4440).map(|block| (block, false)).collect(),
+        PatternKind::Cyclic,
+        Some(directive(Mode::Act, "cycle")),
+    );
     card.program_mut(process).allocation_blocks = 1;
     (0..100).for_each(|_| card.interval());
-    let all = card.hindrances();
-    assert!(is_told(&all, Hindered::SomeMemory, ": 344 of them"), "{all:#?}");
+    let all = card.restrictions();
+    assert!(is_told(&all, RestrictionScope::SomeMemory, ": 344 of them"), "{all:#?}");
 }
 
 #[test]
 fn while_nothing_is_counted_that_is_all_that_is_told() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(wish(Mode::Act, "ping-pong")));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.add(Program::InTurn, 64, None);
     world.is_counting = false;
     world.run(1.0);
     let why = "nothing is counted".to_owned();
-    assert_eq!(world.hindrances(), [Hindrance { process: id, gpu: None, hindered: Hindered::Everything, why }]);
+    assert_eq!(
+        world.restrictions(),
+        [Restriction { process: id, gpu: None, scope: RestrictionScope::Everything, reason: why }]
+    );
 }
