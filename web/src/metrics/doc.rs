@@ -12,14 +12,16 @@ use super::{
 const INTRODUCTION: &str = "\
 # Metrics
 
-`GET /metrics` in the Prometheus text format. `uvm_` is what is measured of the driver, `uvmd_` and `process_` are about uvmd itself.
-This page is made of the code's own definitions: `UPDATE_DOCS=1 cargo test -p web --test http metrics_doc` writes it anew.
+`GET /metrics` in the Prometheus text format. Metrics of the driver begin
+with `uvm_`, those of uvmd itself with `uvmd_` or `process_`. This page is generated from the
+definitions in the code by `UPDATE_DOCS=1 cargo test -p web --test http metrics_doc`.
 
-Counters start at 0 when uvmd starts and count what happens while it counts. They keep what ended processes did.
-They go back in one case only: when the self-test finds that the driver's structures are not what its version says, what was counted for
-processes that still use the driver is dropped, and `uvmd_up` is 0 from then on.
-No label names a process, unless [asked for](#processes): `/api/v1/processes` tells who did it ([api.md](api.md)). What outlives processes are
-their [owners](#owners).
+Counters start at 0 when uvmd starts. They keep the counts of exited processes. They go back in one
+case: where the self-test finds that the driver's structures are not those of its version, uvmd drops
+the counts of processes that still use the driver, and `uvmd_up` is 0 from then on.
+
+No label names a process, unless [enabled](#processes): `/api/v1/processes` lists them
+([api.md](api.md)). Counts outlive processes by their [owners](#owners).
 
 ";
 
@@ -27,17 +29,17 @@ const OWNERS: &str = "\
 ## Owners
 
 The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing` and `uvm_evicted_bytes_total`, name pods, Slurm jobs, containers and systemd units,
-as processes' cgroups tell them. A process counts to the pod that it is in, else to the job, else to the container, else to the unit; its counts stay
+from the cgroups of processes. A process counts to the pod that it is in, else to the job, else to the container, else to the unit; its counts stay
 there after its end, so that `rate()` is right for the last seconds of a short job too. An owner has series from its first
-process on until it is idle; their number is bounded, and who finds no room counts to `owner_kind=\"other\"`, with processes of which nothing is known.
+process on until it is idle. Their number is bounded: owners beyond it count to `owner_kind=\"other\"`, with processes of which nothing is known.
 `/api/v1/owners` lists them.
 
 Pairs of owners in `uvm_evicted_bytes_total` and `uvm_evicted_chunks_total` are bounded too (`collector.max_eviction_pairs` in the
-[configuration](configuration.md)): of those that come at once the largest find room, the rest is summed up in `victim_kind=\"other\",
+[configuration](configuration.md)): the largest have series, and the rest is in `victim_kind=\"other\",
 evictor_kind=\"other\"`, so that sums by GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
 `uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` have everything.
 
-Names of pods and jobs are not known on the node; others' metrics tell them:
+Names of pods and jobs are not known on the node. Other exporters have them:
 
 ```promql
 # Thrashing pods, by name, with kube-state-metrics
@@ -54,8 +56,9 @@ The metrics whose names begin with `uvm_process_` are there only if `metrics.per
 at most `metrics.max_processes` processes: each process is a new set of series in the database. They come on top: the other metrics count every
 process, with or without these.
 
-Room goes to those that faulted on or moved most memory since uvmd counts. Who has series keeps them for as long as it runs, whatever others do; after its
-end until it is forgotten, or until another needs the room. `uvmd_processes_omitted` says how many running ones have none.
+The processes with most faults and migrated bytes since uvmd counts have series. A process keeps them
+while it runs, and after its exit until it is forgotten or another process needs its place.
+`uvmd_processes_omitted` is the number of running processes without series.
 
 ";
 

@@ -23,8 +23,8 @@ pub(super) const PROCESSOR_UUID: Label = Label {
 pub(super) const HOSTNAME: Label = Label { name: "hostname", help: "The node." };
 pub(super) const OWNER_KIND: Label = Label {
     name: "owner_kind",
-    help: "What its sums are kept by: `pod`, `job`, `container`, `unit`; or `other`, all that find no room, and processes of which nothing is known. \
-           Only the label that belongs to it is not empty.",
+    help: "Kind of owner: `pod`, `job`, `container`, `unit`; or `other`, for owners beyond the limit and processes without a known owner. \
+           Only the label of that kind is not empty.",
 };
 pub(super) const POD_UID: Label =
     Label { name: "pod_uid", help: "UID of the Kubernetes pod: DCGM's `pod_uid`, and `uid` of `kube_pod_info`." };
@@ -34,21 +34,21 @@ pub(super) const UNIT: Label = Label { name: "unit", help: "systemd unit." };
 pub(super) const KIND: Label = Label {
     name: "kind",
     help: "`capacity_thrash` (what is evicted is fetched again), `ping_pong` (memory goes back and forth between CPU and GPU), \
-           `driver_throttling` (the driver holds processors back from pages that do).",
+           `driver_throttling` (the driver throttles access to pages that do).",
 };
 pub(super) const VICTIM_KIND: Label = Label {
     name: "victim_kind",
-    help: "As `owner_kind`, of whose memory it was; `unknown` if the probes could not tell.",
+    help: "Kind of the owner whose memory was evicted, as `owner_kind`; `unknown` where the probes cannot attribute it.",
 };
 pub(super) const VICTIM: Label =
-    Label { name: "victim", help: "Which pod, job, container or unit; empty for `other` and `unknown`." };
+    Label { name: "victim", help: "Identifier of that pod, job, container or unit; empty for `other` and `unknown`." };
 pub(super) const EVICTOR_KIND: Label =
-    Label { name: "evictor_kind", help: "The same, of whom the memory was needed for." };
-pub(super) const EVICTOR: Label = Label { name: "evictor", help: "Likewise." };
+    Label { name: "evictor_kind", help: "Kind of the owner that needed the memory, likewise." };
+pub(super) const EVICTOR: Label = Label { name: "evictor", help: "Identifier of that owner, likewise." };
 pub(super) const EVICTION_CAUSE: Label = Label {
     name: "cause",
-    help: "What the memory was needed for: `fault` (a GPU fault), `api` (the evictor asked for memory to be moved), `tool` (another process asked \
-           for the evictor's, such as uvmd), `device_allocation` (memory that is not managed), `other`.",
+    help: "Cause of the eviction: `fault` (a GPU fault), `api` (a migration that the evictor requested), `tool` (one that another process requested \
+           for it, such as uvmd), `device_allocation` (memory that is not managed), `other`.",
 };
 pub(super) const PID: Label = Label {
     name: "pid",
@@ -86,10 +86,8 @@ pub(super) const CALL: Label = Label {
     help: "The driver's call that `cudaMemPrefetchAsync` and `cudaMemAdvise` end in: `prefetch`, `set_preferred_location`, \
            `unset_preferred_location`, `set_accessed_by`, `unset_accessed_by`, `enable_read_duplication`, `disable_read_duplication`, `discard`.",
 };
-pub(super) const REASON: Label = Label {
-    name: "reason",
-    help: "Why, and so what is counted: see [below](#reasons). Every reason is always present.",
-};
+pub(super) const REASON: Label =
+    Label { name: "reason", help: "Reason of the drop: see [below](#reasons). Every reason is always present." };
 pub(super) const STATE: Label = Label {
     name: "state",
     help: "`waiting` (for the driver, or what else is missing), `refused` (the driver is not one to be counted on), `counting`.",
@@ -109,13 +107,13 @@ pub(super) const UID: Label =
     Label { name: "uid", help: "Real user id; empty for all users beyond the first 16 that were refused anything." };
 pub(super) const LOSS: Label = Label {
     name: "reason",
-    help: "`sampled_out` (too many came at once, so the probes left some out), `dropped` (there was no room).",
+    help: "`sampled_out` (omitted by sampling, as too many came at once), `dropped` (the ring buffer was full).",
 };
 pub(super) const PROBE: Label = Label { name: "probe", help: "The driver function probed." };
 pub(super) const WARNING: Label = Label {
     name: "warning",
     help: "`tcp_unavailable` (`listen` cannot be had, and is tried again), `state_unavailable` (`policy.state_dir` cannot be used), \
-           `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was not in order at the last SIGHUP). Each is always present.",
+           `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP). Each is always present.",
 };
 pub(super) const VERSION: Label = Label { name: "version", help: "uvmd's version." };
 pub(super) const BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
@@ -123,34 +121,34 @@ pub(super) const DRIVER: Label = Label { name: "driver", help: "The driver's ver
 pub(super) const LAYOUT: Label =
     Label { name: "layout", help: "The family of driver struct layouts in use; empty while there is none." };
 pub(super) const POLICY: Label =
-    Label { name: "policy", help: "By which policy; empty for what a former run of uvmd left to be taken back." };
+    Label { name: "policy", help: "Name of the policy; empty for withdrawals of advice that a former run left." };
 pub(super) const ACTION: Label = Label {
     name: "action",
-    help: "`migrate_to_gpu`, `migrate_to_host`, `renew` (have it evicted later), `prefer_host`, `prefer_gpu`, `accessed_by`, `read_duplication`, and \
-           what takes advice back: `unset_preferred_location`, `unset_accessed_by`, `unset_read_duplication`.",
+    help: "`migrate_to_gpu`, `migrate_to_host`, `touch` (makes the driver evict a block later), `prefer_host`, `prefer_gpu`, `accessed_by`, `read_duplication`, and \
+           the withdrawals of advice: `unset_preferred_location`, `unset_accessed_by`, `unset_read_duplication`.",
 };
 pub(super) const RESULT: Label = Label {
     name: "result",
-    help: "`done`, `not_mapped` (nothing managed is there now), `ended` (the process has), `host_memory` (there is too little), `cancelled` (by the kill \
-           switch or a stop), `shadow` (nothing is done), `denied` (by a budget), `refused` (by the driver or the kernel).",
+    help: "`done`, `not_mapped` (no managed memory there), `exited` (the process), `host_memory` (too little), `cancelled` (by the kill \
+           switch, a rollback or a stop), `shadow` (not executed), `denied` (by uvmd, as for want of budget), `failed` (in the driver or the kernel).",
 };
 pub(super) const MOVED_DIRECTION: Label =
     Label { name: "direction", help: "`htod` (to the GPU), `dtoh` (to the host)." };
 pub(super) const STAGE: Label = Label {
     name: "stage",
-    help: "`refused` (by the guard), `shadow` (told, not done), `trial` (whether it helps is not known yet), `kept` (it helps), `undone` (it did not), \
-           `over` (what justified it is).",
+    help: "`denied` (by the guard), `shadow` (not executed), `trial` (in effect, not verified yet), `confirmed` (verified), `rolled_back` (did not help), \
+           `ended` (its cause is over).",
 };
 pub(super) const CLOSED: Label = Label {
     name: "reason",
     help: "`displaced` (another needed its place, and it was idle for longest, or was answered first), `queue_full` (it waited for a place, and too many \
-           others did), `write_timeout` (its peer took nothing of what was to be sent for 10 s), `send_timeout` (its peer took more than a minute for one answer), `memory_pressure` (its \
-           peer took nothing while memory for answers was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
+           others did), `write_timeout` (its peer took nothing of what was to be sent for 10 s), `send_timeout` (its peer took more than a minute for one response), `memory_pressure` (its \
+           peer took nothing while memory for responses was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
            request not over in time).",
 };
 pub(super) const REJECTED: Label = Label {
     name: "reason",
-    help: "`build_queue` (64 other answers waited to be made, or the share of that peer), `connections` (all places were taken for a quarter of a second), `response_memory` (answers that others take slowly had all the memory for answers), \
+    help: "`build_queue` (64 other responses waited to be built, or the share of that peer), `connections` (all places were taken for a quarter of a second), `response_memory` (responses that others read slowly had all the memory for responses), \
            `event_streams` (as many were open as may be).",
 };
 pub(super) const ANSWER_KIND: Label =

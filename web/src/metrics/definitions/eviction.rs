@@ -16,15 +16,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_evicted_bytes_total",
         labels: PAIR,
-        help: "Bytes of one owner's memory that were pushed out of the GPU because memory was needed for another, or for itself. Who it was for \
-               follows from what the probes see. There is a series from the first eviction on; their number is bounded, and what finds no room is \
+        help: "Bytes of one owner's memory evicted for another owner, or for itself. The evictor is \
+               inferred by the probes. A series exists from the first eviction on. Their number is bounded: pairs beyond it are \
                in the series of `other` for `other`, of the same GPU and cause.",
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.bytes)),
     },
     Definition {
         name: "uvm_evicted_chunks_total",
         labels: PAIR,
-        help: "Pieces of memory, of at most 2 MiB, in which that was; with nothing to copy too.",
+        help: "Chunks of at most 2 MiB of those evictions, also where nothing had to be copied.",
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.evictions)),
     },
 ];

@@ -93,7 +93,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_replays_total",
         labels: ONE_GPU,
-        help: "Times that the driver told the GPU to try again what had faulted, after a batch; those when a process leaves the GPU have none.",
+        help: "Replays after fault batches, by which the driver makes the GPU retry faulted accesses. Batches at which a process leaves the GPU have none.",
         samples: Samples::Counter(|figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)])),
     },
     Definition {
@@ -125,7 +125,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_populated_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory. Absent where it cannot be counted: see /api/v1/status.",
+        help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 figures.counted.populated(gpu.sample([], counters.populated_bytes)).into_iter().collect()
@@ -135,7 +135,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_evictions_total",
         labels: ONE_GPU,
-        help: "Pieces of memory, of at most 2 MiB, that the driver pushed out of the GPU because memory was needed; with nothing to copy too. The \
+        help: "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
                bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)])
@@ -144,20 +144,20 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_fetched_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes that block records tell were copied to the GPU: what the shares of the next two are shares of. While \
-               uvmd_block_records_dropped_total grows, it is less than uvm_migrated_bytes_total says.",
+        help: "Bytes copied to the GPU, by block records: the denominator of the next two. While \
+               uvmd_block_records_dropped_total grows, it is below uvm_migrated_bytes_total.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.fetched_bytes)),
     },
     Definition {
         name: "uvm_refetched_bytes_total",
         labels: ONE_GPU,
-        help: "Of those, bytes that had been evicted before, by 2 MiB block: what thrashing costs.",
+        help: "Bytes of those that had been evicted before, by VA block of 2 MiB: the cost of thrashing.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.refetched_bytes)),
     },
     Definition {
         name: "uvm_cpu_reclaimed_bytes_total",
         labels: ONE_GPU,
-        help: "Of those, bytes that a CPU that faulted had taken before, by 2 MiB block: what sharing with the CPU costs.",
+        help: "Bytes of those that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.cpu_reclaimed_bytes)),
     },
     Definition {
@@ -172,7 +172,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_throttles_total",
         labels: ONE_PROCESSOR,
-        help: "Times that the driver held a processor back from a thrashing page.",
+        help: "Times that the driver throttled a processor at a thrashing page.",
         samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| vec![row.sample([], counters.throttles)])
         }),
@@ -180,7 +180,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_throttled_seconds_total",
         labels: ONE_PROCESSOR,
-        help: "How long it held processors back, together.",
+        help: "Time for which the driver throttled processors.",
         samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| vec![row.number(counters.throttled_ns as f64 / NANOSECONDS)])
         }),
@@ -189,7 +189,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_remote_mappings_total",
         labels: &[&GPU, &PROCESSOR_UUID, &HOSTNAME, &REMOTE_CAUSE],
         help: "Mappings that the driver gave the processor to memory that stays on another, while a tool such as a profiler was attached to the \
-               process: otherwise the driver does not tell.",
+               process: the driver reports them to such tools only.",
         samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| {
                 row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])

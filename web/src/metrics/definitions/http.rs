@@ -10,19 +10,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_http_connections",
         labels: &[],
-        help: "Connections of clients that are open, over TCP and on the Unix socket.",
+        help: "Open connections of clients, over TCP and on the Unix socket.",
         samples: Samples::Gauge(|figures| vec![Sample::new([], figures.http.connections as f64)]),
     },
     Definition {
         name: "uvmd_http_event_streams",
         labels: &[],
-        help: "Streams of events that are open.",
+        help: "Open event streams.",
         samples: Samples::Gauge(|figures| vec![Sample::new([], figures.http.streams as f64)]),
     },
     Definition {
         name: "uvmd_http_connections_closed_total",
         labels: &[&CLOSED],
-        help: "Connections that uvmd closed though their peers had not. While this grows, clients are slow or too many, or somebody attacks.",
+        help: "Connections that uvmd closed before their peers did. While this grows, clients are slow or too many, or an attack is under way.",
         samples: Samples::Counter(|figures| {
             figures.http.closed.iter().map(|(closed, count)| Sample::new([closed.name()], *count as f64)).collect()
         }),
@@ -30,7 +30,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_http_requests_rejected_total",
         labels: &[&REJECTED],
-        help: "Requests answered with 503 as uvmd had too much to do. Retry-After says when to come back.",
+        help: "Requests rejected with 503 under overload. Retry-After has the time of the next try.",
         samples: Samples::Counter(|figures| {
             let Http { answers, exposition, rejected_connections, rejected_streams, .. } = &figures.http;
             [
@@ -46,7 +46,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_http_responses_built_total",
         labels: &[&ANSWER_KIND],
-        help: "Answers made of what was read. All who ask for the same at one moment share one.",
+        help: "Responses built from snapshots. Concurrent requests for the same share one.",
         samples: Samples::Counter(|figures| {
             let Http { answers, exposition, .. } = &figures.http;
             [("api", answers.built), ("metrics", exposition.built)]
@@ -57,7 +57,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_http_response_bytes",
         labels: &[&ANSWER_KIND],
-        help: "Memory that answers take until they have been sent, shared ones counted once. Those of the API have at most 24 MiB and those of the metrics 16 MiB, or one answer if that is larger.",
+        help: "Memory of responses until they have been sent, shared ones counted once. The limit is 24 MiB for the API and 16 MiB for the metrics, or one response if that is larger.",
         samples: Samples::Gauge(|figures| {
             let Http { answers, exposition, .. } = &figures.http;
             [("api", answers.bytes), ("metrics", exposition.bytes)]

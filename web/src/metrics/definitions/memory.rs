@@ -12,19 +12,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_gpu_memory_bytes",
         labels: ONE_GPU,
-        help: "The GPU's memory. Absent where nobody tells it: NVML, or the driver's procfs.",
+        help: "Total memory of the GPU. Absent where neither NVML nor the driver's procfs reports it.",
         samples: Samples::Gauge(|figures| each(figures, |row| row.card_bytes.map(|bytes| bytes as f64))),
     },
     Definition {
         name: "uvm_gpu_memory_used_bytes",
         labels: ONE_GPU,
-        help: "What is taken of it, by managed memory and everything else. Absent likewise.",
+        help: "Used memory of the GPU, by managed memory and everything else. Absent likewise.",
         samples: Samples::Gauge(|figures| each(figures, |row| row.used_bytes.map(|bytes| bytes as f64))),
     },
     Definition {
         name: "uvm_gpu_managed_bytes",
         labels: ONE_GPU,
-        help: "Managed memory that the running processes which use the GPU have mapped, touched or not. One that uses several is counted at each.",
+        help: "Managed memory mapped by the running processes that use the GPU, touched or not. A process that uses several GPUs counts at each.",
         samples: Samples::Gauge(|figures| each(figures, |row| Some(row.managed.managed_bytes as f64))),
     },
     Definition {
@@ -36,7 +36,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_resident_bytes",
         labels: ONE_GPU,
-        help: "Managed memory that is in the GPU's memory: an estimate, as the driver does not tell. The true number lies within the next two. Absent where it cannot be counted: see /api/v1/status.",
+        help: "Managed memory resident in the GPU's memory: an estimate, as the driver does not report it. The true value lies within the next two. Absent where it cannot be counted: see /api/v1/status.",
         samples: Samples::Gauge(|figures| {
             each(figures, |row| row.managed.resident.map(|resident| resident.bytes as f64))
         }),

@@ -15,7 +15,7 @@ use crate::metrics::{
 const OWNER: &[&Label] = &[&HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
 const OWNER_ON_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
 
-/// The kinds that are thrashing. The others are no fault of anybody's, and are told in the API alone.
+/// The kinds that are thrashing. The others are nobody's fault: the API alone exposes them.
 const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::PingPong, VerdictKind::DriverThrottling];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -61,13 +61,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_owner_evicted_bytes_total",
         labels: OWNER_ON_GPU,
-        help: "Bytes of an owner's memory that were pushed out of the GPU because memory was needed, by itself or by another.",
+        help: "Bytes of an owner's memory evicted from the GPU, for itself or for another owner.",
         samples: Samples::Counter(|figures| each(figures, |row| row.counters.evicted_bytes())),
     },
     Definition {
         name: "uvm_owner_induced_eviction_bytes_total",
         labels: OWNER_ON_GPU,
-        help: "Bytes of anybody's memory, its own too, that were pushed out of the GPU because an owner's process needed memory.",
+        help: "Bytes evicted from the GPU because an owner's process needed memory, its own included.",
         samples: Samples::Counter(|figures| each(figures, |row| row.counters.induced_eviction_bytes)),
     },
     Definition {

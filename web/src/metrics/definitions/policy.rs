@@ -15,7 +15,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_policy_actions_total",
         labels: &[&POLICY, &ACTION, &RESULT],
-        help: "Calls of the driver that policies asked for, and what stood in their place.",
+        help: "Driver calls of policies, by action and result; those denied or cancelled before the call too.",
         samples: Samples::Counter(|figures| {
             let actions = &figures.deeds.tally.actions;
             actions.iter().map(|(labels, calls)| Sample::of(labels, *calls)).collect()
@@ -24,7 +24,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_policy_migrated_bytes_total",
         labels: &[&POLICY, &MOVED_DIRECTION],
-        help: "Bytes of memory that policies had moved, as far as it was not there already.",
+        help: "Bytes migrated for policies; memory that was there already does not count.",
         samples: Samples::Counter(|figures| {
             let moved = &figures.deeds.tally.moved_bytes;
             moved.iter().map(|(labels, bytes)| Sample::of(labels, *bytes)).collect()
@@ -33,7 +33,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_policy_rollbacks_total",
         labels: &[&POLICY],
-        help: "Decisions that were taken back because they did not help.",
+        help: "Decisions rolled back because they did not help.",
         samples: Samples::Counter(|figures| {
             let rollbacks = &figures.deeds.tally.rollbacks;
             rollbacks.iter().map(|(policy, count)| Sample::new([policy], *count as f64)).collect()
@@ -42,7 +42,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_policy_active",
         labels: &[],
-        help: "1 while uvmd may act; 0 while the configuration does not let it, or somebody has switched it off, as /api/v1/policy tells.",
+        help: "1 while uvmd may act; 0 while the configuration disables acting or a switch is off: see /api/v1/policy.",
         samples: Samples::Gauge(|figures| vec![Sample::new([], f64::from(u8::from(figures.deeds.state.active)))]),
     },
     Definition {
@@ -56,7 +56,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_policy_decisions",
         labels: &[&STAGE],
-        help: "Decisions that are remembered, by where they stand. `shadow`, `trial` and `kept` are in force.",
+        help: "Decisions in the history, by stage. Those in `shadow`, `trial` and `confirmed` are open.",
         samples: Samples::Gauge(|figures| {
             let count = |name: &str| figures.deeds.decisions.iter().filter(|each| each.stage.name() == name).count();
             Stage::NAMES.map(|stage| Sample::new([stage], count(stage) as f64)).into()
@@ -65,7 +65,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_overrides_last_reload_successful",
         labels: &[],
-        help: "1 while the file of overrides is as it must be; 0 while it is not, and an earlier state of it is in force: see /api/v1/status.",
+        help: "1 if the last reload of the file of overrides succeeded; 0 if it is invalid and an earlier version is in effect: see /api/v1/status.",
         samples: Samples::Gauge(|figures| {
             vec![Sample::new([], f64::from(u8::from(figures.deeds.state.file_error.is_none())))]
         }),
@@ -79,7 +79,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_advice_journal_unrecognised_bytes",
         labels: &[],
-        help: "Bytes of the journal of advice that are damaged, or of a later version of uvmd. Advice that stands there is not withdrawn.",
+        help: "Bytes of the journal of advice that are damaged, or of a later version of uvmd. Advice in them is not withdrawn.",
         samples: Samples::Gauge(|figures| journal(figures, |journal| journal.unrecognised_bytes as f64)),
     },
     Definition {
@@ -91,7 +91,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_stream_events_dropped_total",
         labels: &[],
-        help: "Events that readers of /api/v1/events were too slow for. They are told so, and nothing else suffers.",
+        help: "Events dropped because a client of /api/v1/events read too slowly. The stream reports them, and nothing else is affected.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.deeds.events_dropped as f64)]),
     },
 ];

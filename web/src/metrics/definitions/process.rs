@@ -32,7 +32,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_process_evicted_bytes_total",
         labels: PROCESS_ON_GPU,
-        help: "Bytes of a process's memory that were pushed out of the GPU because memory was needed, by itself or by another. Only on request.",
+        help: "Bytes of a process's memory evicted from the GPU, for itself or for another process. Only on request.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evicted_bytes())])
         }),
@@ -40,7 +40,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_process_induced_eviction_bytes_total",
         labels: PROCESS_ON_GPU,
-        help: "Bytes of anybody's memory, its own too, that were pushed out of the GPU because a process needed memory. Only on request.",
+        help: "Bytes evicted from the GPU because a process needed memory, its own included. Only on request.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.induced_eviction_bytes)])
         }),
@@ -57,7 +57,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_process_managed_bytes",
         labels: &[&HOSTNAME, &PID, &PROCESS, &CGROUP],
-        help: "Managed memory that a process has mapped, touched or not; absent once it has ended or if it could not be read. Only on request.",
+        help: "Managed memory that a process has mapped, touched or not; absent after its exit or if it could not be read. Only on request.",
         samples: Samples::Gauge(|figures| {
             let running = figures.processes.iter().filter(|rows| rows.process.exited_at.is_none());
             let known = running.filter_map(|rows| Some((rows, rows.process.managed_bytes?)));

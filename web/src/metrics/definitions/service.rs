@@ -1,4 +1,4 @@
-//! What is told about uvmd itself.
+//! Metrics of uvmd itself.
 
 use std::{sync::atomic::Ordering, time::UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_degraded",
         labels: &[&DEGRADED_REASON],
-        help: "1 while uvmd counts less than it should for this reason, else 0. /readyz and /api/v1/status name who caused it.",
+        help: "1 while counts are incomplete for this reason, else 0. /readyz and /api/v1/status name the cause.",
         samples: Samples::Gauge(|figures| {
             let degraded = &figures.snapshot.source.degraded;
             let is = |reason| f64::from(u8::from(degraded.iter().any(|each| each.reason == reason)));
@@ -57,13 +57,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_build_info",
         labels: &[&VERSION],
-        help: "Always 1; the labels tell which uvmd this is.",
+        help: "Always 1; the labels have the version.",
         samples: Samples::Gauge(|figures| vec![Sample::new([figures.node.version], 1.0)]),
     },
     Definition {
         name: "uvmd_backend_info",
         labels: &[&BACKEND, &DRIVER, &LAYOUT],
-        help: "Always 1; the labels tell what is watched, and how.",
+        help: "Always 1; the labels have the source of events, the driver and the layout.",
         samples: Samples::Gauge(|figures| {
             let source = &figures.snapshot.source;
             let (version, layout) = source
@@ -76,7 +76,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_events_dropped_total",
         labels: &[&REASON],
-        help: "What was not counted, by reason; most are driver events. While this grows, the uvm_ metrics are lower bounds.",
+        help: "Events dropped, by reason; most are driver events. While this grows, the uvm_ metrics are lower bounds.",
         samples: Samples::Counter(|figures| {
             let dropped = &figures.snapshot.source.dropped_events;
             dropped.iter().map(|(reason, events)| Sample::new([*reason], *events as f64)).collect()
@@ -85,13 +85,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_auth_failures_total",
         labels: &[],
-        help: "Requests with a token that is wrong. While this grows, somebody is misconfigured, or guesses.",
+        help: "Requests with a token that is wrong. While this grows, a client is misconfigured, or guesses.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.node.access.failures() as f64)]),
     },
     Definition {
         name: "uvmd_log_lines_dropped_total",
         labels: &[],
-        help: "Lines of uvmd's own log that could not be written, as on a full disk. Nothing else suffers.",
+        help: "Lines of uvmd's own log dropped, as on a full disk. Nothing else is affected.",
         samples: Samples::Counter(|figures| {
             vec![Sample::new([], figures.node.log_lines_dropped.load(Ordering::Relaxed) as f64)]
         }),
@@ -99,7 +99,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_audit_lines_dropped_total",
         labels: &[],
-        help: "Lines of the audit log that could not be written, as on a full disk. What only reduces what uvmd does is not held back by that.",
+        help: "Lines of the audit log dropped, as on a full disk. Changes that only reduce what uvmd does proceed without them.",
         samples: Samples::Counter(|figures| {
             vec![Sample::new([], figures.node.audit_lines_dropped.load(Ordering::Relaxed) as f64)]
         }),
@@ -107,7 +107,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_warning_active",
         labels: &[&WARNING],
-        help: "1 while this is wrong with uvmd itself, named under `warnings` of /api/v1/status; else 0.",
+        help: "1 while this warning of `warnings` in /api/v1/status is active, else 0.",
         samples: Samples::Gauge(|figures| {
             let is_active = |warning| f64::from(u8::from(figures.node.warnings.is_active(warning)));
             Warning::ALL.map(|warning| Sample::new([warning.name()], is_active(warning))).into()
@@ -116,7 +116,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_config_last_reload_successful",
         labels: &[],
-        help: "1 where the configuration was valid when it was read last, at the start or on SIGHUP; 0 where it was not, and an earlier one is in force.",
+        help: "1 if the last read of the configuration, at the start or on SIGHUP, succeeded; 0 if not, and an earlier one is in effect.",
         samples: Samples::Gauge(|figures| {
             vec![Sample::new([], f64::from(u8::from(figures.node.reloads.is_successful())))]
         }),
@@ -124,7 +124,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_config_last_reload_success_timestamp_seconds",
         labels: &[],
-        help: "When the configuration was read with success last, in seconds since 1970.",
+        help: "Time of the last successful read of the configuration, in seconds since 1970.",
         samples: Samples::Gauge(|figures| {
             let since = figures.node.reloads.succeeded_at().duration_since(UNIX_EPOCH).unwrap_or_default();
             vec![Sample::new([], since.as_secs_f64())]
@@ -141,7 +141,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_block_records_dropped_total",
         labels: &[&LOSS],
-        help: "Block records that there are not. While this grows, the counts of blocks are lower bounds, and nothing else.",
+        help: "Block records dropped. While this grows, the counts of blocks are lower bounds, and nothing else.",
         samples: Samples::Counter(|figures| {
             let RecordFigures { sampled_out, dropped, .. } = figures.snapshot.source.block_records;
             vec![Sample::new(["sampled_out"], sampled_out as f64), Sample::new(["dropped"], dropped as f64)]
@@ -150,7 +150,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_processes_omitted",
         labels: &[],
-        help: "Running processes that have counts and no series of their own, because as many as were asked for have. Only on request.",
+        help: "Running processes without series of their own, beyond `metrics.max_processes`. Only on request.",
         samples: Samples::Gauge(|figures| {
             figures.left_out.map(|processes| Sample::new([], processes as f64)).into_iter().collect()
         }),
@@ -158,7 +158,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_probe_hits_total",
         labels: &[&PROBE],
-        help: "How often a probe ran.",
+        help: "Runs of a probe.",
         samples: Samples::Counter(|figures| {
             let probes = &figures.snapshot.source.probes;
             probes.iter().map(|probe| Sample::new([&probe.name], probe.hits as f64)).collect()
@@ -167,7 +167,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_probe_run_seconds_total",
         labels: &[&PROBE],
-        help: "Time spent in a probe: what watching costs. Present where the kernel measures it (kernel.bpf_stats_enabled=1).",
+        help: "Time spent in a probe: the cost of watching. Present where the kernel measures it (kernel.bpf_stats_enabled=1).",
         samples: Samples::Counter(|figures| {
             let timed = figures.snapshot.source.probes.iter().filter_map(|probe| Some((probe, probe.run_time?)));
             timed.map(|(probe, time)| Sample::new([&probe.name], time.as_secs_f64())).collect()
