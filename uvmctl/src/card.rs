@@ -8,7 +8,7 @@ pub(crate) fn with_uuid<'a>(gpus: &'a Gpus, uuid: Option<&str>) -> Option<&'a Gp
 }
 
 /// What managed memory there is room for beside everything else. Where the card's size is not known, what is there of all managed memory: as long
-/// as memory is pushed out, the card is full.
+/// as memory is evicted, the card is full.
 pub(crate) fn room_bytes(gpu: &GpuDetail) -> Option<u64> {
     let resident = gpu.resident.map(|resident| resident.bytes);
     let others = match (gpu.memory_used_bytes, resident) {

@@ -73,7 +73,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     flows.retain(|flow| flow.bytes_per_second != Some(0.0));
     if flows.is_empty() {
         if over.is_some() {
-            terminal::note("nothing was pushed out of a GPU in that time");
+            terminal::note("nothing was evicted from a GPU in that time");
         } else {
             terminal::note(nothing(&client.get::<Status>("/api/v1/status")?.body.total));
         }
@@ -101,9 +101,9 @@ pub(crate) fn ask(client: &Client) -> Result<Evictions, Error> {
 /// Why there is nothing to show.
 pub(crate) fn nothing(total: &Counts) -> &'static str {
     if total.evictions == 0 {
-        "nothing was pushed out of a GPU since uvmd counts"
+        "nothing was evicted from a GPU since uvmd counts"
     } else {
-        "memory was pushed out of GPUs, and for whom is not known: a probe is missing (see uvmctl status)"
+        "memory was evicted from GPUs, and for whom is not known: a probe is missing (see uvmctl status)"
     }
 }
 

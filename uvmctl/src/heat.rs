@@ -31,9 +31,9 @@ pub(crate) enum Measure {
     /// Pages faulted on or copied
     #[default]
     Activity,
-    /// Bytes fetched again after they were pushed out
+    /// Bytes fetched again after they were evicted
     Refetched,
-    /// Bytes pushed out
+    /// Bytes evicted
     Evicted,
     /// GPU faults
     Faults,

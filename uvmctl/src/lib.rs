@@ -49,7 +49,7 @@ use client::Client;
 const FAILED: u8 = 1;
 const UNREACHABLE: u8 = 3;
 
-/// Shows what uvmd knows: which processes fault, migrate and evict managed GPU memory.
+/// Queries uvmd: which processes fault on, migrate and evict managed GPU memory.
 #[derive(Debug, Parser)]
 #[command(version, after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable. NO_COLOR is obeyed.")]
 struct Options {
@@ -64,87 +64,84 @@ struct Options {
 enum Command {
     /// List the processes that use managed memory, busiest first
     ///
-    /// Counters are shown as rates, measured over a second; --totals shows sums since uvmd counts, at once. A narrow terminal shows fewer columns than
-    /// there are (see --wide); --json has everything.
+    /// Shows rates over one second; --totals shows sums since uvmd counts. A narrow terminal shows fewer columns (see --wide); --json has everything.
     ///
-    /// OWNER is the pod, job, container, unit or user that it works for; MANAGED is managed memory mapped, and RESIDENT an estimate of what of it is in
-    /// GPU memory; INSTANCES are FAULTS before the driver merged equal ones; H2D and D2H are bytes copied from host to GPU and back; EVICTED is memory of
-    /// the process that was pushed out of GPUs, CAUSED is anybody's memory pushed out because this process needed room; THRASH counts pages that the
-    /// driver found to be thrashing; REMOTE is memory that it mapped where it stays; VERDICT is what is wrong and for how long, or who pushes its memory
-    /// out (see uvmctl explain).
+    /// OWNER: pod, job, container, unit or user of the process. MANAGED: managed memory mapped. RESIDENT: estimate of it in GPU memory. INSTANCES:
+    /// faults before the driver merges equal ones. H2D, D2H: bytes copied from host to GPU and back. EVICTED: bytes of the process evicted from GPUs.
+    /// CAUSED: bytes of any process evicted because this one needed memory. THRASH: pages that the driver found thrashing. REMOTE: bytes mapped
+    /// remotely. VERDICT: the worst verdict and its age, or the evictor of a victim (see uvmctl explain).
     Ps(ps::Options),
-    /// Show one process: whom it works for, what it did, its fault batches, and the busiest 2 MiB blocks of its memory
+    /// Show one process: owner, counts, fault batches, and the busiest 2 MiB blocks of its memory
     ///
-    /// Figures are sums since uvmd counts.
+    /// Counts are sums since uvmd counts.
     Show(show::Options),
-    /// Say in words what is wrong with a process, whom that costs, and what its owner could do
+    /// Explain the verdicts on a process: cause, victims, and remedies
     ///
-    /// Each piece of advice comes with what was seen that speaks for it, and with what would speak against it and cannot be seen.
+    /// Each remedy comes with the evidence for it, and with what would speak against it and cannot be observed.
     Explain(explain::Options),
-    /// Show who pushed whose memory out of GPUs
+    /// List evictions by victim and evictor
     ///
-    /// Memory is pushed out for whoever needs room: a process for its own sake, or another. CAUSE is what it was needed for: a GPU fault, the
+    /// The evictor is the process that needs memory, which may be the victim itself. CAUSE is the reason of the need: a GPU fault, the
     /// process's own call (api), a call by another process such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
     /// --over 5 measures rates over 5 seconds.
     Evictions(evictions::Options),
     /// List the GPUs, their memory and what managed memory takes of it
     ///
-    /// GPU is the driver's number, INDEX that of nvidia-smi. MANAGED is managed memory of the living processes that use the GPU, RATIO that over the card's
-    /// memory, RESIDENT what of it is there (~ where its bounds are wide; --json has them), REFETCH% the part of what was fetched that had been pushed
-    /// out before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
+    /// GPU: the driver's number. INDEX: that of nvidia-smi. MANAGED: managed memory of the running processes that use the GPU. RATIO: that over the GPU's
+    /// memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; --json has them). REFETCH%: share of the fetched bytes that had been
+    /// evicted before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
     Gpus(gpus::Options),
-    /// Show where in a process's memory it happens, by address
+    /// Show faults, copies and residency of a process by address
     ///
-    /// A line for each range of managed memory, in the order of addresses; the hotter a place, the taller its character. Counts are since the process
-    /// began, or since uvmd saw it first.
+    /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the taller its character. Counts are since the start of the
+    /// process, or since uvmd saw it first.
     Heatmap(heat::Options),
-    /// Say what uvmd is to do for which processes, and stop it
+    /// Show and change overrides, and switch acting off and on
     ///
-    /// It acts only where it is wanted, by override or by its configuration, and only if policy.enabled lets it. To change anything takes write authority:
-    /// that of root, of the group that the configuration names, or of the token for it.
+    /// uvmd acts only with policy.enabled, on processes whose override or the configuration has mode act. Changes require write permission: root, the group
+    /// `socket.write_group`, or the token of `auth.write_token_file`.
     #[command(subcommand)]
     Policy(policy::Options),
-    /// Show what was decided about processes, what was done, and what that brought
+    /// List decisions, their stages and their effects
     ///
-    /// STAGE: refused (the guard said no), shadow (told, not done), trial (in force, not judged yet), kept (it helps), undone (it did not, and was
-    /// taken back), over (what it was for has ended), for so long. EFFECT is by how much less, or more, went over the GPU's link a second in the window it was
-    /// judged by than before, all programs together; or what is expected.
+    /// STAGE: denied (by the guard), shadow (not executed), trial (in effect, not verified yet), confirmed (verified), `rolled_back` (did not help), ended (its
+    /// cause is over). FOR: time in that stage. EFFECT: change of the bytes over the GPU's link for the same work, between the window before and the one that
+    /// verified it; or the expected change.
     Decisions(decisions::Options),
-    /// Check what this node has and lacks of what uvmd needs, and what to do about it
+    /// Check the node for all that uvmd needs, with remedies
     ///
-    /// It needs neither the daemon nor root; what may not be seen is not checked, and said so. It exits with 1 if something is missing.
+    /// Needs neither the daemon nor root, and names checks that it lacks the permission for. Exits with 1 if something is missing.
     Doctor(doctor::Options),
-    /// Say what an iteration of a trace would cost on managed memory, by a model
+    /// Simulate the cost of a trace's iteration on managed memory
     ///
-    /// It needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md says how, and what is left out.
+    /// Needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md has the model and its limitations.
     ///
-    /// TIME is that of an iteration, EFFICIENCY how much of it the kernels alone take, STALL the rest; H2D and D2H are bytes copied to the GPU and back,
-    /// FLASH is what of them goes to flash or comes from it; FAULTS are pages that kernels faulted on, BATCHES how often the driver serviced some;
-    /// PEAK is the most GPU memory in use at once.
+    /// TIME: duration of an iteration. EFFICIENCY: share of it that the kernels alone take. STALL: the rest. H2D, D2H: bytes copied to the GPU and back.
+    /// FLASH: bytes of those to or from flash. FAULTS: pages that kernels faulted on. BATCHES: fault batches. PEAK: the most GPU memory in use at once.
     Sim(simulate::Options),
-    /// Show whether uvmd counts, on which driver, and the sums over everything
+    /// Show the state of uvmd, its driver, probes, dropped events and totals
     ///
-    /// It exits with 0 when uvmd answers, counting or not; to check that it counts, ask URL/readyz.
+    /// Exits with 0 when uvmd responds, counting or not; URL/readyz checks that it counts.
     Status(status::Options),
-    /// Plan the memory of an iteration from a trace of it
+    /// Plan the memory of an iteration from a trace
     ///
-    /// It needs neither the daemon nor a GPU.
+    /// Needs neither the daemon nor a GPU.
     #[command(subcommand)]
     Plan(plan::Options),
-    /// Print completions for a shell, to be put where it looks for them
+    /// Print the completion script of a shell
     Completions {
-        /// Which shell
+        /// Name of the shell
         shell: Shell,
     },
-    /// Write man pages into a directory, one for each command
+    /// Write the man pages to a directory, one for each command
     Man {
-        /// Where to; it must exist
+        /// Directory, which must exist
         directory: PathBuf,
     },
-    /// Watch who faults, migrates and evicts, live
+    /// Show processes live
     ///
-    /// Sorts, filters, and shows one process down to the blocks of its memory; F1 or ? tells the keys. Rates are those since the look before.
-    /// Where the output is no terminal, it prints plain frames. Sums: --totals.
+    /// Sorts, filters, and shows one process down to the blocks of its memory; F1 or ? lists the keys. Rates are since the previous reading; --totals
+    /// shows sums. Without a terminal it prints plain frames.
     Top(top::Options),
 }
 

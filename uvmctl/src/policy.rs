@@ -32,26 +32,26 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Options {
-    /// List what is wanted for which processes, in order of precedence, and say whether uvmd acts
+    /// List the overrides in order of precedence, and whether uvmd acts
     Show(ShowOptions),
-    /// Say what is wanted for some processes
+    /// Create or replace an override
     ///
-    /// The same processes again replace what was wanted for them, unless --id names another. It is kept until it is taken away or expires, over restarts of
-    /// uvmd, too. Start with --mode shadow, which changes nothing: uvmctl decisions then tells what would be done.
+    /// The same selection replaces the same override, unless --id names another. An override stays until it is unset or expires, over restarts of uvmd
+    /// too. Begin with --mode shadow, which changes nothing: uvmctl decisions then lists what uvmd would do.
     Set(Box<SetOptions>),
-    /// Take back what was said with set, by its id or for the same processes
+    /// Remove an override, by its id or by the same selection
     Unset(Box<UnsetOptions>),
-    /// Say what is wanted for a process, and why: which override applies, why no other does, and what keeps more from being done
+    /// Explain the policy in effect for a process: the selected override, the other candidates, and the restrictions
     Explain(ExplainOptions),
-    /// Stop all acting at once, and have what is in force taken back; it stays so until it is switched on again
+    /// Stop acting on all processes and roll back what is in effect, until acting is switched on again
     Off,
-    /// Let acting go on
+    /// Switch acting on again
     On,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowOptions {
-    /// Print the daemon's answer about overrides as JSON
+    /// Print the daemon's response about overrides as JSON
     #[arg(long)]
     json: bool,
 }
@@ -62,42 +62,42 @@ pub(crate) struct SetOptions {
     #[command(flatten)]
     selection: Selection,
 
-    /// How far to go: say what would be done, or do it
+    /// Mode
     #[arg(long, value_enum)]
     mode: ModeName,
 
-    /// By which policy: observe, ping-pong, stream, cycle, hot-cold, tenants, or auto-live, which chooses among them
+    /// Policy: observe, ping-pong, stream, cycle, hot-cold, tenants, or auto-live, which chooses among them
     #[arg(long, value_parser = policy_name, default_value = rule::POLICY_THAT_CHOOSES)]
     policy: String,
 
-    /// Tell the policy something
+    /// Parameter of the policy
     #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = parameter)]
     parameters: Vec<(String, String)>,
 
-    /// Bytes that may be moved a second for a process, such as 1GiB
+    /// Limit of bytes migrated per second for a process, such as 1GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     bytes_per_second: Option<u64>,
 
-    /// Bytes that may be moved for a process in all
+    /// Limit of bytes migrated over the life of a process
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     bytes: Option<u64>,
 
-    /// Where several fit a process, the one with the highest is in force
+    /// Precedence: of the overrides that match a process, the highest is selected
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
 
-    /// When it ends by itself: after a time such as 2h, or at one such as 2027-01-01T00:00:00Z
+    /// Time of expiry: after a time such as 2h, or at one such as 2027-01-01T00:00:00Z
     #[arg(long, value_name = "TIME", value_parser = expiry)]
     expires: Option<SystemTime>,
 
-    /// Its name [default: made of the processes]
+    /// Name of the override [default: derived from the selection]
     #[arg(long)]
     id: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UnsetOptions {
-    /// The name that set gave, or was given
+    /// Name of the override
     #[arg(required_unless_present = "selection", conflicts_with = "selection")]
     id: Option<String>,
 
@@ -107,14 +107,14 @@ pub(crate) struct UnsetOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainOptions {
-    /// The process
+    /// Process id
     pid: u32,
 
-    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 
-    /// Print the daemon's answer as JSON
+    /// Print the daemon's response as JSON
     #[arg(long)]
     json: bool,
 }

@@ -119,7 +119,7 @@ fn troubles(process: &Process) -> Vec<String> {
     };
     let victim = |evictor: &VictimOf| {
         let rate = text::bytes(evictor.bytes_per_second);
-        format!("{rate}/s of its memory are pushed out for {} {}", evictor.pid, text::printable(&evictor.name))
+        format!("{rate}/s of its memory are evicted for {} {}", evictor.pid, text::printable(&evictor.name))
     };
     process.verdicts.iter().map(verdict).chain(process.victim_of.as_ref().map(victim)).collect()
 }

@@ -78,7 +78,7 @@ fn how(stage: &str) -> &'static str {
     }
 }
 
-/// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
+/// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is evicted only because of others. Where that
 /// is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
 /// The page has the same rule: `evictorOf` in web/page/words.js.
 pub(crate) fn evictor<'a>(
@@ -117,7 +117,7 @@ impl Trouble {
         let verdict = verdicts.active.iter().find(is_its);
         let gpu = card::with_uuid(gpus, verdict.and_then(|verdict| verdict.gpu_uuid.as_deref()));
         let what = match (process.verdicts.first(), evictor(process, verdict, gpu)) {
-            // Only what is pushed out can be pushed out by others.
+            // Only what is evicted can be evicted by others.
             (Some(worst), Some(evictor)) if worst.kind == "capacity_thrash" => format!("victim of {}", evictor.pid),
             (Some(worst), _) => kind(&worst.kind).into_owned(),
             (None, Some(evictor)) => format!("victim of {}", evictor.pid),
@@ -265,7 +265,7 @@ mod tests {
             let inputs = VerdictInputs { evicted_bytes, ..VerdictInputs::default() };
             vec![Verdict { inputs, window_seconds: 2.0, ..Verdict::default() }]
         };
-        // 100 bytes a second are pushed out for the other.
+        // 100 bytes a second are evicted for the other.
         let process = process(&["capacity_thrash"], Some(7));
         assert_eq!(said(&process, lost(400), NOW).unwrap(), "victim of 7 00:04:12");
         assert_eq!(said(&process, lost(402), NOW).unwrap(), "capacity thrash 00:04:12");

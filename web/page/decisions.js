@@ -24,7 +24,7 @@ let now = "";
 
 const shared = {
   process: { title: "Process", text: (decision) => format.printable(decision.name), detail: (decision) => `pid ${decision.pid}`, href },
-  policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.override_id === null ? "by default" : `asked for by ${decision.override_id}`) },
+  policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.override_id === null ? "by default" : `by override ${decision.override_id}`) },
   gpu: { title: "On", text: (decision) => words.gpu(decision.gpu_uuid), minor: true },
   stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "" },
   change: { title: "Change", help: "By how much less goes over the link for it, for the same work: a program that is helped does more in a second. What is expected, where that is not known yet", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },

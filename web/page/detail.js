@@ -199,7 +199,7 @@ function causes(byDirection) {
 
 function losses(process) {
   const losses = [
-    [process.block_records_sampled_out, "records were left out, as too many came at once"],
+    [process.block_records_sampled_out, "records were omitted by sampling, as too many came at once"],
     [process.block_records_dropped, "were dropped for want of room"],
     [process.blocks_forgotten, "blocks were forgotten to make room"],
   ].filter(([count]) => count > 0);

@@ -15,17 +15,17 @@ const INPUTS = [
   ["bytes_htod", "copied to the GPU", bytes],
   ["bytes_dtoh", "copied to the host", bytes],
   ["populated_bytes", "new at the GPU, nothing to copy", bytes],
-  ["evicted_bytes", "evicted of it", bytes],
+  ["evicted_bytes", "evicted from it", bytes],
   ["induced_eviction_bytes", "evicted for it, of anybody's", bytes],
   ["fetched_bytes", "fetched, as block records tell", bytes],
   ["refetched_bytes", "of that, evicted before", bytes],
   ["cpu_reclaimed_bytes", "of that, taken by a CPU before", bytes],
-  ["bounces", "times that a block changed sides", count],
+  ["bounces", "times that a block bounced", count],
   ["throttles", "times that the driver held a processor back", count],
   ["throttled_ns", "how long, together", format.time],
   ["thrashing_pages", "pages that the driver found to be thrashing", count],
   ["pinned_bytes", "pinned elsewhere by the driver", bytes],
-  ["lost_records", "block records left out or lost", count],
+  ["lost_records", "block records omitted or dropped", count],
 ];
 
 // The unit is in the name of what was checked.
@@ -110,6 +110,6 @@ export function show({ time, active, ended, unavailable }, process) {
   if (evictor) parts.push(`It loses ${bytes(evictor.bytes_per_second)}/s of its memory to ${words.name(evictor)}${evictor.inferred ? " (inferred)" : ""}.`);
   const [last] = ended;
   if (last) parts.push(`Until ${format.moment(last.ended_at)}: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.started_at, last.ended_at))}${ended.length > 1 ? `, and ${ended.length - 1} before` : ""}.`);
-  for (const { kind, reason } of unavailable) parts.push(`Not told: ${words.kind(kind)}; ${reason}.`);
+  for (const { kind, reason } of unavailable) parts.push(`Not judged: ${words.kind(kind)}; ${reason}.`);
   say(element("detail-healthy"), parts.join(" "));
 }

@@ -16,9 +16,9 @@ let tables = new Map();
 const partyKey = (party) => (party.kind === "process" ? `${party.pid} ${party.start_ticks}` : party.kind);
 const pairKey = (pair) => [pair.gpu_uuid, partyKey(pair.victim), partyKey(pair.evictor), pair.cause].join(" ");
 const partyName = (party) =>
-  party.kind === "process" ? words.name(party) : { forgotten: "ended processes", unknown: "not known" }[party.kind] ?? format.printable(party.kind);
+  party.kind === "process" ? words.name(party) : { forgotten: "forgotten processes", unknown: "unknown" }[party.kind] ?? format.printable(party.kind);
 
-// What is pushed out for device allocations or by tools has a column of its own: the evictor's managed memory does not need it.
+// What is evicted for device allocations or by tools has a column of its own: the evictor's managed memory does not need it.
 function column({ evictor, cause }) {
   if (cause === "device_allocation") return { key: cause, name: "device allocations", help: "Memory that is not managed, as cudaMalloc takes; whoever allocated it" };
   if (cause === "tool") return { key: cause, name: "tools", help: "Memory that another process, such as uvmd, asked to be moved to the GPU" };
@@ -61,7 +61,7 @@ class Matrix {
     const shape = JSON.stringify([rows, columns]);
     if (shape !== this.#shape) this.#lay(rows, columns);
     this.#shape = shape;
-    say(this.#caption, `${gpu}: bytes lost, and for whom`);
+    say(this.#caption, `${gpu}: bytes evicted, by victim and evictor`);
     this.element.ariaLabel = `Evictions on ${gpu}`;
     const key = (heads, { key }) => (heads.some((head) => head.key === key) ? key : OTHERS);
     const sums = new Map();
@@ -84,14 +84,14 @@ class Matrix {
   #lay(rows, columns) {
     const link = ({ name, help, href }) => (href ? make("a", { textContent: name, title: help, href }) : make("span", { textContent: name, title: help }));
     const head = (scope, each) => make("th", { scope }, link(each));
-    const sum = { key: "sum", name: "all", help: "All that was pushed out of it" };
+    const sum = { key: "sum", name: "all", help: "All that was evicted from it" };
     this.#cells = new Map();
     const cell = (victim, evictor) => {
       const [rate, total] = [make("span"), make("small")];
       const cell = make("td", {}, rate, total);
       if (victim.key === evictor.key && victim.key !== OTHERS) {
         cell.classList.add("self");
-        cell.title = "Its own memory, pushed out for itself";
+        cell.title = "Its own memory, evicted for itself";
         cell.append(make("small", { className: "own", textContent: "itself" }));
       }
       if (evictor.key === "device_allocation") cell.classList.add("device");
@@ -99,7 +99,7 @@ class Matrix {
       this.#cells.set(`${victim.key}/${evictor.key}`, { rate, total, cell });
       return cell;
     };
-    const corner = make("td", { textContent: "lost by ↓ for →", className: "corner" });
+    const corner = make("td", { textContent: "victim ↓ evictor →", className: "corner" });
     const all = [...columns, sum];
     this.#table.replaceChildren(
       this.#caption,

@@ -29,7 +29,7 @@ const tables = {
     shared.gpu,
     { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
     { title: "Why", text: words.why, wraps: true },
-    { title: "Pushes out", help: "Bytes a second that others lose because this process needs room; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
+    { title: "Evicts", help: "Bytes a second that others lose because this process needs room; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
   ]),
   ended: new Table(element("verdicts-ended"), [
     shared.process,

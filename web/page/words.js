@@ -20,7 +20,7 @@ export const tone = (name) => (THRASHING.includes(name) ? "bad" : "odd");
 export const same = (one, other) => one.pid === other.pid && one.start_ticks === other.start_ticks;
 export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 
-// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is pushed out only because of others. Where that
+// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is evicted only because of others. Where that
 // is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
 // uvmctl's rule: `words::evictor`.
 export function evictorOf(process, verdict) {
@@ -50,7 +50,7 @@ export function trouble(process, verdicts) {
   const evictor = evictorOf(process, verdicts.active.find((each) => same(each, process)));
   const age = worst && verdicts.time ? format.age(seconds(worst.started_at, verdicts.time)) : "";
   if (evictor && (!worst || worst.kind === "capacity_thrash")) {
-    const help = `${format.bytes(evictor.bytes_per_second)}/s of it is pushed out for ${name(evictor)}`;
+    const help = `${format.bytes(evictor.bytes_per_second)}/s of it is evicted for ${name(evictor)}`;
     return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, help };
   }
   if (!worst) return null;
@@ -66,13 +66,13 @@ export function why({ kind, inputs, window_seconds }) {
   const share = (bytes) => (inputs.fetched_bytes > 0 ? bytes / inputs.fetched_bytes : 0);
   switch (kind) {
     case "capacity_thrash":
-      return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(pushedOut)} pushed out, of it or for it.`;
+      return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(pushedOut)} evicted, of it or for it.`;
     case "ping_pong":
       return `${format.percent(share(inputs.cpu_reclaimed_bytes))} of what it fetches a CPU had taken: blocks changed sides ${format.count(inputs.bounces)} times in ${format.span(window_seconds)}.`;
     case "driver_throttling":
       return `The driver held processors back ${format.count(inputs.throttles)} times in ${format.span(window_seconds)}, for ${format.time(inputs.throttled_ns)} together.`;
     case "streaming":
-      return `${rate(arrived)} arrive at the GPU and ${rate(pushedOut)} are pushed out for it, but only ${format.percent(share(inputs.refetched_bytes))} of what is fetched had been there before.`;
+      return `${rate(arrived)} arrive at the GPU and ${rate(pushedOut)} are evicted for it, but only ${format.percent(share(inputs.refetched_bytes))} of what is fetched had been there before.`;
     case "first_touch_storm":
       return `${format.count(inputs.fault_entries)} faults in ${format.span(window_seconds)} brought ${format.bytes(inputs.populated_bytes)} of new memory.`;
     default:
@@ -124,7 +124,7 @@ export function gpu(uuid) {
 }
 
 // What managed memory there is room for beside everything else. Where the card's size is not known, what is there of all managed memory: as long as
-// memory is pushed out, the card is full. uvmctl's rule: `card::room_bytes`.
+// memory is evicted, the card is full. uvmctl's rule: `card::room_bytes`.
 function room({ memory_bytes: all, memory_used_bytes: used, resident }) {
   // What is taken may be managed or not.
   if (resident === null && used !== null) return 0;

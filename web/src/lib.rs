@@ -2,7 +2,7 @@
 //!
 //! * `GET /` -- a page that shows the node live, and its parts under `/page/`
 //! * `GET /api/v1/status` -- the source, its probes, the GPUs, events dropped, and sums over everything
-//! * `GET /api/v1/processes` -- what each process did; `?state=running` or `?state=ended` narrows it
+//! * `GET /api/v1/processes` -- what each process did; `?state=running` or `?state=exited` narrows it
 //! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory; `?blocks=N` of them. Here and below,
 //!   `?start_ticks=T` chooses among those that had this pid
 //! * `GET /api/v1/processes/{pid}/ranges` -- its ranges of managed memory, and how each is used

@@ -28,7 +28,7 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
             evictor.pid,
             text::printable(&evictor.name)
         ),
-        ("capacity_thrash", None) => format!("is thrashing {gpu}: it fetches again what was pushed out"),
+        ("capacity_thrash", None) => format!("is thrashing {gpu}: it fetches again what was evicted"),
         ("ping_pong", _) => format!("is thrashing: its memory goes back and forth between CPUs and {gpu}"),
         ("driver_throttling", _) => {
             format!("is held back by the driver, as its memory goes back and forth between CPUs and {gpu}")
@@ -116,7 +116,7 @@ fn counted(case: &Case<'_>) -> String {
                 .evictor
                 .map(|evictor| format!(", {}/s of it for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
             format!(
-                "it fetched {}, and {} of that had been pushed out before; it lost {}{}",
+                "it fetched {}, and {} of that had been evicted before; it lost {}{}",
                 bytes(inputs.bytes_htod),
                 of_fetched(inputs.refetched_bytes),
                 bytes(inputs.evicted_bytes),
@@ -181,7 +181,7 @@ pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
     let others: Vec<_> = others.iter().map(cost).collect();
     let and = if others.is_empty() { "" } else { " and " };
     let inferred = if victims.iter().any(|victim| victim.inferred) { " (inferred)" } else { "" };
-    Some(format!("It costs {}{and}{} of memory, pushed out for it{inferred}.", others.join(", "), cost(last)))
+    Some(format!("It costs {}{and}{} of memory, evicted for it{inferred}.", others.join(", "), cost(last)))
 }
 
 /// A condition that was checked: its words end with what is compared.
@@ -229,7 +229,7 @@ mod tests {
         thrashing.card(44 * GIB, 70 * GIB);
         assert_eq!(
             headline(&thrashing.case(), NOW),
-            "41207 python train.py (user alice) is thrashing GPU-: it fetches again what was pushed out. Since 14:02:11 UTC (4 min 11 s)."
+            "41207 python train.py (user alice) is thrashing GPU-: it fetches again what was evicted. Since 14:02:11 UTC (4 min 11 s)."
         );
     }
 
@@ -240,7 +240,7 @@ mod tests {
             Some(VictimOf { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..VictimOf::default() });
         assert!(headline(&victim.case(), NOW).contains("loses its memory on a GPU to 182 streams"));
         assert!(facts(&victim.case())[1].contains("it lost 9.0 GiB/s, 8.0 GiB/s of it for 182"));
-        // Half of what is pushed out of it is the limit.
+        // Half of what is evicted from it is the limit.
         victim.process.victim_of.as_mut().unwrap().bytes_per_second = 4 * GIB;
         assert!(headline(&victim.case(), NOW).contains("is thrashing"));
     }
@@ -257,7 +257,7 @@ mod tests {
             [
                 "It has 61.0 GiB of managed memory, of which 38.0 GiB are in GPU memory. The card has 44.0 GiB; those who use it have 70.0 GiB of \
                  managed memory: 1.6x.",
-                "In the last window (5.0 s) it fetched 10.0 GiB/s, and 92 % of that had been pushed out before; it lost 9.0 GiB/s.",
+                "In the last window (5.0 s) it fetched 10.0 GiB/s, and 92 % of that had been evicted before; it lost 9.0 GiB/s.",
                 "It has asked for this itself since it is counted: 3 set accessed by.",
                 "7 records of blocks were left out or lost in that window: what was fetched again may be more.",
             ]
@@ -280,10 +280,9 @@ mod tests {
             ..VerdictVictim::default()
         };
         assert_eq!(costs(&[]), None);
-        assert_eq!(costs(&[victim(1, 3)]).unwrap(), "It costs 1 p 3.0 GiB/s of memory, pushed out for it.");
+        assert_eq!(costs(&[victim(1, 3)]).unwrap(), "It costs 1 p 3.0 GiB/s of memory, evicted for it.");
         let all = [victim(1, 3), victim(2, 2), VerdictVictim { inferred: true, ..victim(3, 1) }];
-        let expected =
-            "It costs 1 p 3.0 GiB/s, 2 p 2.0 GiB/s and 3 p 1.0 GiB/s of memory, pushed out for it (inferred).";
+        let expected = "It costs 1 p 3.0 GiB/s, 2 p 2.0 GiB/s and 3 p 1.0 GiB/s of memory, evicted for it (inferred).";
         assert_eq!(costs(&all).unwrap(), expected);
     }
 

@@ -11,7 +11,7 @@ pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String 
     match (&process.victim_of, process.state.as_str()) {
         (_, "exited") => format!("{who} has exited. {nothing} is wrong with it any more."),
         (Some(evictor), _) => format!(
-            "{nothing} is wrong with what {who} does itself, but {} {} pushes {}/s of its memory out.",
+            "{nothing} is wrong with what {who} does itself, but {} {} evicts {}/s of its memory.",
             evictor.pid,
             text::printable(&evictor.name),
             text::bytes(evictor.bytes_per_second)
@@ -26,7 +26,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     let mut facts = vec![
         format!("It has {managed} of managed memory, of which {} in GPU memory.", finding::resident(*resident)),
         format!(
-            "Since it is counted it made {} and {}, fetched {}, and had {} pushed out.",
+            "Since it is counted it made {} and {}, fetched {}, and had {} evicted.",
             text::counted(counts.fault_entries, "GPU fault"),
             text::counted(counts.cpu_faults, "CPU fault"),
             text::bytes(counts.bytes_htod),
@@ -36,7 +36,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, .. } = reuse;
     if *fetched_bytes > 0 {
         facts.push(format!(
-            "Of what it fetched, {} had been pushed out before and {} had been taken by CPU faults before.",
+            "Of what it fetched, {} had been evicted before and {} had been taken by CPU faults before.",
             text::share(*refetched_bytes, *fetched_bytes),
             text::share(*cpu_reclaimed_bytes, *fetched_bytes)
         ));

@@ -44,15 +44,15 @@ fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
     let output = run(&two_tenants().serve(), &["explain", "182"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
-182 streams (user alice) is thrashing GPU1 (NVIDIA H200): it fetches again what was pushed out.
-  Since 14:02:11 UTC (4 min 12 s).
+182 streams (user alice) is thrashing GPU1 (NVIDIA H200): it fetches again what was evicted. Since
+  14:02:11 UTC (4 min 12 s).
   It has 128 MiB of managed memory, of which 44.0 MiB (at least 43.0 MiB, at most 45.0 MiB) are in
   GPU memory. The card has 64.0 MiB; those who use it have 154 MiB of managed memory: 2.4x.
-  In the last window (2.0 s) it fetched 100 MiB/s, and 92 % of that had been pushed out before; it
-  lost 100 MiB/s.
+  In the last window (2.0 s) it fetched 100 MiB/s, and 92 % of that had been evicted before; it lost
+  100 MiB/s.
   It happens in:
    128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % refetched
-  It costs 180 fits 11.0 MiB/s of memory, pushed out for it (inferred).
+  It costs 180 fits 11.0 MiB/s of memory, evicted for it (inferred).
 What was checked
   - share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92
 What would help, cheapest first
@@ -63,8 +63,8 @@ What would help, cheapest first
   2. in the program: leave the last 65.0 MiB of the 128 MiB at 0x7f2a40000000 at the host, with
      cudaMemAdvise(SetPreferredLocation, cudaCpuDeviceId) and cudaMemAdvise(SetAccessedBy, GPU)
      Because it is walked in order again and again (cyclic, which fits 98 % of 1.2k steps from fault
-     to fault), so each pass pushes out what the next one needs, and 92 % of what is fetched into it
-     had been there before; then 65.0 MiB of it cross the bus in each pass instead of up to 128 MiB.
+     to fault), so each pass evicts what the next one needs, and 92 % of what is fetched into it had
+     been there before; then 65.0 MiB of it cross the bus in each pass instead of up to 128 MiB.
      Not if each byte is used many times in one pass: accesses to what is there raise no fault and
      are not seen.
   3. use up to 65.0 MiB less at a time, as by a smaller batch
@@ -72,8 +72,8 @@ What would help, cheapest first
      GPU.
      Not if part of it is not in use: then less is enough.
 What would not
-  - cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would push out as
-    much as the faults do.
+  - cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would evict as much
+    as the faults do.
 What cannot be known
   - How often memory is used that is in GPU memory: an access that hits raises no fault.
 Evidence: uvmctl explain 182 --json
@@ -98,7 +98,7 @@ fn a_healthy_process_gets_a_clear_word_and_figures() {
 Nothing is wrong with 512 idle (user alice).
   It has 2.0 MiB of managed memory, of which 2.0 MiB are in GPU memory.
   Since it is counted it made 1.0k GPU faults and 0 CPU faults, fetched 4.0 GiB, and had 4.0 GiB
-  pushed out.
+  evicted.
 Evidence: uvmctl explain 512 --json
 ";
     assert_eq!(stdout(&output), expected);
@@ -200,7 +200,7 @@ fn show_names_the_owner_the_command_what_is_wrong_and_who_makes_it_suffer() {
     for line in [
         "Command  /opt/bin/run --fast",
         "Verdict  capacity thrash on GPU1 since 14:02:11 UTC (uvmctl explain 180)",
-        "Verdict  11.0 MiB/s of its memory are pushed out for 182 streams",
+        "Verdict  11.0 MiB/s of its memory are evicted for 182 streams",
         "Managed  24.0 MiB mapped; 16.0 MiB are in GPU memory",
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");

@@ -201,7 +201,7 @@ fn a_page_with_nothing_that_says_that_another_follows_is_the_end() {
 
 #[test]
 fn a_cursor_cannot_say_what_else_is_asked_for() {
-    for cursor in ["", "a&state=ended", "a b", "a\r\nHost: evil", "ä", "../../x?", &"a".repeat(4000)] {
+    for cursor in ["", "a&state=exited", "a b", "a\r\nHost: evil", "ä", "../../x?", &"a".repeat(4000)] {
         let cursor = cursor.to_owned();
         let url = serve(move |_, path| {
             assert!(path.len() < 200, "{path}");

@@ -1,4 +1,4 @@
-//! A node on which one process thrashes, and pushes out the memory of another.
+//! A node on which one process thrashes, and evicts the memory of another.
 
 use std::collections::BTreeMap;
 

@@ -42,7 +42,7 @@ pub(crate) struct ProcessFilter {
 #[serde(rename_all = "snake_case")]
 enum ProcessState {
     Running,
-    Ended,
+    Exited,
 }
 
 impl ProcessFilter {
@@ -50,7 +50,7 @@ impl ProcessFilter {
         let is_in_state = match self.state {
             None => true,
             Some(ProcessState::Running) => process.exited_at.is_none(),
-            Some(ProcessState::Ended) => process.exited_at.is_some(),
+            Some(ProcessState::Exited) => process.exited_at.is_some(),
         };
         is_in_state && self.uid.is_none_or(|uid| process.uid == uid)
     }

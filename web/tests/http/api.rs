@@ -77,7 +77,7 @@ async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
 async fn processes_can_be_narrowed_by_state() {
     let router = router(busy());
     assert_eq!(names(&get(&router, "/api/v1/processes?state=running").await), ["heavy", "light"]);
-    assert_eq!(names(&get(&router, "/api/v1/processes?state=ended").await), ["gone"]);
+    assert_eq!(names(&get(&router, "/api/v1/processes?state=exited").await), ["gone"]);
 }
 
 #[tokio::test]
@@ -230,7 +230,11 @@ async fn a_parameter_that_an_endpoint_does_not_have_is_a_problem_everywhere() {
         assert_problem(&get(&router, &format!("{path}?pid=1")).await, StatusCode::BAD_REQUEST, "unknown field `pid`");
     }
     assert_problem(&get(&router, "/api/v1/processes?state=asleep").await, StatusCode::BAD_REQUEST, "asleep");
-    assert_problem(&get(&router, "/api/v1/processes?state=ended&state=ended").await, StatusCode::BAD_REQUEST, "state");
+    assert_problem(
+        &get(&router, "/api/v1/processes?state=exited&state=exited").await,
+        StatusCode::BAD_REQUEST,
+        "state",
+    );
 }
 
 #[tokio::test]

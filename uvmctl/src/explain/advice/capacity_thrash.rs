@@ -1,4 +1,4 @@
-//! What is pushed out is fetched again: more is in use than there is room for.
+//! What is evicted is fetched again: more is in use than there is room for.
 
 use model::api::VictimOf;
 
@@ -14,7 +14,7 @@ pub(super) fn advice(case: &Case<'_>) -> Advised {
         return Advised { helps: vec![apart], does_not_help: Vec::new() };
     }
     let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), less(case)];
-    let does_not_help = "cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would push out as much as \
+    let does_not_help = "cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would evict as much as \
                          the faults do";
     Advised { helps: helps.into_iter().flatten().collect(), does_not_help: vec![does_not_help.to_owned()] }
 }
@@ -26,14 +26,14 @@ fn from_other(case: &Case<'_>, evictor: &VictimOf) -> Advice {
         text::printable(&evictor.name)
     );
     let evidence = format!(
-        "of the {}/s pushed out of it, {}/s were for {pid}",
+        "of the {}/s evicted from it, {}/s were for {pid}",
         rate(case, case.verdict.inputs.evicted_bytes),
         text::bytes(evictor.bytes_per_second)
     );
     Advice::new(action, evidence)
 }
 
-/// Of a walk that comes round again, what was used longest ago is what is needed next, and what is pushed out.
+/// Of a walk that comes round again, what was used longest ago is what is needed next, and what is evicted.
 fn in_order(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["cyclic", "sequential"])?;
     let out = case.without_room(involved);
@@ -50,7 +50,7 @@ fn in_order(case: &Case<'_>) -> Option<Advice> {
         format!("; then {} of it cross the bus in each pass instead of up to {all}", text::bytes(out))
     });
     let evidence = format!(
-        "it is walked in order again and again ({}), so each pass pushes out what the next one needs, and {} of what is fetched into it \
+        "it is walked in order again and again ({}), so each pass evicts what the next one needs, and {} of what is fetched into it \
          had been there before{bus}",
         involved.pattern_with_evidence(),
         text::percent(involved.range.refetch_ratio)
@@ -69,7 +69,7 @@ fn random(case: &Case<'_>) -> Option<Advice> {
         text::bytes(a_fault),
         text::percent(involved.range.refetch_ratio)
     );
-    let unless = "most of what is fetched is used before it is pushed out again, which is not seen";
+    let unless = "most of what is fetched is used before it is evicted again, which is not seen";
     Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
 }
 
@@ -85,14 +85,14 @@ fn hot_set(case: &Case<'_>) -> Option<Advice> {
     Some(Advice::new(action, evidence))
 }
 
-/// What is copied back only because it is pushed out need not be, if nobody changed it.
+/// What is copied back only because it is evicted need not be, if nobody changed it.
 fn only_read(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
     let writes = case.gpu_write_share().filter(|share| *share < FEW_WRITES)?;
     let copied_back = inputs.bytes_dtoh.min(inputs.evicted_bytes);
     (copied_back > 0).then(|| {
         let evidence = format!(
-            "{} of its GPU faults were writes, and {}/s are copied back to the host as they are pushed out; what is only read is \
+            "{} of its GPU faults were writes, and {}/s are copied back to the host as they are evicted; what is only read is \
              dropped instead",
             text::percent(writes),
             rate(case, copied_back)
@@ -289,7 +289,7 @@ mod tests {
             advice[0].action.contains("apart from 182 streams") && advice[0].action.contains("uvmctl explain 182"),
             "{advice:?}"
         );
-        assert!(advice[0].evidence.contains("of the 4.0 GiB/s pushed out of it, 3.0 GiB/s were for 182"), "{advice:?}");
+        assert!(advice[0].evidence.contains("of the 4.0 GiB/s evicted from it, 3.0 GiB/s were for 182"), "{advice:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn in_place(case: &Case<'_>) -> Option<Advice> {
     let evicted = rates::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
     let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of others among it" };
     let evidence = format!(
-        "{} of what is fetched into it had been there before, and {evicted}/s are pushed out to make room for it{cost}",
+        "{} of what is fetched into it had been there before, and {evicted}/s are evicted to make room for it{cost}",
         text::percent(involved.range.refetch_ratio)
     );
     let unless = "each byte is used several times while it is there: those accesses raise no fault and are not seen";

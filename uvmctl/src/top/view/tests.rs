@@ -78,7 +78,7 @@ fn the_details_share_the_screen_with_the_table() {
     assert_screen("200x50-detail", &screen(&mut state, Look::UNICODE, 200, 50));
 }
 
-/// Two seconds of a node on which one process thrashes and pushes out the memory of another, with the details of the one.
+/// Two seconds of a node on which one process thrashes and evicts the memory of another, with the details of the one.
 fn two_tenants() -> State {
     let sample = |second: u64, sent_bytes: u64| {
         let at = format!("2026-11-21T14:06:{second}.000Z");
