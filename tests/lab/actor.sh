@@ -165,16 +165,11 @@ finish
 wait $actor || fail "whoever acts does not go on"
 echo "who is killed first: the actor, and nobody in the cgroup of who acts"
 
-# --- a target that has next to no processor time, nor has an actor in its cgroup: its order is given up, and others come first for a while
-begin
+# --- a target that has next to no processor time, nor has an actor in its cgroup: its order is given up, and others come first for a while.
+# 28 calls, which no host is fast enough for: eight of them took just less than 30 s once.
+begin --mib 56
 rm -f $JOURNAL
 act_out --journal $JOURNAL "accessed_by $pid $held"
-# However fast the host is: what busy processes beside them leave of a millisecond a second is too little.
-hogs=
-for _ in 1 2 3 4; do
-  become_in $TARGETS sh -c 'while :; do :; done' &
-  hogs="$hogs $!"
-done
 echo "1000 1000000" >$TARGETS/cpu.max
 begun=$(cut -d . -f 1 /proc/uptime)
 : >/tmp/told
@@ -183,12 +178,10 @@ actor=$!
 within 120 "a slow target is not given up" grep -q '"action":"migrate_to_gpu"' /tmp/told
 waited=$(($(cut -d . -f 1 /proc/uptime) - begun))
 within 20 "others do not come first" grep -q '"action":"migrate_to_host","calls":{"denied":1}' /tmp/told
-# shellcheck disable=SC2086 # several words
-kill -9 $hogs
 echo max >$TARGETS/cpu.max
 wait $actor || fail "whoever acts does not go on"
 expect_told "what is left of the order" '"action":"migrate_to_gpu","calls":\{.*"failed":[1-9].*gave up: its calls took more than 30 s together'
-expect_told "withdrawn all the same" '"action":"unset_accessed_by","calls":\{"done":1\}'
+expect_told "withdrawn all the same" '"action":"unset_accessed_by","calls":\{"done":2\}'
 [ $waited -le 70 ] || fail "the order took $waited s"
 rm -f $JOURNAL
 echo "next to no processor time: given up after $waited s, held back, and withdrawn from"
