@@ -54,7 +54,7 @@ pub struct Explained {
     /// Why, as a sentence.
     pub why: String,
     /// Every override, in order of precedence.
-    pub considered: Vec<Candidate>,
+    pub candidates: Vec<Candidate>,
 }
 
 /// What became of one override.
@@ -145,7 +145,7 @@ impl Rules {
     #[must_use]
     pub fn explain(&self, subject: Subject<'_>, now: SystemTime) -> Explained {
         let mut in_force: Option<&Override> = None;
-        let mut considered = Vec::with_capacity(self.ordered.len());
+        let mut candidates = Vec::with_capacity(self.ordered.len());
         for each in &self.ordered {
             let fit = match (fit::difference(&each.selector, subject), in_force) {
                 (Some((key, is)), _) => Fit::Differs { key, is },
@@ -156,9 +156,9 @@ impl Rules {
                     Fit::InForce
                 }
             };
-            considered.push(Candidate { id: each.id.clone(), fit });
+            candidates.push(Candidate { id: each.id.clone(), fit });
         }
-        Explained { directive: self.directive_of(in_force), why: self.why(in_force, &considered), considered }
+        Explained { directive: self.directive_of(in_force), why: self.why(in_force, &candidates), candidates }
     }
 
     fn directive_of(&self, in_force: Option<&Override>) -> Directive {
@@ -188,14 +188,14 @@ impl Rules {
         }
     }
 
-    fn why(&self, in_force: Option<&Override>, considered: &[Candidate]) -> String {
+    fn why(&self, in_force: Option<&Override>, candidates: &[Candidate]) -> String {
         let asked = in_force.map_or(self.fallback.mode, |rule| rule.mode);
-        let who = match (in_force, considered.iter().filter(|each| each.fit.fits()).count()) {
-            (None, _) if considered.is_empty() => "there is no override: the configuration's default holds".to_owned(),
+        let who = match (in_force, candidates.iter().filter(|each| each.fit.fits()).count()) {
+            (None, _) if candidates.is_empty() => "there is no override: the configuration's default holds".to_owned(),
             (None, _) => "no override fits: the configuration's default holds".to_owned(),
             (Some(rule), 0 | 1) => format!("{} is the only override that fits", rule.id),
             (Some(rule), fitting) => {
-                let because = considered.iter().find_map(|each| match &each.fit {
+                let because = candidates.iter().find_map(|each| match &each.fit {
                     Fit::Outranked { because, .. } => Some(*because),
                     _ => None,
                 });

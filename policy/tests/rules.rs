@@ -62,10 +62,10 @@ fn in_force(overrides: Vec<Override>) -> Option<String> {
 
 #[test]
 fn where_nothing_fits_the_default_holds() {
-    let Explained { directive, why, considered } = explain(Vec::new());
+    let Explained { directive, why, candidates } = explain(Vec::new());
     assert_eq!((directive.override_id, directive.mode, directive.policy.as_str()), (None, Mode::Observe, "auto-live"));
     assert_eq!(directive.budget, fallback().budget);
-    assert!(why.contains("no override") && considered.is_empty(), "{why}");
+    assert!(why.contains("no override") && candidates.is_empty(), "{why}");
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn all_that_is_given_must_fit() {
         ("match.job", Selector { job: Some("12".into()), ..Selector::default() }),
     ];
     for (key, selector) in others {
-        let Explained { directive, considered, .. } = explain(vec![rule("a", selector)]);
+        let Explained { directive, candidates, .. } = explain(vec![rule("a", selector)]);
         assert_eq!(directive.override_id, None);
-        assert!(matches!(&considered[0].fit, Fit::Differs { key: differs, .. } if *differs == key), "{considered:?}");
+        assert!(matches!(&candidates[0].fit, Fit::Differs { key: differs, .. } if *differs == key), "{candidates:?}");
     }
 }
 
@@ -160,20 +160,20 @@ fn one_whose_time_is_over_is_not_in_force() {
     let ends = |at| Override { expires: Some(at), priority: 1, ..rule("brief", Selector::default()) };
     let other = rule("other", Selector::default());
     assert_eq!(in_force(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
-    let Explained { directive, considered, .. } = explain(vec![ends(NOW), other]);
+    let Explained { directive, candidates, .. } = explain(vec![ends(NOW), other]);
     assert_eq!(directive.override_id, Some("other".into()));
-    assert_eq!(considered[0].fit, Fit::Expired);
+    assert_eq!(candidates[0].fit, Fit::Expired);
 }
 
 #[test]
 fn the_reasons_name_what_decided() {
-    let Explained { why, considered, .. } = explain(vec![
+    let Explained { why, candidates, .. } = explain(vec![
         rule("team", Selector { uid: Some(1000), ..Selector::default() }),
         rule("pod", Selector { pod: Some("7c1f*".into()), ..Selector::default() }),
         rule("batch", Selector { job: Some("99".into()), ..Selector::default() }),
     ]);
     assert_eq!(why, "of 2 that fit, pod says more about the process");
-    let told: Vec<String> = considered.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
+    let told: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
     assert_eq!(
         told,
         [
@@ -211,5 +211,5 @@ fn whose_time_is_known_to_be_over_has_none_left_when_the_clock_is_set_back() {
     assert_eq!(rules.directive(subject, NOW).override_id.as_deref(), Some("brief"));
     let rules = rules.with_expired(["brief".to_owned()].into());
     let explained = rules.explain(subject, NOW);
-    assert_eq!((rules.directive(subject, NOW).override_id, &explained.considered[0].fit), (None, &Fit::Expired));
+    assert_eq!((rules.directive(subject, NOW).override_id, &explained.candidates[0].fit), (None, &Fit::Expired));
 }

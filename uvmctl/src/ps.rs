@@ -129,7 +129,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     let width = if wide { None } else { terminal::width() };
     let table = table(&listing, all).fit(width, &CONCESSIONS);
     io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
-    if let Some(note) = untold(&listing.verdicts) {
+    if let Some(note) = unavailable(&listing.verdicts) {
         terminal::note(&note);
     }
     if listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0) {
@@ -153,7 +153,7 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
 }
 
 /// What no verdict does not mean.
-fn untold(verdicts: &Verdicts) -> Option<String> {
+fn unavailable(verdicts: &Verdicts) -> Option<String> {
     let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| words::kind(&each.kind)).collect();
     (!kinds.is_empty())
         .then(|| format!("not told as uvmd is configured: {} (see uvmctl explain PID)", kinds.join(", ")))

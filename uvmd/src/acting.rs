@@ -240,7 +240,7 @@ impl Loop {
         };
         let orders = self.actuation.acting.observe(&scene);
         self.submit(orders);
-        self.board.hindered(Instant::now(), || self.actuation.acting.restrictions(&scene));
+        self.board.publish_restrictions(Instant::now(), || self.actuation.acting.restrictions(&scene));
         self.tell();
         self.board.decided(self.actuation.acting.decisions());
         Some(())

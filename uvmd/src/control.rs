@@ -66,7 +66,7 @@ impl web::Control for Control {
     fn wanted(&self, process: &Process) -> EffectivePolicy {
         let path = Roots::default().proc.join(process.id.pid.to_string()).join("exe");
         let executable = std::fs::read_link(path).ok();
-        let Explained { directive, why, considered } = self.rules.explain(process, executable.as_deref());
+        let Explained { directive, why, candidates } = self.rules.explain(process, executable.as_deref());
         EffectivePolicy {
             pid: process.id.pid,
             start_ticks: process.id.start_ticks,
@@ -80,7 +80,7 @@ impl web::Control for Control {
             allocation_larger_than_bytes: directive.allocation_larger_than_bytes,
             reason: why,
             active: self.is_on(),
-            candidates: considered.into_iter().map(|each| looked_at(each.id, &each.fit)).collect(),
+            candidates: candidates.into_iter().map(|each| looked_at(each.id, &each.fit)).collect(),
             restrictions: self.restrictions(process),
         }
     }

@@ -191,13 +191,13 @@ impl Open {
 
 /// Adds calls up.
 pub(crate) fn count(decision: &mut Decision, calls: &[Call]) {
-    let Decision { done, last_error: trouble, .. } = decision;
+    let Decision { done, last_error, .. } = decision;
     for Call { step, result: answer, duration_ns } in calls {
         if *answer == CallResult::Done {
             add(done, step);
         } else if *answer != CallResult::Shadow {
             done.failed = done.failed.saturating_add(1);
-            *trouble = Some(answer.clone());
+            *last_error = Some(answer.clone());
         }
         done.longest_ns = done.longest_ns.max(*duration_ns);
     }

@@ -13,8 +13,8 @@ use crate::{
 const HOUR: Duration = Duration::from_hours(1);
 
 /// Whether this is kept from being done at the GPU, for such a reason.
-fn is_told(all: &[Restriction], hindered: RestrictionScope, why: &str) -> bool {
-    all.iter().any(|each| each.scope == hindered && each.gpu == Some(GPU) && each.reason.contains(why))
+fn is_told(all: &[Restriction], scope: RestrictionScope, reason: &str) -> bool {
+    all.iter().any(|each| each.scope == scope && each.gpu == Some(GPU) && each.reason.contains(reason))
 }
 
 #[test]
@@ -37,13 +37,13 @@ fn what_is_not_done_with_a_process_is_told_with_the_reason() {
         (&denied, RestrictionScope::MovesToGpu, "github.com"),
         (&unlinked, RestrictionScope::RemoteMappings, "cannot be told"),
     ];
-    for (change, hindered, why) in cases {
+    for (change, scope, reason) in cases {
         let mut world = World::new();
         let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
         change(&mut world, id);
         world.run(10.0);
         let all = world.restrictions();
-        assert!(is_told(&all, hindered, why), "{hindered:?}, {why}: {all:#?}");
+        assert!(is_told(&all, scope, reason), "{scope:?}, {reason}: {all:#?}");
     }
 }
 
@@ -66,11 +66,9 @@ fn a_policy_that_cools_down_is_told_with_how_long() {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     world.run(10.0);
-    let [Restriction { scope: hindered, reason: why, .. }] = &world.restrictions()[..] else {
-        panic!("{:#?}", world.restrictions())
-    };
-    assert_eq!(*hindered, RestrictionScope::Policy("ping-pong"));
-    assert!(why.ends_with("rests for 19 s") || why.ends_with("rests for 20 s"), "{why}");
+    let [Restriction { scope, reason, .. }] = &world.restrictions()[..] else { panic!("{:#?}", world.restrictions()) };
+    assert_eq!(*scope, RestrictionScope::Policy("ping-pong"));
+    assert!(reason.ends_with("rests for 19 s") || reason.ends_with("rests for 20 s"), "{reason}");
 }
 
 #[test]
@@ -145,9 +143,9 @@ fn while_nothing_is_counted_that_is_all_that_is_told() {
     world.add(Program::InTurn, 64, None);
     world.is_counting = false;
     world.run(1.0);
-    let why = "nothing is counted".to_owned();
+    let reason = "nothing is counted".to_owned();
     assert_eq!(
         world.restrictions(),
-        [Restriction { process: id, gpu: None, scope: RestrictionScope::Everything, reason: why }]
+        [Restriction { process: id, gpu: None, scope: RestrictionScope::Everything, reason }]
     );
 }

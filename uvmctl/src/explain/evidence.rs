@@ -48,13 +48,13 @@ impl Evidence {
     /// Of all verdicts there are.
     pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
         let is_its = |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
-        let Verdicts { time, active, ended, unavailable: untold, .. } = verdicts;
+        let Verdicts { time, active, ended, unavailable, .. } = verdicts;
         let its = |verdicts: &[Verdict]| verdicts.iter().filter(|verdict| is_its(verdict)).cloned().collect();
         let verdicts = Verdicts {
             time: time.clone(),
             active: its(active),
             ended: its(ended),
-            unavailable: untold.clone(),
+            unavailable: unavailable.clone(),
             ..Verdicts::default()
         };
         Self { process, verdicts, ranges, gpus }

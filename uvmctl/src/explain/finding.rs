@@ -51,10 +51,10 @@ fn since(verdict: &Verdict, now: &str) -> String {
 }
 
 /// What may be wrong and cannot be told.
-pub(crate) fn untold(verdicts: &Verdicts) -> Vec<String> {
-    let untold =
+pub(crate) fn unavailable(verdicts: &Verdicts) -> Vec<String> {
+    let unavailable =
         |each: &UnavailableKind| format!("Not told: {}; {}.", words::kind(&each.kind), text::printable(&each.reason));
-    verdicts.unavailable.iter().map(untold).collect()
+    verdicts.unavailable.iter().map(unavailable).collect()
 }
 
 /// `14:06:23 UTC` of an RFC 3339 time.

@@ -45,7 +45,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
         facts.push(format!("Look at the other one: uvmctl explain {}", evictor.pid));
     }
     facts.extend(evidence.verdicts.ended.first().map(over));
-    facts.extend(finding::untold(&evidence.verdicts));
+    facts.extend(finding::unavailable(&evidence.verdicts));
     facts
 }
 

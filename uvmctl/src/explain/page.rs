@@ -45,7 +45,10 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
     } else {
         page.push(Paragraph::title("What cannot be known"));
         page.extend(
-            limits(evidence).into_iter().chain(finding::untold(verdicts)).map(|limit| item("-", Style::Plain, limit)),
+            limits(evidence)
+                .into_iter()
+                .chain(finding::unavailable(verdicts))
+                .map(|limit| item("-", Style::Plain, limit)),
         );
         if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
             page.push(item(

@@ -29,7 +29,7 @@ pub(crate) fn overrides(
     colour: Colour,
 ) -> String {
     let acts = match why_off(state) {
-        Some(why) => colour.paint(Style::Warning, &why),
+        Some(reason) => colour.paint(Style::Warning, &reason),
         None => colour.paint(Style::Good, "uvmd may act"),
     };
     let (mode, policy) = (text::printable(&state.default_mode), text::printable(&state.default_policy));
@@ -128,8 +128,8 @@ fn whom(selector: &Selector) -> String {
 }
 
 /// `  No advice at GPU-9a31…: the application advises the driver itself.`
-fn restriction(Restriction { gpu_uuid, scope: hindered, reason: why }: &Restriction) -> String {
-    let what = match hindered.as_str() {
+fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String {
+    let what = match scope.as_str() {
         "everything" => "Nothing",
         "advice" => "No advice",
         "some_memory" => "Not all memory",
@@ -140,31 +140,20 @@ fn restriction(Restriction { gpu_uuid, scope: hindered, reason: why }: &Restrict
         policy => &format!("No {policy}"),
     };
     let at = gpu_uuid.as_ref().map(|gpu| format!(" at {gpu}")).unwrap_or_default();
-    text::printable(&format!("  {what}{at}: {why}.")).into_owned()
+    text::printable(&format!("  {what}{at}: {reason}.")).into_owned()
 }
 
 /// What is wanted for a process, and why.
 pub(crate) fn wanted(wanted: &EffectivePolicy, colour: Colour) -> String {
-    let EffectivePolicy {
-        pid,
-        name,
-        mode,
-        policy,
-        reason: why,
-        active: on,
-        candidates: considered,
-        budget,
-        restrictions,
-        ..
-    } = wanted;
+    let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, .. } = wanted;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
-    let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(why))];
+    let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(reason))];
     lines.extend(limits(budget).map(|limits| format!("  At most {limits}.")));
     let nothing = match mode.as_str() {
         "observe" => Some("  Nothing is done: it is only watched."),
         "shadow" => Some("  Nothing is done, but told: uvmctl decisions."),
-        _ if !on => Some("  Nothing is done all the same: acting is switched off (uvmctl policy show)."),
+        _ if !active => Some("  Nothing is done all the same: acting is switched off (uvmctl policy show)."),
         _ => None,
     };
     lines.extend(nothing.map(|nothing| colour.paint(Style::Warning, nothing)));
@@ -178,7 +167,7 @@ pub(crate) fn wanted(wanted: &EffectivePolicy, colour: Colour) -> String {
             "-"
         }
     };
-    lines.extend(considered.iter().map(|each| {
+    lines.extend(candidates.iter().map(|each| {
         let style = if each.selected { Style::Good } else { Style::Faded };
         colour.paint(
             style,

@@ -107,10 +107,10 @@ Evidence: uvmctl explain 512 --json
 #[test]
 fn without_block_records_it_is_said_what_cannot_be_told() {
     let reason = "block records are off (records.enabled = false), so it is not known whether it comes back".to_owned();
-    let untold = vec![UnavailableKind { kind: "capacity_thrash".to_owned(), reason }];
+    let unavailable = vec![UnavailableKind { kind: "capacity_thrash".to_owned(), reason }];
     let daemon = two_tenants()
-        .once("/api/v1/verdicts", &Verdicts { unavailable: untold.clone(), ..verdicts() })
-        .once("/api/v1/processes/512/verdict", &Verdicts { unavailable: untold, ..verdicts_of(512) })
+        .once("/api/v1/verdicts", &Verdicts { unavailable: unavailable.clone(), ..verdicts() })
+        .once("/api/v1/processes/512/verdict", &Verdicts { unavailable, ..verdicts_of(512) })
         .serve();
     let explained = stdout(&run(&daemon, &["explain", "512"]));
     assert!(explained.starts_with("Nothing that can be told is wrong with 512 idle"), "{explained}");

@@ -132,10 +132,10 @@ fn what_is_not_clear_is_a_mistake_of_usage() {
 
 #[test]
 fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_more_from_being_done() {
-    let considered = |id: &str, fits, in_force, why: &str| Candidate {
+    let considered = |id: &str, matches, selected, why: &str| Candidate {
         id: id.to_owned(),
-        matches: fits,
-        selected: in_force,
+        matches,
+        selected,
         reason: why.to_owned(),
     };
     let wanted = EffectivePolicy {

@@ -70,7 +70,7 @@ impl Board {
     }
 
     /// What keeps more from being done, where that is due now.
-    pub(crate) fn hindered(&mut self, now: Instant, restrictions: impl FnOnce() -> Vec<Restriction>) {
+    pub(crate) fn publish_restrictions(&mut self, now: Instant, restrictions: impl FnOnce() -> Vec<Restriction>) {
         if self.next.is_none_or(|next| next <= now) {
             self.next = Some(now + HINDRANCES_EVERY);
             self.restrictions.send_replace(restrictions().into());
@@ -105,14 +105,14 @@ mod tests {
         let (mut board, told) = Board::new(None);
         let start = Instant::now();
         let almost = start + Duration::from_millis(999);
-        board.hindered(start, || vec![restriction("first")]);
-        board.hindered(almost, || panic!("that was a moment ago"));
+        board.publish_restrictions(start, || vec![restriction("first")]);
+        board.publish_restrictions(almost, || panic!("that was a moment ago"));
         assert_eq!(told.restrictions()[..], [restriction("first")]);
         board.rest();
         assert_eq!(told.restrictions()[..], []);
-        board.hindered(almost, || vec![restriction("second")]);
+        board.publish_restrictions(almost, || vec![restriction("second")]);
         assert_eq!(told.restrictions()[..], [restriction("second")]);
-        board.hindered(almost + Duration::from_secs(1), || vec![restriction("third")]);
+        board.publish_restrictions(almost + Duration::from_secs(1), || vec![restriction("third")]);
         assert_eq!(told.restrictions()[..], [restriction("third")]);
     }
 }

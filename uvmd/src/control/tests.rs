@@ -149,13 +149,13 @@ fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() 
     let folder = tempfile::tempdir().unwrap();
     let (control, mut board) = control(folder.path());
     let id = |pid| ProcessId { pid, start_ticks: 1 };
-    let restriction = |pid, hindered| model::Restriction {
+    let restriction = |pid, scope| model::Restriction {
         process: id(pid),
         gpu: Some(GpuUuid([1; 16])),
-        scope: hindered,
+        scope,
         reason: "it advises the driver itself".to_owned(),
     };
-    board.hindered(std::time::Instant::now(), || {
+    board.publish_restrictions(std::time::Instant::now(), || {
         vec![restriction(7, RestrictionScope::Advice), restriction(8, RestrictionScope::Policy("cycle"))]
     });
     let told = |pid| control.wanted(&Process::new(id(pid), "x")).restrictions;

@@ -337,7 +337,7 @@ fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then(
     let is_over = |rules: &Rules| {
         assert_eq!((override_id(rules), rules.may_want()), (None, false));
         let explained = rules.explain(&Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x"), None);
-        assert_eq!(explained.considered[0].fit.to_string(), "its time is over");
+        assert_eq!(explained.candidates[0].fit.to_string(), "its time is over");
         assert!(rules.overrides().overrides[0].expired);
     };
     is_over(&rules);
@@ -450,7 +450,7 @@ fn an_override_for_a_process_goes_with_it() {
     let is_meant = |start_ticks| {
         let process = Process::new(ProcessId { pid: child.id(), start_ticks }, "x");
         let explained = rules.explain(&process, None);
-        (explained.directive.override_id.is_some(), explained.considered[0].fit.to_string())
+        (explained.directive.override_id.is_some(), explained.candidates[0].fit.to_string())
     };
     assert!(is_meant(start_ticks.unwrap()).0);
     let (is_meant, why) = is_meant(1);

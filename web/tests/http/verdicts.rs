@@ -109,7 +109,8 @@ async fn what_needs_block_records_is_said_not_to_be_told_without_them() {
     let mut snapshot = busy();
     snapshot.source.block_records.is_off = true;
     let body = get(&router_over(always(snapshot)), "/api/v1/verdicts").await.json();
-    let kinds: Vec<_> = body["unavailable"].as_array().unwrap().iter().map(|untold| &untold["kind"]).collect();
+    let kinds: Vec<_> =
+        body["unavailable"].as_array().unwrap().iter().map(|unavailable| &unavailable["kind"]).collect();
     assert_eq!(kinds, ["capacity_thrash", "ping_pong", "streaming"]);
     let expected = "block records are off (records.enabled = false), so it is not known whether what is fetched had been evicted before";
     assert_eq!(body["unavailable"][0]["reason"], expected);

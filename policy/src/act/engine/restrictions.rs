@@ -18,11 +18,11 @@ impl Acting {
             let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
             let rests = self.leaving.concerns(process.id, gpu);
             let restrictions = track.restrictions(&sight, &self.guard, &self.limits, rests);
-            all.extend(restrictions.into_iter().map(|(hindered, why)| Restriction {
+            all.extend(restrictions.into_iter().map(|(scope, reason)| Restriction {
                 process: process.id,
                 gpu: Some(gpu),
-                scope: hindered,
-                reason: why,
+                scope,
+                reason,
             }));
         }
         all
@@ -31,7 +31,7 @@ impl Acting {
 
 /// Those of them that are not [`seen`] at any GPU.
 fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
-    let why = |process: &Process| {
+    let reason = |process: &Process| {
         if !is_counting(scene) {
             Some("nothing is counted")
         } else if gpus(process).next().is_none() {
@@ -41,8 +41,8 @@ fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
         }
     };
     let restrictions = directed(scene).filter_map(|(process, _)| {
-        let why = why(process)?.to_owned();
-        Some(Restriction { process: process.id, gpu: None, scope: RestrictionScope::Everything, reason: why })
+        let reason = reason(process)?.to_owned();
+        Some(Restriction { process: process.id, gpu: None, scope: RestrictionScope::Everything, reason })
     });
     restrictions.collect()
 }

@@ -28,7 +28,7 @@ impl Guard {
             (RestrictionScope::SomeMemory, unseen(sight)),
             (RestrictionScope::RemoteMappings, unlinked.then(|| NO_LINK.to_owned())),
         ];
-        all.into_iter().filter_map(|(hindered, why)| Some((hindered, why?))).collect()
+        all.into_iter().filter_map(|(scope, reason)| Some((scope, reason?))).collect()
     }
 
     /// What was allowed in all was moved.
