@@ -85,9 +85,9 @@ pub(crate) fn serve_bytes(answer: &'static [u8]) -> String {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut request = [0; 4096];
+            read_request(&mut stream);
             // The client may hang up at any time.
-            let _ = stream.read(&mut request).and_then(|_| stream.write_all(answer));
+            let _ = stream.write_all(answer);
         }
     });
     format!("http://{address}")
@@ -136,9 +136,7 @@ impl Canned {
     }
 
     fn answer(&self, mut stream: impl Read + Write) {
-        let mut request = vec![0; 8192];
-        let Ok(length @ 1..) = stream.read(&mut request) else { return };
-        let request = String::from_utf8_lossy(&request[..length]).into_owned();
+        let Some(request) = read_request(&mut stream) else { return };
         let path = request.split(' ').nth(1).unwrap_or_default();
         let is_asked = |(known, _): &(String, String)| path.starts_with(known.as_str());
         let mut once = self.once.lock().unwrap();
@@ -152,6 +150,31 @@ impl Canned {
         let _ =
             write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
     }
+}
+
+/// One request with its headers and its whole body: closing a socket with bytes unread resets the
+/// connection, and the client loses the response.
+fn read_request(stream: &mut impl Read) -> Option<String> {
+    let mut request = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && body.len() >= content_length(head)
+        {
+            return Some(text);
+        }
+        match stream.read(&mut part) {
+            Ok(length @ 1..) => request.extend_from_slice(&part[..length]),
+            _ => return None,
+        }
+    }
+}
+
+/// The length that a request's headers give its body, in bytes.
+fn content_length(head: &str) -> usize {
+    let is_length = |line: &&str| line.to_ascii_lowercase().starts_with("content-length:");
+    head.lines().find(is_length).and_then(|line| line.split(':').nth(1)?.trim().parse().ok()).unwrap_or(0)
 }
 
 /// An address where nothing listens.
