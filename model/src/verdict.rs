@@ -93,7 +93,7 @@ pub struct Inputs {
     /// Bytes that the driver mapped remotely because of that. 0 unless a tool is attached.
     pub pinned_bytes: u64,
     /// Block records that were left out or lost: what rests on records is a lower bound then.
-    pub lost_records: u64,
+    pub missing_records: u64,
 }
 
 /// A condition that was checked, so that a person can check it too.

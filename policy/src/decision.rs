@@ -48,10 +48,10 @@ pub(crate) fn precedes(one: VerdictKind, other: VerdictKind) -> bool {
 /// What the conditions are about.
 struct Shares {
     arrived_bytes: f64,
-    pushed_out: f64,
+    evicted: f64,
     refetched: f64,
-    returned: f64,
-    taken_back: f64,
+    cpu_reclaimed: f64,
+    readback: f64,
     populated: f64,
     /// Of the fetched bytes, those that block records tell of.
     recorded: f64,
@@ -76,10 +76,10 @@ impl Shares {
         let populated_blocks = inputs.populated_bytes as f64 / BLOCK_BYTES as f64;
         Self {
             arrived_bytes,
-            pushed_out: of_arrived(inputs.evicted_bytes.max(inputs.induced_eviction_bytes) as f64),
+            evicted: of_arrived(inputs.evicted_bytes.max(inputs.induced_eviction_bytes) as f64),
             refetched: came_back(inputs.refetched_bytes),
-            returned: came_back(inputs.cpu_reclaimed_bytes),
-            taken_back: of_arrived(inputs.bytes_dtoh.saturating_sub(inputs.evicted_bytes) as f64),
+            cpu_reclaimed: came_back(inputs.cpu_reclaimed_bytes),
+            readback: of_arrived(inputs.bytes_dtoh.saturating_sub(inputs.evicted_bytes) as f64),
             populated: of_arrived(inputs.populated_bytes as f64),
             recorded,
             throttles: if sides > 0 { inputs.throttles as f64 / sides as f64 } else { 0.0 },
@@ -122,23 +122,28 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
     let limits = &THRESHOLDS;
     let condition = |name, what, value, limit| Condition { name, what, value, limit };
     let arrived = || {
-        condition("arrived_bytes", "bytes that arrived: at least", shares.arrived_bytes, AtLeast(limits.arrived_bytes))
+        condition(
+            "arrived_bytes",
+            "bytes fetched or populated: at least",
+            shares.arrived_bytes,
+            AtLeast(limits.arrived_bytes),
+        )
     };
     let recorded = || {
-        let what = "share of the fetched bytes that block records tell of: at least";
-        condition("recorded_share", what, shares.recorded, AtLeast(limits.recorded_share))
+        let what = "fetched bytes covered by block records, as a ratio: at least";
+        condition("recorded_ratio", what, shares.recorded, AtLeast(limits.recorded_ratio))
     };
-    let pushed_out = |limit| {
+    let evicted = |limit| {
         let what = match limit {
-            AtLeast(_) => "bytes pushed out, of it or for it, to those that arrived: at least",
-            Below(_) => "bytes pushed out, of it or for it, to those that arrived: less than",
+            AtLeast(_) => "bytes evicted from or for the process, to arrived bytes: at least",
+            Below(_) => "bytes evicted from or for the process, to arrived bytes: less than",
         };
-        condition("pushed_out_ratio", what, shares.pushed_out, limit)
+        condition("eviction_ratio", what, shares.evicted, limit)
     };
     let refetched = |limit| {
         let what = match limit {
-            AtLeast(_) => "share of the arrived bytes that had been evicted before: at least",
-            Below(_) => "share of the arrived bytes that had been evicted before: less than",
+            AtLeast(_) => "refetched bytes, to arrived bytes: at least",
+            Below(_) => "refetched bytes, to arrived bytes: less than",
         };
         condition("refetch_ratio", what, shares.refetched, limit)
     };
@@ -146,65 +151,65 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
         VerdictKind::DriverThrottling => vec![
             condition(
                 "throttles",
-                "times that the driver held a processor back: at least",
+                "throttles of processors by the driver: at least",
                 inputs.throttles as f64,
                 AtLeast(limits.throttles),
             ),
             condition(
-                "throttle_share",
-                "share of those among them and the times that a block changed sides: at least",
+                "throttle_ratio",
+                "throttles, to throttles and bounces: at least",
                 shares.throttles,
-                AtLeast(limits.throttle_share),
+                AtLeast(limits.throttle_ratio),
             ),
             refetched(Below(limits.share)),
         ],
         VerdictKind::CapacityThrash => vec![
             arrived(),
             recorded(),
-            pushed_out(AtLeast(limits.share)),
+            evicted(AtLeast(limits.share)),
             refetched(AtLeast(limits.share)),
             condition(
-                "refetched_over_returned",
-                "share of the arrived bytes that had been evicted before: at least the share that a CPU had taken",
+                "refetched_over_cpu_reclaimed",
+                "refetched bytes, to arrived bytes: at least the ratio of bytes reclaimed by the CPU",
                 shares.refetched,
-                AtLeast(shares.returned),
+                AtLeast(shares.cpu_reclaimed),
             ),
         ],
         VerdictKind::PingPong => vec![
             condition(
                 "bounces",
-                "times that a block changed sides between a CPU that faulted and the GPU: at least",
+                "bounces of blocks between CPU and GPU: at least",
                 inputs.bounces as f64,
                 AtLeast(limits.bounces),
             ),
             condition(
-                "return_ratio",
-                "share of the arrived bytes that a CPU had taken by faults before: at least",
-                shares.returned,
+                "cpu_reclaimed_ratio",
+                "bytes reclaimed by the CPU that arrived again, to arrived bytes: at least",
+                shares.cpu_reclaimed,
                 AtLeast(limits.share),
             ),
             condition(
-                "taken_back_ratio",
-                "bytes copied back to the host and not evicted, to those that arrived: at least",
-                shares.taken_back,
+                "readback_ratio",
+                "bytes read back to the host without eviction, to arrived bytes: at least",
+                shares.readback,
                 AtLeast(limits.share),
             ),
         ],
         VerdictKind::Streaming => {
-            vec![arrived(), recorded(), pushed_out(AtLeast(limits.share)), refetched(Below(limits.share))]
+            vec![arrived(), recorded(), evicted(AtLeast(limits.share)), refetched(Below(limits.share))]
         }
         VerdictKind::FirstTouchStorm => vec![
             arrived(),
             condition(
-                "populated_share",
-                "share of the arrived bytes that were new: at least",
+                "populated_ratio",
+                "populated bytes, to arrived bytes: at least",
                 shares.populated,
-                AtLeast(limits.populated_share),
+                AtLeast(limits.populated_ratio),
             ),
-            pushed_out(Below(limits.share)),
+            evicted(Below(limits.share)),
             condition(
                 "faults_per_populated_block",
-                "GPU faults for each 2 MiB that were new: at least",
+                "GPU faults for each 2 MiB populated: at least",
                 shares.faults_per_populated_block,
                 AtLeast(limits.faults_per_populated_block),
             ),

@@ -37,7 +37,7 @@ impl ProcessReading {
             &Inputs {
                 // CPU faults belong to no GPU, and records of a process are lost as they come.
                 cpu_faults: process.host.cpu_faults(),
-                lost_records: process.blocks.sampled_out_records.saturating_add(process.blocks.dropped_records),
+                missing_records: process.blocks.sampled_out_records.saturating_add(process.blocks.dropped_records),
                 ..Inputs::default()
             },
         );
@@ -115,6 +115,6 @@ const fn fields(inputs: &mut Inputs) -> [&mut u64; size_of::<Inputs>() / size_of
         &mut inputs.throttled_ns,
         &mut inputs.thrashing_pages,
         &mut inputs.pinned_bytes,
-        &mut inputs.lost_records,
+        &mut inputs.missing_records,
     ]
 }

@@ -10,7 +10,7 @@ pub struct Thresholds {
     /// From this share on, what is done for no good costs: if a quarter was there before, the bus carries a third more than it had to.
     pub share: f64,
     /// Then most of what comes is new.
-    pub populated_share: f64,
+    pub populated_ratio: f64,
     /// A fault populates no more than its block; more comes from prefetches, which are no faults.
     pub faults_per_populated_block: f64,
     /// Four times there and back: once is a hand-over.
@@ -18,21 +18,21 @@ pub struct Thresholds {
     /// So many the driver itself needs to pin a page: its `uvm_perf_thrashing_pin_threshold`.
     pub throttles: f64,
     /// One for nine changes of sides. Memory that the driver deals with has one for four or more; what it leaves alone has none.
-    pub throttle_share: f64,
+    pub throttle_ratio: f64,
     /// Fewer of the copies in the block records say nothing of the others.
-    pub recorded_share: f64,
+    pub recorded_ratio: f64,
 }
 
 /// The only ones.
 pub const THRESHOLDS: Thresholds = Thresholds {
     arrived_bytes: (1 << 20) as f64,
     share: 0.25,
-    populated_share: 0.5,
+    populated_ratio: 0.5,
     faults_per_populated_block: 1.0,
     bounces: 8.0,
     throttles: ENOUGH_THROTTLES as f64,
-    throttle_share: 0.1,
-    recorded_share: 0.01,
+    throttle_ratio: 0.1,
+    recorded_ratio: 0.01,
 };
 
 /// A verdict in force needs only this part of each least value, and may exceed each upper limit by as much as that leaves, so that a value that

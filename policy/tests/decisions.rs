@@ -36,15 +36,11 @@ fn a_quarter_is_enough_and_a_little_less_is_not() {
     assert_eq!(kind(under_pressure(0, 25)), Some(PingPong));
     assert_eq!(kind(under_pressure(0, 24)), Some(Streaming));
     assert_eq!(kind(Inputs { bounces: 7, ..under_pressure(0, 25) }), Some(Streaming));
-    assert_eq!(
-        kind(Inputs { bytes_dtoh: 49 * MIB, ..under_pressure(0, 25) }),
-        Some(Streaming),
-        "nothing is taken back"
-    );
+    assert_eq!(kind(Inputs { bytes_dtoh: 49 * MIB, ..under_pressure(0, 25) }), Some(Streaming), "no readback");
 }
 
 #[test]
-fn what_is_pushed_out_for_a_process_counts_like_what_is_pushed_out_of_it() {
+fn evictions_for_a_process_count_as_evictions_from_it() {
     let of_others = Inputs { evicted_bytes: 0, induced_eviction_bytes: 25 * MIB, ..under_pressure(25, 0) };
     assert_eq!(kind(of_others), Some(CapacityThrash));
     assert_eq!(kind(Inputs { induced_eviction_bytes: 0, ..of_others }), None);
@@ -119,7 +115,7 @@ fn recorded(per_mille: u64) -> Inputs {
         evicted_bytes: moved,
         fetched_bytes: fetches * MIB,
         refetched_bytes: found * MIB,
-        lost_records: 200_000 - fetches,
+        missing_records: 200_000 - fetches,
         ..Inputs::default()
     }
 }
@@ -227,7 +223,7 @@ fn nothing_and_as_much_as_can_be_are_no_nonsense() {
         throttled_ns: u64::MAX,
         thrashing_pages: u64::MAX,
         pinned_bytes: u64::MAX,
-        lost_records: u64::MAX,
+        missing_records: u64::MAX,
     };
     assert!(decide(&all, None).checks.iter().all(|check| check.value.is_finite()));
     // More is said to have come back than came: it is not believed.

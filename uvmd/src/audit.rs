@@ -7,8 +7,8 @@
 //!
 //! `entry`: its lines; `refusals`: how many of those there are; `rotating`: its files.
 
+mod denials;
 mod entry;
-mod refusals;
 mod rotating;
 
 use std::{
@@ -21,9 +21,9 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use denials::Denials;
 use entry::Entry;
 pub(crate) use entry::{Change, Outcome};
-pub(crate) use refusals::Refused;
 use rotating::Rotating;
 pub(crate) use rotating::Rotation;
 use serde::Serialize;

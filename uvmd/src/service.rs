@@ -25,7 +25,7 @@ use web::{
 
 use crate::{
     acting::{self, Actuation, Deeds, Rates},
-    audit::{Audit, Refused},
+    audit::{Audit, Denials},
     control::Control,
     listeners::Listeners,
     log::Logging,
@@ -59,11 +59,11 @@ pub(crate) fn run(options: &Options, loaded: Loaded, log: &Logging, hangup: Hang
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let (audit, refused) = (start.audit.clone(), start.refused.clone());
+    let (audit, denials) = (start.audit.clone(), start.denials.clone());
     let result = runtime.block_on(serve(options, loaded, start, log, hangup));
     // Whatever still blocks must not hold the exit.
     runtime.shutdown_background();
-    refused.sum_up_all();
+    denials.sum_up_all();
     audit.flush();
     result
 }
@@ -75,8 +75,8 @@ async fn serve(
     log: &Logging,
     hangup: Hangup,
 ) -> anyhow::Result<()> {
-    let Start { audit, refused, rules, switch, actuation, warnings, lock: _lock } = start;
-    let ready = match Ready::new(&config, log, hangup, (&audit, refused), &warnings).await {
+    let Start { audit, denials, rules, switch, actuation, warnings, lock: _lock } = start;
+    let ready = match Ready::new(&config, log, hangup, (&audit, denials), &warnings).await {
         Ok(Some(ready)) => ready,
         // What a former run left in force is withdrawn all the same, as nobody else looks after it.
         not_ready => return end_unready(actuation, not_ready.map(drop)),
@@ -162,7 +162,7 @@ impl Ready {
         config: &Config,
         log: &Logging,
         hangup: Hangup,
-        (audit, refused): (&Audit, Refused),
+        (audit, denials): (&Audit, Denials),
         warnings: &Warnings,
     ) -> anyhow::Result<Option<Self>> {
         let Config { listen, hostname, http, socket, auth, collector, metrics, records, .. } = config;
@@ -174,7 +174,7 @@ impl Ready {
             Err(error) => (None, Some(error)),
         };
         let reloads = Reloads::default();
-        tokio::spawn(sum_up(refused.clone()));
+        tokio::spawn(sum_up(denials.clone()));
         let named = hostname.as_ref().map(|name| name.0.clone());
         let node = Node {
             version: VERSION,
@@ -185,7 +185,7 @@ impl Ready {
             processes_in_metrics: metrics.processes(),
             log_lines_dropped: Arc::clone(&log.dropped().0),
             audit_lines_dropped: audit.dropped(),
-            refusals: Refusals::new(move |refusal| refused.tell(refusal)),
+            refusals: Refusals::new(move |refusal| denials.tell(refusal)),
             warnings: warnings.clone(),
             reloads: reloads.clone(),
             access: tokens.access(),
@@ -213,11 +213,11 @@ fn end_unready(actuation: Actuation, reason: anyhow::Result<()>) -> anyhow::Resu
 }
 
 /// Has the number of refusals that were not written down written down, for as long as the service works.
-async fn sum_up(refused: Refused) {
+async fn sum_up(denials: Denials) {
     let mut looks = time::interval(REFUSALS_EVERY);
     loop {
         looks.tick().await;
-        refused.sum_up(Instant::now());
+        denials.sum_up(Instant::now());
     }
 }
 

@@ -25,7 +25,7 @@ const INPUTS = [
   ["throttled_ns", "how long, together", format.time],
   ["thrashing_pages", "pages that the driver found to be thrashing", count],
   ["pinned_bytes", "pinned elsewhere by the driver", bytes],
-  ["lost_records", "block records omitted or dropped", count],
+  ["missing_records", "block records omitted or dropped", count],
 ];
 
 // The unit is in the name of what was checked.

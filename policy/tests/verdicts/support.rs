@@ -272,7 +272,7 @@ fn fields(load: &mut Load) -> [&mut u64; 15] {
         &mut load.throttles,
         &mut load.throttled_ns,
         &mut load.thrashing_pages,
-        &mut load.lost_records,
+        &mut load.missing_records,
     ]
 }
 

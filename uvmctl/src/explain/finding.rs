@@ -31,7 +31,7 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
         ("capacity_thrash", None) => format!("is thrashing {gpu}: it fetches again what was evicted"),
         ("ping_pong", _) => format!("is thrashing: its memory goes back and forth between CPUs and {gpu}"),
         ("driver_throttling", _) => {
-            format!("is held back by the driver, as its memory goes back and forth between CPUs and {gpu}")
+            format!("is throttled by the driver, as its memory bounces between CPUs and {gpu}")
         }
         ("streaming", _) => {
             format!(
@@ -68,11 +68,11 @@ pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
     let Case { verdict, .. } = case;
     let mut facts = vec![memory(case), window(case)];
     facts.extend(already_asked(case));
-    let VerdictInputs { lost_records, .. } = verdict.inputs;
-    if lost_records > 0 {
+    let VerdictInputs { missing_records, .. } = verdict.inputs;
+    if missing_records > 0 {
         facts.push(format!(
             "{} records of blocks were left out or lost in that window: what was fetched again may be more.",
-            text::count(lost_records)
+            text::count(missing_records)
         ));
     }
     facts
@@ -250,7 +250,7 @@ mod tests {
         let mut thrashing = known("capacity_thrash");
         thrashing.card(44 * GIB, 70 * GIB);
         thrashing.gpu.as_mut().unwrap().oversubscription_ratio = Some(1.59);
-        thrashing.verdict.inputs.lost_records = 7;
+        thrashing.verdict.inputs.missing_records = 7;
         thrashing.process.counts.api_calls_by_kind.insert("set_accessed_by".to_owned(), 3);
         assert_eq!(
             facts(&thrashing.case()),

@@ -97,7 +97,7 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("batches", "BATCH", 7, 9, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
     column("p99", "BATCHP99", 8, 11, Value::Time(|counts| counts.batch_duration_ns.p99), "99 of 100 of its batches took less"),
     column("replays", "REPLAY", 8, 18, Value::Count(|counts| counts.replays), "retries the GPU was told to make"),
-    column("throttles", "THROTL", 8, 13, Value::Count(|counts| counts.throttles), "times held back from a thrashing page"),
+    column("throttles", "THROTL", 8, 13, Value::Count(|counts| counts.throttles), "throttles at thrashing pages"),
     column("remote", "REMOTE", 8, 14, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
     column("d2d", "D2D", 8, 17, Value::Bytes(|counts| counts.bytes_dtod), "copied from GPU to GPU"),
     column("api", "API", 6, 15, Value::Count(|counts| counts.api_calls), "its own prefetches and advice"),

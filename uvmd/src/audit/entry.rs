@@ -76,14 +76,14 @@ pub(crate) enum Change {
         result: Outcome,
     },
     /// A request was refused for want of authority.
-    RequestRefused { method: String, path: String, status: u16 },
+    RequestDenied { method: String, path: String, status: u16 },
     /// More of them in a minute, of which only the numbers are told: of the peers with most, and of all others together.
-    RequestsRefused { suppressed: u64, peers: Vec<RefusedPeer>, suppressed_of_others: u64 },
+    RequestsDenied { suppressed: u64, peers: Vec<DeniedPeer>, suppressed_of_others: u64 },
 }
 
 /// How many refused requests of a peer have no line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct RefusedPeer {
+pub(crate) struct DeniedPeer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +111,7 @@ impl Change {
             | Self::PolicyOn { result }
             | Self::OverridesFileLoad { result, .. }
             | Self::ConfigurationReload { result, .. } => *result = Outcome::Failed { reason },
-            Self::OverrideEnd { .. } | Self::RequestRefused { .. } | Self::RequestsRefused { .. } => {}
+            Self::OverrideEnd { .. } | Self::RequestDenied { .. } | Self::RequestsDenied { .. } => {}
         }
         self
     }

@@ -100,7 +100,7 @@ impl Rules {
             let has_ended = ended.contains(rule);
             if has_ended {
                 tracing::info!("override {} is gone: the process that it was for has ended", rule.id);
-                self.0.audit.write(None, &end_of(rule, "process_ended"));
+                self.0.audit.write(None, &end_of(rule, "process_exited"));
             }
             !has_ended
         });

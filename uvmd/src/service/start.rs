@@ -8,7 +8,7 @@ use web::Warnings;
 use super::limits;
 use crate::{
     acting::Actuation,
-    audit::{Audit, Refused, Rotation},
+    audit::{Audit, Denials, Rotation},
     instance,
     rules::{Clock, Rules},
     switch::Switch,
@@ -17,7 +17,7 @@ use crate::{
 /// What is there then.
 pub(super) struct Start {
     pub(super) audit: Audit,
-    pub(super) refused: Refused,
+    pub(super) denials: Denials,
     pub(super) rules: Rules,
     pub(super) switch: Switch,
     pub(super) actuation: Actuation,
@@ -47,8 +47,8 @@ impl Start {
                 return Err(reason);
             }
         };
-        let refused = Refused::new(audit.clone());
-        Ok(Self { audit, refused, rules, switch, actuation, warnings, lock })
+        let denials = Denials::new(audit.clone());
+        Ok(Self { audit, denials, rules, switch, actuation, warnings, lock })
     }
 }
 

@@ -78,7 +78,7 @@ fn who_is_refused_is_there_a_few_times_and_then_as_a_number() {
     daemon.signal("TERM");
     let (status, log) = daemon.wait();
     assert!(status.success(), "{log}");
-    let refused = lines(&node, "request_refused");
+    let refused = lines(&node, "request_denied");
     assert_eq!(refused.len(), 5, "{refused:?}");
     let [first, ..] = refused.as_slice() else { panic!("{refused:?}") };
     assert_eq!(
@@ -87,7 +87,7 @@ fn who_is_refused_is_there_a_few_times_and_then_as_a_number() {
     );
     assert_eq!(first["requester"]["credential"], "wrong_token");
     assert!(first["requester"]["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{first}");
-    let rest = lines(&node, "requests_refused");
+    let rest = lines(&node, "requests_denied");
     assert_eq!(
         (rest.len(), &rest[0]["suppressed"], &rest[0]["peers"], &rest[0]["suppressed_of_others"]),
         (1, &json!(15), &json!([{ "address": "127.0.0.1", "suppressed": 15 }]), &json!(0))

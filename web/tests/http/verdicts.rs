@@ -31,7 +31,7 @@ fn verdict(process: ProcessId, kind: VerdictKind, ended: Option<u64>) -> Verdict
         ranges: Vec::new(),
         window: Duration::from_millis(1500),
         inputs: Inputs { fetched_bytes: 100, refetched_bytes: 90, ..Inputs::default() },
-        total: Inputs { fetched_bytes: 1000, lost_records: 3, ..Inputs::default() },
+        total: Inputs { fetched_bytes: 1000, missing_records: 3, ..Inputs::default() },
         checks: vec![Check { description: "share", name: "refetch_ratio", value: 0.9, threshold: 0.5, met: true }],
     }
 }
@@ -70,7 +70,7 @@ async fn a_verdict_is_told_with_what_it_rests_on() {
         (first.started_at.as_str(), first.confirmed_at.as_str()),
         ("2023-11-14T22:13:30.000Z", "2023-11-14T22:13:32.000Z")
     );
-    assert_eq!((first.window_seconds, first.inputs.refetched_bytes, first.total.lost_records), (1.5, 90, 3));
+    assert_eq!((first.window_seconds, first.inputs.refetched_bytes, first.total.missing_records), (1.5, 90, 3));
     assert_eq!(
         (first.checks[0].name.as_str(), first.checks[0].value, first.checks[0].met),
         ("refetch_ratio", 0.9, true)

@@ -20,7 +20,7 @@ pub(crate) struct Facts {
     /// Of the fetched bytes, those that left the GPU last because its CPU used them.
     pub(crate) cpu_reclaimed_bytes: u64,
     /// Copied to the host and not evicted.
-    pub(crate) taken_back_bytes: u64,
+    pub(crate) readback_bytes: u64,
     /// Times that a block changed sides between its CPU and the GPU.
     pub(crate) bounces: u64,
     /// By the driver's own counter of the process.
@@ -35,7 +35,7 @@ impl Facts {
         self.fetched_bytes + self.populated_bytes
     }
 
-    pub(crate) fn pushed_out_bytes(&self) -> u64 {
+    pub(crate) fn eviction_volume_bytes(&self) -> u64 {
         self.evicted_bytes.max(self.evicted_for_it_bytes)
     }
 
@@ -47,7 +47,7 @@ impl Facts {
             |facts| vec![&mut facts.evicted_bytes, &mut facts.evicted_for_it_bytes],
             |facts| vec![&mut facts.refetched_bytes],
             |facts| vec![&mut facts.cpu_reclaimed_bytes],
-            |facts| vec![&mut facts.taken_back_bytes],
+            |facts| vec![&mut facts.readback_bytes],
             |facts| vec![&mut facts.bounces],
             |facts| vec![&mut facts.throttles],
         ];
@@ -86,7 +86,7 @@ impl AddAssign for Facts {
             evicted_for_it_bytes,
             refetched_bytes,
             cpu_reclaimed_bytes,
-            taken_back_bytes,
+            readback_bytes,
             bounces,
             gpu_faults,
             cpu_faults,
@@ -99,7 +99,7 @@ impl AddAssign for Facts {
             (&mut self.evicted_for_it_bytes, evicted_for_it_bytes),
             (&mut self.refetched_bytes, refetched_bytes),
             (&mut self.cpu_reclaimed_bytes, cpu_reclaimed_bytes),
-            (&mut self.taken_back_bytes, taken_back_bytes),
+            (&mut self.readback_bytes, readback_bytes),
             (&mut self.bounces, bounces),
             (&mut self.gpu_faults, gpu_faults),
             (&mut self.cpu_faults, cpu_faults),

@@ -67,9 +67,9 @@ impl Kind {
 
     fn conditions(self, facts: &Facts) -> Vec<Condition> {
         let arrived = facts.arrived_bytes() as f64;
-        let &Facts { populated_bytes, refetched_bytes, cpu_reclaimed_bytes, taken_back_bytes, .. } = facts;
+        let &Facts { populated_bytes, refetched_bytes, cpu_reclaimed_bytes, readback_bytes, .. } = facts;
         let &Facts { bounces, gpu_faults, throttles, .. } = facts;
-        let (arrived_bytes, pushed_out_bytes) = (facts.arrived_bytes(), facts.pushed_out_bytes());
+        let (arrived_bytes, eviction_volume_bytes) = (facts.arrived_bytes(), facts.eviction_volume_bytes());
         match self {
             Self::DriverThrottling => vec![
                 AtLeast(throttles, THROTTLES),
@@ -78,24 +78,24 @@ impl Kind {
             ],
             Self::CapacityThrash => vec![
                 AtLeast(arrived_bytes, ARRIVED_BYTES),
-                AtLeast(pushed_out_bytes, QUARTER * arrived),
+                AtLeast(eviction_volume_bytes, QUARTER * arrived),
                 AtLeast(refetched_bytes, QUARTER * arrived),
                 AtLeast(refetched_bytes, cpu_reclaimed_bytes as f64),
             ],
             Self::PingPong => vec![
                 AtLeast(bounces, ALTERNATIONS),
                 AtLeast(cpu_reclaimed_bytes, QUARTER * arrived),
-                AtLeast(taken_back_bytes, QUARTER * arrived),
+                AtLeast(readback_bytes, QUARTER * arrived),
             ],
             Self::Streaming => vec![
                 AtLeast(arrived_bytes, ARRIVED_BYTES),
-                AtLeast(pushed_out_bytes, QUARTER * arrived),
+                AtLeast(eviction_volume_bytes, QUARTER * arrived),
                 Below(refetched_bytes, QUARTER * arrived),
             ],
             Self::FirstTouchStorm => vec![
                 AtLeast(arrived_bytes, ARRIVED_BYTES),
                 AtLeast(populated_bytes, HALF * arrived),
-                Below(pushed_out_bytes, QUARTER * arrived),
+                Below(eviction_volume_bytes, QUARTER * arrived),
                 AtLeast(gpu_faults, populated_bytes as f64 / BYTES_OF_A_FAULT),
             ],
             Self::None => Vec::new(),

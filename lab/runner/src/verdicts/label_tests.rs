@@ -15,10 +15,10 @@ fn each_kind_is_what_the_table_says() {
     assert_eq!(Kind::of(&Facts { evicted_bytes: 25 * M - 1, ..thrash }), Kind::None);
     assert_eq!(Kind::of(&Facts { evicted_bytes: 0, evicted_for_it_bytes: 25 * M, ..thrash }), Kind::CapacityThrash);
     assert_eq!(Kind::of(&Facts { cpu_reclaimed_bytes: 26 * M, ..thrash }), Kind::None);
-    let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 25 * M, taken_back_bytes: 25 * M, ..fetching() };
+    let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 25 * M, readback_bytes: 25 * M, ..fetching() };
     assert_eq!(Kind::of(&pingpong), Kind::PingPong);
     assert_eq!(Kind::of(&Facts { bounces: 7, ..pingpong }), Kind::None);
-    assert_eq!(Kind::of(&Facts { taken_back_bytes: 24 * M, ..pingpong }), Kind::None);
+    assert_eq!(Kind::of(&Facts { readback_bytes: 24 * M, ..pingpong }), Kind::None);
     let throttled = Facts { throttles: 10, bounces: 90, ..pingpong };
     assert_eq!(Kind::of(&throttled), Kind::DriverThrottling);
     assert_eq!(Kind::of(&Facts { throttles: 9, bounces: 8, ..throttled }), Kind::PingPong);
@@ -47,7 +47,7 @@ fn a_value_close_to_its_limit_leaves_both_sides_possible() {
     assert_eq!(possible(&Facts { refetched_bytes: 28 * M, ..thrash }), [Kind::CapacityThrash]);
     assert_eq!(possible(&Facts { refetched_bytes: 22 * M, ..thrash }), [Kind::Streaming]);
     assert_eq!(possible(&fetching()), [Kind::None]);
-    let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 90 * M, taken_back_bytes: 90 * M, ..fetching() };
+    let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 90 * M, readback_bytes: 90 * M, ..fetching() };
     assert_eq!(possible(&pingpong), [Kind::PingPong, Kind::None], "one alternation less");
     let throttled = Facts { throttles: 1000, bounces: 100, ..pingpong };
     assert_eq!(possible(&throttled), [Kind::DriverThrottling]);
@@ -86,7 +86,7 @@ fn a_run_is_near_where_a_stretch_could_change_it_or_the_second_is_as_good() {
 #[test]
 fn a_run_is_near_where_all_of_it_together_is_of_its_kind_and_near() {
     let thrash = Facts { evicted_bytes: 100 * M, refetched_bytes: 100 * M, ..fetching() };
-    let pingpong = Facts { bounces: 80, cpu_reclaimed_bytes: 100 * M, taken_back_bytes: 100 * M, ..fetching() };
+    let pingpong = Facts { bounces: 80, cpu_reclaimed_bytes: 100 * M, readback_bytes: 100 * M, ..fetching() };
     let with = |thrashing: usize, going_back_and_forth: usize| {
         let stretches = [vec![thrash; thrashing], vec![pingpong; going_back_and_forth]].concat();
         let whole = Facts { evicted_bytes: 44 * M, refetched_bytes: 44 * M, cpu_reclaimed_bytes: 56 * M, ..pingpong };
@@ -106,10 +106,13 @@ fn the_table_is_that_of_the_documentation() {
             ["at least 10 throttles", "a tenth of throttles + bounces", "refetched is less than 25 % of arrived"]
                 .as_slice(),
         ),
-        (Kind::CapacityThrash, &["arrived at least 1 MiB", "pushed out at least 25 %", "at least as much as returned"]),
-        (Kind::PingPong, &["at least 8 bounces", "returned at least 25 %", "taken back at least 25 %"]),
-        (Kind::Streaming, &["arrived at least 1 MiB", "pushed out at least 25 %", "refetched less than 25 %"]),
-        (Kind::FirstTouchStorm, &["populated at least 50 %", "pushed out less than 25 %", "each 2 MiB populated"]),
+        (
+            Kind::CapacityThrash,
+            &["arrived at least 1 MiB", "eviction volume at least 25 %", "at least as much as reclaimed"],
+        ),
+        (Kind::PingPong, &["at least 8 bounces", "reclaimed at least 25 %", "readback at least 25 %"]),
+        (Kind::Streaming, &["arrived at least 1 MiB", "eviction volume at least 25 %", "refetched less than 25 %"]),
+        (Kind::FirstTouchStorm, &["populated at least 50 %", "eviction volume less than 25 %", "each 2 MiB populated"]),
     ] {
         let row = document.lines().find(|line| line.starts_with(&format!("| `{kind}` |"))).unwrap();
         assert!(words.iter().all(|words| row.contains(words)), "{row}");

@@ -14,7 +14,7 @@ const FETCH: Facts = Facts {
     evicted_for_it_bytes: 0,
     refetched_bytes: 0,
     cpu_reclaimed_bytes: 0,
-    taken_back_bytes: 0,
+    readback_bytes: 0,
     bounces: 0,
     gpu_faults: 10,
     cpu_faults: 0,

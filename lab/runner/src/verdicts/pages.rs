@@ -106,7 +106,7 @@ impl Pages {
         let block = address / BLOCK_BYTES;
         let facts = counts.entry(pid).or_default();
         if self.is_on_cpu(pid, block) {
-            facts.taken_back_bytes += PAGE_BYTES;
+            facts.readback_bytes += PAGE_BYTES;
             // Also where the GPU took it again since the access began.
             if self.sides.insert((pid, block), Side::Cpu) == Some(Side::Gpu) {
                 facts.bounces += 1;
@@ -239,7 +239,7 @@ mod tests {
         let expected = Facts {
             fetched_bytes: 3 * 8192,
             cpu_reclaimed_bytes: 2 * 8192,
-            taken_back_bytes: 2 * 8192,
+            readback_bytes: 2 * 8192,
             bounces: 4,
             ..Facts::default()
         };
@@ -266,7 +266,7 @@ mod tests {
         log.populate(7, BASE + BLOCK_BYTES, 2 * FRAME, 4096);
         log.cpu(7, BASE, 4096, |log| log.copy_out(7, BASE + BLOCK_BYTES, 2 * FRAME, 4096));
         log.cpu(8, BASE, 4096, |log| log.copy_out(7, BASE, FRAME, 4096));
-        assert_eq!((log.of(7).evicted_bytes, log.of(7).taken_back_bytes), (8192, 0));
+        assert_eq!((log.of(7).evicted_bytes, log.of(7).readback_bytes), (8192, 0));
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     if_any(
         *thrashing_pages + *throttles > 0,
         format!(
-            "Thrashing pages {}, held back {} times, {} together",
+            "Thrashing pages {}, throttled {} times, {} in total",
             count(thrashing_pages),
             count(throttles),
             text::nanoseconds(*throttled_ns)

@@ -12,7 +12,7 @@ use web::{Peer, Refusal};
 
 use super::{
     Audit,
-    entry::{Change, RefusedPeer},
+    entry::{Change, DeniedPeer},
 };
 
 /// A peer has so many lines in so much time...
@@ -27,12 +27,12 @@ const PEERS_NAMED_MAX: usize = 5;
 
 /// Writes them down. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Denials {
     audit: Audit,
     limiter: Arc<Mutex<Limiter>>,
 }
 
-impl Refused {
+impl Denials {
     pub(crate) fn new(audit: Audit) -> Self {
         Self { audit, limiter: Arc::default() }
     }
@@ -43,7 +43,7 @@ impl Refused {
         let now = Instant::now();
         self.sum_up(now);
         if self.limiter().admit(Sender::of(requester.peer), now) {
-            self.audit.write(Some(&requester), &Change::RequestRefused { method, path, status });
+            self.audit.write(Some(&requester), &Change::RequestDenied { method, path, status });
         }
     }
 
@@ -112,9 +112,9 @@ impl Rest {
                 Sender::Address(address) => (None, Some(address.to_string())),
                 Sender::Others => (None, None),
             };
-            RefusedPeer { uid, address, suppressed }
+            DeniedPeer { uid, address, suppressed }
         });
-        Change::RequestsRefused {
+        Change::RequestsDenied {
             suppressed: self.suppressed,
             peers: peers.collect(),
             suppressed_of_others: self.suppressed.saturating_sub(of_top),
@@ -206,7 +206,7 @@ mod tests {
         let rest = limiter.take_over(start + WINDOW).unwrap();
         assert_eq!((rest.suppressed, limiter.counts.len()), (100_000 - 60 + 1, 0));
         assert_eq!((rest.top.len(), rest.top[0]), (5, (user(100), 2)));
-        let Change::RequestsRefused { suppressed, peers, suppressed_of_others } = rest.into_line() else {
+        let Change::RequestsDenied { suppressed, peers, suppressed_of_others } = rest.into_line() else {
             panic!("one line has all of them");
         };
         assert_eq!((suppressed, peers.len(), suppressed_of_others), (99_941, 5, 99_941 - 6));
