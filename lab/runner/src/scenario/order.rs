@@ -75,7 +75,7 @@ impl Shuffle {
     }
 }
 
-/// Spreads every bit of `value` over all of the result (the finaliser of `SplitMix64`).
+/// Spreads every bit of `value` over all of the result (the finalizer of `SplitMix64`).
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
