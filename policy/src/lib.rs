@@ -1,4 +1,4 @@
-//! What uvmd thinks. No I/O and no clock: time is what snapshots and traces say.
+//! What uvmd thinks. No I/O and no clock: time is what snapshots say.
 //!
 //! **Verdicts**: what is wrong with a process's use of managed memory at a GPU, since when, and what that rests on. docs/verdicts.md defines the kinds
 //! and the windows.
@@ -18,15 +18,10 @@
 //!
 //! * [`act`]: the loop, and the policies
 //! * [`rules`]: what operators want for whom
-//!
-//! **Planners**: where the memory of an iteration that is known in advance goes, and when. docs/policies has a page for each.
-//!
-//! * [`planner`]: what they take and what they make
 
 pub mod act;
 pub mod decision;
 pub mod judge;
-pub mod planner;
 mod ranges;
 mod reading;
 pub mod rules;

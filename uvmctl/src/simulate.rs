@@ -20,7 +20,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use manager::{Manager, Plan};
 use model::api::text::parse_bytes;
-use policy::planner::pump;
+use planner::pump;
 use progress::Progress;
 use serde::Serialize;
 use sim::{Freed, History, Outcome, Setup};

@@ -84,7 +84,7 @@ pub(crate) const BETTER_UNTRIED: f64 = 0.7;
 pub(crate) const AS_FAST: f64 = 0.1;
 /// Of one that is as fast by its promise alone: it has to promise to leave less than this part of the bytes over the link.
 pub(crate) const FEWER_UNTRIED: f64 = 0.5;
-/// Modelled, for comparing proposals, by the values of machines/a100.toml: what a link moves a second...
+/// Modelled, for comparing proposals, by the values of offline/machines/a100.toml: what a link moves a second...
 pub(crate) const LINK_BYTES_PER_SECOND: f64 = 24.8e9;
 /// ...and how long a batch of faults takes.
 pub(crate) const BATCH_SECONDS: f64 = 84e-6;

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use model::api::text::parse_bytes;
-use policy::planner::{
+use planner::{
     Placement, online,
     optimal::{self, Effort},
     smartpool::{self, Fit},
@@ -157,7 +157,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<()> {
 }
 
 fn slots(Blocks { circle, names, .. }: &Blocks, placement: &Placement) -> Vec<Slot> {
-    let of = |slot: &policy::planner::placement::Slot| {
+    let of = |slot: &planner::placement::Slot| {
         let span = circle.spans.get(slot.span)?;
         let trace::Span { source, bytes, start, length, .. } = *span;
         let name = usize::try_from(source).ok().and_then(|source| names.get(source)).cloned().unwrap_or_default();

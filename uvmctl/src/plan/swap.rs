@@ -8,7 +8,7 @@ use std::{
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use model::api::text::parse_bytes;
-use policy::planner::{
+use planner::{
     Link, Machine, Schedule,
     autoswap::{self, Effort, Goal, Parameters, Problem, Rule, Settle},
     machine::Store,

@@ -1,7 +1,7 @@
 //! What manages memory in a run, by the name that it is asked for.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use policy::planner::{self, Schedule, Unplannable};
+use planner::{Schedule, Unplannable};
 use sim::{AutoPlan, RunError, Setup};
 use trace::Iteration;
 

@@ -180,7 +180,7 @@ fn what_figures_rest_on_is_said_beside_them() {
 fn a_file_describes_a_machine_of_ones_own() {
     let trace = turns("turns6.json");
     let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("own.toml");
-    let a100 = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../machines/a100.toml")).unwrap();
+    let a100 = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/machines/a100.toml")).unwrap();
     let run = |text: &str| {
         fs::write(&own, text).unwrap();
         let machine = own.to_str().unwrap();

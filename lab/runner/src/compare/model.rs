@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::measured::Measured;
 
 /// As the simulator has it, with the source of each value (docs/simulator.md).
-const MACHINE: &str = include_str!("../../../../machines/a100.toml");
+const MACHINE: &str = include_str!("../../../../offline/machines/a100.toml");
 /// Of a kernel: its launch. Assumed; the same under every policy, as the work is.
 const KERNEL_NS: f64 = 5_000.0;
 

@@ -1,0 +1,90 @@
+//! What a schedule costs in time: kernels one after the other, and one transfer after the other each way.
+
+use trace::Iteration;
+
+use crate::{Act, Action, Machine, Schedule, Tier};
+
+/// Enough for what the first iterations do differently to be over.
+const ITERATIONS: usize = 4;
+
+/// By how much an iteration is longer than with memory without end, once it goes around. Moves between GPU and host are all that takes time here, and kernels wait for no
+/// move but those that the schedule says are done before them.
+pub(super) fn overhead_ns(iteration: &Iteration, machine: &Machine, schedule: &Schedule) -> u64 {
+    let link = |action: &Action| match action.act {
+        Act::Move(Tier::Host) => Some((Way::Out, &machine.host.out)),
+        Act::Move(Tier::Gpu) => Some((Way::Back, &machine.host.back)),
+        Act::Move(Tier::Flash) | Act::Allocate | Act::Drop | Act::HandOn(_) => None,
+    };
+    let transfer = |action: &Action| {
+        let bytes = iteration.tensors()[action.tensor].bytes;
+        link(action).map(|(way, link)| (way, link.transfer_ns(bytes)))
+    };
+    let transfers: Vec<_> = schedule.actions().iter().map(transfer).collect();
+    let waits = schedule.waits();
+    let (mut now_ns, mut duration_ns) = (0_u64, 0);
+    let (mut out_free_ns, mut back_free_ns) = (0_u64, 0_u64);
+    let mut ends_ns = vec![0_u64; transfers.len()];
+    for _ in 0..ITERATIONS {
+        let began_ns = now_ns;
+        let mut issued = 0;
+        let mut waiting = waits.iter().peekable();
+        for (id, kernel) in iteration.kernels().iter() {
+            let here = schedule.at(id).len();
+            let own = transfers.iter().zip(&mut ends_ns).skip(issued).take(here);
+            for (&(way, transfer_ns), end_ns) in own.filter_map(|(of, end)| of.as_ref().zip(Some(end))) {
+                let free_ns = if way == Way::Out { &mut out_free_ns } else { &mut back_free_ns };
+                *free_ns = now_ns.max(*free_ns) + transfer_ns;
+                *end_ns = *free_ns;
+            }
+            issued += here;
+            // One that begins at a later kernel is that of the iteration before.
+            while let Some((_, action)) = waiting.next_if(|(waiting, _)| *waiting == id) {
+                now_ns = now_ns.max(ends_ns.get(*action).copied().unwrap_or(0));
+            }
+            now_ns += kernel.duration_ns;
+        }
+        duration_ns = now_ns - began_ns;
+    }
+    // Where a link has more to do than an iteration lasts, kernels come to wait for it sooner or later.
+    let busy = |which| transfers.iter().flatten().filter(|(way, _)| *way == which).map(|(_, ns)| ns).sum::<u64>();
+    duration_ns.max(busy(Way::Out)).max(busy(Way::Back)) - iteration.duration_ns()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Out,
+    Back,
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::{Draft, KernelId, Role, Tensor, TensorId, draft::DraftKernel};
+
+    use super::*;
+    use crate::{Link, machine::Store};
+
+    #[test]
+    fn a_link_that_falls_behind_slowly_costs_what_it_falls_behind() {
+        let tensor = Tensor { name: String::new(), bytes: 50, role: Role::Other, persistent: true };
+        let kernel = |duration_ns| DraftKernel { duration_ns, ..DraftKernel::default() };
+        let draft = Draft {
+            name: String::new(),
+            tensors: vec![tensor.clone(), tensor],
+            kernels: vec![kernel(1), kernel(94), kernel(4)],
+        };
+        let iteration = draft.check().unwrap();
+        let link = Link { latency_ns: 0.0, bytes_per_second: 1e9 };
+        let machine = Machine { gpu_bytes: 0, host: Store { bytes: 100, out: link, back: link }, flash: None };
+        // It sends for 100 ns in each iteration of 99, and the first kernel to wait for that does so after 43 of them.
+        let out = |tensor, done_before: Option<u32>| Action {
+            begin: KernelId(1),
+            tensor: TensorId(tensor),
+            act: Act::Move(Tier::Host),
+            part: None,
+            done_before: done_before.map(KernelId),
+        };
+        assert_eq!(overhead_ns(&iteration, &machine, &Schedule::new(vec![out(0, Some(2)), out(1, None)])), 1);
+        assert_eq!(overhead_ns(&iteration, &machine, &Schedule::new(vec![out(0, Some(2))])), 0);
+        assert_eq!(overhead_ns(&iteration, &machine, &Schedule::new(vec![out(0, Some(1))])), 50);
+    }
+}
