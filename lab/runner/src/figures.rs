@@ -299,5 +299,4 @@ fn comparison(
 }
 
 #[cfg(test)]
-#[path = "figures_tests.rs"]
 mod tests;

@@ -322,5 +322,4 @@ pub(crate) fn digits(number: u64) -> String {
 }
 
 #[cfg(test)]
-#[path = "report_tests.rs"]
 mod tests;

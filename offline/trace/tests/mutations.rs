@@ -2,11 +2,11 @@
 //! multiple of the text. One test alone, as what is counted is the process's.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test stops at what it cannot do")]
 
-mod common;
+use std::{
+    alloc::System,
+    path::{Path, PathBuf},
+};
 
-use std::{alloc::System, path::Path};
-
-use common::sample;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use trace::{
     Iteration, OpStream,
@@ -21,6 +21,10 @@ const TEXTS_OF_EACH: u32 = 4000;
 const FIXED_BYTES: usize = 64 << 10;
 /// ... and for each byte of text, over its whole life; vectors that double are counted with all they were.
 const BYTES_OF_EACH: usize = 200;
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples").join(name)
+}
 
 /// Numbers without a pattern, the same in every run (xorshift).
 struct Dice(u64);

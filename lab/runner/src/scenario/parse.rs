@@ -184,5 +184,4 @@ fn allocation(process: &str, mut table: Table<'_>) -> Result<Allocation, Fault> 
 }
 
 #[cfg(test)]
-#[path = "parse_tests.rs"]
 mod tests;

@@ -274,5 +274,4 @@ pub(crate) fn inconsistencies(gpus: &[Counted], processes: &[ProcessFacts]) -> V
 }
 
 #[cfg(test)]
-#[path = "derive_tests.rs"]
 mod tests;

@@ -183,5 +183,4 @@ pub(super) fn label(stretches: &[Facts]) -> Label {
 }
 
 #[cfg(test)]
-#[path = "label_tests.rs"]
 mod tests;

@@ -216,5 +216,4 @@ fn runs(windows: &[Window]) -> Vec<Run> {
 const GOES_ON: Duration = Duration::from_secs(6);
 
 #[cfg(test)]
-#[path = "outcome_tests.rs"]
 mod tests;

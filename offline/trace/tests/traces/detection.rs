@@ -1,7 +1,4 @@
 //! Where iterations are found, when, and at what cost.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test stops at what it cannot do")]
-
-mod common;
 
 use std::path::Path;
 

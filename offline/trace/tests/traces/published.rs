@@ -6,9 +6,7 @@
     reason = "figures as they are published"
 )]
 
-mod common;
-
-use common::{G10_SETS, g10};
+use crate::support::{G10_SETS, g10};
 use trace::{
     Alignment, Circle, KernelId, OpKind, OpStream,
     import::{g10 as import_g10, kineto, minimalloc, singa},

@@ -1,6 +1,4 @@
 //! Where tests find traces.
-#![allow(dead_code, reason = "each test uses its part")]
-#![expect(clippy::unwrap_used, reason = "a test stops at what it cannot do")]
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,6 @@
 //! Iterations out of streams of operations.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it cannot do")]
 
-mod common;
+use crate::support;
 
 use trace::{
     Detector, Iteration, KernelId, Lives, OpStream, Recorder, circle::Window, detect::State, from_ops::NoIteration,
@@ -68,7 +67,7 @@ fn a_block_lives_until_its_last_use_or_until_it_is_freed_as_is_asked_for() {
 fn a_stream_without_uses_or_without_such_mallocs_gives_no_iteration() {
     let of = |window| Iteration::of_ops(&stream(), window, Lives::Used);
     assert!(matches!(of(Window { first_malloc: 6, mallocs: 2 }), Err(NoIteration::OutsideTrace { .. })));
-    let log = singa::load_log(&common::sample("memory.log")).unwrap();
+    let log = singa::load_log(&support::sample("memory.log")).unwrap();
     let none = Iteration::of_ops(&log, Window { first_malloc: 0, mallocs: 1 }, Lives::Used);
     assert_eq!(none, Err(NoIteration::NoUses));
 }

@@ -1,10 +1,8 @@
 //! What importers make of small traces, and what they say of wrong ones.
 
-mod common;
-
 use std::path::Path;
 
-use common::sample;
+use crate::support::sample;
 use trace::{
     BlockId, KernelId,
     OpKind::{self, Free, Malloc},

@@ -180,5 +180,4 @@ fn uses_of(steps: &[Box<dyn Step>]) -> Vec<Use> {
 }
 
 #[cfg(test)]
-#[path = "steps_tests.rs"]
 mod tests;

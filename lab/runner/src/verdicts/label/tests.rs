@@ -99,7 +99,7 @@ fn a_run_is_near_where_all_of_it_together_is_of_its_kind_and_near() {
 
 #[test]
 fn the_table_is_that_of_the_documentation() {
-    let document = include_str!("../../../../docs/verdicts.md");
+    let document = include_str!("../../../../../docs/verdicts.md");
     for (kind, words) in [
         (
             Kind::DriverThrottling,

@@ -125,7 +125,7 @@ fn figures_are_what_was_added_and_one_that_went_back_is_named() {
 
 #[test]
 fn the_table_in_the_documentation_says_the_same() {
-    let document = include_str!("../../../docs/truth.md");
+    let document = include_str!("../../../../docs/truth.md");
     for field in fields() {
         let name = field.name.split_once('.').map_or(field.name.to_owned(), |(name, _)| format!("{name}.KIND"));
         for (scope, title) in [(Scope::Process, "process"), (Scope::Gpu, "GPU"), (Scope::Total, "total")] {

@@ -239,7 +239,7 @@ fn every_scenario_in_the_repository_can_be_run() {
 
 #[test]
 fn the_example_in_the_documentation_can_be_run() {
-    let document = include_str!("../../../../docs/scenarios.md");
+    let document = include_str!("../../../../../docs/scenarios.md");
     let example = document.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let scenario = parse("docs/scenarios.md", example).unwrap();
     assert!(scenario.processes.len() > 1);
