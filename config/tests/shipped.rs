@@ -91,3 +91,10 @@ fn the_document_has_the_shipped_file() {
         );
     }
 }
+
+#[test]
+fn the_options_are_those_of_the_golden_file() {
+    let defaults = flat(&Config::default());
+    let lines = defaults.iter().map(|(key, default)| format!("{key} = {default}\n"));
+    surface::hold("config.txt", &lines.collect::<String>());
+}

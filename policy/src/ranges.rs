@@ -75,16 +75,16 @@ pub(crate) fn involved(kind: VerdictKind, earlier: &RangesReading, later: &Range
             begin: range.begin,
             end: range.end,
             pattern: range.pattern,
-            share: ratio(weight(kind, &counts), total),
+            traffic_ratio: ratio(weight(kind, &counts), total),
             refetch_ratio: ratio(
                 counts.reuse.refetched_bytes.saturating_add(counts.reuse.cpu_reclaimed_bytes),
                 counts.reuse.fetched_bytes,
             )
             .min(1.0),
         })
-        .filter(|range| range.share >= RANGE_SHARE_MIN)
+        .filter(|range| range.traffic_ratio >= RANGE_SHARE_MIN)
         .collect();
-    involved.sort_by(|one, other| other.share.total_cmp(&one.share).then(one.begin.cmp(&other.begin)));
+    involved.sort_by(|one, other| other.traffic_ratio.total_cmp(&one.traffic_ratio).then(one.begin.cmp(&other.begin)));
     involved.truncate(RANGES_MAX);
     involved
 }
@@ -130,7 +130,7 @@ mod tests {
 
     /// Where each begins, and its share in percent.
     fn shares(involved: &[Involved]) -> Vec<(u64, String)> {
-        involved.iter().map(|range| (range.begin, format!("{:.0}", range.share * 100.0))).collect()
+        involved.iter().map(|range| (range.begin, format!("{:.0}", range.traffic_ratio * 100.0))).collect()
     }
 
     #[test]

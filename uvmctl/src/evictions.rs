@@ -23,16 +23,16 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Measure rates over so many seconds, instead of showing sums since uvmd counts
+    /// Show rates over this window, instead of totals since uvmd started
     #[arg(long, short, value_name = "SECONDS", value_parser = rates::interval)]
-    over: Option<Duration>,
+    window: Option<Duration>,
 
     /// Show victims against evictors, all GPUs and causes together
     #[arg(long, short)]
     matrix: bool,
 
     /// Print the daemon's answer as JSON, with sums; where it has several pages, sorted by GPU and victim
-    #[arg(long, conflicts_with_all = ["over", "matrix"])]
+    #[arg(long, conflicts_with_all = ["window", "matrix"])]
     json: bool,
 }
 
@@ -55,13 +55,13 @@ pub(crate) const INFERRED: &str =
     "who evicted whom is inferred from the order of the driver's events, and not yet checked on hardware";
 
 pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { over, matrix, json } = options;
+    let Options { window, matrix, json } = options;
     if json {
         let first = format!("/api/v1/evictions?limit={PAGE}");
         return client.pass_on(&first, &format!("{first}&order=id"), "pairs", &mut io::stdout().lock());
     }
     let first = ask(client)?;
-    let (now, before) = match over {
+    let (now, before) = match window {
         None => (first, None),
         Some(interval) => {
             thread::sleep(interval);
@@ -72,7 +72,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
     // What stands still is no part of what goes on.
     flows.retain(|flow| flow.bytes_per_second != Some(0.0));
     if flows.is_empty() {
-        if over.is_some() {
+        if window.is_some() {
             terminal::note("nothing was evicted from a GPU in that time");
         } else {
             terminal::note(nothing(&client.get::<Status>("/api/v1/status")?.body.total));

@@ -83,7 +83,7 @@ enum Command {
     ///
     /// The evictor is the process that needs memory, which may be the victim itself. CAUSE is the reason of the need: a GPU fault, the
     /// process's own call (api), a call by another process such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
-    /// --over 5 measures rates over 5 seconds.
+    /// --window 5 shows rates over 5 seconds.
     Evictions(evictions::Options),
     /// List the GPUs, their memory and what managed memory takes of it
     ///
@@ -206,5 +206,10 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_line_is_that_of_the_golden_file() {
+        surface::hold("uvmctl.txt", &surface::commands(&Options::command().name("uvmctl")));
     }
 }

@@ -121,6 +121,11 @@ mod tests {
     }
 
     #[test]
+    fn the_command_line_is_that_of_the_golden_file() {
+        surface::hold("uvmd.txt", &surface::commands(&Options::command().name("uvmd")));
+    }
+
+    #[test]
     fn by_default_only_this_machine_is_served() {
         assert!(matches!(load(&[]).listen, Listen::On(address) if address.ip().is_loopback()));
         assert_eq!(load(&["--listen", "none"]).listen, Listen::None);

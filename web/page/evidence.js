@@ -56,7 +56,7 @@ class Evidence {
       ranges: table("Where", [
         { title: "Range", text: (range) => range.begin, detail: (range) => bytes(range.bytes) },
         { title: "Pattern", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
-        number("Share", (range) => format.percent(range.share)),
+        number("Share", (range) => format.percent(range.traffic_ratio)),
         number("Back", (range) => format.percent(range.refetch_ratio)),
       ]),
       victims: table("Who loses memory to it", [

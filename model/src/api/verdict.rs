@@ -105,7 +105,7 @@ pub struct InvolvedRange {
     /// How it is accessed.
     pub pattern: Pattern,
     /// What part of the traffic that the verdict is about is its, from 0 to 1.
-    pub share: f64,
+    pub traffic_ratio: f64,
     /// What part of the bytes fetched into it came back, from 0 to 1.
     pub refetch_ratio: f64,
 }

@@ -29,7 +29,8 @@ pub(crate) struct Circumstances {
 
 impl Circumstances {
     pub(crate) fn of(sight: &Sight<'_>) -> Self {
-        let involved = sight.verdicts.iter().flat_map(|verdict| &verdict.ranges).filter(|range| range.share >= SHARE);
+        let involved =
+            sight.verdicts.iter().flat_map(|verdict| &verdict.ranges).filter(|range| range.traffic_ratio >= SHARE);
         Self {
             verdicts: sight.verdicts.iter().map(|verdict| verdict.kind).collect(),
             ranges: involved.map(|range| (range.begin, range.end)).collect(),

@@ -116,7 +116,7 @@ fn alternating<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Bl
 }
 
 fn meant(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
-    verdict.ranges.iter().filter(|range| range.share >= SHARE)
+    verdict.ranges.iter().filter(|range| range.traffic_ratio >= SHARE)
 }
 
 /// Which of them get advice, and which are left alone.
@@ -152,7 +152,7 @@ fn reason(verdict: &Verdict, bytes: u64) -> String {
 
 /// All faults on what gets advice, if the verdict's ranges have all of them; and no more bytes than now.
 fn expected(verdict: &Verdict, share: f64) -> Expected {
-    let of_traffic: f64 = meant(verdict).map(|range| range.share).sum::<f64>().clamp(0.0, 1.0);
+    let of_traffic: f64 = meant(verdict).map(|range| range.traffic_ratio).sum::<f64>().clamp(0.0, 1.0);
     Expected {
         link_bytes_saved: Share { at_least: 0.0, at_most: share },
         faults_saved: Share { at_least: 0.8 * share * of_traffic, at_most: share },

@@ -66,7 +66,7 @@ impl Reactor for Stream {
         // What the process has of the GPU: the rest is others'.
         let held_bytes = view.resident().bytes;
         let is_most = |range: &Range| {
-            let has_most = |of: &&Involved| of.begin < range.end && range.begin < of.end && of.share >= SHARE;
+            let has_most = |of: &&Involved| of.begin < range.end && range.begin < of.end && of.traffic_ratio >= SHARE;
             verdict.ranges.iter().any(|of| has_most(&of))
         };
         let is_large = |range: &Range| range.end - range.begin > held_bytes;

@@ -165,7 +165,7 @@ pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
             text::bytes(involved.range.bytes),
             text::printable(&involved.range.begin),
             text::left(&text::printable(involved.pattern()).replace('_', " "), 10),
-            text::percent(involved.range.share),
+            text::percent(involved.range.traffic_ratio),
             text::percent(involved.range.refetch_ratio),
         )
     };

@@ -101,7 +101,7 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("remote", "REMOTE", 8, 14, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
     column("d2d", "D2D", 8, 17, Value::Bytes(|counts| counts.bytes_dtod), "copied from GPU to GPU"),
     column("api", "API", 6, 15, Value::Count(|counts| counts.api_calls), "its own prefetches and advice"),
-    column("lost", "LOST", 6, 16, Value::Count(|counts| counts.dropped_events), "events that could not be counted"),
+    column("dropped", "DROP", 6, 16, Value::Count(|counts| counts.dropped_events), "dropped events: not counted"),
     column("user", "USER", 8, 12, Value::Text(words::user), "user, or the id of one without a name"),
     column("cgroup", "CGROUP", 16, 19, Value::Path(|process| process.cgroup.clone().unwrap_or_default()), "cgroup; the end of a long one"),
 ];

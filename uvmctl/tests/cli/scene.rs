@@ -114,7 +114,7 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
 fn involved(begin: u64, bytes: u64, pattern: &str) -> InvolvedRange {
     let pattern = Pattern { kind: pattern.to_owned(), stride_bytes: None, confidence: 0.98, steps: 1234 };
     let (begin, end) = (format!("{begin:#x}"), format!("{:#x}", begin + bytes));
-    InvolvedRange { begin, end, bytes, pattern, share: 1.0, refetch_ratio: 0.92 }
+    InvolvedRange { begin, end, bytes, pattern, traffic_ratio: 1.0, refetch_ratio: 0.92 }
 }
 
 const STREAMED: u64 = 0x7f2a_4000_0000;

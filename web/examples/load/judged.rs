@@ -35,7 +35,7 @@ impl Crowd {
             started_at: now - Duration::from_mins(4),
             confirmed_at: now - Duration::from_mins(3),
             ended_at: None,
-            ranges: vec![Involved { begin: MIB, end: 65 * MIB, pattern, share: 1.0, refetch_ratio: 0.9 }],
+            ranges: vec![Involved { begin: MIB, end: 65 * MIB, pattern, traffic_ratio: 1.0, refetch_ratio: 0.9 }],
             window: WINDOW,
             inputs,
             total: inputs,

@@ -293,7 +293,7 @@ impl Scene {
                     begin,
                     end: end.min(begin + 187 * GIB),
                     pattern,
-                    share,
+                    traffic_ratio: share,
                     refetch_ratio,
                 })
                 .collect(),

@@ -47,24 +47,24 @@ pub(crate) struct DecisionFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum StageName {
-    Refused,
+    Denied,
     Shadow,
     Trial,
-    Kept,
-    Undone,
-    Over,
+    Confirmed,
+    RolledBack,
+    Ended,
 }
 
 impl StageName {
     const fn is_of(self, stage: &Stage) -> bool {
         matches!(
             (self, stage),
-            (Self::Refused, Stage::Denied(_))
+            (Self::Denied, Stage::Denied(_))
                 | (Self::Shadow, Stage::Shadow(_))
                 | (Self::Trial, Stage::Trial)
-                | (Self::Kept, Stage::Confirmed)
-                | (Self::Undone, Stage::RolledBack(_))
-                | (Self::Over, Stage::Ended(_))
+                | (Self::Confirmed, Stage::Confirmed)
+                | (Self::RolledBack, Stage::RolledBack(_))
+                | (Self::Ended, Stage::Ended(_))
         )
     }
 }

@@ -109,7 +109,7 @@ fn involved(range: &Involved) -> api::InvolvedRange {
         end: address(range.end),
         bytes: range.end.saturating_sub(range.begin),
         pattern: pattern(range.pattern),
-        share: range.share,
+        traffic_ratio: range.traffic_ratio,
         refetch_ratio: range.refetch_ratio,
     }
 }

@@ -40,7 +40,7 @@ fn daemon(access: Access) -> Router {
             begin: 0x7f2a_4000_0000,
             end: 0x7f2a_4200_0000,
             pattern: Pattern::UNKNOWN,
-            share: 1.0,
+            traffic_ratio: 1.0,
             refetch_ratio: 1.0,
         }],
         window: Duration::from_secs(1),

@@ -111,7 +111,7 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
         started_at: at(10),
         confirmed_at: at(11),
         ended_at: None,
-        ranges: vec![Involved { begin: 0, end: 4 << 20, pattern: PATTERN, share: 0.5, refetch_ratio: 1.0 }],
+        ranges: vec![Involved { begin: 0, end: 4 << 20, pattern: PATTERN, traffic_ratio: 0.5, refetch_ratio: 1.0 }],
         window: WINDOW,
         inputs: Inputs::default(),
         total: Inputs::default(),

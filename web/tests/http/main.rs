@@ -31,5 +31,6 @@ mod reload;
 mod server;
 mod socket;
 mod support;
+mod surface;
 mod verdicts;
 mod warnings;

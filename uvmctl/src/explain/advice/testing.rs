@@ -38,7 +38,7 @@ impl Known {
     pub(crate) fn involved(&mut self, begin: u64, bytes: u64, pattern: &str, refetch_ratio: f64) -> &mut Self {
         let (begin, end) = (format!("{begin:#x}"), format!("{:#x}", begin + bytes));
         let pattern = Pattern { kind: pattern.to_owned(), stride_bytes: None, confidence: 0.98, steps: 1234 };
-        let range = InvolvedRange { begin, end, bytes, pattern, share: 0.8, refetch_ratio };
+        let range = InvolvedRange { begin, end, bytes, pattern, traffic_ratio: 0.8, refetch_ratio };
         self.verdict.ranges.get_or_insert_default().push(range);
         self
     }

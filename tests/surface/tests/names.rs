@@ -1,0 +1,163 @@
+//! Rules that every public name keeps: words of the field, units and suffixes of each convention.
+#![cfg(test)]
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use surface::GOLDEN;
+
+/// Words of everyday language that stand for a noun of the field. Each was a public name once; the second is the noun in its place.
+const REFUSED_WORDS: &[(&str, &str)] = &[
+    ("again", "refetched"),
+    ("alternations", "bounces"),
+    ("answer", "result, response"),
+    ("aside", "lookup cache, log writer"),
+    ("asked", "requested"),
+    ("considered", "candidates"),
+    ("everybody", "all"),
+    ("fits", "matches"),
+    ("hindrances", "restrictions"),
+    ("holds", "met"),
+    ("kept", "confirmed"),
+    ("lost", "dropped, missing"),
+    ("made", "created_at"),
+    ("over", "ended"),
+    ("pieces", "chunks"),
+    ("pushed", "evicted"),
+    ("renew", "touch"),
+    ("said", "reported"),
+    ("strays", "orphans"),
+    ("taken", "reclaimed"),
+    ("told", "reported"),
+    ("trouble", "last_error"),
+    ("undone", "rolled_back"),
+    ("untold", "unavailable"),
+    ("upkeep", "renewal, lifetime"),
+    ("what", "description"),
+    ("who", "owner, requester"),
+    ("whom", "selector"),
+    ("why", "reason"),
+    ("wish", "directive"),
+];
+
+/// Names of more than one word, as far as their words alone are no mistake.
+const REFUSED_NAMES: &[&str] = &[
+    "asked_by",
+    "batch_service_ns",
+    "call_size",
+    "called_off",
+    "changed_at",
+    "ended_max",
+    "handler_ns",
+    "held_back",
+    "in_force",
+    "left_out",
+    "not_accessed_by",
+    "of_ideal",
+    "off_by",
+    "owners_max",
+    "prefer_nothing",
+    "read_authority",
+    "returned_bytes",
+];
+
+/// Lines of a golden file without their indentation.
+fn lines(file: &str) -> Vec<(usize, String)> {
+    let path = Path::new(GOLDEN).join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    text.lines().map(|line| (line.len() - line.trim_start().len(), line.trim().to_owned())).collect()
+}
+
+fn files() -> Vec<String> {
+    let entries = fs::read_dir(GOLDEN).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    entries.filter(|name| name.ends_with(".txt")).collect()
+}
+
+/// Identifiers of a line: letters, digits, `_` and `-` together.
+fn identifiers(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|character: char| !(character.is_ascii_alphanumeric() || "_-".contains(character)))
+        .map(|name| name.trim_matches('-'))
+        .filter(|name| !name.is_empty())
+}
+
+/// What is wrong with the words of a name.
+fn refused(name: &str) -> Option<String> {
+    let name = name.replace('-', "_").to_lowercase();
+    if REFUSED_NAMES.contains(&name.as_str()) {
+        return Some(format!("`{name}` is no name of the field"));
+    }
+    let (word, noun) = REFUSED_WORDS.iter().find(|(word, _)| name.split('_').any(|part| part == *word))?;
+    Some(format!("`{name}` has the word `{word}`: {noun}?"))
+}
+
+#[test]
+fn no_name_has_a_word_that_the_vocabulary_refuses() {
+    let mut wrong = BTreeSet::new();
+    for file in files() {
+        for (_, line) in lines(&file) {
+            wrong.extend(identifiers(&line).filter_map(refused).map(|reason| format!("{file}: {reason}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_refused_word_is_found_in_every_case_style() {
+    for name in ["uvm_lost_total", "pushed-out", "Whom", "--held-back", "in_force"] {
+        assert!(identifiers(name).any(|name| refused(name).is_some()), "{name}");
+    }
+    assert_eq!(refused("uvm_evictions_total"), None);
+    assert_eq!(refused("overrides"), None, "a word within a word is another one");
+}
+
+/// Name and type of each metric.
+fn metrics() -> Vec<(String, String)> {
+    let metrics = lines("metrics.txt").into_iter().filter(|(indent, _)| *indent == 0);
+    metrics
+        .map(|(_, line)| line.split_once(' ').map(|(name, kind)| (name.to_owned(), kind.to_owned())).unwrap())
+        .collect()
+}
+
+#[test]
+fn metrics_have_prefix_base_unit_and_suffix() {
+    for (name, kind) in metrics() {
+        assert!(["uvm_", "uvmd_", "process_"].iter().any(|prefix| name.starts_with(prefix)), "{name}: prefix");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        let parts: Vec<_> = name.split('_').collect();
+        for unit in ["ns", "us", "ms", "kib", "mib", "percent", "share"] {
+            assert!(!parts.contains(&unit), "{name}: {unit} is no base unit");
+        }
+    }
+}
+
+#[test]
+fn json_fields_are_snake_case_with_unit_or_time() {
+    let fields = lines("api.txt").into_iter().filter(|(indent, line)| *indent > 0 && line.contains(": "));
+    for (_, line) in fields {
+        let (name, kind) = line.split_once(": ").unwrap();
+        let name = name.rsplit(' ').next().unwrap();
+        if name.contains('/') || name == "last-event-id" {
+            continue; // a media type or a header
+        }
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{line}: case");
+        let is_number = kind.starts_with("integer") || kind.starts_with("number");
+        assert!(!(name.ends_with("_at") && is_number), "{line}: a time is a string");
+        assert!(
+            !["us", "ms", "percent", "share"].iter().any(|unit| name.split('_').any(|part| part == *unit)),
+            "{line}: unit"
+        );
+    }
+}
+
+#[test]
+fn options_are_kebab_case_and_configuration_keys_are_snake_case() {
+    for file in files().iter().filter(|file| file.starts_with("uvm")) {
+        for (_, line) in lines(file) {
+            let long = line.split(' ').find_map(|word| word.strip_prefix("--"));
+            assert!(long.is_none_or(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')), "{file}: {line}");
+        }
+    }
+    for (_, line) in lines("config.txt") {
+        let key = line.split(" = ").next().unwrap();
+        assert!(key.chars().all(|c| c.is_ascii_lowercase() || "._".contains(c)), "{key}");
+    }
+}
