@@ -7,10 +7,6 @@ mod keys;
 mod live;
 mod look;
 mod samples;
-/// The node of the command line's tests.
-#[cfg(test)]
-#[path = "../tests/cli/scene.rs"]
-mod scene;
 mod screen;
 pub(crate) mod state;
 #[cfg(test)]

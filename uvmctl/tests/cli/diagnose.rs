@@ -2,10 +2,9 @@
 
 use model::api::{UnavailableKind, Verdicts};
 
-use crate::{
-    scene::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts},
-    support::{Canned, busy, run, serve_snapshot, stderr, stdout, uvmctl},
-};
+use nodes::thrashing::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts};
+
+use crate::support::{Canned, busy, run, serve_snapshot, stderr, stdout, uvmctl};
 
 /// What is in force of one process.
 fn verdicts_of(pid: u32) -> Verdicts {

@@ -2,8 +2,6 @@
 #![cfg(test)]
 
 mod authority;
-#[path = "../../../web/examples/load/crowd.rs"]
-mod crowd;
 mod daemons;
 mod diagnose;
 mod doctor;
@@ -13,6 +11,5 @@ mod one;
 mod pages;
 mod plan;
 mod policy;
-mod scene;
 mod sim;
 mod support;

@@ -15,12 +15,10 @@ use model::api::{
     decision::{Decision, Decisions},
     rule::{OverrideStatus, Overrides, PolicyState},
 };
+use nodes::Crowd;
 use serde_json::Value;
 
-use crate::{
-    crowd::Crowd,
-    support::{run, serve_snapshot, stderr, stdout},
-};
+use crate::support::{run, serve_snapshot, stderr, stdout};
 
 // === a node with many processes ===
 

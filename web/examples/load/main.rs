@@ -5,10 +5,6 @@
 #![expect(clippy::print_stdout, reason = "a table is what it is for")]
 
 mod client;
-mod collector;
-mod crowd;
-mod distant;
-mod judged;
 mod overrides;
 mod report;
 mod service;
@@ -19,7 +15,7 @@ use std::{
 };
 
 use client::Client;
-use crowd::Crowd;
+use nodes::Crowd;
 use report::Tally;
 use service::Process;
 use tokio::task::JoinSet;

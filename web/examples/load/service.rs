@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
+use nodes::{Distant, collector};
 use tokio::{net::TcpListener, runtime::Runtime};
 use web::{
     Access, Controls, Events, Grant, Judged, Node, Sources, Token,
     server::{Limits, serve as serve_on},
 };
 
-use crate::{Options, SERVES_ON, WRITE_TOKEN, collector, distant::Distant, overrides::InMemory};
+use crate::{Options, SERVES_ON, WRITE_TOKEN, overrides::InMemory};
 
 /// Events a second.
 const EVENT_EVERY: Duration = Duration::from_millis(10);

@@ -4,14 +4,6 @@
 #![cfg(test)]
 
 mod clients;
-#[path = "../../examples/load/collector.rs"]
-mod collector;
-#[path = "../../examples/load/crowd.rs"]
-mod crowd;
-#[path = "../../examples/load/distant.rs"]
-mod distant;
-#[path = "../../examples/load/judged.rs"]
-mod judged;
 mod service;
 
 use std::time::Duration;

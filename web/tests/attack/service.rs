@@ -9,6 +9,7 @@ use std::{
     thread,
 };
 
+use nodes::{Crowd, Distant, collector};
 use tokio::{net::TcpListener, runtime};
 use web::{
     Judged, Node, Sources,
@@ -18,9 +19,6 @@ use web::{
 use crate::{
     HUNG,
     clients::{Client, is_whole},
-    collector,
-    crowd::Crowd,
-    distant::Distant,
 };
 
 const CROWD: Crowd = Crowd { processes: 5000, gpus: 8 };

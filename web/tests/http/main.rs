@@ -6,8 +6,6 @@ mod api;
 mod api_doc;
 mod authority;
 mod control;
-#[path = "../../examples/load/crowd.rs"]
-mod crowd;
 mod decisions;
 mod deeds;
 mod detail;
@@ -15,8 +13,6 @@ mod door;
 mod everything;
 mod evictions;
 mod history;
-#[path = "../../examples/load/judged.rs"]
-mod judged;
 mod memory;
 mod metrics;
 mod metrics_doc;

@@ -10,11 +10,11 @@ use std::{
 
 use axum::{Router, http::StatusCode};
 use model::{Access, Decision, Process, Snapshot, Stage};
+use nodes::Crowd;
 use serde_json::{Value, json};
 use web::{Controls, Decided, Judged, Snapshots, Sources};
 
 use crate::{
-    crowd::Crowd,
     deeds::{Memory, decision, rules},
     support::{always, assert_problem, get, get_as_reader, router, router_over},
 };

@@ -3,12 +3,13 @@ use std::{collections::BTreeMap, time::Duration};
 use ratatui_core::{backend::TestBackend, buffer::Cell, terminal::Terminal};
 
 use super::*;
+use nodes::thrashing;
+
 use crate::{
     client::{Error, Place},
     top::{
         fetch::{Answer, Detail, Detailed, Sample},
         keys::{Action, Page},
-        scene,
         testing::{detail, ended, process, sample, state},
     },
 };
@@ -82,7 +83,7 @@ fn the_details_share_the_screen_with_the_table() {
 fn two_tenants() -> State {
     let sample = |second: u64, sent_bytes: u64| {
         let at = format!("2026-11-21T14:06:{second}.000Z");
-        let mut processes = scene::processes();
+        let mut processes = thrashing::processes();
         for (process, share) in processes.processes.iter_mut().zip([100, 12, 0]) {
             let bytes = sent_bytes / 100 * share;
             let counts = &mut process.counts;
@@ -92,20 +93,20 @@ fn two_tenants() -> State {
             }
         }
         processes.time.clone_from(&at);
-        let mut status = scene::status();
+        let mut status = thrashing::status();
         status.time.clone_from(&at);
         for gpu in &mut status.gpus {
             (gpu.counts.bytes_htod, gpu.counts.bytes_dtoh) = (sent_bytes, sent_bytes);
         }
-        let mut evictions = scene::evictions(&at, (4096 << 20) + sent_bytes);
+        let mut evictions = thrashing::evictions(&at, (4096 << 20) + sent_bytes);
         for pair in evictions.pairs.iter_mut().skip(1) {
             pair.bytes += sent_bytes / 9;
         }
         Sample {
             status,
             processes,
-            gpus: scene::gpus(),
-            verdicts: scene::verdicts(),
+            gpus: thrashing::gpus(),
+            verdicts: thrashing::verdicts(),
             evictions: Some(evictions),
             detail: None,
         }
@@ -116,9 +117,9 @@ fn two_tenants() -> State {
     state.apply(Action::Detail);
     let of = state.selected.unwrap();
     let detailed = Detailed {
-        process: scene::detail_of(of.pid),
-        ranges: Some(scene::ranges_of(of.pid)),
-        heat: Some(scene::heat()),
+        process: thrashing::detail_of(of.pid),
+        ranges: Some(thrashing::ranges_of(of.pid)),
+        heat: Some(thrashing::heat()),
     };
     state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
     state
@@ -148,7 +149,7 @@ fn who_pushed_whose_memory_out_is_a_matrix() {
 fn where_in_memory_is_told_to_whom_may_know() {
     let mut state = two_tenants();
     let of = state.selected.unwrap();
-    let detailed = Detailed { process: scene::detail_of(of.pid), ranges: None, heat: None };
+    let detailed = Detailed { process: thrashing::detail_of(of.pid), ranges: None, heat: None };
     state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
     let details = screen(&mut state, Look::PLAIN, 80, 24);
     assert!(details.contains("is thrashing GPU1") && details.contains("told to root"), "{details}");

@@ -7,7 +7,7 @@ use model::{
     verdict::{Check, Inputs, Involved, Victim},
 };
 
-use crate::crowd::Crowd;
+use crate::Crowd;
 
 const MIB: u64 = 1 << 20;
 /// That every other process has a verdict at one GPU is a bad day, and possible.
@@ -16,7 +16,8 @@ const WINDOW: Duration = Duration::from_secs(2);
 
 impl Crowd {
     /// What is wrong: with every other process.
-    pub(crate) fn verdicts(self) -> Verdicts {
+    #[must_use]
+    pub fn verdicts(self) -> Verdicts {
         let inputs = Inputs {
             fault_entries: 36_000,
             bytes_htod: 18_000 * MIB,

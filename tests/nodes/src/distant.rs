@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use web::{Peer, server::Listen};
 
 /// A listener whose clients at 127.0.0.N are at 198.51.100.N for the service.
-pub(crate) struct Distant(pub(crate) TcpListener);
+#[derive(Debug)]
+pub struct Distant(pub TcpListener);
 
 impl Listen for Distant {
     type Stream = TcpStream;

@@ -9,7 +9,8 @@ use model::api::{
 };
 
 const MIB: u64 = 1 << 20;
-pub(crate) const NOW: &str = "2026-11-21T14:06:23Z";
+/// Time of every answer.
+pub const NOW: &str = "2026-11-21T14:06:23Z";
 const SINCE: &str = "2026-11-21T14:02:11Z";
 const UUID: &str = "GPU-abababab-abab-abab-abab-abababababab";
 
@@ -119,7 +120,9 @@ fn involved(begin: u64, bytes: u64, pattern: &str) -> InvolvedRange {
 
 const STREAMED: u64 = 0x7f2a_4000_0000;
 
-pub(crate) fn verdicts() -> Verdicts {
+/// Verdict about the thrashing process.
+#[must_use]
+pub fn verdicts() -> Verdicts {
     let victim = VerdictVictim {
         pid: 180,
         name: "fits".to_owned(),
@@ -144,7 +147,9 @@ fn ranges_with(begin: u64, bytes: u64, pattern: &str, resident: Residency) -> Ra
     Ranges { time: NOW.to_owned(), ranges: vec![range], ranges_known: 1, caveats: limits, ..Ranges::default() }
 }
 
-pub(crate) fn heat() -> HeatMap {
+/// Heat map of the thrashing process.
+#[must_use]
+pub fn heat() -> HeatMap {
     let cell = |at: u64| HeatCell {
         fault_entries: at * 10,
         fetched_bytes: at * 2 * MIB,
@@ -159,7 +164,9 @@ pub(crate) fn heat() -> HeatMap {
     HeatMap { time: NOW.to_owned(), ranges: vec![range], ranges_omitted: 0 }
 }
 
-pub(crate) fn gpus() -> Gpus {
+/// GPUs of the node.
+#[must_use]
+pub fn gpus() -> Gpus {
     let gpu = Gpu { gpu: Some(1), uuid: Some(UUID.to_owned()), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() };
     let gpu = GpuDetail {
         gpu,
@@ -187,7 +194,9 @@ fn party(process: &Process) -> Party {
     }
 }
 
-pub(crate) fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
+/// Evictions between the processes.
+#[must_use]
+pub fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
     let pair = |victim: &Process, evictor: &Process, bytes: u64| EvictionPair {
         gpu_uuid: Some(UUID.to_owned()),
         victim: party(victim),
@@ -204,7 +213,9 @@ pub(crate) fn evictions(time: &str, streamed_bytes: u64) -> Evictions {
     Evictions { time: time.to_owned(), inferred: true, pairs, ..Evictions::default() }
 }
 
-pub(crate) fn ranges_of(pid: u32) -> Ranges {
+/// Ranges of a process.
+#[must_use]
+pub fn ranges_of(pid: u32) -> Ranges {
     match pid {
         182 => ranges_with(STREAMED, 128 * MIB, "cyclic", exactly(44 * MIB)),
         180 => ranges_with(0x7f36_0000_0000, 24 * MIB, "random", exactly(16 * MIB)),
@@ -212,7 +223,9 @@ pub(crate) fn ranges_of(pid: u32) -> Ranges {
     }
 }
 
-pub(crate) fn status() -> Status {
+/// Status of the service and its node.
+#[must_use]
+pub fn status() -> Status {
     let gpu = gpus().gpus.remove(0).gpu;
     Status {
         version: "1.2.3".to_owned(),
@@ -227,11 +240,15 @@ pub(crate) fn status() -> Status {
     }
 }
 
-pub(crate) fn processes() -> Processes {
+/// Processes, the busiest first.
+#[must_use]
+pub fn processes() -> Processes {
     Processes { time: NOW.to_owned(), processes: vec![streams(), fits(), idle()], ..Processes::default() }
 }
 
-pub(crate) fn detail_of(pid: u32) -> ProcessDetail {
-    let process = processes().processes.into_iter().find(|process| process.pid == pid).unwrap();
+/// Detail of a process, of the idle one if there is none of this pid.
+#[must_use]
+pub fn detail_of(pid: u32) -> ProcessDetail {
+    let process = processes().processes.into_iter().find(|process| process.pid == pid).unwrap_or_else(idle);
     ProcessDetail { process, command_line: Some("/opt/bin/run --fast".to_owned()), ..ProcessDetail::default() }
 }

@@ -10,7 +10,7 @@ use model::{Access, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 use web::Snapshots;
 
-use crate::crowd::Crowd;
+use crate::Crowd;
 
 /// After each reading it rests so many times as long as that took, and for so long at the least: as the real one does.
 const REST: u32 = 3;
@@ -19,7 +19,8 @@ const REST_MIN: Duration = Duration::from_millis(50);
 type Answer = oneshot::Sender<Arc<Snapshot>>;
 
 /// Starts it, on a thread of its own. Snapshots share nothing: each is as large as the first.
-pub(crate) fn start(crowd: Crowd) -> Snapshots {
+#[must_use]
+pub fn start(crowd: Crowd) -> Snapshots {
     let (requests, asked) = mpsc::channel::<Answer>(64);
     let asked = Mutex::new(asked);
     thread::spawn(move || work(crowd, &mut asked.lock().unwrap_or_else(PoisonError::into_inner)));

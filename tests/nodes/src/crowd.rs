@@ -21,23 +21,30 @@ const BLOCKS: u64 = 8;
 
 /// How many there are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd {
-    pub(crate) processes: usize,
-    pub(crate) gpus: usize,
+pub struct Crowd {
+    /// Processes, each of which used every GPU.
+    pub processes: usize,
+    /// GPUs.
+    pub gpus: usize,
 }
 
 impl Crowd {
-    pub(crate) fn id(self, at: usize) -> ProcessId {
+    /// Process number `at`.
+    #[must_use]
+    pub fn id(self, at: usize) -> ProcessId {
         let at = at as u64 % self.processes.max(1) as u64;
         ProcessId { pid: u32::try_from(at).unwrap_or(0) + 1000, start_ticks: 77_000 + at }
     }
 
-    pub(crate) fn gpu(at: usize) -> GpuKey {
+    /// GPU number `at`.
+    #[must_use]
+    pub fn gpu(at: usize) -> GpuKey {
         GpuKey::Known(GpuUuid([0x9a, u8::try_from(at).unwrap_or(0), 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]))
     }
 
     /// Everything at one moment.
-    pub(crate) fn snapshot(self) -> Snapshot {
+    #[must_use]
+    pub fn snapshot(self) -> Snapshot {
         let now = SystemTime::now();
         let mut snapshot = Snapshot::empty(now, source(now));
         for at in 0..self.gpus {

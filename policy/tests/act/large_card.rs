@@ -13,17 +13,12 @@
     reason = "a measurement, with parts of the tests"
 )]
 
-#[path = "../tests/act/card.rs"]
 #[expect(dead_code, reason = "what the tests ask of it")]
 mod card;
-#[path = "../tests/act/frames.rs"]
 mod frames;
-#[path = "../tests/act/program.rs"]
 #[expect(dead_code, reason = "programs of the tests")]
 mod program;
-#[path = "../tests/act/walker.rs"]
 mod walker;
-#[path = "../tests/act/world.rs"]
 #[expect(dead_code, reason = "a world of the tests")]
 mod world;
 
