@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo counts its processes, has faults fall while uvmd acts, writes their figures, and leaves nothing behind, whenever it is interrupted.
+# Demo: exact processes, faults that fall while uvmd acts, the JSON file, README's commands; nothing is left behind, whenever it is interrupted.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
@@ -20,6 +20,14 @@ guest_is_gone() {
     sleep 0.1
   done
   return 1
+}
+# readme_is_true: uvmd serves, and README's commands work on it with the tokens that the demo made.
+readme_is_true() {
+  serves || return 1
+  local token
+  token=$(grep -oE -- '--token-file [^ ]+' "$log" | sed -n '1s/.* //p')
+  [ -n "$token" ] || return 1
+  tests/scripts/readme.py "http://127.0.0.1:$port" "$token" "${token%/*}/write.token" || fail "README's commands"
 }
 # interrupted WAIT_FOR: start the demo, send SIGINT once WAIT_FOR succeeds, expect 130.
 interrupted() {
@@ -82,5 +90,5 @@ for what, figure in ("GPU faults", ["fault_entries"]), ("bytes copied", ["bytes_
 PYTHON
 guest_is_gone || fail "the demo left its guest behind"
 interrupted boots
-interrupted serves
+interrupted readme_is_true
 note "ok"
