@@ -9,7 +9,7 @@ use model::{
 };
 use policy::rules::{Explained, Fit};
 use sys::Roots;
-use web::{AdviceJournal, Condition, Put, Refused, Requester};
+use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};
 
 use crate::{
     acting::Told,
@@ -36,7 +36,7 @@ impl web::Control for Control {
         self.rules.overrides()
     }
 
-    fn put(&self, rule: Override, by: &Requester, fits: &Condition) -> Result<Put, Refused> {
+    fn put(&self, rule: Override, by: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError> {
         let change = |before: Option<&Override>, after: Option<&Override>| Change::OverridePut {
             id: rule.id.clone(),
             etag_before: before.map(etag),
@@ -51,7 +51,7 @@ impl web::Control for Control {
         Ok(put)
     }
 
-    fn remove(&self, id: &str, by: &Requester, fits: &Condition) -> Result<(), Refused> {
+    fn remove(&self, id: &str, by: &Requester, fits: &Precondition) -> Result<(), ChangeError> {
         let change = |before: Option<&Override>, after: Option<&Override>| Change::OverrideDelete {
             id: id.to_owned(),
             etag_before: before.map(etag),
@@ -100,7 +100,7 @@ impl web::Control for Control {
         }
     }
 
-    fn switch_off(&self, by: &Requester) -> Result<(), Refused> {
+    fn switch_off(&self, by: &Requester) -> Result<(), ChangeError> {
         self.switch.off(&by.to_string());
         // It is off already, whatever becomes of this. A line for which there is no room is counted.
         self.audit.write(Some(by), &Change::PolicyOff { result: Outcome::Accepted });
@@ -122,13 +122,13 @@ impl web::Control for Control {
         })
     }
 
-    fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), Refused> {
+    fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), ChangeError> {
         let change = Change::PolicyOn { result: Outcome::Accepted };
-        self.audit.change(Some(by), &change, true).map_err(Refused::NotRecorded)?;
+        self.audit.change(Some(by), &change, true).map_err(ChangeError::NotAudited)?;
         self.switch.on(&by.to_string(), times_off).map_err(|error| {
             let error = format!("{error:#}");
             self.audit.failed(Some(by), &change, error.clone());
-            Refused::NotKept(error)
+            ChangeError::NotSaved(error)
         })
     }
 }
@@ -140,17 +140,17 @@ impl Control {
         by: &Requester,
         change: impl Fn(Option<&Override>, Option<&Override>) -> Change,
         may_be_held_back: bool,
-        make: impl FnOnce(Announce<'_>) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        make: impl FnOnce(Announce<'_>) -> Result<T, ChangeError>,
+    ) -> Result<T, ChangeError> {
         let announced = RefCell::new(None);
         let announce = |before: Option<&Override>, after: Option<&Override>| {
             let change = change(before, after);
-            self.audit.change(Some(by), &change, may_be_held_back).map_err(Refused::NotRecorded)?;
+            self.audit.change(Some(by), &change, may_be_held_back).map_err(ChangeError::NotAudited)?;
             announced.replace(Some(change));
             Ok(())
         };
         let result = make(&announce);
-        if let (Err(Refused::NotKept(why)), Some(change)) = (&result, announced.take()) {
+        if let (Err(ChangeError::NotSaved(why)), Some(change)) = (&result, announced.take()) {
             self.audit.failed(Some(by), &change, why.clone());
         }
         result

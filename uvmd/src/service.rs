@@ -20,7 +20,8 @@ use start::Start;
 use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
 use web::{
-    Ask, Controls, Decided, Events, Hosts, Judged, Node, Refusals, Reloads, Service, Snapshots, Sources, Warnings,
+    Controls, DecisionSource, DenialSink, Events, Hosts, Node, Reloads, Service, Snapshots, Source, Sources,
+    VerdictSource, Warnings,
 };
 
 use crate::{
@@ -96,7 +97,7 @@ async fn serve(
     let control =
         Control { rules: rules.clone(), switch, enabled: policy.enabled, told: told.clone(), audit: audit.clone() };
     let sources = Sources {
-        decided: Decided::new(move || told.decisions()),
+        decisions: DecisionSource::new(move || told.decisions()),
         events: events.clone(),
         controls: Controls::new(control),
         ..sources(&collector.snapshots(), judging.latest())
@@ -185,7 +186,7 @@ impl Ready {
             processes_in_metrics: metrics.processes(),
             log_lines_dropped: Arc::clone(&log.dropped().0),
             audit_lines_dropped: audit.dropped(),
-            refusals: Refusals::new(move |refusal| denials.tell(refusal)),
+            denials: DenialSink::new(move |denial| denials.tell(denial)),
             warnings: warnings.clone(),
             reloads: reloads.clone(),
             access: tokens.access(),
@@ -290,15 +291,15 @@ fn parts(
 fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdicts>>) -> Sources {
     let [taken, heat, lately] = std::array::from_fn(|_| collector.clone());
     Sources {
-        heat: Ask::new(move |request| {
+        heat: Source::new(move |request| {
             let heat = heat.clone();
             async move { heat.heat(request).await }
         }),
-        lately: Ask::new(move |request| {
+        history: Source::new(move |request| {
             let lately = lately.clone();
             async move { lately.history(request).await }
         }),
-        judged: Judged::new(move || Arc::clone(&verdicts.borrow())),
+        verdicts: VerdictSource::new(move || Arc::clone(&verdicts.borrow())),
         ..Snapshots::new(move || {
             let taken = taken.clone();
             async move { taken.fresh().await }

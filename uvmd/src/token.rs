@@ -1,4 +1,4 @@
-//! The files with the tokens that give authority.
+//! The files with the tokens that grant permission.
 
 use std::{
     fs::OpenOptions,

@@ -18,9 +18,9 @@ use tokio::{
 };
 
 use crate::{
-    authority::Peer,
+    auth::Peer,
     connection::{Connection, PlaceKind},
-    directory::{Closed, Directory},
+    connection_table::{Closed, ConnectionTable},
     peers::PeerKey,
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct Places {
 /// The connections being served, and those that wait to be.
 pub(crate) struct Connections<S> {
     places: Places,
-    directory: Arc<Directory>,
+    directory: Arc<ConnectionTable>,
     tasks: JoinSet<()>,
     served: Vec<Arc<Connection>>,
     waiting: VecDeque<Waiting<S>>,
@@ -70,7 +70,7 @@ impl<S> Waiting<S> {
 
 impl<S> Connections<S> {
     /// At least one place there is.
-    pub(crate) fn new(places: Places, directory: Arc<Directory>) -> Self {
+    pub(crate) fn new(places: Places, directory: Arc<ConnectionTable>) -> Self {
         Self {
             places: Places { all: places.all.max(1), of_peer: places.of_peer.max(1), ..places },
             directory,

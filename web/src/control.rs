@@ -10,7 +10,7 @@ use model::{
 use serde::Serialize;
 use tokio::{sync::Mutex, task, time};
 
-use crate::{authority::Requester, problem::Problem};
+use crate::{auth::Requester, problem::Problem};
 
 /// How long a request waits for the disk, twice at most.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,13 +26,13 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// Why nothing has changed.
-    fn put(&self, rule: model::Override, by: &Requester, fits: &Condition) -> Result<Put, Refused>;
+    fn put(&self, rule: model::Override, by: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError>;
 
     /// Takes an override away.
     ///
     /// # Errors
     /// Why nothing has changed.
-    fn remove(&self, id: &str, by: &Requester, fits: &Condition) -> Result<(), Refused>;
+    fn remove(&self, id: &str, by: &Requester, fits: &Precondition) -> Result<(), ChangeError>;
 
     /// What is wanted for a process, and why.
     fn wanted(&self, process: &Process) -> EffectivePolicy;
@@ -44,7 +44,7 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// Why that is not so.
-    fn switch_off(&self, by: &Requester) -> Result<(), Refused>;
+    fn switch_off(&self, by: &Requester) -> Result<(), ChangeError>;
 
     /// Has it stay off when the service is started again, if it still is off. May wait for the disk.
     fn keep_off(&self);
@@ -61,7 +61,7 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// Why that is not so.
-    fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), Refused>;
+    fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), ChangeError>;
 }
 
 /// How the journal is in which advice is written down before it is given.
@@ -78,11 +78,11 @@ pub struct AdviceJournal {
 }
 
 /// Whether what is there is what whoever asks thinks.
-pub type Condition = Box<dyn Fn(Option<&OverrideStatus>) -> bool + Send>;
+pub type Precondition = Box<dyn Fn(Option<&OverrideStatus>) -> bool + Send>;
 
 /// What came of putting an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct PutOutcome {
     /// What is there now.
     pub now: OverrideStatus,
     /// There was none of its name.
@@ -91,25 +91,25 @@ pub struct Put {
 
 /// Why nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ChangeError {
     /// There is no override of this name.
-    Unknown,
+    NotFound,
     /// It is in the file, which is not changed from here.
     InFile(String),
     /// The condition does not hold.
-    Changed,
+    PreconditionFailed,
     /// Another one has this name.
-    Taken,
+    Exists,
     /// It is for one process, and there is no such process: why.
     NoProcess(String),
     /// A part of it means nothing: which, and what is allowed.
-    Meaningless(rule::Invalid),
+    Invalid(rule::Invalid),
     /// There are too many.
-    Full(usize),
+    TooMany(usize),
     /// It could not be kept, and so is not in force: why.
-    NotKept(String),
+    NotSaved(String),
     /// That somebody asked for it could not be written to the audit log, and so it is not in force: why.
-    NotRecorded(String),
+    NotAudited(String),
 }
 
 /// What keeps them; where there is nothing, nothing can be changed.
@@ -133,7 +133,7 @@ impl Controls {
     /// Changes something, one after another, in a thread that may wait for a disk.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn Control) -> Result<T, Refused> + Send + 'static,
+        change: impl FnOnce(&dyn Control) -> Result<T, ChangeError> + Send + 'static,
     ) -> Result<T, Problem> {
         let stuck = |what| {
             let detail = format!("nothing could be written to the disk for {} s: {what}", PATIENCE.as_secs());
@@ -182,27 +182,27 @@ impl fmt::Debug for Controls {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<ChangeError> for Problem {
+    fn from(refused: ChangeError) -> Self {
         let (status, detail) = match refused {
-            Refused::Unknown => (StatusCode::NOT_FOUND, "there is no override of this name".to_owned()),
-            Refused::InFile(file) => (StatusCode::CONFLICT, format!("this override is in {file}: change it there")),
-            Refused::Changed => (
+            ChangeError::NotFound => (StatusCode::NOT_FOUND, "there is no override of this name".to_owned()),
+            ChangeError::InFile(file) => (StatusCode::CONFLICT, format!("this override is in {file}: change it there")),
+            ChangeError::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
                 "the override is not as the request's If-Match or If-None-Match says".to_owned(),
             ),
-            Refused::Taken => {
+            ChangeError::Exists => {
                 (StatusCode::CONFLICT, "another override has this name: PUT puts one in its place".to_owned())
             }
-            Refused::NoProcess(why) => return Self::of_field("match.pid", why),
-            Refused::Meaningless(rule::Invalid { field, detail }) => return Self::of_field(&field, detail),
-            Refused::Full(max) => {
+            ChangeError::NoProcess(why) => return Self::of_field("match.pid", why),
+            ChangeError::Invalid(rule::Invalid { field, detail }) => return Self::of_field(&field, detail),
+            ChangeError::TooMany(max) => {
                 (StatusCode::INSUFFICIENT_STORAGE, format!("there are {max} overrides, and may be no more"))
             }
-            Refused::NotKept(why) => {
+            ChangeError::NotSaved(why) => {
                 (StatusCode::INSUFFICIENT_STORAGE, format!("it could not be kept, and is not in force: {why}"))
             }
-            Refused::NotRecorded(why) => (
+            ChangeError::NotAudited(why) => (
                 StatusCode::INSUFFICIENT_STORAGE,
                 format!("it could not be written to the audit log, and is not in force: {why}"),
             ),
@@ -213,21 +213,21 @@ impl From<Refused> for Problem {
 
 /// Keeps nothing.
 #[derive(Debug)]
-pub(crate) struct Uncontrolled;
+pub(crate) struct NoControl;
 
 const NOTHING: &str = "this service changes nothing";
 
-impl Control for Uncontrolled {
+impl Control for NoControl {
     fn overrides(&self) -> Overrides {
         Overrides::default()
     }
 
-    fn put(&self, _: model::Override, _: &Requester, _: &Condition) -> Result<Put, Refused> {
-        Err(Refused::NotKept(NOTHING.to_owned()))
+    fn put(&self, _: model::Override, _: &Requester, _: &Precondition) -> Result<PutOutcome, ChangeError> {
+        Err(ChangeError::NotSaved(NOTHING.to_owned()))
     }
 
-    fn remove(&self, _: &str, _: &Requester, _: &Condition) -> Result<(), Refused> {
-        Err(Refused::Unknown)
+    fn remove(&self, _: &str, _: &Requester, _: &Precondition) -> Result<(), ChangeError> {
+        Err(ChangeError::NotFound)
     }
 
     fn wanted(&self, process: &Process) -> EffectivePolicy {
@@ -250,8 +250,8 @@ impl Control for Uncontrolled {
         }
     }
 
-    fn switch_off(&self, _: &Requester) -> Result<(), Refused> {
-        Err(Refused::NotKept(NOTHING.to_owned()))
+    fn switch_off(&self, _: &Requester) -> Result<(), ChangeError> {
+        Err(ChangeError::NotSaved(NOTHING.to_owned()))
     }
 
     fn keep_off(&self) {}
@@ -260,16 +260,16 @@ impl Control for Uncontrolled {
         0
     }
 
-    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), Refused> {
-        Err(Refused::NotKept(NOTHING.to_owned()))
+    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), ChangeError> {
+        Err(ChangeError::NotSaved(NOTHING.to_owned()))
     }
 }
 
 /// Tells what was decided, the newest first.
 #[derive(Clone)]
-pub struct Decided(Arc<dyn Fn() -> Arc<[Decision]> + Send + Sync>);
+pub struct DecisionSource(Arc<dyn Fn() -> Arc<[Decision]> + Send + Sync>);
 
-impl Decided {
+impl DecisionSource {
     /// Decisions that `decisions` tells.
     pub fn new(decisions: impl Fn() -> Arc<[Decision]> + Send + Sync + 'static) -> Self {
         Self(Arc::new(decisions))
@@ -281,9 +281,9 @@ impl Decided {
     }
 }
 
-impl fmt::Debug for Decided {
+impl fmt::Debug for DecisionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Decided")
+        f.write_str("DecisionSource")
     }
 }
 

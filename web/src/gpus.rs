@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::AddAssign};
 
 use model::{Counters, GpuKey, Residency, Reuse, Snapshot};
 
-use crate::counted::Counted;
+use crate::capabilities::Capabilities;
 
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {
@@ -90,7 +90,7 @@ pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
     }
     let card_bytes = snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0);
     let oversubscription_ratio = card_bytes.map(|bytes| managed_bytes as f64 / bytes as f64);
-    Memory { managed_bytes, resident: Counted::of(snapshot).resident(resident), oversubscription_ratio }
+    Memory { managed_bytes, resident: Capabilities::of(snapshot).resident(resident), oversubscription_ratio }
 }
 
 /// What of the traffic at a GPU came back, of every process ever seen.

@@ -75,14 +75,14 @@ enum HostRule {
     /// Served on loopback alone.
     Loopback,
     /// Served on these.
-    Known(Arc<Hosts>),
+    Observation(Arc<Hosts>),
 }
 
 impl HostRule {
     fn for_listener(listen: SocketAddr, hosts: &Arc<Hosts>) -> Self {
         match &**hosts {
             Hosts::OfMachine(_) if listen.ip().is_loopback() => Self::Loopback,
-            _ => Self::Known(Arc::clone(hosts)),
+            _ => Self::Observation(Arc::clone(hosts)),
         }
     }
 
@@ -91,11 +91,11 @@ impl HostRule {
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         match (self, address) {
-            (Self::Any, _) | (Self::Known(_), Ok(_)) => true,
+            (Self::Any, _) | (Self::Observation(_), Ok(_)) => true,
             (Self::Loopback, Ok(ip)) => ip.is_loopback(),
             (_, Err(_)) if name.eq_ignore_ascii_case("localhost") => true,
             (Self::Loopback, Err(_)) => false,
-            (Self::Known(hosts), Err(_)) => hosts.has(name),
+            (Self::Observation(hosts), Err(_)) => hosts.has(name),
         }
     }
 
@@ -104,7 +104,7 @@ impl HostRule {
         match self {
             Self::Any => "any name",
             Self::Loopback => "127.0.0.1, [::1] or localhost: it serves on loopback only",
-            Self::Known(_) => "its address, this machine's name or what http.hosts in its configuration says",
+            Self::Observation(_) => "its address, this machine's name or what http.hosts in its configuration says",
         }
     }
 }

@@ -4,8 +4,8 @@ use axum::{http::StatusCode, response::IntoResponse};
 use model::SourceState;
 
 use crate::{
-    answers::Answers,
     problem::{NoParameters, Parameters, Problem},
+    responses::Responses,
 };
 
 pub(crate) const LIVEZ: &str = "/livez";
@@ -26,8 +26,8 @@ pub(crate) async fn livez(_: Parameters<NoParameters>) -> &'static str {
         (status = SERVICE_UNAVAILABLE, description = "It does not count", content_type = "text/plain", body = String)
     )
 )]
-pub(crate) async fn readyz(_: Parameters<NoParameters>, answers: Answers) -> Result<impl IntoResponse, Problem> {
-    let reading = answers.reading().await?;
+pub(crate) async fn readyz(_: Parameters<NoParameters>, responses: Responses) -> Result<impl IntoResponse, Problem> {
+    let reading = responses.reading().await?;
     let source = &reading.known.snapshot.source;
     let (status, lines) = match &source.state {
         SourceState::Counting { .. } => {

@@ -24,23 +24,23 @@
 //! * `GET /livez` -- 200 while the service answers at all
 //! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
 //!
-//! Command lines, and where in memory something happens, are for those with read authority: root and a group on the Unix socket, and whoever knows
-//! a token ([`Access`]). To change something takes write authority: likewise, with a group and a token for it. No page of another site gets that far.
+//! Command lines, and where in memory something happens, are for those with read permission: root and a group on the Unix socket, and whoever knows
+//! a token ([`Access`]). To change something takes write permission: likewise, with a group and a token for it. No page of another site gets that far.
 //!
-//! Anything else is a problem (RFC 9457, `application/problem+json`): 401 and 403 for want of authority, 404 for a path, 405 for a method, 400 for a query
+//! Anything else is a problem (RFC 9457, `application/problem+json`): 401 and 403 for lack of permission, 404 for a path, 405 for a method, 400 for a query
 //! parameter that an endpoint does not have and for a missing or malformed `Host`, 412 to 422 for changes that are not asked for as they must be, 421 for a `Host` that is not this service, 503 when the
 //! collector does not answer.
 
-mod answers;
 mod api;
-mod authority;
+mod auth;
 mod body;
+mod capabilities;
 mod connection;
+mod connection_table;
 mod connections;
 mod control;
 mod convert;
-mod counted;
-mod directory;
+mod denials;
 mod events;
 mod gpus;
 mod guard;
@@ -51,13 +51,13 @@ mod page;
 mod paging;
 mod peers;
 mod problem;
-mod refusals;
 mod reloads;
-mod reserve;
+mod reserved_places;
+mod responses;
 pub mod server;
 mod settings;
 mod socket;
-mod source;
+mod sources;
 mod warnings;
 
 use std::{
@@ -70,28 +70,28 @@ use std::{
     },
 };
 
-use answers::Answers;
-pub use authority::{Access, Credential, Grant, Peer, Requester, Token};
+pub use auth::{Access, Credential, Grant, Peer, Requester, Token};
 use axum::{
     Router,
     extract::{DefaultBodyLimit, FromRef, FromRequestParts},
     http::request::Parts,
     middleware,
 };
-pub use control::{AdviceJournal, Condition, Control, Controls, Decided, Put, Refused, etag};
+use connection_table::ConnectionTable;
+pub use control::{AdviceJournal, ChangeError, Control, Controls, DecisionSource, Precondition, PutOutcome, etag};
 pub use convert::verdict_event;
-use directory::Directory;
+pub use denials::{Denial, DenialSink};
 pub use events::Events;
 pub use guard::Hosts;
 use metrics::Listed;
-use paging::Positions;
+use paging::Cursors;
 use peers::Shares;
-pub use refusals::{Refusal, Refusals};
 pub use reloads::Reloads;
+use responses::Responses;
 use server::Site;
 use settings::Settings;
 pub use socket::{Socket, SocketError, Trusted};
-pub use source::{Ask, Heat, Judged, Lately, Snapshots, Sources};
+pub use sources::{Heat, HistorySource, Snapshots, Source, Sources, VerdictSource};
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use warnings::{Warning, Warnings};
 
@@ -109,12 +109,12 @@ pub struct Node {
     /// Lines of the audit log that could not be written.
     pub audit_lines_dropped: Arc<AtomicU64>,
     /// Who is told of requests that are refused.
-    pub refusals: Refusals,
+    pub denials: DenialSink,
     /// What is wrong with the service itself.
     pub warnings: Warnings,
     /// When its configuration was read last.
     pub reloads: Reloads,
-    /// What gives authority to read everything, and to change things.
+    /// Tokens that grant read and write permission.
     pub access: Access,
     /// By which names clients may ask over TCP, at first.
     pub hosts: Hosts,
@@ -129,11 +129,11 @@ pub struct Service(App);
 struct App {
     node: Arc<Node>,
     sources: Sources,
-    answers: Answers,
+    responses: Responses,
     /// Who listens to events.
     streams: Shares,
-    positions: Arc<Positions>,
-    directory: Arc<Directory>,
+    cursors: Arc<Cursors>,
+    directory: Arc<ConnectionTable>,
     listed: Arc<Mutex<Listed>>,
     settings: Settings,
     /// How long the metrics were last.
@@ -145,12 +145,12 @@ const STREAMS_MAX: usize = 32;
 const STREAMS_OF_PEER_MAX: usize = 8;
 
 /// The answers of whoever sent the request.
-impl FromRequestParts<App> for Answers {
+impl FromRequestParts<App> for Responses {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let peer = parts.extensions.get::<Peer>().copied().unwrap_or_default();
-        Ok(app.answers.clone().override_id(peer.into()))
+        Ok(app.responses.clone().for_peer(peer.into()))
     }
 }
 
@@ -160,9 +160,9 @@ impl FromRef<App> for Shares {
     }
 }
 
-impl FromRef<App> for Arc<Positions> {
+impl FromRef<App> for Arc<Cursors> {
     fn from_ref(app: &App) -> Self {
-        Self::clone(&app.positions)
+        Self::clone(&app.cursors)
     }
 }
 
@@ -190,9 +190,9 @@ impl FromRef<App> for Heat {
     }
 }
 
-impl FromRef<App> for Lately {
+impl FromRef<App> for HistorySource {
     fn from_ref(app: &App) -> Self {
-        app.sources.lately.clone()
+        app.sources.history.clone()
     }
 }
 
@@ -202,9 +202,9 @@ impl FromRef<App> for Controls {
     }
 }
 
-impl FromRef<App> for Decided {
+impl FromRef<App> for DecisionSource {
     fn from_ref(app: &App) -> Self {
-        app.sources.decided.clone()
+        app.sources.decisions.clone()
     }
 }
 
@@ -215,17 +215,17 @@ impl FromRef<App> for Events {
 }
 
 impl Service {
-    /// Answers from these sources.
+    /// Responses from these sources.
     pub fn new(node: Node, sources: impl Into<Sources>) -> Self {
         let sources = sources.into();
         let directory = Arc::default();
         let settings = Settings::new(node.hosts.clone(), node.processes_in_metrics);
         Self(App {
             node: Arc::new(node),
-            answers: Answers::new(&sources, &directory),
+            responses: Responses::new(&sources, &directory),
             sources,
             streams: Shares::new(STREAMS_MAX, STREAMS_OF_PEER_MAX),
-            positions: Arc::default(),
+            cursors: Arc::default(),
             directory,
             listed: Arc::default(),
             settings,
@@ -262,11 +262,11 @@ impl Service {
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
             .layer(DefaultBodyLimit::max(body::MAX_BYTES))
-            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), authority::establish))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), auth::establish))
             .layer(middleware::from_fn(guard::check_origin))
-            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), refusals::report))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), denials::report))
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
-            .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserve::only_health))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserved_places::only_health_checks))
             .layer(middleware::map_response(guard::set_headers))
             .with_state(app.clone())
     }

@@ -25,8 +25,8 @@ use prometheus::{
 
 use crate::{
     App,
-    answers::{Answer, Answers, Known, Text},
     problem::{NoParameters, Parameters, Problem},
+    responses::{Observation, Responses, SharedResponse, Text},
 };
 
 pub(crate) const PATH: &str = "/metrics";
@@ -36,9 +36,9 @@ pub(crate) const PATH: &str = "/metrics";
 pub(crate) async fn scrape(
     _: Parameters<NoParameters>,
     State(exposition): State<Exposition>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    answers.exposition(move |known| exposition.text(known)).await
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    responses.exposition(move |known| exposition.text(known)).await
 }
 
 /// Everything that metrics tell of.
@@ -49,7 +49,7 @@ impl Exposition {
         Self(app)
     }
 
-    fn text(&self, Known { snapshot, verdicts, .. }: &Known) -> Result<Text, Problem> {
+    fn text(&self, Observation { snapshot, verdicts, .. }: &Observation) -> Result<Text, Problem> {
         let Self(app) = self;
         // A panic elsewhere leaves it whole: whoever is listed is listed.
         let mut listed = app.listed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::problem::{self, NoParameters, Parameters};
 
-/// The name of the way to have read authority over TCP.
+/// The name of the way to have read permission over TCP.
 const TOKEN: &str = "token";
 
 /// What requests may leave fields out of.

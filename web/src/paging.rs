@@ -52,7 +52,7 @@ pub(crate) struct Cursor(String);
 
 /// Which part of a list is asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct PageRequest {
     /// The list, as it is filtered and sorted. A position in one is none in another.
     list: String,
     limit: usize,
@@ -79,12 +79,12 @@ pub(crate) struct Page {
     pub(crate) remaining: u64,
 }
 
-/// Knows the positions that this run of the service gave out. What it did not is refused, though nobody could read more with it: so that a mistake shows.
+/// Knows the cursors that this run of the service gave out. What it did not is refused, though nobody could read more with it: so that a mistake shows.
 #[derive(Debug, Default)]
-pub(crate) struct Positions(RandomState);
+pub(crate) struct Cursors(RandomState);
 
 /// What is asked for, in one form however the request wrote it.
-impl fmt::Display for Part {
+impl fmt::Display for PageRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { list, limit, behind } = self;
         let behind = behind.as_ref().map_or("", |behind| &behind.cursor);
@@ -92,22 +92,22 @@ impl fmt::Display for Part {
     }
 }
 
-impl Positions {
+impl Cursors {
     /// A part of a list, as a request asks for it. Fails where its cursor was not given out for this list.
     pub(crate) fn part(
         &self,
         list: String,
         limit: Option<UpTo<LIMIT_MAX>>,
         behind: Option<Cursor>,
-    ) -> Result<Part, Problem> {
+    ) -> Result<PageRequest, Problem> {
         let behind = behind.map(|cursor| self.check(&list, cursor)).transpose()?;
-        Ok(Part { list, limit: limit.map_or(LIMIT, |UpTo(limit)| limit) as usize, behind })
+        Ok(PageRequest { list, limit: limit.map_or(LIMIT, |UpTo(limit)| limit) as usize, behind })
     }
 
     /// The part of a list that was asked for. `items` need not be in order: each has its place, no two the same.
     pub(crate) fn page<K, I, T>(
         &self,
-        part: &Part,
+        part: &PageRequest,
         mut items: Vec<(K, I)>,
         show: impl Fn(&I) -> T,
     ) -> Result<Page, Problem>
@@ -130,7 +130,7 @@ impl Positions {
     /// The same of what is in an order that is not told by anything of an item: by its place, and by what names it, wherever that is by then.
     pub(crate) fn page_in_order<I, T: Serialize>(
         &self,
-        part: &Part,
+        part: &PageRequest,
         items: &[I],
         name: impl Fn(&I) -> &str,
         show: impl Fn(&I) -> T,
@@ -221,13 +221,13 @@ mod tests {
 
     /// A page of a list of numbers.
     fn page(
-        positions: &Positions,
+        cursors: &Cursors,
         limit: u32,
         behind: Option<String>,
         items: Vec<(Reverse<u64>, u64)>,
     ) -> Result<Page, Problem> {
-        let part = positions.part("numbers".to_owned(), Some(UpTo(limit)), behind.map(Cursor))?;
-        positions.page(&part, items, |number| *number)
+        let part = cursors.part("numbers".to_owned(), Some(UpTo(limit)), behind.map(Cursor))?;
+        cursors.page(&part, items, |number| *number)
     }
 
     fn shown(page: &Page) -> Vec<u64> {
@@ -240,52 +240,52 @@ mod tests {
 
     #[test]
     fn pages_follow_each_other_until_there_are_no_more() {
-        let positions = Positions::default();
-        let first = page(&positions, 2, None, numbers([3, 5, 1, 4, 2])).unwrap();
+        let cursors = Cursors::default();
+        let first = page(&cursors, 2, None, numbers([3, 5, 1, 4, 2])).unwrap();
         assert_eq!((shown(&first), first.remaining), (vec![5, 4], 3));
-        let second = page(&positions, 2, first.r#continue, numbers(1..=5)).unwrap();
+        let second = page(&cursors, 2, first.r#continue, numbers(1..=5)).unwrap();
         assert_eq!((shown(&second), second.remaining), (vec![3, 2], 1));
-        let third = page(&positions, 2, second.r#continue, numbers(1..=5)).unwrap();
+        let third = page(&cursors, 2, second.r#continue, numbers(1..=5)).unwrap();
         assert_eq!((shown(&third), third.r#continue, third.remaining), (vec![1], None, 0));
     }
 
     #[test]
     fn a_page_goes_on_where_the_last_one_ended_though_what_was_there_is_gone() {
-        let positions = Positions::default();
-        let first = page(&positions, 2, None, numbers([9, 7, 5, 3])).unwrap();
+        let cursors = Cursors::default();
+        let first = page(&cursors, 2, None, numbers([9, 7, 5, 3])).unwrap();
         let changed = numbers([9, 8, 6, 3]);
-        let second = page(&positions, 2, first.r#continue, changed).unwrap();
+        let second = page(&cursors, 2, first.r#continue, changed).unwrap();
         assert_eq!((shown(&second), second.r#continue), (vec![6, 3], None));
     }
 
     #[test]
     fn a_page_of_large_items_ends_early_and_always_has_one() {
-        let positions = Positions::default();
+        let cursors = Cursors::default();
         let text = |item: &usize| "x".repeat(*item);
         let items = |bytes: usize| (0..5_u8).map(|at| (at, bytes)).collect();
-        let part = positions.part("texts".to_owned(), Some(UpTo(5)), None).unwrap();
-        let page = positions.page(&part, items(PAGE_BYTES_MAX / 2 - 3), text).unwrap();
+        let part = cursors.part("texts".to_owned(), Some(UpTo(5)), None).unwrap();
+        let page = cursors.page(&part, items(PAGE_BYTES_MAX / 2 - 3), text).unwrap();
         assert_eq!((page.items.len(), page.remaining), (2, 3));
-        let page = positions.page(&part, items(PAGE_BYTES_MAX * 2), text).unwrap();
+        let page = cursors.page(&part, items(PAGE_BYTES_MAX * 2), text).unwrap();
         assert_eq!((page.items.len(), page.remaining, page.r#continue.is_some()), (1, 4, true));
     }
 
     #[test]
     fn what_was_not_given_out_for_this_list_by_this_run_is_refused() {
-        let positions = Positions::default();
-        let ask = |positions: &Positions, list: &str, limit, behind: Option<String>| {
-            positions.part(list.to_owned(), Some(UpTo(limit)), behind.map(Cursor))
+        let cursors = Cursors::default();
+        let ask = |cursors: &Cursors, list: &str, limit, behind: Option<String>| {
+            cursors.part(list.to_owned(), Some(UpTo(limit)), behind.map(Cursor))
         };
-        let given = page(&positions, 2, None, numbers(0..9)).unwrap().r#continue.unwrap();
-        assert!(ask(&positions, "numbers", 3, Some(given.clone())).is_ok(), "another limit is fine");
+        let given = page(&cursors, 2, None, numbers(0..9)).unwrap().r#continue.unwrap();
+        assert!(ask(&cursors, "numbers", 3, Some(given.clone())).is_ok(), "another limit is fine");
         let mut changed = given.clone().into_bytes();
         let last = changed.last_mut().unwrap();
         *last = if *last == b'A' { b'B' } else { b'A' };
         let forged = BASE64_URL_SAFE_NO_PAD.encode(b"\0\0\0\0\0\0\0\0\x35");
         for refused in [String::from_utf8(changed).unwrap(), forged, String::new(), "?".to_owned(), "A".repeat(5000)] {
-            assert!(ask(&positions, "numbers", 2, Some(refused.clone())).is_err(), "{refused}");
+            assert!(ask(&cursors, "numbers", 2, Some(refused.clone())).is_err(), "{refused}");
         }
-        assert!(ask(&positions, "letters", 2, Some(given.clone())).is_err());
-        assert!(ask(&Positions::default(), "numbers", 2, Some(given)).is_err());
+        assert!(ask(&cursors, "letters", 2, Some(given.clone())).is_err());
+        assert!(ask(&Cursors::default(), "numbers", 2, Some(given)).is_err());
     }
 }

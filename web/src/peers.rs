@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::authority::Peer;
+use crate::auth::Peer;
 
 /// A user of this machine on the Unix socket, an address on the network, or all of this machine over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -25,11 +25,11 @@ use tokio::{
 };
 
 use crate::{
-    authority::Peer,
+    auth::Peer,
     connection::{Connection, Endless, Holding, Metered, Patience, PlaceKind, Tracked},
+    connection_table::{Closed, ConnectionTable},
     connections::{Connections, Places},
-    directory::{Closed, Directory},
-    reserve::InReserve,
+    reserved_places::OnReservedPlace,
     socket::Socket,
 };
 
@@ -81,7 +81,7 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Site {
     pub(crate) router: Router,
-    pub(crate) directory: Arc<Directory>,
+    pub(crate) directory: Arc<ConnectionTable>,
 }
 
 impl Site {
@@ -105,7 +105,7 @@ impl Listen for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, address) = self.accept().await?;
-        // Answers are whole: waiting to fill a packet only delays them.
+        // Responses are whole: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         // Else the kernel takes megabytes of an answer that nobody reads, where no budget of ours counts them.
         let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
@@ -200,7 +200,7 @@ async fn serve_one(
     let service = service_fn(move |mut request: Request<_>| {
         request.extensions_mut().insert(peer);
         if asked.place() == PlaceKind::Reserve {
-            request.extensions_mut().insert(InReserve);
+            request.extensions_mut().insert(OnReservedPlace);
         }
         let (connection, answering) = (Arc::clone(&asked), asked.answering());
         let answer = router.call(request);
@@ -246,7 +246,7 @@ async fn serve_one(
 }
 
 /// A client that hangs up or sends nonsense is its own business.
-fn over(directory: &Directory, done: hyper::Result<()>) {
+fn over(directory: &ConnectionTable, done: hyper::Result<()>) {
     if let Err(error) = done {
         if error.is_timeout() {
             directory.count(Closed::HeadTimeout);

@@ -17,7 +17,7 @@ use sys::private::{self, Lock};
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::authority::{Grant, Peer};
+use crate::auth::{Grant, Peer};
 
 /// Who may do what, beside root, who may do everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

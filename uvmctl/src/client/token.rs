@@ -1,4 +1,4 @@
-//! The token that gives read authority.
+//! The token that gives read permission.
 
 use std::{
     fs, io,

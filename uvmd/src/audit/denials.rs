@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use web::{Peer, Refusal};
+use web::{Denial, Peer};
 
 use super::{
     Audit,
@@ -38,8 +38,8 @@ impl Denials {
     }
 
     /// Waits for nothing.
-    pub(crate) fn tell(&self, refusal: Refusal) {
-        let Refusal { requester, method, path, status } = refusal;
+    pub(crate) fn tell(&self, refusal: Denial) {
+        let Denial { requester, method, path, status } = refusal;
         let now = Instant::now();
         self.sum_up(now);
         if self.limiter().admit(Sender::of(requester.peer), now) {
@@ -95,7 +95,7 @@ struct Count {
     suppressed: u64,
 }
 
-/// Refusals that were not written down.
+/// Denials that were not written down.
 #[derive(Debug, PartialEq, Eq)]
 struct Rest {
     suppressed: u64,

@@ -75,7 +75,7 @@ pub(crate) enum Change {
         #[serde(flatten)]
         result: Outcome,
     },
-    /// A request was refused for want of authority.
+    /// A request was refused for lack of permission.
     RequestDenied { method: String, path: String, status: u16 },
     /// More of them in a minute, of which only the numbers are told: of the peers with most, and of all others together.
     RequestsDenied { suppressed: u64, peers: Vec<DeniedPeer>, suppressed_of_others: u64 },

@@ -48,7 +48,7 @@ fn rule(mode: Mode) -> Override {
     }
 }
 
-fn whatever() -> Condition {
+fn whatever() -> Precondition {
     Box::new(|_| true)
 }
 
@@ -103,12 +103,12 @@ fn what_cannot_be_written_down_is_refused_unless_it_reduces_what_uvmd_does() {
     fs::create_dir(folder.path().join("audit.jsonl")).unwrap();
     for mode in [Mode::Act, Mode::Shadow] {
         let other = Override { priority: 1, ..rule(mode) };
-        assert!(matches!(control.put(other, &by(), &whatever()), Err(Refused::NotRecorded(_))), "{mode:?}");
+        assert!(matches!(control.put(other, &by(), &whatever()), Err(ChangeError::NotAudited(_))), "{mode:?}");
     }
     control.switch_off(&by()).unwrap();
     control.keep_off();
     assert!(!control.switch.is_on());
-    assert!(matches!(control.switch_on(&by(), control.times_off()), Err(Refused::NotRecorded(_))));
+    assert!(matches!(control.switch_on(&by(), control.times_off()), Err(ChangeError::NotAudited(_))));
     assert!(!control.switch.is_on());
     control.put(rule(Mode::Observe), &by(), &whatever()).unwrap();
     control.remove("mine", &by(), &whatever()).unwrap();
@@ -137,7 +137,7 @@ fn what_was_written_down_and_could_not_be_kept_has_a_line_that_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let (control, _board) = control(folder.path());
     fs::write(folder.path().join("state"), "no folder").unwrap();
-    assert!(matches!(control.put(rule(Mode::Act), &by(), &whatever()), Err(Refused::NotKept(_))));
+    assert!(matches!(control.put(rule(Mode::Act), &by(), &whatever()), Err(ChangeError::NotSaved(_))));
     flush(&control.audit);
     let results: Vec<Value> = changes(folder.path()).iter().map(|line| line["result"].clone()).collect();
     assert_eq!(results, ["accepted", "failed"]);

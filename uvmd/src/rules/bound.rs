@@ -5,7 +5,7 @@ use model::{Override, api::rule};
 use policy::act::parameter;
 use serde::{Deserialize, Serialize};
 use sys::{Roots, kernel, processes};
-use web::Refused;
+use web::ChangeError;
 
 use super::expiry::Expired;
 use crate::kept::Kept;
@@ -50,10 +50,10 @@ pub(super) fn write(kept: &Kept, overrides: &[Override], expired_of_file: &Expir
 }
 
 /// The same for the process that has the id now, if it is for one.
-pub(super) fn to_process(rule: &Override) -> Result<Override, Refused> {
+pub(super) fn to_process(rule: &Override) -> Result<Override, ChangeError> {
     let mut rule = rule.clone();
     let Some(pid) = rule.selector.pid else { return Ok(rule) };
-    let refused = |why: String| Err(Refused::NoProcess(why));
+    let refused = |why: String| Err(ChangeError::NoProcess(why));
     match (processes::began(&Roots::default(), pid), rule.selector.start_ticks) {
         (Ok(None), _) => refused(format!("there is no process {pid}")),
         (Ok(Some(began)), Some(meant)) if began != meant => refused(format!(
@@ -121,7 +121,7 @@ mod tests {
         assert!(!has_ended(&rule));
         let earlier = of(id(), began.map(|ticks| ticks - 1));
         assert!(has_ended(&earlier));
-        let Err(Refused::NoProcess(why)) = to_process(&earlier) else { panic!("another has its id") };
+        let Err(ChangeError::NoProcess(why)) = to_process(&earlier) else { panic!("another has its id") };
         assert!(why.contains("has ended; the one that has the id now began at tick"), "{why}");
         let everybody = Override { selector: Selector::default(), ..of(1, None) };
         assert_eq!(to_process(&everybody).unwrap(), everybody);
@@ -132,7 +132,7 @@ mod tests {
         let child = sleeping();
         let pid = child.id();
         end(child);
-        assert_eq!(to_process(&of(pid, None)), Err(Refused::NoProcess(format!("there is no process {pid}"))));
+        assert_eq!(to_process(&of(pid, None)), Err(ChangeError::NoProcess(format!("there is no process {pid}"))));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use model::{
     api::{self, rule::Invalid},
 };
 use policy::act::parameter;
-use web::{Condition, Put, Refused};
+use web::{ChangeError, Precondition, PutOutcome};
 
 use super::{Rules, bound, standing};
 use crate::audit::Change;
@@ -14,7 +14,7 @@ use crate::audit::Change;
 const MAX: usize = 1000;
 
 /// Is told of a change that is about to be made: what there is, and what there will be. What it refuses is not made.
-pub(crate) type Announce<'a> = &'a dyn Fn(Option<&Override>, Option<&Override>) -> Result<(), Refused>;
+pub(crate) type Announce<'a> = &'a dyn Fn(Option<&Override>, Option<&Override>) -> Result<(), ChangeError>;
 
 /// That an override ended by itself.
 pub(super) fn end_of(rule: &Override, reason: &'static str) -> Change {
@@ -24,54 +24,59 @@ pub(super) fn end_of(rule: &Override, reason: &'static str) -> Change {
 
 impl Rules {
     /// Puts an override in the place of the one of its name, if `announce` lets it. May wait for the disk.
-    pub(crate) fn put(&self, rule: &Override, fits: &Condition, announce: Announce<'_>) -> Result<Put, Refused> {
-        parameter::check(&rule.policy, &rule.parameters).map_err(Refused::Meaningless)?;
+    pub(crate) fn put(
+        &self,
+        rule: &Override,
+        fits: &Precondition,
+        announce: Announce<'_>,
+    ) -> Result<PutOutcome, ChangeError> {
+        parameter::check(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         let rule = &bound::to_process(rule)?;
         let _changing = self.changing();
         if rule.expires.is_some_and(|end| end <= self.now()) {
             let detail = "this time has passed already".to_owned();
-            return Err(Refused::Meaningless(Invalid { field: "expires".into(), detail }));
+            return Err(ChangeError::Invalid(Invalid { field: "expires".into(), detail }));
         }
         let there = self.there(&rule.id, fits)?;
         let is_new = there.is_none();
         if there.as_ref() != Some(rule) {
             if is_new && self.known().of_api.len() >= MAX {
-                return Err(Refused::Full(MAX));
+                return Err(ChangeError::TooMany(MAX));
             }
             announce(there.as_ref(), Some(rule))?;
             self.keep(&rule.id, Some(rule))?;
         }
-        Ok(Put { now: standing(rule, &self.known(), false), is_new })
+        Ok(PutOutcome { now: standing(rule, &self.known(), false), is_new })
     }
 
     /// Takes an override away, if `announce` lets it. May wait for the disk.
-    pub(crate) fn remove(&self, id: &str, fits: &Condition, announce: Announce<'_>) -> Result<(), Refused> {
+    pub(crate) fn remove(&self, id: &str, fits: &Precondition, announce: Announce<'_>) -> Result<(), ChangeError> {
         let _changing = self.changing();
-        let there = self.there(id, fits)?.ok_or(Refused::Unknown)?;
+        let there = self.there(id, fits)?.ok_or(ChangeError::NotFound)?;
         announce(Some(&there), None)?;
         self.keep(id, None)
     }
 
     /// What has this name, if it is not the file's and is as whoever asks thinks.
-    fn there(&self, id: &str, fits: &Condition) -> Result<Option<Override>, Refused> {
+    fn there(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
         let known = self.known();
         if known.is_of_file(id) {
-            return Err(Refused::InFile(known.file.display().to_string()));
+            return Err(ChangeError::InFile(known.file.display().to_string()));
         }
         let there = known.of_api.iter().find(|rule| rule.id == id);
         let told = there.map(|rule| standing(rule, &known, false));
-        if fits(told.as_ref()) { Ok(there.cloned()) } else { Err(Refused::Changed) }
+        if fits(told.as_ref()) { Ok(there.cloned()) } else { Err(ChangeError::PreconditionFailed) }
     }
 
     /// Keeps this one under the name, or none. For who holds `changing`.
-    fn keep(&self, id: &str, rule: Option<&Override>) -> Result<(), Refused> {
+    fn keep(&self, id: &str, rule: Option<&Override>) -> Result<(), ChangeError> {
         let (of_api, expired_of_file) = {
             let known = self.known();
             let beside = known.of_api.iter().filter(|rule| rule.id != id);
             (beside.chain(rule).cloned().collect::<Vec<_>>(), known.expired_of_file.clone())
         };
         let kept = bound::write(&self.0.kept, &of_api, &expired_of_file);
-        kept.map_err(|error| Refused::NotKept(format!("{error:#}")))?;
+        kept.map_err(|error| ChangeError::NotSaved(format!("{error:#}")))?;
         let mut known = self.known();
         // What has ended meanwhile, with its process or by the clock, is not brought back.
         known.of_api.retain(|rule| rule.id != id);

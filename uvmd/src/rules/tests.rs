@@ -7,7 +7,7 @@ use config::value::AbsolutePath;
 use model::{ProcessId, Selector};
 use tempfile::TempDir;
 
-use web::{Condition, Refused};
+use web::{ChangeError, Precondition};
 
 use super::*;
 use crate::audit::testing::{audit, flush, lines};
@@ -74,12 +74,12 @@ fn rule(id: &str) -> Override {
     }
 }
 
-fn whatever() -> Condition {
+fn whatever() -> Precondition {
     Box::new(|_| true)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it stands for one that may refuse")]
-fn granted(_: Option<&Override>, _: Option<&Override>) -> Result<(), Refused> {
+fn granted(_: Option<&Override>, _: Option<&Override>) -> Result<(), ChangeError> {
     Ok(())
 }
 
@@ -180,7 +180,7 @@ fn what_is_made_over_the_api_outlives_the_service() {
     assert_eq!((names(&rules), override_id(&rules)), (vec!["mine".to_owned()], Some("mine".to_owned())));
     assert!(!rules.put(&rule("mine"), &whatever(), &granted).unwrap().is_new);
     rules.remove("mine", &whatever(), &granted).unwrap();
-    assert_eq!(rules.remove("mine", &whatever(), &granted), Err(Refused::Unknown));
+    assert_eq!(rules.remove("mine", &whatever(), &granted), Err(ChangeError::NotFound));
     assert!(names(&node.open()).is_empty());
 }
 
@@ -190,9 +190,9 @@ fn what_is_not_as_it_is_thought_to_be_is_left_alone() {
     let rules = node.open();
     rules.put(&rule("mine"), &whatever(), &granted).unwrap();
     let other = Override { mode: Mode::Act, ..rule("mine") };
-    let absent: Condition = Box::new(|there| there.is_none());
-    assert_eq!(rules.put(&other, &absent, &granted), Err(Refused::Changed));
-    assert_eq!(rules.remove("mine", &absent, &granted), Err(Refused::Changed));
+    let absent: Precondition = Box::new(|there| there.is_none());
+    assert_eq!(rules.put(&other, &absent, &granted), Err(ChangeError::PreconditionFailed));
+    assert_eq!(rules.remove("mine", &absent, &granted), Err(ChangeError::PreconditionFailed));
     assert_eq!(names(&rules), ["mine"]);
 }
 
@@ -206,8 +206,8 @@ fn the_files_overrides_are_not_the_apis_to_change() {
     settle(&rules);
     // The file's own, once.
     assert_eq!(names(&rules), ["b", "a"]);
-    assert!(matches!(rules.put(&rule("a"), &whatever(), &granted), Err(Refused::InFile(_))));
-    assert!(matches!(rules.remove("a", &whatever(), &granted), Err(Refused::InFile(_))));
+    assert!(matches!(rules.put(&rule("a"), &whatever(), &granted), Err(ChangeError::InFile(_))));
+    assert!(matches!(rules.remove("a", &whatever(), &granted), Err(ChangeError::InFile(_))));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_change_is_announced_with_what_there_was_and_will_be_and_not_made_where_that
     let announce = |before: Option<&Override>, after: Option<&Override>| {
         told.borrow_mut().push((before.map(|rule| rule.mode), after.map(|rule| rule.mode)));
         if after.is_some_and(|rule| rule.mode == Mode::Act) {
-            Err(Refused::NotRecorded("full".to_owned()))
+            Err(ChangeError::NotAudited("full".to_owned()))
         } else {
             Ok(())
         }
@@ -226,7 +226,7 @@ fn a_change_is_announced_with_what_there_was_and_will_be_and_not_made_where_that
     let acting = Override { mode: Mode::Act, ..rule("mine") };
     rules.put(&rule("mine"), &whatever(), &announce).unwrap();
     rules.put(&rule("mine"), &whatever(), &announce).unwrap();
-    assert_eq!(rules.put(&acting, &whatever(), &announce), Err(Refused::NotRecorded("full".to_owned())));
+    assert_eq!(rules.put(&acting, &whatever(), &announce), Err(ChangeError::NotAudited("full".to_owned())));
     assert_eq!(rules.overrides().overrides[0].r#override.mode, "shadow");
     rules.remove("mine", &whatever(), &announce).unwrap();
     let (shadow, act) = (Some(Mode::Shadow), Some(Mode::Act));
@@ -263,7 +263,7 @@ fn what_cannot_be_kept_is_not_in_force() {
     let node = Node::new();
     let rules = node.open();
     fs::write(&node.policy.state_dir.0, "no folder").unwrap();
-    assert!(matches!(rules.put(&rule("mine"), &whatever(), &granted), Err(Refused::NotKept(_))));
+    assert!(matches!(rules.put(&rule("mine"), &whatever(), &granted), Err(ChangeError::NotSaved(_))));
     assert!(names(&rules).is_empty());
 }
 
@@ -272,7 +272,7 @@ fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_
     let node = Node::new();
     let rules = node.open();
     let misspelt = Override { parameters: [("rest".to_owned(), "remot".to_owned())].into(), ..rule("mine") };
-    let Err(Refused::Meaningless(invalid)) = rules.put(&misspelt, &whatever(), &granted) else { panic!("it is taken") };
+    let Err(ChangeError::Invalid(invalid)) = rules.put(&misspelt, &whatever(), &granted) else { panic!("it is taken") };
     assert_eq!(invalid.field, "parameters.rest");
     assert!(names(&rules).is_empty());
     bound::write(&rules.0.kept, &[misspelt], &Expired::new()).unwrap();
@@ -412,7 +412,7 @@ fn one_whose_time_is_over_already_is_refused() {
     let node = Node::new();
     node.set_clock(10);
     let rules = node.open();
-    let Err(Refused::Meaningless(invalid)) = rules.put(&brief("mine"), &whatever(), &granted) else {
+    let Err(ChangeError::Invalid(invalid)) = rules.put(&brief("mine"), &whatever(), &granted) else {
         panic!("it is taken")
     };
     assert_eq!((invalid.field.as_ref(), names(&rules).len()), ("expires", 0));

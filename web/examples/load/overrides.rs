@@ -9,7 +9,7 @@ use model::{
     Mode, Override, Process, Selector,
     api::rule::{EffectivePolicy, OverrideStatus, Overrides, PolicyState},
 };
-use web::{Condition, Control, Put, Refused, Requester};
+use web::{ChangeError, Control, Precondition, PutOutcome, Requester};
 
 /// All of them, by name.
 pub(crate) struct InMemory(Mutex<BTreeMap<String, OverrideStatus>>);
@@ -44,20 +44,20 @@ impl Control for InMemory {
         Overrides { overrides: self.there().values().cloned().collect(), ..Overrides::default() }
     }
 
-    fn put(&self, rule: Override, _: &Requester, fits: &Condition) -> Result<Put, Refused> {
+    fn put(&self, rule: Override, _: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError> {
         let mut there = self.there();
         if !fits(there.get(&rule.id)) {
-            return Err(Refused::Changed);
+            return Err(ChangeError::PreconditionFailed);
         }
         let now = standing(&rule);
         let is_new = there.insert(rule.id, now.clone()).is_none();
-        Ok(Put { now, is_new })
+        Ok(PutOutcome { now, is_new })
     }
 
-    fn remove(&self, id: &str, _: &Requester, fits: &Condition) -> Result<(), Refused> {
+    fn remove(&self, id: &str, _: &Requester, fits: &Precondition) -> Result<(), ChangeError> {
         let mut there = self.there();
-        if !fits(Some(there.get(id).ok_or(Refused::Unknown)?)) {
-            return Err(Refused::Changed);
+        if !fits(Some(there.get(id).ok_or(ChangeError::NotFound)?)) {
+            return Err(ChangeError::PreconditionFailed);
         }
         there.remove(id);
         Ok(())
@@ -71,7 +71,7 @@ impl Control for InMemory {
         PolicyState { active: true, enabled: true, ..PolicyState::default() }
     }
 
-    fn switch_off(&self, _: &Requester) -> Result<(), Refused> {
+    fn switch_off(&self, _: &Requester) -> Result<(), ChangeError> {
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Control for InMemory {
         0
     }
 
-    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), Refused> {
+    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), ChangeError> {
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use nodes::{Distant, collector};
 use tokio::{net::TcpListener, runtime::Runtime};
 use web::{
-    Access, Controls, Events, Grant, Judged, Node, Sources, Token,
+    Access, Controls, Events, Grant, Node, Sources, Token, VerdictSource,
     server::{Limits, serve as serve_on},
 };
 
@@ -85,7 +85,7 @@ pub(crate) fn serve(options: Options, runtime: Runtime) -> Result<(), String> {
     let verdicts = Arc::new(options.crowd.verdicts());
     let (events, told) = (Events::default(), options.crowd.snapshot());
     let sources = Sources {
-        judged: Judged::new({
+        verdicts: VerdictSource::new({
             let verdicts = Arc::clone(&verdicts);
             move || Arc::clone(&verdicts)
         }),

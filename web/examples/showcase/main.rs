@@ -2,8 +2,8 @@
 //! where STATE is `counting`, `degraded`, `healthy`, `empty`, `waiting` or `refused`. The token is `showcase-of-uvmd`.
 //!
 //! * [`scene`]: who is there, and what is wrong
-//! * [`deeds`]: what is done about it
-//! * [`counts`], [`memory`], [`lately`]: figures that fit
+//! * [`decisions`]: what is done about it
+//! * [`counts`], [`memory`], [`history`]: figures that fit
 #![allow(
     clippy::print_stdout,
     clippy::indexing_slicing,
@@ -14,8 +14,8 @@
 )]
 
 mod counts;
-mod deeds;
-mod lately;
+mod decisions;
+mod history;
 mod memory;
 mod scene;
 mod source;
@@ -27,7 +27,7 @@ use std::{
 
 use model::{ProcessId, Snapshot};
 use scene::Scene;
-use web::{Access, Ask, Decided, Grant, Judged, Node, Service, Snapshots, Sources, Token, server};
+use web::{Access, DecisionSource, Grant, Node, Service, Snapshots, Source, Sources, Token, VerdictSource, server};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -60,7 +60,7 @@ fn sources(state: String) -> Sources {
     let trouble = matches!(state.as_str(), "counting" | "degraded");
     let populated = trouble || state == "healthy";
     let at = |pid, card: usize| (ProcessId { pid, start_ticks: 77_000 }, scene::CARDS[card].uuid().unwrap());
-    let decisions = deeds::decisions(at(41_207, 0), at(52_113, 1));
+    let decisions = decisions::decisions(at(41_207, 0), at(52_113, 1));
     let snapshot = move || {
         let mut snapshot = Snapshot::empty(SystemTime::now(), source::source(&state, seconds()));
         if populated {
@@ -69,10 +69,10 @@ fn sources(state: String) -> Sources {
         async { Some(Arc::new(snapshot)) }
     };
     Sources {
-        heat: Ask::new(|request| std::future::ready(Some(Some(memory::heat(&request))))),
-        lately: Ask::new(|request| std::future::ready(Some(Some(lately::history(&request))))),
-        judged: Judged::new(move || Arc::new(Scene::at(seconds(), trouble).verdicts())),
-        decided: Decided::new(move || if trouble { Arc::clone(&decisions) } else { Arc::default() }),
+        heat: Source::new(|request| std::future::ready(Some(Some(memory::heat(&request))))),
+        history: Source::new(|request| std::future::ready(Some(Some(history::history(&request))))),
+        verdicts: VerdictSource::new(move || Arc::new(Scene::at(seconds(), trouble).verdicts())),
+        decisions: DecisionSource::new(move || if trouble { Arc::clone(&decisions) } else { Arc::default() }),
         ..Snapshots::new(snapshot).into()
     }
 }

@@ -19,11 +19,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::parameters::UpTo;
 use crate::{
-    answers::{Answer, Answers, Text},
-    authority::MayReadAll,
-    control::Decided,
-    paging::{Cursor, LIMIT_MAX, Positions},
+    auth::ReadPermission,
+    control::DecisionSource,
+    paging::{Cursor, Cursors, LIMIT_MAX},
     problem::{NoParameters, Parameters, Problem},
+    responses::{Responses, SharedResponse, Text},
 };
 
 /// Which decisions.
@@ -69,7 +69,7 @@ impl StageName {
     }
 }
 
-/// What was decided, the newest first. The oldest that are over are forgotten. Ranges need read authority, and are null without.
+/// What was decided, the newest first. The oldest that are over are forgotten. Ranges need read permission, and are null without.
 #[utoipa::path(
     get,
     path = "/api/v1/decisions",
@@ -78,14 +78,14 @@ impl StageName {
     security((), ("token" = []))
 )]
 pub(crate) async fn decisions(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     Parameters(filter): Parameters<DecisionFilter>,
-    State(decided): State<Decided>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
+    State(decided): State<DecisionSource>,
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
     let DecisionFilter { process, stage, limit, r#continue } = filter;
-    let part = positions.part(format!("decisions process={process:?} stage={stage:?}"), limit, r#continue)?;
+    let part = cursors.part(format!("decisions process={process:?} stage={stage:?}"), limit, r#continue)?;
     let question = format!("{part} all={all}");
     let make = move || {
         let is_wanted = |decision: &&model::Decision| {
@@ -94,11 +94,11 @@ pub(crate) async fn decisions(
         };
         let known = decided.now();
         let wanted = known.iter().filter(is_wanted).map(|decision| (Reverse(decision.id.0), decision)).collect();
-        let page = positions.page(&part, wanted, |decision| told(decision, all))?;
+        let page = cursors.page(&part, wanted, |decision| told(decision, all))?;
         let time = time(std::time::SystemTime::now());
         Ok(Text::page(&[("time", time.into())], &[("decisions", &page.items)], &page))
     };
-    answers.of_now(question, make).await
+    responses.of_now(question, make).await
 }
 
 /// One decision.
@@ -110,10 +110,10 @@ pub(crate) async fn decisions(
     security((), ("token" = []))
 )]
 pub(crate) async fn decision(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
-    State(decided): State<Decided>,
+    State(decided): State<DecisionSource>,
 ) -> Result<Json<Decision>, Problem> {
     let decisions = decided.now();
     let named = decisions.iter().find(|decision| decision.id.to_string() == id);

@@ -16,7 +16,7 @@ use model::api::decision::Event;
 use tokio::time::Instant;
 
 use crate::{
-    authority::MayReadAll,
+    auth::ReadPermission,
     connection::Endless,
     events::{Events, Reader},
     peers::{Held, PeerKey, Shares},
@@ -32,7 +32,7 @@ const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// What happens from now on: verdicts that begin and end, decisions, what is done for them, and the switch. Server-sent events, each of its `type` and
 /// with `data` as `Event` in this document; a comment when nothing has happened for 15 s. Who sends `Last-Event-ID` goes on behind that event, if it is
-/// among the last 1024; who is too slow is told how many it missed. Ranges need read authority, and are null without.
+/// among the last 1024; who is too slow is told how many it missed. Ranges need read permission, and are null without.
 #[utoipa::path(
     get,
     path = "/api/v1/events",
@@ -41,7 +41,7 @@ const COME_BACK_AFTER: Duration = Duration::from_secs(1);
     security((), ("token" = []))
 )]
 pub(crate) async fn events(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     peer: PeerKey,
     _: Parameters<NoParameters>,
     State(events): State<Events>,

@@ -12,11 +12,11 @@ use utoipa::IntoParams;
 
 use super::{Pid, choose, parameters::UpTo};
 use crate::{
-    answers::{Answer, Answers, Reading, Text, on_a_thread},
+    capabilities::Capabilities,
     convert,
-    counted::Counted,
     problem::{Parameters, Problem},
-    source::Lately,
+    responses::{Reading, Responses, SharedResponse, Text, on_a_thread},
+    sources::HistorySource,
 };
 
 /// How far back, and how finely, unless the request says.
@@ -65,18 +65,18 @@ pub(crate) struct OfGpu {
 pub(crate) async fn process_history(
     pid: Pid,
     Parameters(OfProcess { start_ticks, seconds, samples }): Parameters<OfProcess>,
-    State(lately): State<Lately>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
+    State(lately): State<HistorySource>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
     let span = Span::new(seconds, samples);
     let question = format!("history of {pid:?} {start_ticks:?} {span:?}");
     let make = async move |reading: Arc<Reading>| {
         let known = &reading.known.snapshot;
-        let (id, counted) = (choose(known, pid, start_ticks)?.id, Counted::of(known));
+        let (id, capabilities) = (choose(known, pid, start_ticks)?.id, Capabilities::of(known));
         drop(reading);
-        span.of(HistoryOf::Process(id), counted, &lately).await
+        span.of(HistoryOf::Process(id), capabilities, &lately).await
     };
-    answers.of_question(question, make).await
+    responses.of_question(question, make).await
 }
 
 /// What was counted lately on a GPU, all processes together.
@@ -89,18 +89,18 @@ pub(crate) async fn process_history(
 pub(crate) async fn gpu_history(
     Path(uuid): Path<String>,
     Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
-    State(lately): State<Lately>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
+    State(lately): State<HistorySource>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
     let span = Span::new(seconds, samples);
     let question = format!("history of {:?} {span:?}", uuid.to_ascii_lowercase());
     let make = async move |reading: Arc<Reading>| {
         let known = &reading.known.snapshot;
-        let (key, counted) = (gpu(known, &uuid)?, Counted::of(known));
+        let (key, capabilities) = (gpu(known, &uuid)?, Capabilities::of(known));
         drop(reading);
-        span.of(HistoryOf::Gpu(key), counted, &lately).await
+        span.of(HistoryOf::Gpu(key), capabilities, &lately).await
     };
-    answers.of_question(question, make).await
+    responses.of_question(question, make).await
 }
 
 fn gpu(snapshot: &Snapshot, uuid: &str) -> Result<GpuKey, Problem> {
@@ -127,12 +127,12 @@ impl Span {
         }
     }
 
-    async fn of(self, of: HistoryOf, counted: Counted, lately: &Lately) -> Result<Text, Problem> {
+    async fn of(self, of: HistoryOf, capabilities: Capabilities, lately: &HistorySource) -> Result<Text, Problem> {
         let Self { seconds, samples } = self;
         let back = Duration::from_secs(seconds.into());
         let history = lately.ask(HistoryRequest { of, back, samples_max: samples as usize }).await?;
         let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is known of its last seconds".to_owned());
         let history = history.ok_or_else(nothing)?;
-        on_a_thread(move || Ok(Text::json(&convert::history(&history, counted)))).await
+        on_a_thread(move || Ok(Text::json(&convert::history(&history, capabilities)))).await
     }
 }

@@ -15,12 +15,12 @@ use super::{
     parameters::{Address, UpTo},
 };
 use crate::{
-    answers::{Answer, Answers, Known, Reading, Text, on_a_thread},
-    authority::Reader,
+    auth::Reader,
+    capabilities::Capabilities,
     convert,
-    counted::Counted,
     problem::{Parameters, Problem},
-    source::Heat,
+    responses::{Observation, Reading, Responses, SharedResponse, Text, on_a_thread},
+    sources::Heat,
 };
 
 /// Which process, where a pid was used again.
@@ -44,13 +44,13 @@ pub(crate) async fn ranges(
     _: Reader,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let make = move |known: &Known| {
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let make = move |known: &Observation| {
         let process = choose(&known.snapshot, pid, start_ticks)?;
         Ok(Text::json(&convert::ranges(&known.snapshot, process)))
     };
-    answers.of_known(format!("ranges of {pid:?} {start_ticks:?}"), make).await
+    responses.of_observation(format!("ranges of {pid:?} {start_ticks:?}"), make).await
 }
 
 /// Cells of each range unless the request says.
@@ -89,18 +89,18 @@ pub(crate) async fn heat_map(
     pid: Pid,
     Parameters(HeatChoice { start_ticks, begin, end, cells }): Parameters<HeatChoice>,
     State(heat): State<Heat>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
     let (begin, end) = (begin.map_or(0, |Address(begin)| begin), end.map_or(u64::MAX, |Address(end)| end));
     let cells_max = cells.map_or(CELLS, |UpTo(cells)| cells) as usize;
     let question = format!("heat map of {pid:?} {start_ticks:?} {begin:#x} {end:#x} {cells_max}");
     let make = async move |reading: Arc<Reading>| {
         let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
-        let (taken, counted) = (reading.known.snapshot.taken, Counted::of(&reading.known.snapshot));
+        let (taken, capabilities) = (reading.known.snapshot.taken, Capabilities::of(&reading.known.snapshot));
         drop(reading);
         // One that is forgotten between the two questions has no memory any more.
         let map = heat.ask(HeatRequest { process, begin, end, cells_max }).await?.unwrap_or_default();
-        on_a_thread(move || Ok(Text::json(&convert::heat_map(taken, &map, counted)))).await
+        on_a_thread(move || Ok(Text::json(&convert::heat_map(taken, &map, capabilities)))).await
     };
-    answers.of_question(question, make).await
+    responses.of_question(question, make).await
 }

@@ -10,37 +10,37 @@ use utoipa::IntoParams;
 use super::parameters::UpTo;
 use crate::{
     Node,
-    answers::{Answer, Answers, Known, Text},
-    authority::{MayReadAll, MayWrite},
+    auth::{ReadPermission, WritePermission},
     control::Controls,
     convert,
-    paging::{Cursor, LIMIT_MAX, Order, Positions},
+    paging::{Cursor, Cursors, LIMIT_MAX, Order},
     problem::{NoParameters, Parameters, Problem},
+    responses::{Observation, Responses, SharedResponse, Text},
 };
 
 /// The source of events, its probes, the GPUs, and sums over everything.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = OK, body = Status)))]
 pub(crate) async fn status(
     _: Parameters<NoParameters>,
-    MayReadAll(may_read): MayReadAll,
-    MayWrite(may_write): MayWrite,
+    ReadPermission(may_read): ReadPermission,
+    WritePermission(may_write): WritePermission,
     State(node): State<Arc<Node>>,
     State(controls): State<Controls>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let make = move |known: &Known| {
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let make = move |known: &Observation| {
         let controls = controls.now();
         let journal = controls.journal().map(|journal| journal.warnings).unwrap_or_default();
         let warnings = controls.state().file_error.into_iter().chain(journal);
         Ok(Text::json(&convert::status(&node, &known.snapshot, [may_read, may_write], warnings)))
     };
-    answers.of_known(format!("status read={may_read} write={may_write}"), make).await
+    responses.of_observation(format!("status read={may_read} write={may_write}"), make).await
 }
 
 /// The GPUs with their memory.
 #[utoipa::path(get, path = "/api/v1/gpus", responses((status = OK, body = Gpus)))]
-pub(crate) async fn gpus(_: Parameters<NoParameters>, answers: Answers) -> Result<Answer, Problem> {
-    answers.of_known("gpus".to_owned(), |known| Ok(Text::json(&convert::gpus(&known.snapshot)))).await
+pub(crate) async fn gpus(_: Parameters<NoParameters>, responses: Responses) -> Result<SharedResponse, Problem> {
+    responses.of_observation("gpus".to_owned(), |known| Ok(Text::json(&convert::gpus(&known.snapshot)))).await
 }
 
 /// Which part of the list.
@@ -64,16 +64,16 @@ pub(crate) struct OwnerPage {
 #[utoipa::path(get, path = "/api/v1/owners", params(OwnerPage), responses((status = OK, body = Owners)))]
 pub(crate) async fn owners(
     Parameters(OwnerPage { order, limit, r#continue }): Parameters<OwnerPage>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let part = positions.part(format!("owners order={order:?}"), limit, r#continue)?;
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let part = cursors.part(format!("owners order={order:?}"), limit, r#continue)?;
     let question = part.to_string();
-    let make = move |known: &Known| {
-        let page = convert::owners(&known.snapshot, order, &positions, &part)?;
+    let make = move |known: &Observation| {
+        let page = convert::owners(&known.snapshot, order, &cursors, &part)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("owners", &page.items)], &page))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }
 
 /// Which part of the list.
@@ -97,15 +97,15 @@ pub(crate) struct EvictionPage {
 #[utoipa::path(get, path = "/api/v1/evictions", params(EvictionPage), responses((status = OK, body = Evictions)))]
 pub(crate) async fn evictions(
     Parameters(EvictionPage { order, limit, r#continue }): Parameters<EvictionPage>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let part = positions.part(format!("evictions order={order:?}"), limit, r#continue)?;
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let part = cursors.part(format!("evictions order={order:?}"), limit, r#continue)?;
     let question = part.to_string();
-    let make = move |known: &Known| {
-        let page = convert::evictions(&known.view(), order, &positions, &part)?;
+    let make = move |known: &Observation| {
+        let page = convert::evictions(&known.view(), order, &cursors, &part)?;
         let fields = [("time", time(known.snapshot.taken).into()), ("inferred", convert::INFERRED.into())];
         Ok(Text::page(&fields, &[("pairs", &page.items)], &page))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }

@@ -14,12 +14,12 @@ use utoipa::IntoParams;
 
 use super::{Pid, choose, memory::Which, parameters::UpTo};
 use crate::{
-    answers::{Answer, Answers, Known, Text},
-    authority::{MayReadAll, Writer},
+    auth::{ReadPermission, Writer},
     body,
-    control::{Condition, Controls, Put, Refused, etag},
-    paging::{Cursor, LIMIT_MAX, Positions},
+    control::{ChangeError, Controls, Precondition, PutOutcome, etag},
+    paging::{Cursor, Cursors, LIMIT_MAX},
     problem::{NoParameters, Parameters, Problem},
+    responses::{Observation, Responses, SharedResponse, Text},
 };
 
 /// Which part of the list.
@@ -36,7 +36,7 @@ pub(crate) struct OverridePage {
 }
 
 /// All overrides, of the file and of the API, in order of precedence.
-/// Ranges need read authority, and are null without.
+/// Ranges need read permission, and are null without.
 #[utoipa::path(
     get,
     path = "/api/v1/overrides",
@@ -45,28 +45,28 @@ pub(crate) struct OverridePage {
     security((), ("token" = []))
 )]
 pub(crate) async fn overrides(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     Parameters(OverridePage { limit, r#continue }): Parameters<OverridePage>,
     State(controls): State<Controls>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let part = positions.part("overrides".to_owned(), limit, r#continue)?;
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let part = cursors.part("overrides".to_owned(), limit, r#continue)?;
     let question = format!("{part} all={all}");
     let make = move || {
         let Overrides { overrides, file_error, .. } = controls.now().overrides();
         let show = |each: &OverrideStatus| if all { each.clone() } else { each.clone().redacted() };
-        let page = positions.page_in_order(&part, &overrides, name, show)?;
+        let page = cursors.page_in_order(&part, &overrides, name, show)?;
         Ok(Text::page(&[("file_error", file_error.into())], &[("overrides", &page.items)], &page))
     };
-    answers.of_now(question, make).await
+    responses.of_now(question, make).await
 }
 
 fn name(standing: &OverrideStatus) -> &str {
     standing.r#override.id.as_deref().unwrap_or_default()
 }
 
-/// One override. Its range needs read authority, and is null without. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
+/// One override. Its range needs read permission, and is null without. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
 #[utoipa::path(
     get,
     path = "/api/v1/overrides/{id}",
@@ -75,11 +75,11 @@ fn name(standing: &OverrideStatus) -> &str {
     security((), ("token" = []))
 )]
 pub(crate) async fn one_override(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    answers: Answers,
+    responses: Responses,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let find = move || {
@@ -89,7 +89,7 @@ pub(crate) async fn one_override(
             Problem::new(StatusCode::NOT_FOUND, detail)
         })
     };
-    let standing = answers.work(find).await?;
+    let standing = responses.work(find).await?;
     let standing = if all { standing } else { standing.redacted() };
     let is_known = named(&headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.name(&standing));
     Ok(if is_known {
@@ -117,11 +117,13 @@ pub(crate) async fn add_override(
     let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(name_of(&body))), ..body })?;
     let wanted = rule::Override::from(&rule);
     let is_conditional = given.is_conditional();
-    let fits: Condition = Box::new(move |there| {
+    let fits: Precondition = Box::new(move |there| {
         if is_conditional { given.hold(there) } else { there.is_none_or(|there| there.r#override.is_as_asked(&wanted)) }
     });
     let put = controls.change(move |control| {
-        let taken = |refused| if refused == Refused::Changed && !is_conditional { Refused::Taken } else { refused };
+        let taken = |refused| {
+            if refused == ChangeError::PreconditionFailed && !is_conditional { ChangeError::Exists } else { refused }
+        };
         control.put(rule, &by, &fits).map_err(taken)
     });
     Ok(done(put.await?))
@@ -148,7 +150,7 @@ pub(crate) async fn put_override(
         return Err(Problem::of_field("id", format!("expected {id:?}, as in the path, or none")));
     }
     let rule = parse(rule::Override { id: Some(id), ..body })?;
-    let fits: Condition = Box::new(move |there| given.hold(there));
+    let fits: Precondition = Box::new(move |there| given.hold(there));
     Ok(done(controls.change(move |control| control.put(rule, &by, &fits)).await?))
 }
 
@@ -168,12 +170,12 @@ pub(crate) async fn remove_override(
     Preconditions(given): Preconditions,
     _: body::Nothing,
 ) -> Result<StatusCode, Problem> {
-    let fits: Condition = Box::new(move |there| given.hold(there));
+    let fits: Precondition = Box::new(move |there| given.hold(there));
     controls.change(move |control| control.remove(&id, &by, &fits)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is wanted for a process: which override applies, and why no other does. Its range needs read authority, and is null without.
+/// What is wanted for a process: which override applies, and why no other does. Its range needs read permission, and is null without.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/override",
@@ -182,17 +184,17 @@ pub(crate) async fn remove_override(
     security((), ("token" = []))
 )]
 pub(crate) async fn process_override(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
     State(controls): State<Controls>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let make = move |known: &Known| {
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let make = move |known: &Observation| {
         let wanted = controls.now().wanted(choose(&known.snapshot, pid, start_ticks)?);
         Ok(Text::json(&if all { wanted } else { EffectivePolicy { range: None, ..wanted } }))
     };
-    answers.of_known(format!("override of {pid:?} {start_ticks:?} all={all}"), make).await
+    responses.of_observation(format!("override of {pid:?} {start_ticks:?} all={all}"), make).await
 }
 
 fn parse(body: rule::Override) -> Result<model::Override, Problem> {
@@ -204,7 +206,7 @@ fn name_of(body: &rule::Override) -> String {
     format!("auto-{}", etag(body).trim_matches('"'))
 }
 
-fn done(Put { now, is_new }: Put) -> Response {
+fn done(PutOutcome { now, is_new }: PutOutcome) -> Response {
     answer(if is_new { StatusCode::CREATED } else { StatusCode::OK }, now)
 }
 

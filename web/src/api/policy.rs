@@ -4,11 +4,11 @@ use axum::{Json, extract::State};
 use model::api::rule::PolicyState;
 
 use crate::{
-    answers::{Answer, Answers, Text},
-    authority::Writer,
+    auth::Writer,
     body,
     control::Controls,
     problem::{NoParameters, Parameters, Problem},
+    responses::{Responses, SharedResponse, Text},
 };
 
 /// Whether uvmd acts, and who has switched that off.
@@ -16,9 +16,9 @@ use crate::{
 pub(crate) async fn policy(
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    answers.of_now("policy".to_owned(), move || Ok(Text::json(&controls.now().state()))).await
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    responses.of_now("policy".to_owned(), move || Ok(Text::json(&controls.now().state()))).await
 }
 
 /// Stops all acting, between two calls of the driver, and has what is in force taken back. It stays so over restarts until it is switched on again; a disk

@@ -9,11 +9,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Pid, choose, parameters::UpTo};
 use crate::{
-    answers::{Answer, Answers, Known, Text},
-    authority::MayReadAll,
+    auth::ReadPermission,
     convert,
-    paging::{Cursor, LIMIT_MAX, Order, Part, Positions},
+    paging::{Cursor, Cursors, LIMIT_MAX, Order, PageRequest},
     problem::{Parameters, Problem},
+    responses::{Observation, Responses, SharedResponse, Text},
 };
 
 /// Which processes to list.
@@ -55,10 +55,10 @@ impl ProcessFilter {
         is_in_state && self.uid.is_none_or(|uid| process.uid == uid)
     }
 
-    fn part(&mut self, list: &str, positions: &Positions) -> Result<Part, Problem> {
+    fn part(&mut self, list: &str, cursors: &Cursors) -> Result<PageRequest, Problem> {
         let Self { state, uid, order, limit, r#continue } = self;
         let list = format!("{list} state={state:?} uid={uid:?} order={order:?}");
-        positions.part(list, limit.take(), r#continue.take())
+        cursors.part(list, limit.take(), r#continue.take())
     }
 }
 
@@ -66,17 +66,17 @@ impl ProcessFilter {
 #[utoipa::path(get, path = "/api/v1/processes", params(ProcessFilter), responses((status = OK, body = Processes)))]
 pub(crate) async fn processes(
     Parameters(mut filter): Parameters<ProcessFilter>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let part = filter.part("processes", &positions)?;
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let part = filter.part("processes", &cursors)?;
     let question = part.to_string();
-    let make = move |known: &Known| {
+    let make = move |known: &Observation| {
         let wanted = |process: &model::Process| filter.has(process);
-        let page = convert::processes(&known.view(), filter.order, wanted, &positions, &part)?;
+        let page = convert::processes(&known.view(), filter.order, wanted, &cursors, &part)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("processes", &page.items)], &page))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }
 
 /// The same in short: without breakdowns of what was counted, and without the counts of each GPU.
@@ -88,17 +88,17 @@ pub(crate) async fn processes(
 )]
 pub(crate) async fn summary(
     Parameters(mut filter): Parameters<ProcessFilter>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let part = filter.part("processes/summary", &positions)?;
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let part = filter.part("processes/summary", &cursors)?;
     let question = part.to_string();
-    let make = move |known: &Known| {
+    let make = move |known: &Observation| {
         let wanted = |process: &model::Process| filter.has(process);
-        let page = convert::summaries(&known.view(), filter.order, wanted, &positions, &part)?;
+        let page = convert::summaries(&known.view(), filter.order, wanted, &cursors, &part)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("processes", &page.items)], &page))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }
 
 /// How many blocks are shown of a process unless the request says, and at most.
@@ -117,7 +117,7 @@ pub(crate) struct ProcessChoice {
     blocks: Option<UpTo<BLOCKS_MAX, 0>>,
 }
 
-/// One process, with the busiest 2 MiB blocks of its memory. Blocks and its command line need read authority, and are left out without.
+/// One process, with the busiest 2 MiB blocks of its memory. Blocks and its command line need read permission, and are left out without.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}",
@@ -126,17 +126,17 @@ pub(crate) struct ProcessChoice {
     security((), ("token" = []))
 )]
 pub(crate) async fn process(
-    MayReadAll(all): MayReadAll,
+    ReadPermission(all): ReadPermission,
     pid: Pid,
     Parameters(ProcessChoice { start_ticks, blocks }): Parameters<ProcessChoice>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
     // Those who may not see any are all answered the same.
     let blocks = if all { blocks.map_or(BLOCKS, |UpTo(blocks)| blocks) } else { 0 };
     let question = format!("process {pid:?} {start_ticks:?} blocks={blocks} all={all}");
-    let make = move |known: &Known| {
+    let make = move |known: &Observation| {
         let detail = convert::detail(&known.view(), choose(&known.snapshot, pid, start_ticks)?, blocks as usize);
         Ok(Text::json(&if all { detail } else { convert::redacted(detail) }))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }

@@ -10,11 +10,11 @@ use utoipa::IntoParams;
 
 use super::{Pid, choose, memory::Which, parameters::UpTo};
 use crate::{
-    answers::{Answer, Answers, Known, Text},
-    authority::MayReadAll,
+    auth::ReadPermission,
     convert,
-    paging::{Cursor, LIMIT_MAX, Order, Positions},
+    paging::{Cursor, Cursors, LIMIT_MAX, Order},
     problem::{Parameters, Problem},
+    responses::{Observation, Responses, SharedResponse, Text},
 };
 
 /// Which part of the list.
@@ -34,7 +34,7 @@ pub(crate) struct VerdictPage {
     r#continue: Option<Cursor>,
 }
 
-/// What is wrong, and what was, with what that rests on. The ranges involved need read authority, and are null without.
+/// What is wrong, and what was, with what that rests on. The ranges involved need read permission, and are null without.
 #[utoipa::path(
     get,
     path = "/api/v1/verdicts",
@@ -43,15 +43,15 @@ pub(crate) struct VerdictPage {
     security((), ("token" = []))
 )]
 pub(crate) async fn verdicts(
-    MayReadAll(ranges): MayReadAll,
+    ReadPermission(ranges): ReadPermission,
     Parameters(VerdictPage { order, limit, r#continue }): Parameters<VerdictPage>,
-    State(positions): State<Arc<Positions>>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
-    let part = positions.part(format!("verdicts order={order:?}"), limit, r#continue)?;
+    State(cursors): State<Arc<Cursors>>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let part = cursors.part(format!("verdicts order={order:?}"), limit, r#continue)?;
     let question = format!("{part} ranges={ranges}");
-    let make = move |known: &Known| {
-        let page = convert::verdicts(&known.view(), ranges, order, &positions, &part)?;
+    let make = move |known: &Observation| {
+        let page = convert::verdicts(&known.view(), ranges, order, &cursors, &part)?;
         let active = known.verdicts.active.len().saturating_sub(page.begin).min(page.items.len());
         let (active, ended) = page.items.split_at(active);
         let fields = [
@@ -60,7 +60,7 @@ pub(crate) async fn verdicts(
         ];
         Ok(Text::page(&fields, &[("active", active), ("ended", ended)], &page))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }
 
 /// What is wrong with one process, and what was.
@@ -72,15 +72,15 @@ pub(crate) async fn verdicts(
     security((), ("token" = []))
 )]
 pub(crate) async fn process_verdicts(
-    MayReadAll(ranges): MayReadAll,
+    ReadPermission(ranges): ReadPermission,
     pid: Pid,
     Parameters(Which { start_ticks }): Parameters<Which>,
-    answers: Answers,
-) -> Result<Answer, Problem> {
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
     let question = format!("verdict {pid:?} {start_ticks:?} ranges={ranges}");
-    let make = move |known: &Known| {
+    let make = move |known: &Observation| {
         let id = choose(&known.snapshot, pid, start_ticks)?.id;
         Ok(Text::json(&convert::verdicts_of(&known.view(), ranges, id)))
     };
-    answers.of_known(question, make).await
+    responses.of_observation(question, make).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{Access, ApiCall, Cause, Counters, Direction, Distribution, RemoteCause, api, counters::PerVariant};
 
-use crate::counted::Counted;
+use crate::capabilities::Capabilities;
 
 /// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.
 pub(crate) fn busyness<'a>(counters: impl IntoIterator<Item = &'a Counters>) -> u64 {
@@ -19,7 +19,7 @@ pub(crate) fn busyness<'a>(counters: impl IntoIterator<Item = &'a Counters>) -> 
     faults.saturating_add(bytes / PAGE_BYTES)
 }
 
-pub(super) fn summary(counters: &Counters, counted: Counted) -> api::CountsSummary {
+pub(super) fn summary(counters: &Counters, capabilities: Capabilities) -> api::CountsSummary {
     api::CountsSummary {
         fault_entries: counters.fault_entries.total(),
         fault_instances: counters.fault_instances.total(),
@@ -28,7 +28,7 @@ pub(super) fn summary(counters: &Counters, counted: Counted) -> api::CountsSumma
         bytes_dtoh: counters.bytes_dtoh.total(),
         bytes_dtod: counters.bytes_dtod.total(),
         evicted_bytes: counters.evicted_bytes(),
-        populated_bytes: counted.populated(counters.populated_bytes),
+        populated_bytes: capabilities.populated(counters.populated_bytes),
         evictions: counters.evictions,
         induced_evictions: counters.induced_evictions,
         induced_eviction_bytes: counters.induced_eviction_bytes,
@@ -45,7 +45,7 @@ pub(super) fn summary(counters: &Counters, counted: Counted) -> api::CountsSumma
     }
 }
 
-pub(super) fn counts(counters: &Counters, counted: Counted) -> api::Counts {
+pub(super) fn counts(counters: &Counters, capabilities: Capabilities) -> api::Counts {
     let by_access =
         |counts: &PerVariant<5>| Access::ALL.map(|access| (access.name().to_owned(), counts[access])).into();
     let by_cause = |bytes: &PerVariant<7>| Cause::ALL.map(|cause| (cause.name().to_owned(), bytes[cause])).into();
@@ -72,7 +72,7 @@ pub(super) fn counts(counters: &Counters, counted: Counted) -> api::Counts {
         api_bytes_by_kind: by_call(&counters.api_bytes),
         tool_calls_by_kind: by_call(&counters.tool_calls),
         tool_bytes_by_kind: by_call(&counters.tool_bytes),
-        ..summary(counters, counted).into()
+        ..summary(counters, capabilities).into()
     }
 }
 

@@ -7,18 +7,18 @@ use model::{EvictionPair, Party, api};
 use super::{View, owner::owner};
 use crate::{
     gpus,
-    paging::{Order, Page, Part, Positions},
+    paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
 };
 
 /// Most bytes first.
-pub(crate) fn evictions(view: &View<'_>, order: Order, positions: &Positions, part: &Part) -> Result<Page, Problem> {
+pub(crate) fn evictions(view: &View<'_>, order: Order, cursors: &Cursors, part: &PageRequest) -> Result<Page, Problem> {
     let place = |pair: &EvictionPair| {
         let rank = (order.rank(|| pair.bytes), order.rank(|| pair.evictions));
         (Reverse(rank), pair.gpu, pair.victim, pair.evictor, pair.cause)
     };
     let pairs = view.snapshot.evictions.iter().map(|pair| (place(pair), pair)).collect();
-    positions.page(part, pairs, |each| pair(view, each))
+    cursors.page(part, pairs, |each| pair(view, each))
 }
 
 fn pair(view: &View<'_>, pair: &EvictionPair) -> api::EvictionPair {

@@ -4,7 +4,7 @@ use model::{GpuKey, GpuSource, Snapshot, api};
 
 use super::{status::gpu, time};
 use crate::{
-    counted::Counted,
+    capabilities::Capabilities,
     gpus::{self, GpuTotal},
 };
 
@@ -20,7 +20,7 @@ fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
     let card = snapshot.gpus.get(&each.key);
     let memory = gpus::memory(snapshot, each.key);
     api::GpuDetail {
-        gpu: gpu(each, Counted::of(snapshot)),
+        gpu: gpu(each, Capabilities::of(snapshot)),
         index: card.and_then(|card| card.index),
         pci_address: card.and_then(|card| card.pci_address.clone()),
         memory_bytes: card.and_then(|card| card.memory_bytes),

@@ -3,17 +3,17 @@
 use model::{History, Sample, api};
 
 use super::time;
-use crate::counted::Counted;
+use crate::capabilities::Capabilities;
 
-pub(crate) fn history(history: &History, counted: Counted) -> api::History {
+pub(crate) fn history(history: &History, capabilities: Capabilities) -> api::History {
     api::History {
         begin: time(history.begin),
         interval_seconds: history.interval.as_secs_f64(),
-        samples: history.samples.iter().map(|sample| sample.map(|sample| self::sample(sample, counted))).collect(),
+        samples: history.samples.iter().map(|sample| sample.map(|sample| self::sample(sample, capabilities))).collect(),
     }
 }
 
-fn sample(sample: Sample, counted: Counted) -> api::HistorySample {
+fn sample(sample: Sample, capabilities: Capabilities) -> api::HistorySample {
     let Sample { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes, resident_bytes } =
         sample;
     api::HistorySample {
@@ -23,6 +23,6 @@ fn sample(sample: Sample, counted: Counted) -> api::HistorySample {
         bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
-        resident_bytes: counted.resident(resident_bytes),
+        resident_bytes: capabilities.resident(resident_bytes),
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use model::{PatternKind, Process, Snapshot, api};
 
 use super::{address, time};
-use crate::counted::Counted;
+use crate::capabilities::Capabilities;
 
 /// What no answer about memory can tell, as faults are all that is seen.
 const LIMITS: [&str; 3] = [
@@ -18,7 +18,7 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
     let model::Blocks { forgotten, sampled_out_records, dropped_records, .. } = &process.blocks;
     api::Ranges {
         time: time(snapshot.taken),
-        ranges: process.ranges.busiest.iter().map(|each| range(each, Counted::of(snapshot))).collect(),
+        ranges: process.ranges.busiest.iter().map(|each| range(each, Capabilities::of(snapshot))).collect(),
         ranges_known: process.ranges.known,
         mappings: process.ranges.mappings,
         ranges_forgotten: process.ranges.forgotten,
@@ -28,13 +28,13 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
     }
 }
 
-fn range(range: &model::Range, counted: Counted) -> api::Range {
+fn range(range: &model::Range, capabilities: Capabilities) -> api::Range {
     api::Range {
         begin: address(range.begin),
         end: address(range.end),
         bytes: range.end.saturating_sub(range.begin),
         mapped: range.mapped,
-        resident: counted.resident(range.residency),
+        resident: capabilities.resident(range.residency),
         pattern: pattern(range.pattern),
         counts: range.counts,
     }
@@ -57,24 +57,24 @@ pub(super) fn pattern(pattern: model::Pattern) -> api::Pattern {
     }
 }
 
-pub(crate) fn heat_map(taken: SystemTime, map: &model::HeatMap, counted: Counted) -> api::HeatMap {
+pub(crate) fn heat_map(taken: SystemTime, map: &model::HeatMap, capabilities: Capabilities) -> api::HeatMap {
     api::HeatMap {
         time: time(taken),
-        ranges: map.ranges.iter().map(|each| heat_range(each, counted)).collect(),
+        ranges: map.ranges.iter().map(|each| heat_range(each, capabilities)).collect(),
         ranges_omitted: map.ranges_omitted,
     }
 }
 
-fn heat_range(range: &model::HeatRange, counted: Counted) -> api::HeatRange {
+fn heat_range(range: &model::HeatRange, capabilities: Capabilities) -> api::HeatRange {
     api::HeatRange {
         begin: address(range.begin),
         end: address(range.end),
         cell_bytes: range.cell_bytes,
-        cells: range.cells.iter().map(|cell| heat_cell(cell, counted)).collect(),
+        cells: range.cells.iter().map(|cell| heat_cell(cell, capabilities)).collect(),
     }
 }
 
-fn heat_cell(cell: &model::HeatCell, counted: Counted) -> api::HeatCell {
+fn heat_cell(cell: &model::HeatCell, capabilities: Capabilities) -> api::HeatCell {
     const NANOSECONDS: f64 = 1e9;
     let model::HeatCell {
         fault_entries,
@@ -93,7 +93,7 @@ fn heat_cell(cell: &model::HeatCell, counted: Counted) -> api::HeatCell {
         bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
-        resident: counted.resident(resident),
+        resident: capabilities.resident(resident),
         idle_seconds: idle_ns.map(|idle| idle as f64 / NANOSECONDS),
     }
 }

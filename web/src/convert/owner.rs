@@ -9,9 +9,9 @@ use super::{
     sum, time,
 };
 use crate::{
-    counted::Counted,
+    capabilities::Capabilities,
     gpus,
-    paging::{Order, Page, Part, Positions},
+    paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
 };
 
@@ -31,19 +31,29 @@ pub(super) fn owner(owner: &model::Owner) -> api::Owner {
 }
 
 /// Those whose processes moved or faulted most memory first.
-pub(crate) fn owners(snapshot: &Snapshot, order: Order, positions: &Positions, part: &Part) -> Result<Page, Problem> {
+pub(crate) fn owners(
+    snapshot: &Snapshot,
+    order: Order,
+    cursors: &Cursors,
+    part: &PageRequest,
+) -> Result<Page, Problem> {
     let place = |(key, totals): (&OwnerKey, &OwnerTotals)| {
         (Reverse(order.rank(|| busyness(totals.gpus.values().chain([&totals.host])))), key.clone())
     };
     let owners = snapshot.owners.iter().map(|owner| (place(owner), owner)).collect();
-    let counted = Counted::of(snapshot);
+    let capabilities = Capabilities::of(snapshot);
     let show = |(key, totals): &(&OwnerKey, &OwnerTotals)| {
-        owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), counted)
+        owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), capabilities)
     };
-    positions.page(part, owners, show)
+    cursors.page(part, owners, show)
 }
 
-fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters, counted: Counted) -> api::OwnerTotals {
+fn owner_totals(
+    key: &OwnerKey,
+    totals: &OwnerTotals,
+    total: &Counters,
+    capabilities: Capabilities,
+) -> api::OwnerTotals {
     let reuses = gpus::shown(&totals.reuse);
     api::OwnerTotals {
         kind: key.kind().to_owned(),
@@ -51,13 +61,13 @@ fn owner_totals(key: &OwnerKey, totals: &OwnerTotals, total: &Counters, counted:
         processes: totals.processes,
         last_active_at: time(totals.last_active_at),
         reuse: sum(totals.reuse.values()),
-        counts: counts(total, counted),
+        counts: counts(total, capabilities),
         gpus: gpus::shown(&totals.gpus)
             .iter()
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),
                 reuse: reuses.get(key).copied().unwrap_or_default(),
-                counts: counts(counters, counted),
+                counts: counts(counters, capabilities),
             })
             .collect(),
     }

@@ -15,9 +15,9 @@ use super::{
     rate, sum, time,
 };
 use crate::{
-    counted::Counted,
+    capabilities::Capabilities,
     gpus,
-    paging::{Order, Page, Part, Positions},
+    paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
 };
 
@@ -26,10 +26,10 @@ pub(crate) fn processes(
     view: &View<'_>,
     order: Order,
     wanted: impl Fn(&model::Process) -> bool,
-    positions: &Positions,
-    part: &Part,
+    cursors: &Cursors,
+    part: &PageRequest,
 ) -> Result<Page, Problem> {
-    positions.page(part, places(view, order, wanted), |each| process(view, each, &each.total()))
+    cursors.page(part, places(view, order, wanted), |each| process(view, each, &each.total()))
 }
 
 /// The same in short.
@@ -37,10 +37,10 @@ pub(crate) fn summaries(
     view: &View<'_>,
     order: Order,
     wanted: impl Fn(&model::Process) -> bool,
-    positions: &Positions,
-    part: &Part,
+    cursors: &Cursors,
+    part: &PageRequest,
 ) -> Result<Page, Problem> {
-    positions.page(part, places(view, order, wanted), |each| process_summary(view, each, &each.total()))
+    cursors.page(part, places(view, order, wanted), |each| process_summary(view, each, &each.total()))
 }
 
 /// What processes are listed by: those that ended come last in whatever order.
@@ -68,7 +68,7 @@ pub(crate) fn detail(view: &View<'_>, each: &model::Process, blocks_max: usize) 
         process: process(view, each, &each.total()),
         redacted: false,
         command_line: each.command_line.clone(),
-        blocks: busiest.iter().take(blocks_max).map(|each| block(each, Counted::of(view.snapshot))).collect(),
+        blocks: busiest.iter().take(blocks_max).map(|each| block(each, Capabilities::of(view.snapshot))).collect(),
         blocks_known: *known,
         blocks_forgotten: *forgotten,
         block_records_sampled_out: *sampled_out_records,
@@ -83,13 +83,17 @@ pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
 
 fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::Process {
     let summary = process_summary(view, process, total);
-    api::Process { counts: counts(total, Counted::of(view.snapshot)), gpus: by_gpu(view, process), ..summary.into() }
+    api::Process {
+        counts: counts(total, Capabilities::of(view.snapshot)),
+        gpus: by_gpu(view, process),
+        ..summary.into()
+    }
 }
 
 fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) -> api::ProcessSummary {
     let gpus = process.gpus.keys().chain(process.residency.keys()).chain(process.reuse.keys());
     let gpus: BTreeSet<GpuKey> = gpus.map(|key| gpus::shown_as(*key)).collect();
-    let counted = Counted::of(view.snapshot);
+    let capabilities = Capabilities::of(view.snapshot);
     api::ProcessSummary {
         pid: process.id.pid,
         start_ticks: process.id.start_ticks,
@@ -102,12 +106,12 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         exited_at: process.exited_at.map(time),
         managed_bytes: process.managed_bytes,
         owner: owner(&process.owner),
-        resident: counted.resident(sum(process.residency.values())),
+        resident: capabilities.resident(sum(process.residency.values())),
         reuse: sum(process.reuse.values()),
         verdicts: verdicts(view, process.id),
         victim_of: victim_of(view, process.id),
         decisions: decisions(view, process.id),
-        counts: summary(total, counted),
+        counts: summary(total, capabilities),
         gpus: gpus
             .into_iter()
             .map(|key| api::GpuId { gpu: gpus::id(view.snapshot, key), uuid: gpus::uuid(key) })
@@ -117,7 +121,7 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
 
 /// It on each GPU where anything is known of it.
 fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
-    let counted = Counted::of(view.snapshot);
+    let capabilities = Capabilities::of(view.snapshot);
     let mut counters = gpus::shown(&process.gpus);
     let (residencies, reuses) = (gpus::shown(&process.residency), gpus::shown(&process.reuse));
     for key in residencies.keys().chain(reuses.keys()) {
@@ -128,9 +132,9 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
         .map(|(key, counters)| api::ProcessGpu {
             gpu: gpus::id(view.snapshot, *key),
             uuid: gpus::uuid(*key),
-            resident: counted.resident(residencies.get(key).copied().unwrap_or_default()),
+            resident: capabilities.resident(residencies.get(key).copied().unwrap_or_default()),
             reuse: reuses.get(key).copied().unwrap_or_default(),
-            counts: counts(counters, counted),
+            counts: counts(counters, capabilities),
         })
         .collect()
 }
@@ -178,7 +182,7 @@ fn victim_of(view: &View<'_>, id: ProcessId) -> Option<api::VictimOf> {
     })
 }
 
-fn block(block: &model::Block, counted: Counted) -> api::Block {
+fn block(block: &model::Block, capabilities: Capabilities) -> api::Block {
     api::Block {
         address: address(block.address),
         gpu_uuid: block.gpu.and_then(gpus::uuid),
@@ -187,7 +191,7 @@ fn block(block: &model::Block, counted: Counted) -> api::Block {
         bytes_htod: block.bytes_htod,
         bytes_dtoh: block.bytes_dtoh,
         bytes_dtod: block.bytes_dtod,
-        populated_bytes: counted.populated(block.populated_bytes),
+        populated_bytes: capabilities.populated(block.populated_bytes),
         evicted_bytes: block.evicted_bytes,
         evictions: block.evictions,
         bytes_htod_by_cause: block.htod_by_cause,
@@ -195,7 +199,7 @@ fn block(block: &model::Block, counted: Counted) -> api::Block {
         refetched_bytes: block.refetched_bytes,
         cpu_reclaimed_bytes: block.cpu_reclaimed_bytes,
         bounces: block.bounces,
-        resident: counted.resident(block.resident),
+        resident: capabilities.resident(block.resident),
         last_seen_at: time(block.last_seen_at),
     }
 }

@@ -7,7 +7,7 @@ use model::{Snapshot, SourceState, api};
 use super::{counts::counts, time};
 use crate::{
     Node,
-    counted::Counted,
+    capabilities::Capabilities,
     gpus::{self, GpuTotal},
 };
 
@@ -18,7 +18,7 @@ pub(crate) fn status(
     [can_read, can_write]: [bool; 2],
     warnings: impl Iterator<Item = String>,
 ) -> api::Status {
-    let (source, counted) = (&snapshot.source, Counted::of(snapshot));
+    let (source, capabilities) = (&snapshot.source, Capabilities::of(snapshot));
     let (state, reasons, counting_since) = match &source.state {
         SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
         SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
@@ -41,7 +41,7 @@ pub(crate) fn status(
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
         layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
         driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),
-        gpus: gpus::totals(snapshot).iter().map(|each| gpu(each, counted)).collect(),
+        gpus: gpus::totals(snapshot).iter().map(|each| gpu(each, capabilities)).collect(),
         probes: source.probes.iter().map(probe).collect(),
         dropped_events: snapshot.dropped_events(),
         dropped_events_by_reason: source
@@ -56,13 +56,13 @@ pub(crate) fn status(
         audit_lines_dropped: node.audit_lines_dropped.load(Ordering::Relaxed),
         warnings: node.warnings.list(),
         configuration: node.reloads.told(),
-        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum(), counted),
+        total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum(), capabilities),
     }
 }
 
-pub(super) fn gpu(each: &GpuTotal<'_>, counted: Counted) -> api::Gpu {
+pub(super) fn gpu(each: &GpuTotal<'_>, capabilities: Capabilities) -> api::Gpu {
     let name = each.name.map(str::to_owned);
-    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total, counted) }
+    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total, capabilities) }
 }
 
 fn degradation(each: &model::Degradation) -> api::Degradation {

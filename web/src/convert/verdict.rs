@@ -11,7 +11,7 @@ use model::{
 use super::{INFERRED, View, address, memory::pattern, of, owner::owner, rate, time};
 use crate::{
     gpus,
-    paging::{Order, Page, Part, Positions},
+    paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
 };
 
@@ -20,15 +20,15 @@ pub(crate) fn verdicts(
     view: &View<'_>,
     with_ranges: bool,
     order: Order,
-    positions: &Positions,
-    part: &Part,
+    cursors: &Cursors,
+    part: &PageRequest,
 ) -> Result<Page, Problem> {
     let place = |each: &Verdict| {
         let rank = order.rank(|| each.ended_at.map_or_else(|| each.traffic_bytes(), since_1970_ns));
         (each.ended_at.is_some(), Reverse(rank), each.process, each.gpu, each.kind, each.started_at)
     };
     let all = view.verdicts.active.iter().chain(&view.verdicts.ended).map(|each| (place(each), each)).collect();
-    positions.page(part, all, |each: &&Verdict| verdict(view, each, with_ranges))
+    cursors.page(part, all, |each: &&Verdict| verdict(view, each, with_ranges))
 }
 
 /// Those on one process.

@@ -14,7 +14,7 @@ use model::{Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdi
 pub(super) use owners::{OwnerRows, listed};
 
 use super::{http::Http, listed::Listing, own::Own};
-use crate::{AdviceJournal, Node, Sources, counted::Counted, events::Tally, gpus};
+use crate::{AdviceJournal, Node, Sources, capabilities::Capabilities, events::Tally, gpus};
 
 /// Stands for the UUIDs of GPUs that it was never learned of.
 const UNKNOWN_UUID: &str = "unknown";
@@ -29,7 +29,7 @@ pub(super) struct Figures<'a> {
     pub(super) node: &'a Node,
     pub(super) snapshot: &'a Snapshot,
     pub(super) verdicts: &'a Verdicts,
-    pub(super) counted: Counted,
+    pub(super) capabilities: Capabilities,
     pub(super) deeds: Deeds,
     pub(super) http: Http,
     /// Every GPU seen, whether or not anything was counted there yet, and those not known, as one.
@@ -78,11 +78,11 @@ pub(super) struct ProcessRows<'a> {
 }
 
 impl Deeds {
-    pub(super) fn now(Sources { decided, events, controls, .. }: &Sources) -> Self {
+    pub(super) fn now(Sources { decisions, events, controls, .. }: &Sources) -> Self {
         Self {
             state: controls.now().state(),
             journal: controls.now().journal(),
-            decisions: decided.now(),
+            decisions: decisions.now(),
             tally: events.tally(),
             events_dropped: events.lost(),
         }
@@ -114,7 +114,7 @@ impl<'a> Figures<'a> {
             node,
             snapshot,
             verdicts,
-            counted: Counted::of(snapshot),
+            capabilities: Capabilities::of(snapshot),
             deeds,
             http,
             gpus: rows(node, snapshot, &totals, &snapshot.reuse_totals, !totals.is_empty()),

@@ -1,6 +1,6 @@
 //! What serving clients is like.
 
-use crate::{App, answers, directory::Closed};
+use crate::{App, connection_table::Closed, responses};
 
 /// At one moment.
 pub(super) struct Http {
@@ -14,13 +14,13 @@ pub(super) struct Http {
     /// Connections that the service closed, by reason.
     pub(super) closed: [(Closed, u64); Closed::ALL.len()],
     /// Of the metrics, and of everything else that may be large.
-    pub(super) exposition: answers::Figures,
-    pub(super) answers: answers::Figures,
+    pub(super) exposition: responses::Figures,
+    pub(super) responses: responses::Figures,
 }
 
 impl Http {
-    pub(super) fn now(App { answers, streams, directory, .. }: &App) -> Self {
-        let [answers, exposition] = answers.figures();
+    pub(super) fn now(App { responses, streams, directory, .. }: &App) -> Self {
+        let [responses, exposition] = responses.figures();
         Self {
             connections: directory.open(),
             streams: streams.all(),
@@ -28,7 +28,7 @@ impl Http {
             rejected_streams: streams.rejected(),
             closed: Closed::ALL.map(|closed| (closed, directory.closed(closed))),
             exposition,
-            answers,
+            responses,
         }
     }
 }

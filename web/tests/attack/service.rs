@@ -12,7 +12,7 @@ use std::{
 use nodes::{Crowd, Distant, collector};
 use tokio::{net::TcpListener, runtime};
 use web::{
-    Judged, Node, Sources,
+    Node, Sources, VerdictSource,
     server::{Limits, serve},
 };
 
@@ -85,10 +85,10 @@ fn serves_until_its_input_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let verdicts = Arc::new(CROWD.verdicts());
-        let judged = Judged::new(move || Arc::clone(&verdicts));
+        let judged = VerdictSource::new(move || Arc::clone(&verdicts));
         let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() };
         let snapshots = collector::start(CROWD).within(HUNG);
-        let service = web::Service::new(node, Sources { judged, ..snapshots.into() });
+        let service = web::Service::new(node, Sources { verdicts: judged, ..snapshots.into() });
         println!("\nserves on {address}");
         std::io::stdout().flush().unwrap();
         serve(Distant(listener), service.on_tcp(address), Limits::default(), std::future::pending()).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use web::{Access, Controls, Grant, Node, Peer, Sources, Token};
 
 use crate::{
-    deeds::Memory,
+    fakes::Memory,
     support::{Answer, LOOPBACK, always, assert_problem, busy, get, get_as_reader, node, router_of, send},
 };
 
@@ -257,7 +257,7 @@ const CHANGES: [(Method, &str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn only_those_with_write_authority_change_anything() {
+async fn changes_require_write_permission() {
     let [read, write] = TOKENS.map(|(_, token)| format!("Bearer {token}"));
     let reader = Peer::Local { uid: 7, pid: None, grant: Some(Grant::Read) };
     let other = Peer::Local { uid: 7, pid: None, grant: None };

@@ -15,10 +15,10 @@ use model::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tower::ServiceExt;
-use web::{Decided, Events, Grant, Peer, Sources};
+use web::{DecisionSource, Events, Grant, Peer, Sources};
 
 use crate::{
-    deeds::{decision, outcome},
+    fakes::{decision, outcome},
     support::{LOOPBACK, always, assert_problem, at, busy, get, get_as_reader, router_over},
 };
 
@@ -29,8 +29,8 @@ fn daemon(events: &Events) -> Router {
         decision(1, Stage::Confirmed),
     ]
     .into();
-    let decided = Decided::new(move || Arc::clone(&decisions));
-    router_over(Sources { decided, events: events.clone(), ..always(busy()).into() })
+    let decided = DecisionSource::new(move || Arc::clone(&decisions));
+    router_over(Sources { decisions: decided, events: events.clone(), ..always(busy()).into() })
 }
 
 async fn ids(path: &str) -> Vec<u64> {

@@ -7,7 +7,7 @@ use std::{
 
 use axum::{Router, http::StatusCode};
 use model::{GpuKey, GpuUuid, History, HistoryOf, HistoryRequest, ProcessId, Sample, api};
-use web::{Ask, Sources};
+use web::{Source, Sources};
 
 use crate::support::{always, assert_problem, at, busy, get, router, router_over};
 
@@ -16,7 +16,7 @@ type Asked = Arc<Mutex<Vec<HistoryRequest>>>;
 fn remembering() -> (Router, Asked) {
     let asked = Asked::default();
     let questions = Arc::clone(&asked);
-    let lately = Ask::new(move |request| {
+    let lately = Source::new(move |request| {
         questions.lock().unwrap().push(request);
         let sample =
             Sample { bytes_htod: 1, evicted_bytes: 2, refetched_bytes: 3, resident_bytes: 4, ..Sample::default() };
@@ -24,7 +24,7 @@ fn remembering() -> (Router, Asked) {
             History { begin: at(0), interval: Duration::from_millis(2500), samples: vec![None, Some(sample)] };
         std::future::ready(Some(Some(history)))
     });
-    (router_over(Sources { lately, ..always(busy()).into() }), asked)
+    (router_over(Sources { history: lately, ..always(busy()).into() }), asked)
 }
 
 const GPU: &str = "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f";

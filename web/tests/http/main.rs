@@ -1,19 +1,17 @@
 //! The endpoints and the server, over snapshots made up here.
 #![cfg(test)]
 
-mod answers;
 mod api;
 mod api_doc;
-mod authority;
+mod auth;
 mod control;
 mod decisions;
-mod deeds;
 mod detail;
-mod door;
-mod everything;
 mod evictions;
+mod fakes;
 mod history;
 mod memory;
+mod memory_server;
 mod metrics;
 mod metrics_doc;
 mod openapi;
@@ -22,8 +20,10 @@ mod owner_metrics;
 mod page_scripts;
 mod pages;
 mod peers;
+mod populated;
 mod process_metrics;
 mod reload;
+mod responses;
 mod server;
 mod socket;
 mod support;

@@ -7,7 +7,7 @@ use model::{
     Blocks, HeatCell, HeatMap, HeatRange, HeatRequest, Pattern, PatternKind, ProcessId, Range, RangeCounts, Ranges,
     Residency, Reuse, api,
 };
-use web::{Ask, Sources};
+use web::{Source, Sources};
 
 use crate::support::{always, assert_problem, busy, get_as_reader, router, router_over};
 
@@ -72,7 +72,7 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
 async fn a_heat_map_is_of_the_memory_and_as_fine_as_was_asked() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let questions = Arc::clone(&asked);
-    let heat = Ask::new(move |request: HeatRequest| {
+    let heat = Source::new(move |request: HeatRequest| {
         questions.lock().unwrap().push(request);
         let cell = HeatCell { fetched_bytes: 1, idle_ns: Some(1_500_000_000), ..HeatCell::default() };
         let range = HeatRange {

@@ -18,19 +18,19 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use web::{
-    Ask, Peer, Service, Snapshots, Sources,
+    Peer, Service, Snapshots, Source, Sources,
     server::{Limits, Listen, serve},
 };
 
 use crate::{
-    door::{BUFFER, SECOND, Server, how_many_are_closed, large, local, remote},
+    memory_server::{BUFFER, SECOND, Server, how_many_are_closed, large, local, remote},
     support::{always, at, busy, counting, node},
 };
 
 /// A collector that takes a while for each answer, so that the clock of the test goes on while clients ask.
 fn busy_collector() -> Sources {
     const WHILE: Duration = Duration::from_millis(20);
-    let lately = Ask::new(|_| async {
+    let lately = Source::new(|_| async {
         sleep(WHILE).await;
         Some(Some(History { begin: at(0), interval: SECOND, samples: Vec::new() }))
     });
@@ -38,12 +38,12 @@ fn busy_collector() -> Sources {
         sleep(WHILE).await;
         Some(Arc::new(busy()))
     });
-    Sources { lately, ..snapshots.into() }
+    Sources { history: lately, ..snapshots.into() }
 }
 
 /// One whose collector leaves questions for the history unanswered.
 fn stuck_collector() -> Sources {
-    Sources { lately: Ask::new(|_| std::future::pending()), ..always(busy()).into() }
+    Sources { history: Source::new(|_| std::future::pending()), ..always(busy()).into() }
 }
 
 /// Clients that ask on, each as soon as it is answered, and connect anew when they are closed.
@@ -56,7 +56,7 @@ fn loops(server: &Server, peers: impl IntoIterator<Item = (Peer, usize)>, path: 
                 for round in at * 1000.. {
                     let (client, server) = tokio::io::duplex(BUFFER);
                     door.send((server, peer)).await.unwrap();
-                    let mut client = crate::door::Client(client);
+                    let mut client = crate::memory_server::Client(client);
                     client.ask(&path(round)).await;
                     while client.status().await.is_some() {
                         client.ask(&path(round)).await;
@@ -247,7 +247,7 @@ async fn where_no_connection_can_be_accepted_there_is_a_pause_however_busy_the_o
     for peer in 0..4 {
         let (client, server) = tokio::io::duplex(BUFFER);
         door.send((server, local(1000 + peer))).await.unwrap();
-        let mut client = crate::door::Client(client);
+        let mut client = crate::memory_server::Client(client);
         tasks.spawn(async move {
             loop {
                 client.ask("/api/v1/gpus").await;

@@ -11,11 +11,11 @@ use model::{
     Snapshot, Verdict, VerdictKind, Verdicts, owner::Pod, verdict::Inputs,
 };
 use std::{sync::Arc, time::Duration};
-use web::{Judged, Sources};
+use web::{Sources, VerdictSource};
 
 use crate::{
-    everything,
     metrics::scrape_from,
+    populated,
     support::{always, at, busy, get, router, router_over},
 };
 
@@ -113,8 +113,8 @@ async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
     };
     let active = vec![verdict("heavy", VerdictKind::PingPong), verdict("light", VerdictKind::Streaming)];
     let verdicts = Arc::new(Verdicts { active, ..Verdicts::default() });
-    let judged = Judged::new(move || Arc::clone(&verdicts));
-    let samples = scrape_from(&router_over(Sources { judged, ..always(snapshot.clone()).into() })).await;
+    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+    let samples = scrape_from(&router_over(Sources { verdicts: judged, ..always(snapshot.clone()).into() })).await;
     let series: BTreeSet<_> = samples.iter().filter(|(series, _)| series.starts_with("uvm_thrashing{")).collect();
     // Two owners on one GPU; streaming is no thrashing.
     assert_eq!(series.len(), 6);
@@ -203,7 +203,7 @@ async fn uvmd_tells_what_it_takes_of_the_node() {
 /// As it is checked by who wrote the format, where that is installed.
 #[tokio::test]
 async fn prometheus_finds_no_fault_with_it() {
-    let text = get(&everything::router(), "/metrics").await.text;
+    let text = get(&populated::router(), "/metrics").await.text;
     let child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

@@ -12,10 +12,10 @@ use axum::{Router, http::StatusCode};
 use model::{Access, Decision, Process, Snapshot, Stage};
 use nodes::Crowd;
 use serde_json::{Value, json};
-use web::{Controls, Decided, Judged, Snapshots, Sources};
+use web::{Controls, DecisionSource, Snapshots, Sources, VerdictSource};
 
 use crate::{
-    deeds::{Memory, decision, rules},
+    fakes::{Memory, decision, rules},
     support::{always, assert_problem, get, get_as_reader, router, router_over},
 };
 
@@ -26,8 +26,8 @@ fn crowded() -> Router {
     let verdicts = Arc::new(crowd.verdicts());
     let decisions: Arc<[Decision]> = (1..=250).rev().map(|id| decision(id, Stage::Confirmed)).collect();
     router_over(Sources {
-        judged: Judged::new(move || Arc::clone(&verdicts)),
-        decided: Decided::new(move || Arc::clone(&decisions)),
+        verdicts: VerdictSource::new(move || Arc::clone(&verdicts)),
+        decisions: DecisionSource::new(move || Arc::clone(&decisions)),
         controls: Controls::new(Memory::with(&rules(250))),
         ..always(crowd.snapshot()).into()
     })
@@ -106,8 +106,8 @@ async fn verdicts_that_are_over_come_behind_those_in_force() {
     verdicts.ended =
         over.into_iter().map(|each| model::Verdict { ended_at: Some(each.confirmed_at), ..each }).collect();
     let verdicts = Arc::new(verdicts);
-    let judged = Judged::new(move || Arc::clone(&verdicts));
-    let router = router_over(Sources { judged, ..always(CROWD.snapshot()).into() });
+    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+    let router = router_over(Sources { verdicts: judged, ..always(CROWD.snapshot()).into() });
     let pages = pages(&router, "/api/v1/verdicts?limit=60").await;
     let counts = |list: &str| pages.iter().map(|page| page[list].as_array().unwrap().len()).collect::<Vec<_>>();
     assert_eq!((counts("active"), counts("ended")), (vec![60, 40, 0], vec![0, 20, 5]));

@@ -6,10 +6,10 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Instant, advance, sleep, timeout},
 };
-use web::{Ask, Events, Grant, Peer, Sources, server::Limits};
+use web::{Events, Grant, Peer, Source, Sources, server::Limits};
 
 use crate::{
-    door::{BUFFER, SECOND, Server, how_many_are_closed, large, local, remote},
+    memory_server::{BUFFER, SECOND, Server, how_many_are_closed, large, local, remote},
     support::{always, busy},
 };
 
@@ -50,8 +50,8 @@ async fn where_all_places_are_taken_those_make_room_who_have_most() {
 #[tokio::test(start_paused = true)]
 async fn on_the_socket_each_user_is_a_peer_and_root_always_gets_in() {
     // Requests that are being answered make no room for anybody.
-    let lately = Ask::new(|_| std::future::pending());
-    let server = Server::start(Sources { lately, ..always(busy()).into() });
+    let lately = Source::new(|_| std::future::pending());
+    let server = Server::start(Sources { history: lately, ..always(busy()).into() });
     let mut waiting = Vec::new();
     for uid in 1000..1005 {
         for at in 0..20 {
@@ -75,8 +75,8 @@ async fn on_the_socket_each_user_is_a_peer_and_root_always_gets_in() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_waits_for_a_place_holds_up_nobody_who_has_one() {
-    let lately = Ask::new(|_| std::future::pending());
-    let server = Server::start(Sources { lately, ..always(busy()).into() });
+    let lately = Source::new(|_| std::future::pending());
+    let server = Server::start(Sources { history: lately, ..always(busy()).into() });
     let mut waiting = Vec::new();
     for at in 0..100 {
         waiting.push(server.ask(remote(1), &format!("/api/v1/processes/20/history?samples={}", at + 1)).await);

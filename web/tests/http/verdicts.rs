@@ -8,7 +8,7 @@ use model::{
     verdict::{Check, Inputs, Victim},
 };
 use serde_json::Value;
-use web::{Judged, Sources};
+use web::{Sources, VerdictSource};
 
 use crate::support::{always, at, busy, get, router_over};
 
@@ -51,8 +51,8 @@ fn judged() -> Router {
         ended: vec![verdict(FORGOTTEN, VerdictKind::PingPong, Some(20))],
         victims: vec![lost(LIGHT, HEAVY, 1000), lost(HEAVY, HEAVY, 900), lost(LIGHT, FORGOTTEN, 100)],
     });
-    let judged = Judged::new(move || Arc::clone(&verdicts));
-    router_over(Sources { judged, ..always(busy()).into() })
+    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+    router_over(Sources { verdicts: judged, ..always(busy()).into() })
 }
 
 async fn verdicts(path: &str) -> api::Verdicts {

@@ -14,7 +14,7 @@ use model::{
     api::rule::{self, Overrides, PolicyState, OverrideStatus, EffectivePolicy},
 };
 use web::{
-    Access, Ask, Condition, Control, Controls, Grant, Judged, Node, Put, Refused, Requester, Service, Snapshots, Sources,
+    Access, Source, Precondition, Control, Controls, Grant, VerdictSource, Node, PutOutcome, ChangeError, Requester, Service, Snapshots, Sources,
     Token,
 };
 
@@ -60,25 +60,25 @@ impl Control for Board {
         Overrides { overrides: self.state().overrides.values().cloned().collect(), ..Overrides::default() }
     }
 
-    fn put(&self, rule: model::Override, _: &Requester, fits: &Condition) -> Result<Put, Refused> {
+    fn put(&self, rule: model::Override, _: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError> {
         let mut state = self.state();
         if !fits(state.overrides.get(&rule.id)) {
-            return Err(Refused::Changed);
+            return Err(ChangeError::PreconditionFailed);
         }
         if state.overrides.len() >= OVERRIDES_MAX {
-            return Err(Refused::Full(OVERRIDES_MAX));
+            return Err(ChangeError::TooMany(OVERRIDES_MAX));
         }
         let now = OverrideStatus { r#override: rule::Override::from(&rule), source: "api".to_owned(), expired: false };
         let is_new = state.overrides.insert(rule.id, now.clone()).is_none();
         state.changes += 1;
-        Ok(Put { now, is_new })
+        Ok(PutOutcome { now, is_new })
     }
 
-    fn remove(&self, id: &str, _: &Requester, fits: &Condition) -> Result<(), Refused> {
+    fn remove(&self, id: &str, _: &Requester, fits: &Precondition) -> Result<(), ChangeError> {
         let mut state = self.state();
-        let there = state.overrides.get(id).ok_or(Refused::Unknown)?;
+        let there = state.overrides.get(id).ok_or(ChangeError::NotFound)?;
         if !fits(Some(there)) {
-            return Err(Refused::Changed);
+            return Err(ChangeError::PreconditionFailed);
         }
         state.overrides.remove(id);
         state.changes += 1;
@@ -94,7 +94,7 @@ impl Control for Board {
         PolicyState { active: !self.state().is_off, enabled: true, ..PolicyState::default() }
     }
 
-    fn switch_off(&self, _: &Requester) -> Result<(), Refused> {
+    fn switch_off(&self, _: &Requester) -> Result<(), ChangeError> {
         let mut state = self.state();
         state.is_off = true;
         state.times_off += 1;
@@ -108,7 +108,7 @@ impl Control for Board {
         self.state().times_off
     }
 
-    fn switch_on(&self, _: &Requester, times_off: u64) -> Result<(), Refused> {
+    fn switch_on(&self, _: &Requester, times_off: u64) -> Result<(), ChangeError> {
         let mut state = self.state();
         state.changes += 1;
         state.is_off &= state.times_off != times_off;
@@ -129,8 +129,8 @@ pub(super) fn new() -> (Service, Board) {
     let snapshot = Arc::new(snapshot());
     let board = Board::default();
     let sources = Sources {
-        heat: Ask::new(|_| future::ready(Some(Some(heat())))),
-        judged: Judged::new(Arc::default),
+        heat: Source::new(|_| future::ready(Some(Some(heat())))),
+        verdicts: VerdictSource::new(Arc::default),
         controls: Controls::new(board.clone()),
         ..Snapshots::new(move || future::ready(Some(Arc::clone(&snapshot)))).into()
     };

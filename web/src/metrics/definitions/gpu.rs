@@ -128,7 +128,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
-                figures.counted.populated(gpu.sample([], counters.populated_bytes)).into_iter().collect()
+                figures.capabilities.populated(gpu.sample([], counters.populated_bytes)).into_iter().collect()
             })
         }),
     },

@@ -32,10 +32,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&REJECTED],
         help: "Requests rejected with 503 under overload. Retry-After has the time of the next try.",
         samples: Samples::Counter(|figures| {
-            let Http { answers, exposition, rejected_connections, rejected_streams, .. } = &figures.http;
+            let Http { responses, exposition, rejected_connections, rejected_streams, .. } = &figures.http;
             [
-                ("build_queue", answers.rejected_by_queue + exposition.rejected_by_queue),
-                ("response_memory", answers.rejected_by_budget + exposition.rejected_by_budget),
+                ("build_queue", responses.rejected_by_queue + exposition.rejected_by_queue),
+                ("response_memory", responses.rejected_by_budget + exposition.rejected_by_budget),
                 ("connections", *rejected_connections),
                 ("event_streams", *rejected_streams),
             ]
@@ -48,8 +48,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&ANSWER_KIND],
         help: "Responses built from snapshots. Concurrent requests for the same share one.",
         samples: Samples::Counter(|figures| {
-            let Http { answers, exposition, .. } = &figures.http;
-            [("api", answers.built), ("metrics", exposition.built)]
+            let Http { responses, exposition, .. } = &figures.http;
+            [("api", responses.built), ("metrics", exposition.built)]
                 .map(|(kind, built)| Sample::new([kind], built as f64))
                 .into()
         }),
@@ -59,8 +59,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&ANSWER_KIND],
         help: "Memory of responses until they have been sent, shared ones counted once. The limit is 24 MiB for the API and 16 MiB for the metrics, or one response if that is larger.",
         samples: Samples::Gauge(|figures| {
-            let Http { answers, exposition, .. } = &figures.http;
-            [("api", answers.bytes), ("metrics", exposition.bytes)]
+            let Http { responses, exposition, .. } = &figures.http;
+            [("api", responses.bytes), ("metrics", exposition.bytes)]
                 .map(|(kind, bytes)| Sample::new([kind], bytes as f64))
                 .into()
         }),

@@ -94,7 +94,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Managed memory of an owner's running processes that is in the GPU's memory: an estimate, as uvm_resident_bytes is, and absent where that is.",
         samples: Samples::Gauge(|figures| {
             let all = figures.owners.iter().flat_map(|owner| &owner.resident);
-            let all = figures.counted.resident(all).into_iter().flatten();
+            let all = figures.capabilities.resident(all).into_iter().flatten();
             all.map(|(labels, resident)| Sample { labels: labels.clone(), value: resident.bytes as f64 }).collect()
         }),
     },

@@ -85,7 +85,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_advice_journal_dropped_lines_total",
         labels: &[],
-        help: "Lines for the journal of advice that were dropped because too many waited for the disk. It is written anew when the disk answers.",
+        help: "Lines for the journal of advice that were dropped because too many waited for the disk. It is written anew when the disk accepts writes again.",
         samples: Samples::Counter(|figures| journal(figures, |journal| journal.dropped_lines as f64)),
     },
     Definition {

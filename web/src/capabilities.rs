@@ -4,12 +4,12 @@ use model::Snapshot;
 
 /// What of it can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct Capabilities {
     is_populated: bool,
     is_resident: bool,
 }
 
-impl Counted {
+impl Capabilities {
     /// By the driver that is watched. What is resident is learned from records of blocks, too.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let driver = snapshot.source.driver.as_ref();

@@ -58,7 +58,7 @@ impl Closed {
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Directory {
+pub(crate) struct ConnectionTable {
     connections: Mutex<Vec<Weak<Connection>>>,
     closed: [AtomicU64; Closed::ALL.len()],
     rejected: AtomicU64,
@@ -72,7 +72,7 @@ struct Sent<'a> {
     connections: Vec<&'a Arc<Connection>>,
 }
 
-impl Directory {
+impl ConnectionTable {
     pub(crate) fn enter(&self, connection: &Arc<Connection>) {
         let mut connections = self.connections();
         connections.retain(|each| each.strong_count() > 0);
@@ -150,7 +150,7 @@ mod tests {
     };
 
     /// Somebody who is being sent this.
-    fn sender(directory: &Directory, budget: BudgetKind, reservation: u64) -> (Arc<Connection>, Sending) {
+    fn sender(directory: &ConnectionTable, budget: BudgetKind, reservation: u64) -> (Arc<Connection>, Sending) {
         let connection = Arc::new(Connection::new(PeerKey::Nobody, PlaceKind::Regular, Arc::default()));
         directory.enter(&connection);
         let sending = connection.sending(Some(Holding { budget, reservation, bytes: 10 }));
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_holds_memory_of_another_budget_is_left_alone() {
-        let directory = Directory::default();
+        let directory = ConnectionTable::default();
         let senders = [sender(&directory, BudgetKind::Api, 1), sender(&directory, BudgetKind::Metrics, 2)];
         time::advance(STALLED).await;
         assert!(directory.close_idle_senders(BudgetKind::Metrics, 100).is_some());
@@ -172,7 +172,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn as_many_are_closed_at_once_as_hold_what_is_needed_the_longest_idle_first() {
-        let directory = Directory::default();
+        let directory = ConnectionTable::default();
         let mut senders = Vec::new();
         for reservation in 1..=4 {
             senders.push(sender(&directory, BudgetKind::Api, reservation));
@@ -186,7 +186,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn those_who_are_sent_the_same_are_closed_together_and_only_if_all_of_them_are_idle() {
-        let directory = Directory::default();
+        let directory = ConnectionTable::default();
         let shared = [sender(&directory, BudgetKind::Api, 1), sender(&directory, BudgetKind::Api, 1)];
         time::advance(STALLED).await;
         let late = [sender(&directory, BudgetKind::Api, 1)];

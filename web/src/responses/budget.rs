@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     connection::{BudgetKind, Holding},
-    directory::Directory,
+    connection_table::ConnectionTable,
 };
 
 /// How long an answer waits for memory before it is refused.
@@ -28,7 +28,7 @@ pub(crate) struct Budget {
     next: AtomicU64,
     freed: Notify,
     /// Whose connections hold it.
-    directory: Arc<Directory>,
+    directory: Arc<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub(crate) struct Reservation {
 }
 
 impl Budget {
-    pub(crate) fn new(kind: BudgetKind, max: usize, directory: Arc<Directory>) -> Self {
+    pub(crate) fn new(kind: BudgetKind, max: usize, directory: Arc<ConnectionTable>) -> Self {
         Self { kind, max, bytes: Mutex::default(), next: AtomicU64::new(0), freed: Notify::new(), directory }
     }
 

@@ -1,4 +1,4 @@
-//! Requests that are refused for want of authority, for whoever writes them down.
+//! Requests that are refused for lack of permission, for whoever writes them down.
 
 use std::{fmt, sync::Arc};
 
@@ -11,7 +11,7 @@ use axum::{
 
 use crate::{
     Node,
-    authority::{Peer, Requester},
+    auth::{Peer, Requester},
 };
 
 /// No path of this service is longer.
@@ -19,7 +19,7 @@ const PATH_MAX_BYTES: usize = 256;
 
 /// A request that was refused with 401 or 403.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Denial {
     /// Who sent it.
     pub requester: Requester,
     /// What was to be done.
@@ -32,24 +32,24 @@ pub struct Refusal {
 
 /// Is told of every refusal, and must not wait for anything. Nobody is, unless somebody wants to know.
 #[derive(Clone)]
-pub struct Refusals(Arc<dyn Fn(Refusal) + Send + Sync>);
+pub struct DenialSink(Arc<dyn Fn(Denial) + Send + Sync>);
 
-impl Refusals {
+impl DenialSink {
     /// Told to `tell`.
-    pub fn new(tell: impl Fn(Refusal) + Send + Sync + 'static) -> Self {
+    pub fn new(tell: impl Fn(Denial) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
 }
 
-impl Default for Refusals {
+impl Default for DenialSink {
     fn default() -> Self {
         Self::new(|_| {})
     }
 }
 
-impl fmt::Debug for Refusals {
+impl fmt::Debug for DenialSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Refusals")
+        f.write_str("DenialSink")
     }
 }
 
@@ -60,10 +60,10 @@ pub(crate) async fn report(State(node): State<Arc<Node>>, request: Request, next
     let credential = node.access.credential(peer, request.headers());
     let response = next.run(request).await;
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        let Refusals(tell) = &node.refusals;
+        let DenialSink(tell) = &node.denials;
         let (requester, path) = (Requester { peer, credential }, uri.path());
         let path = path.get(..PATH_MAX_BYTES).unwrap_or(path).to_owned();
-        tell(Refusal { requester, method: method.as_str().to_owned(), path, status: response.status().as_u16() });
+        tell(Denial { requester, method: method.as_str().to_owned(), path, status: response.status().as_u16() });
     }
     response
 }

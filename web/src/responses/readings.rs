@@ -14,21 +14,21 @@ use tokio::{
 
 use super::Payload;
 use crate::{
-    control::Decided,
+    control::DecisionSource,
     convert::View,
     problem::Problem,
-    source::{Judged, Snapshots, no_answer},
+    sources::{Snapshots, VerdictSource, no_answer},
 };
 
 /// What most answers are made of, of one moment.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct Observation {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) decisions: Arc<[Decision]>,
 }
 
-impl Known {
+impl Observation {
     pub(crate) fn view(&self) -> View<'_> {
         View::new(&self.snapshot, &self.verdicts, &self.decisions)
     }
@@ -37,10 +37,10 @@ impl Known {
 /// What was read at one moment, with the answers that were made of it. They go with it.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    pub(crate) known: Known,
+    pub(crate) known: Observation,
     /// When it was begun, by the clock of [`Readings`].
     pub(crate) begun: u64,
-    answers: Mutex<BTreeMap<String, Arc<Payload>>>,
+    responses: Mutex<BTreeMap<String, Arc<Payload>>>,
     /// Told when it goes.
     gone: Arc<Notify>,
 }
@@ -52,25 +52,25 @@ impl Drop for Reading {
 }
 
 /// More different questions about one moment are not expected, and those beyond are answered without being kept.
-const ANSWERS_MAX: usize = 64;
+const RESPONSES_MAX: usize = 64;
 
 /// How long a reading waits for what is made of the last but one: an answer takes a tenth of that.
 const FORMER_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reading {
-    pub(crate) fn answer(&self, question: &str) -> Option<Arc<Payload>> {
-        self.answers().get(question).cloned()
+    pub(crate) fn response(&self, question: &str) -> Option<Arc<Payload>> {
+        self.responses().get(question).cloned()
     }
 
     pub(crate) fn keep(&self, question: String, payload: &Arc<Payload>) {
-        let mut answers = self.answers();
-        if answers.len() < ANSWERS_MAX {
-            answers.insert(question, Arc::clone(payload));
+        let mut responses = self.responses();
+        if responses.len() < RESPONSES_MAX {
+            responses.insert(question, Arc::clone(payload));
         }
     }
 
-    fn answers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Payload>>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn responses(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Payload>>> {
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,8 +79,8 @@ impl Reading {
 #[derive(Debug)]
 pub(crate) struct Readings {
     snapshots: Snapshots,
-    judged: Judged,
-    decided: Decided,
+    verdicts: VerdictSource,
+    decisions: DecisionSource,
     /// Held by whoever reads.
     turn: sync::Mutex<()>,
     state: Mutex<State>,
@@ -106,8 +106,15 @@ pub(crate) struct Visit {
 }
 
 impl Readings {
-    pub(crate) fn new(snapshots: Snapshots, judged: Judged, decided: Decided) -> Self {
-        Self { snapshots, judged, decided, turn: sync::Mutex::default(), state: Mutex::default(), gone: Arc::default() }
+    pub(crate) fn new(snapshots: Snapshots, verdicts: VerdictSource, decisions: DecisionSource) -> Self {
+        Self {
+            snapshots,
+            verdicts,
+            decisions,
+            turn: sync::Mutex::default(),
+            state: Mutex::default(),
+            gone: Arc::default(),
+        }
     }
 
     pub(crate) fn visit(self: &Arc<Self>) -> Visit {
@@ -123,9 +130,9 @@ impl Readings {
     }
 
     /// Forgets the answers that nobody takes any more.
-    pub(crate) fn forget_answers(&self) {
+    pub(crate) fn forget_responses(&self) {
         if let Some(newest) = self.newest() {
-            newest.answers().clear();
+            newest.responses().clear();
         }
     }
 
@@ -172,10 +179,10 @@ impl Visit {
                 state.clock
             };
             let snapshot = readings.snapshots.take().await?;
-            let (verdicts, decisions) = (readings.judged.now(), readings.decided.now());
-            let known = Known { snapshot, verdicts, decisions };
+            let (verdicts, decisions) = (readings.verdicts.now(), readings.decisions.now());
+            let known = Observation { snapshot, verdicts, decisions };
             let gone = Arc::clone(&readings.gone);
-            let reading = Arc::new(Reading { known, begun, answers: Mutex::default(), gone });
+            let reading = Arc::new(Reading { known, begun, responses: Mutex::default(), gone });
             let former = readings.state().replace(&reading);
             // Outside of the lock: it may be large.
             drop(former);
@@ -242,7 +249,7 @@ mod tests {
                 Some(snapshot())
             }
         });
-        let readings = Readings::new(snapshots, Judged::new(Arc::default), Decided::new(Arc::default));
+        let readings = Readings::new(snapshots, VerdictSource::new(Arc::default), DecisionSource::new(Arc::default));
         (Arc::new(readings), taken)
     }
 

@@ -10,9 +10,9 @@ use model::{
     owner::{Container, Job, Pod},
     verdict::{Check, Inputs, Involved, Victim},
 };
-use web::{Ask, Control, Controls, Decided, Judged, Requester, Sources};
+use web::{Control, Controls, DecisionSource, Requester, Source, Sources, VerdictSource};
 
-use crate::deeds::{Memory, decision};
+use crate::fakes::{Memory, decision};
 use crate::support::{always, at, block, busy, router_over};
 
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
@@ -21,25 +21,32 @@ const PATTERN: Pattern = Pattern { kind: PatternKind::Strided { stride_bytes: 40
 const WINDOW: Duration = Duration::from_secs(1);
 
 pub(crate) fn router() -> Router {
-    let heat = Ask::new(|_| {
+    let heat = Source::new(|_| {
         let cells = vec![HeatCell { idle_ns: Some(1), ..HeatCell::default() }, HeatCell::default()];
         let range = HeatRange { begin: 0, end: 4 << 20, cell_bytes: 2 << 20, cells };
         std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_omitted: 0 })))
     });
-    let lately = Ask::new(|_| {
+    let lately = Source::new(|_| {
         let samples = vec![None, Some(Sample::default())];
         std::future::ready(Some(Some(History { begin: at(0), interval: WINDOW, samples })))
     });
     let snapshot = snapshot();
     let verdicts = Arc::new(verdicts(&snapshot));
-    let judged = Judged::new(move || Arc::clone(&verdicts));
+    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
     let decisions: Arc<[_]> =
         [decision(2, Stage::Confirmed), decision(1, Stage::RolledBack("no better".to_owned()))].into();
-    let decided = Decided::new(move || Arc::clone(&decisions));
+    let decided = DecisionSource::new(move || Arc::clone(&decisions));
     let memory = Memory::new();
     memory.switch_off(&Requester::default()).unwrap();
     let controls = Controls::new(memory);
-    router_over(Sources { heat, lately, judged, decided, controls, ..always(snapshot).into() })
+    router_over(Sources {
+        heat,
+        history: lately,
+        verdicts: judged,
+        decisions: decided,
+        controls,
+        ..always(snapshot).into()
+    })
 }
 
 fn snapshot() -> Snapshot {

@@ -1,4 +1,4 @@
-//! What needs read authority, and who has it.
+//! What needs read permission, and who has it.
 
 use axum::{
     Router,
@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use web::{Access, Credential, Grant, Judged, Node, Peer, Refusal, Refusals, Requester, Sources, Token};
+use web::{Access, Credential, Denial, DenialSink, Grant, Node, Peer, Requester, Sources, Token, VerdictSource};
 
 use crate::support::{Answer, always, assert_problem, at, block, busy, get, node, router_of, send};
 
@@ -49,8 +49,8 @@ fn daemon(access: Access) -> Router {
         checks: Vec::new(),
     };
     let verdicts = Arc::new(Verdicts { active: vec![verdict], ..Verdicts::default() });
-    let judged = Judged::new(move || Arc::clone(&verdicts));
-    router_of(Node { access, ..node() }, Sources { judged, ..always(snapshot).into() })
+    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+    router_of(Node { access, ..node() }, Sources { verdicts: judged, ..always(snapshot).into() })
 }
 
 fn with_token() -> Router {
@@ -196,11 +196,11 @@ async fn no_token_in_an_address_is_taken() {
 
 #[tokio::test]
 async fn every_refusal_is_told_with_who_asked_for_what_and_nothing_else_is() {
-    let told: Arc<Mutex<Vec<Refusal>>> = Arc::default();
+    let told: Arc<Mutex<Vec<Denial>>> = Arc::default();
     let listener = Arc::clone(&told);
-    let refusals = Refusals::new(move |refusal| listener.lock().unwrap().push(refusal));
+    let denials = DenialSink::new(move |refusal| listener.lock().unwrap().push(refusal));
     let access = Access::by_tokens([(Grant::Read, Token::parse(TOKEN.as_bytes()).unwrap())]);
-    let router = router_of(Node { access, refusals, ..node() }, always(busy()));
+    let router = router_of(Node { access, denials, ..node() }, always(busy()));
     let remote = Peer::Remote("192.0.2.7:4242".parse().unwrap());
     ask(&router, "/api/v1/status", remote, None).await;
     ask(&router, CLOSED[0], remote, Some(BEARER)).await;
@@ -217,7 +217,7 @@ async fn every_refusal_is_told_with_who_asked_for_what_and_nothing_else_is() {
     };
     send(&router, change(&[("Authorization", BEARER)])).await;
     send(&router, change(&[("Origin", "https://evil.example")])).await;
-    let of = |peer, credential, method: &str, path: &str, status| Refusal {
+    let of = |peer, credential, method: &str, path: &str, status| Denial {
         requester: Requester { peer, credential },
         method: method.to_owned(),
         path: path.to_owned(),

@@ -16,7 +16,7 @@ use model::{
     verdict::Inputs,
 };
 use policy::act::parameter::check;
-use web::{AdviceJournal, Condition, Control, Put, Refused, Requester};
+use web::{AdviceJournal, ChangeError, Control, Precondition, PutOutcome, Requester};
 
 use crate::support::at;
 
@@ -74,12 +74,12 @@ impl Memory {
         self.overrides.lock().unwrap().retain(|each| each.r#override.id.as_deref() != Some(id));
     }
 
-    fn check(&self, id: &str, fits: &Condition) -> Result<Option<usize>, Refused> {
+    fn check(&self, id: &str, fits: &Precondition) -> Result<Option<usize>, ChangeError> {
         let there = self.overrides.lock().unwrap();
         let at = there.iter().position(|each| each.r#override.id.as_deref() == Some(id));
         match at.map(|at| &there[at]) {
-            Some(each) if each.source == "file" => Err(Refused::InFile("/etc/uvmd/overrides.toml".to_owned())),
-            each if !fits(each) => Err(Refused::Changed),
+            Some(each) if each.source == "file" => Err(ChangeError::InFile("/etc/uvmd/overrides.toml".to_owned())),
+            each if !fits(each) => Err(ChangeError::PreconditionFailed),
             _ => Ok(at),
         }
     }
@@ -91,11 +91,11 @@ impl Control for Memory {
         Overrides { overrides, file_error: Some("line 3".to_owned()), ..Overrides::default() }
     }
 
-    fn put(&self, mut rule: Override, _: &Requester, fits: &Condition) -> Result<Put, Refused> {
+    fn put(&self, mut rule: Override, _: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError> {
         if rule.selector.pid == Some(404) {
-            return Err(Refused::NoProcess("there is no process 404".to_owned()));
+            return Err(ChangeError::NoProcess("there is no process 404".to_owned()));
         }
-        check(&rule.policy, &rule.parameters).map_err(Refused::Meaningless)?;
+        check(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         // Whoever has the id now is meant, and nobody later.
         rule.selector.start_ticks = rule.selector.pid.map(|_| HEAVY.start_ticks);
         let place = self.check(&rule.id, fits)?;
@@ -106,11 +106,11 @@ impl Control for Memory {
             Some(at) => there[at] = now.clone(),
             None => there.push(now.clone()),
         }
-        Ok(Put { now, is_new: place.is_none() })
+        Ok(PutOutcome { now, is_new: place.is_none() })
     }
 
-    fn remove(&self, id: &str, _: &Requester, fits: &Condition) -> Result<(), Refused> {
-        let at = self.check(id, fits)?.ok_or(Refused::Unknown)?;
+    fn remove(&self, id: &str, _: &Requester, fits: &Precondition) -> Result<(), ChangeError> {
+        let at = self.check(id, fits)?.ok_or(ChangeError::NotFound)?;
         self.overrides.lock().unwrap().remove(at);
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Control for Memory {
         Some(AdviceJournal { is_writable: true, unrecognised_bytes: 120, dropped_lines: 3, warnings })
     }
 
-    fn switch_off(&self, by: &Requester) -> Result<(), Refused> {
+    fn switch_off(&self, by: &Requester) -> Result<(), ChangeError> {
         *self.disabled_by.lock().unwrap() = Some(by.to_string());
         self.is_persist_pending.store(true, Ordering::SeqCst);
         Ok(())
@@ -169,7 +169,7 @@ impl Control for Memory {
         0
     }
 
-    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), Refused> {
+    fn switch_on(&self, _: &Requester, _: u64) -> Result<(), ChangeError> {
         *self.disabled_by.lock().unwrap() = None;
         Ok(())
     }

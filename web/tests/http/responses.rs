@@ -16,9 +16,9 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use web::{Ask, Snapshots, Sources};
+use web::{Snapshots, Source, Sources};
 
-use crate::door::local;
+use crate::memory_server::local;
 use crate::support::{Answer, assert_problem, at, busy, get, get_as, get_as_reader, router_over};
 
 const HUNG: Duration = Duration::from_mins(1);
@@ -131,7 +131,7 @@ impl Stuck {
     fn new() -> Self {
         let (may, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let (wait, count) = (Arc::clone(&may), Arc::clone(&asked));
-        let lately = Ask::new(move |_| {
+        let lately = Source::new(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             let wait = Arc::clone(&wait);
             async move {
@@ -141,7 +141,7 @@ impl Stuck {
             }
         });
         let (snapshots, _) = counted();
-        let router = router_over(Sources { lately, ..snapshots.into() });
+        let router = router_over(Sources { history: lately, ..snapshots.into() });
         Self { router, may, asked, requests: Vec::new() }
     }
 
@@ -255,7 +255,7 @@ async fn a_snapshot_is_let_go_once_it_is_answered_from() {
 
 #[tokio::test]
 async fn a_mistake_in_making_an_answer_is_a_problem_and_the_next_is_made() {
-    let heat = Ask::new(|_| async { panic!("as a mistake would") });
+    let heat = Source::new(|_| async { panic!("as a mistake would") });
     let (snapshots, _) = counted();
     let router = router_over(Sources { heat, ..snapshots.into() });
     for _ in 0..5 {

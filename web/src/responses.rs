@@ -1,4 +1,4 @@
-//! Answers that may be large: each is made once of what was read at one moment, off the event loop, and shared by all who ask for the same.
+//! Responses that may be large: each is made once of what was read at one moment, off the event loop, and shared by all who ask for the same.
 //!
 //! * [`readings`]: what they are made of
 //! * [`flight`]: those that are being made, which others wait for too
@@ -26,20 +26,20 @@ use flight::{Flights, Make, Since};
 pub(crate) use lane::on_a_thread;
 use lane::{Lane, failed};
 use readings::Readings;
-pub(crate) use readings::{Known, Reading};
+pub(crate) use readings::{Observation, Reading};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
     Sources,
     connection::BudgetKind,
-    directory::Directory,
+    connection_table::ConnectionTable,
     paging::{PAGE_BYTES_MAX, Page},
     peers::{PeerKey, Shares},
     problem::Problem,
 };
 
-/// Answers made at once: as many as the event loop has threads, so that it always gets its share.
+/// Responses made at once: as many as the event loop has threads, so that it always gets its share.
 const BUILDS: usize = 2;
 /// Others that wait for that, of all and of one peer.
 const WAITING_MAX: usize = 64;
@@ -47,7 +47,7 @@ const WAITING_OF_PEER_MAX: usize = 16;
 /// Memory for answers.
 const BUDGET_BYTES: usize = 24 << 20;
 /// What an answer is expected to take before it is made: a page of a list takes no more, and few others do.
-const ANSWER_BYTES: usize = PAGE_BYTES_MAX + (64 << 10);
+const RESPONSE_BYTES: usize = PAGE_BYTES_MAX + (64 << 10);
 
 const EXPOSITIONS_WAITING_MAX: usize = 4;
 const EXPOSITION_BUDGET_BYTES: usize = 16 << 20;
@@ -56,7 +56,7 @@ const EXPOSITION_BYTES: usize = 8 << 20;
 
 /// Makes answers. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Answers {
+pub(crate) struct Responses {
     /// Who asks.
     asker: PeerKey,
     readings: Arc<Readings>,
@@ -74,7 +74,7 @@ pub(crate) struct Payload {
 
 /// An answer, which others may have as well.
 #[derive(Debug)]
-pub(crate) struct Answer(Arc<Payload>);
+pub(crate) struct SharedResponse(Arc<Payload>);
 
 /// The text of an answer as it was made.
 pub(crate) struct Text {
@@ -86,7 +86,7 @@ pub(crate) struct Text {
 pub(crate) struct Figures {
     /// Bytes held for answers.
     pub(crate) bytes: usize,
-    /// Answers made.
+    /// Responses made.
     pub(crate) built: u64,
     /// Requests turned away as too many waited.
     pub(crate) rejected_by_queue: u64,
@@ -135,15 +135,15 @@ fn written(
     Ok(text)
 }
 
-// === impl Answer ===
+// === impl SharedResponse ===
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for SharedResponse {
     fn as_ref(&self) -> &[u8] {
         &self.0.text
     }
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for SharedResponse {
     fn into_response(self) -> Response {
         let content_type = self.0.content_type;
         let holding = self.0.reservation.holding();
@@ -159,12 +159,15 @@ impl fmt::Debug for Payload {
     }
 }
 
-// === impl Answers ===
+// === impl Responses ===
 
-impl Answers {
-    pub(crate) fn new(Sources { snapshots, judged, decided, .. }: &Sources, directory: &Arc<Directory>) -> Self {
+impl Responses {
+    pub(crate) fn new(
+        Sources { snapshots, verdicts, decisions, .. }: &Sources,
+        directory: &Arc<ConnectionTable>,
+    ) -> Self {
         let budget = |kind, bytes| Budget::new(kind, bytes, Arc::clone(directory));
-        let readings = Arc::new(Readings::new(snapshots.clone(), judged.clone(), decided.clone()));
+        let readings = Arc::new(Readings::new(snapshots.clone(), verdicts.clone(), decisions.clone()));
         let waiting = Shares::new(WAITING_MAX, WAITING_OF_PEER_MAX);
         // All of them are the same answer.
         let expositions = Shares::new(EXPOSITIONS_WAITING_MAX, EXPOSITIONS_WAITING_MAX);
@@ -174,13 +177,13 @@ impl Answers {
             asker: PeerKey::Nobody,
             flights: Arc::new(Flights::new(Arc::clone(&readings))),
             readings,
-            lists: Arc::new(Lane::new(BUILDS, waiting, ANSWER_BYTES, lists)),
+            lists: Arc::new(Lane::new(BUILDS, waiting, RESPONSE_BYTES, lists)),
             exposition: Arc::new(Lane::new(1, expositions, EXPOSITION_BYTES, metrics)),
         }
     }
 
     /// The same, as this peer has them.
-    pub(crate) fn override_id(self, asker: PeerKey) -> Self {
+    pub(crate) fn for_peer(self, asker: PeerKey) -> Self {
         Self { asker, ..self }
     }
 
@@ -191,11 +194,11 @@ impl Answers {
 
     /// An answer made of what was read since the request came. `question` is what is asked, by whom as far as that matters, in one form however the
     /// request wrote it.
-    pub(crate) async fn of_known(
+    pub(crate) async fn of_observation(
         &self,
         question: String,
-        make: impl FnOnce(&Known) -> Result<Text, Problem> + Send + 'static,
-    ) -> Result<Answer, Problem> {
+        make: impl FnOnce(&Observation) -> Result<Text, Problem> + Send + 'static,
+    ) -> Result<SharedResponse, Problem> {
         self.of_reading(&self.lists, question, on_a_thread_of(make)).await
     }
 
@@ -204,7 +207,7 @@ impl Answers {
         &self,
         question: String,
         make: impl FnOnce(Arc<Reading>) -> F + Send + 'static,
-    ) -> Result<Answer, Problem>
+    ) -> Result<SharedResponse, Problem>
     where
         F: Future<Output = Result<Text, Problem>> + Send + 'static,
     {
@@ -215,8 +218,8 @@ impl Answers {
     /// The metrics, which nothing else holds up.
     pub(crate) async fn exposition(
         &self,
-        make: impl FnOnce(&Known) -> Result<Text, Problem> + Send + 'static,
-    ) -> Result<Answer, Problem> {
+        make: impl FnOnce(&Observation) -> Result<Text, Problem> + Send + 'static,
+    ) -> Result<SharedResponse, Problem> {
         self.of_reading(&self.exposition, "metrics".to_owned(), on_a_thread_of(make)).await
     }
 
@@ -225,7 +228,7 @@ impl Answers {
         &self,
         question: String,
         make: impl FnOnce() -> Result<Text, Problem> + Send + 'static,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<SharedResponse, Problem> {
         self.shared(&self.lists, question, Since::Now, Box::new(|_| Box::pin(on_a_thread(make)))).await
     }
 
@@ -252,27 +255,33 @@ impl Answers {
         })
     }
 
-    async fn of_reading(&self, lane: &Arc<Lane>, question: String, make: Make) -> Result<Answer, Problem> {
+    async fn of_reading(&self, lane: &Arc<Lane>, question: String, make: Make) -> Result<SharedResponse, Problem> {
         // Until the end: what is made of the newest reading needs it to be held.
         let visit = self.readings.visit();
         let begun = {
             let reading = visit.fresh().await?;
-            if let Some(payload) = reading.answer(&question) {
-                return Ok(Answer(payload));
+            if let Some(payload) = reading.response(&question) {
+                return Ok(SharedResponse(payload));
             }
             reading.begun
         };
         self.shared(lane, question, Since::Reading(begun), make).await
     }
 
-    async fn shared(&self, lane: &Arc<Lane>, question: String, since: Since, make: Make) -> Result<Answer, Problem> {
+    async fn shared(
+        &self,
+        lane: &Arc<Lane>,
+        question: String,
+        since: Since,
+        make: Make,
+    ) -> Result<SharedResponse, Problem> {
         let mut outcome = self.flights.join(lane, question, since, self.asker, make)?;
         let outcome = outcome.wait_for(Option::is_some).await.map_err(|_| failed())?.clone();
-        outcome.unwrap_or_else(|| Err(failed())).map(Answer)
+        outcome.unwrap_or_else(|| Err(failed())).map(SharedResponse)
     }
 }
 
-fn on_a_thread_of(make: impl FnOnce(&Known) -> Result<Text, Problem> + Send + 'static) -> Make {
+fn on_a_thread_of(make: impl FnOnce(&Observation) -> Result<Text, Problem> + Send + 'static) -> Make {
     let make = |reading: Option<Arc<Reading>>| async move {
         let reading = reading.ok_or_else(failed)?;
         on_a_thread(move || make(&reading.known)).await

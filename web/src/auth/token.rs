@@ -1,10 +1,10 @@
-//! What gives authority to whoever knows it.
+//! What grants permission to whoever knows it.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq;
 
-/// What gives authority to whoever knows it.
+/// What grants permission to whoever knows it.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 

@@ -1,4 +1,4 @@
-//! Answers that are being made, or wait for that: whoever asks for the same waits with those who do.
+//! Responses that are being made, or wait for that: whoever asks for the same waits with those who do.
 
 use std::{
     collections::HashMap,
@@ -121,7 +121,7 @@ impl Landing {
     async fn fly(self, place: Place, is_of_reading: bool, make: Make) {
         let ready = {
             let readings = &self.flights.readings;
-            let mut ready = std::pin::pin!(place.turn_with_memory(|| readings.forget_answers()));
+            let mut ready = std::pin::pin!(place.turn_with_memory(|| readings.forget_responses()));
             loop {
                 tokio::select! {
                     ready = &mut ready => break ready,
@@ -153,7 +153,7 @@ impl Landing {
         // Only now: those who wait for a turn or for memory hold no reading, so that few are held in all.
         let reading = if is_of_reading { Some(readings.newest().ok_or_else(failed)?) } else { None };
         self.begin(reading.as_ref().map(|reading| reading.begun));
-        if let Some(payload) = reading.as_ref().and_then(|reading| reading.answer(question)) {
+        if let Some(payload) = reading.as_ref().and_then(|reading| reading.response(question)) {
             return Ok(payload);
         }
         let kept_with = reading.as_ref().map(Arc::downgrade);
@@ -200,15 +200,15 @@ mod tests {
     use super::{super::budget::Budget, *};
     use crate::{
         connection::BudgetKind,
-        control::Decided,
+        control::DecisionSource,
         peers::Shares,
-        source::{Judged, Snapshots},
+        sources::{Snapshots, VerdictSource},
     };
 
     #[tokio::test(start_paused = true)]
     async fn while_memory_is_short_all_wait_for_it_at_once_and_nobody_holds_a_turn() {
         let snapshots = Snapshots::new(|| std::future::ready(None));
-        let readings = Readings::new(snapshots, Judged::new(Arc::default), Decided::new(Arc::default));
+        let readings = Readings::new(snapshots, VerdictSource::new(Arc::default), DecisionSource::new(Arc::default));
         let flights = Arc::new(Flights::new(Arc::new(readings)));
         let budget = Budget::new(BudgetKind::Api, 100, Arc::default());
         let lane = Arc::new(Lane::new(1, Shares::new(9, 9), 100, budget));

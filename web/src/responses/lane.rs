@@ -25,7 +25,7 @@ pub(crate) struct Lane {
     waiting: Shares,
     /// What an answer is expected to take before it is made.
     pub(super) expected_bytes: usize,
-    /// Answers that were made.
+    /// Responses that were made.
     pub(super) built: AtomicU64,
     /// Requests turned away because no memory was to be had.
     pub(super) rejected_by_budget: AtomicU64,

@@ -93,7 +93,7 @@ enum TokenState {
 
 /// What whoever sent a request may do.
 #[derive(Clone, Debug, Default)]
-struct Authority {
+struct Permissions {
     grant: Option<Grant>,
     /// The most that a token would give.
     with_token: Option<Grant>,
@@ -180,7 +180,7 @@ impl Access {
         self.0.failures.load(Ordering::Relaxed)
     }
 
-    fn authority(&self, peer: Peer, headers: &HeaderMap) -> Result<Authority, Problem> {
+    fn permissions(&self, peer: Peer, headers: &HeaderMap) -> Result<Permissions, Problem> {
         let tokens = self.0.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let credential = tokens.credential(peer, headers);
         let grant = match (credential, peer) {
@@ -193,7 +193,7 @@ impl Access {
             (Credential::Socket, Peer::Local { grant, .. }) => grant,
             (Credential::Socket | Credential::None, _) => None,
         };
-        Ok(Authority { grant, with_token: tokens.most(), requester: Requester { peer, credential } })
+        Ok(Permissions { grant, with_token: tokens.most(), requester: Requester { peer, credential } })
     }
 
     /// What a request shows.
@@ -232,20 +232,20 @@ pub(crate) async fn establish(
     next: Next,
 ) -> Result<Response, Problem> {
     let peer = request.extensions().get::<Peer>().copied().unwrap_or_default();
-    let authority = node.access.authority(peer, request.headers())?;
-    request.extensions_mut().insert(authority);
+    let permissions = node.access.permissions(peer, request.headers())?;
+    request.extensions_mut().insert(permissions);
     Ok(next.run(request).await)
 }
 
-fn of(parts: &Parts) -> Authority {
-    parts.extensions.get::<Authority>().cloned().unwrap_or_default()
+fn of(parts: &Parts) -> Permissions {
+    parts.extensions.get::<Permissions>().cloned().unwrap_or_default()
 }
 
 /// Extracts whether whoever sent a request may read everything.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MayReadAll(pub(crate) bool);
+pub(crate) struct ReadPermission(pub(crate) bool);
 
-impl<S: Send + Sync> FromRequestParts<S> for MayReadAll {
+impl<S: Send + Sync> FromRequestParts<S> for ReadPermission {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -255,9 +255,9 @@ impl<S: Send + Sync> FromRequestParts<S> for MayReadAll {
 
 /// Extracts whether whoever sent a request may change things.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MayWrite(pub(crate) bool);
+pub(crate) struct WritePermission(pub(crate) bool);
 
-impl<S: Send + Sync> FromRequestParts<S> for MayWrite {
+impl<S: Send + Sync> FromRequestParts<S> for WritePermission {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -273,13 +273,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match of(parts) {
-            Authority { grant: Some(_), .. } => Ok(Self),
-            Authority { with_token: Some(_), .. } => {
+            Permissions { grant: Some(_), .. } => Ok(Self),
+            Permissions { with_token: Some(_), .. } => {
                 let detail = "this needs read permission: send the token of auth.token_file or auth.write_token_file, as in \"Authorization: \
                               Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.group";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
-            Authority { with_token: None, .. } => {
+            Permissions { with_token: None, .. } => {
                 let detail = "this needs read permission: ask on uvmd's Unix socket as root or a member of socket.group, or configure \
                               a token for uvmd (auth.token_file)";
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
@@ -296,13 +296,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Writer {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match of(parts) {
-            Authority { grant: Some(Grant::Write), requester, .. } => Ok(Self(requester)),
-            Authority { requester: Requester { credential: Credential::ReadToken, .. }, .. } => {
+            Permissions { grant: Some(Grant::Write), requester, .. } => Ok(Self(requester)),
+            Permissions { requester: Requester { credential: Credential::ReadToken, .. }, .. } => {
                 let detail = "the token that was sent gives leave to read, and not to change anything: that of auth.write_token_file does";
                 Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned())
                     .challenging("Bearer realm=\"uvmd\", error=\"insufficient_scope\""))
             }
-            Authority { with_token: Some(Grant::Write), .. } => {
+            Permissions { with_token: Some(Grant::Write), .. } => {
                 let detail = "this changes what uvmd does, and not everybody may: send the token of auth.write_token_file, as in \
                               \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.write_group";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot, Verdicts};
 
 use crate::{
-    control::{Controls, Decided, Uncontrolled},
+    control::{Controls, DecisionSource, NoControl},
     events::Events,
     problem::Problem,
 };
@@ -16,24 +16,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 type Future<A> = Pin<Box<dyn std::future::Future<Output = Option<A>> + Send>>;
 
-/// Answers questions of one kind. No answer at all means that the collector is gone.
-pub struct Ask<Q, A> {
+/// Responses questions of one kind. No answer at all means that the collector is gone.
+pub struct Source<Q, A> {
     answer: Arc<dyn Fn(Q) -> Future<A> + Send + Sync>,
     patience: Duration,
 }
 
-/// Answers with the memory of a process in cells; `None` if the process is not known.
-pub type Heat = Ask<HeatRequest, Option<HeatMap>>;
-/// Answers with what was counted lately; `None` if nothing is known of it.
-pub type Lately = Ask<HistoryRequest, Option<History>>;
+/// Responses with the memory of a process in cells; `None` if the process is not known.
+pub type Heat = Source<HeatRequest, Option<HeatMap>>;
+/// Responses with what was counted lately; `None` if nothing is known of it.
+pub type HistorySource = Source<HistoryRequest, Option<History>>;
 
 /// Takes a snapshot for each request, with counts no older than the moment of asking.
 #[derive(Clone, Debug)]
-pub struct Snapshots(Ask<(), Arc<Snapshot>>);
+pub struct Snapshots(Source<(), Arc<Snapshot>>);
 
 /// Tells the verdicts as they are now.
 #[derive(Clone)]
-pub struct Judged(Arc<dyn Fn() -> Arc<Verdicts> + Send + Sync>);
+pub struct VerdictSource(Arc<dyn Fn() -> Arc<Verdicts> + Send + Sync>);
 
 /// All of them.
 #[derive(Clone, Debug)]
@@ -43,21 +43,21 @@ pub struct Sources {
     /// Where in a process's memory it happens.
     pub heat: Heat,
     /// What was counted lately.
-    pub lately: Lately,
+    pub history: HistorySource,
     /// What is wrong.
-    pub judged: Judged,
+    pub verdicts: VerdictSource,
     /// What was decided about it.
-    pub decided: Decided,
+    pub decisions: DecisionSource,
     /// What happens.
     pub events: Events,
     /// What operators change.
     pub controls: Controls,
 }
 
-// === impl Ask ===
+// === impl Source ===
 
-impl<Q, A> Ask<Q, A> {
-    /// Answers by `answer`.
+impl<Q, A> Source<Q, A> {
+    /// Responses by `answer`.
     pub fn new<F>(answer: impl Fn(Q) -> F + Send + Sync + 'static) -> Self
     where
         F: std::future::Future<Output = Option<A>> + Send + 'static,
@@ -82,15 +82,15 @@ pub(crate) fn no_answer(patience: Duration) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
-impl<Q, A> Clone for Ask<Q, A> {
+impl<Q, A> Clone for Source<Q, A> {
     fn clone(&self) -> Self {
         Self { answer: Arc::clone(&self.answer), patience: self.patience }
     }
 }
 
-impl<Q, A> fmt::Debug for Ask<Q, A> {
+impl<Q, A> fmt::Debug for Source<Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ask")
+        f.write_str("Source")
     }
 }
 
@@ -102,13 +102,13 @@ impl Snapshots {
     where
         F: std::future::Future<Output = Option<Arc<Snapshot>>> + Send + 'static,
     {
-        Self(Ask::new(move |()| take()))
+        Self(Source::new(move |()| take()))
     }
 
     /// The same, where a request waits for as long as this at most: 5 s unless it is set.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
-        Self(Ask { patience, ..self.0 })
+        Self(Source { patience, ..self.0 })
     }
 
     pub(crate) const fn patience(&self) -> Duration {
@@ -120,9 +120,9 @@ impl Snapshots {
     }
 }
 
-// === impl Judged ===
+// === impl VerdictSource ===
 
-impl Judged {
+impl VerdictSource {
     /// Verdicts that `verdicts` tells.
     pub fn new(verdicts: impl Fn() -> Arc<Verdicts> + Send + Sync + 'static) -> Self {
         Self(Arc::new(verdicts))
@@ -134,9 +134,9 @@ impl Judged {
     }
 }
 
-impl fmt::Debug for Judged {
+impl fmt::Debug for VerdictSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Judged")
+        f.write_str("VerdictSource")
     }
 }
 
@@ -147,12 +147,12 @@ impl From<Snapshots> for Sources {
     fn from(snapshots: Snapshots) -> Self {
         Self {
             snapshots,
-            heat: Ask::new(|_| std::future::ready(Some(None))),
-            lately: Ask::new(|_| std::future::ready(Some(None))),
-            judged: Judged::new(Arc::default),
-            decided: Decided::new(Arc::default),
+            heat: Source::new(|_| std::future::ready(Some(None))),
+            history: Source::new(|_| std::future::ready(Some(None))),
+            verdicts: VerdictSource::new(Arc::default),
+            decisions: DecisionSource::new(Arc::default),
             events: Events::default(),
-            controls: Controls::new(Uncontrolled),
+            controls: Controls::new(NoControl),
         }
     }
 }
