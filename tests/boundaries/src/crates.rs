@@ -1,0 +1,79 @@
+//! Crates of the workspace, with the probes, and the arrows between them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+use crate::Error;
+
+/// A crate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Crate {
+    /// Folder below the root of the workspace.
+    pub folder: PathBuf,
+    /// Other crates of the workspace that it uses; development dependencies are left out.
+    pub uses: BTreeSet<String>,
+    /// Root files of its library and programs.
+    pub roots: Vec<PathBuf>,
+}
+
+/// Crates by name.
+pub type Crates = BTreeMap<String, Crate>;
+
+/// Crates of the workspace, and the probes, which have a workspace of their own.
+///
+/// # Errors
+///
+/// If cargo cannot read a manifest.
+pub fn crates(root: &Path) -> Result<Crates, Error> {
+    let mut crates = Crates::new();
+    let root = root.canonicalize().map_err(|source| Error::File { path: root.to_owned(), source })?;
+    for manifest in ["Cargo.toml", "ebpf/Cargo.toml"] {
+        let metadata = MetadataCommand::new().manifest_path(root.join(manifest)).no_deps().exec()?;
+        crates.extend(metadata.packages.iter().map(|package| (package.name.to_string(), of(package, &root))));
+    }
+    Ok(crates)
+}
+
+fn of(package: &Package, root: &Path) -> Crate {
+    let folder = package.manifest_path.parent().map_or(Path::new(""), |folder| folder.as_std_path());
+    let uses = package.dependencies.iter().filter(|used| used.path.is_some());
+    let targets = package.targets.iter().filter(|target| target.is_lib() || target.is_bin());
+    Crate {
+        folder: folder.strip_prefix(root).unwrap_or(folder).to_owned(),
+        uses: uses.filter(|used| used.kind != DependencyKind::Development).map(|used| used.name.clone()).collect(),
+        roots: targets.map(|target| target.src_path.clone().into_std_path_buf()).collect(),
+    }
+}
+
+/// Everything that a crate links of the workspace, through others as well.
+#[must_use]
+pub fn closure(crates: &Crates, name: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![name];
+    while let Some(at) = open.pop() {
+        for used in crates.get(at).into_iter().flat_map(|each| &each.uses) {
+            if reached.insert(used.clone()) {
+                open.push(used);
+            }
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_links_what_those_link_that_it_uses() {
+        let uses = |names: &[&str]| Crate { uses: names.iter().map(ToString::to_string).collect(), ..Crate::default() };
+        let crates =
+            [("lab", uses(&["sim"])), ("sim", uses(&["policy"])), ("policy", uses(&[])), ("web", uses(&["policy"]))];
+        let crates = crates.map(|(name, each)| (name.to_owned(), each)).into();
+        assert_eq!(closure(&crates, "lab"), BTreeSet::from(["sim".to_owned(), "policy".to_owned()]));
+    }
+}

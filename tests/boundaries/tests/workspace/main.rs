@@ -1,0 +1,77 @@
+//! What ARCHITECTURE.md says of crates and modules, held against the workspace.
+#![cfg(test)]
+
+mod standing;
+
+use boundaries::{
+    arrows,
+    crates::{Crates, crates},
+    cycles::cycles,
+    files,
+    modules::Tree,
+    purity::impurities,
+    root,
+    table::table,
+};
+use standing::STANDING;
+
+/// What the lab's runner may link: it shares no code with what it checks.
+const LAB_RUNNER: [&str; 4] = ["planner", "sim", "trace", "zvc"];
+/// What `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
+const UVMCTL: [&str; 9] = ["abi", "config", "model", "planner", "policy", "sim", "sys", "trace", "zvc"];
+/// Crates without input, output and clock.
+const PURE: [&str; 3] = ["model", "planner", "policy"];
+
+fn all() -> Crates {
+    crates(&root()).unwrap()
+}
+
+#[test]
+fn arrows_between_crates_are_those_of_the_table_and_lead_down() {
+    let document = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert_eq!(arrows::differences(&all(), &table(&document).unwrap()), [""; 0]);
+}
+
+#[test]
+fn the_labs_runner_links_nothing_that_it_checks() {
+    assert_eq!(arrows::not_allowed(&all(), "lab-runner", &LAB_RUNNER), [""; 0]);
+}
+
+#[test]
+fn uvmctl_links_nothing_that_needs_the_toolchain_of_the_probes() {
+    assert_eq!(arrows::not_allowed(&all(), "uvmctl", &UVMCTL), [""; 0]);
+}
+
+#[test]
+fn modules_of_a_crate_form_no_cycle_but_those_that_stand() {
+    let (mut found, mut left) = (Vec::new(), STANDING.to_vec());
+    for (name, each) in all() {
+        for cycle in each.roots.iter().flat_map(|root| cycles(&Tree::read(root).unwrap())) {
+            let is_of = |members: &[&str]| cycle.members.iter().all(|member| members.contains(&member.as_str()));
+            if STANDING.iter().any(|(of, members)| *of == name && is_of(members)) {
+                left.retain(|(of, members)| *of != name || !is_of(members));
+            } else {
+                found.push(format!("{name}: {}\n  {}", cycle.members.join(", "), cycle.arrows.join("\n  ")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(left.is_empty(), "no cycles any more, to be struck from the list: {left:?}");
+}
+
+#[test]
+fn pure_crates_have_no_input_no_output_and_no_clock() {
+    let all = all();
+    for name in PURE {
+        for root in &all[name].roots {
+            assert_eq!(impurities(&Tree::read(root).unwrap()), [""; 0], "{name}");
+        }
+    }
+}
+
+#[test]
+fn modules_lie_where_their_names_say() {
+    let sources = files::sources(&root()).unwrap();
+    assert!(sources.len() > 500, "{} sources", sources.len());
+    assert_eq!(files::elsewhere(&sources).unwrap(), [""; 0]);
+}
