@@ -1,6 +1,6 @@
 //! Keys and values of the counts, and the reasons for which an event is not counted.
 
-use crate::quota::Owner;
+use crate::owner::Owner;
 
 indexed! {
     /// What a [`Tally`] counts. Says what `detail` in the key and `amount` in the value mean.

@@ -61,13 +61,15 @@ pub mod block;
 pub mod count;
 pub mod layout;
 pub mod lifecycle;
+mod owner;
 pub mod quota;
 
 pub use block::{BlockRecord, RecordFate, RecordKind, RecordLimit};
 pub use count::{ApiCall, CountKey, Kind, LostReason, Probe, SelfTest, Tally};
 pub use layout::Layout;
 pub use lifecycle::{Lifecycle, LifecycleKind};
-pub use quota::{Owner, Quotas, Released, Resource, Tenant, TenantKind, Usage};
+pub use owner::Owner;
+pub use quota::{Quotas, Released, Resource, Tenant, TenantKind, Usage};
 
 /// Names of the maps and of the one global, as both sides know them.
 pub mod names {

@@ -98,16 +98,6 @@ impl Tenant {
     }
 }
 
-/// The process and the user that an entry is charged to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Owner {
-    /// The process.
-    pub tgid: u32,
-    /// The user.
-    pub uid: u32,
-}
-
 /// What a tenant holds. Written by the probes, but for the entry's removal, and the node's first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

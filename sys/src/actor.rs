@@ -33,6 +33,7 @@ pub(crate) mod fuzzing;
 mod server;
 mod spawner;
 mod spawner_handle;
+mod step;
 mod wire;
 
 pub use actor_handle::{Actor, Reply};

@@ -19,7 +19,7 @@ use crate::{
     event::{Event, Observer},
     machine::Machine,
     mask::BlockMask,
-    memory::Memory,
+    memory::{Memory, Placed},
     units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask},
 };
 
@@ -224,7 +224,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         }
     }
 
-    fn evict_from<M: BlockMask>(&mut self, victim: u64, mask: M, from_ns: u64) -> u64 {
+    fn evict_from<M: Placed>(&mut self, victim: u64, mask: M, from_ns: u64) -> u64 {
         // What the host has no room for goes to flash, when that has written the last.
         let from_ns = if self.host_takes(mask) { from_ns } else { from_ns.max(self.flash_write.free_ns) };
         let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
@@ -240,7 +240,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         mask.runs().map(|bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum()
     }
 
-    fn to_host_ns<M: BlockMask>(&self, mask: M) -> u64 {
+    fn to_host_ns<M: Placed>(&self, mask: M) -> u64 {
         mask.runs().map(|bytes| self.machine.link_to_host.transfer_ns(bytes)).sum()
     }
 }

@@ -6,6 +6,7 @@ use std::f64::consts::PI;
 
 use serde::Deserialize;
 use thiserror::Error;
+pub(crate) use thrashing::MAX_EVENTS;
 pub use thrashing::Thrashing;
 
 /// The machines that come with it.

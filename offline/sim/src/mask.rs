@@ -2,10 +2,7 @@
 
 use std::ops::{BitAnd, BitOr, Not};
 
-use crate::{
-    memory::{Memory, Place},
-    units::{GRANULES_PER_BLOCK, Mask, PAGE_BYTES, PAGES_PER_GRANULE, mask_bytes, runs},
-};
+use crate::units::{GRANULES_PER_BLOCK, Mask, PAGE_BYTES, PAGES_PER_GRANULE, mask_bytes, runs};
 
 /// Pages of a block.
 pub(crate) const PAGES_PER_BLOCK: usize = 512;
@@ -15,10 +12,6 @@ const GRANULE: u64 = (1 << PAGES_PER_GRANULE) - 1;
 pub(crate) trait BlockMask:
     Copy + Eq + Default + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
 {
-    /// Where a block is, as fine as that.
-    fn place(memory: &Memory, block: u64) -> Place<Self>;
-    /// Puts a block elsewhere.
-    fn put(memory: &mut Memory, block: u64, place: Place<Self>);
     /// The granules that it has something of.
     fn granules(self) -> Mask;
     /// All its pages.
@@ -42,14 +35,6 @@ pub(crate) trait BlockMask:
 }
 
 impl BlockMask for Mask {
-    fn place(memory: &Memory, block: u64) -> Place {
-        memory.place(block)
-    }
-
-    fn put(memory: &mut Memory, block: u64, place: Place) {
-        memory.put(block, place);
-    }
-
     fn granules(self) -> Mask {
         self
     }
@@ -157,14 +142,6 @@ impl Not for PageMask {
 }
 
 impl BlockMask for PageMask {
-    fn place(memory: &Memory, block: u64) -> Place<Self> {
-        memory.pages(block)
-    }
-
-    fn put(memory: &mut Memory, block: u64, place: Place<Self>) {
-        memory.put_pages(block, place);
-    }
-
     fn granules(self) -> Mask {
         let has_some = |granule: &u32| {
             self.0.get(*granule as usize / 4).is_some_and(|word| word >> (granule % 4 * 16) & GRANULE != 0)

@@ -3,10 +3,12 @@
 //! Addresses that nobody ever populated take no memory. Resident blocks that became resident one after the other are one entry; so are blocks off the GPU.
 
 mod place;
+mod placed;
 
 use std::collections::BTreeMap;
 
 pub use place::Place;
+pub(crate) use placed::Placed;
 
 use crate::{
     mask::{BlockMask, PageMask},

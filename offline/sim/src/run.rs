@@ -11,13 +11,10 @@ use crate::{
     engine::{Engine, Move, NoVictim, Traffic},
     event::{Event, Observer},
     outcome::Outcome,
-    setup::{Freed, Setup},
+    setup::{Freed, LEAST_GPU_BYTES, Setup},
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules},
     walk::{Operand, Stuck, Walk},
 };
-
-/// The least memory on the GPU: what a batch of faults can take, and what may be on its way.
-pub const LEAST_GPU_BYTES: u64 = 64 << 20;
 
 /// Why an iteration does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

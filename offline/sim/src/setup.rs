@@ -4,9 +4,11 @@ use planner::{machine::Store, pump::Pump};
 
 use crate::{
     machine::{Flash, Link, Machine},
-    run::LEAST_GPU_BYTES,
     units::BLOCK_BYTES,
 };
+
+/// The least memory on the GPU: what a batch of faults can take, and what may be on its way.
+pub const LEAST_GPU_BYTES: u64 = 64 << 20;
 
 /// What becomes of memory whose tensor is dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,12 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use page::{Page, Pin};
 
 use crate::{
-    machine,
+    machine::{self, MAX_EVENTS},
     mask::{BlockMask, PAGES_PER_BLOCK, PageMask},
 };
 
-/// Events of a page are counted up to here: the driver has three bits for them.
-pub(crate) const MAX_EVENTS: u8 = 7;
 /// What is due within this is due (`TIMER_GRANULARITY_NS`).
 const TIMER_NS: u64 = 20_000;
 

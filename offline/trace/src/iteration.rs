@@ -1,11 +1,12 @@
 //! One iteration of a training or inference loop: tensors, and kernels in the order in which they run.
 
+pub mod draft;
+
+pub use draft::Draft;
+use draft::{Invalid, start_times};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    draft::{Draft, Invalid, start_times},
-    id::{Id, KernelId, Table, TensorId},
-};
+use crate::id::{Id, KernelId, Table, TensorId};
 
 /// What a tensor is for. Planners that go by layers need it; the others do not look at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 //! * [`draft`]: how an iteration is made
 //! * [`iteration`]: tensors, and kernels in order that read and write them
 //! * [`lifetime`]: when a tensor of an iteration is born, used, idle and dead, and how many bytes live at each kernel
-//! * [`recorder`]: how a stream is made
+//! * `ops::recorder`: how a stream is made
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
 //! * [`import`]: traces of other programs
 //! * [`circle`]: the blocks of one iteration on a circle of one period: what a planner of placements places
@@ -18,21 +18,19 @@
 
 pub mod circle;
 pub mod detect;
-pub mod draft;
 pub mod from_ops;
 pub mod id;
 pub mod import;
 pub mod iteration;
 pub mod lifetime;
 pub mod ops;
-pub mod recorder;
 pub mod zoo;
 
 pub use circle::{Alignment, Circle, Span};
 pub use detect::Detector;
-pub use draft::Draft;
 pub use from_ops::Lives;
 pub use id::{BlockId, KernelId, LaunchId, OpId, SignatureId, Table, TensorId};
 pub use iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use};
+pub use iteration::{Draft, draft};
+pub use ops::Recorder;
 pub use ops::{Op, OpKind, OpStream};
-pub use recorder::Recorder;

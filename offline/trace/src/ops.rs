@@ -1,12 +1,14 @@
 //! A run of a program as its memory operations, in the order in which the program issued them.
 
+mod recorder;
+
+pub use recorder::Recorder;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
     id::{BlockId, Id, LaunchId, MAX_ENTRIES, OpId, SignatureId, Table},
     iteration::Access,
-    recorder::Recorder,
 };
 
 /// One allocation.

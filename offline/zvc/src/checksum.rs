@@ -5,22 +5,15 @@
 //! of one size would have the same checksum with a chance above 2^-30: 2^-31 of the sums, 2^-37 of a polynomial of 16 GiB. A word that is wrong, or two bits in a
 //! block, always change its sum: a product of a key and the difference of two words is less than 2^64 and not zero.
 
-use crate::isa::Isa;
-
-/// What one sum is of: as many keys are needed, and few enough bytes that they are still in the first cache.
-const BLOCK_BYTES: usize = 4096;
+use crate::isa::{
+    Isa,
+    scalar::{BLOCK_BYTES, splitmix},
+};
 
 /// A prime.
 const MODULUS: u64 = (1 << 61) - 1;
 /// Where the polynomial is evaluated.
 const POINT: u64 = splitmix(BLOCK_BYTES as u64) % MODULUS;
-/// Two for every 8 bytes of a block.
-static KEYS: Keys = Keys(keys());
-
-/// In as few cache lines as they fit.
-#[repr(align(64))]
-struct Keys([u64; BLOCK_BYTES / 8]);
-
 /// Follows a payload that grows, or nothing at all.
 pub(crate) struct Checksum {
     isa: Isa,
@@ -81,58 +74,15 @@ impl Checksum {
     }
 }
 
-/// Words of 4 bytes times their keys, of a block or of the beginning of one that goes on with zeros. Plain terms, of which the compiler makes vectors: a loop, as a closure would be built for other instructions first.
-#[expect(clippy::inline_always, reason = "it is built for the instructions of the function it is in")]
-#[inline(always)]
-pub(crate) fn sum(block: &[u8]) -> u64 {
-    let (pairs, rest) = block.as_chunks();
-    let mut last = [0; 8];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
-    }
-    let mut sum = KEYS.0.get(pairs.len()).map_or(0, |keys| product(last, *keys));
-    for (words, keys) in pairs.iter().zip(&KEYS.0) {
-        sum = sum.wrapping_add(product(*words, *keys));
-    }
-    sum
-}
-
-/// Two words times their keys.
-#[expect(clippy::inline_always, reason = "the same")]
-#[inline(always)]
-fn product(words: [u8; 8], keys: u64) -> u64 {
-    let words = u64::from_le_bytes(words);
-    let low = (words & u64::from(u32::MAX)) * (keys & u64::from(u32::MAX));
-    low.wrapping_add((words >> 32) * (keys >> 32))
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
 fn low(value: u128) -> u64 {
     value as u64
 }
 
-#[expect(clippy::indexing_slicing, reason = "when the program is built")]
-const fn keys() -> [u64; BLOCK_BYTES / 8] {
-    let mut keys = [0; BLOCK_BYTES / 8];
-    let mut at = 0;
-    while at < keys.len() {
-        keys[at] = splitmix(at as u64) | 1 << 32 | 1;
-        at += 1;
-    }
-    keys
-}
-
-/// The `at`th number that `SplitMix64` makes, from 0.
-const fn splitmix(at: u64) -> u64 {
-    let state = (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::scalar::{KEYS, sum};
 
     /// The lowest bytes of numbers.
     fn block(of: impl Fn(usize) -> usize) -> [u8; BLOCK_BYTES] {

@@ -11,11 +11,9 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod scalar;
 
-use crate::{
-    PAGE_BYTES, UNIT_BYTES, Width, checksum,
-    unit::{pack_units, unpack_units},
-};
+use crate::{PAGE_BYTES, UNIT_BYTES, Width};
 
 /// Instructions that this CPU has: no other value can be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +73,7 @@ impl Isa {
     /// Packs the units of a page; says how many bytes that took.
     pub(crate) fn pack(self, width: Width, raw: &[Unit], out: &mut Room) -> usize {
         match (self.0, width) {
-            (Kind::Scalar, _) => pack_units(width, raw, out),
+            (Kind::Scalar, _) => scalar::pack_units(width, raw, out),
             // SAFETY: `available` is where the value comes from, and it found the instructions there.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Two) => unsafe { avx2::pack_two(raw, out) },
@@ -100,7 +98,7 @@ impl Isa {
         out: [&mut [Unit]; LANES],
     ) -> [usize; LANES] {
         match (self.0, width) {
-            (Kind::Scalar, _) => unpack_units(width, from, out),
+            (Kind::Scalar, _) => scalar::unpack_units(width, from, out),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Two) => unsafe { avx2::unpack_two(from, out) },
@@ -119,7 +117,7 @@ impl Isa {
     /// What a block adds to a checksum.
     pub(crate) fn sum(self, block: &[u8]) -> u64 {
         match self.0 {
-            Kind::Scalar => checksum::sum(block),
+            Kind::Scalar => scalar::sum(block),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { avx2::sum(block) },

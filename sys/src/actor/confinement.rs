@@ -10,7 +10,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use super::wire::Step;
+use super::step::Step;
 use crate::uvm::call::Call;
 
 /// User and group of actors. Any process of the same user may stop, kill, renice and limit an actor, so nobody else may have this id: not 65534, which many

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-use super::wire::Step;
+use super::step::Step;
 use crate::{pidfd::PidFdError, reason};
 
 /// Why there is no reply.

@@ -2,7 +2,6 @@
 //! are of one program, so that there is one version of it.
 
 use std::{
-    fmt,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -14,7 +13,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-use super::Ending;
+use super::{Ending, step::Step};
 use crate::uvm::{
     Status, Uuid, UvmError,
     call::{Call, SpaceFlags},
@@ -99,51 +98,6 @@ pub(super) enum Outcome {
     Done,
     Refused(Status),
     NotCalled { errno: i32 },
-}
-
-/// A step of what a spawner or an actor does before anything else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// It must have one thread.
-    BeAlone,
-    /// Descriptors that are not for it.
-    CloseDescriptors,
-    /// Memory in small pages.
-    DisableHugePages,
-    /// To be killed first where the target's cgroup has no memory left.
-    RaiseOomScore,
-    /// Capabilities, user, groups.
-    DropPrivileges,
-    /// To end with the process that started it.
-    FollowParent,
-    /// The system calls that it may make.
-    RestrictCalls,
-}
-
-impl Step {
-    const ALL: [Self; 7] = [
-        Self::BeAlone,
-        Self::CloseDescriptors,
-        Self::DisableHugePages,
-        Self::RaiseOomScore,
-        Self::DropPrivileges,
-        Self::FollowParent,
-        Self::RestrictCalls,
-    ];
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BeAlone => "start with one thread",
-            Self::CloseDescriptors => "close descriptors",
-            Self::DisableHugePages => "disable huge pages",
-            Self::RaiseOomScore => "raise its OOM score (oom_score_adj)",
-            Self::DropPrivileges => "drop privileges",
-            Self::FollowParent => "follow its parent's end",
-            Self::RestrictCalls => "restrict its system calls",
-        })
-    }
 }
 
 impl Outcome {

@@ -3,7 +3,10 @@
 use planner::Tier;
 
 use super::Engine;
-use crate::{event::Event, mask::BlockMask, memory::Place};
+use crate::{
+    event::Event,
+    memory::{Place, Placed},
+};
 
 impl<O: FnMut(Event)> Engine<'_, O> {
     /// Brings something of a block to the host, where the CPU maps it; what was copied from the GPU, and when it is there. What is on the host already is
@@ -11,7 +14,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
     ///
     /// Where the host has no room for all of it, `least` comes alone; where it has none for that, `least` goes to flash, and the CPU maps nothing: there the
     /// real driver would fail.
-    pub(crate) fn bring_to_host<M: BlockMask>(&mut self, block: u64, wanted: M, least: M, from_ns: u64) -> (M, u64) {
+    pub(crate) fn bring_to_host<M: Placed>(&mut self, block: u64, wanted: M, least: M, from_ns: u64) -> (M, u64) {
         let place = M::place(&self.memory, block);
         let granules = self.memory.place(block);
         let fits = |engine: &Self, mask: M| engine.host_takes(mask.granules() & !granules.host);
@@ -32,7 +35,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         (from_gpu, at_ns)
     }
 
-    fn spill<M: BlockMask>(&mut self, block: u64, mask: M, from_ns: u64) -> (M, u64) {
+    fn spill<M: Placed>(&mut self, block: u64, mask: M, from_ns: u64) -> (M, u64) {
         let place = M::place(&self.memory, block);
         let (from_gpu, on_flash) = (mask & place.gpu, mask & place.flash);
         if !on_flash.is_empty() {
@@ -47,12 +50,12 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         (from_gpu, at_ns)
     }
 
-    fn copy_off<M: BlockMask>(&mut self, from_gpu: M, from_ns: u64) -> u64 {
+    fn copy_off<M: Placed>(&mut self, from_gpu: M, from_ns: u64) -> u64 {
         self.traffic.bytes_dtoh += from_gpu.bytes();
         if from_gpu.is_empty() { from_ns } else { self.to_host.take(from_ns, self.to_host_ns(from_gpu)) }
     }
 
-    fn tell_left<M: BlockMask>(&mut self, block: u64, from_gpu: M, to: Tier, at_ns: u64) {
+    fn tell_left<M: Placed>(&mut self, block: u64, from_gpu: M, to: Tier, at_ns: u64) {
         if !from_gpu.is_empty() {
             self.left.push(block);
             self.tell(Event::Left { block, mask: from_gpu.granules(), to, at_ns });

@@ -4,8 +4,8 @@ use super::{Engine, NoVictim};
 use crate::{
     event::Event,
     machine::to_ns,
-    mask::{BlockMask, PageMask},
-    memory::Place,
+    mask::PageMask,
+    memory::{Place, Placed},
     tree,
     units::Mask,
 };
@@ -52,7 +52,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
 
     /// Brings something of a block to the GPU because of a fault; what of it was copied, and when the driver has begun to copy it. Some pages are copied apart from
     /// the others.
-    pub(crate) fn bring<M: BlockMask>(
+    pub(crate) fn bring<M: Placed>(
         &mut self,
         service: &mut Service,
         block: u64,
@@ -74,7 +74,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
     }
 
     /// Puts something of a block on the GPU, for which the driver makes room as it must; when it is there. It takes so long at least.
-    pub(crate) fn take_in<M: BlockMask>(
+    pub(crate) fn take_in<M: Placed>(
         &mut self,
         block: u64,
         mask: M,
@@ -124,6 +124,6 @@ impl Service {
     }
 }
 
-fn mib<M: BlockMask>(mask: M) -> f64 {
+fn mib<M: Placed>(mask: M) -> f64 {
     mask.bytes() as f64 / f64::from(1 << 20)
 }

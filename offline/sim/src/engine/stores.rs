@@ -3,7 +3,11 @@
 use planner::Tier;
 
 use super::Engine;
-use crate::{event::Event, mask::BlockMask, memory::Place, units::Granules};
+use crate::{
+    event::Event,
+    memory::{Place, Placed},
+    units::Granules,
+};
 
 impl<O: FnMut(Event)> Engine<'_, O> {
     /// Granules that the host has room for besides what is on its way there.
@@ -13,12 +17,12 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         self.host_limit_granules.saturating_sub(self.memory.host_granules() + u64::from(leaving))
     }
 
-    pub(super) fn host_takes<M: BlockMask>(&self, mask: M) -> bool {
+    pub(super) fn host_takes<M: Placed>(&self, mask: M) -> bool {
         u64::from(mask.granules().count_ones()) <= self.host_room()
     }
 
     /// Puts what is not there yet where it went: to the host if it has room.
-    pub(super) fn settle<M: BlockMask>(&mut self, block: u64, mask: M, to_flash: bool, at_ns: u64) -> Tier {
+    pub(super) fn settle<M: Placed>(&mut self, block: u64, mask: M, to_flash: bool, at_ns: u64) -> Tier {
         let rest = M::place(&self.memory, block).without(mask);
         if !to_flash && self.host_takes(mask) {
             M::put(&mut self.memory, block, Place { host: rest.host | mask, ..rest });
@@ -34,7 +38,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         self.written.get(&block).copied().unwrap_or(0)
     }
 
-    fn write_flash<M: BlockMask>(&mut self, block: u64, mask: M, at_ns: u64) {
+    fn write_flash<M: Placed>(&mut self, block: u64, mask: M, at_ns: u64) {
         let end_ns = self.flash_write.take(at_ns, self.machine.flash_write.transfer_ns(mask.bytes()));
         self.traffic.bytes_ssd_written += mask.bytes();
         self.written.insert(block, end_ns);

@@ -3,7 +3,9 @@
 use serde::Deserialize;
 
 use super::{MachineError, Sourced};
-use crate::thrashing::MAX_EVENTS;
+
+/// Events of a page are counted up to here: the driver has three bits for them.
+pub(crate) const MAX_EVENTS: u8 = 7;
 
 /// The driver's detection of thrashing: `uvm_perf_thrashing_*`.
 #[derive(Clone, Debug, Deserialize)]

@@ -21,10 +21,7 @@ use super::{
     own::json,
     text,
 };
-use crate::{
-    ops::{Block, Launch, OpStream, Signature},
-    recorder::Recorder,
-};
+use crate::ops::{Block, Launch, OpStream, Recorder, Signature};
 
 /// A block from before the trace has no address; its key is one that no allocator gives.
 const REST_KEY: u64 = u64::MAX;

@@ -15,10 +15,7 @@ use super::{
     error::{ImportError, Reason},
     text::{self, Lines, address, fields, number},
 };
-use crate::{
-    ops::{Block, OpStream},
-    recorder::Recorder,
-};
+use crate::ops::{Block, OpStream, Recorder};
 
 /// Reads a memory log.
 ///

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 
 use super::{Room, Unit};
-use crate::{UNIT_BYTES, checksum};
+use crate::UNIT_BYTES;
 
 /// For each mask of eight words: for each place, which word goes there.
 type Orders = [[u8; 8]; 256];
@@ -100,7 +100,7 @@ width!(pack_two, unpack_two, 2, u64, load_two, store_two, mask_two, gather_two, 
 /// The plain version, built for these instructions.
 #[target_feature(enable = "avx2")]
 pub(super) fn sum(block: &[u8]) -> u64 {
-    checksum::sum(block)
+    super::scalar::sum(block)
 }
 
 #[target_feature(enable = "avx2")]

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 
 use super::{PAGE_UNITS, Room, Unit};
-use crate::{UNIT_BYTES, checksum};
+use crate::UNIT_BYTES;
 
 const HALF: usize = UNIT_BYTES / 2;
 
@@ -124,7 +124,7 @@ width!(
 /// The plain version, built for these instructions.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn sum(block: &[u8]) -> u64 {
-    checksum::sum(block)
+    super::scalar::sum(block)
 }
 
 #[inline]

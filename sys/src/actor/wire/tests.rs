@@ -10,7 +10,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-fn arrives<M: Wire + PartialEq + fmt::Debug>(message: &M) {
+fn arrives<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
     let (here, there) = pair();
     send(here.as_fd(), message, &[]).unwrap();
     let (received, files) = receive::<M>(&there).unwrap().unwrap();

@@ -2,7 +2,6 @@
 
 /// Crate, and modules of it that use each other.
 pub(crate) const STANDING: &[(&str, &[&str])] = &[
-    ("abi", &["crate::count", "crate::quota"]),
     ("collector", &["crate::collector", "crate::ledger", "crate::managed", "crate::probes", "crate::watcher"]),
     ("ebpf", &["crate::eviction", "crate::moves", "crate::notify", "crate::residency"]),
     ("ebpf", &["crate::maps", "crate::memory", "crate::quotas"]),
@@ -46,12 +45,6 @@ pub(crate) const STANDING: &[(&str, &[&str])] = &[
             "crate::act::working_set",
         ],
     ),
-    ("sim", &["crate::machine", "crate::thrashing"]),
-    ("sim", &["crate::mask", "crate::memory"]),
-    ("sim", &["crate::run", "crate::setup"]),
-    ("sys", &["crate::actor::error", "crate::actor::wire"]),
-    ("trace", &["crate::draft", "crate::iteration"]),
-    ("trace", &["crate::ops", "crate::recorder"]),
     ("uvmctl", &["crate::heat", "crate::top"]),
     ("uvmctl", &["crate::top::fetch", "crate::top::samples"]),
     ("uvmd", &["crate::acting::actuation", "crate::acting::withdrawal"]),
@@ -61,5 +54,4 @@ pub(crate) const STANDING: &[(&str, &[&str])] = &[
     ("web", &["crate::auth", "crate::peers"]),
     ("web", &["crate::connection", "crate::connection_table"]),
     ("web", &["crate::guard", "crate::settings"]),
-    ("zvc", &["crate::checksum", "crate::isa", "crate::unit"]),
 ];
