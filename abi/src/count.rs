@@ -134,7 +134,7 @@ indexed! {
 
 indexed! {
     /// Why an event was not counted.
-    LostReason {
+    DropReason {
         /// Its VA space is not known: made before the probes were attached and not found then, or lost for want of room.
         UnknownVaSpace => "unknown_va_space",
         /// No room for another key in the counts, or no more for this process or user: see [`quota`](crate::quota).
@@ -338,13 +338,13 @@ impl Space {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RecordLosses {
-    /// Left out because too many came at once.
+    /// Sampled out because too many came at once.
     pub sampled_out: u64,
-    /// Lost because the ring was full.
+    /// Dropped because the ring was full.
     pub dropped: u64,
-    /// Changes of what is resident where of which no record tells: there was no room for it, or one of the probes was kept from its work. Unlike
+    /// Changes of residency that no record reports: there was no room for it, or one of the probes was kept from its work. Unlike
     /// the rest, what comes later does not make up for them at once.
-    pub untold: u64,
+    pub stale: u64,
 }
 
 const _: () = assert!(size_of::<CountKey>() == 16);
@@ -400,9 +400,9 @@ mod tests {
 
     #[test]
     fn the_position_in_all_is_the_index_in_the_map() {
-        for (at, reason) in (0..).zip(LostReason::ALL) {
-            assert_eq!((*reason as u32, LostReason::from_index(at)), (at, Some(*reason)));
+        for (at, reason) in (0..).zip(DropReason::ALL) {
+            assert_eq!((*reason as u32, DropReason::from_index(at)), (at, Some(*reason)));
         }
-        assert_eq!(LostReason::from_index(LostReason::COUNT), None);
+        assert_eq!(DropReason::from_index(DropReason::COUNT), None);
     }
 }

@@ -65,7 +65,7 @@ mod owner;
 pub mod quota;
 
 pub use block::{BlockRecord, RecordFate, RecordKind, RecordLimit};
-pub use count::{ApiCall, CountKey, Kind, LostReason, Probe, SelfTest, Tally};
+pub use count::{ApiCall, CountKey, DropReason, Kind, Probe, SelfTest, Tally};
 pub use layout::Layout;
 pub use lifecycle::{Lifecycle, LifecycleKind};
 pub use owner::Owner;
@@ -89,7 +89,7 @@ pub mod names {
     pub const RELEASED: &str = "RELEASED";
     /// Global of type [`Quotas`](crate::Quotas).
     pub const QUOTAS: &str = "QUOTAS";
-    /// Per-CPU array of lost events, by [`LostReason`](crate::LostReason).
+    /// Per-CPU array of lost events, by [`DropReason`](crate::DropReason).
     pub const LOST: &str = "LOST";
     /// Per-CPU array of failed self-tests, by [`SelfTest`](crate::SelfTest).
     pub const SELF_TESTS: &str = "SELF_TESTS";

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    asking::{Answer, Pace, Request, Snapshots},
+    handle::{Answer, Pace, Request, Snapshots},
     watcher::Watcher,
 };
 

@@ -13,7 +13,7 @@ use model::ProcessId;
 use procfs::process::Process;
 use sys::Roots;
 
-use crate::aside::{Aside, Pace};
+use crate::lookup_cache::{LookupCache, Pace};
 
 /// A process may change its command line as it goes on, but that is seldom worth a look.
 const PACE: Pace = Pace {
@@ -31,12 +31,12 @@ const CUT: char = '…';
 
 /// Command lines read so far.
 #[derive(Debug)]
-pub(crate) struct CommandLines(Aside<(ProcessId, String), String>);
+pub(crate) struct CommandLines(LookupCache<(ProcessId, String), String>);
 
 impl CommandLines {
     pub(crate) fn new(roots: &Roots) -> Self {
         let proc = roots.proc.clone();
-        Self(Aside::new(PACE, move |(process, _): &(ProcessId, String)| read(&proc, *process)))
+        Self(LookupCache::new(PACE, move |(process, _): &(ProcessId, String)| read(&proc, *process)))
     }
 
     /// What is known by now of a process that has this name: with another one it likely runs another program.

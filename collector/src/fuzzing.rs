@@ -84,7 +84,7 @@ impl Fed {
 
     /// A count of what was evicted for whom.
     pub fn eviction(&mut self, key: EvictionKey, tally: Tally) {
-        self.ledger.pushed_out(key, tally);
+        self.ledger.evicted(key, tally);
     }
 
     /// A process has these mappings, in order, at so many ns since boot.

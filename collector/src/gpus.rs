@@ -15,7 +15,7 @@ use model::{Gpu, GpuKey, GpuSource, GpuUuid};
 use sys::Roots;
 
 use crate::{
-    aside::{Aside, Pace},
+    lookup_cache::{LookupCache, Pace},
     nvml::Nvml,
 };
 
@@ -41,8 +41,8 @@ const SHOWN: &str = "driver/nvidia-uvm/gpus";
 pub(crate) struct Gpus {
     seen: BTreeMap<GpuUuid, Ids>,
     nvml: Nvml,
-    products: Aside<GpuUuid, Product>,
-    memory_bytes: Aside<GpuUuid, u64>,
+    products: LookupCache<GpuUuid, Product>,
+    memory_bytes: LookupCache<GpuUuid, u64>,
 }
 
 /// What nvidia.ko shows of a GPU.
@@ -67,8 +67,8 @@ impl Gpus {
         Self {
             seen: BTreeMap::new(),
             nvml: Nvml::default(),
-            products: Aside::new(PACE, move |uuid| product(&products, *uuid)),
-            memory_bytes: Aside::new(PACE, move |uuid| memory_bytes(&shown, *uuid)),
+            products: LookupCache::new(PACE, move |uuid| product(&products, *uuid)),
+            memory_bytes: LookupCache::new(PACE, move |uuid| memory_bytes(&shown, *uuid)),
         }
     }
 

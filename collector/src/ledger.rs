@@ -71,7 +71,7 @@ const fn sum(one: RecordLosses, other: RecordLosses) -> RecordLosses {
     RecordLosses {
         sampled_out: one.sampled_out.saturating_add(other.sampled_out),
         dropped: one.dropped.saturating_add(other.dropped),
-        untold: one.untold.saturating_add(other.untold),
+        stale: one.stale.saturating_add(other.stale),
     }
 }
 
@@ -234,7 +234,7 @@ impl Ledger {
     }
 
     /// What one VA space's memory was pushed out for another so far.
-    pub(crate) fn pushed_out(&mut self, key: EvictionKey, tally: Tally) {
+    pub(crate) fn evicted(&mut self, key: EvictionKey, tally: Tally) {
         for generation in [key.victim, key.evictor] {
             self.spaces.entry(generation).or_default().gpu_ids.counted(key.gpu);
         }
@@ -256,7 +256,7 @@ impl Ledger {
         space.records = RecordLosses {
             sampled_out: space.records.sampled_out.max(losses.records.sampled_out),
             dropped: space.records.dropped.max(losses.records.dropped),
-            untold: space.records.untold.max(losses.records.untold),
+            stale: space.records.stale.max(losses.records.stale),
         };
     }
 

@@ -17,9 +17,9 @@ use procfs::process::Process;
 use sys::Roots;
 
 use crate::{
-    aside::{Aside, Hung, Pace},
     clock,
     ledger::{RANGES_MAX, Span, together},
+    lookup_cache::{Hung, LookupCache, Pace},
 };
 
 const PACE: Pace = Pace {
@@ -36,7 +36,7 @@ const NAMED_MAX: usize = 4;
 /// What was read so far.
 #[derive(Debug)]
 pub(crate) struct ManagedMemory {
-    read: Aside<ProcessId, Managed>,
+    read: LookupCache<ProcessId, Managed>,
     /// How many ranges are kept of each process.
     ranges_max: Arc<AtomicUsize>,
 }
@@ -58,7 +58,10 @@ impl ManagedMemory {
         let roots = roots.clone();
         let ranges_max = Arc::new(AtomicUsize::new(RANGES_MAX));
         let max = Arc::clone(&ranges_max);
-        Self { read: Aside::new(PACE, move |process| read(&roots, *process, max.load(Ordering::Relaxed))), ranges_max }
+        Self {
+            read: LookupCache::new(PACE, move |process| read(&roots, *process, max.load(Ordering::Relaxed))),
+            ranges_max,
+        }
     }
 
     /// From now on so many ranges are kept of each process.

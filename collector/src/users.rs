@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::aside::{Aside, Pace};
+use crate::lookup_cache::{LookupCache, Pace};
 
 /// A user made a minute after its first process has its name a minute later; a uid that was given to someone else, within the hour.
 const PACE: Pace = Pace {
@@ -18,11 +18,11 @@ const PACE: Pace = Pace {
 
 /// User names seen so far.
 #[derive(Debug)]
-pub(crate) struct Users(Aside<u32, String>);
+pub(crate) struct Users(LookupCache<u32, String>);
 
 impl Default for Users {
     fn default() -> Self {
-        Self(Aside::new(PACE, |uid| {
+        Self(LookupCache::new(PACE, |uid| {
             uzers::get_user_by_uid(*uid).map(|user| user.name().to_string_lossy().into_owned())
         }))
     }

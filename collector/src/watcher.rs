@@ -4,7 +4,7 @@
 //! half a second. So it has a thread of its own.
 //!
 //! * `attached`: the probes on one loading of the driver; `retry`: when to try again
-//! * `reading`: what they have, taken to the ledger; `strays` and `verdict`: whether it can be right; `history`: their figures since uvmd started
+//! * `reading`: what they have, taken to the ledger; `orphans` and `verdict`: whether it can be right; `running_totals`: their figures since uvmd started
 //! * `tenants`: who holds how much of their maps; `budget`, `turn`: how often /proc is read for processes
 //! * `snapshot`: what is given out
 
@@ -24,30 +24,30 @@ use crate::{
     Config, Retention,
     command_line::CommandLines,
     gpus::{self, Gpus},
+    history::Histories,
     identity::Processes,
     ledger::{Ledger, Limits},
     managed::ManagedMemory,
     probes::quotas,
     refusal::Refusal,
-    rings::Rings,
     users::Users,
 };
 
 mod attached;
 mod budget;
-mod history;
+mod orphans;
 mod reading;
 mod retry;
+mod running_totals;
 mod snapshot;
-mod strays;
 mod tenants;
 mod turn;
 mod verdict;
 
 use attached::Attached;
 use budget::Budget;
-use history::History;
 use retry::Retry;
+use running_totals::RunningTotals;
 use tenants::Tenants;
 use turn::Turn;
 use verdict::verdict;
@@ -69,9 +69,9 @@ pub(crate) struct Watcher {
     users: Users,
     managed: ManagedMemory,
     command_lines: CommandLines,
-    history: History,
+    running_totals: RunningTotals,
     tenants: Tenants,
-    rings: Rings,
+    history: Histories,
     turn: Turn,
     budget: Budget,
     /// Whether it was said that there is hardly any room left.
@@ -101,9 +101,9 @@ impl Watcher {
             users: Users::default(),
             managed: ManagedMemory::new(&config.roots),
             command_lines: CommandLines::new(&config.roots),
-            history: History::new(&config.records),
+            running_totals: RunningTotals::new(&config.records),
             tenants: Tenants::default(),
-            rings: Rings::new(config.interval),
+            history: Histories::new(config.interval),
             turn: Turn::default(),
             budget: Budget::default(),
             nearly_full: false,
@@ -178,7 +178,7 @@ impl Watcher {
         }
         self.read_counts();
         if let State::Counting(attached) = &self.state {
-            self.history.add(&attached.figures);
+            self.running_totals.add(&attached.figures);
         }
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(gone);
@@ -220,7 +220,7 @@ impl Watcher {
         self.take_lifecycles();
         self.ledger.discard();
         if let State::Counting(attached) = &self.state {
-            self.history.add(&attached.figures);
+            self.running_totals.add(&attached.figures);
         }
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(None);

@@ -11,7 +11,7 @@
 //! over when the handler returns, or when a fault of the next one comes.
 
 use abi::{
-    CountKey, Kind, LostReason, Probe, RecordKind, Tally,
+    CountKey, DropReason, Kind, Probe, RecordKind, Tally,
     block::{BLOCK_BYTES, slots},
 };
 use aya_ebpf::{
@@ -22,9 +22,9 @@ use aya_ebpf::{
 };
 
 use crate::{
-    blocks::{self, Happening},
-    counting::{self, Account, Full, Known, Lost, observe},
-    maps::{hit, layout, lose},
+    blocks::{self, BlockEvent},
+    counting::{self, Account, Dropped, Full, Known, observe},
+    maps::{count_drop, hit, layout},
     memory,
 };
 
@@ -98,7 +98,7 @@ fn uvm_handler(_ctx: ProbeContext) -> u32 {
     // SAFETY: a helper without arguments.
     let began_ns = unsafe { bpf_ktime_get_ns() };
     if HANDLERS.insert(bpf_get_current_pid_tgid(), Handler { began_ns, account: Account::NOBODY, gpu: 0 }, 0).is_err() {
-        lose(LostReason::CountsFull);
+        count_drop(DropReason::CountsFull);
     }
     0
 }
@@ -129,8 +129,8 @@ fn uvm_replay(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn replay(ctx: &ProbeContext) -> Result<(), Lost> {
-    let unreadable = Lost(LostReason::Unreadable);
+fn replay(ctx: &ProbeContext) -> Result<(), Dropped> {
+    let unreadable = Dropped(DropReason::Unreadable);
     let Some(address) = ctx.arg::<u64>(0) else { return Err(unreadable) };
     let Some(id) = ctx.arg::<u32>(2) else { return Err(unreadable) };
     let gpu = memory::driver::<u32>(address.wrapping_add(u64::from(layout!(gpu_id))))?;
@@ -152,7 +152,7 @@ fn replay(ctx: &ProbeContext) -> Result<(), Lost> {
     }
     let witness = witness(batch);
     let key = CountKey { generation: witness.generation, gpu, kind: Kind::GpuReplay as u16, detail: 0 };
-    counting::add(&witness, &key, Tally { events: 1, amount: 0 }).map_err(|Full| Lost(LostReason::CountsFull))
+    counting::add(&witness, &key, Tally { events: 1, amount: 0 }).map_err(|Full| Dropped(DropReason::CountsFull))
 }
 
 /// A replayable fault entry.
@@ -217,13 +217,13 @@ fn begin(state: &mut Batch, id: u32) {
 #[inline(always)]
 fn tell_block(state: &mut Batch, space: &Known) {
     if state.block_entries > 0 {
-        let happening = Happening {
+        let event = BlockEvent {
             cause: state.id & 0xffff,
             events: state.block_entries,
             slots: state.block_slots as u32,
-            ..Happening::of(state.block, state.run.gpu as u32, RecordKind::GpuFaults)
+            ..BlockEvent::of(state.block, state.run.gpu as u32, RecordKind::GpuFaults)
         };
-        blocks::record(space, &happening);
+        blocks::record(space, &event);
     }
     forget_block(state);
 }
@@ -300,7 +300,7 @@ fn tell(run: &Run, began_ns: u64, ended_ns: u64, replays: u64) {
     if replays > 0 {
         let key = CountKey { generation: run.account.generation, gpu, kind: Kind::Replay as u16, detail: 0 };
         if counting::add(&run.account, &key, Tally { events: replays, amount: 0 }).is_err() {
-            lose(LostReason::CountsFull);
+            count_drop(DropReason::CountsFull);
         }
     }
 }

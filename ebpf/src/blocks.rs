@@ -1,4 +1,4 @@
-//! Records of what happened to single blocks of memory.
+//! Block records: events of single 2 MiB blocks.
 //!
 //! Produces: `BLOCKS`, and in `RECORDS` and the VA space's entry what became of each record.
 //! Cost: about 0.1 µs a record. Nobody is woken: user space comes by in time.
@@ -43,9 +43,9 @@ static WINDOWS: PerCpuArray<Window> = PerCpuArray::with_max_entries(1, 0);
 const BPF_RB_NO_WAKEUP: u64 = 1;
 const BPF_RB_AVAIL_DATA: u64 = 0;
 
-/// What there is to say of a block.
+/// An event of a block, for a record.
 #[derive(Clone, Copy)]
-pub struct Happening {
+pub struct BlockEvent {
     /// Any address in it.
     pub address: u64,
     /// The GPU.
@@ -64,7 +64,7 @@ pub struct Happening {
     pub resident_pages: u16,
 }
 
-impl Happening {
+impl BlockEvent {
     /// Something that happened once.
     #[inline(always)]
     pub const fn of(address: u64, gpu: u32, kind: RecordKind) -> Self {
@@ -87,27 +87,27 @@ fn limit() -> u64 {
 
 /// Writes a record, or counts that it was not written.
 #[inline(always)]
-pub fn record(space: &Known, happening: &Happening) {
+pub fn record(space: &Known, event: &BlockEvent) {
     if are_wanted() {
-        write_or_count(space, happening);
+        write_or_count(space, event);
     }
 }
 
 /// Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
-fn write_or_count(space: &Known, happening: &Happening) -> u32 {
+fn write_or_count(space: &Known, event: &BlockEvent) -> u32 {
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_boot_ns() };
-    let tells_state = matches!(happening.kind, RecordKind::Residency | RecordKind::Gone);
+    let tells_state = matches!(event.kind, RecordKind::Residency | RecordKind::Gone);
     let fate = match tells_state {
         // Its own share first: what one writes too much must not use up the CPU's window, which serves others.
         false if !is_in_share(space, now) || !may_write(now) => RecordFate::SampledOut,
         false if !has_room() => RecordFate::Dropped,
-        _ => write(now, space.generation, happening),
+        _ => write(now, space.generation, event),
     };
     increment(&RECORDS, fate as u32);
     if tells_state && !matches!(fate, RecordFate::Written) {
-        untold(space);
+        mark_stale(space);
     }
     let losses = match fate {
         RecordFate::Written => return 0,
@@ -159,34 +159,34 @@ fn has_room() -> bool {
     BLOCKS.query(BPF_RB_AVAIL_DATA) < u64::from(unsafe { limit.read_volatile() })
 }
 
-/// What is resident of a block changed, and no record tells of it.
+/// Marks a VA space's residency as stale: a block's changed, and no record reports it.
 #[inline(always)]
-pub fn untold(space: &Known) {
+pub fn mark_stale(space: &Known) {
     // SAFETY: a field of a value of the map.
-    let untold = unsafe { &raw mut (*space.value).records.untold };
+    let stale = unsafe { &raw mut (*space.value).records.stale };
     // SAFETY: 8-byte aligned, and only ever changed atomically.
-    unsafe { memory::add_atomically(untold, 1) };
+    unsafe { memory::add_atomically(stale, 1) };
 }
 
 #[inline(always)]
-fn write(boottime_ns: u64, generation: u64, happening: &Happening) -> RecordFate {
-    let first_page = match happening.kind {
+fn write(boottime_ns: u64, generation: u64, event: &BlockEvent) -> RecordFate {
+    let first_page = match event.kind {
         RecordKind::Residency | RecordKind::Gone => {
-            ((happening.address % BLOCK_BYTES) >> (layout!(page_shift) & 31)) as u16
+            ((event.address % BLOCK_BYTES) >> (layout!(page_shift) & 31)) as u16
         }
         _ => 0,
     };
     let record = BlockRecord {
         boottime_ns,
         generation,
-        address: happening.address & !(BLOCK_BYTES - 1),
-        bytes: happening.bytes as u32,
-        events: happening.events as u32,
-        gpu: happening.gpu,
-        slots: happening.slots,
-        kind: happening.kind as u16,
-        cause: happening.cause as u16,
-        resident_pages: happening.resident_pages,
+        address: event.address & !(BLOCK_BYTES - 1),
+        bytes: event.bytes as u32,
+        events: event.events as u32,
+        gpu: event.gpu,
+        slots: event.slots,
+        kind: event.kind as u16,
+        cause: event.cause as u16,
+        resident_pages: event.resident_pages,
         first_page,
     };
     match BLOCKS.output::<BlockRecord>(&record, BPF_RB_NO_WAKEUP) {

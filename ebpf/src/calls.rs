@@ -5,7 +5,7 @@
 //! Produces: calls in `COUNTS`, those of the process whose memory it is and those of others apart: a tool acts through a descriptor of the
 //! process's, so the VA space is the file's and not the caller's.
 
-use abi::{ApiCall, Kind, LostReason, Probe, Tally, quota::CALLS_CAPACITY};
+use abi::{ApiCall, DropReason, Kind, Probe, Tally, quota::CALLS_CAPACITY};
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{kprobe, kretprobe, map},
@@ -14,8 +14,8 @@ use aya_ebpf::{
 };
 
 use crate::{
-    counting::{self, Account, Known, Lost},
-    maps::{hit, layout, lose},
+    counting::{self, Account, Dropped, Known},
+    maps::{count_drop, hit, layout},
     memory::{self, FILE_TYPE_BITS, Unreadable},
     quotas::{self, Caller},
 };
@@ -47,7 +47,7 @@ calls! {
 }
 
 #[inline(always)]
-fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Lost> {
+fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Dropped> {
     let parameters = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let file = ctx.arg::<u64>(1).ok_or(Unreadable)?;
     let data = memory::driver::<u64>(file.wrapping_add(u64::from(layout!(file_private_data))))?;
@@ -88,7 +88,7 @@ fn begin(account: Account, is_own: bool) {
         }
         quotas::leave_call(caller);
     }
-    lose(LostReason::CountsFull);
+    count_drop(DropReason::CountsFull);
 }
 
 #[kretprobe]

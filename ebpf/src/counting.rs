@@ -1,32 +1,32 @@
 //! Adding to what is counted.
 
 use abi::{
-    CountKey, Kind, LostReason, Owner, Resource, Tally,
+    CountKey, DropReason, Kind, Owner, Resource, Tally,
     count::{Space, bucket},
 };
 use aya_ebpf::maps::HashMap;
 
 use crate::{
-    maps::{BPF_NOEXIST, COUNTS, DISTRIBUTIONS, SPACES, lose},
+    maps::{BPF_NOEXIST, COUNTS, DISTRIBUTIONS, SPACES, count_drop},
     memory::{self, Unreadable},
     quotas,
 };
 
 /// Why something is not counted. Where the VA space is known, it has been told.
-pub struct Lost(pub LostReason);
+pub struct Dropped(pub DropReason);
 
-impl From<Unreadable> for Lost {
+impl From<Unreadable> for Dropped {
     #[inline(always)]
     fn from(Unreadable: Unreadable) -> Self {
-        Self(LostReason::Unreadable)
+        Self(DropReason::Unreadable)
     }
 }
 
 /// Counts what could not be counted.
 #[inline(always)]
-pub fn note(result: Result<(), Lost>) {
-    if let Err(Lost(reason)) = result {
-        lose(reason);
+pub fn note(result: Result<(), Dropped>) {
+    if let Err(Dropped(reason)) = result {
+        count_drop(reason);
     }
 }
 
@@ -55,8 +55,8 @@ pub struct Known {
 impl Known {
     /// The one at an address.
     #[inline(always)]
-    pub fn at(va_space: u64) -> Result<Self, Lost> {
-        let value = SPACES.get_ptr_mut(va_space).ok_or(Lost(LostReason::UnknownVaSpace))?;
+    pub fn at(va_space: u64) -> Result<Self, Dropped> {
+        let value = SPACES.get_ptr_mut(va_space).ok_or(Dropped(DropReason::UnknownVaSpace))?;
         // SAFETY: a value of the map. The driver frees a VA space only after its last event, so the entry is not another one's meanwhile.
         let generation = unsafe { (*value).generation };
         Ok(Self { value, generation })
@@ -78,18 +78,18 @@ impl Known {
 
     /// Adds to a count of this VA space.
     #[inline(always)]
-    pub fn add(&self, gpu: u32, kind: Kind, detail: u32, tally: Tally) -> Result<(), Lost> {
+    pub fn add(&self, gpu: u32, kind: Kind, detail: u32, tally: Tally) -> Result<(), Dropped> {
         let key = CountKey { generation: self.generation, gpu, kind: kind as u16, detail: detail as u16 };
-        add(&self.account(), &key, tally).map_err(|Full| self.lose())
+        add(&self.account(), &key, tally).map_err(|Full| self.count_drop())
     }
 
     #[inline(always)]
-    fn lose(&self) -> Lost {
+    fn count_drop(&self) -> Dropped {
         // SAFETY: a field of a value of the map.
         let lost_events = unsafe { &raw mut (*self.value).lost_events };
         // SAFETY: 8-byte aligned, and only ever changed atomically.
         unsafe { memory::add_atomically(lost_events, 1) };
-        Lost(LostReason::CountsFull)
+        Dropped(DropReason::CountsFull)
     }
 }
 
@@ -131,7 +131,7 @@ fn may_have(account: &Account, resource: Resource) -> bool {
 pub fn observe(account: &Account, gpu: u32, kind: u32, value: u64) -> u32 {
     let key = CountKey { generation: account.generation, gpu, kind: kind as u16, detail: bucket(value) };
     if add_to(&DISTRIBUTIONS, account, Resource::Distributions, &key, Tally { events: 1, amount: value }).is_err() {
-        lose(LostReason::CountsFull);
+        count_drop(DropReason::CountsFull);
     }
     0
 }

@@ -1,14 +1,14 @@
-//! Memory that is pushed out of a GPU: whose it was, who needed it, and what for.
+//! Evictions from a GPU: victim, evictor and cause.
 //!
 //! Attaches to: kprobe `uvm_va_block_evict_chunks(uvm_va_block_t *, uvm_gpu_t *, uvm_gpu_chunk_t *, uvm_tracker_t *)`, called for each VA block
-//! with memory in a 2 MiB piece that is pushed out, with something to copy or not; and kprobes and kretprobes
+//! with memory in a 2 MiB piece that is evicted, with something to copy or not; and kprobes and kretprobes
 //! `uvm_pmm_gpu_pma_evict_pages_wrapper_entry` and `_range_wrapper_entry`, through which NVIDIA's resource manager asks for memory that it allocates.
 //! Produces: evictions in `COUNTS`, of the VA space that loses memory and of the one for which it does; both together in `EVICTIONS`; and block
 //! records. Of managed memory only: of what HMM has at a GPU, the bytes copied out are counted, as any copies, but not the evictions.
 //! Cost: a microsecond or so for each.
 
 use abi::{
-    CountKey, Kind, LostReason, Owner, Probe, RecordKind, Resource, Tally, Tenant,
+    CountKey, DropReason, Kind, Owner, Probe, RecordKind, Resource, Tally, Tenant,
     count::{EvictionCause, EvictionKey},
     quota::CALLS_CAPACITY,
 };
@@ -21,13 +21,13 @@ use aya_ebpf::{
 
 use crate::{
     batch,
-    blocks::{self, Happening},
+    blocks::{self, BlockEvent},
     calls::{self, is_own},
-    counting::{self, Account, Known, Lost},
-    maps::{EVICTIONS, hit, layout, lose},
+    counting::{self, Account, Dropped, Known},
+    make_resident,
+    maps::{EVICTIONS, count_drop, hit, layout},
     memory::{self, Unreadable},
-    moves,
-    notify::{CAUSE_API, CAUSE_FAULT_MAX},
+    perf_events::{CAUSE_API, CAUSE_FAULT_MAX},
     quotas::{self, Caller},
 };
 
@@ -39,16 +39,16 @@ fn uvm_evict(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn evict(ctx: &ProbeContext) -> Result<(), Lost> {
+fn evict(ctx: &ProbeContext) -> Result<(), Dropped> {
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
     let gpu = memory::driver::<u32>(ctx.arg::<u64>(1).ok_or(Unreadable)?.wrapping_add(u64::from(layout!(gpu_id))))?;
     let space = Known::at(va_space)?;
-    pushed_out(&space.account(), gpu, 1, 0);
+    evicted(&space.account(), gpu, 1, 0);
     space.add(gpu, Kind::Evicted, 0, Tally { events: 1, amount: 0 })?;
     if blocks::are_wanted() {
         let address = memory::driver(block.wrapping_add(u64::from(layout!(block_start))))?;
-        blocks::record(&space, &Happening::of(address, gpu, RecordKind::Evicted));
+        blocks::record(&space, &BlockEvent::of(address, gpu, RecordKind::Evicted));
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn begin() {
         }
         quotas::leave_call(caller);
     }
-    lose(LostReason::CountsFull);
+    count_drop(DropReason::CountsFull);
 }
 
 /// Nothing is there if there was no room.
@@ -127,7 +127,7 @@ fn evictor() -> (Account, EvictionCause) {
         return (unsafe { (*handler).account }, EvictionCause::Fault);
     }
     // The block for which there is no room tells it best.
-    if let Some(under_way) = moves::under_way()
+    if let Some(under_way) = make_resident::under_way()
         && let Ok(space) = Known::at(under_way.va_space)
     {
         let cause = match under_way.cause {
@@ -157,9 +157,9 @@ fn latest(thread: u64) -> Account {
     Account { generation, owner: Owner { tgid, uid: unsafe { (*process).uid } } }
 }
 
-/// Adds to what a VA space lost, and to what another had pushed out for it. Not inlined: the stack has 512 bytes for all.
+/// Adds to what a VA space lost, and to what another had evicted for it. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
-pub fn pushed_out(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
+pub fn evicted(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
     let (evictor, cause) = evictor();
     let added = Tally { events, amount };
     let key = EvictionKey { victim: victim.generation, evictor: evictor.generation, gpu, cause: cause as u32 };
@@ -171,7 +171,7 @@ pub fn pushed_out(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
         is_full |= counting::add(&evictor, &key, added).is_err();
     }
     if is_full {
-        lose(LostReason::CountsFull);
+        count_drop(DropReason::CountsFull);
     }
     0
 }

@@ -11,7 +11,7 @@
 //! allows has the further ones counted under one generation, of which there is one record.
 
 use abi::{
-    Lifecycle, LifecycleKind, LostReason, Owner, Probe, Resource, Tenant, TenantKind, Usage,
+    DropReason, Lifecycle, LifecycleKind, Owner, Probe, Resource, Tenant, TenantKind, Usage,
     count::{RecordLosses, Space},
 };
 use aya_ebpf::{
@@ -24,7 +24,9 @@ use aya_ebpf::{
 };
 
 use crate::{
-    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, TEARDOWNS, Teardown, hit, layout, lose, next_generation, tell},
+    maps::{
+        BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, TEARDOWNS, Teardown, count_drop, hit, layout, next_generation, tell,
+    },
     memory::{self, Unreadable},
     quotas::{self, Pace},
 };
@@ -33,7 +35,7 @@ use crate::{
 fn uvm_register(ctx: ProbeContext) -> u32 {
     hit(Probe::Register);
     let Some(va_space) = ctx.arg::<u64>(0) else {
-        lose(LostReason::Unreadable);
+        count_drop(DropReason::Unreadable);
         return 0;
     };
     // Still there if creating it failed later on, or if its destruction was missed or has not returned yet.
@@ -55,7 +57,7 @@ fn uvm_register(ctx: ProbeContext) -> u32 {
 fn uvm_destroy(ctx: ProbeContext) -> u32 {
     hit(Probe::DestroyEntry);
     let Some(va_space) = ctx.arg::<u64>(0) else {
-        lose(LostReason::Unreadable);
+        count_drop(DropReason::Unreadable);
         return 0;
     };
     let thread = bpf_get_current_pid_tgid();
@@ -106,7 +108,7 @@ pub struct Maker {
 #[inline(always)]
 pub fn made(va_space: u64, maker: &Maker) {
     if try_made(va_space, maker).is_none() {
-        lose(LostReason::SpacesFull);
+        count_drop(DropReason::SpacesFull);
     }
 }
 
@@ -282,13 +284,13 @@ fn fold(sharer: *mut Usage, lost_events: u64, records: &RecordLosses) {
     // SAFETY: as above.
     let dropped = unsafe { &raw mut (*sharer).records.dropped };
     // SAFETY: as above.
-    let untold = unsafe { &raw mut (*sharer).records.untold };
+    let stale = unsafe { &raw mut (*sharer).records.stale };
     for (sum, added) in [
         (shared_spaces, u64::MAX),
         (lost, lost_events),
         (sampled_out, records.sampled_out),
         (dropped, records.dropped),
-        (untold, records.untold),
+        (stale, records.stale),
     ] {
         // SAFETY: 8-byte aligned, and only ever changed atomically.
         unsafe { memory::add_atomically(sum, added) };

@@ -1,18 +1,18 @@
 //! The probes on nvidia-uvm.
 //!
-//! * [`notify`]: faults and migrations, counted in the kernel
+//! * [`perf_events`]: faults and migrations, counted in the kernel
 //! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
-//! * [`moves`]: blocks that are made resident somewhere, and memory that becomes resident with nothing to copy
-//! * [`residency`], [`split`] and [`pages`]: how much of a block is at which GPU
-//! * [`eviction`]: whose memory is pushed out, and for whom
-//! * [`thrashing`] and [`remote`]: what the driver does about memory that several processors want
-//! * [`calls`]: what processes ask of the driver
-//! * [`blocks`]: records of where it happened
-//! * [`lifecycle`]: which process a VA space belongs to, and when it is gone
-//! * [`adopt`]: which VA spaces were there before the probes
-//! * [`quotas`]: how much of the maps one process and one user may hold
+//! * [`make_resident`]: blocks made resident somewhere, and memory populated with nothing to copy
+//! * [`residency`], [`split`] and [`pages`]: resident pages of a block at each GPU
+//! * [`eviction`]: evictions, by victim and evictor
+//! * [`thrashing`] and [`remote`]: throttling and remote mappings of memory that several processors use
+//! * [`calls`]: prefetch and advice calls
+//! * [`blocks`]: block records
+//! * [`lifecycle`]: creation and end of VA spaces, and their processes
+//! * [`adopt`]: VA spaces older than the probes
+//! * [`quotas`]: limits of one process's and one user's map entries
 //!
-//! Nothing here changes what the driver does. An event that cannot be counted is counted as lost, with the reason.
+//! Nothing here changes what the driver does. An event that cannot be counted is counted as dropped, with the reason.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -24,11 +24,11 @@ mod calls;
 mod counting;
 mod eviction;
 mod lifecycle;
+mod make_resident;
 mod maps;
 mod memory;
-mod moves;
-mod notify;
 mod pages;
+mod perf_events;
 mod quotas;
 mod remote;
 mod residency;

@@ -1,7 +1,7 @@
 //! What the probes share with user space. Names are those of `abi::names`.
 
 use abi::{
-    CountKey, Layout, Lifecycle, LostReason, Probe, RecordLimit, SelfTest, Tally,
+    CountKey, DropReason, Layout, Lifecycle, Probe, RecordLimit, SelfTest, Tally,
     count::{EvictionKey, RecordLosses, Space},
     lifecycle::RING_BYTES,
     quota::{CALLS_CAPACITY, SPACES_CAPACITY},
@@ -41,7 +41,7 @@ pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(SPACES_CAPACI
 pub const BPF_NOEXIST: u64 = 1;
 
 /// Of a VA space that is new.
-pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0, untold: 0 };
+pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0, stale: 0 };
 
 /// Counts of living VA spaces; user space removes those of a generation that is gone. The loader sets the capacity by the number of
 /// CPUs: each entry holds 16 bytes for each of them, allocated up front, because nothing may be allocated in a probe.
@@ -97,7 +97,7 @@ pub fn next_generation(sequence: Sequence) -> u64 {
 }
 
 #[map]
-static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(LostReason::COUNT, 0);
+static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(DropReason::COUNT, 0);
 
 #[map]
 static SELF_TESTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(SelfTest::COUNT, 0);
@@ -113,14 +113,14 @@ pub fn hit(probe: Probe) {
 
 /// Counts an event that could not be counted.
 #[inline(always)]
-pub fn lose(reason: LostReason) {
+pub fn count_drop(reason: DropReason) {
     increment(&LOST, reason as u32);
 }
 
 /// Counts an event that contradicts the layout.
 #[inline(always)]
 pub fn fail(test: SelfTest) {
-    lose(LostReason::SelfTest);
+    count_drop(DropReason::SelfTest);
     increment(&SELF_TESTS, test as u32);
 }
 
@@ -128,7 +128,7 @@ pub fn fail(test: SelfTest) {
 #[inline(always)]
 pub fn tell(record: &Lifecycle) {
     if LIFECYCLES.output::<Lifecycle>(record, 0).is_err() {
-        lose(LostReason::RingFull);
+        count_drop(DropReason::RingFull);
     }
 }
 

@@ -9,7 +9,7 @@ use abi::{Kind, Probe, Tally};
 use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 
 use crate::{
-    counting::{self, Known, Lost},
+    counting::{self, Dropped, Known},
     eviction::va_space_of,
     maps::hit,
     memory::{self, Unreadable},
@@ -26,7 +26,7 @@ fn uvm_map_remote(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn map_remote(ctx: &ProbeContext) -> Result<(), Lost> {
+fn map_remote(ctx: &ProbeContext) -> Result<(), Dropped> {
     let Some(va_space) = va_space_of(ctx.arg(0).ok_or(Unreadable)?)? else { return Ok(()) };
     let processor = ctx.arg::<u32>(2).ok_or(Unreadable)?;
     let amount = ctx.arg::<u64>(5).ok_or(Unreadable)?;

@@ -1,4 +1,4 @@
-//! How many pages of a block are resident at each GPU, told in block records as it changes.
+//! Resident pages of a block at each GPU, reported in block records as they change.
 //!
 //! Resident at a move's destination are the pages that are there and those asked for; at each other GPU those that are there but for those asked
 //! for, unless copies are allowed. All the masks stay as they are from a move's entry to its return, where the block's lock is held throughout: where it is
@@ -8,11 +8,11 @@ use abi::{RecordKind, block::RESIDENT_UNKNOWN};
 use aya_ebpf::macros::map;
 
 use crate::{
-    blocks::{self, Happening},
+    blocks::{self, BlockEvent},
     counting::Known,
+    make_resident::Move,
     maps::layout,
     memory::{self, PROCESSOR_WORDS, Room, Unreadable},
-    moves::Move,
     pages::{ask, at_gpu},
 };
 
@@ -29,7 +29,7 @@ pub fn start_of(block: u64) -> Result<u64, Unreadable> {
     memory::driver(block.wrapping_add(u64::from(layout!(block_start))))
 }
 
-/// Tells what is resident of a block that was made resident somewhere; 0 if it could. Not inlined: the stack has 512 bytes for all.
+/// Reports the resident pages of a block that was made resident somewhere; 0 on success. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
 pub fn moved(space: &Known, done: &Move) -> u32 {
     let Ok(asked) = ask(done.region, done.mask) else { return 1 };
@@ -37,7 +37,7 @@ pub fn moved(space: &Known, done: &Move) -> u32 {
     if done.gpu != 0 {
         let gpu = done.gpu;
         let pages = at_gpu(done.block, gpu).map(|there| there.resident + asked - there.asked);
-        tell(space, address, gpu, pages);
+        report(space, address, gpu, pages);
     }
     if done.is_duplicate != 0 {
         return 0;
@@ -48,14 +48,14 @@ pub fn moved(space: &Known, done: &Move) -> u32 {
     each(space, &Piece { block: done.block, address, but: u64::from(done.gpu), is_taken: 1 })
 }
 
-/// Notes in `PROCESSORS` who has something of a block.
+/// Writes to `PROCESSORS` the mask of processors that hold pages of a block.
 #[inline(always)]
 pub fn processors_of(block: u64) -> Result<&'static mut Processors, Unreadable> {
     let resident = block.wrapping_add(u64::from(layout!(block_resident)));
     memory::fill(&PROCESSORS, resident, memory::processor_words() * 8)
 }
 
-/// Tells what is resident of a part of what was one block, at those that had something of it; 0 if it could.
+/// Reports the resident pages of one part of a split block, at each GPU that had any of it; 0 on success.
 #[inline(always)]
 pub fn split(space: &Known, block: u64, processors: &Processors) -> Result<u32, Unreadable> {
     let noted = PROCESSORS.get_ptr_mut(0).ok_or(Unreadable)?;
@@ -81,7 +81,7 @@ struct Piece {
 /// The most GPUs of one word of a mask of processors that are told of: more than a process can use.
 const GPUS_MAX: u32 = 16;
 
-/// Tells what is resident of a block at each GPU of `PROCESSORS`; 0 if it could.
+/// Reports the resident pages of a block at each GPU of `PROCESSORS`; 0 on success.
 #[inline(never)]
 fn each(space: &Known, piece: &Piece) -> u32 {
     for at in 0..PROCESSOR_WORDS {
@@ -119,14 +119,14 @@ fn one(space: &Known, piece: &Piece, gpu: u32) -> u32 {
         Ok(there) => Ok(there.resident - there.asked),
         Err(Unreadable) => Err(Unreadable),
     };
-    tell(space, piece.address, gpu, pages);
+    report(space, piece.address, gpu, pages);
     0
 }
 
 #[inline(always)]
-fn tell(space: &Known, address: u64, gpu: u32, pages: Result<u64, Unreadable>) {
+fn report(space: &Known, address: u64, gpu: u32, pages: Result<u64, Unreadable>) {
     let resident_pages = pages.map_or(RESIDENT_UNKNOWN, |pages| pages as u16);
-    blocks::record(space, &Happening { resident_pages, ..Happening::of(address, gpu, RecordKind::Residency) });
+    blocks::record(space, &BlockEvent { resident_pages, ..BlockEvent::of(address, gpu, RecordKind::Residency) });
 }
 
 /// A block goes, and all its memory with it. `data`: of the event that tells.
@@ -137,10 +137,10 @@ pub fn gone(va_space: u64, data: u64) -> Result<(), Unreadable> {
         && let Ok(space) = Known::at(va_space)
     {
         let Ok(address) = memory::driver(data).and_then(start_of) else {
-            blocks::untold(&space);
+            blocks::mark_stale(&space);
             return Err(Unreadable);
         };
-        blocks::record(&space, &Happening::of(address, 0, RecordKind::Gone));
+        blocks::record(&space, &BlockEvent::of(address, 0, RecordKind::Gone));
     }
     Ok(())
 }

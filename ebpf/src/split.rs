@@ -4,7 +4,7 @@
 //! Produces: block records of what is resident of each part.
 //! Cost: a microsecond or two for each.
 
-use abi::{LostReason, Probe, quota::CALLS_CAPACITY};
+use abi::{DropReason, Probe, quota::CALLS_CAPACITY};
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{kprobe, kretprobe, map},
@@ -14,7 +14,7 @@ use aya_ebpf::{
 
 use crate::{
     blocks,
-    counting::{self, Known, Lost},
+    counting::{self, Dropped, Known},
     eviction::va_space_of,
     maps::hit,
     memory::{self, Unreadable},
@@ -49,20 +49,20 @@ fn uvm_split(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn begins(ctx: &ProbeContext) -> Result<(), Lost> {
+fn begins(ctx: &ProbeContext) -> Result<(), Dropped> {
     abandon();
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
     let space = Known::at(va_space)?;
     let result = note(ctx, va_space, block);
     if result.is_err() {
-        blocks::untold(&space);
+        blocks::mark_stale(&space);
     }
     result
 }
 
 #[inline(always)]
-fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Lost> {
+fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Dropped> {
     let other = ctx.arg::<u64>(2).ok_or(Unreadable)?;
     let processors = *residency::processors_of(block)?;
     if let Some(caller) = quotas::enter_call() {
@@ -72,7 +72,7 @@ fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Lost> {
         }
         quotas::leave_call(caller);
     }
-    Err(Lost(LostReason::CountsFull))
+    Err(Dropped(DropReason::CountsFull))
 }
 
 /// Ends a split whose return was missed: of the parts nothing was told. Not inlined: rare.
@@ -83,7 +83,7 @@ fn abandon() -> u32 {
     // SAFETY: a value of the map, of this thread alone.
     let va_space = unsafe { (*missed).va_space };
     if let Ok(space) = Known::at(va_space) {
-        blocks::untold(&space);
+        blocks::mark_stale(&space);
     }
     end(thread);
     0
@@ -113,11 +113,11 @@ fn uvm_split_done(ctx: RetProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn ended(split: &Split) -> Result<(), Lost> {
+fn ended(split: &Split) -> Result<(), Dropped> {
     let space = Known::at(split.va_space)?;
     let result = tell(&space, split);
     if result.is_err() {
-        blocks::untold(&space);
+        blocks::mark_stale(&space);
     }
     Ok(result?)
 }

@@ -4,7 +4,7 @@
 //! `uvm_tools_record_throttling_start` and `_end(uvm_va_space_t *, u64 address, u32 processor)`, which the driver calls whether or not anyone listens.
 //! Produces: thrashing pages and throttles in `COUNTS`.
 
-use abi::{Kind, LostReason, Probe, Tally};
+use abi::{DropReason, Kind, Probe, Tally};
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::{kprobe, map},
@@ -13,7 +13,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    counting::{self, Known, Lost},
+    counting::{self, Dropped, Known},
     maps::{hit, layout},
     memory::{self, PROCESSOR_WORDS, Unreadable},
 };
@@ -41,7 +41,7 @@ fn uvm_thrashing(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn thrashing(ctx: &ProbeContext) -> Result<(), Lost> {
+fn thrashing(ctx: &ProbeContext) -> Result<(), Dropped> {
     let space = Known::at(ctx.arg::<u64>(0).ok_or(Unreadable)?)?;
     let bytes = ctx.arg::<u64>(2).ok_or(Unreadable)?;
     let gpu = first_gpu(ctx.arg::<u64>(3).ok_or(Unreadable)?)?;
@@ -73,12 +73,12 @@ fn uvm_throttle(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn throttle(ctx: &ProbeContext) -> Result<(), Lost> {
+fn throttle(ctx: &ProbeContext) -> Result<(), Dropped> {
     let throttled = throttled(ctx)?;
     let space = Known::at(throttled.va_space)?;
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    THROTTLED.insert(throttled, now, 0).map_err(|_| Lost(LostReason::CountsFull))?;
+    THROTTLED.insert(throttled, now, 0).map_err(|_| Dropped(DropReason::CountsFull))?;
     space.add(throttled.processor as u32, Kind::Throttle, 0, Tally { events: 1, amount: 0 })
 }
 
@@ -90,7 +90,7 @@ fn uvm_throttled(ctx: ProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn unthrottle(ctx: &ProbeContext) -> Result<(), Lost> {
+fn unthrottle(ctx: &ProbeContext) -> Result<(), Dropped> {
     let throttled = throttled(ctx)?;
     let Some(since) = THROTTLED.get_ptr(throttled) else { return Ok(()) };
     // SAFETY: a value of the map, read at once.

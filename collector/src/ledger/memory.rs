@@ -30,10 +30,10 @@ impl Ledger {
 
     /// What of a VA space could not be counted or written so far, which was before `until_ns` since boot.
     pub(crate) fn lost_by(&mut self, generation: Generation, losses: Losses, until_ns: u64) {
-        let untold = |ledger: &Self| ledger.spaces.get(&generation).map_or(0, |space| space.records.untold);
-        let before = untold(self);
+        let stale = |ledger: &Self| ledger.spaces.get(&generation).map_or(0, |space| space.records.stale);
+        let before = stale(self);
         self.lost(generation, losses);
-        if untold(self) == before {
+        if stale(self) == before {
             return;
         }
         let Some(space) = self.spaces.get(&generation) else { return };
@@ -54,11 +54,11 @@ impl Ledger {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.is_adopted = true;
         }
-        self.untold(process);
+        self.mark_stale(process);
     }
 
     /// What becomes resident is not told of a process, or was not told of its beginning.
-    pub(crate) fn untold(&mut self, process: ProcessId) {
+    pub(crate) fn mark_stale(&mut self, process: ProcessId) {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.blocks.adopted();
         }

@@ -9,7 +9,7 @@ use abi::Probe;
 pub(crate) struct Figures {
     /// Runs, by [`Probe`].
     pub(crate) hits: Vec<u64>,
-    /// By [`LostReason`].
+    /// By [`DropReason`].
     pub(crate) lost: Vec<u64>,
     /// Failed, by [`SelfTest`].
     pub(crate) self_tests: Vec<u64>,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use abi::{
-    BlockRecord, CountKey, Kind, Lifecycle, LostReason, Probe, RecordFate, Released, SelfTest, Tally, Tenant, Usage,
+    BlockRecord, CountKey, DropReason, Kind, Lifecycle, Probe, RecordFate, Released, SelfTest, Tally, Tenant, Usage,
     count::{EvictionKey, Space},
 };
 use aya::maps::{MapData, MapError, PerCpuArray};
@@ -144,12 +144,12 @@ impl Probes {
         read(&self.records, RecordFate::COUNT)
     }
 
-    /// Events not counted, by [`LostReason`].
+    /// Events not counted, by [`DropReason`].
     ///
     /// # Errors
     /// As for all of these: if the kernel does not let the map be read.
     pub fn lost(&self) -> Result<Vec<u64>, MapError> {
-        read(&self.lost, LostReason::COUNT)
+        read(&self.lost, DropReason::COUNT)
     }
 
     /// Failed self-tests, by [`SelfTest`].

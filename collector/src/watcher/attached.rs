@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use abi::{Layout, LostReason};
+use abi::{DropReason, Layout};
 use model::DriverInfo;
 use sys::{
     Roots,
@@ -18,7 +18,7 @@ use sys::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{strays::Strays, unread};
+use super::{orphans::Orphans, unread};
 use crate::{
     Config,
     probes::{Figures, ITERATED, Probes, counts_capacity, quotas},
@@ -42,7 +42,7 @@ pub(super) struct Attached {
     pub(super) figures: Figures,
     /// Runs of probes that were known to be skipped when that was last asked for.
     skipped: u64,
-    pub(super) strays: Strays,
+    pub(super) orphans: Orphans,
     /// Why VA spaces that the probes did not see made are not known, where they could not be looked for.
     pub(super) warning: Option<String>,
     pub(super) counts_capacity: u32,
@@ -116,7 +116,7 @@ impl Attached {
             probes,
             figures: Figures::default(),
             skipped: 0,
-            strays: Strays::new(now),
+            orphans: Orphans::new(now),
             warning: None,
             counts_capacity,
             lifecycles,
@@ -134,7 +134,7 @@ impl Attached {
     /// Looks for VA spaces again where events of unknown ones have come since: one that was being made while the probes were attached, or
     /// whose making they missed.
     pub(super) fn adopt_if_missed(&mut self, now: Instant) {
-        let unknown = self.figures.lost.get(LostReason::UnknownVaSpace as usize).copied().unwrap_or_default();
+        let unknown = self.figures.lost.get(DropReason::UnknownVaSpace as usize).copied().unwrap_or_default();
         if unknown > self.adoption.unknown && now >= self.adoption.again {
             self.adoption.unknown = unknown;
             self.adopt(now);

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use abi::{Lifecycle, LifecycleKind, LostReason, Owner, Tenant, TenantKind, Usage, count::EvictionKey};
+use abi::{DropReason, Lifecycle, LifecycleKind, Owner, Tenant, TenantKind, Usage, count::EvictionKey};
 use aya::maps::MapError;
 use model::ProcessId;
 use sys::cpu_time;
@@ -36,7 +36,7 @@ impl Watcher {
                     if kind == Some(LifecycleKind::Adopted) {
                         self.ledger.adopted(process);
                     } else if misses_moves {
-                        self.ledger.untold(process);
+                        self.ledger.mark_stale(process);
                     }
                 }
                 // Of no process that is known: it counts to the sums.
@@ -96,9 +96,9 @@ impl Watcher {
             self.ledger.lost_by_all(clock::not_before_now(&self.config.roots));
         }
         attached.adopt_if_missed(Instant::now());
-        let ring_full = attached.figures.lost.get(LostReason::RingFull as usize).copied().unwrap_or_default();
+        let ring_full = attached.figures.lost.get(DropReason::RingFull as usize).copied().unwrap_or_default();
         let now = Instant::now();
-        if !attached.strays.is_due(ring_full, now) {
+        if !attached.orphans.is_due(ring_full, now) {
             return;
         }
         let open = self.ledger.open();
@@ -106,7 +106,7 @@ impl Watcher {
             Ok(spaces) => {
                 let shared = self.tenants.shared(0).into_iter().map(|shared| shared.generation);
                 let known: HashSet<_> = spaces.iter().map(|space| space.generation).chain(shared).collect();
-                for generation in attached.strays.look(open, &known, ring_full, now) {
+                for generation in attached.orphans.look(open, &known, ring_full, now) {
                     tracing::warn!("the end of a VA space was not told: its process is taken for ended now");
                     self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
                 }
@@ -132,7 +132,7 @@ impl Watcher {
             self.ledger.count(*key, *tally);
         }
         for (key, tally) in &evictions {
-            self.ledger.pushed_out(*key, *tally);
+            self.ledger.evicted(*key, *tally);
         }
         let maps = [
             ("counts", counts.len(), attached.counts_capacity),

@@ -28,12 +28,12 @@ impl Watcher {
 
     /// Keeps what was read for [`Self::lately`]. For regular readings only.
     pub(crate) fn keep(&mut self, snapshot: &Snapshot) {
-        self.rings.take(snapshot, Instant::now());
+        self.history.take(snapshot, Instant::now());
     }
 
     /// What was counted lately; `None` if nothing is known of it.
     pub(crate) fn lately(&self, request: &HistoryRequest) -> Option<model::History> {
-        self.rings.lately(request, Instant::now(), SystemTime::now())
+        self.history.lately(request, Instant::now(), SystemTime::now())
     }
 
     /// Who has reached a limit, and what the driver does not let be counted.
@@ -80,18 +80,18 @@ impl Watcher {
         };
         let (probes, dropped_events, not_adopted) = match &self.state {
             State::Counting(attached) => {
-                let probes = self.history.probes(&attached.figures, attached.probes.missing());
-                (probes, self.history.lost(&attached.figures), attached.warning.clone())
+                let probes = self.running_totals.probes(&attached.figures, attached.probes.missing());
+                (probes, self.running_totals.lost(&attached.figures), attached.warning.clone())
             }
-            _ => (Vec::new(), self.history.lost(&Figures::default()), None),
+            _ => (Vec::new(), self.running_totals.lost(&Figures::default()), None),
         };
         let degraded = self.degraded(driver.as_ref());
         // What it is degraded for is said there.
         let is_said = |reason: &String| degraded.iter().any(|each| each.description == *reason);
         let not_attached = probes.iter().filter_map(|probe| probe.missing.clone()).filter(|reason| !is_said(reason));
         let block_records = match &self.state {
-            State::Counting(attached) => self.history.records(&attached.figures),
-            _ => self.history.records(&Figures::default()),
+            State::Counting(attached) => self.running_totals.records(&attached.figures),
+            _ => self.running_totals.records(&Figures::default()),
         };
 
         let (mut processes, mut totals) =

@@ -1,6 +1,6 @@
 //! Whether what the probes see looks as this driver's events should.
 
-use abi::{LostReason, Probe, SelfTest};
+use abi::{DropReason, Probe, SelfTest};
 use sys::families::Family;
 
 use crate::{probes::Figures, refusal::Refusal};
@@ -19,7 +19,7 @@ const UNREADABLE_MIN: u64 = 100;
 pub(super) fn verdict(family: &Family, figures: &Figures) -> Option<Refusal> {
     let events = at(&figures.hits, Probe::Notify as usize);
     let contradictions: u64 = figures.self_tests.iter().sum();
-    let unreadable = at(&figures.lost, LostReason::Unreadable as usize);
+    let unreadable = at(&figures.lost, DropReason::Unreadable as usize);
 
     let contradicts =
         if events <= STRICT_EVENTS { contradictions > 0 } else { contradictions > events / CONTRADICTIONS_ONE_IN };
@@ -52,10 +52,10 @@ mod tests {
     use super::*;
     use sys::families::Families;
 
-    fn figures(events: u64, lost: &[(LostReason, u64)], self_tests: &[u64]) -> Figures {
+    fn figures(events: u64, lost: &[(DropReason, u64)], self_tests: &[u64]) -> Figures {
         let mut figures = Figures { self_tests: self_tests.to_vec(), ..Figures::default() };
         figures.hits = vec![events];
-        figures.lost = vec![0; LostReason::COUNT as usize];
+        figures.lost = vec![0; DropReason::COUNT as usize];
         for (reason, events) in lost {
             figures.lost[*reason as usize] = *events;
         }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_layout_with_which_little_can_be_read_is_wrong_too() {
-        let unreadable = |events| [(LostReason::Unreadable, events)];
+        let unreadable = |events| [(DropReason::Unreadable, events)];
         assert_eq!(judged(&figures(100, &unreadable(100), &[])), None);
         assert_eq!(judged(&figures(100_000, &unreadable(10_000), &[])), None);
         let reason = judged(&figures(100_000, &unreadable(10_001), &[])).unwrap();
@@ -96,6 +96,6 @@ mod tests {
 
     #[test]
     fn events_of_unknown_va_spaces_are_lost_and_prove_nothing() {
-        assert_eq!(judged(&figures(5000, &[(LostReason::UnknownVaSpace, 5000)], &[])), None);
+        assert_eq!(judged(&figures(5000, &[(DropReason::UnknownVaSpace, 5000)], &[])), None);
     }
 }

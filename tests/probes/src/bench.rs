@@ -8,7 +8,7 @@ use std::{
 };
 
 use abi::{
-    BlockRecord, CountKey, Kind, Layout, Lifecycle, LifecycleKind, LostReason, Quotas, SelfTest, Tally,
+    BlockRecord, CountKey, DropReason, Kind, Layout, Lifecycle, LifecycleKind, Quotas, SelfTest, Tally,
     block::BLOCK_BYTES,
     count::{EvictionCause, EvictionKey},
 };
@@ -211,9 +211,9 @@ impl Bench {
     }
 
     /// Events lost, those that were.
-    pub fn lost(&self) -> Vec<(LostReason, u64)> {
+    pub fn lost(&self) -> Vec<(DropReason, u64)> {
         let lost = self.probes.lost().expect("the losses can be read");
-        LostReason::ALL.iter().copied().zip(lost).filter(|(_, events)| *events > 0).collect()
+        DropReason::ALL.iter().copied().zip(lost).filter(|(_, events)| *events > 0).collect()
     }
 
     /// Self-tests that failed.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use abi::{Kind, LostReason, count::EvictionCause};
+use abi::{DropReason, Kind, count::EvictionCause};
 use probes_test::{
     bench::{Bench, GpuFault, Migration, Space},
     driver::{self, MakeResident},
@@ -148,7 +148,7 @@ fn what_is_pushed_out_for_reasons_that_cannot_be_seen_is_still_told() {
     let unknown = bench.space(SPACE + 4096);
     let block = bench.block(&unknown, START);
     driver::evict_chunks(block.address(), bench.gpu(GPU).address());
-    assert_eq!((bench.evictions().len(), bench.lost()), (2, vec![(LostReason::UnknownVaSpace, 1)]));
+    assert_eq!((bench.evictions().len(), bench.lost()), (2, vec![(DropReason::UnknownVaSpace, 1)]));
 }
 
 #[test]

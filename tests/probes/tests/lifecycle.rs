@@ -1,6 +1,6 @@
 //! Events belong to the VA space that they happened in, and that belongs to the process that made it.
 
-use abi::{Kind, Lifecycle, LifecycleKind, LostReason};
+use abi::{DropReason, Kind, Lifecycle, LifecycleKind};
 use probes_test::{
     bench::{Bench, GpuFault},
     driver,
@@ -52,7 +52,7 @@ fn faults_that_are_served_while_a_va_space_is_destroyed_are_its_own() {
     assert_eq!(bench.lost(), []);
     // And none after it.
     bench.gpu_fault(&space, &GpuFault::default(), |entry| entry);
-    assert_eq!(bench.lost(), [(LostReason::UnknownVaSpace, 1)]);
+    assert_eq!(bench.lost(), [(DropReason::UnknownVaSpace, 1)]);
 }
 
 #[test]

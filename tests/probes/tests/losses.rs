@@ -1,6 +1,6 @@
 //! An event that cannot be counted is counted as lost, with the reason.
 
-use abi::{Kind, LifecycleKind, LostReason, quota::SPACES_CAPACITY};
+use abi::{DropReason, Kind, LifecycleKind, quota::SPACES_CAPACITY};
 use probes_test::{
     bench::{Bench, GpuFault, Migration},
     driver,
@@ -16,7 +16,7 @@ fn events_of_a_va_space_made_before_the_probes_were_there() {
     bench.cpu_fault(&space, 0);
     bench.gpu_fault(&space, &GpuFault::default(), |entry| entry);
     bench.migration(&space, &Migration::default());
-    assert_eq!(bench.lost(), [(LostReason::UnknownVaSpace, 3)]);
+    assert_eq!(bench.lost(), [(DropReason::UnknownVaSpace, 3)]);
     assert_eq!(bench.keys(), 0);
 }
 
@@ -33,7 +33,7 @@ fn events_for_which_the_counts_have_no_room_are_also_known_to_their_va_space() {
     bench.cpu_fault(&space, 0);
     bench.cpu_fault(&other, 1);
     bench.gpu_fault(&space, &GpuFault { access: 3, ..GpuFault::default() }, |entry| entry);
-    assert_eq!(bench.lost(), [(LostReason::CountsFull, 3)]);
+    assert_eq!(bench.lost(), [(DropReason::CountsFull, 3)]);
     assert_eq!(bench.counts(record.generation)[&(1, Kind::GpuFault, 3)], (2, 2));
 
     let lost: std::collections::HashMap<_, _> =
@@ -71,7 +71,7 @@ fn events_whose_memory_cannot_be_read() {
     // The entry that a fault points to.
     let data = bench.family().image("evd.size").with("fault.proc_id", 1u32.to_ne_bytes());
     bench.notify(&space, "FAULT", &data);
-    assert_eq!(bench.lost(), [(LostReason::Unreadable, 3)]);
+    assert_eq!(bench.lost(), [(DropReason::Unreadable, 3)]);
     assert_eq!(bench.keys(), 0);
 }
 
@@ -84,7 +84,7 @@ fn va_spaces_for_which_there_is_no_room() {
     driver::mm_register(SPACE - 4096);
     assert_eq!(bench.probes().lifecycles(), []);
     bench.cpu_fault(&bench.space(SPACE - 4096), 0);
-    assert_eq!(bench.lost(), [(LostReason::UnknownVaSpace, 1), (LostReason::SpacesFull, 1)]);
+    assert_eq!(bench.lost(), [(DropReason::UnknownVaSpace, 1), (DropReason::SpacesFull, 1)]);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn records_for_which_the_ring_has_no_room() {
     }
     let told = bench.probes().lifecycles();
     let lost = bench.lost();
-    let [(LostReason::RingFull, lost)] = lost[..] else { panic!("{lost:?}") };
+    let [(DropReason::RingFull, lost)] = lost[..] else { panic!("{lost:?}") };
     assert!(lost > 0 && told.len() > 11_900, "{lost} {}", told.len());
     assert_eq!(u64::try_from(told.len()).unwrap() + lost, 2 * spaces);
     // It goes on working once there is room.

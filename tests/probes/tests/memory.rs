@@ -54,7 +54,7 @@ fn a_block_of_ordinary_memory_or_a_dead_one_is_nobodys() {
     driver::evict_chunks(dead.as_ptr() as u64, bench.gpu(1).address());
     assert_eq!(bench.lost(), []);
     driver::evict_chunks(block.address(), bench.gpu(1).address());
-    assert_eq!(bench.lost(), [(abi::LostReason::UnknownVaSpace, 1)]);
+    assert_eq!(bench.lost(), [(abi::DropReason::UnknownVaSpace, 1)]);
 }
 
 const ALL_PAGES: MakeResident =

@@ -1,7 +1,7 @@
 //! One process, and one user, may hold so much of the maps and no more: others are counted as ever.
 
 use abi::{
-    Kind, LifecycleKind, LostReason, Quotas, Released, Resource, Tenant, TenantKind, Usage,
+    DropReason, Kind, LifecycleKind, Quotas, Released, Resource, Tenant, TenantKind, Usage,
     quota::{ByResource, Quota, Rate},
 };
 use probes_test::{
@@ -53,14 +53,14 @@ fn a_process_makes_as_many_va_spaces_as_its_quota_and_another_one_makes_its_own(
     let made = bench.probes().lifecycles();
     assert_eq!(made.iter().filter(|record| record.tgid == own().id).count(), 3);
     assert_eq!(made.len(), 4);
-    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 2)]);
+    assert_eq!(bench.lost(), [(DropReason::SpacesFull, 2)]);
     let own = usage(&mut bench, own());
     let spaces = Resource::Spaces;
     assert_eq!((own.charged[spaces], own.refused[spaces]), (3, 2));
     // Whoever gives one back may have another.
     driver::destroy(at(0), || {});
     driver::mm_register(at(7));
-    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 2)]);
+    assert_eq!(bench.lost(), [(DropReason::SpacesFull, 2)]);
     assert_eq!(charged(&mut bench, Resource::Spaces), [3, 4, 4]);
 }
 
@@ -72,7 +72,7 @@ fn a_user_has_a_quota_for_all_its_processes_together() {
         uprobe::in_another_process(|| driver::mm_register(at(number))).unwrap();
     }
     assert_eq!(bench.probes().lifecycles().len(), 2);
-    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 1)]);
+    assert_eq!(bench.lost(), [(DropReason::SpacesFull, 1)]);
     assert_eq!(usage(&mut bench, Tenant::user(0)).refused[Resource::Spaces], 1);
 }
 
@@ -92,7 +92,7 @@ fn the_reserve_is_for_those_that_hold_few() {
         driver::mm_register(at(number));
     }
     assert_eq!(bench.probes().lifecycles().len(), 2);
-    assert_eq!(bench.lost(), [(LostReason::SpacesFull, 4)]);
+    assert_eq!(bench.lost(), [(DropReason::SpacesFull, 4)]);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn keys_beyond_a_quota_are_lost_to_their_va_space_and_to_no_other() {
         [((1, Kind::GpuFault, 0), (2, 2)), ((1, Kind::GpuFault, 1), (1, 1))].into()
     );
     assert_eq!(bench.counts(others.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
-    assert_eq!(bench.lost(), [(LostReason::CountsFull, 2)]);
+    assert_eq!(bench.lost(), [(DropReason::CountsFull, 2)]);
     assert_eq!(usage(&mut bench, own()).refused[Resource::Counts], 2);
     // What is refused again and again uses up nobody's.
     assert_eq!(charged(&mut bench, Resource::Counts), [2, 3, 3]);

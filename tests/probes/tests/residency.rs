@@ -1,7 +1,7 @@
 //! What the records tell of blocks that are made resident: copies, and how many of their pages are resident at which GPU.
 
 use abi::{
-    LostReason, RecordKind,
+    DropReason, RecordKind,
     block::{BLOCK_BYTES, SLOT_BYTES},
 };
 use collector::Records;
@@ -25,8 +25,8 @@ fn residencies(bench: &mut Bench) -> Vec<(u64, u16, u32, u16)> {
 }
 
 /// Changes of the only VA space of which no record tells.
-fn untold(bench: &mut Bench) -> u64 {
-    bench.probes().spaces().unwrap()[0].records.untold
+fn stale(bench: &mut Bench) -> u64 {
+    bench.probes().spaces().unwrap()[0].records.stale
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn what_cannot_be_followed_as_it_is_pushed_out_does_not_end_what_it_makes_room_f
         let nowhere = MakeResident { block: block.address(), destination: 9999, cause: 4, ..ALL_PAGES };
         driver::make_resident(&nowhere, || {});
     });
-    assert_eq!((bench.blocks(), untold(&mut bench)), (vec![], 2));
-    assert_eq!(bench.lost(), [(LostReason::Unreadable, 1)]);
+    assert_eq!((bench.blocks(), stale(&mut bench)), (vec![], 2));
+    assert_eq!(bench.lost(), [(DropReason::Unreadable, 1)]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn where_pushing_out_failed_it_is_untold_as_it_may_be_that_its_return_was_missed
     let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
     let out = MakeResident { block: block.address(), destination: 0, cause: 4, ..ALL_PAGES };
     driver::make_resident(&MakeResident { status: 0x51, ..out }, || {});
-    assert_eq!((bench.blocks(), untold(&mut bench)), (vec![], 1));
+    assert_eq!((bench.blocks(), stale(&mut bench)), (vec![], 1));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn where_more_gpus_have_something_of_a_block_than_are_told_of_that_is_untold() {
     for (had_by, expected) in [(16, 0), (17, 1)] {
         let block = bench.block_with(&space, START, &gpus[..had_by]);
         driver::make_resident(&MakeResident { block: block.address(), destination: 0, ..ALL_PAGES }, || {});
-        assert_eq!((residencies(&mut bench).len(), untold(&mut bench)), (16, expected));
+        assert_eq!((residencies(&mut bench).len(), stale(&mut bench)), (16, expected));
     }
 }
 
@@ -135,7 +135,7 @@ fn a_split_whose_return_was_missed_is_untold_and_not_taken_for_the_next_one() {
     let other = block.address();
     // The driver never does this: it is what the probes see where a return is missed.
     driver::split(block.address(), &other, 0, || driver::split(nobodys.address(), &other, 0, || {}));
-    assert_eq!((residencies(&mut bench), untold(&mut bench)), (vec![], 1));
+    assert_eq!((residencies(&mut bench), stale(&mut bench)), (vec![], 1));
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn a_block_that_goes_and_cannot_be_read_is_untold() {
     let (space, _) = bench.register(SPACE);
     let data = image::Family::named(FAMILY).image("evd.size").with("blkdestroy.block", 8_u64.to_ne_bytes());
     bench.notify(&space, "BLOCK_DESTROY", &data);
-    assert_eq!((bench.blocks(), untold(&mut bench)), (vec![], 1));
-    assert_eq!(bench.lost(), [(LostReason::Unreadable, 1)]);
+    assert_eq!((bench.blocks(), stale(&mut bench)), (vec![], 1));
+    assert_eq!(bench.lost(), [(DropReason::Unreadable, 1)]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn residency_is_told_however_many_other_records_are_left_out() {
     }
     assert_eq!(residencies(&mut bench).len(), 1000);
     let losses = bench.probes().spaces().unwrap()[0].records;
-    assert!(losses.sampled_out > 500 && (losses.dropped, losses.untold) == (0, 0), "{losses:?}");
+    assert!(losses.sampled_out > 500 && (losses.dropped, losses.stale) == (0, 0), "{losses:?}");
 }
 
 #[test]
@@ -252,13 +252,13 @@ fn a_quarter_of_the_ring_is_kept_for_residency_and_what_finds_no_room_there_is_u
     for _ in 0..10 {
         driver::make_resident(&resident, || {});
     }
-    assert_eq!(untold(&mut bench), 0);
+    assert_eq!(stale(&mut bench), 0);
     for _ in 0..100 {
         driver::make_resident(&resident, || {});
     }
-    let (untold, told) = (untold(&mut bench), residencies(&mut bench).len() as u64);
-    assert!(untold > 50 && told >= 10, "{untold} {told}");
-    assert_eq!(untold + told, 110);
+    let (stale, told) = (stale(&mut bench), residencies(&mut bench).len() as u64);
+    assert!(stale > 50 && told >= 10, "{stale} {told}");
+    assert_eq!(stale + told, 110);
     assert_eq!(bench.lost(), []);
 }
 
@@ -276,5 +276,5 @@ fn a_move_whose_return_was_missed_is_untold_from_the_threads_next_one_on() {
     let records: Vec<_> = bench.blocks().iter().map(|record| record.kind).collect();
     let told = [RecordKind::CopyHtod, RecordKind::Residency, RecordKind::Populated];
     assert_eq!(records, told.map(|kind| kind as u16));
-    assert_eq!(untold(&mut bench), 1);
+    assert_eq!(stale(&mut bench), 1);
 }

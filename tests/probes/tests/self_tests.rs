@@ -1,6 +1,6 @@
 //! An event that contradicts the layout is not counted, and says how it does.
 
-use abi::{LostReason, SelfTest};
+use abi::{DropReason, SelfTest};
 use probes_test::{
     bench::{Bench, GpuFault, Migration, Space},
     image::{self, Image},
@@ -19,7 +19,7 @@ fn fail(test: SelfTest, events: &[Event]) {
         for (event, failed) in events.iter().zip(1..) {
             event(&bench, &space);
             assert_eq!(bench.failed(), [(test, failed)], "{family}");
-            assert_eq!(bench.lost(), [(LostReason::SelfTest, failed)], "{family}");
+            assert_eq!(bench.lost(), [(DropReason::SelfTest, failed)], "{family}");
         }
         assert_eq!(bench.keys(), 0, "{family}");
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn pushed_out(ledger: &mut Ledger, victim: Generation, evictor: Generation, events: u64, amount: u64) {
-    ledger.pushed_out(EvictionKey { victim, evictor, gpu: 1, cause: 0 }, Tally { events, amount });
+fn evicted(ledger: &mut Ledger, victim: Generation, evictor: Generation, events: u64, amount: u64) {
+    ledger.evicted(EvictionKey { victim, evictor, gpu: 1, cause: 0 }, Tally { events, amount });
 }
 
 /// The parties and the GPU of each pair, and what was pushed out.
@@ -18,8 +18,8 @@ fn who_pushed_whose_memory_out_stays_when_either_ends_and_when_either_is_forgott
     ledger.registered(1, PROCESS, named("victim"));
     ledger.registered(2, OTHER, named("evictor"));
     shown(&mut ledger, CARD);
-    pushed_out(&mut ledger, 1, 2, 3, 4096);
-    pushed_out(&mut ledger, 1, 0, 1, 0);
+    evicted(&mut ledger, 1, 2, 3, 4096);
+    evicted(&mut ledger, 1, 0, 1, 0);
     let (victim, evictor, card) = (Party::Process(PROCESS), Party::Process(OTHER), GpuKey::Known(CARD));
     assert_eq!(
         pairs(&ledger),
@@ -43,7 +43,7 @@ fn who_pushed_whose_memory_out_stays_when_either_ends_and_when_either_is_forgott
 fn pairs_that_turn_out_to_be_wrong_are_dropped_with_the_counts() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
-    pushed_out(&mut ledger, 1, 1, 3, 4096);
+    evicted(&mut ledger, 1, 1, 3, 4096);
     ledger.discard();
     ledger.close_all(None);
     assert_eq!(pairs(&ledger), []);

@@ -23,8 +23,7 @@ fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
     };
     ledger.happened(&record);
     ledger.happened(&BlockRecord { generation: 9, ..record });
-    let records =
-        |sampled_out, dropped| Losses { records: RecordLosses { sampled_out, dropped, untold: 0 }, events: 0 };
+    let records = |sampled_out, dropped| Losses { records: RecordLosses { sampled_out, dropped, stale: 0 }, events: 0 };
     ledger.lost(1, records(5, 0));
     ledger.destroyed(1, records(7, 2), at(10));
     ledger.close(1);
@@ -55,7 +54,7 @@ fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
         let residency = &processes(ledger)[0].residency;
         residency.values().map(|told| (told.bytes, told.min_bytes, told.max_bytes)).collect::<Vec<_>>()
     };
-    let losses = |untold| Losses { records: RecordLosses { sampled_out: 9, dropped: 4, untold }, events: 0 };
+    let losses = |stale| Losses { records: RecordLosses { sampled_out: 9, dropped: 4, stale }, events: 0 };
     ledger.lost_by(1, losses(0), 10);
     assert_eq!(bounds(&ledger), [(2 << 20, 2 << 20, 2 << 20)]);
     ledger.lost_by(1, losses(1), 10);

@@ -12,7 +12,7 @@
 //! an eviction runs in whatever process needed the memory.
 
 use abi::{
-    Kind, LostReason, Probe, RecordKind, SelfTest, Tally,
+    DropReason, Kind, Probe, RecordKind, SelfTest, Tally,
     block::slots,
     count::ASKED_BY_TOOL,
     layout::{EVENT_DATA_MAX, FAULT_ENTRY_MAX},
@@ -24,13 +24,13 @@ use aya_ebpf::{
 
 use crate::{
     batch,
-    blocks::{self, Happening},
+    blocks::{self, BlockEvent},
     calls::is_own,
-    counting::{Known, Lost, observe},
-    eviction,
-    maps::{fail, hit, layout, lose},
+    counting::{Dropped, Known, observe},
+    eviction, make_resident,
+    maps::{count_drop, fail, hit, layout},
     memory::{self, Copied, Room, Unreadable},
-    moves, residency,
+    residency,
 };
 
 /// `UVM_PERF_EVENT_BLOCK_DESTROY`, in all versions. Its data begin with the pointer to the block.
@@ -55,28 +55,28 @@ fn uvm_notify(ctx: ProbeContext) -> u32 {
     hit(Probe::Notify);
     match count(&ctx) {
         Ok(()) => {}
-        Err(NotCounted::Lost(reason)) => lose(reason),
+        Err(NotCounted::Dropped(reason)) => count_drop(reason),
         Err(NotCounted::Contradicts(test)) => fail(test),
     }
     0
 }
 
 enum NotCounted {
-    Lost(LostReason),
+    Dropped(DropReason),
     Contradicts(SelfTest),
 }
 
 impl From<Unreadable> for NotCounted {
     #[inline(always)]
     fn from(Unreadable: Unreadable) -> Self {
-        Self::Lost(LostReason::Unreadable)
+        Self::Dropped(DropReason::Unreadable)
     }
 }
 
-impl From<Lost> for NotCounted {
+impl From<Dropped> for NotCounted {
     #[inline(always)]
-    fn from(Lost(reason): Lost) -> Self {
-        Self::Lost(reason)
+    fn from(Dropped(reason): Dropped) -> Self {
+        Self::Dropped(reason)
     }
 }
 
@@ -211,7 +211,7 @@ fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
 }
 
 #[inline(always)]
-fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
+fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
     let Counted { gpu, kind, detail, amount, address, beside } = *counted;
     let space = Known::at(va_space)?;
     let is_copy = !matches!(kind, Kind::GpuFault | Kind::GpuFaultDuplicate | Kind::CpuFault);
@@ -223,7 +223,7 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
         Kind::CopyDtoh => {
             observe(&space.account(), gpu, Kind::DtohMigrationBytes as u32, amount);
             if detail == CAUSE_EVICTION {
-                eviction::pushed_out(&space.account(), gpu, 0, amount);
+                eviction::evicted(&space.account(), gpu, 0, amount);
             }
         }
         _ => {}
@@ -233,9 +233,9 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Lost> {
         Beside::Block(kind) => {
             let (cause, bytes) = if is_copy { (detail, amount) } else { (0, 0) };
             let slots = slots(address, bytes);
-            let happening = Happening { cause, bytes, slots, ..Happening::of(address, gpu, kind) };
-            if !is_copy || !moves::copied(&space, va_space, &happening) {
-                blocks::record(&space, &happening);
+            let event = BlockEvent { cause, bytes, slots, ..BlockEvent::of(address, gpu, kind) };
+            if !is_copy || !make_resident::copied(&space, va_space, &event) {
+                blocks::record(&space, &event);
             }
         }
     }

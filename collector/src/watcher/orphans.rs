@@ -1,4 +1,4 @@
-//! VA spaces whose end was not told, because the ring was full: found by looking what the probes still know. One whose end the probes
+//! Orphaned VA spaces, whose end was not reported because the ring was full: found by comparison with the probes' map. One whose end the probes
 //! themselves missed stays until its address is used again.
 
 use std::{
@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_mins(1);
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Strays {
+pub(super) struct Orphans {
     /// Not known to the probes when last looked. Once is not enough: the record of their end may just have been on its way.
     suspects: HashSet<Generation>,
     looked: Instant,
@@ -21,7 +21,7 @@ pub(super) struct Strays {
     ring_full: u64,
 }
 
-impl Strays {
+impl Orphans {
     pub(super) fn new(now: Instant) -> Self {
         Self { suspects: HashSet::new(), looked: now, ring_full: 0 }
     }
@@ -54,31 +54,31 @@ mod tests {
     #[test]
     fn a_va_space_that_the_probes_do_not_know_twice_in_a_row_is_gone() {
         let now = Instant::now();
-        let mut strays = Strays::new(now);
+        let mut orphans = Orphans::new(now);
         let known = [1].into();
-        assert_eq!(strays.look([1, 2], &known, 0, now), [0; 0]);
-        assert!(strays.is_due(0, now));
-        assert_eq!(strays.look([1, 2], &known, 0, now), [2]);
-        assert_eq!(strays.look([1], &known, 0, now), [0; 0]);
-        assert!(!strays.is_due(0, now));
+        assert_eq!(orphans.look([1, 2], &known, 0, now), [0; 0]);
+        assert!(orphans.is_due(0, now));
+        assert_eq!(orphans.look([1, 2], &known, 0, now), [2]);
+        assert_eq!(orphans.look([1], &known, 0, now), [0; 0]);
+        assert!(!orphans.is_due(0, now));
     }
 
     #[test]
     fn one_whose_end_was_told_meanwhile_is_nothing_to_look_for() {
         let now = Instant::now();
-        let mut strays = Strays::new(now);
-        strays.look([1], &HashSet::new(), 0, now);
-        assert_eq!(strays.look([], &HashSet::new(), 0, now), [0; 0]);
+        let mut orphans = Orphans::new(now);
+        orphans.look([1], &HashSet::new(), 0, now);
+        assert_eq!(orphans.look([], &HashSet::new(), 0, now), [0; 0]);
     }
 
     #[test]
     fn they_are_looked_for_when_records_were_lost_and_once_a_minute() {
         let now = Instant::now();
-        let mut strays = Strays::new(now);
-        assert!(!strays.is_due(0, now));
-        assert!(strays.is_due(3, now));
-        strays.look([], &HashSet::new(), 3, now);
-        assert!(!strays.is_due(3, now));
-        assert!(strays.is_due(3, now + EVERY));
+        let mut orphans = Orphans::new(now);
+        assert!(!orphans.is_due(0, now));
+        assert!(orphans.is_due(3, now));
+        orphans.look([], &HashSet::new(), 3, now);
+        assert!(!orphans.is_due(3, now));
+        assert!(orphans.is_due(3, now + EVERY));
     }
 }

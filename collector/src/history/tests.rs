@@ -13,7 +13,7 @@ const NEXT: ProcessId = ProcessId { pid: 100, start_ticks: 9 };
 
 /// A node whose clock stands where the test wants.
 struct Node {
-    rings: Rings,
+    history: Histories,
     begin: Instant,
     snapshot: Snapshot,
 }
@@ -32,7 +32,7 @@ fn node() -> Node {
         block_records: RecordFigures::default(),
     };
     let snapshot = Snapshot::empty(SystemTime::UNIX_EPOCH, source);
-    Node { rings: Rings::new(SECOND), begin, snapshot }
+    Node { history: Histories::new(SECOND), begin, snapshot }
 }
 
 fn copied(bytes: u64) -> Counters {
@@ -53,12 +53,12 @@ impl Node {
     }
 
     fn read(&mut self, after: Duration) {
-        self.rings.take(&self.snapshot, self.begin + after);
+        self.history.take(&self.snapshot, self.begin + after);
     }
 
     fn lately(&self, of: HistoryOf, after: Duration) -> Option<History> {
         let request = HistoryRequest { of, back: HOUR, samples_max: usize::MAX };
-        self.rings.lately(&request, self.begin + after, SystemTime::UNIX_EPOCH + HOUR + after)
+        self.history.lately(&request, self.begin + after, SystemTime::UNIX_EPOCH + HOUR + after)
     }
 
     /// Bytes copied to the card, by second.
@@ -171,7 +171,7 @@ fn residency_and_what_was_fetched_again_are_the_processes_together() {
 fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
     const BYTES_MAX: usize = 300 << 10;
     let mut node = node();
-    node.rings.bytes_max = BYTES_MAX;
+    node.history.bytes_max = BYTES_MAX;
     let process = |number: u64| ProcessId { pid: u32::try_from(number % 700).unwrap(), start_ticks: number };
     let mut sum = 0;
     for second in 1..=60_u64 {
@@ -183,10 +183,10 @@ fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
         node.copied(&bytes);
         sum = bytes.iter().map(|(_, bytes)| bytes).sum();
         node.read(SECOND * u32::try_from(second).unwrap());
-        let bytes: usize = node.rings.processes.values().map(|of| of.ring.bytes()).sum();
+        let bytes: usize = node.history.processes.values().map(|of| of.ring.bytes()).sum();
         assert!(bytes <= BYTES_MAX, "{bytes} bytes");
     }
-    assert_eq!(node.rings.processes.len(), 2000);
+    assert_eq!(node.history.processes.len(), 2000);
     // The GPU's are never given up.
     assert_eq!(node.bytes(HistoryOf::Gpu(CARD)).iter().map(|bytes| bytes.unwrap()).sum::<u64>(), sum);
 }
@@ -200,9 +200,9 @@ fn where_there_is_no_room_who_did_nothing_for_longest_gives_up_all_and_the_busy_
     }
     let kept = |node: &Node| [ONE, NEXT].map(|process| node.bytes(HistoryOf::Process(process)).len());
     assert_eq!(kept(&node), [1000, 1000]);
-    let bytes = |node: &Node| node.rings.processes.values().map(|of| of.ring.bytes()).sum::<usize>();
-    node.rings.bytes_max = bytes(&node) - 1;
-    node.rings.bound();
+    let bytes = |node: &Node| node.history.processes.values().map(|of| of.ring.bytes()).sum::<usize>();
+    node.history.bytes_max = bytes(&node) - 1;
+    node.history.bound();
     assert_eq!(kept(&node), [0, 1000 - 512]);
     // What comes next is kept.
     node.read(SECOND * 1001);

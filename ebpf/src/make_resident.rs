@@ -9,7 +9,7 @@
 //! Populated are the pages asked for, less those that are there already, less those that are copied between entry and return. The driver tells of
 //! each copy by itself, of as many as 512 where a block's pages lie scattered in the host's memory: one record tells of them together.
 
-use abi::{Kind, LostReason, Probe, RecordKind, Tally, block::BLOCK_BYTES, quota::CALLS_CAPACITY};
+use abi::{DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES, quota::CALLS_CAPACITY};
 use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::{kprobe, kretprobe, map},
@@ -18,13 +18,13 @@ use aya_ebpf::{
 };
 
 use crate::{
-    blocks::{self, Happening},
-    counting::{self, Known, Lost},
+    blocks::{self, BlockEvent},
+    counting::{self, Dropped, Known},
     eviction::va_space_of,
     maps::{hit, layout},
     memory::{self, Unreadable},
-    notify::CAUSE_EVICTION,
     pages::{ask, at_gpu},
+    perf_events::CAUSE_EVICTION,
     quotas::{self, Caller},
     residency::{moved, start_of},
 };
@@ -53,7 +53,7 @@ pub struct Move {
     caller: Caller,
 }
 
-/// Copies of one kind, one after the other, that are not told yet.
+/// Consecutive copies of one kind, not yet in a record.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Copies {
@@ -75,14 +75,14 @@ const NO_COPIES: Copies =
 #[map]
 static MOVES: HashMap<u64, Move> = HashMap::with_max_entries(2 * CALLS_CAPACITY, 0);
 
-/// Where a thread's move is kept. While a block is made resident, others may be pushed out to make room; while one is pushed out, nothing is
+/// Where a thread's move is kept. While a block is made resident, others may be evicted to make room; while one is evicted, nothing is
 /// moved beside it. So two places are enough.
 #[inline(always)]
 fn place(is_eviction: bool) -> u64 {
     bpf_get_current_pid_tgid() << 1 | u64::from(is_eviction)
 }
 
-/// What is being made resident on this thread, but for what is pushed out to make room.
+/// What is being made resident on this thread, but for what is evicted to make room.
 #[inline(always)]
 pub fn under_way() -> Option<&'static Move> {
     // SAFETY: a value of the map, of this thread alone.
@@ -118,7 +118,7 @@ fn uvm_duplicate_done(ctx: RetProbeContext) -> u32 {
 }
 
 #[inline(always)]
-fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Lost> {
+fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Dropped> {
     let cause = memory::late_argument::<u32>(ctx, 7)?;
     let is_eviction = cause == CAUSE_EVICTION;
     if !is_eviction {
@@ -134,26 +134,26 @@ fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Lost> {
 }
 
 #[inline(always)]
-fn note(ctx: &ProbeContext, cause: u32, is_duplicate: bool) -> Result<(), Lost> {
+fn note(ctx: &ProbeContext, cause: u32, is_duplicate: bool) -> Result<(), Dropped> {
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let va_space = va_space_of(block)?.unwrap_or_default();
     let result = begin(ctx, block, va_space, cause, is_duplicate);
     if result.is_err() && va_space != 0 {
-        untold(va_space);
+        mark_stale(va_space);
     }
     result
 }
 
 #[inline(always)]
-fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate: bool) -> Result<(), Lost> {
+fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate: bool) -> Result<(), Dropped> {
     let gpu = ctx.arg::<u32>(3).ok_or(Unreadable)?;
     if gpu > layout!(gpu_max) {
-        return Err(Lost(LostReason::Unreadable));
+        return Err(Dropped(DropReason::Unreadable));
     }
     let region = ctx.arg::<u32>(4).ok_or(Unreadable)?;
     let mask = ctx.arg::<u64>(5).ok_or(Unreadable)?;
     let missing = if gpu == 0 || va_space == 0 { 0 } else { ask(region, mask)? - at_gpu(block, gpu)?.asked };
-    let caller = quotas::enter_call().ok_or(Lost(LostReason::CountsFull))?;
+    let caller = quotas::enter_call().ok_or(Dropped(DropReason::CountsFull))?;
     let started = Move {
         va_space,
         generation: Known::at(va_space).map_or(0, |space| space.generation),
@@ -172,14 +172,14 @@ fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate
         return Ok(());
     }
     quotas::leave_call(caller);
-    Err(Lost(LostReason::CountsFull))
+    Err(Dropped(DropReason::CountsFull))
 }
 
-/// Of a change of what is resident no record will tell. Not inlined: rare.
+/// Marks a VA space's residency as stale. Not inlined: rare.
 #[inline(never)]
-fn untold(va_space: u64) -> u32 {
+fn mark_stale(va_space: u64) -> u32 {
     if let Ok(space) = Known::at(va_space) {
-        blocks::untold(&space);
+        blocks::mark_stale(&space);
     }
     0
 }
@@ -194,8 +194,8 @@ fn abandon(place: u64) -> u32 {
     if let Ok(space) = Known::at(missed.va_space)
         && space.generation == missed.generation
     {
-        tell_copies(&space, &mut missed.copies);
-        blocks::untold(&space);
+        write_copies(&space, &mut missed.copies);
+        blocks::mark_stale(&space);
     }
     end(place);
     0
@@ -210,9 +210,9 @@ fn end(place: u64) {
     quotas::leave_call(caller);
 }
 
-/// Takes note of a copy that is part of a move, for the record of them all; `false` if it is part of none.
+/// Adds a copy to the move that it is part of; `false` if it is part of none.
 #[inline(always)]
-pub fn copied(space: &Known, va_space: u64, copy: &Happening) -> bool {
+pub fn copied(space: &Known, va_space: u64, copy: &BlockEvent) -> bool {
     let Some(part_of) = MOVES.get_ptr_mut(place(copy.cause == CAUSE_EVICTION)) else { return false };
     // SAFETY: a value of the map, of this thread alone.
     let part_of = unsafe { &mut *part_of };
@@ -229,14 +229,14 @@ pub fn copied(space: &Known, va_space: u64, copy: &Happening) -> bool {
 }
 
 #[inline(always)]
-fn gather(space: &Known, copy: &Happening, copies: &mut Copies) {
+fn gather(space: &Known, copy: &BlockEvent, copies: &mut Copies) {
     let address = copy.address & !(BLOCK_BYTES - 1);
     let is_alike = copies.kind as u32 == copy.kind as u32
         && copies.gpu == copy.gpu
         && copies.cause == copy.cause
         && copies.address == address;
     if !is_alike {
-        tell_copies(space, copies);
+        write_copies(space, copies);
         copies.kind = copy.kind;
         copies.gpu = copy.gpu;
         copies.cause = copy.cause;
@@ -249,22 +249,22 @@ fn gather(space: &Known, copy: &Happening, copies: &mut Copies) {
 
 /// Writes the record of copies. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
-fn tell_copies(space: &Known, copies: &mut Copies) -> u32 {
+fn write_copies(space: &Known, copies: &mut Copies) -> u32 {
     if copies.events == 0 {
         return 0;
     }
     let Copies { address, bytes, kind, gpu, cause, events, slots, .. } = *copies;
     blocks::record(
         space,
-        &Happening { cause, events: u64::from(events), bytes, slots, ..Happening::of(address, gpu, kind) },
+        &BlockEvent { cause, events: u64::from(events), bytes, slots, ..BlockEvent::of(address, gpu, kind) },
     );
     *copies = NO_COPIES;
     1
 }
 
 #[inline(always)]
-fn returned(status: u32) -> Result<(), Lost> {
-    // What is pushed out meanwhile returns first.
+fn returned(status: u32) -> Result<(), Dropped> {
+    // What is evicted meanwhile returns first.
     let mut at = place(true);
     let mut found = MOVES.get_ptr_mut(at);
     if found.is_none() {
@@ -279,22 +279,22 @@ fn returned(status: u32) -> Result<(), Lost> {
 }
 
 #[inline(always)]
-fn ended(done: &mut Move, status: u32) -> Result<(), Lost> {
+fn ended(done: &mut Move, status: u32) -> Result<(), Dropped> {
     if done.va_space == 0 {
         return Ok(());
     }
     let space = Known::at(done.va_space)?;
-    tell_copies(&space, &mut done.copies);
-    // Where it failed, nothing else changed: the driver tries again. Unless it was pushed out, its return was missed, and this is that of the block for
+    write_copies(&space, &mut done.copies);
+    // Where it failed, nothing else changed: the driver tries again. Unless it was evicted, its return was missed, and this is that of the block for
     // which there was to be room: that one always fails.
     if status != 0 {
         if done.cause == CAUSE_EVICTION {
-            blocks::untold(&space);
+            blocks::mark_stale(&space);
         }
         return Ok(());
     }
     if blocks::are_wanted() && moved(&space, done) != 0 {
-        blocks::untold(&space);
+        blocks::mark_stale(&space);
     }
     if done.missing <= done.received {
         return Ok(());
@@ -303,6 +303,6 @@ fn ended(done: &mut Move, status: u32) -> Result<(), Lost> {
     let gpu = done.gpu;
     space.add(gpu, Kind::Populated, 0, Tally { events: 1, amount: bytes })?;
     let address = start_of(done.block)?;
-    blocks::record(&space, &Happening { bytes, ..Happening::of(address, gpu, RecordKind::Populated) });
+    blocks::record(&space, &BlockEvent { bytes, ..BlockEvent::of(address, gpu, RecordKind::Populated) });
     Ok(())
 }

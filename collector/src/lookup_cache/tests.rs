@@ -7,7 +7,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// Look-ups that the test answers one by one.
 struct Service {
-    aside: Aside<u32, String>,
+    cache: LookupCache<u32, String>,
     asked: mpsc::Receiver<(u32, mpsc::Sender<Option<&'static str>>)>,
     start: Instant,
 }
@@ -22,17 +22,17 @@ fn service(running_max: usize) -> Service {
         running_max,
         patience: HOUR / 2,
     };
-    let aside = Aside::new(pace, move |key: &u32| {
+    let cache = LookupCache::new(pace, move |key: &u32| {
         let (answer, answered) = mpsc::channel::<Option<&str>>();
         ask.send((*key, answer)).ok()?;
         answered.recv().ok()?.map(str::to_owned)
     });
-    Service { aside, asked, start: Instant::now() }
+    Service { cache, asked, start: Instant::now() }
 }
 
 impl Service {
     fn get(&self, key: u32, after: Duration) -> Option<String> {
-        self.aside.get(&key, self.start + after)
+        self.cache.get(&key, self.start + after)
     }
 
     /// The next look-up, which has been started.
@@ -42,7 +42,7 @@ impl Service {
 
     /// The keys of all look-ups that have been started and have not ended, whether or not their threads have begun yet.
     fn running(&self) -> Vec<u32> {
-        let known = lock(&self.aside.known);
+        let known = lock(&self.cache.known);
         let mut keys: Vec<u32> =
             known.answers.iter().filter(|(_, answer)| answer.due == Due::Running).map(|(key, _)| *key).collect();
         keys.sort_unstable();
@@ -58,7 +58,7 @@ impl Service {
 
     /// Waits until a look-up that was answered is noted.
     fn settled(&self, key: u32) {
-        while lock(&self.aside.known).answers[&key].due == Due::Running {
+        while lock(&self.cache.known).answers[&key].due == Due::Running {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -135,7 +135,7 @@ fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
         service.get(key, key * MINUTE);
     }
     // Those of the last hour, and those which hang.
-    let known = lock(&service.aside.known);
+    let known = lock(&service.cache.known);
     assert!(known.answers.len() < 2 * (60 + HUNG_MAX + 1) + FEW, "{}", known.answers.len());
     assert!(known.answers.contains_key(&0) && known.answers.contains_key(&999));
 }
@@ -148,7 +148,7 @@ fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_t
     service.get(2, 29 * MINUTE);
     assert_eq!(service.running(), [1]);
     service.get(2, 30 * MINUTE);
-    assert_eq!(service.aside.hung(service.start + 30 * MINUTE).keys, [1]);
+    assert_eq!(service.cache.hung(service.start + 30 * MINUTE).keys, [1]);
     service.answer(Some("bob"));
     assert_eq!(service.get(2, 30 * MINUTE).as_deref(), Some("bob"));
     // It is not asked about again while it hangs.
@@ -158,7 +158,7 @@ fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_t
     hangs.send(Some("alice")).unwrap();
     service.settled(1);
     assert_eq!(service.get(1, 40 * MINUTE).as_deref(), Some("alice"));
-    assert!(service.aside.hung(service.start + 40 * MINUTE).keys.is_empty());
+    assert!(service.cache.hung(service.start + 40 * MINUTE).keys.is_empty());
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
     let mut hanging = Vec::new();
     for key in 0..12 {
         // With sixteen that are left alone two more can run.
-        assert_eq!(service.aside.hung(service.start + key * HOUR).is_full, key >= 9, "{key}");
+        assert_eq!(service.cache.hung(service.start + key * HOUR).is_full, key >= 9, "{key}");
         service.get(key, key * HOUR);
         service.get(key + 1000, key * HOUR);
         hanging.extend(service.asked.try_iter());
@@ -191,7 +191,7 @@ fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
     while hanging.len() < HUNG_MAX + 2 {
         hanging.push(service.asked());
     }
-    let hung = service.aside.hung(service.start + 12 * HOUR);
+    let hung = service.cache.hung(service.start + 12 * HOUR);
     assert_eq!((hung.keys.len(), hung.is_full, hanging.len()), (HUNG_MAX + 2, true, HUNG_MAX + 2));
     // With one that comes back another has its turn.
     let (key, back) = hanging.swap_remove(0);
@@ -207,16 +207,16 @@ fn one_thread_looks_up_what_comes_one_after_the_other() {
     let (ran, threads) = mpsc::channel();
     let pace =
         Pace { retry_min: MINUTE, retry_max: MINUTE, answer_max: HOUR, wanted: HOUR, running_max: 4, patience: HOUR };
-    let aside = Aside::new(pace, move |_: &u32| {
+    let cache = LookupCache::new(pace, move |_: &u32| {
         ran.send(thread::current().id()).ok()?;
         Some(())
     });
     let now = Instant::now();
     let mut ids = std::collections::HashSet::new();
     for key in 0..100 {
-        aside.get(&key, now);
+        cache.get(&key, now);
         ids.insert(threads.recv_timeout(Duration::from_secs(10)).unwrap());
-        while lock(&aside.known).idle == 0 {
+        while lock(&cache.known).idle == 0 {
             thread::yield_now();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use abi::{LostReason, Probe, RecordFate};
+use abi::{DropReason, Probe, RecordFate};
 use model::{ProbeStatus, RecordFigures};
 
 use crate::{Records, probes::Figures};
@@ -12,13 +12,13 @@ pub(super) const SKIPPED: &str = "skipped";
 
 /// What earlier attachments had.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct RunningTotals {
     lost: BTreeMap<&'static str, u64>,
     records: RecordFigures,
     probes: BTreeMap<&'static str, ProbeStatus>,
 }
 
-impl History {
+impl RunningTotals {
     pub(super) fn new(records: &Records) -> Self {
         Self { records: RecordFigures { is_off: !records.enabled, ..RecordFigures::default() }, ..Self::default() }
     }
@@ -34,7 +34,7 @@ impl History {
 
     /// What was lost so far, by reason, every one of which is always there. `figures`: of the attachment that there is, or none.
     pub(super) fn lost(&self, figures: &Figures) -> BTreeMap<&'static str, u64> {
-        let now = LostReason::ALL.iter().map(|reason| (reason.name(), figures.lost.get(*reason as usize).copied()));
+        let now = DropReason::ALL.iter().map(|reason| (reason.name(), figures.lost.get(*reason as usize).copied()));
         let mut sums = self.lost.clone();
         for (reason, events) in now.chain([(SKIPPED, Some(figures.skipped()))]) {
             let sum: &mut u64 = sums.entry(reason).or_default();
@@ -80,27 +80,27 @@ mod tests {
 
     fn figures(hits: u64, unreadable: u64, run_time: Option<Duration>) -> Figures {
         let mut figures = Figures { hits: vec![hits; Probe::ALL.len()], lost: vec![0; 6], ..Figures::default() };
-        figures.lost[LostReason::Unreadable as usize] = unreadable;
+        figures.lost[DropReason::Unreadable as usize] = unreadable;
         figures.programs[Probe::Notify as usize] = ProgramInfo { run_time, skipped: 1 };
         figures
     }
 
     #[test]
     fn figures_go_on_from_one_attachment_to_the_next() {
-        let mut history = History::default();
-        history.add(&figures(10, 2, Some(Duration::from_secs(1))));
+        let mut totals = RunningTotals::default();
+        totals.add(&figures(10, 2, Some(Duration::from_secs(1))));
         let second = figures(5, 1, Some(Duration::from_secs(2)));
-        let [notify, ..] = &history.probes(&second, &BTreeMap::new())[..] else { panic!() };
+        let [notify, ..] = &totals.probes(&second, &BTreeMap::new())[..] else { panic!() };
         assert_eq!((notify.hits, notify.run_time), (15, Some(Duration::from_secs(3))));
-        let lost = history.lost(&second);
+        let lost = totals.lost(&second);
         assert_eq!((lost["unreadable"], lost["skipped"], lost["ring_full"]), (3, 2, 0));
     }
 
     #[test]
     fn run_times_stay_where_the_kernel_no_longer_measures_them() {
-        let mut history = History::default();
-        history.add(&figures(10, 0, Some(Duration::from_secs(1))));
-        assert_eq!(history.probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, Some(Duration::from_secs(1)));
-        assert_eq!(History::default().probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, None);
+        let mut totals = RunningTotals::default();
+        totals.add(&figures(10, 0, Some(Duration::from_secs(1))));
+        assert_eq!(totals.probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, Some(Duration::from_secs(1)));
+        assert_eq!(RunningTotals::default().probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, None);
     }
 }

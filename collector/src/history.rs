@@ -1,4 +1,4 @@
-//! What was counted lately, of each process and each GPU, in memory that is bounded. No I/O: the collector feeds it what it publishes.
+//! Recent samples of each process and GPU, in bounded memory. No I/O: the collector feeds it what it publishes.
 //!
 //! Time is cut into slots of a second, or of the collector's interval where that is longer. A reading ends the slot whose end is nearest to it, and
 //! what was counted since the reading before is that slot's. So the samples of a time add up to exactly what was counted in it; a slot in which
@@ -24,7 +24,7 @@ const IDLE_MIN: Duration = Duration::from_mins(10);
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Rings {
+pub(crate) struct Histories {
     /// A slot before the first reading.
     begin: Option<Instant>,
     steps: Steps,
@@ -61,7 +61,7 @@ struct Counted {
     evicted_bytes: u64,
 }
 
-impl Rings {
+impl Histories {
     /// For readings that are so far apart.
     pub(crate) fn new(interval: Duration) -> Self {
         Self {

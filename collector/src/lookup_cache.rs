@@ -1,4 +1,4 @@
-//! Look-ups that may take their time, on threads of their own: what is not known yet is not shown yet.
+//! Cache of slow look-ups, which run on threads of their own: an answer is absent until its look-up is done.
 //!
 //! Plain threads, not the runtime's: one that hangs must not keep uvmd from ending, nor others from being looked up. After a while it is left
 //! alone, and another thread works in its place; there may be so many of them, and no more. What it finds in the end is taken. A thread that has nothing
@@ -38,8 +38,8 @@ pub(crate) struct Pace {
 
 type Find<K, V> = Arc<dyn Fn(&K) -> Option<V> + Send + Sync>;
 
-/// Answers found so far.
-pub(crate) struct Aside<K, V> {
+/// Cache of the answers found so far.
+pub(crate) struct LookupCache<K, V> {
     find: Find<K, V>,
     pace: Pace,
     known: Arc<Mutex<Known<K, V>>>,
@@ -84,7 +84,7 @@ enum Due {
     Running,
 }
 
-impl<K, V> Aside<K, V>
+impl<K, V> LookupCache<K, V>
 where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
@@ -258,9 +258,9 @@ impl<V> Answer<V> {
     }
 }
 
-impl<K, V> fmt::Debug for Aside<K, V> {
+impl<K, V> fmt::Debug for LookupCache<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aside").field("pace", &self.pace).finish_non_exhaustive()
+        f.debug_struct("LookupCache").field("pace", &self.pace).finish_non_exhaustive()
     }
 }
 

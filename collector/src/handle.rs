@@ -1,11 +1,11 @@
-//! What may be asked of the collector, from any thread.
+//! Handle to the collector: requests from any thread.
 
 use std::sync::Arc;
 
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Memory, ProcessId, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Gives out snapshots. Cheap to clone.
+/// Handle to the collector's snapshots. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     pub(crate) latest: watch::Receiver<Arc<Snapshot>>,
@@ -23,7 +23,7 @@ pub(crate) enum Pace {
     Prompt,
 }
 
-/// What may be asked of the collector.
+/// Request to the collector.
 #[derive(Debug)]
 pub(crate) enum Request {
     Snapshot(Pace, Answer<Arc<Snapshot>>),
