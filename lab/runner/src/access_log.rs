@@ -17,7 +17,7 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use crate::{
-    report::digits,
+    digits::digits,
     sys::{
         access_log::{AccessLog, Record},
         swgpu::Gpu,

@@ -4,35 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{scenario::order::mix, sys::memory::zeroed, work::Call};
+use crate::{
+    mix::mix,
+    sys::{memory::zeroed, tally::Tally},
+};
 
 /// The values an allocation must hold: 0 where nothing was written. Untouched parts cost no memory.
 pub(crate) struct Shadow(Box<[AtomicU64]>);
-
-/// What a process did that cannot be seen from outside. It lies in memory shared with the runner, so that it outlives the process.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// Words that steps read and compared, the same word as often as it was read.
-    pub(crate) words_read: AtomicU64,
-    /// Bytes compared by the last verification of every allocation.
-    pub(crate) verified_bytes: AtomicU64,
-    /// Words that did not hold what they must.
-    pub(crate) mismatches: AtomicU64,
-    /// Kernels that it began: GPU steps.
-    pub(crate) kernels: AtomicU64,
-    /// The application's calls of the driver, by [`Call::kind`].
-    calls: [Calls; Call::KINDS],
-}
-
-/// Calls of one kind.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Calls {
-    count: AtomicU64,
-    /// Of the ranges that they were about.
-    bytes: AtomicU64,
-}
 
 /// What was compared, and what was wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,37 +68,17 @@ impl Shadow {
     }
 }
 
-// === impl Tally ===
+// === impl Checked ===
 
-impl Tally {
+impl Checked {
     /// As far as it has come.
-    pub(crate) fn checked(&self) -> Checked {
-        Checked {
-            words_read: self.words_read.load(Ordering::Relaxed),
-            verified_bytes: self.verified_bytes.load(Ordering::Relaxed),
-            mismatches: self.mismatches.load(Ordering::Relaxed),
+    pub(crate) fn of(tally: &Tally) -> Self {
+        Self {
+            words_read: tally.words_read.load(Ordering::Relaxed),
+            verified_bytes: tally.verified_bytes.load(Ordering::Relaxed),
+            mismatches: tally.mismatches.load(Ordering::Relaxed),
             first_mismatch: None,
         }
-    }
-
-    /// Kernels begun so far.
-    pub(crate) fn kernels(&self) -> u64 {
-        self.kernels.load(Ordering::Relaxed)
-    }
-
-    /// A call is about to be made.
-    pub(crate) fn called(&self, call: Call, bytes: u64) {
-        if let Some(calls) = self.calls.get(call.kind()) {
-            calls.count.fetch_add(1, Ordering::Relaxed);
-            calls.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Calls of each kind so far, and bytes.
-    pub(crate) fn calls(&self) -> [(u64, u64); Call::KINDS] {
-        self.calls
-            .each_ref()
-            .map(|Calls { count, bytes }| (count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed)))
     }
 }
 

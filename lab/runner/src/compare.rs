@@ -6,6 +6,7 @@
 //! * [`model`]: how long that would have taken on a machine
 //! * [`rows`]: medians over the seeds; [`judge`]: the targets; [`table`]: all of it, for people
 
+mod check;
 pub(crate) mod command;
 pub(crate) mod decided;
 mod judge;

@@ -1,6 +1,6 @@
 //! Random numbers that only depend on a seed, so that whatever was made with them can be made again.
 
-use crate::scenario::order::mix;
+use crate::mix::mix;
 
 /// Gives one number after the other.
 pub(crate) struct Dice(u64);

@@ -93,12 +93,12 @@ pub(crate) const LINK_BYTES_DTOH: Field = field("link_bytes_dtoh", &[], [Unknown
 pub(crate) const LINK_BYTES_DTOD: Field = field("link_bytes_dtod", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const DROPPED_EVENTS: Field = field("dropped_events", &["/dropped_events"], [Zero, Unknown, Zero]);
 
-/// The application's calls of the driver, and the bytes that they were about; in the order of [`crate::work::Call::kind`].
+/// The application's calls of the driver, and the bytes that they were about; in the order of [`crate::scenario::Call::kind`].
 macro_rules! calls {
     ($($kind:literal)*) => {
-        pub(crate) const CALLS: [Field; crate::work::Call::KINDS] = [$(field(
+        pub(crate) const CALLS: [Field; crate::scenario::Call::KINDS] = [$(field(
             concat!("api_calls.", $kind), &[concat!("/api_calls_by_kind/", $kind)], [Exact, Unknown, Exact]),)*];
-        pub(crate) const CALL_BYTES: [Field; crate::work::Call::KINDS] = [$(field(
+        pub(crate) const CALL_BYTES: [Field; crate::scenario::Call::KINDS] = [$(field(
             concat!("api_bytes.", $kind), &[concat!("/api_bytes_by_kind/", $kind)], [Exact, Unknown, Exact]),)*];
     };
 }

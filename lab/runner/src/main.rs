@@ -1,11 +1,11 @@
 //! Runs a scenario on the lab's GPU and compares uvmd with the truth. Runs as root beside nvidia-uvm and the software GPU; only `check`
 //! runs anywhere. Shares no code with uvmd: what it compares with is found another way (docs/truth.md). The simulator it has only to be compared itself.
 //!
-//! * [`scenario`], [`steps`]: the language (docs/scenarios.md)
+//! * [`scenario`]: the language (docs/scenarios.md)
 //! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`started`], [`cgroup`]: the scenario's processes, and the talk with them
 //! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
-//! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`]: the two sides, and their comparison; [`access_log`]: what the GPUs did
-//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`], [`simulate`]: the commands ([`dice`]: random numbers;
+//! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`] and [`digits`](mod@digits): the two sides, and their comparison; [`access_log`]: what the GPUs did
+//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`], [`simulate`]: the commands ([`dice`] and [`mix`](mod@mix): random numbers;
 //!   [`service`]: uvmd, started, killed, started again)
 //! * [`churn`](mod@churn): a process for tests of what is done to it; [`attack`](mod@attack): one that is hostile
 //! * [`builtin`]: NVIDIA's own tests of the driver
@@ -21,10 +21,12 @@ mod churn;
 mod compare;
 mod console;
 mod dice;
+mod digits;
 mod figures;
 mod generate;
 mod matrix;
 mod member;
+mod mix;
 mod protocol;
 mod repeat;
 mod report;
@@ -36,7 +38,6 @@ mod shared;
 mod simulate;
 mod soak;
 mod started;
-mod steps;
 mod sys;
 mod team;
 mod truth;
@@ -340,7 +341,7 @@ fn complaints(options: &console::Options) -> anyhow::Result<ExitCode> {
         eprintln!("and {more} more");
     }
     if excused_leak_bytes > 0 {
-        let bytes = report::digits(excused_leak_bytes);
+        let bytes = digits::digits(excused_leak_bytes);
         eprintln!(
             "the driver lost {bytes} bytes to processes killed while they registered a GPU, as it does (docs/lab.md)"
         );

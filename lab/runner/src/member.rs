@@ -14,15 +14,13 @@ use serde::Serialize;
 use crate::{
     cgroup::Cgroup,
     check::Checked,
-    protocol::{Advised, Command, Findings, Reply},
+    protocol::{Advised, Command, Event, Findings, Reply},
     residency::Residency,
-    scenario::{Process, Scenario},
+    scenario::{Call, Process, Scenario},
     shared::Shared,
     started::start_ticks,
     sys::{counters::ProcessCounters, memory::SharedPages},
-    team::Event,
     uvmd::ProcessId,
-    work::Call,
 };
 
 /// The hidden subcommand that makes this program a worker.
@@ -269,7 +267,7 @@ impl Member {
     }
 
     pub(crate) fn checked(&self) -> Checked {
-        let checked = self.shared.as_ref().map_or_else(Checked::default, |shared| shared.tally().checked());
+        let checked = self.shared.as_ref().map_or_else(Checked::default, |shared| Checked::of(shared.tally()));
         Checked { first_mismatch: self.findings.first_mismatch.clone(), ..checked }
     }
 

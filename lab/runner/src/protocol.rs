@@ -74,3 +74,13 @@ pub(crate) struct Findings {
     /// What its GPU accesses moved, for each of its GPUs.
     pub(crate) accesses: Vec<AccessCounters>,
 }
+
+/// What the runner waits for.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Reply(usize, Reply),
+    /// A worker's output ended: it is gone.
+    Gone(usize),
+    /// Somebody asked for the end.
+    Stop,
+}

@@ -8,12 +8,13 @@ use std::{
 use anyhow::bail;
 
 use crate::{
+    digits::digits,
     member::Member,
     protocol::Command,
-    report::digits,
+    protocol::Event,
     scenario::{Scenario, size::human},
     sys::{counters::ProcessCounters, process::StopSignals},
-    team::{Event, Team},
+    team::Team,
 };
 
 /// A round that takes longer hangs.

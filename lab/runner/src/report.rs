@@ -1,12 +1,13 @@
 //! A run's report: what was true, what uvmd said, and whether that is the same.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use serde::Serialize;
 
 use crate::{
     access_log,
     check::Checked,
+    digits::digits,
     figures::{Comparison, Figures, Relation, Scope, Truth, compare, compare_sums},
     matrix,
     member::End,
@@ -306,19 +307,6 @@ impl fmt::Display for Shown {
         let Self(value) = self;
         f.pad(&value.map_or_else(|| "-".to_owned(), digits))
     }
-}
-
-/// 1234567 as 1,234,567.
-pub(crate) fn digits(number: u64) -> String {
-    let plain = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in plain.chars().enumerate() {
-        if at > 0 && (plain.len() - at).is_multiple_of(3) {
-            let _ = grouped.write_char(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 #[cfg(test)]

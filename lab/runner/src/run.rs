@@ -24,7 +24,8 @@ use crate::{
     team::Team,
     truth::{
         Counted, Observer,
-        derive::{ProcessFacts, eviction_matrix, gpu_truth, inconsistencies, process_truth, total_truth},
+        derive::{eviction_matrix, gpu_truth, inconsistencies, process_truth, total_truth},
+        facts::ProcessFacts,
         kmsg,
         procfs::{self, Thrashing},
     },

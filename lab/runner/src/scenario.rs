@@ -1,22 +1,25 @@
 //! A scenario: processes with managed memory, and what each does to it, as data. docs/scenarios.md is the language's reference.
 //!
-//! * [`parse`]: a file to a [`Scenario`]; whatever comes out can be run. What a step is, each of [`crate::steps`] says itself
+//! * [`parse`]: a file to a [`Scenario`]; whatever comes out can be run. What a step is, each of [`steps`] says itself
 //! * [`table`]: the file's tables, taken apart key by key
 //! * [`part`], [`place`], [`size`]: a part of an allocation, where pages can be, numbers of bytes
 //! * [`order`]: in which order an access step visits its words
 //! * [`variation`]: what makes runs of one scenario differ; [`target`]: what a policy must reach on it
 
+mod call;
 pub(crate) mod order;
 pub(crate) mod parse;
 pub(crate) mod part;
 pub(crate) mod place;
 pub(crate) mod size;
+pub(crate) mod steps;
 pub(crate) mod table;
 pub(crate) mod target;
 pub(crate) mod variation;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+pub(crate) use call::Call;
 pub(crate) use order::Order;
 pub(crate) use parse::{load, load_varied};
 pub(crate) use part::Part;
@@ -24,7 +27,7 @@ pub(crate) use place::Place;
 pub(crate) use target::Target;
 pub(crate) use variation::Variation;
 
-use crate::steps::Step;
+use steps::Step;
 
 /// Every access is to one word: the unit of offsets, lengths and strides, in bytes.
 pub(crate) const WORD_BYTES: u64 = 8;

@@ -2,10 +2,7 @@
 
 use std::{fs::File, sync::Arc, thread, time::Duration};
 
-use crate::{
-    check::Tally,
-    sys::{counters::ProcessCounters, memory::SharedPages, process::duplicate},
-};
+use crate::sys::{counters::ProcessCounters, memory::SharedPages, process::duplicate, tally::Tally};
 
 /// Long enough for the driver's bottom half to be done with the faults of a process that is gone.
 const QUIET: Duration = Duration::from_millis(100);

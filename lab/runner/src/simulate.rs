@@ -23,9 +23,12 @@ use self::{
     table::Table,
 };
 use crate::{
-    check::Tally,
-    scenario::{Process, Scenario, load, size::MIB},
-    steps::{Flow, Step, access::Kind, run_list},
+    scenario::{
+        Process, Scenario, load,
+        size::MIB,
+        steps::{Flow, Step, access::Kind, run_list},
+    },
+    sys::tally::Tally,
     work::{Memory, Work},
     write_report,
 };

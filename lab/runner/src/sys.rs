@@ -19,6 +19,7 @@ pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod swgpu;
+pub(crate) mod tally;
 pub(crate) mod uvm;
 
 use std::{

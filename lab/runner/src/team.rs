@@ -9,19 +9,9 @@ use anyhow::{Context, bail};
 
 use crate::{
     member::{Member, State},
-    protocol::{Command, Reply},
+    protocol::{Command, Event},
     scenario::Scenario,
 };
-
-/// What the runner waits for.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Reply(usize, Reply),
-    /// A worker's output ended: it is gone.
-    Gone(usize),
-    /// Somebody asked for the end.
-    Stop,
-}
 
 /// All workers.
 pub(crate) struct Team {

@@ -8,6 +8,7 @@
 pub(crate) mod complaints;
 pub(crate) mod derive;
 mod evictions;
+pub(crate) mod facts;
 pub(crate) mod free;
 pub(crate) mod kmsg;
 mod population;

@@ -1,6 +1,8 @@
 //! What steps work with: a process's memory, the processors that access it, and what it must hold. Knows nothing of the driver, so
 //! that steps are tested without one. All threads of a process share it.
 
+mod access;
+
 use std::{
     sync::{
         Mutex, PoisonError,
@@ -10,11 +12,23 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::anyhow;
+
 use crate::{
-    check::{Mismatch, Shadow, Tally, value},
-    scenario::{Part, Place, Process, WORD_BYTES},
-    steps::access::Kind,
-    sys::swgpu::GpuAccess,
+    check::{Mismatch, Shadow, value},
+    scenario::{
+        Call, Part, Process, WORD_BYTES,
+        steps::{
+            Execution, Flow, Step,
+            access::{Access, Kind},
+            run_list,
+        },
+    },
+    sys::{
+        access_log::CpuMark,
+        swgpu::{GpuAccess, Kernel},
+        tally::Tally,
+    },
 };
 
 /// Memory, the processors that access it, and the driver's calls about it.
@@ -65,37 +79,6 @@ pub(crate) trait Machine: Sync {
 /// Of a sleeper, between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// From here on, or up to here, the CPU accesses this memory: what a GPU does not see and its log does not know otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CpuMark {
-    pub(crate) begins: bool,
-    pub(crate) kind: Kind,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-}
-
-/// What a GPU does with a list of accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kernel {
-    /// The machine's GPU of that number.
-    pub(crate) gpu: u32,
-    pub(crate) kind: Kind,
-    pub(crate) window: u32,
-    pub(crate) access_millibytes: u64,
-}
-
-/// What an application can ask of the driver for a range of its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Migrate { to: Place },
-    SetPreferredLocation { to: Place },
-    UnsetPreferredLocation,
-    SetAccessedBy { by: Place },
-    UnsetAccessedBy { by: Place },
-    EnableReadDuplication,
-    DisableReadDuplication,
-}
-
 /// Who read a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -121,26 +104,6 @@ pub(crate) struct Memory<'a> {
     tally: &'a Tally,
     first_mismatch: Mutex<Option<Mismatch>>,
     stop: &'a AtomicBool,
-}
-
-// === impl Call ===
-
-impl Call {
-    /// How many kinds there are, and uvmd's names of them.
-    pub(crate) const KINDS: usize = 7;
-
-    /// Which kind it is, from 0.
-    pub(crate) const fn kind(self) -> usize {
-        match self {
-            Self::Migrate { .. } => 0,
-            Self::SetPreferredLocation { .. } => 1,
-            Self::UnsetPreferredLocation => 2,
-            Self::SetAccessedBy { .. } => 3,
-            Self::UnsetAccessedBy { .. } => 4,
-            Self::EnableReadDuplication => 5,
-            Self::DisableReadDuplication => 6,
-        }
-    }
 }
 
 // === impl Memory ===
@@ -172,12 +135,8 @@ impl<'a> Work<'a> {
     }
 
     /// The same for each of several threads.
-    pub(crate) fn shared(&self) -> Self {
+    fn shared(&self) -> Self {
         Self { is_shared: true, ..*self }
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.memory.stop.load(Ordering::Relaxed)
     }
 
     /// The number of a pass that writes; each has its own.
@@ -236,32 +195,12 @@ impl<'a> Work<'a> {
         Ok(done)
     }
 
-    /// Compare every byte of an allocation, by the CPU; says how many those are.
-    pub(crate) fn verify(&self, allocation: usize) -> anyhow::Result<u64> {
-        let words = self.memory.shadows.get(allocation).map_or(0, Shadow::words);
-        let part = Part { allocation, offset_bytes: 0, length_bytes: words as u64 * WORD_BYTES };
-        self.by_cpu(part, Kind::Read, || {
-            for word in 0..words {
-                self.must_hold(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
-            }
-            Ok(part.length_bytes)
-        })
-    }
-
     /// Compare every byte of every allocation.
     pub(crate) fn verify_everything(&self) -> anyhow::Result<()> {
         let all = 0..self.memory.shadows.len();
         let bytes = all.map(|allocation| self.verify(allocation)).sum::<anyhow::Result<u64>>()?;
         self.memory.tally.verified_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Ask the driver for something.
-    pub(crate) fn call(&self, part: Part, call: Call) -> anyhow::Result<()> {
-        let Part { allocation, offset_bytes, length_bytes } = part;
-        // Before, so that a process killed in the call has counted it.
-        self.memory.tally.called(call, length_bytes);
-        self.machine.call(call, self.machine.address(allocation) + offset_bytes, length_bytes)
     }
 
     fn must_hold(&self, allocation: usize, word: usize, found: u64, reader: Reader) {
@@ -285,3 +224,64 @@ impl<'a> Work<'a> {
         });
     }
 }
+
+impl Execution for Work<'_> {
+    fn access(&self, access: &Access) -> anyhow::Result<Flow> {
+        access::run(access, self)
+    }
+
+    fn verify(&self, allocation: usize) -> anyhow::Result<u64> {
+        let words = self.memory.shadows.get(allocation).map_or(0, Shadow::words);
+        let part = Part { allocation, offset_bytes: 0, length_bytes: words as u64 * WORD_BYTES };
+        self.by_cpu(part, Kind::Read, || {
+            for word in 0..words {
+                self.must_hold(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
+            }
+            Ok(part.length_bytes)
+        })
+    }
+
+    fn call(&self, part: Part, call: Call) -> anyhow::Result<()> {
+        let Part { allocation, offset_bytes, length_bytes } = part;
+        // Before, so that a process killed in the call has counted it.
+        self.memory.tally.called(call, length_bytes);
+        self.machine.call(call, self.machine.address(allocation) + offset_bytes, length_bytes)
+    }
+
+    fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()> {
+        self.machine.device_alloc(name, gpu, bytes)
+    }
+
+    fn device_free(&self, name: &str) -> anyhow::Result<()> {
+        self.machine.device_free(name)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.machine.sleep(duration, &|| self.is_stopped());
+    }
+
+    fn now(&self) -> Instant {
+        self.machine.now()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.memory.stop.load(Ordering::Relaxed)
+    }
+
+    fn in_threads(&self, lists: &[Vec<Box<dyn Step>>]) -> anyhow::Result<Vec<Flow>> {
+        let work = &self.shared();
+        thread::scope(|scope| {
+            let threads: Vec<_> = lists.iter().map(|steps| scope.spawn(move || run_list(steps, work))).collect();
+            // All are waited for, also after one failed.
+            let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            results.into_iter().map(|result| result.map_err(|_| anyhow!("a thread panicked"))?).collect()
+        })
+    }
+
+    fn kill(&self) -> anyhow::Result<()> {
+        self.machine.kill()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,10 @@ use anyhow::{Context, bail};
 use self::tenant::Tenant;
 use crate::{
     protocol::{Command, Findings, Reply},
-    scenario::{Process, parse},
-    steps::{Flow, run_list},
+    scenario::{
+        Process, parse,
+        steps::{Flow, run_list},
+    },
     sys::{memory::SharedPages, process},
     work::{Memory, Work},
 };

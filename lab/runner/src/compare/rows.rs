@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    judge::Check,
+    check::Check,
     measured::{Bytes, Measured, Record, Tenant},
     model::Model,
     policy::{self, DRIVER},

@@ -13,7 +13,7 @@ use super::{
     rows::{Over, Part, Row, rows},
 };
 use crate::{
-    report::digits,
+    digits::digits,
     scenario::{Target, parse::parse, size::MIB},
 };
 

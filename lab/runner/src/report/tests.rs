@@ -147,10 +147,3 @@ fn the_table_fits_in_80_columns_and_marks_what_is_wrong() {
     assert!(wrong.len() == 1 && wrong[0].contains("fault_entries"), "{text}");
     assert!(text.contains("1,234,567 words") && text.contains("96.0 MiB"), "{text}");
 }
-
-#[test]
-fn numbers_are_grouped_by_thousands() {
-    for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-        assert_eq!(digits(number), text);
-    }
-}

@@ -6,6 +6,7 @@ use super::{
     Variation,
     table::{Fault, Table},
 };
+use crate::mix::mix;
 
 /// An order over any number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +74,6 @@ impl Shuffle {
             }
         }
     }
-}
-
-/// Spreads every bit of `value` over all of the result (the finalizer of `SplitMix64`).
-pub(crate) const fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use std::{
 use super::{
     Allocation, Process, Scenario, Scope, Target, Variation, WORD_BYTES,
     size::{Bytes, MIB},
+    steps,
     table::{Fault, Table},
 };
-use crate::steps;
 
 /// What is wrong with a scenario file, and where.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

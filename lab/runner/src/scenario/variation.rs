@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::order::mix;
+use crate::mix::mix;
 
 /// How a run differs from the scenario as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -18,10 +18,13 @@ use sim::{
 };
 
 use crate::{
-    scenario::{Place, Process, WORD_BYTES, part::PAGE_BYTES},
-    steps::access::Kind,
-    sys::{memory::zeroed, swgpu::GpuAccess},
-    work::{Call, CpuMark, Kernel, Machine},
+    scenario::{Call, Place, Process, WORD_BYTES, part::PAGE_BYTES, steps::access::Kind},
+    sys::{
+        access_log::CpuMark,
+        memory::zeroed,
+        swgpu::{GpuAccess, Kernel},
+    },
+    work::Machine,
 };
 
 /// Of a card's memory the driver has so much for its page tables, and processes never have it: a frame, which holds the tables of 400 blocks and more.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::compare::{Compared, Row};
-use crate::report::digits;
+use crate::digits::digits;
 
 /// All scenarios.
 #[derive(Debug, Serialize)]

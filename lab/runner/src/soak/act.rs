@@ -17,10 +17,11 @@ use crate::{
     compare::{decided, policy},
     dice::Dice,
     member::{End, Member},
+    protocol::Event,
     protocol::{Advised, Command},
     scenario::{parse::parse, size::human},
     service::{self, Service},
-    team::{Event, Team},
+    team::Team,
     truth::{
         free::{all_is_free, gpus},
         kmsg::Log,

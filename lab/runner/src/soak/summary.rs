@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{report::digits, scenario::size::human, service::Service};
+use crate::{digits::digits, scenario::size::human, service::Service};
 
 /// For the report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

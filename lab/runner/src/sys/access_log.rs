@@ -8,7 +8,16 @@ use super::{
     Request, ask, open,
     swgpu::{Gpu, kind_number},
 };
-use crate::work::CpuMark;
+use crate::scenario::steps::access::Kind;
+
+/// From here on, or up to here, the CPU accesses this memory: what a GPU does not see and its log does not know otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuMark {
+    pub(crate) begins: bool,
+    pub(crate) kind: Kind,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+}
 
 /// Records that a GPU keeps until they are read: as many as it can.
 const CAPACITY: u32 = 1 << 18;

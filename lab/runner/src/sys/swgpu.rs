@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use super::{Request, Uuid, ask, open};
-use crate::{steps::access::Kind, work::Kernel};
+use crate::scenario::steps::access::Kind;
 
 /// `_IOWR('G', number, T)`.
 #[expect(clippy::cast_possible_truncation, reason = "a parameter block is far smaller than the 14 bits of its size")]
@@ -25,6 +25,16 @@ pub(crate) struct GpuAccess {
     pub(crate) va: u64,
     /// In for a write, out for a read.
     pub(crate) value: u64,
+}
+
+/// What a GPU does with a list of accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    /// The machine's GPU of that number.
+    pub(crate) gpu: u32,
+    pub(crate) kind: Kind,
+    pub(crate) window: u32,
+    pub(crate) access_millibytes: u64,
 }
 
 #[repr(C)]

@@ -1,41 +1,17 @@
 //! The truth of each scope, from what the driver and the hardware counted; and whether that agrees with itself.
 
-use super::{Counted, evictions::Evictions, population::resident_bytes};
+use super::{Counted, evictions::Evictions, facts::ProcessFacts, population::resident_bytes};
 use crate::{
     figures::{
         BYTES_DTOD, BYTES_DTOH, BYTES_HTOD, CALL_BYTES, CALLS, CPU_FAULTS, EVICTED_BYTES, EVICTED_BYTES_CAUSED,
         FAULT_BYTES_IN, FAULT_BYTES_OUT, FAULT_ENTRIES, FAULT_INSTANCES, Field, LINK_BYTES_DTOD, LINK_BYTES_DTOH,
         LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THRASHING_PAGES, THROTTLES, Truth,
     },
-    residency::Residency,
+    scenario::Call,
     sys::{counters::ProcessCounters, ledger::Ledger, swgpu::AccessCounters},
-    work::Call,
 };
 
 const PAGE_BYTES: u64 = 4096;
-
-/// What is known of one process.
-pub(crate) struct ProcessFacts {
-    /// None: it was never started.
-    pub(crate) pid: Option<u32>,
-    /// It was gone when the figures were taken.
-    pub(crate) ended: bool,
-    /// Where its memory was then, by the driver; `None` where it was not asked.
-    pub(crate) residency: Option<Vec<Residency>>,
-    /// By the driver; `None` where it was not asked to count.
-    pub(crate) counters: Option<ProcessCounters>,
-    /// By the GPUs; `None` for a process that died before it could be asked.
-    pub(crate) accesses: Option<Vec<AccessCounters>>,
-    /// By the process itself; `None` for one that was killed from outside, perhaps between counting a call and making it.
-    pub(crate) calls: Option<[(u64, u64); Call::KINDS]>,
-}
-
-impl ProcessFacts {
-    /// Whether it had pages in several places, or may have had.
-    pub(super) fn duplicated(&self) -> bool {
-        self.calls.is_none_or(|calls| calls.get(Call::EnableReadDuplication.kind()).is_none_or(|(calls, _)| *calls > 0))
-    }
-}
 
 /// Bytes of accesses to memory elsewhere.
 #[derive(Clone, Copy, Default)]

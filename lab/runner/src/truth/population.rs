@@ -1,6 +1,6 @@
 //! What became resident at a GPU with nothing to copy: what is there, and what was copied away, less what was copied there.
 
-use super::derive::ProcessFacts;
+use super::facts::ProcessFacts;
 use crate::residency::Residency;
 
 const NOWHERE_KNOWN: &str = "the process was not asked where its memory is, or had ended before that";

@@ -11,18 +11,19 @@ use super::reply;
 use crate::{
     protocol::{Advised, Reply},
     residency::Residency,
-    scenario::{Place, Process, part::PAGE_BYTES},
+    scenario::{Call, Place, Process, part::PAGE_BYTES},
     sys::{
+        access_log::CpuMark,
         advice::InForce,
         counters::Tracker,
         driver_major,
         memory::SharedPages,
         process,
         residency::ResidencyQuery,
-        swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Space},
+        swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Kernel, Space},
         uvm::{Managed, VaSpace},
     },
-    work::{Call, CpuMark, Kernel, Machine},
+    work::Machine,
 };
 
 /// A process of the driver's.

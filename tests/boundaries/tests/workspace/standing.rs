@@ -5,23 +5,6 @@ pub(crate) const STANDING: &[(&str, &[&str])] = &[
     ("collector", &["crate::collector", "crate::ledger", "crate::managed", "crate::probes", "crate::watcher"]),
     ("ebpf", &["crate::eviction", "crate::make_resident", "crate::perf_events", "crate::residency"]),
     ("ebpf", &["crate::maps", "crate::memory", "crate::quotas"]),
-    ("lab-runner", &["crate::access_log", "crate::report"]),
-    (
-        "lab-runner",
-        &[
-            "crate::check",
-            "crate::dice",
-            "crate::generate",
-            "crate::scenario",
-            "crate::steps",
-            "crate::sys",
-            "crate::work",
-        ],
-    ),
-    ("lab-runner", &["crate::compare::judge", "crate::compare::rows"]),
-    ("lab-runner", &["crate::member", "crate::team"]),
-    ("lab-runner", &["crate::scenario::order", "crate::scenario::variation"]),
-    ("lab-runner", &["crate::truth::derive", "crate::truth::population"]),
     ("model", &["crate::block", "crate::eviction", "crate::owner", "crate::snapshot"]),
     (
         "policy",

@@ -1,4 +1,5 @@
 use super::*;
+use crate::residency::Residency;
 use crate::{
     figures::EVICTIONS,
     sys::{

@@ -1,18 +1,12 @@
 //! `parallel`: several lists of steps at once, each in a thread of its own.
 
-use std::thread;
-
-use anyhow::anyhow;
-
-use super::{Flow, Step, Use, access::Kind, generate_list, parse_list, run_list, uses_of};
+use super::{Execution, Flow, Plan, Step, Use, access::Kind, generate_list, parse_list, uses_of};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
         Scope,
         table::{Fault, Table},
     },
-    work::Work,
 };
 
 pub(super) const PARALLEL: super::Kind = super::Kind { key: "parallel", parse, weight: 8, generate };
@@ -56,15 +50,9 @@ fn conflict(one: &[Use], other: &[Use]) -> Option<usize> {
 }
 
 impl Step for Parallel {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        let work = &work.shared();
-        let flows: anyhow::Result<Vec<Flow>> = thread::scope(|scope| {
-            let threads: Vec<_> = self.0.iter().map(|steps| scope.spawn(move || run_list(steps, work))).collect();
-            // All are waited for, also after one failed.
-            let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            results.into_iter().map(|result| result.map_err(|_| anyhow!("a thread panicked"))?).collect()
-        });
-        Ok(flows?.into_iter().find(|flow| *flow != Flow::Done).unwrap_or(Flow::Done))
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        let flows = on.in_threads(&self.0)?;
+        Ok(flows.into_iter().find(|flow| *flow != Flow::Done).unwrap_or(Flow::Done))
     }
 
     fn not_simulated(&self) -> Option<&'static str> {

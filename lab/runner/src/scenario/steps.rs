@@ -6,33 +6,38 @@
 //! * [`repeat`], [`parallel`], [`sleep`], [`end`]: order and time
 //! * [`prefetch`], [`advise`]: the application's own calls of the driver
 //! * [`device`]: memory of a GPU that is not managed
+//! * [`plan`]: what random ones are made of
 
 pub(crate) mod access;
 mod advise;
 mod device;
 mod end;
 mod parallel;
+mod plan;
 mod prefetch;
 mod repeat;
 mod sleep;
 mod verify;
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+pub(crate) use plan::Plan;
 
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
-        Part, Scope,
+        Call, Part, Scope,
         table::{Fault, Table},
     },
-    work::Work,
 };
 
 /// One thing that a process does.
 pub(crate) trait Step: fmt::Debug + Send + Sync {
     /// Do it.
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow>;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow>;
 
     /// The memory it reads and writes, so that threads can be kept apart.
     fn uses(&self) -> Vec<Use> {
@@ -48,6 +53,30 @@ pub(crate) trait Step: fmt::Debug + Send + Sync {
     fn ends_process(&self) -> bool {
         false
     }
+}
+
+/// A process at work: everything that steps can do. The language knows no more of what executes it.
+pub(crate) trait Execution {
+    /// One pass over part of an allocation.
+    fn access(&self, access: &access::Access) -> anyhow::Result<Flow>;
+    /// Compare every byte of an allocation, by the CPU; says how many those are.
+    fn verify(&self, allocation: usize) -> anyhow::Result<u64>;
+    /// One of the application's own calls of the driver.
+    fn call(&self, part: Part, call: Call) -> anyhow::Result<()>;
+    /// Take memory of a GPU that is not managed.
+    fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()>;
+    /// Give it back.
+    fn device_free(&self, name: &str) -> anyhow::Result<()>;
+    /// Nothing for so long, or until it is stopped.
+    fn sleep(&self, duration: Duration);
+    /// The time by which steps last.
+    fn now(&self) -> Instant;
+    /// Whether no further step is to begin.
+    fn is_stopped(&self) -> bool;
+    /// Each list in a thread of its own; returns when all have ended.
+    fn in_threads(&self, lists: &[Vec<Box<dyn Step>>]) -> anyhow::Result<Vec<Flow>>;
+    /// End the process as kill -9 does.
+    fn kill(&self) -> anyhow::Result<()>;
 }
 
 /// How a step ended.
@@ -162,13 +191,13 @@ pub(crate) fn generate_list(dice: &mut Dice, plan: &Plan<'_>, count: u64) -> Vec
 }
 
 /// Do a list of steps, up to one that does not let the next begin.
-pub(crate) fn run_list(steps: &[Box<dyn Step>], work: &Work<'_>) -> anyhow::Result<Flow> {
+pub(crate) fn run_list(steps: &[Box<dyn Step>], on: &dyn Execution) -> anyhow::Result<Flow> {
     for step in steps {
-        let flow = step.run(work)?;
+        let flow = step.run(on)?;
         if flow != Flow::Done {
             return Ok(flow);
         }
-        if work.is_stopped() {
+        if on.is_stopped() {
             return Ok(Flow::Stopped);
         }
     }
@@ -178,6 +207,3 @@ pub(crate) fn run_list(steps: &[Box<dyn Step>], work: &Work<'_>) -> anyhow::Resu
 fn uses_of(steps: &[Box<dyn Step>]) -> Vec<Use> {
     steps.iter().flat_map(|step| step.uses()).collect()
 }
-
-#[cfg(test)]
-mod tests;

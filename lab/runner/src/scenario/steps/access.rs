@@ -1,16 +1,13 @@
 //! `cpu_read`, `cpu_write`, `cpu_atomic`, `gpu_read`, `gpu_write`, `gpu_atomic`: one pass over part of an allocation, a word at a time.
 
-use super::{Flow, Step, Use};
+use super::{Execution, Flow, Plan, Step, Use};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
         Order, Part, Scope, WORD_BYTES,
         size::Bytes,
         table::{Fault, Table},
     },
-    sys::swgpu::{GpuAccess, MAX_ACCESSES},
-    work::{Kernel, Reader, Work},
 };
 
 /// How memory is accessed.
@@ -73,8 +70,6 @@ const PAGE_BYTES: u64 = 4096;
 /// What a GPU moves over the bus for one access of a warp that is not combined with others.
 const SECTOR_MILLIBYTES: u64 = 32_000;
 const MAX_ACCESS_RATE: f64 = 100_000.0;
-/// CPU accesses between two looks at whether to stop.
-const CPU_ACCESSES_AT_ONCE: u64 = 1 << 14;
 
 // === how it is written ===
 
@@ -167,78 +162,11 @@ impl Access {
         let (offset_bytes, stride_bytes) = (self.part.offset_bytes, self.stride_bytes);
         self.order.indices(self.count()).map(move |at| (offset_bytes + at * stride_bytes) / WORD_BYTES)
     }
-
-    fn by_cpu(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        let allocation = self.part.allocation;
-        let write = work.next_write(self.kind);
-        for (done, at) in (1_u64..).zip(self.words()) {
-            let at = usize::try_from(at)?;
-            match self.kind {
-                Kind::Read => work.compare(allocation, at, work.machine.cpu_read(allocation, at), Reader::Cpu),
-                Kind::Write => {
-                    let value = work.fresh(allocation, at, write);
-                    work.machine.cpu_write(allocation, at, value);
-                    work.written(allocation, at, value);
-                }
-                Kind::Atomic => {
-                    let addend = work.fresh(allocation, at, write);
-                    let before = work.machine.cpu_add(allocation, at, addend);
-                    work.added(allocation, at, addend, before, Reader::Cpu);
-                }
-            }
-            if done % CPU_ACCESSES_AT_ONCE == 0 && work.is_stopped() {
-                return Ok(Flow::Stopped);
-            }
-        }
-        Ok(Flow::Done)
-    }
-
-    fn by_gpu(&self, work: &Work<'_>, kernel: &Kernel) -> anyhow::Result<Flow> {
-        let allocation = self.part.allocation;
-        let base = work.machine.address(allocation);
-        let write = work.next_write(self.kind);
-        work.begins_kernel();
-        let mut words = self.words();
-        let mut part = Vec::with_capacity(MAX_ACCESSES.min(usize::try_from(self.count())?));
-        let mut addends = Vec::new();
-        loop {
-            part.clear();
-            for word in words.by_ref().take(MAX_ACCESSES) {
-                let value = match self.kind {
-                    Kind::Read => 0,
-                    Kind::Write | Kind::Atomic => work.fresh(allocation, usize::try_from(word)?, write),
-                };
-                part.push(GpuAccess { va: base + word * WORD_BYTES, value });
-            }
-            if part.is_empty() {
-                return Ok(Flow::Done);
-            }
-            addends.clear();
-            addends.extend(part.iter().map(|access| access.value));
-            work.machine.gpu_run(kernel, &mut part)?;
-            for (GpuAccess { va, value }, addend) in part.iter().zip(&addends) {
-                let at = usize::try_from((va - base) / WORD_BYTES)?;
-                match self.kind {
-                    Kind::Read => work.compare(allocation, at, *value, Reader::Gpu),
-                    Kind::Write => work.written(allocation, at, *value),
-                    Kind::Atomic => work.added(allocation, at, *addend, *value, Reader::Gpu),
-                }
-            }
-            if work.is_stopped() {
-                return Ok(Flow::Stopped);
-            }
-        }
-    }
 }
 
 impl Step for Access {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        match self.by {
-            Processor::Cpu => work.by_cpu(self.part, self.kind, || self.by_cpu(work)),
-            Processor::Gpu { gpu, window, access_millibytes } => {
-                self.by_gpu(work, &Kernel { gpu, kind: self.kind, window, access_millibytes })
-            }
-        }
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.access(self)
     }
 
     fn uses(&self) -> Vec<Use> {

@@ -1,14 +1,12 @@
 //! `verify`: the CPU reads and compares every byte of an allocation.
 
-use super::{Flow, Step, Use, access};
+use super::{Execution, Flow, Plan, Step, Use, access};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
         Part, Scope, WORD_BYTES,
         table::{Fault, Table},
     },
-    work::Work,
 };
 
 pub(super) const VERIFY: super::Kind =
@@ -25,8 +23,8 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 }
 
 impl Step for Verify {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.verify(self.0.allocation)?;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.verify(self.0.allocation)?;
         Ok(Flow::Done)
     }
 

@@ -2,13 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{Flow, Step};
-use crate::{
-    scenario::{
-        Scope,
-        table::{Fault, Table},
-    },
-    work::Work,
+use super::{Execution, Flow, Step};
+use crate::scenario::{
+    Scope,
+    table::{Fault, Table},
 };
 
 // Random processes get one at their end, if any.
@@ -46,7 +43,7 @@ fn kill(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 }
 
 impl Step for Exit {
-    fn run(&self, _work: &Work<'_>) -> anyhow::Result<Flow> {
+    fn run(&self, _on: &dyn Execution) -> anyhow::Result<Flow> {
         Ok(Flow::Exit { code: self.code })
     }
 
@@ -60,8 +57,8 @@ impl Step for Exit {
 }
 
 impl Step for Kill {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.machine.kill()?;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.kill()?;
         Ok(Flow::Stopped)
     }
 

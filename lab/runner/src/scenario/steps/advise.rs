@@ -2,16 +2,14 @@
 
 use serde::Deserialize;
 
-use super::{Flow, Step};
+use super::{Execution, Flow, Plan, Step};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
-        Part, Place, Scope,
+        Call, Part, Place, Scope,
         part::PAGE_BYTES,
         table::{Fault, Table},
     },
-    work::{Call, Work},
 };
 
 pub(super) const ADVISE: super::Kind =
@@ -57,8 +55,8 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 }
 
 impl Step for Advise {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.call(self.part, self.advice)?;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.call(self.part, self.advice)?;
         Ok(Flow::Done)
     }
 

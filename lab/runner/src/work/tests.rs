@@ -6,12 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{access::Kind as AccessKind, *};
+use super::{Kind as AccessKind, *};
 use crate::{
-    check::Tally,
+    check::Checked,
     scenario::{Process, parse::parse},
-    sys::swgpu::{GpuAccess, MAX_ACCESSES},
-    work::{Call, CpuMark, Kernel, Machine, Memory},
+    sys::swgpu::MAX_ACCESSES,
 };
 
 /// Memory that is always coherent, unless a test breaks a word of it.
@@ -154,7 +153,7 @@ fn what_one_processor_writes_the_other_reads_back() {
     let ran = run("{ cpu_write = \"a\", stride = 8 }, { gpu_read = \"a\", stride = 8 }, \
          { repeat = 2, steps = [{ gpu_write = \"a\", order = \"random\" }, { cpu_read = \"a\", stride = 64 }] }");
     assert_eq!(ran.flow, Flow::Done);
-    let checked = ran.tally.checked();
+    let checked = Checked::of(&ran.tally);
     assert_eq!((checked.words_read, checked.verified_bytes, checked.mismatches), (1024 + 2 * 128, 8192 + (1 << 20), 0));
 }
 
@@ -230,7 +229,7 @@ fn an_access_touches_the_words_of_its_part_in_its_order() {
 fn a_long_pass_of_the_gpu_is_cut_into_parts() {
     let ran = run("{ gpu_write = \"b\", stride = 8 }, { gpu_read = \"b\", stride = 8, order = \"random\" }");
     assert_eq!(ran.ram.kernels.lock().unwrap().len(), 4, "2 passes of 131,072 accesses");
-    assert_eq!((ran.tally.checked().words_read, ran.tally.checked().mismatches), (131_072, 0));
+    assert_eq!((Checked::of(&ran.tally).words_read, Checked::of(&ran.tally).mismatches), (131_072, 0));
 }
 
 #[test]

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Flow, Step, Use, generate_list, parse_list, run_list, uses_of};
+use super::{Execution, Flow, Plan, Step, Use, generate_list, parse_list, run_list, uses_of};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
         Scope,
         table::{Fault, Table},
     },
-    work::Work,
 };
 
 pub(super) const REPEAT: super::Kind = super::Kind { key: "repeat", parse, weight: 8, generate };
@@ -51,14 +49,14 @@ fn repeat(until: Until, table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<
 }
 
 impl Step for Repeat {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        let begin = work.machine.now();
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        let begin = on.now();
         let goes_on = |done: u64| match self.until {
             Until::Times(times) => done < times.into(),
-            Until::Elapsed(elapsed) => work.machine.now().duration_since(begin) < elapsed,
+            Until::Elapsed(elapsed) => on.now().duration_since(begin) < elapsed,
         };
         for _ in (0_u64..).take_while(|done| goes_on(*done)) {
-            let flow = run_list(&self.steps, work)?;
+            let flow = run_list(&self.steps, on)?;
             if flow != Flow::Done {
                 return Ok(flow);
             }

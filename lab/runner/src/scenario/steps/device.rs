@@ -1,15 +1,13 @@
 //! `device_alloc`, `device_free`: memory of a GPU that is not managed, as `cudaMalloc` takes it. Where none is free the driver evicts.
 
-use super::{Flow, Step, generate_list};
+use super::{Execution, Flow, Plan, Step, generate_list};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
         Scope,
         size::{Bytes, MIB},
         table::{Fault, Table},
     },
-    work::Work,
 };
 
 pub(super) const DEVICE_ALLOC: super::Kind = super::Kind { key: "device_alloc", parse: alloc, weight: 4, generate };
@@ -48,8 +46,8 @@ fn free(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 }
 
 impl Step for Alloc {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.machine.device_alloc(&self.name, self.gpu, self.bytes)?;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.device_alloc(&self.name, self.gpu, self.bytes)?;
         Ok(Flow::Done)
     }
 
@@ -59,8 +57,8 @@ impl Step for Alloc {
 }
 
 impl Step for Free {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.machine.device_free(&self.name)?;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.device_free(&self.name)?;
         Ok(Flow::Done)
     }
 

@@ -1,15 +1,13 @@
 //! `prefetch`: the application moves pages itself, as `cudaMemPrefetchAsync` does.
 
-use super::{Flow, Step};
+use super::{Execution, Flow, Plan, Step};
 use crate::{
     dice::Dice,
-    generate::Plan,
     scenario::{
-        Part, Place, Scope,
+        Call, Part, Place, Scope,
         part::PAGE_BYTES,
         table::{Fault, Table},
     },
-    work::{Call, Work},
 };
 
 pub(super) const PREFETCH: super::Kind =
@@ -27,8 +25,8 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 }
 
 impl Step for Prefetch {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.call(self.part, Call::Migrate { to: self.to })?;
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.call(self.part, Call::Migrate { to: self.to })?;
         Ok(Flow::Done)
     }
 }

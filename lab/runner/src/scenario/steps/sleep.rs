@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Flow, Step};
+use super::{Execution, Flow, Step};
 use crate::{
     dice::Dice,
     scenario::{
         Scope,
         table::{Fault, Table},
     },
-    work::Work,
 };
 
 pub(super) const SLEEP: super::Kind =
@@ -24,9 +23,9 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 }
 
 impl Step for Sleep {
-    fn run(&self, work: &Work<'_>) -> anyhow::Result<Flow> {
-        work.machine.sleep(self.0, &|| work.is_stopped());
-        Ok(if work.is_stopped() { Flow::Stopped } else { Flow::Done })
+    fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
+        on.sleep(self.0);
+        Ok(if on.is_stopped() { Flow::Stopped } else { Flow::Done })
     }
 }
 
