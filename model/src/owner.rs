@@ -72,6 +72,20 @@ impl OwnerKey {
         }
     }
 
+    /// Owner of this kind and id; `None` for an unknown kind, and for an id where there is none or none where there is one.
+    #[must_use]
+    pub fn parse(kind: &str, id: &str) -> Option<Self> {
+        let of = |key: fn(String) -> Self| (!id.is_empty()).then(|| key(id.to_owned()));
+        match kind {
+            "pod" => of(Self::Pod),
+            "job" => of(Self::Job),
+            "container" => of(Self::Container),
+            "unit" => of(Self::Unit),
+            "other" => id.is_empty().then_some(Self::Other),
+            _ => None,
+        }
+    }
+
     /// Which of its kind; empty for [`Self::Other`].
     #[must_use]
     pub fn id(&self) -> &str {
@@ -123,6 +137,23 @@ pub struct OwnerTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_owner_is_read_as_its_kind_and_id_are_written() {
+        let owners = [
+            OwnerKey::Pod("1234".to_owned()),
+            OwnerKey::Job("7".to_owned()),
+            OwnerKey::Container("c0ffee".to_owned()),
+            OwnerKey::Unit("user@1000.service/train.service".to_owned()),
+            OwnerKey::Other,
+        ];
+        for owner in owners {
+            assert_eq!(OwnerKey::parse(owner.kind(), owner.id()), Some(owner));
+        }
+        for (kind, id) in [("pod", ""), ("other", "x"), ("node", "x"), ("", "")] {
+            assert_eq!(OwnerKey::parse(kind, id), None, "{kind} {id}");
+        }
+    }
 
     #[test]
     fn sums_are_kept_by_the_outermost_owner_that_is_known() {

@@ -18,6 +18,21 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GpuUuid(pub [u8; 16]);
 
+impl GpuUuid {
+    /// Reads a UUID as it is displayed, in upper or lower case.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (prefix, groups) = text.split_at_checked(4)?;
+        let lengths = groups.split('-').map(str::len);
+        let digits: String = groups.split('-').collect();
+        let is_uuid = prefix.eq_ignore_ascii_case("GPU-")
+            && lengths.eq([8, 4, 4, 4, 12])
+            && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = is_uuid.then(|| u128::from_str_radix(&digits, 16).ok())??;
+        Some(Self(number.to_be_bytes()))
+    }
+}
+
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GPU-")?;

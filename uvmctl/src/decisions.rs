@@ -59,7 +59,7 @@ pub(crate) fn run(client: &Client, options: &Options) -> anyhow::Result<()> {
         }
         return Ok(io::stdout().write_all(one::render(&answer.body, Colour::detect()).as_bytes())?);
     }
-    let pid = pid.map(|pid| format!("process={pid}"));
+    let pid = pid.map(|pid| format!("pid={pid}"));
     let stage = stage.as_ref().map(|stage| format!("stage={stage}"));
     let filter = pid.into_iter().chain(stage).collect::<Vec<_>>().join("&");
     let path = if filter.is_empty() { PATH.to_owned() } else { format!("{PATH}?{filter}") };

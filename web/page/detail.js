@@ -63,7 +63,7 @@ export function watch(rounds) {
   const questions = [
     rounds.every(2000, about((path) => [path("", `&blocks=${BLOCKS}`), path("/verdict")], show, fail)),
     rounds.every(3000, about((path) => (authority.readsAll() ? [path("/ranges"), path("/heatmap", `&cells=${CELLS}`)] : []), memory.show, memory.clear)),
-    rounds.every(lately.everyMs, about((path, pid) => [path("/history", lately.query()), `/api/v1/decisions?limit=50&process=${pid}`], lately.show, lately.clear)),
+    rounds.every(lately.everyMs, about((path, pid) => [path("/history", lately.query()), `/api/v1/decisions?limit=50&pid=${pid}`], lately.show, lately.clear)),
   ];
   lately.watch(() => rounds.hurry(questions.slice(2)));
   const follow = () => {

@@ -3,22 +3,25 @@
 
 pub(crate) mod decisions;
 pub(crate) mod events;
+pub(crate) mod evictions;
 pub(crate) mod history;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod overrides;
-pub(crate) mod parameters;
+pub(crate) mod owners;
 pub(crate) mod policy;
+pub(crate) mod problems;
 pub(crate) mod processes;
+pub(crate) mod selector;
 pub(crate) mod verdicts;
 
 use axum::{
     extract::{FromRequestParts, Path, rejection::PathRejection},
-    http::{StatusCode, Uri, request::Parts},
+    http::{Uri, request::Parts},
 };
 use model::{Process, Snapshot};
 
-use crate::problem::{self, Problem};
+use crate::problem::{self, Kind, Problem};
 
 /// Extracts the pid in a path. Where there is something else, there is no such path.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +47,7 @@ fn choose(snapshot: &Snapshot, Pid(pid): Pid, start_ticks: Option<u64>) -> Resul
     latest.ok_or_else(|| {
         let which = start_ticks.map(|ticks| format!(" with start_ticks {ticks}")).unwrap_or_default();
         Problem::new(
-            StatusCode::NOT_FOUND,
+            Kind::NotFound,
             format!(
                 "no process {pid}{which} is known to use managed memory, nor to have used it lately; /api/v1/processes lists those that are"
             ),

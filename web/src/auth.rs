@@ -17,14 +17,18 @@ use std::{
 
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{HeaderMap, header, request::Parts},
     middleware::Next,
     response::Response,
 };
 pub use requester::{Credential, Requester};
 pub use token::Token;
 
-use crate::{Node, peers::PeerKey, problem::Problem};
+use crate::{
+    Node,
+    peers::PeerKey,
+    problem::{Kind, Problem},
+};
 
 /// What somebody may do beyond what everybody may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,8 +225,7 @@ fn wrong(tokens: &Tokens) -> Problem {
     } else {
         "no token is right now: uvmd cannot read its own, as its log says"
     };
-    Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned())
-        .challenging("Bearer realm=\"uvmd\", error=\"invalid_token\"")
+    Problem::new(Kind::InvalidToken, detail.to_owned()).challenging("Bearer realm=\"uvmd\", error=\"invalid_token\"")
 }
 
 /// Finds out what whoever sent a request may do.
@@ -277,12 +280,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
             Permissions { with_token: Some(_), .. } => {
                 let detail = "this needs read permission: send the token of auth.token_file or auth.write_token_file, as in \"Authorization: \
                               Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.group";
-                Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
+                Err(Problem::new(Kind::TokenRequired, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             Permissions { with_token: None, .. } => {
                 let detail = "this needs read permission: ask on uvmd's Unix socket as root or a member of socket.group, or configure \
                               a token for uvmd (auth.token_file)";
-                Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
+                Err(Problem::new(Kind::PermissionDenied, detail.to_owned()))
             }
         }
     }
@@ -298,19 +301,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Writer {
         match of(parts) {
             Permissions { grant: Some(Grant::Write), requester, .. } => Ok(Self(requester)),
             Permissions { requester: Requester { credential: Credential::ReadToken, .. }, .. } => {
-                let detail = "the token that was sent gives leave to read, and not to change anything: that of auth.write_token_file does";
-                Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned())
+                let detail = "the token that was sent grants read permission only; that of auth.write_token_file grants write permission";
+                Err(Problem::new(Kind::InsufficientToken, detail.to_owned())
                     .challenging("Bearer realm=\"uvmd\", error=\"insufficient_scope\""))
             }
             Permissions { with_token: Some(Grant::Write), .. } => {
                 let detail = "this changes what uvmd does, and not everybody may: send the token of auth.write_token_file, as in \
                               \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.write_group";
-                Err(Problem::new(StatusCode::UNAUTHORIZED, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
+                Err(Problem::new(Kind::TokenRequired, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             _ => {
                 let detail = "this changes what uvmd does, and not everybody may: ask on uvmd's Unix socket as root or a member of socket.write_group, \
                               or configure uvmd with a token (auth.write_token_file)";
-                Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()))
+                Err(Problem::new(Kind::PermissionDenied, detail.to_owned()))
             }
         }
     }

@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 
 /// No body that means something is longer.
 pub(crate) const MAX_BYTES: usize = 64 << 10;
@@ -25,7 +25,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         let kind = given.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
             let detail = format!("the body must be JSON, with \"Content-Type: application/json\", not {given:?}");
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+            return Err(Problem::new(Kind::UnsupportedMediaType, detail));
         }
         parse(&bytes(request, state).await?).map(Self)
     }
@@ -41,17 +41,16 @@ impl<S: Send + Sync> FromRequest<S> for Nothing {
         if bytes(request, state).await?.is_empty() {
             return Ok(Self);
         }
-        Err(Problem::new(StatusCode::BAD_REQUEST, "this takes no body".to_owned()))
+        Err(Problem::new(Kind::InvalidBody, "this takes no body".to_owned()))
     }
 }
 
 async fn bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
-    Bytes::from_request(request, state).await.map_err(|rejection: BytesRejection| {
-        let detail = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => format!("the body has more than {MAX_BYTES} bytes"),
-            _ => rejection.body_text(),
-        };
-        Problem::new(rejection.status(), detail)
+    Bytes::from_request(request, state).await.map_err(|rejection: BytesRejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Problem::new(Kind::BodyTooLarge, format!("the body has more than {MAX_BYTES} bytes"))
+        }
+        _ => Problem::new(Kind::InvalidBody, rejection.body_text()),
     })
 }
 
@@ -64,9 +63,9 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
             let field = if field == "." { "" } else { &field };
             Problem::of_field(field, inner.to_string())
         } else {
-            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {inner}"))
+            Problem::new(Kind::InvalidBody, format!("the body is no JSON: {inner}"))
         }
     })?;
-    reader.end().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+    reader.end().map_err(|error| Problem::new(Kind::InvalidBody, format!("the body is no JSON: {error}")))?;
     Ok(parsed)
 }

@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use axum::http::StatusCode;
 use model::{
     Decision, Process,
     api::rule::{self, EffectivePolicy, OverrideStatus, Overrides, PolicyState},
@@ -10,7 +9,10 @@ use model::{
 use serde::Serialize;
 use tokio::{sync::Mutex, task, time};
 
-use crate::{auth::Requester, problem::Problem};
+use crate::{
+    auth::Requester,
+    problem::{Kind, Problem},
+};
 
 /// How long a request waits for the disk, twice at most.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -137,7 +139,7 @@ impl Controls {
     ) -> Result<T, Problem> {
         let stuck = |what| {
             let detail = format!("nothing could be written to the disk for {} s: {what}", PATIENCE.as_secs());
-            move |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            move |_| Problem::new(Kind::DiskStalled, detail)
         };
         let turn = time::timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await;
         let turn = turn.map_err(stuck("an earlier change still waits for it, and this one is not made"))?;
@@ -147,7 +149,7 @@ impl Controls {
             change(control.as_ref())
         });
         let changed = time::timeout(PATIENCE, changing).await;
-        let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "uvmd failed: its log says how".to_owned());
+        let failed = |_| Problem::new(Kind::InternalError, "uvmd failed: its log says how".to_owned());
         changed.map_err(stuck("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
     }
 
@@ -184,30 +186,28 @@ impl fmt::Debug for Controls {
 
 impl From<ChangeError> for Problem {
     fn from(refused: ChangeError) -> Self {
-        let (status, detail) = match refused {
-            ChangeError::NotFound => (StatusCode::NOT_FOUND, "there is no override of this name".to_owned()),
-            ChangeError::InFile(file) => (StatusCode::CONFLICT, format!("this override is in {file}: change it there")),
+        let (kind, detail) = match refused {
+            ChangeError::NotFound => (Kind::NotFound, "there is no override of this name".to_owned()),
+            ChangeError::InFile(file) => (Kind::OverrideInFile, format!("this override is in {file}: change it there")),
             ChangeError::PreconditionFailed => (
-                StatusCode::PRECONDITION_FAILED,
+                Kind::PreconditionFailed,
                 "the override is not as the request's If-Match or If-None-Match says".to_owned(),
             ),
-            ChangeError::Exists => {
-                (StatusCode::CONFLICT, "another override has this name: PUT puts one in its place".to_owned())
-            }
+            ChangeError::Exists => (Kind::OverrideExists, "another override has this id: PUT replaces it".to_owned()),
             ChangeError::NoProcess(why) => return Self::of_field("match.pid", why),
             ChangeError::Invalid(rule::Invalid { field, detail }) => return Self::of_field(&field, detail),
             ChangeError::TooMany(max) => {
-                (StatusCode::INSUFFICIENT_STORAGE, format!("there are {max} overrides, and may be no more"))
+                (Kind::TooManyOverrides, format!("there are {max} overrides already, the maximum"))
             }
             ChangeError::NotSaved(why) => {
-                (StatusCode::INSUFFICIENT_STORAGE, format!("it could not be kept, and is not in force: {why}"))
+                (Kind::ChangeNotSaved, format!("the change could not be saved, and is not in effect: {why}"))
             }
             ChangeError::NotAudited(why) => (
-                StatusCode::INSUFFICIENT_STORAGE,
-                format!("it could not be written to the audit log, and is not in force: {why}"),
+                Kind::ChangeNotAudited,
+                format!("the change could not be written to the audit log, and is not in effect: {why}"),
             ),
         };
-        Self::new(status, detail)
+        Self::new(kind, detail)
     }
 }
 

@@ -60,7 +60,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn process(&self, id: ProcessId) -> Option<&'a Process> {
+    pub(crate) fn process(&self, id: ProcessId) -> Option<&'a Process> {
         self.processes.get(&id).copied()
     }
 }

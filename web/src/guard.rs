@@ -7,12 +7,15 @@ use std::{
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version, header, uri::Authority},
+    http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, uri::Authority},
     middleware::Next,
     response::Response,
 };
 
-use crate::{problem::Problem, settings::Settings};
+use crate::{
+    problem::{Kind, Problem},
+    settings::Settings,
+};
 
 /// By which names clients may ask over TCP. A name that a foreign site made point here is none of them (DNS rebinding); it cannot do that to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +117,7 @@ pub(crate) async fn check_host(State(guard): State<Guard>, request: Request, nex
     match requested_host(request.uri(), request.headers())? {
         Some(host) if !rule.allows(&host) => {
             let detail = format!("this service answers as {}, not as {host}", rule.names());
-            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail))
+            Err(Problem::new(Kind::UnknownHost, detail))
         }
         // HTTP/1.0 has no Host, and no browser speaks it.
         None if request.version() != Version::HTTP_10 => Err(bad_host("the request names no Host")),
@@ -140,7 +143,7 @@ pub(crate) async fn check_origin(request: Request, next: Next) -> Result<Respons
     if from_elsewhere || !origins.all(is_own) {
         let detail =
             "a page of another site asked for this, through a visitor's browser: only uvmd's own may change things";
-        return Err(Problem::new(StatusCode::FORBIDDEN, detail.to_owned()));
+        return Err(Problem::new(Kind::ForeignOrigin, detail.to_owned()));
     }
     Ok(next.run(request).await)
 }
@@ -158,7 +161,7 @@ fn requested_host(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, P
 }
 
 fn bad_host(detail: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail.to_owned())
+    Problem::new(Kind::InvalidHost, detail.to_owned())
 }
 
 /// The page loads only what this service serves, runs in no frame, and nothing is kept in a cache.

@@ -4,7 +4,8 @@ use axum::{http::StatusCode, response::IntoResponse};
 use model::SourceState;
 
 use crate::{
-    problem::{NoParameters, Parameters, Problem},
+    problem::Problem,
+    query::{NoParameters, Parameters},
     responses::Responses,
 };
 

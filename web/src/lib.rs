@@ -49,8 +49,10 @@ pub mod metrics;
 mod openapi;
 mod page;
 mod paging;
+mod parameters;
 mod peers;
 mod problem;
+mod query;
 mod reloads;
 mod reserved_places;
 mod responses;
@@ -86,6 +88,7 @@ pub use guard::Hosts;
 use metrics::Listed;
 use paging::Cursors;
 use peers::Shares;
+pub use problem::{Kind as ProblemKind, document as problem_document};
 pub use reloads::Reloads;
 use responses::Responses;
 use server::Site;
@@ -283,8 +286,8 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(api::history::process_history))
         .routes(routes!(api::verdicts::process_verdicts))
         .routes(routes!(api::verdicts::verdicts))
-        .routes(routes!(api::node::evictions))
-        .routes(routes!(api::node::owners))
+        .routes(routes!(api::evictions::evictions))
+        .routes(routes!(api::owners::owners))
         .routes(routes!(api::node::gpus))
         .routes(routes!(api::history::gpu_history))
         .routes(routes!(api::overrides::process_override))
@@ -296,6 +299,7 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(api::decisions::decisions))
         .routes(routes!(api::decisions::decision))
         .routes(routes!(api::events::events))
+        .routes(routes!(api::problems::problem_type))
         .routes(routes!(metrics::scrape))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

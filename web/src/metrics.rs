@@ -11,7 +11,7 @@ mod own;
 
 use std::sync::{PoisonError, atomic::Ordering};
 
-use axum::{extract::State, http::StatusCode};
+use axum::extract::State;
 use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
 use figures::{Deeds, Figures};
@@ -25,7 +25,8 @@ use prometheus::{
 
 use crate::{
     App,
-    problem::{NoParameters, Parameters, Problem},
+    problem::{Kind, Problem},
+    query::{NoParameters, Parameters},
     responses::{Observation, Responses, SharedResponse, Text},
 };
 
@@ -66,7 +67,7 @@ impl Exposition {
                 // One after the other: with many owners a family takes much more memory than its text.
                 encoder
                     .encode_utf8(&[family], &mut text)
-                    .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+                    .map_err(|error| Problem::new(Kind::InternalError, error.to_string()))?;
             }
         }
         app.exposition_bytes.store(text.len(), Ordering::Relaxed);

@@ -11,7 +11,10 @@ use utoipa::{
 };
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::problem::{self, NoParameters, Parameters};
+use crate::{
+    problem,
+    query::{NoParameters, Parameters},
+};
 
 /// The name of the way to have read permission over TCP.
 const TOKEN: &str = "token";

@@ -2,7 +2,7 @@
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
 
-use crate::problem::{NoParameters, Parameters};
+use crate::query::{NoParameters, Parameters};
 
 /// Path, content type and text of a file.
 type File = (&'static str, &'static str, &'static str);

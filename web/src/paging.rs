@@ -9,13 +9,15 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use axum::http::StatusCode;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 use utoipa::ToSchema;
 
-use crate::{api::parameters::UpTo, problem::Problem};
+use crate::{
+    parameters::UpTo,
+    problem::{Kind, Problem},
+};
 
 /// Items of a page, unless the request says.
 pub(crate) const LIMIT: u32 = 100;
@@ -180,7 +182,7 @@ impl Position {
 
 fn refused(why: &str) -> Problem {
     let detail = format!("`continue` is {why}; ask for the list from its beginning, without it");
-    Problem::new(StatusCode::BAD_REQUEST, detail)
+    Problem::new(Kind::InvalidCursor, detail)
 }
 
 fn malformed() -> Problem {

@@ -1,20 +1,23 @@
-//! Errors as RFC 9457 problems, and the query parameters whose misuse makes most of them.
+//! Errors as RFC 9457 problems.
+
+mod kind;
 
 use std::time::Duration;
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Query},
-    http::{HeaderValue, Method, StatusCode, Uri, header, request::Parts},
+    http::{HeaderValue, Method, Uri, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+pub(crate) use kind::page;
+pub use kind::{Kind, document};
+use serde::Serialize;
 use utoipa::ToSchema;
 
-/// An error as a client sees it. Its type is `about:blank`: the status says what kind it is.
+/// An error as a client sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    status: StatusCode,
+    kind: Kind,
     detail: String,
     /// How to be answered otherwise: `WWW-Authenticate`.
     challenge: Option<&'static str>,
@@ -25,8 +28,8 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub(crate) const fn new(status: StatusCode, detail: String) -> Self {
-        Self { status, detail, challenge: None, retry_after: None, errors: Vec::new() }
+    pub(crate) const fn new(kind: Kind, detail: String) -> Self {
+        Self { kind, detail, challenge: None, retry_after: None, errors: Vec::new() }
     }
 
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
@@ -46,7 +49,7 @@ impl Problem {
     pub(crate) fn of_field(field: &str, detail: String) -> Self {
         let pointer = if field.is_empty() { "#".to_owned() } else { format!("#/{}", field.replace('.', "/")) };
         let what = if field.is_empty() { detail.clone() } else { format!("{field}: {detail}") };
-        Self { errors: vec![FieldError { pointer, detail }], ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, what) }
+        Self { errors: vec![FieldError { pointer, detail }], ..Self::new(Kind::InvalidField, what) }
     }
 }
 
@@ -54,32 +57,34 @@ impl Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Body {
-    /// Always `about:blank`: the status says what kind of problem it is.
+    /// URI of the kind of problem, relative to the service: `/problems/NAME`. It is stable, and served as a page.
+    #[schema(example = "/problems/not-found")]
     r#type: &'static str,
-    /// The status in words.
+    /// Summary of the kind, for people.
     title: &'static str,
-    /// As of the answer.
+    /// HTTP status of the response.
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong, for people.
+    /// Description of this occurrence, for people.
     detail: String,
-    /// Which parts of the request's body are wrong; none where that is not what is wrong.
+    /// Invalid parts of the request's body; empty for other problems.
     errors: Vec<FieldError>,
 }
 
-/// A part of a request's body that is wrong.
+/// Invalid part of a request's body.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FieldError {
-    /// Which, as a JSON Pointer: `#/match/pod`.
+    /// JSON Pointer to the part: `#/match/pod`.
     pointer: String,
-    /// What is wrong, for people.
+    /// Description of the error, for people.
     detail: String,
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, detail, challenge, retry_after, errors } = self;
-        let title = status.canonical_reason().unwrap_or_default();
-        let body = Body { r#type: "about:blank", title, status: status.as_u16(), detail, errors };
+        let Self { kind, detail, challenge, retry_after, errors } = self;
+        let status = kind.status();
+        let body = Body { r#type: kind.uri(), title: kind.title(), status: status.as_u16(), detail, errors };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
         let mut response = (status, content_type, Json(body)).into_response();
         if let Some(challenge) = challenge {
@@ -93,29 +98,10 @@ impl IntoResponse for Problem {
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("there is no {} here", uri.path()))
+    Problem::new(Kind::NotFound, format!("there is no {} here", uri.path()))
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     let detail = format!("{} does not take {method}; /openapi.json says what it takes", uri.path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+    Problem::new(Kind::MethodNotAllowed, detail)
 }
-
-/// The query parameters of a request; `T` must deny unknown fields.
-pub(crate) struct Parameters<T>(pub(crate) T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Query::from_request_parts(parts, state).await {
-            Ok(Query(parameters)) => Ok(Self(parameters)),
-            Err(rejection) => Err(Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())),
-        }
-    }
-}
-
-/// The parameters of an endpoint that has none.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NoParameters {}

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::StatusCode,
     middleware::Next,
     response::{IntoResponse, Response},
 };
 
-use crate::{connection_table::ConnectionTable, health, metrics, problem::Problem};
+use crate::{
+    connection_table::ConnectionTable,
+    health, metrics,
+    problem::{Kind, Problem},
+};
 
 /// Marks a request on a connection that has a place of the reserve.
 #[derive(Clone, Copy, Debug)]
@@ -30,5 +33,5 @@ pub(crate) async fn only_health_checks(
     }
     directory.reject();
     let detail = "too many other clients are being answered: ask again in a second";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail.to_owned()).come_back_soon().into_response()
+    Problem::new(Kind::Overloaded, detail.to_owned()).come_back_soon().into_response()
 }

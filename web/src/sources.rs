@@ -2,13 +2,12 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use axum::http::StatusCode;
 use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot, Verdicts};
 
 use crate::{
     control::{Controls, DecisionSource, NoControl},
     events::Events,
-    problem::Problem,
+    problem::{Kind, Problem},
 };
 
 /// How long a request waits for its answer, unless another limit is set. Reading every counter takes milliseconds.
@@ -70,7 +69,7 @@ impl<Q, A> Source<Q, A> {
         let Self { answer, patience } = self;
         match tokio::time::timeout(*patience, answer(question)).await {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the collector has stopped".to_owned())),
+            Ok(None) => Err(Problem::new(Kind::CollectorUnavailable, "the collector has stopped".to_owned())),
             Err(_) => Err(no_answer(*patience)),
         }
     }
@@ -79,7 +78,7 @@ impl<Q, A> Source<Q, A> {
 /// The collector takes longer than this.
 pub(crate) fn no_answer(patience: Duration) -> Problem {
     let detail = format!("the collector did not answer within {} s", patience.as_secs());
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    Problem::new(Kind::CollectorUnavailable, detail)
 }
 
 impl<Q, A> Clone for Source<Q, A> {

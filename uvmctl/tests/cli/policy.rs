@@ -228,7 +228,7 @@ fn decisions_are_listed_with_their_effect_and_their_reason() {
     let text = stdout(&output);
     assert!(text.contains("18  41207  python   cycle   shadow     00:01:00  link -50 % to -65 % expected"), "{text}");
     assert!(text.contains("link -55 %") && text.contains("it walks 96 MiB again and again"), "{text}");
-    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?process=41207&stage=confirmed&limit=5 "));
+    assert!(daemon.requests()[0].starts_with("GET /api/v1/decisions?pid=41207&stage=confirmed&limit=5 "));
 }
 
 #[test]

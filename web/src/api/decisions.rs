@@ -1,11 +1,10 @@
-//! What was decided.
+//! Decisions.
 
 use std::{cmp::Reverse, sync::Arc};
 
 use axum::{
     Json,
     extract::{Path, State},
-    http::StatusCode,
 };
 use model::{
     Stage,
@@ -17,31 +16,29 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::parameters::UpTo;
+use crate::parameters::{PidParameter, UpTo, Uuid};
 use crate::{
     auth::ReadPermission,
     control::DecisionSource,
-    paging::{Cursor, Cursors, LIMIT_MAX},
-    problem::{NoParameters, Parameters, Problem},
+    paging::Cursors,
+    problem::{Kind, Problem},
+    query::{ListParameters, NoParameters, NoSelector, PageParameters, Parameters},
     responses::{Responses, SharedResponse, Text},
 };
 
-/// Which decisions.
-#[derive(Deserialize, IntoParams)]
+/// Process, GPU and stage of decisions.
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct DecisionFilter {
-    /// Those about the process with this pid.
-    process: Option<u32>,
-    /// Those that stand there.
+    /// Process id.
+    #[param(value_type = Option<u32>, minimum = 1)]
+    pid: Option<PidParameter>,
+    /// UUID of a GPU.
+    #[param(value_type = Option<String>, pattern = "^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+    gpu: Option<Uuid>,
+    /// Current stage.
     #[param(inline)]
     stage: Option<StageName>,
-    /// How many at most; 100 unless given.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    limit: Option<UpTo<LIMIT_MAX>>,
-    /// From where the page before told.
-    #[param(value_type = Option<String>)]
-    r#continue: Option<Cursor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -69,27 +66,29 @@ impl StageName {
     }
 }
 
-/// What was decided, the newest first. The oldest that are over are forgotten. Ranges need read permission, and are null without.
+/// List decisions
+///
+/// Decisions and their effects, newest first. The oldest that ended are dropped. Ranges require read permission, and are null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/decisions",
-    params(DecisionFilter),
+    params(DecisionFilter, PageParameters),
     responses((status = OK, body = Decisions)),
     security((), ("token" = []))
 )]
 pub(crate) async fn decisions(
     ReadPermission(all): ReadPermission,
-    Parameters(filter): Parameters<DecisionFilter>,
+    list: ListParameters<NoSelector, DecisionFilter>,
     State(decided): State<DecisionSource>,
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let DecisionFilter { process, stage, limit, r#continue } = filter;
-    let part = cursors.part(format!("decisions process={process:?} stage={stage:?}"), limit, r#continue)?;
+    let (_, DecisionFilter { pid, gpu, stage }, part) = list.page("decisions", &cursors)?;
     let question = format!("{part} all={all}");
     let make = move || {
         let is_wanted = |decision: &&model::Decision| {
-            process.is_none_or(|pid| decision.process.pid == pid)
+            pid.is_none_or(|UpTo(pid)| decision.process.pid == pid)
+                && gpu.is_none_or(|Uuid(uuid)| decision.gpu == uuid)
                 && stage.is_none_or(|stage| stage.is_of(&decision.stage))
         };
         let known = decided.now();
@@ -101,11 +100,13 @@ pub(crate) async fn decisions(
     responses.of_now(question, make).await
 }
 
-/// One decision.
+/// Get a decision
+///
+/// One decision and its effects. Ranges require read permission, and are null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/decisions/{id}",
-    params(("id" = u64, Path, description = "Its name")),
+    params(("id" = u64, Path, description = "Number of the decision")),
     responses((status = OK, body = Decision)),
     security((), ("token" = []))
 )]
@@ -119,7 +120,7 @@ pub(crate) async fn decision(
     let named = decisions.iter().find(|decision| decision.id.to_string() == id);
     named.map(|decision| Json(told(decision, all))).ok_or_else(|| {
         let detail = format!("no decision {id} is known; /api/v1/decisions lists those that are");
-        Problem::new(StatusCode::NOT_FOUND, detail)
+        Problem::new(Kind::NotFound, detail)
     })
 }
 

@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use axum::{
     Extension,
     extract::State,
-    http::{HeaderMap, StatusCode},
+    http::HeaderMap,
     response::{
         IntoResponse, Sse,
         sse::{self, KeepAlive},
@@ -20,7 +20,8 @@ use crate::{
     connection::Endless,
     events::{Events, Reader},
     peers::{Held, PeerKey, Shares},
-    problem::{NoParameters, Parameters, Problem},
+    problem::{Kind, Problem},
+    query::{NoParameters, Parameters},
 };
 
 /// Something is sent at least as often, so that both ends know that the other is there.
@@ -51,7 +52,7 @@ pub(crate) async fn events(
     let held = streams.take(peer).ok_or_else(|| {
         let detail =
             "as many streams of events are open as may be, by this peer or in all: close one, or come back later";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail.to_owned()).retry_after(HEARTBEAT)
+        Problem::new(Kind::Overloaded, detail.to_owned()).retry_after(HEARTBEAT)
     })?;
     // What is no text names no event.
     let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());

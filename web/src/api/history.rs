@@ -2,19 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::extract::{Path, State};
 use model::{GpuKey, HistoryOf, HistoryRequest, Snapshot, api::History};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Pid, choose, parameters::UpTo};
+use super::{Pid, choose};
+use crate::parameters::UpTo;
 use crate::{
     capabilities::Capabilities,
     convert,
-    problem::{Parameters, Problem},
+    problem::{Kind, Problem},
+    query::Parameters,
     responses::{Reading, Responses, SharedResponse, Text, on_a_thread},
     sources::HistorySource,
 };
@@ -108,7 +107,7 @@ fn gpu(snapshot: &Snapshot, uuid: &str) -> Result<GpuKey, Problem> {
     let named = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(uuid)));
     named.copied().next().ok_or_else(|| {
         let detail = format!("no GPU {uuid} has been seen; /api/v1/gpus lists those that were");
-        Problem::new(StatusCode::NOT_FOUND, detail)
+        Problem::new(Kind::NotFound, detail)
     })
 }
 
@@ -131,7 +130,7 @@ impl Span {
         let Self { seconds, samples } = self;
         let back = Duration::from_secs(seconds.into());
         let history = lately.ask(HistoryRequest { of, back, samples_max: samples as usize }).await?;
-        let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is known of its last seconds".to_owned());
+        let nothing = || Problem::new(Kind::NotFound, "nothing is known of its last seconds".to_owned());
         let history = history.ok_or_else(nothing)?;
         on_a_thread(move || Ok(Text::json(&convert::history(&history, capabilities)))).await
     }

@@ -10,15 +10,14 @@ use model::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{
-    Pid, choose,
-    parameters::{Address, UpTo},
-};
+use super::{Pid, choose};
+use crate::parameters::{Address, UpTo};
 use crate::{
     auth::Reader,
     capabilities::Capabilities,
     convert,
-    problem::{Parameters, Problem},
+    problem::Problem,
+    query::Parameters,
     responses::{Observation, Reading, Responses, SharedResponse, Text, on_a_thread},
     sources::Heat,
 };

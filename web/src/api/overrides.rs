@@ -9,49 +9,35 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use model::api::rule::{self, EffectivePolicy, OverrideStatus, Overrides};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
-use super::{Pid, choose, memory::Which, parameters::UpTo};
+use super::{Pid, choose, memory::Which};
 use crate::{
     auth::{ReadPermission, Writer},
     body,
     control::{ChangeError, Controls, Precondition, PutOutcome, etag},
-    paging::{Cursor, Cursors, LIMIT_MAX},
-    problem::{NoParameters, Parameters, Problem},
+    paging::Cursors,
+    problem::{Kind, Problem},
+    query::{ListParameters, NoParameters, NoSelector, PageParameters, Parameters},
     responses::{Observation, Responses, SharedResponse, Text},
 };
-
-/// Which part of the list.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OverridePage {
-    /// How many at most; 100 unless given.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    limit: Option<UpTo<LIMIT_MAX>>,
-    /// From where the page before told.
-    #[param(value_type = Option<String>)]
-    r#continue: Option<Cursor>,
-}
 
 /// All overrides, of the file and of the API, in order of precedence.
 /// Ranges need read permission, and are null without.
 #[utoipa::path(
     get,
     path = "/api/v1/overrides",
-    params(OverridePage),
+    params(PageParameters),
     responses((status = OK, body = Overrides)),
     security((), ("token" = []))
 )]
 pub(crate) async fn overrides(
     ReadPermission(all): ReadPermission,
-    Parameters(OverridePage { limit, r#continue }): Parameters<OverridePage>,
+    list: ListParameters<NoSelector, NoSelector>,
     State(controls): State<Controls>,
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let part = cursors.part("overrides".to_owned(), limit, r#continue)?;
+    let (.., part) = list.page("overrides", &cursors)?;
     let question = format!("{part} all={all}");
     let make = move || {
         let Overrides { overrides, file_error, .. } = controls.now().overrides();
@@ -86,7 +72,7 @@ pub(crate) async fn one_override(
         let known = controls.now().overrides().overrides;
         known.into_iter().find(|each| name(each) == id).ok_or_else(|| {
             let detail = format!("there is no override {id}; /api/v1/overrides lists those that are");
-            Problem::new(StatusCode::NOT_FOUND, detail)
+            Problem::new(Kind::NotFound, detail)
         })
     };
     let standing = responses.work(find).await?;

@@ -7,7 +7,8 @@ use crate::{
     auth::Writer,
     body,
     control::Controls,
-    problem::{NoParameters, Parameters, Problem},
+    problem::Problem,
+    query::{NoParameters, Parameters},
     responses::{Responses, SharedResponse, Text},
 };
 

@@ -7,35 +7,31 @@ use model::api::{ProcessDetail, ProcessSummaries, Processes, text::time};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Pid, choose, parameters::UpTo};
+use super::{
+    Pid, choose,
+    selector::{OwnerSelector, ProcessIds, ProcessSelector},
+};
+use crate::parameters::UpTo;
 use crate::{
     auth::ReadPermission,
     convert,
-    paging::{Cursor, Cursors, LIMIT_MAX, Order, PageRequest},
-    problem::{Parameters, Problem},
+    paging::{Cursors, Order},
+    problem::Problem,
+    query::{ListParameters, PageParameters, Parameters},
     responses::{Observation, Responses, SharedResponse, Text},
 };
 
-/// Which processes to list.
-#[derive(Debug, Deserialize, IntoParams)]
+/// State of processes, and order of the list.
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ProcessFilter {
-    /// Those that run, or those that have ended; all unless given.
+    /// Running or exited processes; both by default.
     #[param(inline)]
     state: Option<ProcessState>,
-    /// Those of the user with this id.
-    uid: Option<u32>,
-    /// `activity`: living ones first, busiest first; `id`: by pid and start.
+    /// `activity`, the default: running processes first, busiest first. `id`: by pid and start.
     #[param(inline, value_type = Option<Order>)]
     #[serde(default)]
     order: Order,
-    /// How many at most; 100 unless given.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    limit: Option<UpTo<LIMIT_MAX>>,
-    /// From where the page before told.
-    #[param(value_type = Option<String>)]
-    r#continue: Option<Cursor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -45,56 +41,68 @@ enum ProcessState {
     Exited,
 }
 
-impl ProcessFilter {
-    fn has(&self, process: &model::Process) -> bool {
-        let is_in_state = match self.state {
-            None => true,
-            Some(ProcessState::Running) => process.exited_at.is_none(),
-            Some(ProcessState::Exited) => process.exited_at.is_some(),
-        };
-        is_in_state && self.uid.is_none_or(|uid| process.uid == uid)
-    }
+type ProcessList = ListParameters<ProcessSelector, ProcessFilter>;
 
-    fn part(&mut self, list: &str, cursors: &Cursors) -> Result<PageRequest, Problem> {
-        let Self { state, uid, order, limit, r#continue } = self;
-        let list = format!("{list} state={state:?} uid={uid:?} order={order:?}");
-        cursors.part(list, limit.take(), r#continue.take())
+impl ProcessState {
+    const fn of(process: &model::Process) -> Self {
+        if process.exited_at.is_some() { Self::Exited } else { Self::Running }
     }
 }
 
-/// What each process did: living ones first, busiest first, then those that ended lately.
-#[utoipa::path(get, path = "/api/v1/processes", params(ProcessFilter), responses((status = OK, body = Processes)))]
+fn wanted<'a>(
+    known: &'a Observation,
+    selector: &'a ProcessSelector,
+    ProcessFilter { state, .. }: ProcessFilter,
+) -> impl Fn(&model::Process) -> bool + use<'a> {
+    let with_verdict = selector.with_verdict(&known.verdicts);
+    move |process| {
+        state.is_none_or(|state| state == ProcessState::of(process))
+            && selector.has(&known.snapshot, process, with_verdict.as_ref())
+    }
+}
+
+/// List processes
+///
+/// Counts of each process: running ones first, busiest first, then those that exited recently.
+#[utoipa::path(
+    get,
+    path = "/api/v1/processes",
+    params(ProcessIds, OwnerSelector, ProcessFilter, PageParameters),
+    responses((status = OK, body = Processes))
+)]
 pub(crate) async fn processes(
-    Parameters(mut filter): Parameters<ProcessFilter>,
+    list: ProcessList,
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let part = filter.part("processes", &cursors)?;
+    let (selector, filter, part) = list.page("processes", &cursors)?;
     let question = part.to_string();
     let make = move |known: &Observation| {
-        let wanted = |process: &model::Process| filter.has(process);
+        let wanted = wanted(known, &selector, filter);
         let page = convert::processes(&known.view(), filter.order, wanted, &cursors, &part)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("processes", &page.items)], &page))
     };
     responses.of_observation(question, make).await
 }
 
-/// The same in short: without breakdowns of what was counted, and without the counts of each GPU.
+/// List processes in short
+///
+/// The same without breakdowns of the counts, and without the counts of each GPU.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/summary",
-    params(ProcessFilter),
+    params(ProcessIds, OwnerSelector, ProcessFilter, PageParameters),
     responses((status = OK, body = ProcessSummaries))
 )]
 pub(crate) async fn summary(
-    Parameters(mut filter): Parameters<ProcessFilter>,
+    list: ProcessList,
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let part = filter.part("processes/summary", &cursors)?;
+    let (selector, filter, part) = list.page("processes/summary", &cursors)?;
     let question = part.to_string();
     let make = move |known: &Observation| {
-        let wanted = |process: &model::Process| filter.has(process);
+        let wanted = wanted(known, &selector, filter);
         let page = convert::summaries(&known.view(), filter.order, wanted, &cursors, &part)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("processes", &page.items)], &page))
     };

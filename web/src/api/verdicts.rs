@@ -1,69 +1,94 @@
-//! What is wrong.
+//! Verdicts.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use model::api::{Verdicts, text::time};
+use model::{
+    Verdict,
+    api::{Verdicts, text::time},
+};
 use serde::Deserialize;
 use serde_json::json;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
-use super::{Pid, choose, memory::Which, parameters::UpTo};
+use super::{
+    Pid, choose,
+    memory::Which,
+    selector::{OwnerSelector, ProcessIds, ProcessSelector},
+};
 use crate::{
     auth::ReadPermission,
     convert,
-    paging::{Cursor, Cursors, LIMIT_MAX, Order},
-    problem::{Parameters, Problem},
+    paging::{Cursors, Order},
+    problem::Problem,
+    query::{ListParameters, PageParameters, Parameters},
     responses::{Observation, Responses, SharedResponse, Text},
 };
 
-/// Which part of the list.
-#[derive(Deserialize, IntoParams)]
+/// State of verdicts, and order of the list.
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct VerdictPage {
-    /// `activity`: the one with most traffic first, and of those that are over the latest; `id`: by process, GPU and kind. Those in force come first.
+pub(crate) struct VerdictFilter {
+    /// Active or ended verdicts; both by default.
+    #[param(inline)]
+    state: Option<VerdictState>,
+    /// `activity`, the default: most traffic first, and of ended ones the latest. `id`: by process, GPU and kind. Active ones come first.
     #[param(inline, value_type = Option<Order>)]
     #[serde(default)]
     order: Order,
-    /// How many at most, in force and over; 100 unless given.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
-    limit: Option<UpTo<LIMIT_MAX>>,
-    /// From where the page before told.
-    #[param(value_type = Option<String>)]
-    r#continue: Option<Cursor>,
 }
 
-/// What is wrong, and what was, with what that rests on. The ranges involved need read permission, and are null without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum VerdictState {
+    Active,
+    Ended,
+}
+
+impl VerdictState {
+    const fn of(verdict: &Verdict) -> Self {
+        if verdict.ended_at.is_some() { Self::Ended } else { Self::Active }
+    }
+}
+
+/// List verdicts
+///
+/// Active and ended verdicts, with their evidence. `ranges` requires read permission, and is null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/verdicts",
-    params(VerdictPage),
+    params(ProcessIds, OwnerSelector, VerdictFilter, PageParameters),
     responses((status = OK, body = Verdicts)),
     security((), ("token" = []))
 )]
 pub(crate) async fn verdicts(
     ReadPermission(ranges): ReadPermission,
-    Parameters(VerdictPage { order, limit, r#continue }): Parameters<VerdictPage>,
+    list: ListParameters<ProcessSelector, VerdictFilter>,
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let part = cursors.part(format!("verdicts order={order:?}"), limit, r#continue)?;
+    let (selector, VerdictFilter { state, order }, part) = list.page("verdicts", &cursors)?;
     let question = format!("{part} ranges={ranges}");
     let make = move |known: &Observation| {
-        let page = convert::verdicts(&known.view(), ranges, order, &cursors, &part)?;
-        let active = known.verdicts.active.len().saturating_sub(page.begin).min(page.items.len());
-        let (active, ended) = page.items.split_at(active);
-        let fields = [
-            ("time", time(known.snapshot.taken).into()),
-            ("unavailable", json!(convert::unavailable(&known.snapshot))),
-        ];
+        let (view, snapshot) = (known.view(), &known.snapshot);
+        let wanted = |each: &Verdict| {
+            state.is_none_or(|state| state == VerdictState::of(each))
+                && selector.has_verdict(each.kind)
+                && selector.has_gpu(snapshot, each.gpu)
+                && selector.has_process(each.process, view.process(each.process))
+        };
+        let active = known.verdicts.active.iter().filter(|each| wanted(each)).count();
+        let page = convert::verdicts(&view, ranges, order, wanted, &cursors, &part)?;
+        let (active, ended) = page.items.split_at(active.saturating_sub(page.begin).min(page.items.len()));
+        let fields = [("time", time(snapshot.taken).into()), ("unavailable", json!(convert::unavailable(snapshot)))];
         Ok(Text::page(&fields, &[("active", active), ("ended", ended)], &page))
     };
     responses.of_observation(question, make).await
 }
 
-/// What is wrong with one process, and what was.
+/// List the verdicts of a process
+///
+/// Active and ended verdicts of one process. `ranges` requires read permission, and is null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/verdict",

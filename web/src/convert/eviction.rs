@@ -12,12 +12,18 @@ use crate::{
 };
 
 /// Most bytes first.
-pub(crate) fn evictions(view: &View<'_>, order: Order, cursors: &Cursors, part: &PageRequest) -> Result<Page, Problem> {
+pub(crate) fn evictions(
+    view: &View<'_>,
+    order: Order,
+    wanted: impl Fn(&EvictionPair) -> bool,
+    cursors: &Cursors,
+    part: &PageRequest,
+) -> Result<Page, Problem> {
     let place = |pair: &EvictionPair| {
         let rank = (order.rank(|| pair.bytes), order.rank(|| pair.evictions));
         (Reverse(rank), pair.gpu, pair.victim, pair.evictor, pair.cause)
     };
-    let pairs = view.snapshot.evictions.iter().map(|pair| (place(pair), pair)).collect();
+    let pairs = view.snapshot.evictions.iter().filter(|pair| wanted(pair)).map(|pair| (place(pair), pair)).collect();
     cursors.page(part, pairs, |each| pair(view, each))
 }
 

@@ -34,13 +34,15 @@ pub(super) fn owner(owner: &model::Owner) -> api::Owner {
 pub(crate) fn owners(
     snapshot: &Snapshot,
     order: Order,
+    wanted: impl Fn(&OwnerKey, &OwnerTotals) -> bool,
     cursors: &Cursors,
     part: &PageRequest,
 ) -> Result<Page, Problem> {
     let place = |(key, totals): (&OwnerKey, &OwnerTotals)| {
         (Reverse(order.rank(|| busyness(totals.gpus.values().chain([&totals.host])))), key.clone())
     };
-    let owners = snapshot.owners.iter().map(|owner| (place(owner), owner)).collect();
+    let owners =
+        snapshot.owners.iter().filter(|(key, totals)| wanted(key, totals)).map(|owner| (place(owner), owner)).collect();
     let capabilities = Capabilities::of(snapshot);
     let show = |(key, totals): &(&OwnerKey, &OwnerTotals)| {
         owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), capabilities)

@@ -15,11 +15,12 @@ use crate::{
     problem::Problem,
 };
 
-/// Those in force, the one with most traffic first, then those that are over; with the ranges they are about if the reader may see addresses.
+/// Active verdicts, most traffic first, then ended ones; with their ranges if the reader may see addresses.
 pub(crate) fn verdicts(
     view: &View<'_>,
     with_ranges: bool,
     order: Order,
+    wanted: impl Fn(&Verdict) -> bool,
     cursors: &Cursors,
     part: &PageRequest,
 ) -> Result<Page, Problem> {
@@ -27,7 +28,8 @@ pub(crate) fn verdicts(
         let rank = order.rank(|| each.ended_at.map_or_else(|| each.traffic_bytes(), since_1970_ns));
         (each.ended_at.is_some(), Reverse(rank), each.process, each.gpu, each.kind, each.started_at)
     };
-    let all = view.verdicts.active.iter().chain(&view.verdicts.ended).map(|each| (place(each), each)).collect();
+    let all = view.verdicts.active.iter().chain(&view.verdicts.ended).filter(|each| wanted(each));
+    let all = all.map(|each| (place(each), each)).collect();
     cursors.page(part, all, |each: &&Verdict| verdict(view, each, with_ranges))
 }
 

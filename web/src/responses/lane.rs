@@ -5,7 +5,6 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use axum::http::StatusCode;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task,
@@ -14,7 +13,7 @@ use tokio::{
 use super::budget::{Budget, Reservation};
 use crate::{
     peers::{Held, PeerKey, Shares},
-    problem::Problem,
+    problem::{Kind, Problem},
 };
 
 /// A lane of its own for a kind of answers: what others ask for does not hold it up.
@@ -92,7 +91,7 @@ impl Place {
 }
 
 fn busy(why: &str) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{why}: ask again in a second")).come_back_soon()
+    Problem::new(Kind::Overloaded, format!("{why}: ask again in a second")).come_back_soon()
 }
 
 /// Works where it may take its time.
@@ -104,5 +103,5 @@ pub(crate) async fn on_a_thread<T: Send + 'static>(
 
 /// A mistake of ours: a panic, which the log has.
 pub(crate) fn failed() -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "uvmd failed: its log says how".to_owned())
+    Problem::new(Kind::InternalError, "uvmd failed: its log says how".to_owned())
 }

@@ -92,7 +92,7 @@ async fn the_same_once_more_changes_nothing() {
     assert_problem(
         &post(&router, &json!({ "id": "mine", "mode": "shadow" })).await,
         StatusCode::CONFLICT,
-        "has this name",
+        "has this id",
     );
     let nameless = json!({ "mode": "act", "match": { "uid": 3 } });
     let first = post(&router, &nameless).await;
@@ -271,7 +271,7 @@ async fn changes_require_write_permission() {
             assert_problem(&answer, StatusCode::FORBIDDEN, "socket.write_group");
         }
         let answer = change(&router, method.clone(), path, Peer::Unknown, &[("Authorization", &read)], body).await;
-        assert_problem(&answer, StatusCode::FORBIDDEN, "leave to read");
+        assert_problem(&answer, StatusCode::FORBIDDEN, "grants read permission only");
         assert!(answer.header("www-authenticate").contains("insufficient_scope"));
         let answer = change(&router, method, path, Peer::Unknown, &[("Authorization", &write)], body).await;
         assert!(answer.status.is_success(), "{path}: {}", answer.text);

@@ -44,13 +44,13 @@ async fn decisions_are_told_newest_first_and_can_be_chosen_among() {
     assert_eq!(ids("/api/v1/decisions").await, [3, 2, 1]);
     assert_eq!(ids("/api/v1/decisions?limit=2").await, [3, 2]);
     assert_eq!(ids("/api/v1/decisions?stage=rolled_back").await, [2]);
-    assert_eq!(ids("/api/v1/decisions?process=20&stage=confirmed").await, [1]);
-    assert!(ids("/api/v1/decisions?process=10").await.is_empty());
+    assert_eq!(ids("/api/v1/decisions?pid=20&stage=confirmed").await, [1]);
+    assert!(ids("/api/v1/decisions?pid=10").await.is_empty());
     for stage in Stage::NAMES {
         ids(&format!("/api/v1/decisions?stage={stage}")).await;
     }
     let router = daemon(&Events::default());
-    for query in ["stage=done", "limit=0", "limit=1001", "pid=20"] {
+    for query in ["stage=done", "limit=0", "limit=1001", "process=20"] {
         assert_eq!(
             get(&router, &format!("/api/v1/decisions?{query}")).await.status,
             StatusCode::BAD_REQUEST,

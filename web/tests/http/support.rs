@@ -17,7 +17,7 @@ use model::{
 };
 use serde_json::Value;
 use tower::ServiceExt;
-use web::{Grant, Hosts, Node, Peer, Snapshots, Sources};
+use web::{Grant, Hosts, Node, Peer, ProblemKind, Snapshots, Sources};
 
 pub(crate) const LOOPBACK: &str = "127.0.0.1:9477";
 
@@ -84,7 +84,8 @@ pub(crate) fn assert_problem(answer: &Answer, status: StatusCode, detail: &str) 
     assert_eq!(answer.header("content-type"), "application/problem+json");
     let body = answer.json();
     assert_eq!(body["status"], status.as_u16());
-    assert_eq!(body["title"], status.canonical_reason().unwrap());
+    let kind = ProblemKind::ALL.iter().find(|kind| body["type"] == kind.uri()).unwrap();
+    assert_eq!((&body["title"], kind.status()), (&Value::from(kind.title()), status));
     assert!(body["detail"].as_str().unwrap().contains(detail), "{body}");
 }
 

@@ -33,7 +33,6 @@ pub(crate) const STANDING: &[(&str, &[&str])] = &[
     ("uvmd", &["crate::acting::actuation", "crate::acting::withdrawal"]),
     ("uvmd", &["crate::listeners", "crate::service"]),
     ("uvmd", &["crate::rules::bound", "crate::rules::change", "crate::rules::expiry"]),
-    ("web", &["crate::api", "crate::convert", "crate::paging", "crate::responses"]),
     ("web", &["crate::auth", "crate::peers"]),
     ("web", &["crate::connection", "crate::connection_table"]),
     ("web", &["crate::guard", "crate::settings"]),

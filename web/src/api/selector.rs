@@ -1,0 +1,171 @@
+//! Which processes, owners and GPUs a list is about.
+
+use std::collections::HashSet;
+
+use axum::http::Uri;
+use model::{GpuKey, Owner, OwnerKey, Process, ProcessId, Snapshot, VerdictKind, Verdicts};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::parameters::{GpuName, Name, OwnerName, PidParameter, UidParameter, UpTo, VerdictName};
+use crate::{problem::Problem, query::QueryPart};
+
+/// Owners, GPU and verdict that a list is about. Each parameter narrows it further.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OwnerSelector {
+    /// Owner, as `KIND:ID` of `owner.kind` and `owner.id`, such as `job:4711`; or `other`.
+    #[param(value_type = Option<String>, pattern = "^((pod|job|container|unit):.+|other)$", max_length = 1024)]
+    owner: Option<OwnerName>,
+    /// UID of a Kubernetes pod.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    pod: Option<Name>,
+    /// Id of a Slurm job.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    job: Option<Name>,
+    /// Id of a container.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    container: Option<Name>,
+    /// Systemd service or scope.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    unit: Option<Name>,
+    /// GPU, by UUID or NVML's index.
+    #[param(
+        value_type = Option<String>,
+        pattern = "^(GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9]{1,9})$"
+    )]
+    gpu: Option<GpuName>,
+    /// Kind of verdict: of active verdicts, and in the list of verdicts of ended ones, too.
+    #[param(value_type = Option<String>, pattern = "^(capacity_thrash|ping_pong|driver_throttling|streaming|first_touch_storm)$")]
+    verdict: Option<VerdictName>,
+}
+
+/// Processes that a list is about, by their ids.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ProcessIds {
+    /// Process id. An id that was used again selects each process that had it.
+    #[param(value_type = Option<u32>, minimum = 1)]
+    pid: Option<PidParameter>,
+    /// User id.
+    #[param(value_type = Option<u32>, minimum = 0)]
+    uid: Option<UidParameter>,
+}
+
+/// Processes that a list is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProcessSelector {
+    ids: ProcessIds,
+    owners: OwnerSelector,
+}
+
+impl QueryPart for ProcessSelector {
+    fn names() -> Vec<String> {
+        [ProcessIds::names(), OwnerSelector::names()].concat()
+    }
+
+    fn read(uri: &Uri) -> Result<Self, Problem> {
+        Ok(Self { ids: ProcessIds::read(uri)?, owners: OwnerSelector::read(uri)? })
+    }
+}
+
+fn is<T: PartialEq + Copy>(wanted: Option<T>, there: Option<T>) -> bool {
+    wanted.is_none() || wanted == there
+}
+
+fn text(name: Option<&Name>) -> Option<&str> {
+    name.map(|Name(name)| name.as_str())
+}
+
+impl GpuName {
+    pub(super) fn has(self, snapshot: &Snapshot, key: GpuKey) -> bool {
+        match self {
+            Self::Uuid(uuid) => key.uuid() == Some(uuid),
+            Self::Index(index) => snapshot.gpus.get(&key).is_some_and(|gpu| gpu.index == Some(index)),
+        }
+    }
+}
+
+impl OwnerSelector {
+    /// Whether it has an owner, by its key and the GPUs that its processes used.
+    pub(crate) fn has(&self, snapshot: &Snapshot, key: &OwnerKey, mut gpus: impl Iterator<Item = GpuKey>) -> bool {
+        let Self { owner, pod, job, container, unit, gpu, verdict: _ } = self;
+        let by_kind = [("pod", pod), ("job", job), ("container", container), ("unit", unit)];
+        owner.as_ref().is_none_or(|OwnerName(owner)| owner == key)
+            && by_kind
+                .iter()
+                .all(|(kind, name)| text(name.as_ref()).is_none_or(|name| (key.kind(), key.id()) == (*kind, name)))
+            && gpu.is_none_or(|gpu| gpus.any(|key| gpu.has(snapshot, key)))
+    }
+
+    /// Owners of processes with an active verdict of the kind; `None` where none is asked for.
+    pub(crate) fn with_verdict(&self, snapshot: &Snapshot, verdicts: &Verdicts) -> Option<HashSet<OwnerKey>> {
+        let processes = with_verdict(self.verdict, verdicts)?;
+        let processes = snapshot.processes.iter().filter(|process| processes.contains(&process.id));
+        let keys = processes.map(|process| process.owner.key());
+        // An owner without sums of its own is in those of the others.
+        Some(keys.map(|key| if snapshot.owners.contains_key(&key) { key } else { OwnerKey::Other }).collect())
+    }
+}
+
+impl ProcessSelector {
+    /// Whether it has a process, whatever GPUs it used and verdicts it has. One that is listed no more has only its id.
+    pub(crate) fn has_process(&self, id: ProcessId, process: Option<&Process>) -> bool {
+        let Self { ids: ProcessIds { pid, uid }, owners: OwnerSelector { owner, pod, job, container, unit, .. } } =
+            self;
+        let here = process.map(|process| &process.owner);
+        let in_pod = here.and_then(|here| here.pod.as_ref()).map(|pod| pod.uid.as_str());
+        let in_job = here.and_then(|here| here.job.as_ref()).map(|job| job.id.as_str());
+        let in_container = here.and_then(|here| here.container.as_ref()).map(|container| container.id.as_str());
+        is(pid.map(|UpTo(pid)| pid), Some(id.pid))
+            && is(uid.map(|UpTo(uid)| uid), process.map(|process| process.uid))
+            && is(owner.as_ref().map(|OwnerName(owner)| owner), here.map(Owner::key).as_ref())
+            && is(text(pod.as_ref()), in_pod)
+            && is(text(job.as_ref()), in_job)
+            && is(text(container.as_ref()), in_container)
+            && is(text(unit.as_ref()), here.and_then(|here| here.unit.as_deref()))
+    }
+
+    /// Whether it has every process, those that nobody can name among them.
+    pub(crate) const fn has_all_processes(&self) -> bool {
+        let Self { ids: ProcessIds { pid, uid }, owners } = self;
+        let OwnerSelector { owner, pod, job, container, unit, gpu: _, verdict } = owners;
+        let is_by_id = pid.is_some() || uid.is_some();
+        let is_by_owner = owner.is_some() || pod.is_some() || job.is_some() || container.is_some() || unit.is_some();
+        !is_by_id && !is_by_owner && verdict.is_none()
+    }
+
+    /// Whether it has a GPU.
+    pub(crate) fn has_gpu(&self, snapshot: &Snapshot, key: GpuKey) -> bool {
+        self.owners.gpu.is_none_or(|gpu| gpu.has(snapshot, key))
+    }
+
+    /// Whether it has a kind of verdict.
+    pub(crate) fn has_verdict(&self, kind: VerdictKind) -> bool {
+        self.owners.verdict.is_none_or(|VerdictName(wanted)| wanted == kind)
+    }
+
+    /// Whether it has a process that is listed. `with_verdict`: as below.
+    pub(crate) fn has(
+        &self,
+        snapshot: &Snapshot,
+        process: &Process,
+        with_verdict: Option<&HashSet<ProcessId>>,
+    ) -> bool {
+        let mut gpus = process.gpus.keys().chain(process.residency.keys()).chain(process.reuse.keys());
+        self.has_process(process.id, Some(process))
+            && (self.owners.gpu.is_none() || gpus.any(|key| self.has_gpu(snapshot, *key)))
+            && with_verdict.is_none_or(|with| with.contains(&process.id))
+    }
+
+    /// Processes with an active verdict of the kind; `None` where none is asked for.
+    pub(crate) fn with_verdict(&self, verdicts: &Verdicts) -> Option<HashSet<ProcessId>> {
+        with_verdict(self.owners.verdict, verdicts)
+    }
+}
+
+fn with_verdict(wanted: Option<VerdictName>, verdicts: &Verdicts) -> Option<HashSet<ProcessId>> {
+    let VerdictName(wanted) = wanted?;
+    let active = verdicts.active.iter().filter(|verdict| verdict.kind == wanted);
+    Some(active.map(|verdict| verdict.process).collect())
+}

@@ -1,0 +1,125 @@
+//! Values of query parameters, each with its bounds in its type.
+
+use std::borrow::Cow;
+
+use model::{GpuUuid, OwnerKey, VerdictKind, api::text::parse_address};
+use serde::{Deserialize, Deserializer, de::Error};
+
+/// An address as the API writes it: in hexadecimal, with `0x`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address(pub(crate) u64);
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpTo<const MAX: u32, const MIN: u32 = 1>(pub(crate) u32);
+
+/// A process id.
+pub(crate) type PidParameter = UpTo<{ u32::MAX }>;
+/// A user id.
+pub(crate) type UidParameter = UpTo<{ u32::MAX }, 0>;
+
+/// Text by which something is named exactly: not empty, and no longer than any name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name(pub(crate) String);
+
+/// Name of an owner, `KIND:ID` or `other`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerName(pub(crate) OwnerKey);
+
+/// Name of a GPU: its UUID, or NVML's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GpuName {
+    Uuid(GpuUuid),
+    Index(u32),
+}
+
+/// UUID of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Uuid(pub(crate) GpuUuid);
+
+/// Kind of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VerdictName(pub(crate) VerdictKind);
+
+/// No name of the kernel, of Kubernetes or of Slurm is longer.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// Reads a value from its text.
+fn parsed<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    parse(&Cow::<str>::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| parse_address(text).map(Self))
+    }
+}
+
+impl<'de, const MAX: u32, const MIN: u32> Deserialize<'de> for UpTo<MAX, MIN> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| {
+            // A sign is a digit to the parser.
+            let number = Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
+            let number = number.filter(|number| (MIN..=MAX).contains(number));
+            number.map(Self).ok_or_else(|| format!("{text:?} is no whole number from {MIN} to {MAX}"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| match text {
+            "" => Err("expected a name, not nothing".to_owned()),
+            text if text.len() > NAME_BYTES_MAX => Err(format!("longer than {NAME_BYTES_MAX} bytes")),
+            text => Ok(Self(text.to_owned())),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnerName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| {
+            let (kind, id) = text.split_once(':').unwrap_or((text, ""));
+            let owner = OwnerKey::parse(kind, id).filter(|_| text.len() <= NAME_BYTES_MAX);
+            owner.map(Self).ok_or_else(|| {
+                format!("{text:?} is no owner: expected pod:UID, job:ID, container:ID, unit:NAME or other")
+            })
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for GpuName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| {
+            let index = || Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok();
+            let uuid = GpuUuid::parse(text).map(Self::Uuid);
+            uuid.or_else(|| index().map(Self::Index))
+                .ok_or_else(|| format!("{text:?} is no GPU: expected a UUID as in /api/v1/gpus, or NVML's index"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Uuid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| {
+            GpuUuid::parse(text)
+                .map(Self)
+                .ok_or_else(|| format!("{text:?} is no UUID of a GPU: expected one as in /api/v1/gpus"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for VerdictName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| {
+            let kind = VerdictKind::ALL.into_iter().find(|kind| kind.name() == text);
+            kind.map(Self).ok_or_else(|| {
+                let names = VerdictKind::ALL.map(VerdictKind::name).join(", ");
+                format!("there is no verdict {text:?}; expected one of {names}")
+            })
+        })
+    }
+}

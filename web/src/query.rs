@@ -1,0 +1,125 @@
+//! Query parameters: each endpoint rejects those that it does not have, and values that mean nothing.
+
+use std::{collections::BTreeSet, fmt};
+
+use axum::{
+    extract::{FromRequestParts, Query},
+    http::{Uri, request::Parts},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use utoipa::{
+    IntoParams,
+    openapi::path::{Parameter, ParameterIn},
+};
+
+use crate::{
+    paging::{Cursor, Cursors, LIMIT_MAX, PageRequest},
+    parameters::UpTo,
+    problem::{Kind, Problem},
+};
+
+/// Parameters of an endpoint that returns one thing; `T` must deny unknown fields.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+/// Parameters of an endpoint that has none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoParameters {}
+
+/// Parameters of a list: whose items, which of them, and which page.
+#[derive(Debug)]
+pub(crate) struct ListParameters<S, F> {
+    pub(crate) selector: S,
+    pub(crate) filter: F,
+    pub(crate) page: PageParameters,
+}
+
+impl<S: fmt::Debug, F: fmt::Debug> ListParameters<S, F> {
+    /// Its parts, and the page that is asked for of the list of this name with these parameters.
+    pub(crate) fn page(self, list: &str, cursors: &Cursors) -> Result<(S, F, PageRequest), Problem> {
+        let Self { selector, filter, page: PageParameters { limit, r#continue } } = self;
+        let part = cursors.part(format!("{list} {selector:?} {filter:?}"), limit, r#continue)?;
+        Ok((selector, filter, part))
+    }
+}
+
+/// Parameters that are read together with others of the same query, of which each has its own.
+pub(crate) trait QueryPart: Sized {
+    /// Names of the parameters.
+    fn names() -> Vec<String>;
+
+    /// Reads them, and ignores all others.
+    fn read(uri: &Uri) -> Result<Self, Problem>;
+}
+
+impl<T: DeserializeOwned + IntoParams> QueryPart for T {
+    fn names() -> Vec<String> {
+        let parameters = T::into_params(|| Some(ParameterIn::Query));
+        parameters.into_iter().map(|Parameter { name, .. }| name).collect()
+    }
+
+    fn read(uri: &Uri) -> Result<Self, Problem> {
+        read(uri)
+    }
+}
+
+/// Selector of a list that has none.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NoSelector {}
+
+/// Page of a list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageParameters {
+    /// Maximum number of items; 100 by default. A page also ends before 2 MiB of JSON.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    pub(crate) limit: Option<UpTo<LIMIT_MAX>>,
+    /// Cursor of the page before, from its field `continue`. The other parameters must be those of that page, except `limit`.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    pub(crate) r#continue: Option<Cursor>,
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        read(&parts.uri).map(Self)
+    }
+}
+
+impl<S, F, State> FromRequestParts<State> for ListParameters<S, F>
+where
+    S: QueryPart,
+    F: QueryPart,
+    State: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Problem> {
+        let uri = &parts.uri;
+        check_names(uri, &[S::names(), F::names(), PageParameters::names()].concat())?;
+        Ok(Self { selector: S::read(uri)?, filter: F::read(uri)?, page: PageParameters::read(uri)? })
+    }
+}
+
+/// Several structs read a list's query, each ignoring what the others read, so unknown and repeated names are found here.
+fn check_names(uri: &Uri, known: &[String]) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    for (name, _) in read::<Vec<(String, String)>>(uri)? {
+        if !known.contains(&name) {
+            let detail = format!("there is no parameter {name:?}; this list has {}", known.join(", "));
+            return Err(Problem::new(Kind::InvalidParameter, detail));
+        }
+        if !seen.insert(name.clone()) {
+            return Err(Problem::new(Kind::InvalidParameter, format!("{name}: given more than once")));
+        }
+    }
+    Ok(())
+}
+
+fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let Query(parameters) =
+        Query::try_from_uri(uri).map_err(|rejection| Problem::new(Kind::InvalidParameter, rejection.body_text()))?;
+    Ok(parameters)
+}
