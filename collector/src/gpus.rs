@@ -39,7 +39,8 @@ const SHOWN: &str = "driver/nvidia-uvm/gpus";
 /// GPUs seen so far.
 #[derive(Debug)]
 pub(crate) struct Gpus {
-    seen: BTreeMap<GpuUuid, Ids>,
+    /// The processor id that each had last, while no other GPU has it.
+    seen: BTreeMap<GpuUuid, Option<u32>>,
     nvml: Nvml,
     products: LookupCache<GpuUuid, Product>,
     memory_bytes: LookupCache<GpuUuid, u64>,
@@ -50,14 +51,6 @@ pub(crate) struct Gpus {
 struct Product {
     name: Option<String>,
     pci_address: Option<String>,
-}
-
-/// Processor ids of one GPU.
-#[derive(Debug)]
-struct Ids {
-    first: u32,
-    /// While no other GPU has it.
-    last: Option<u32>,
 }
 
 impl Gpus {
@@ -75,10 +68,10 @@ impl Gpus {
     /// Notes which GPUs the driver shows.
     pub(crate) fn seen(&mut self, links: &Links) {
         for (id, uuid) in links {
-            self.seen.entry(*uuid).or_insert(Ids { first: *id, last: None }).last = Some(*id);
+            self.seen.insert(*uuid, Some(*id));
         }
-        for (uuid, ids) in &mut self.seen {
-            ids.last = ids.last.filter(|id| links.get(id).is_none_or(|now| now == uuid));
+        for (uuid, last) in &mut self.seen {
+            *last = last.filter(|id| links.get(id).is_none_or(|now| now == uuid));
         }
         let now = Instant::now();
         self.nvml.ask(links.values().copied(), now);
@@ -96,7 +89,7 @@ impl Gpus {
     /// What is known of the GPUs seen, and of those that were counted on.
     pub(crate) fn with(&self, counted: impl Iterator<Item = GpuKey>) -> BTreeMap<GpuKey, Gpu> {
         let now = Instant::now();
-        let seen = self.seen.iter().map(|(uuid, ids)| (GpuKey::Known(*uuid), self.gpu(*uuid, ids, now)));
+        let seen = self.seen.iter().map(|(uuid, id)| (GpuKey::Known(*uuid), self.gpu(*uuid, *id, now)));
         let mut gpus: BTreeMap<_, _> = seen.collect();
         for key in counted {
             let id = match key {
@@ -104,13 +97,13 @@ impl Gpus {
                 GpuKey::Known(_) => None,
                 GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
             };
-            gpus.entry(key).or_insert(Gpu { id, first_id: id, name: None, ..Gpu::default() });
+            gpus.entry(key).or_insert(Gpu { id, name: None, ..Gpu::default() });
         }
         gpus
     }
 
-    fn gpu(&self, uuid: GpuUuid, ids: &Ids, now: Instant) -> Gpu {
-        let gpu = Gpu { id: ids.last, first_id: Some(ids.first), ..Gpu::default() };
+    fn gpu(&self, uuid: GpuUuid, id: Option<u32>, now: Instant) -> Gpu {
+        let gpu = Gpu { id, ..Gpu::default() };
         if let Some(facts) = self.nvml.facts(uuid, now) {
             return Gpu {
                 name: facts.name,
@@ -248,10 +241,7 @@ mod tests {
         let mut gpus = Gpus::new(&Machine::new().roots);
         gpus.seen(&[(1, CARD)].into());
         gpus.seen(&Links::new());
-        assert_eq!(
-            list(&gpus),
-            [(GpuKey::Known(CARD), Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() })].into()
-        );
+        assert_eq!(list(&gpus), [(GpuKey::Known(CARD), Gpu { id: Some(1), name: None, ..Gpu::default() })].into());
     }
 
     #[test]
@@ -263,16 +253,13 @@ mod tests {
         assert_eq!(ids, [(GpuKey::Known(CARD), None), (GpuKey::Known(OTHER), Some(1))].into());
         gpus.seen(&[(1, OTHER), (2, CARD)].into());
         let card = &list(&gpus)[&GpuKey::Known(CARD)];
-        assert_eq!((card.id, card.first_id), (Some(2), Some(1)));
+        assert_eq!(card.id, Some(2));
     }
 
     #[test]
     fn a_gpu_that_was_counted_on_but_never_shown_is_listed_without_a_uuid() {
         let gpus = Gpus::new(&Machine::new().roots).with([GpuKey::Unknown(1)].into_iter());
-        assert_eq!(
-            gpus,
-            [(GpuKey::Unknown(1), Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() })].into()
-        );
+        assert_eq!(gpus, [(GpuKey::Unknown(1), Gpu { id: Some(1), name: None, ..Gpu::default() })].into());
     }
 
     #[test]
@@ -292,7 +279,7 @@ mod tests {
         gpus.seen(&[(1, CARD)].into());
         let expected = Gpu {
             id: Some(1),
-            first_id: Some(1),
+
             name: Some("NVIDIA H200".to_owned()),
             index: None,
             pci_address: Some("0000:17:00.0".to_owned()),

@@ -102,8 +102,6 @@ impl GpuSource {
 pub struct Gpu {
     /// The driver's processor id that it had last; `None` once another GPU has that id.
     pub id: Option<u32>,
-    /// The processor id that it had first. Names series in metrics, where a label must not change.
-    pub first_id: Option<u32>,
     /// The product's name, where the driver tells it.
     pub name: Option<String>,
     /// NVML's index, by which nvidia-smi and DCGM name it.

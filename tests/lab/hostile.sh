@@ -76,7 +76,7 @@ grep -q "process $attack of " /tmp/status || fail "another one is named"
 work churn
 cost churn
 get /metrics || fail "no metrics"
-grep -qx 'uvmd_degraded{reason="registration_rate"} 1' /tmp/answer || fail "no metric tells of the attack churn"
+grep -qx 'uvmd_degraded{.*reason="registration_rate"} 1' /tmp/answer || fail "no metric tells of the attack churn"
 ! grep '^uvmd_events_dropped_total' /tmp/answer | grep -v ' 0$' || fail "events were dropped for the attack churn"
 end
 
@@ -89,7 +89,7 @@ within 60 "its user's processes are still told apart" is_over
 # Its children are what it costs.
 cost processes
 get /metrics || fail "no metrics"
-grep -qx 'uvmd_events_dropped_total{reason="ring_full"} 0' /tmp/answer || fail "the ring was full"
+grep -qx 'uvmd_events_dropped_total{.*reason="ring_full"} 0' /tmp/answer || fail "the ring was full"
 end
 
 begin spaces
@@ -98,8 +98,8 @@ grep -q "process $attack of [^\"]*(*uid 65534)*: 256 VA spaces" /tmp/status || f
 get /readyz || fail "it is not ready, though it counts others"
 grep -q '^degraded: quota_reached: ' /tmp/answer || fail "readyz does not say that it is degraded"
 get /metrics || fail "no metrics"
-grep -qx 'uvmd_degraded{reason="quota_reached"} 1' /tmp/answer || fail "no metric tells that it is degraded"
-[ "$(sed -n 's/^uvmd_quota_refusals_total{resource="va_spaces",uid="65534"} //p' /tmp/answer)" -gt 8000 ] || fail "refusals are not counted"
+grep -qx 'uvmd_degraded{.*reason="quota_reached"} 1' /tmp/answer || fail "no metric tells that it is degraded"
+[ "$(sed -n 's/^uvmd_quota_refusals_total{.*resource="va_spaces",uid="65534"} //p' /tmp/answer)" -gt 8000 ] || fail "refusals are not counted"
 work spaces
 hold spaces
 end
@@ -108,7 +108,7 @@ begin calls
 work calls
 get /metrics || fail "no metrics"
 # The process at its quota of VA spaces cannot fill the map of counts.
-grep -qx 'uvmd_events_dropped_total{reason="counts_full"} 0' /tmp/answer || fail "the counts were full"
+grep -qx 'uvmd_events_dropped_total{.*reason="counts_full"} 0' /tmp/answer || fail "the counts were full"
 hold calls
 end
 

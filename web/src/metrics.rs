@@ -16,6 +16,7 @@ use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
 use figures::{Deeds, Figures};
 use http::Http;
+use labels::HOSTNAME;
 pub(crate) use listed::Listed;
 use model::Distribution;
 use prometheus::{
@@ -82,7 +83,7 @@ fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {
     let (kind, metrics) = match definition.samples {
         Samples::Counter(samples) => (
             MetricType::COUNTER,
-            metrics(definition, samples(figures), |metric, value| {
+            metrics(definition, &figures.node.hostname, samples(figures), |metric, value| {
                 let mut counter = Counter::default();
                 counter.set_value(value);
                 metric.set_counter(counter);
@@ -90,7 +91,7 @@ fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {
         ),
         Samples::Gauge(samples) => (
             MetricType::GAUGE,
-            metrics(definition, samples(figures), |metric, value| {
+            metrics(definition, &figures.node.hostname, samples(figures), |metric, value| {
                 let mut gauge = Gauge::default();
                 gauge.set_value(value);
                 metric.set_gauge(gauge);
@@ -98,7 +99,9 @@ fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {
         ),
         Samples::Histogram(buckets, samples) => (
             MetricType::HISTOGRAM,
-            metrics(definition, samples(figures), |metric, value| metric.set_histogram(histogram(buckets, &value))),
+            metrics(definition, &figures.node.hostname, samples(figures), |metric, value| {
+                metric.set_histogram(histogram(buckets, &value));
+            }),
         ),
     };
     family.set_field_type(kind);
@@ -106,9 +109,16 @@ fn family(definition: &Definition, figures: &Figures<'_>) -> MetricFamily {
     family
 }
 
-fn metrics<T>(definition: &Definition, samples: Vec<Sample<T>>, set: impl Fn(&mut Metric, T)) -> Vec<Metric> {
+fn metrics<T>(
+    definition: &Definition,
+    hostname: &str,
+    samples: Vec<Sample<T>>,
+    set: impl Fn(&mut Metric, T),
+) -> Vec<Metric> {
     let metric = |sample: Sample<T>| {
-        let labels = definition.labels.iter().zip(sample.labels).map(|(label, value)| {
+        let names = [&HOSTNAME].into_iter().chain(definition.labels.iter().copied());
+        let values = [hostname.to_owned()].into_iter().chain(sample.labels);
+        let labels = names.zip(values).map(|(label, value)| {
             let mut pair = LabelPair::default();
             pair.set_name(label.name.to_owned());
             pair.set_value(value);

@@ -51,7 +51,6 @@ impl Crowd {
             let id = u32::try_from(at).ok().map(|at| at + 1);
             let gpu = Gpu {
                 id,
-                first_id: id,
                 name: Some("NVIDIA H200".to_owned()),
                 index: id.map(|id| id - 1),
                 pci_address: Some(format!("0000:{:02x}:00.0", 0x17 + at)),

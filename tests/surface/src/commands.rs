@@ -44,7 +44,8 @@ fn argument(arg: &Arg) -> String {
     if matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) {
         let names = arg.get_value_names().unwrap_or_default();
         let names: Vec<_> = names.iter().map(|name| format!("<{name}>")).collect();
-        text = format!("{text} {}", names.join(" ")).trim_start().to_owned();
+        let names = names.join(" ");
+        text = if text.is_empty() { names } else { format!("{text} {names}") };
     }
     if matches!(arg.get_action(), ArgAction::Append) {
         text += " repeated";

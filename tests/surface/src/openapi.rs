@@ -13,7 +13,7 @@ pub fn openapi(document: &Value) -> String {
             add_operation(&mut text, &format!("{} {path}", method.to_uppercase()), operation);
         }
     }
-    for (name, schema) in entries(&document["components"]["schemas"]) {
+    for (name, schema) in entries(document.pointer("/components/schemas").unwrap_or(&Value::Null)) {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name}{}", values(schema));
         add_fields(&mut text, schema, "  ");
@@ -32,7 +32,7 @@ fn add_operation(text: &mut String, name: &str, operation: &Value) {
         let required = if parameter["required"] == true { " required" } else { "" };
         let _ = writeln!(text, "  {place} {name}: {}{required}", kind(&parameter["schema"]));
     }
-    for (media, content) in entries(&operation["requestBody"]["content"]) {
+    for (media, content) in entries(operation.pointer("/requestBody/content").unwrap_or(&Value::Null)) {
         let _ = writeln!(text, "  body {media}: {}", kind(&content["schema"]));
     }
     for (status, response) in entries(&operation["responses"]) {
@@ -74,7 +74,7 @@ fn kind(schema: &Value) -> String {
         return schema["const"].to_string();
     }
     let name = match &schema["type"] {
-        Value::Array(types) => types.iter().map(|each| string(each)).collect::<Vec<_>>().join("|"),
+        Value::Array(types) => types.iter().map(string).collect::<Vec<_>>().join("|"),
         other => string(other).to_owned(),
     };
     let name = match (schema["items"].is_object(), schema["additionalProperties"].is_object()) {

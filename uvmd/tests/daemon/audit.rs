@@ -113,7 +113,7 @@ fn where_nothing_can_be_written_down_only_what_reduces_what_uvmd_does_is_done() 
     let status = daemon.json("/api/v1/status");
     assert_eq!(status["warnings"][0]["name"], "audit_unavailable");
     assert!(status["audit_lines_dropped"].as_u64().unwrap() >= 2, "{status}");
-    assert!(!daemon.get("/metrics").1.contains("\nuvmd_audit_lines_dropped_total 0\n"));
+    assert!(!daemon.metrics().contains("\nuvmd_audit_lines_dropped_total 0\n"));
     fs::remove_dir(node.path("state/audit.jsonl")).unwrap();
     assert_eq!(node.ask("PUT", "/api/v1/overrides/other", BODY).0, 201);
     assert_eq!(daemon.json("/api/v1/status")["warnings"], json!([]));

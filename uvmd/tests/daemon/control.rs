@@ -73,7 +73,7 @@ fn the_file_of_overrides_is_followed_and_one_that_is_not_in_order_is_told_of() {
     assert_eq!(ids(&answer), 1);
     let status = node.get("/api/v1/status")["reasons"].to_string();
     assert!(status.contains("overrides.toml:3: override.mode: expected"), "{status}");
-    assert!(daemon.get("/metrics").1.contains("\nuvmd_overrides_last_reload_successful 0\n"));
+    assert!(daemon.metrics().contains("\nuvmd_overrides_last_reload_successful 0\n"));
     let checked = run({
         let mut command = command(&node);
         command.arg("--check-config");
@@ -123,7 +123,7 @@ fn what_is_not_understood_in_the_journal_of_advice_is_told_and_stays_there() {
     let daemon = start(&node);
     let reasons = node.get("/api/v1/status")["reasons"].to_string();
     assert!(reasons.contains("advice.journal: it is damaged in 1 places"), "{reasons}");
-    let metrics = daemon.get("/metrics").1;
+    let metrics = daemon.metrics();
     assert!(metrics.contains("\nuvmd_advice_journal_unrecognised_bytes 14\n"));
     assert!(metrics.contains("\nuvmd_advice_journal_writable 1\n"));
     daemon.signal("TERM");

@@ -87,7 +87,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
         dropped(&daemon) > 5
     });
     let lost = dropped(&daemon);
-    assert!(daemon.get("/metrics").1.contains("\nuvmd_log_lines_dropped_total "));
+    assert!(daemon.metrics().contains("\nuvmd_log_lines_dropped_total "));
     assert_eq!(daemon.get("/livez").0, 200);
     assert_eq!(fs::metadata(seen("uvmd.log")).unwrap().len(), 4096);
 

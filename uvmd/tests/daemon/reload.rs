@@ -129,7 +129,7 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
         );
         assert!(status["configuration"]["error"].as_str().unwrap().contains(message), "{status}");
         assert_eq!(status["warnings"][0]["name"], "configuration_not_reloaded");
-        assert!(daemon.get("/metrics").1.contains("\nuvmd_config_last_reload_successful 0\n"));
+        assert!(daemon.metrics().contains("\nuvmd_config_last_reload_successful 0\n"));
     }
     good();
     daemon.signal("HUP");

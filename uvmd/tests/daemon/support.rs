@@ -194,6 +194,11 @@ impl Daemon {
         (status, body)
     }
 
+    /// What `/metrics` exposes, without `hostname`.
+    pub(crate) fn metrics(&self) -> String {
+        nodes::exposition::without_hostname(&self.get("/metrics").1)
+    }
+
     pub(crate) fn json(&self, path: &str) -> Value {
         serde_json::from_str(&self.get(path).1).unwrap()
     }

@@ -174,7 +174,7 @@ impl Scene {
                 .sum();
             let card = Gpu {
                 id: Some(at + 1),
-                first_id: Some(at + 1),
+
                 name: Some("NVIDIA H200".to_owned()),
                 index: Some(at),
                 pci_address: Some(format!("0000:{:02x}:00.0", 0x17 + at * 0x20)),

@@ -7,7 +7,12 @@ use model::DropReason;
 use super::{
     definition::{Definition, Samples},
     definitions,
+    labels::{CGROUP, CONTAINER_ID, GPU, HOSTNAME, HPC_JOB, Label, OWNER_KIND, PID, POD_UID, PROCESS, UNIT, UUID},
 };
+
+/// Labels of many metrics, in the order of the document.
+const COMMON: [&Label; 11] =
+    [&HOSTNAME, &GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &PID, &PROCESS, &CGROUP];
 
 const INTRODUCTION: &str = "\
 # Metrics
@@ -22,6 +27,10 @@ the counts of processes that still use the driver, and `uvmd_up` is 0 from then 
 
 No label names a process, unless [enabled](#processes): `/api/v1/processes` lists them
 ([api.md](api.md)). Counts outlive processes by their [owners](#owners).
+
+## Common labels
+
+These mean the same wherever they occur. Each metric below names its labels, and describes its own.
 
 ";
 
@@ -131,6 +140,7 @@ sum by (instance) (increase(uvmd_events_dropped_total[5m])) > 0
 #[must_use]
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_owned();
+    table(&mut text, &COMMON);
     for definition in definitions::all() {
         section(&mut text, definition);
     }
@@ -146,6 +156,20 @@ pub fn markdown() -> String {
     text
 }
 
+fn table(text: &mut String, labels: &[&Label]) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "| label | meaning |\n| --- | --- |");
+    for label in labels {
+        let _ = writeln!(text, "| `{}` | {} |", label.name, label.help);
+    }
+    text.push('\n');
+}
+
+/// Whether a label means the same on many metrics, and is described once for all of them.
+fn is_common(label: &Label) -> bool {
+    COMMON.iter().any(|common| std::ptr::eq(*common, label))
+}
+
 fn section(text: &mut String, definition: &Definition) {
     let kind = match definition.samples {
         Samples::Counter(_) => "Counter",
@@ -154,12 +178,12 @@ fn section(text: &mut String, definition: &Definition) {
     };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "## `{}`\n\n{kind}. {}\n", definition.name, definition.help);
-    if !definition.labels.is_empty() {
-        let _ = writeln!(text, "| label | meaning |\n| --- | --- |");
-        for label in definition.labels {
-            let _ = writeln!(text, "| `{}` | {} |", label.name, label.help);
-        }
-        text.push('\n');
+    let names: Vec<_> = [&HOSTNAME].into_iter().chain(definition.labels.iter().copied()).collect();
+    let list: Vec<_> = names.iter().map(|label| format!("`{}`", label.name)).collect();
+    let _ = writeln!(text, "Labels: {}.\n", list.join(", "));
+    let own: Vec<_> = names.into_iter().filter(|label| !is_common(label)).collect();
+    if !own.is_empty() {
+        table(text, &own);
     }
     if let Samples::Histogram(buckets, _) = definition.samples {
         let bounds: Vec<_> = buckets.bounds.iter().map(|bound| buckets.scaled(*bound).to_string()).collect();

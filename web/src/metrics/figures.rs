@@ -59,7 +59,7 @@ pub(super) struct Deeds {
     pub(super) events_dropped: u64,
 }
 
-/// Counts and the values of the labels that name them. A row of a GPU begins with `gpu`, `UUID` and `hostname`.
+/// Counts and the values of the labels that name them. A row of a GPU begins with `gpu` and `UUID`.
 pub(super) struct Row<'a> {
     pub(super) labels: Vec<String>,
     /// Of the GPU, if it is known.
@@ -71,7 +71,7 @@ pub(super) struct Row<'a> {
 /// One process.
 pub(super) struct ProcessRows<'a> {
     pub(super) process: &'a Process,
-    /// `hostname`, `pid`, `process`, `cgroup`.
+    /// `pid`, `process`, `cgroup`.
     pub(super) labels: Vec<String>,
     /// It on each GPU: the GPU's labels, and its own.
     pub(super) gpus: Vec<Row<'a>>,
@@ -105,7 +105,7 @@ impl<'a> Figures<'a> {
         let left_out = listing.as_ref().map(|listing| listing.left_out);
         let listed = listing.map(|listing| listing.processes).unwrap_or_default();
         let cpu = Row {
-            labels: gpu_labels(node, None, CPU_UUID.to_owned()),
+            labels: gpu_labels(None, CPU_UUID.to_owned()),
             uuid: None,
             counters: Cow::Borrowed(&snapshot.host_totals),
             reuse: Reuse::default(),
@@ -117,14 +117,11 @@ impl<'a> Figures<'a> {
             capabilities: Capabilities::of(snapshot),
             deeds,
             http,
-            gpus: rows(node, snapshot, &totals, &snapshot.reuse_totals, !totals.is_empty()),
+            gpus: rows(snapshot, &totals, &snapshot.reuse_totals),
             cpu,
-            memory: memory::rows(node, snapshot),
-            owners: owners::rows(node, snapshot),
-            processes: listed
-                .into_iter()
-                .map(|(process, names)| process_rows(node, snapshot, process, names))
-                .collect(),
+            memory: memory::rows(snapshot),
+            owners: owners::rows(snapshot),
+            processes: listed.into_iter().map(|(process, names)| process_rows(snapshot, process, names)).collect(),
             left_out,
             own: Own::read(),
         }
@@ -142,17 +139,16 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// `gpu`, `UUID` and `hostname` of a GPU that may not be known.
-pub(super) fn labels_of_gpu(node: &Node, snapshot: &Snapshot, key: GpuKey) -> Vec<String> {
+/// Values of `gpu` and `UUID` for a GPU that may be unknown.
+pub(super) fn labels_of_gpu(snapshot: &Snapshot, key: GpuKey) -> Vec<String> {
     match gpus::uuid(key) {
-        Some(uuid) => gpu_labels(node, snapshot.gpus.get(&key).and_then(|gpu| gpu.first_id), uuid),
-        None => gpu_labels(node, None, UNKNOWN_UUID.to_owned()),
+        Some(uuid) => gpu_labels(snapshot.gpus.get(&key).and_then(|gpu| gpu.index), uuid),
+        None => gpu_labels(None, UNKNOWN_UUID.to_owned()),
     }
 }
 
-fn gpu_labels(node: &Node, id: Option<u32>, uuid: String) -> Vec<String> {
-    let id = id.map(|id| id.to_string()).unwrap_or_default();
-    vec![id, uuid, node.hostname.clone()]
+fn gpu_labels(index: Option<u32>, uuid: String) -> Vec<String> {
+    vec![index.map(|index| index.to_string()).unwrap_or_default(), uuid]
 }
 
 type ByGpu<'a> = BTreeMap<GpuKey, &'a Counters>;
@@ -161,49 +157,43 @@ fn by_gpu(counts: &BTreeMap<GpuKey, Counters>) -> ByGpu<'_> {
     counts.iter().map(|(key, counters)| (*key, counters)).collect()
 }
 
-/// A row for each GPU whose UUID is known, in the order of their numbers, and one of the others, if there are any or `with_unknown`.
+/// A row for each GPU whose UUID is known, by index, and one for all others together once something was counted there.
 ///
-/// What is pending is in neither. It will be in one or the other; shown before, it would have to be taken back, and a counter cannot be.
-fn rows<'a>(
-    node: &Node,
-    snapshot: &Snapshot,
-    counts: &ByGpu<'a>,
-    reuses: &BTreeMap<GpuKey, Reuse>,
-    with_unknown: bool,
-) -> Vec<Row<'a>> {
+/// Pending counts are in neither row: they move to one of them later, and a counter cannot decrease.
+fn rows<'a>(snapshot: &Snapshot, counts: &ByGpu<'a>, reuses: &BTreeMap<GpuKey, Reuse>) -> Vec<Row<'a>> {
     let keys: BTreeSet<GpuKey> = counts.keys().chain(reuses.keys()).copied().collect();
     let mut rows: Vec<_> = keys
         .iter()
         .filter_map(|key| {
-            let id = snapshot.gpus.get(key).and_then(|gpu| gpu.first_id);
+            let index = snapshot.gpus.get(key).and_then(|gpu| gpu.index);
             let row = Row {
-                labels: key.uuid().map(|_| labels_of_gpu(node, snapshot, *key))?,
+                labels: key.uuid().map(|_| labels_of_gpu(snapshot, *key))?,
                 uuid: key.uuid(),
                 counters: Cow::Borrowed(counts.get(key).copied().unwrap_or(&NOTHING)),
                 reuse: reuses.get(key).copied().unwrap_or_default(),
             };
-            Some((id, row))
+            Some((index, row))
         })
         .collect();
-    rows.sort_by_key(|(id, _)| (id.is_none(), *id));
+    rows.sort_by_key(|(index, _)| (index.is_none(), *index));
     let mut rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
     let is_unknown = |key: &GpuKey| matches!(key, GpuKey::Unknown(_));
-    if with_unknown || keys.iter().any(is_unknown) {
-        let mut reuse = Reuse::default();
-        for (_, each) in reuses.iter().filter(|(key, _)| is_unknown(key)) {
-            reuse += each;
-        }
-        let counters = counts.iter().filter(|(key, _)| is_unknown(key)).map(|(_, counters)| *counters).sum();
-        let labels = gpu_labels(node, None, UNKNOWN_UUID.to_owned());
+    let mut reuse = Reuse::default();
+    for (_, each) in reuses.iter().filter(|(key, _)| is_unknown(key)) {
+        reuse += each;
+    }
+    let counters: Counters = counts.iter().filter(|(key, _)| is_unknown(key)).map(|(_, counters)| *counters).sum();
+    if counters != NOTHING || reuse != Reuse::default() {
+        let labels = gpu_labels(None, UNKNOWN_UUID.to_owned());
         rows.push(Row { labels, uuid: None, counters: Cow::Owned(counters), reuse });
     }
     rows
 }
 
-fn process_rows<'a>(node: &Node, snapshot: &Snapshot, process: &'a Process, names: [String; 3]) -> ProcessRows<'a> {
-    let mut gpus = rows(node, snapshot, &by_gpu(&process.gpus), &process.reuse, false);
+fn process_rows<'a>(snapshot: &Snapshot, process: &'a Process, names: [String; 3]) -> ProcessRows<'a> {
+    let mut gpus = rows(snapshot, &by_gpu(&process.gpus), &process.reuse);
     for row in &mut gpus {
         row.labels.extend(names.iter().cloned());
     }
-    ProcessRows { process, labels: [node.hostname.clone()].into_iter().chain(names).collect(), gpus }
+    ProcessRows { process, labels: names.into(), gpus }
 }

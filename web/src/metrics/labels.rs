@@ -6,150 +6,151 @@ pub(super) struct Label {
     pub(super) help: &'static str,
 }
 
-pub(super) const GPU: Label = Label {
+pub(super) static GPU: Label = Label {
     name: "gpu",
-    help: "The number, from 1, that the UVM driver gave the GPU when uvmd first saw it. It is not nvidia-smi's index, and two GPUs may have had \
-           the same: sum and join on `UUID`.",
+    help: "NVML's index of the GPU, from 0, as nvidia-smi and DCGM's exporter show it; empty while NVML does not report it. Join on `UUID`.",
 };
-pub(super) const UUID: Label = Label {
+pub(super) static UUID: Label = Label {
     name: "UUID",
     help: "The GPU's UUID, written as DCGM's exporter does. `unknown`, with an empty `gpu`: what was counted on GPUs that uvmd could not \
            learn the UUID of, because a process used them too briefly or the driver's procfs could not be read.",
 };
-pub(super) const PROCESSOR_UUID: Label = Label {
+pub(super) static PROCESSOR_UUID: Label = Label {
     name: "UUID",
     help: "The GPU's UUID, or `unknown`, as for the metrics above. `cpu`, with an empty `gpu`: what concerns a CPU, or no processor alone.",
 };
-pub(super) const HOSTNAME: Label = Label { name: "hostname", help: "The node." };
-pub(super) const OWNER_KIND: Label = Label {
+/// On every metric, and thus in no definition.
+pub(super) static HOSTNAME: Label =
+    Label { name: "hostname", help: "Name of the node: `hostname` in the configuration." };
+pub(super) static OWNER_KIND: Label = Label {
     name: "owner_kind",
     help: "Kind of owner: `pod`, `job`, `container`, `unit`; or `other`, for owners beyond the limit and processes without a known owner. \
            Only the label of that kind is not empty.",
 };
-pub(super) const POD_UID: Label =
+pub(super) static POD_UID: Label =
     Label { name: "pod_uid", help: "UID of the Kubernetes pod: DCGM's `pod_uid`, and `uid` of `kube_pod_info`." };
-pub(super) const HPC_JOB: Label = Label { name: "hpc_job", help: "Slurm job, as DCGM's exporter calls it." };
-pub(super) const CONTAINER_ID: Label = Label { name: "container_id", help: "Id of a container that is in no pod." };
-pub(super) const UNIT: Label = Label { name: "unit", help: "systemd unit." };
-pub(super) const KIND: Label = Label {
+pub(super) static HPC_JOB: Label = Label { name: "hpc_job", help: "Slurm job, as DCGM's exporter calls it." };
+pub(super) static CONTAINER_ID: Label = Label { name: "container_id", help: "Id of a container that is in no pod." };
+pub(super) static UNIT: Label = Label { name: "unit", help: "systemd unit." };
+pub(super) static KIND: Label = Label {
     name: "kind",
     help: "`capacity_thrash` (what is evicted is fetched again), `ping_pong` (memory goes back and forth between CPU and GPU), \
            `driver_throttling` (the driver throttles access to pages that do).",
 };
-pub(super) const VICTIM_KIND: Label = Label {
+pub(super) static VICTIM_KIND: Label = Label {
     name: "victim_kind",
     help: "Kind of the owner whose memory was evicted, as `owner_kind`; `unknown` where the probes cannot attribute it.",
 };
-pub(super) const VICTIM: Label =
+pub(super) static VICTIM: Label =
     Label { name: "victim", help: "Identifier of that pod, job, container or unit; empty for `other` and `unknown`." };
-pub(super) const EVICTOR_KIND: Label =
+pub(super) static EVICTOR_KIND: Label =
     Label { name: "evictor_kind", help: "Kind of the owner that needed the memory, likewise." };
-pub(super) const EVICTOR: Label = Label { name: "evictor", help: "Identifier of that owner, likewise." };
-pub(super) const EVICTION_CAUSE: Label = Label {
+pub(super) static EVICTOR: Label = Label { name: "evictor", help: "Identifier of that owner, likewise." };
+pub(super) static EVICTION_CAUSE: Label = Label {
     name: "cause",
     help: "Cause of the eviction: `fault` (a GPU fault), `api` (a migration that the evictor requested), `tool` (one that another process requested \
            for it, such as uvmd), `device_allocation` (memory that is not managed), `other`.",
 };
-pub(super) const PID: Label = Label {
+pub(super) static PID: Label = Label {
     name: "pid",
     help: "The process id in uvmd's pid namespace. Pids are reused: the series of one process ends before another's begins.",
 };
-pub(super) const PROCESS: Label =
+pub(super) static PROCESS: Label =
     Label { name: "process", help: "The process's short name (comm), as it was when the series began." };
-pub(super) const CGROUP: Label = Label {
+pub(super) static CGROUP: Label = Label {
     name: "cgroup",
     help: "The process's cgroup, as it was when the series began; it names the pod or the unit. Empty if not known.",
 };
-pub(super) const GPU_ACCESS: Label = Label {
+pub(super) static GPU_ACCESS: Label = Label {
     name: "access",
     help: "`prefetch` (a GPU prefetch instruction), `read`, `write`, `atomic_weak`, `atomic_strong`.",
 };
-pub(super) const CPU_ACCESS: Label = Label { name: "access", help: "`read`, `write`." };
-pub(super) const DIRECTION: Label = Label {
+pub(super) static CPU_ACCESS: Label = Label { name: "access", help: "`read`, `write`." };
+pub(super) static DIRECTION: Label = Label {
     name: "direction",
     help: "`htod` (host to GPU), `dtoh` (GPU to host), `dtod` (from another GPU; counted at the one that receives).",
 };
-pub(super) const COPY_DIRECTION: Label =
+pub(super) static COPY_DIRECTION: Label =
     Label { name: "direction", help: "`htod` (host to GPU), `dtoh` (GPU to host)." };
-pub(super) const CAUSE: Label = Label {
+pub(super) static CAUSE: Label = Label {
     name: "cause",
     help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), \
            `tool` (the same, asked by another process: uvmd itself, a profiler), `access_counter`, `other`.",
 };
-pub(super) const REMOTE_CAUSE: Label = Label {
+pub(super) static REMOTE_CAUSE: Label = Label {
     name: "cause",
     help: "`coherence` (the memory must stay where it is), `thrashing` (the driver pinned a page that went back and forth), `policy` (the \
            application's advice), `out_of_memory`, `eviction` (evicted, but still mapped), `other`.",
 };
-pub(super) const CALL: Label = Label {
+pub(super) static CALL: Label = Label {
     name: "call",
     help: "The driver's call that `cudaMemPrefetchAsync` and `cudaMemAdvise` end in: `prefetch`, `set_preferred_location`, \
            `unset_preferred_location`, `set_accessed_by`, `unset_accessed_by`, `enable_read_duplication`, `disable_read_duplication`, `discard`.",
 };
-pub(super) const REASON: Label =
+pub(super) static REASON: Label =
     Label { name: "reason", help: "Reason of the drop: see [below](#reasons). Every reason is always present." };
-pub(super) const STATE: Label = Label {
+pub(super) static STATE: Label = Label {
     name: "state",
     help: "`waiting` (for the driver, or what else is missing), `refused` (the driver is not one to be counted on), `counting`.",
 };
-pub(super) const DEGRADED_REASON: Label = Label {
+pub(super) static DEGRADED_REASON: Label = Label {
     name: "reason",
     help: "`quota_reached` (a process or user holds as much of the kernel's maps as one may), `registration_rate` (one makes VA spaces too fast to be \
            told apart), `owner_quota_reached` (a user has as many owners listed as one may), `residency_unavailable` (this driver does not let \
            populated and resident memory be counted).",
 };
-pub(super) const RESOURCE: Label = Label {
+pub(super) static RESOURCE: Label = Label {
     name: "resource",
     help: "`va_spaces`, `processes` (with VA spaces), `counts`, `distributions`, `evictor_pairs`, `evictions` (of unknown evictors), `calls` (threads \
            inside the driver), `users`.",
 };
-pub(super) const UID: Label =
+pub(super) static UID: Label =
     Label { name: "uid", help: "Real user id; empty for all users beyond the first 16 that were refused anything." };
-pub(super) const LOSS: Label = Label {
+pub(super) static LOSS: Label = Label {
     name: "reason",
     help: "`sampled_out` (omitted by sampling, as too many came at once), `dropped` (the ring buffer was full).",
 };
-pub(super) const PROBE: Label = Label { name: "probe", help: "The driver function probed." };
-pub(super) const WARNING: Label = Label {
+pub(super) static PROBE: Label = Label { name: "probe", help: "The driver function probed." };
+pub(super) static WARNING: Label = Label {
     name: "warning",
     help: "`tcp_unavailable` (`listen` cannot be had, and is tried again), `state_unavailable` (`policy.state_dir` cannot be used), \
            `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP). Each is always present.",
 };
-pub(super) const VERSION: Label = Label { name: "version", help: "uvmd's version." };
-pub(super) const BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
-pub(super) const DRIVER: Label = Label { name: "driver", help: "The driver's version; empty while there is none." };
-pub(super) const LAYOUT: Label =
+pub(super) static VERSION: Label = Label { name: "version", help: "uvmd's version." };
+pub(super) static BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
+pub(super) static DRIVER: Label = Label { name: "driver", help: "The driver's version; empty while there is none." };
+pub(super) static LAYOUT: Label =
     Label { name: "layout", help: "The family of driver struct layouts in use; empty while there is none." };
-pub(super) const POLICY: Label =
+pub(super) static POLICY: Label =
     Label { name: "policy", help: "Name of the policy; empty for withdrawals of advice that a former run left." };
-pub(super) const ACTION: Label = Label {
+pub(super) static ACTION: Label = Label {
     name: "action",
     help: "`migrate_to_gpu`, `migrate_to_host`, `touch` (makes the driver evict a block later), `prefer_host`, `prefer_gpu`, `accessed_by`, `read_duplication`, and \
            the withdrawals of advice: `unset_preferred_location`, `unset_accessed_by`, `unset_read_duplication`.",
 };
-pub(super) const RESULT: Label = Label {
+pub(super) static RESULT: Label = Label {
     name: "result",
     help: "`done`, `not_mapped` (no managed memory there), `exited` (the process), `host_memory` (too little), `cancelled` (by the kill \
            switch, a rollback or a stop), `shadow` (not executed), `denied` (by uvmd, as for want of budget), `failed` (in the driver or the kernel).",
 };
-pub(super) const MOVED_DIRECTION: Label =
+pub(super) static MOVED_DIRECTION: Label =
     Label { name: "direction", help: "`htod` (to the GPU), `dtoh` (to the host)." };
-pub(super) const STAGE: Label = Label {
+pub(super) static STAGE: Label = Label {
     name: "stage",
     help: "`denied` (by the guard), `shadow` (not executed), `trial` (in effect, not verified yet), `confirmed` (verified), `rolled_back` (did not help), \
            `ended` (its cause is over).",
 };
-pub(super) const CLOSED: Label = Label {
+pub(super) static CLOSED: Label = Label {
     name: "reason",
     help: "`displaced` (another needed its place, and it was idle for longest, or was answered first), `queue_full` (it waited for a place, and too many \
            others did), `write_timeout` (its peer took nothing of what was to be sent for 10 s), `send_timeout` (its peer took more than a minute for one response), `memory_pressure` (its \
            peer took nothing while memory for responses was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
            request not over in time).",
 };
-pub(super) const REJECTED: Label = Label {
+pub(super) static REJECTED: Label = Label {
     name: "reason",
     help: "`build_queue` (64 other responses waited to be built, or the share of that peer), `connections` (all places were taken for a quarter of a second), `response_memory` (responses that others read slowly had all the memory for responses), \
            `event_streams` (as many were open as may be).",
 };
-pub(super) const ANSWER_KIND: Label =
+pub(super) static ANSWER_KIND: Label =
     Label { name: "kind", help: "`api` or `metrics`, which has slots and memory of its own." };

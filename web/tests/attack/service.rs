@@ -59,6 +59,8 @@ impl Service {
     pub(crate) async fn metric(&self, series: &str) -> u64 {
         let text = Client::from(251, self).await.get("/metrics").await;
         assert!(is_whole(&text), "{} bytes: {}", text.len(), text.get(..1000).unwrap_or(&text));
+        let (_, exposition) = text.split_once("\r\n\r\n").unwrap();
+        let text = nodes::exposition::without_hostname(exposition);
         let lines = text.lines().filter(|line| line.starts_with(series));
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }

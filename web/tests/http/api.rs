@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::support::{
-    Answer, assert_problem, busy, counting, get, process, refused, router, router_on, router_over, send, waiting,
+    Answer, assert_problem, busy, counting, get, metrics, process, refused, router, router_on, router_over, send,
+    waiting,
 };
 use axum::{
     Router,
@@ -100,10 +101,7 @@ async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_co
     let mut snapshot = busy();
     let first = *snapshot.gpus.keys().next().unwrap();
     snapshot.gpus.get_mut(&first).unwrap().id = None;
-    snapshot.gpus.insert(
-        GpuKey::Known(GpuUuid([0xab; 16])),
-        Gpu { id: Some(1), first_id: Some(1), name: None, ..Gpu::default() },
-    );
+    snapshot.gpus.insert(GpuKey::Known(GpuUuid([0xab; 16])), Gpu { id: Some(1), name: None, ..Gpu::default() });
     let router = router(snapshot);
     let status = get(&router, "/api/v1/status").await.json();
     let gpus: Vec<_> = status["gpus"].as_array().unwrap().iter().map(|gpu| (&gpu["gpu"], &gpu["uuid"])).collect();
@@ -159,7 +157,7 @@ async fn whoever_has_reached_a_quota_is_named_by_status_readyz_and_metrics() {
     );
     assert_eq!((status.degraded[0].reason.as_str(), status.degraded[0].pid), ("quota_reached", Some(7)));
     assert_eq!(status.quota_refusals[0].refusals, 3);
-    let metrics = get(&router, "/metrics").await.text;
+    let metrics = metrics(&router).await;
     for sample in [
         "uvmd_state{state=\"counting\"} 1",
         "uvmd_state{state=\"refused\"} 0",

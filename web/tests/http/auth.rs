@@ -16,7 +16,7 @@ use std::{
 };
 use web::{Access, Credential, Denial, DenialSink, Grant, Node, Peer, Requester, Sources, Token, VerdictSource};
 
-use crate::support::{Answer, always, assert_problem, at, block, busy, get, node, router_of, send};
+use crate::support::{Answer, always, assert_problem, at, block, busy, get, metrics, node, router_of, send};
 
 const TOKEN: &str = "0123456789abcdef";
 const READER: Peer = Peer::Local { uid: 7, pid: None, grant: Some(Grant::Read) };
@@ -159,7 +159,7 @@ async fn a_wrong_token_is_refused_everywhere_and_counted() {
         }
     }
     let refused = wrong.len() * (OPEN.len() + CLOSED.len() + 1) * 2;
-    let metrics = get(&router, "/metrics").await.text;
+    let metrics = metrics(&router).await;
     assert!(metrics.contains(&format!("\nuvmd_auth_failures_total {refused}\n")), "{metrics}");
 }
 

@@ -12,7 +12,7 @@ use web::{Access, Controls, Grant, Node, Peer, Sources, Token};
 
 use crate::{
     fakes::Memory,
-    support::{Answer, LOOPBACK, always, assert_problem, busy, get, get_as_reader, node, router_of, send},
+    support::{Answer, LOOPBACK, always, assert_problem, busy, get, get_as_reader, metrics, node, router_of, send},
 };
 
 const WRITER: Peer = Peer::Local { uid: 7, pid: None, grant: Some(Grant::Write) };
@@ -206,7 +206,7 @@ async fn acting_is_switched_off_and_on_and_it_is_told_by_whom() {
     let off = change(&router, Method::POST, "/api/v1/policy/off", WRITER, &[], "").await;
     assert_eq!((off.status, &off.json()["disabled_by"][0]["actor"]), (StatusCode::OK, &json!("uid 7 on the socket")));
     assert_eq!(get(&router, "/api/v1/policy").await.json()["active"], false);
-    let metrics = get(&router, "/metrics").await.text;
+    let metrics = metrics(&router).await;
     assert!(metrics.contains("\nuvmd_policy_active 0\n") && metrics.contains("\nuvmd_policy_persist_pending 0\n"));
     let on = change(&router, Method::POST, "/api/v1/policy/on", WRITER, &[], "").await;
     assert_eq!((on.status, &on.json()["active"]), (StatusCode::OK, &json!(true)));
@@ -232,7 +232,7 @@ async fn while_a_disk_is_stuck_acting_is_switched_off_all_the_same_and_everythin
     while get(&router, "/api/v1/policy").await.json()["active"] != false {
         tokio::task::yield_now().await;
     }
-    let metrics = get(&router, "/metrics").await.text;
+    let metrics = metrics(&router).await;
     assert!(metrics.contains("\nuvmd_policy_active 0\n") && metrics.contains("\nuvmd_policy_persist_pending 1\n"));
     assert_eq!(ids(&router).await, ["llm", "of-file"]);
     // More than anybody waits for a disk.
@@ -329,7 +329,7 @@ async fn where_in_memory_an_override_means_is_for_readers() {
 async fn a_file_that_is_not_in_order_is_told_of() {
     let router = router();
     assert_eq!(get(&router, "/api/v1/status").await.json()["reasons"][0], json!("line 3"));
-    assert!(get(&router, "/metrics").await.text.contains("\nuvmd_overrides_last_reload_successful 0\n"));
+    assert!(metrics(&router).await.contains("\nuvmd_overrides_last_reload_successful 0\n"));
 }
 
 #[tokio::test]
@@ -337,7 +337,7 @@ async fn what_is_wrong_with_the_journal_of_advice_is_told_by_the_status_and_as_m
     let router = router();
     let reasons = &get(&router, "/api/v1/status").await.json()["reasons"];
     assert_eq!(reasons[1], json!("the journal has 2 lines that nobody understands"));
-    let metrics = get(&router, "/metrics").await.text;
+    let metrics = metrics(&router).await;
     for line in ["writable 1", "unrecognised_bytes 120", "dropped_lines_total 3"] {
         assert!(metrics.contains(&format!("\nuvmd_advice_journal_{line}\n")), "{line}");
     }

@@ -19,7 +19,7 @@ use web::{DecisionSource, Events, Grant, Peer, Sources};
 
 use crate::{
     fakes::{decision, outcome},
-    support::{LOOPBACK, always, assert_problem, at, busy, get, get_as_reader, router_over},
+    support::{LOOPBACK, always, assert_problem, at, busy, get, get_as_reader, metrics, router_over},
 };
 
 fn daemon(events: &Events) -> Router {
@@ -146,7 +146,7 @@ async fn what_policies_did_is_summed_up_in_the_metrics() {
     let events = Events::default();
     let router = daemon(&events);
     read(&router, None, None, &events).await;
-    let text = get(&router, "/metrics").await.text;
+    let text = metrics(&router).await;
     for line in [
         r#"uvmd_policy_actions_total{policy="cycle",action="migrate_to_gpu",result="done"} 1"#,
         r#"uvmd_policy_actions_total{policy="cycle",action="migrate_to_host",result="not_mapped"} 1"#,

@@ -14,7 +14,7 @@ use web::{
     server::{Limits, Listen, serve},
 };
 
-use crate::support::{counting, get, node, process};
+use crate::support::{counting, metrics, node, process};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -94,7 +94,7 @@ impl Server {
     }
 
     pub(crate) async fn metric(&self, series: &str) -> u64 {
-        let text = get(&self.router, "/metrics").await.text;
+        let text = metrics(&self.router).await;
         let line = text.lines().find(|line| line.starts_with(series)).unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }

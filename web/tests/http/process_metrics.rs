@@ -71,8 +71,8 @@ async fn nobody_has_any_unless_asked_for() {
 async fn they_tell_who_and_where() {
     let daemon = Daemon::listing(8, busy());
     let samples = scrape_from(&daemon.router).await;
-    let gpu = r#"gpu="1",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
-    let heavy = r#"hostname="gpu-17",pid="20",process="heavy",cgroup="/user.slice""#;
+    let gpu = r#"gpu="0",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
+    let heavy = r#"pid="20",process="heavy",cgroup="/user.slice""#;
     for (series, value) in [
         (format!("uvm_process_gpu_faults_total{{{gpu},{heavy}}}"), "300"),
         (format!(r#"uvm_process_gpu_faults_total{{gpu="",UUID="unknown",{heavy}}}"#), "10"),

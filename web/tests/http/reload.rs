@@ -9,7 +9,7 @@ use axum::{
 use serde_json::json;
 use web::{Hosts, Node, Service};
 
-use crate::support::{LOOPBACK, always, busy, counting, get, node, router_of, send};
+use crate::support::{LOOPBACK, always, busy, counting, get, metrics, node, router_of, send};
 
 #[tokio::test]
 async fn status_and_metrics_tell_what_came_of_the_last_reload() {
@@ -17,7 +17,7 @@ async fn status_and_metrics_tell_what_came_of_the_last_reload() {
     let reloads = node.reloads.clone();
     let router = router_of(node, always(counting()));
     let configuration = async || get(&router, "/api/v1/status").await.json()["configuration"].clone();
-    let metrics = async || get(&router, "/metrics").await.text;
+    let metrics = async || metrics(&router).await;
     let first = configuration().await;
     assert_eq!((&first["last_reload_successful"], &first["restart_required"]), (&json!(true), &json!([])));
     assert!(metrics().await.contains("\nuvmd_config_last_reload_successful 1\n"));
@@ -50,7 +50,7 @@ async fn names_and_series_of_processes_are_as_they_were_changed_last() {
         let request = Request::get("/livez").header("Host", host).body(Body::empty()).unwrap();
         send(&router, request).await.status
     };
-    let has_series = async || get(&router, "/metrics").await.text.contains("pid=\"20\"");
+    let has_series = async || metrics(&router).await.contains("pid=\"20\"");
     assert_eq!(
         (status("old.example").await, status("new.example").await),
         (StatusCode::OK, StatusCode::MISDIRECTED_REQUEST)

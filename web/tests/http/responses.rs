@@ -19,7 +19,7 @@ use tokio::{
 use web::{Snapshots, Source, Sources};
 
 use crate::memory_server::local;
-use crate::support::{Answer, assert_problem, at, busy, get, get_as, get_as_reader, router_over};
+use crate::support::{Answer, assert_problem, at, busy, get, get_as, get_as_reader, metrics, router_over};
 
 const HUNG: Duration = Duration::from_mins(1);
 
@@ -40,7 +40,7 @@ fn counted() -> (Snapshots, Arc<AtomicUsize>) {
 
 /// A value of a metric.
 async fn metric(router: &Router, series: &str) -> u64 {
-    let text = get(router, "/metrics").await.text;
+    let text = metrics(router).await;
     let line = text.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("no {series} in {text}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }

@@ -65,6 +65,11 @@ pub(crate) fn node() -> Node {
     Node { version: "1.2.3", hostname: "gpu-17".to_owned(), hosts, ..Node::default() }
 }
 
+/// What `/metrics` exposes, without `hostname`.
+pub(crate) async fn metrics(router: &Router) -> String {
+    nodes::exposition::without_hostname(&get(router, "/metrics").await.text)
+}
+
 pub(crate) async fn get(router: &Router, path: &str) -> Answer {
     send(router, Request::get(path).header("Host", LOOPBACK).body(Body::empty()).unwrap()).await
 }
@@ -155,8 +160,8 @@ pub(crate) fn busy() -> Snapshot {
     let (known, unknown) = (GpuKey::Known(uuid), GpuKey::Unknown(2));
     snapshot
         .gpus
-        .insert(known, Gpu { id: Some(1), first_id: Some(1), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() });
-    snapshot.gpus.insert(unknown, Gpu { id: Some(2), first_id: Some(2), name: None, ..Gpu::default() });
+        .insert(known, Gpu { id: Some(1), index: Some(0), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() });
+    snapshot.gpus.insert(unknown, Gpu { id: Some(2), name: None, ..Gpu::default() });
 
     let mut light = Counters::default();
     light.fault_entries[Access::Read] = 10;

@@ -12,9 +12,8 @@ fn metrics(document: &str) -> String {
         let section = section.split("\n## ").next().unwrap();
         let kind = section.trim().split('.').next().unwrap().to_lowercase();
         writeln!(text, "{name} {kind}").unwrap();
-        for label in section.lines().filter_map(|line| line.strip_prefix("| `")) {
-            writeln!(text, "  {}", label.split('`').next().unwrap()).unwrap();
-        }
+        let labels = section.lines().find_map(|line| line.strip_prefix("Labels: ")).unwrap();
+        writeln!(text, "  {}", labels.trim_end_matches('.').replace('`', "").replace(',', "")).unwrap();
         if let Some(buckets) = section.lines().find_map(|line| line.strip_prefix("Buckets up to ")) {
             writeln!(text, "  le {}", buckets.split(", and ").next().unwrap().replace(", ", " ")).unwrap();
         }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use web::Warning;
 
-use crate::support::{always, counting, get, node, router_of};
+use crate::support::{always, counting, get, metrics, node, router_of};
 
 #[tokio::test]
 async fn a_warning_is_in_status_and_metrics_for_as_long_as_it_is_active() {
@@ -12,11 +12,11 @@ async fn a_warning_is_in_status_and_metrics_for_as_long_as_it_is_active() {
     let router = router_of(node, always(counting()));
     let metric = |value: u8| format!("\nuvmd_warning_active{{warning=\"tcp_unavailable\"}} {value}\n");
     assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], json!([]));
-    assert!(get(&router, "/metrics").await.text.contains(&metric(0)));
+    assert!(metrics(&router).await.contains(&metric(0)));
     warnings.raise(Warning::TcpUnavailable, "the port is taken".to_owned());
     let told = json!([{ "name": "tcp_unavailable", "message": "the port is taken" }]);
     assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], told);
-    assert!(get(&router, "/metrics").await.text.contains(&metric(1)));
+    assert!(metrics(&router).await.contains(&metric(1)));
     warnings.clear(Warning::TcpUnavailable);
     assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], json!([]));
 }

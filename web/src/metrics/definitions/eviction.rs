@@ -7,10 +7,10 @@ use model::{GpuKey, OwnerEvictions, OwnerKey};
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     figures::{Figures, labels_of_gpu},
-    labels::{EVICTION_CAUSE, EVICTOR, EVICTOR_KIND, GPU, HOSTNAME, Label, UUID, VICTIM, VICTIM_KIND},
+    labels::{EVICTION_CAUSE, EVICTOR, EVICTOR_KIND, GPU, Label, UUID, VICTIM, VICTIM_KIND},
 };
 
-const PAIR: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &VICTIM_KIND, &VICTIM, &EVICTOR_KIND, &EVICTOR, &EVICTION_CAUSE];
+const PAIR: &[&Label] = &[&GPU, &UUID, &VICTIM_KIND, &VICTIM, &EVICTOR_KIND, &EVICTOR, &EVICTION_CAUSE];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -33,7 +33,7 @@ fn each_pair(figures: &Figures<'_>, value: fn(&OwnerEvictions) -> u64) -> Vec<Sa
     let mut sums: BTreeMap<Vec<String>, u64> = BTreeMap::new();
     // What is pending would have to be taken back.
     for pair in figures.snapshot.owner_evictions.iter().filter(|pair| !matches!(pair.gpu, GpuKey::Pending(_))) {
-        let mut labels = labels_of_gpu(figures.node, figures.snapshot, pair.gpu);
+        let mut labels = labels_of_gpu(figures.snapshot, pair.gpu);
         labels.extend(names(pair.victim.as_ref()));
         labels.extend(names(pair.evictor.as_ref()));
         labels.push(pair.cause.name().to_owned());

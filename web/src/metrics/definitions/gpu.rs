@@ -5,7 +5,7 @@ use model::{Access, Cause, Counters, Direction, RemoteCause};
 use crate::metrics::{
     definition::{Buckets, Definition, Sample, Samples},
     figures::{Figures, Row},
-    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, HOSTNAME, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
+    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
 };
 
 /// 10 µs to 10 s: a batch that only maps memory takes tens of microseconds, one that must evict first many milliseconds.
@@ -40,13 +40,13 @@ const SIZES: Buckets = Buckets {
     units_per_one: 1,
 };
 
-const ONE_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME];
-const ONE_PROCESSOR: &[&Label] = &[&GPU, &PROCESSOR_UUID, &HOSTNAME];
+const ONE_GPU: &[&Label] = &[&GPU, &UUID];
+const ONE_PROCESSOR: &[&Label] = &[&GPU, &PROCESSOR_UUID];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_gpu_faults_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &GPU_ACCESS],
+        labels: &[&GPU, &UUID, &GPU_ACCESS],
         help: "GPU page faults that the UVM driver handled, after it merged equal faults of a batch: on managed memory, and under HMM or ATS \
                on any other; fatal ones too.",
         samples: Samples::Counter(|figures| {
@@ -57,7 +57,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_gpu_fault_instances_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &GPU_ACCESS],
+        labels: &[&GPU, &UUID, &GPU_ACCESS],
         help: "The same GPU page faults as the hardware reported them, before merging.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
@@ -98,7 +98,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_migrated_bytes_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &DIRECTION, &CAUSE],
+        labels: &[&GPU, &UUID, &DIRECTION, &CAUSE],
         help: "Bytes that the UVM driver copied to or from the GPU to migrate memory. First touches of new memory copy nothing and are not in here.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
@@ -111,7 +111,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_migration_size_bytes",
-        labels: &[&GPU, &UUID, &HOSTNAME, &COPY_DIRECTION],
+        labels: &[&GPU, &UUID, &COPY_DIRECTION],
         help: "Bytes of each copy between host and GPU that migrates memory: of pages that follow each other, within a block of 2 MiB. Sum and count \
                are exact, a bucket's bound is right to an eighth.",
         samples: Samples::Histogram(&SIZES, |figures| {
@@ -187,7 +187,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_remote_mappings_total",
-        labels: &[&GPU, &PROCESSOR_UUID, &HOSTNAME, &REMOTE_CAUSE],
+        labels: &[&GPU, &PROCESSOR_UUID, &REMOTE_CAUSE],
         help: "Mappings that the driver gave the processor to memory that stays on another, while a tool such as a profiler was attached to the \
                process: the driver reports them to such tools only.",
         samples: Samples::Counter(|figures| {
@@ -198,7 +198,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_remote_mapped_bytes_total",
-        labels: &[&GPU, &PROCESSOR_UUID, &HOSTNAME, &REMOTE_CAUSE],
+        labels: &[&GPU, &PROCESSOR_UUID, &REMOTE_CAUSE],
         help: "Bytes so mapped; what is mapped again counts again. How much of it is then read or written over the bus is not known.",
         samples: Samples::Counter(|figures| {
             each_processor(figures, |row, counters| {

@@ -3,10 +3,10 @@
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     figures::{Figures, MemoryRow},
-    labels::{GPU, HOSTNAME, Label, UUID},
+    labels::{GPU, Label, UUID},
 };
 
-const ONE_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME];
+const ONE_GPU: &[&Label] = &[&GPU, &UUID];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {

@@ -4,58 +4,57 @@ use model::{Access, ApiCall, counters::PerVariant};
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
-    figures::Figures,
-    labels::{CALL, CPU_ACCESS, HOSTNAME},
+    labels::{CALL, CPU_ACCESS},
 };
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_cpu_faults_total",
-        labels: &[&HOSTNAME, &CPU_ACCESS],
+        labels: &[&CPU_ACCESS],
         help: "CPU page faults that the UVM driver handled: on managed memory, and under HMM on any other that a GPU holds.",
         samples: Samples::Counter(|figures| {
             let host = &figures.snapshot.host_totals;
             [(Access::Read, host.cpu_read_faults), (Access::Write, host.cpu_write_faults)]
-                .map(|(access, faults)| Sample::new([&figures.node.hostname, access.name()], faults as f64))
+                .map(|(access, faults)| Sample::new([access.name()], faults as f64))
                 .into()
         }),
     },
     Definition {
         name: "uvm_api_calls_total",
-        labels: &[&HOSTNAME, &CALL],
+        labels: &[&CALL],
         help: "Calls of applications about their managed memory: prefetches and advice.",
-        samples: Samples::Counter(|figures| by_call(figures, &figures.total().api_calls)),
+        samples: Samples::Counter(|figures| by_call(&figures.total().api_calls)),
     },
     Definition {
         name: "uvm_api_bytes_total",
-        labels: &[&HOSTNAME, &CALL],
+        labels: &[&CALL],
         help: "Bytes in the ranges that those calls named, whether or not anything had to be moved.",
-        samples: Samples::Counter(|figures| by_call(figures, &figures.total().api_bytes)),
+        samples: Samples::Counter(|figures| by_call(&figures.total().api_bytes)),
     },
     Definition {
         name: "uvm_tool_calls_total",
-        labels: &[&HOSTNAME, &CALL],
+        labels: &[&CALL],
         help: "The same calls about a process's memory by another process: uvmd itself, a profiler.",
-        samples: Samples::Counter(|figures| by_call(figures, &figures.total().tool_calls)),
+        samples: Samples::Counter(|figures| by_call(&figures.total().tool_calls)),
     },
     Definition {
         name: "uvm_tool_bytes_total",
-        labels: &[&HOSTNAME, &CALL],
+        labels: &[&CALL],
         help: "Bytes in the ranges that those calls named.",
-        samples: Samples::Counter(|figures| by_call(figures, &figures.total().tool_bytes)),
+        samples: Samples::Counter(|figures| by_call(&figures.total().tool_bytes)),
     },
     Definition {
         name: "uvm_managed_bytes",
-        labels: &[&HOSTNAME],
+        labels: &[],
         help: "Managed memory that running processes have mapped, touched or not: of those whose mappings uvmd could read.",
         samples: Samples::Gauge(|figures| {
             let running = figures.snapshot.processes.iter().filter(|process| process.exited_at.is_none());
             let bytes: u64 = running.filter_map(|process| process.managed_bytes).sum();
-            vec![Sample::new([&figures.node.hostname], bytes as f64)]
+            vec![Sample::new([], bytes as f64)]
         }),
     },
 ];
 
-fn by_call(figures: &Figures<'_>, counts: &PerVariant<8>) -> Vec<Sample> {
-    ApiCall::ALL.map(|call| Sample::new([&figures.node.hostname, call.name()], counts[call] as f64)).into()
+fn by_call(counts: &PerVariant<8>) -> Vec<Sample> {
+    ApiCall::ALL.map(|call| Sample::new([call.name()], counts[call] as f64)).into()
 }

@@ -7,13 +7,11 @@ use model::{Direction, VerdictKind};
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     figures::{Figures, OwnerRows, Row, listed},
-    labels::{
-        CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HOSTNAME, HPC_JOB, KIND, Label, OWNER_KIND, POD_UID, UNIT, UUID,
-    },
+    labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, KIND, Label, OWNER_KIND, POD_UID, UNIT, UUID},
 };
 
-const OWNER: &[&Label] = &[&HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
-const OWNER_ON_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
+const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
+const OWNER_ON_GPU: &[&Label] = &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
 
 /// The kinds that are thrashing. The others are nobody's fault: the API alone exposes them.
 const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::PingPong, VerdictKind::DriverThrottling];
@@ -21,7 +19,7 @@ const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::P
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing",
-        labels: &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &KIND],
+        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &KIND],
         help: "1 while a process of the owner thrashes on the GPU, else 0. /api/v1/verdicts says which one, since when, and what that rests on.",
         samples: Samples::Gauge(thrashing),
     },
@@ -33,7 +31,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_owner_cpu_faults_total",
-        labels: &[&HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &CPU_ACCESS],
+        labels: &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &CPU_ACCESS],
         help: "CPU page faults of an owner's processes, as in uvm_cpu_faults_total.",
         samples: Samples::Counter(|figures| {
             let by_access = |owner: &OwnerRows<'_>| {
@@ -49,7 +47,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_owner_migrated_bytes_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &DIRECTION],
+        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &DIRECTION],
         help: "Bytes copied to migrate memory of an owner's processes, for whatever cause.",
         samples: Samples::Counter(|figures| {
             let by_direction = |row: &Row<'_>| {

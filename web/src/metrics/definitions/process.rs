@@ -5,10 +5,10 @@ use model::{Counters, Direction};
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     figures::{Figures, Row},
-    labels::{CGROUP, DIRECTION, GPU, HOSTNAME, Label, PID, PROCESS, UUID},
+    labels::{CGROUP, DIRECTION, GPU, Label, PID, PROCESS, UUID},
 };
 
-const PROCESS_ON_GPU: &[&Label] = &[&GPU, &UUID, &HOSTNAME, &PID, &PROCESS, &CGROUP];
+const PROCESS_ON_GPU: &[&Label] = &[&GPU, &UUID, &PID, &PROCESS, &CGROUP];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -21,7 +21,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_process_migrated_bytes_total",
-        labels: &[&GPU, &UUID, &HOSTNAME, &PID, &PROCESS, &CGROUP, &DIRECTION],
+        labels: &[&GPU, &UUID, &PID, &PROCESS, &CGROUP, &DIRECTION],
         help: "Bytes copied to migrate memory of a process, for whatever cause. Only on request.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
@@ -56,7 +56,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvm_process_managed_bytes",
-        labels: &[&HOSTNAME, &PID, &PROCESS, &CGROUP],
+        labels: &[&PID, &PROCESS, &CGROUP],
         help: "Managed memory that a process has mapped, touched or not; absent after its exit or if it could not be read. Only on request.",
         samples: Samples::Gauge(|figures| {
             let running = figures.processes.iter().filter(|rows| rows.process.exited_at.is_none());

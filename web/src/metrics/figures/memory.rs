@@ -3,14 +3,11 @@
 use model::{Gpu, GpuKey, Snapshot};
 
 use super::labels_of_gpu;
-use crate::{
-    Node,
-    gpus::{self, Memory},
-};
+use crate::gpus::{self, Memory};
 
 /// One GPU that is known.
 pub(in crate::metrics) struct MemoryRow {
-    /// `gpu`, `UUID`, `hostname`.
+    /// `gpu`, `UUID`.
     pub(in crate::metrics) labels: Vec<String>,
     /// All of the card's.
     pub(in crate::metrics) card_bytes: Option<u64>,
@@ -20,9 +17,9 @@ pub(in crate::metrics) struct MemoryRow {
     pub(in crate::metrics) managed: Memory,
 }
 
-pub(super) fn rows(node: &Node, snapshot: &Snapshot) -> Vec<MemoryRow> {
+pub(super) fn rows(snapshot: &Snapshot) -> Vec<MemoryRow> {
     let row = |(key, gpu): (&GpuKey, &Gpu)| MemoryRow {
-        labels: labels_of_gpu(node, snapshot, *key),
+        labels: labels_of_gpu(snapshot, *key),
         card_bytes: gpu.memory_bytes,
         used_bytes: gpu.memory_used_bytes,
         managed: gpus::memory(snapshot, *key),

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use model::{Counters, GpuKey, OwnerKey, Process, Residency, Snapshot};
 
 use super::{Row, by_gpu, labels_of_gpu, rows as gpu_rows};
-use crate::Node;
 
 /// One owner.
 pub(in crate::metrics) struct OwnerRows<'a> {
     pub(in crate::metrics) key: &'a OwnerKey,
-    /// `hostname`, and those that name it.
+    /// Those that name it.
     pub(in crate::metrics) labels: Vec<String>,
     /// It on each GPU: the GPU's labels, and its own.
     pub(in crate::metrics) gpus: Vec<Row<'a>>,
@@ -25,7 +24,7 @@ pub(in crate::metrics) struct OwnerRows<'a> {
     pub(in crate::metrics) resident: Vec<(Vec<String>, Residency)>,
 }
 
-pub(super) fn rows<'a>(node: &Node, snapshot: &'a Snapshot) -> Vec<OwnerRows<'a>> {
+pub(super) fn rows(snapshot: &Snapshot) -> Vec<OwnerRows<'_>> {
     let mut living: BTreeMap<&OwnerKey, Vec<&Process>> = BTreeMap::new();
     for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
         if let Some(key) = listed(snapshot, process) {
@@ -37,36 +36,31 @@ pub(super) fn rows<'a>(node: &Node, snapshot: &'a Snapshot) -> Vec<OwnerRows<'a>
         .iter()
         .map(|(key, totals)| {
             let names = names(key);
-            let mut on_gpus = gpu_rows(node, snapshot, &by_gpu(&totals.gpus), &totals.reuse, false);
+            let mut on_gpus = gpu_rows(snapshot, &by_gpu(&totals.gpus), &totals.reuse);
             for row in &mut on_gpus {
                 row.labels.extend(names.iter().cloned());
             }
             let processes = living.remove(key).unwrap_or_default();
             OwnerRows {
                 key,
-                labels: [node.hostname.clone()].into_iter().chain(names.iter().cloned()).collect(),
+                labels: names.to_vec(),
                 gpus: on_gpus,
                 host: &totals.host,
                 processes: totals.processes,
                 managed_bytes: processes.iter().filter_map(|process| process.managed_bytes).sum(),
-                resident: resident(node, snapshot, &processes, &names),
+                resident: resident(snapshot, &processes, &names),
             }
         })
         .collect()
 }
 
-fn resident(
-    node: &Node,
-    snapshot: &Snapshot,
-    processes: &[&Process],
-    names: &[String; 5],
-) -> Vec<(Vec<String>, Residency)> {
+fn resident(snapshot: &Snapshot, processes: &[&Process], names: &[String; 5]) -> Vec<(Vec<String>, Residency)> {
     let mut by_gpu: BTreeMap<GpuKey, Residency> = BTreeMap::new();
     for (key, bytes) in processes.iter().flat_map(|process| &process.residency) {
         *by_gpu.entry(*key).or_default() += bytes;
     }
     let row = |(key, bytes): (&GpuKey, &Residency)| {
-        let labels = labels_of_gpu(node, snapshot, *key).into_iter().chain(names.iter().cloned());
+        let labels = labels_of_gpu(snapshot, *key).into_iter().chain(names.iter().cloned());
         (labels.collect(), *bytes)
     };
     by_gpu.iter().filter(|(key, _)| key.uuid().is_some()).map(row).collect()
