@@ -42,7 +42,7 @@ scrape || fail "no metrics"
 for metric in uvm_refetched_bytes_total uvm_owner_refetched_bytes_total uvm_owner_gpu_faults_total uvm_migration_size_bytes_count; do
   [ "$(sum $metric)" -gt 0 ] || fail "$metric is not there"
 done
-bytes=$(sum uvm_evicted_bytes_total)
+bytes=$(sum uvm_owner_pair_evicted_bytes_total)
 [ "$bytes" -gt 0 ] || fail "nothing was evicted"
 [ "$bytes" = "$(evicted)" ] || fail "by owner $bytes bytes were evicted, by process $(evicted)"
 [ "$bytes" = "$(awk '/^uvm_migrated_bytes_total.*cause="eviction"/ { sum += $NF } END { printf "%d\n", sum }' /tmp/metrics)" ] || fail "$bytes bytes are not all"
@@ -51,7 +51,7 @@ is_forgotten() { uvmctl ps --all --json >/tmp/answer && ! grep -q too-much /tmp/
 within 20 "the process is not forgotten" is_forgotten
 faults=$(sum uvm_owner_gpu_faults_total) refetched=$(sum uvm_refetched_bytes_total)
 scrape || fail "no metrics"
-[ "$(sum uvm_evicted_bytes_total)" = "$bytes" ] || fail "evictions by owner went from $bytes to $(sum uvm_evicted_bytes_total)"
+[ "$(sum uvm_owner_pair_evicted_bytes_total)" = "$bytes" ] || fail "evictions by owner went from $bytes to $(sum uvm_owner_pair_evicted_bytes_total)"
 [ "$(sum uvm_owner_gpu_faults_total)" = "$faults" ] || fail "faults by owner went from $faults to $(sum uvm_owner_gpu_faults_total)"
 [ "$(sum uvm_refetched_bytes_total)" = "$refetched" ] || fail "what was fetched again went back"
 grep '^uvmd_auth_failures_total\|^process_cpu\|^process_resident' /tmp/metrics

@@ -49,6 +49,8 @@ const KEPT_AGAIN: Duration = Duration::from_secs(5);
 const REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Set by the build script.
+const COMMIT: &str = env!("UVMD_COMMIT");
 
 /// Runs until a signal stops it.
 pub(crate) fn run(options: &Options, loaded: Loaded, log: &Logging, hangup: Hangup) -> anyhow::Result<()> {
@@ -179,6 +181,7 @@ impl Ready {
         let named = hostname.as_ref().map(|name| name.0.clone());
         let node = Node {
             version: VERSION,
+            commit: COMMIT,
             hosts: hosts(http.clone(), own_name.iter().chain(&named)),
             hostname: named
                 .or_else(|| own_name.clone())

@@ -103,6 +103,8 @@ pub use warnings::{Warning, Warnings};
 pub struct Node {
     /// uvmd's version.
     pub version: &'static str,
+    /// The commit that it was built from.
+    pub commit: &'static str,
     /// The node's name, a label of most metrics.
     pub hostname: String,
     /// How many processes may have series of their own in the metrics, at first; `None` is the default, and what a database with many nodes can take.

@@ -31,7 +31,7 @@ fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
     assert_eq!(status["reasons"].as_array().unwrap().len(), reasons.lines().count());
     assert_eq!(daemon.json("/api/v1/processes")["processes"], serde_json::json!([]));
     let metrics = daemon.metrics();
-    assert!(metrics.contains("\nuvmd_up 0\n"), "{metrics}");
+    assert!(metrics.contains("\nuvmd_state{state=\"waiting\"} 1\n"), "{metrics}");
     assert_eq!(daemon.get("/").0, 200);
 }
 

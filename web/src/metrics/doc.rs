@@ -23,7 +23,10 @@ definitions in the code by `UPDATE_DOCS=1 cargo test -p web --test http metrics_
 
 Counters start at 0 when uvmd starts. They keep the counts of exited processes. They go back in one
 case: where the self-test finds that the driver's structures are not those of its version, uvmd drops
-the counts of processes that still use the driver, and `uvmd_up` is 0 from then on.
+the counts of processes that still use the driver, and `uvmd_state{state=\"refused\"}` is 1 from then on.
+
+A counter of a known GPU is 0 from the first sight of that GPU. What the driver or the kernel does
+not let uvmd count is absent, not 0.
 
 No label names a process, unless [enabled](#processes): `/api/v1/processes` lists them
 ([api.md](api.md)). Counts outlive processes by their [owners](#owners).
@@ -37,13 +40,13 @@ These mean the same wherever they occur. Each metric below names its labels, and
 const OWNERS: &str = "\
 ## Owners
 
-The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing` and `uvm_evicted_bytes_total`, name pods, Slurm jobs, containers and systemd units,
+The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing`, name pods, Slurm jobs, containers and systemd units,
 from the cgroups of processes. A process counts to the pod that it is in, else to the job, else to the container, else to the unit; its counts stay
 there after its end, so that `rate()` is right for the last seconds of a short job too. An owner has series from its first
 process on until it is idle. Their number is bounded: owners beyond it count to `owner_kind=\"other\"`, with processes of which nothing is known.
 `/api/v1/owners` lists them.
 
-Pairs of owners in `uvm_evicted_bytes_total` and `uvm_evicted_chunks_total` are bounded too (`collector.max_eviction_pairs` in the
+Pairs of owners in `uvm_owner_pair_evicted_bytes_total` and `uvm_owner_pair_evicted_chunks_total` are bounded too (`collector.max_eviction_pairs` in the
 [configuration](configuration.md)): the largest have series, and the rest is in `victim_kind=\"other\",
 evictor_kind=\"other\"`, so that sums by GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
 `uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` have everything.
@@ -110,7 +113,7 @@ sum by (UUID) (rate(uvm_refetched_bytes_total[5m])) / sum by (UUID) (rate(uvm_fe
 uvm_thrashing == 1
 
 # Who pushes whose memory out, in bytes a second
-topk(5, sum by (hostname, victim_kind, victim, evictor_kind, evictor) (rate(uvm_evicted_bytes_total[5m])))
+topk(5, sum by (hostname, victim_kind, victim, evictor_kind, evictor) (rate(uvm_owner_pair_evicted_bytes_total[5m])))
 
 # GPUs on which more memory is managed than they have, and how much of it is there
 uvm_oversubscription_ratio > 1
@@ -129,7 +132,10 @@ topk(5, sum by (hostname, pid, process) (rate(uvm_process_induced_eviction_bytes
 topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_total[5m])))
 
 # uvmd runs and does not count
-uvmd_up == 0
+uvmd_state{state=\"counting\"} == 0
+
+# Faults a second of GPUs that DCGM's exporter finds busy
+sum by (UUID) (rate(uvm_gpu_faults_total[1m])) and on (UUID) DCGM_FI_DEV_GPU_UTIL > 50
 
 # Figures are lower bounds
 sum by (instance) (increase(uvmd_events_dropped_total[5m])) > 0

@@ -116,7 +116,14 @@ pub(super) static WARNING: Label = Label {
     help: "`tcp_unavailable` (`listen` cannot be had, and is tried again), `state_unavailable` (`policy.state_dir` cannot be used), \
            `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP). Each is always present.",
 };
-pub(super) static VERSION: Label = Label { name: "version", help: "uvmd's version." };
+pub(super) static VERSION: Label = Label { name: "version", help: "Version of uvmd." };
+pub(super) static COMMIT: Label =
+    Label { name: "commit", help: "Commit that uvmd was built from; `unknown` where the build knew none." };
+pub(super) static PCI_BUS_ID: Label =
+    Label { name: "pci_bus_id", help: "PCI address, as the kernel writes it: `0000:17:00.0`. Empty if not known." };
+pub(super) static MODEL_NAME: Label = Label { name: "modelName", help: "Product name. Empty if not known." };
+pub(super) static DRIVER_VERSION: Label =
+    Label { name: "driver_version", help: "Version of the driver; empty while there is none." };
 pub(super) static BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
 pub(super) static DRIVER: Label = Label { name: "driver", help: "The driver's version; empty while there is none." };
 pub(super) static LAYOUT: Label =

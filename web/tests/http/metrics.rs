@@ -62,6 +62,24 @@ async fn every_series_of_a_gpu_is_there_from_its_first_sight() {
 }
 
 #[tokio::test]
+async fn the_label_gpu_is_nvmls_index_and_empty_where_that_is_not_known() {
+    let mut snapshot = busy();
+    let card = snapshot.gpus.values_mut().next().unwrap();
+    // The driver's number is another.
+    *card = Gpu { id: Some(1), index: Some(7), pci_address: Some("0000:17:00.0".to_owned()), ..card.clone() };
+    let uuid = r#"UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
+    let samples = scrape(snapshot.clone()).await;
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{gpu="7",{uuid},access="write"}}"#)], "900");
+    let info = r#"pci_bus_id="0000:17:00.0",modelName="NVIDIA H200",driver_version="550.163.01""#;
+    assert_eq!(samples[&format!(r#"uvm_gpu_info{{gpu="7",{uuid},{info}}}"#)], "1");
+    assert_eq!(samples.keys().filter(|series| series.starts_with("uvm_gpu_info{")).count(), 1, "of known GPUs only");
+
+    snapshot.gpus.values_mut().next().unwrap().index = None;
+    let samples = scrape(snapshot).await;
+    assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{gpu="",{uuid},access="write"}}"#)], "900");
+}
+
+#[tokio::test]
 async fn a_batch_histogram_has_cumulative_buckets_and_the_exact_sum() {
     let mut snapshot = busy();
     let known = *snapshot.gpus.keys().next().unwrap();
@@ -73,8 +91,8 @@ async fn a_batch_histogram_has_cumulative_buckets_and_the_exact_sum() {
     let samples = scrape(snapshot).await;
     let of = |series: &str| samples[&series.replace("GPU", GPU1)].parse::<u64>().unwrap();
     let seconds = |le: &str| of(&format!("uvm_fault_batch_duration_seconds_bucket{{GPU,le=\"{le}\"}}"));
-    let bounds = ["0.00001", "0.000025", "0.00005", "0.0001", "0.0025", "0.005", "1", "10", "+Inf"];
-    assert_eq!(bounds.map(seconds), [0, 0, 1, 2, 2, 3, 3, 3, 4]);
+    let bounds = ["0.00001", "0.000025", "0.00005", "0.0001", "0.0025", "0.005", "0.5", "2.5", "10", "+Inf"];
+    assert_eq!(bounds.map(seconds), [0, 0, 1, 2, 2, 3, 3, 3, 3, 4]);
     let entries = |le: &str| of(&format!("uvm_fault_batch_entries_bucket{{GPU,le=\"{le}\"}}"));
     assert_eq!(["1", "2", "128", "256", "1024", "+Inf"].map(entries), [2, 2, 2, 3, 3, 4]);
     assert_eq!((of("uvm_fault_batch_duration_seconds_count{GPU}"), of("uvm_fault_batch_entries_sum{GPU}")), (4, 5202));
@@ -165,8 +183,8 @@ async fn a_gpu_whose_number_another_has_by_now_keeps_its_counts_under_its_uuid()
 #[tokio::test]
 async fn the_service_tells_about_itself() {
     let samples = scrape(busy()).await;
-    assert_eq!(samples["uvmd_up"], "1");
-    assert_eq!(samples[r#"uvmd_build_info{version="1.2.3"}"#], "1");
+    assert_eq!(samples[r#"uvmd_state{state="counting"}"#], "1");
+    assert_eq!(samples[r#"uvmd_build_info{version="1.2.3",commit="0123456789ab"}"#], "1");
     assert_eq!(samples[r#"uvmd_backend_info{backend="ebpf",driver="550.163.01",layout="550-555"}"#], "1");
     assert_eq!(samples[r#"uvmd_events_dropped_total{reason="map_full"}"#], "5");
     assert_eq!(samples[r#"uvmd_events_dropped_total{reason="unknown_va_space"}"#], "0");
@@ -179,7 +197,9 @@ async fn the_service_tells_about_itself() {
 async fn who_does_not_count_is_scraped_all_the_same() {
     for snapshot in [waiting(), refused()] {
         let samples = scrape(snapshot).await;
-        assert_eq!(samples["uvmd_up"], "0");
+        assert_eq!(samples[r#"uvmd_state{state="counting"}"#], "0");
+        let states = samples.iter().filter(|(series, value)| series.starts_with("uvmd_state{") && *value == "1");
+        assert_eq!(states.count(), 1);
         assert_eq!(samples[r#"uvmd_backend_info{backend="ebpf",driver="",layout=""}"#], "1");
         assert_eq!(samples[r#"uvm_cpu_faults_total{access="read"}"#], "0");
     }

@@ -62,7 +62,7 @@ pub(crate) fn router_of(node: Node, sources: impl Into<Sources>) -> Router {
 
 pub(crate) fn node() -> Node {
     let hosts = Hosts::OfMachine(vec!["gpu-17".to_owned()]);
-    Node { version: "1.2.3", hostname: "gpu-17".to_owned(), hosts, ..Node::default() }
+    Node { version: "1.2.3", commit: "0123456789ab", hostname: "gpu-17".to_owned(), hosts, ..Node::default() }
 }
 
 /// What `/metrics` exposes, without `hostname`.

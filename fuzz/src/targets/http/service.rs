@@ -121,6 +121,7 @@ pub(super) fn new() -> (Service, Board) {
     let token = |text| Token::parse(text).expect("it is one");
     let node = Node {
         version: "1.2.3",
+        commit: "0123456789ab",
         hostname: "gpu-17".to_owned(),
         processes_in_metrics: Some(std::num::NonZeroUsize::MIN),
         access: Access::by_tokens([(Grant::Read, token(READ_TOKEN)), (Grant::Write, token(WRITE_TOKEN))]),

@@ -1,4 +1,4 @@
-//! Who pushed whose memory out.
+//! Evictions by pair of owners: victim and evictor.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const PAIR: &[&Label] = &[&GPU, &UUID, &VICTIM_KIND, &VICTIM, &EVICTOR_KIND, &EV
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
-        name: "uvm_evicted_bytes_total",
+        name: "uvm_owner_pair_evicted_bytes_total",
         labels: PAIR,
         help: "Bytes of one owner's memory evicted for another owner, or for itself. The evictor is \
                inferred by the probes. A series exists from the first eviction on. Their number is bounded: pairs beyond it are \
@@ -22,7 +22,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.bytes)),
     },
     Definition {
-        name: "uvm_evicted_chunks_total",
+        name: "uvm_owner_pair_evicted_chunks_total",
         labels: PAIR,
         help: "Chunks of at most 2 MiB of those evictions, also where nothing had to be copied.",
         samples: Samples::Counter(|figures| each_pair(figures, |pair| pair.evictions)),

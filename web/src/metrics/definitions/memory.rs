@@ -1,14 +1,29 @@
-//! What memory there is on each GPU that is known, and what of managed memory is in it.
+//! Each known GPU, its memory, and the managed memory in it.
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
     figures::{Figures, MemoryRow},
-    labels::{GPU, Label, UUID},
+    labels::{DRIVER_VERSION, GPU, Label, MODEL_NAME, PCI_BUS_ID, UUID},
 };
 
 const ONE_GPU: &[&Label] = &[&GPU, &UUID];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "uvm_gpu_info",
+        labels: &[&GPU, &UUID, &PCI_BUS_ID, &MODEL_NAME, &DRIVER_VERSION],
+        help: "Always 1, for each known GPU; the labels name it as DCGM's exporter does.",
+        samples: Samples::Gauge(|figures| {
+            let driver =
+                figures.snapshot.source.driver.as_ref().map(|driver| driver.version.clone()).unwrap_or_default();
+            let info = |row: &MemoryRow| {
+                let more =
+                    [row.pci_address.clone().unwrap_or_default(), row.name.clone().unwrap_or_default(), driver.clone()];
+                Sample { labels: row.labels.iter().cloned().chain(more).collect(), value: 1.0 }
+            };
+            figures.memory.iter().map(info).collect()
+        }),
+    },
     Definition {
         name: "uvm_gpu_memory_bytes",
         labels: ONE_GPU,

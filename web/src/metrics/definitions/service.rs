@@ -9,25 +9,17 @@ use crate::{
     metrics::{
         definition::{Definition, Sample, Samples},
         labels::{
-            BACKEND, DEGRADED_REASON, DRIVER, LAYOUT, LOSS, PROBE, REASON, RESOURCE, STATE, UID, VERSION, WARNING,
+            BACKEND, COMMIT, DEGRADED_REASON, DRIVER, LAYOUT, LOSS, PROBE, REASON, RESOURCE, STATE, UID, VERSION,
+            WARNING,
         },
     },
 };
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
-        name: "uvmd_up",
-        labels: &[],
-        help: "1 while uvmd counts; 0 while it waits for the driver or refuses it, as /readyz and /api/v1/status explain.",
-        samples: Samples::Gauge(|figures| {
-            let counting = matches!(figures.snapshot.source.state, SourceState::Counting { .. });
-            vec![Sample::new([], f64::from(u8::from(counting)))]
-        }),
-    },
-    Definition {
         name: "uvmd_state",
         labels: &[&STATE],
-        help: "1 for the state of the source, 0 for the others.",
+        help: "1 for the state of uvmd, 0 for the others. uvmd counts in the state `counting` only; /readyz and /api/v1/status explain the others.",
         samples: Samples::Gauge(|figures| {
             let state = match figures.snapshot.source.state {
                 SourceState::Waiting { .. } => "waiting",
@@ -56,9 +48,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvmd_build_info",
-        labels: &[&VERSION],
-        help: "Always 1; the labels have the version.",
-        samples: Samples::Gauge(|figures| vec![Sample::new([figures.node.version], 1.0)]),
+        labels: &[&VERSION, &COMMIT],
+        help: "Always 1; the labels have the build.",
+        samples: Samples::Gauge(|figures| vec![Sample::new([figures.node.version, figures.node.commit], 1.0)]),
     },
     Definition {
         name: "uvmd_backend_info",

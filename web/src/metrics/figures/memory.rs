@@ -9,6 +9,9 @@ use crate::gpus::{self, Memory};
 pub(in crate::metrics) struct MemoryRow {
     /// `gpu`, `UUID`.
     pub(in crate::metrics) labels: Vec<String>,
+    /// The product's name.
+    pub(in crate::metrics) name: Option<String>,
+    pub(in crate::metrics) pci_address: Option<String>,
     /// All of the card's.
     pub(in crate::metrics) card_bytes: Option<u64>,
     /// What is taken of it.
@@ -20,6 +23,8 @@ pub(in crate::metrics) struct MemoryRow {
 pub(super) fn rows(snapshot: &Snapshot) -> Vec<MemoryRow> {
     let row = |(key, gpu): (&GpuKey, &Gpu)| MemoryRow {
         labels: labels_of_gpu(snapshot, *key),
+        name: gpu.name.clone(),
+        pci_address: gpu.pci_address.clone(),
         card_bytes: gpu.memory_bytes,
         used_bytes: gpu.memory_used_bytes,
         managed: gpus::memory(snapshot, *key),
