@@ -24,11 +24,11 @@ use crate::{
     blocks::{self, BlockEvent},
     calls::{self, is_own},
     counting::{self, Account, Dropped, Known},
-    make_resident,
     maps::{EVICTIONS, count_drop, hit, layout},
     memory::{self, Unreadable},
-    perf_events::{CAUSE_API, CAUSE_FAULT_MAX},
+    movement,
     quotas::{self, Caller},
+    va_block::{CAUSE_API, CAUSE_FAULT_MAX, va_space_of},
 };
 
 #[kprobe]
@@ -51,15 +51,6 @@ fn evict(ctx: &ProbeContext) -> Result<(), Dropped> {
         blocks::record(&space, &BlockEvent::of(address, gpu, RecordKind::Evicted));
     }
     Ok(())
-}
-
-/// The VA space of a block of managed memory; `None` for one that is dead, or of ordinary memory (HMM), which keeps its VA space elsewhere.
-#[inline(always)]
-pub fn va_space_of(block: u64) -> Result<Option<u64>, Unreadable> {
-    match memory::driver::<u64>(block.wrapping_add(u64::from(layout!(block_range))))? {
-        0 => Ok(None),
-        range => Ok(Some(memory::driver(range)?)),
-    }
 }
 
 /// Threads that allocate memory which is not managed, as long as memory is looked for.
@@ -127,7 +118,7 @@ fn evictor() -> (Account, EvictionCause) {
         return (unsafe { (*handler).account }, EvictionCause::Fault);
     }
     // The block for which there is no room tells it best.
-    if let Some(under_way) = make_resident::under_way()
+    if let Some(under_way) = movement::under_way()
         && let Ok(space) = Known::at(under_way.va_space)
     {
         let cause = match under_way.cause {

@@ -13,23 +13,36 @@
 use abi::{
     DropReason, Lifecycle, LifecycleKind, Owner, Probe, Resource, Tenant, TenantKind, Usage,
     count::{RecordLosses, Space},
+    quota::CALLS_CAPACITY,
 };
 use aya_ebpf::{
     helpers::{
         bpf_get_current_comm, bpf_get_current_pid_tgid,
         generated::{self, bpf_ktime_get_boot_ns},
     },
-    macros::{kprobe, kretprobe},
+    macros::{kprobe, kretprobe, map},
+    maps::HashMap,
     programs::{ProbeContext, RetProbeContext},
 };
 
 use crate::{
-    maps::{
-        BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, TEARDOWNS, Teardown, count_drop, hit, layout, next_generation, tell,
-    },
+    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, count_drop, hit, layout, next_generation, tell},
     memory::{self, Unreadable},
-    quotas::{self, Pace},
+    quotas::{self, Caller, Pace},
 };
+
+/// A VA space that is being destroyed.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Teardown {
+    va_space: u64,
+    serial: u64,
+    caller: Caller,
+}
+
+/// Thread to the VA space that it is destroying: the return probe does not see the argument.
+#[map]
+static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
 #[kprobe]
 fn uvm_register(ctx: ProbeContext) -> u32 {

@@ -3,6 +3,7 @@
 //! * [`perf_events`]: faults and migrations, counted in the kernel
 //! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
 //! * [`make_resident`]: blocks made resident somewhere, and memory populated with nothing to copy
+//! * [`movement`] and [`va_block`]: what several of these share of blocks
 //! * [`residency`], [`split`] and [`pages`]: resident pages of a block at each GPU
 //! * [`eviction`]: evictions, by victim and evictor
 //! * [`thrashing`] and [`remote`]: throttling and remote mappings of memory that several processors use
@@ -27,6 +28,7 @@ mod lifecycle;
 mod make_resident;
 mod maps;
 mod memory;
+mod movement;
 mod pages;
 mod perf_events;
 mod quotas;
@@ -34,6 +36,7 @@ mod remote;
 mod residency;
 mod split;
 mod thrashing;
+mod va_block;
 
 /// GPL-compatible, as the tracing helpers demand.
 #[unsafe(link_section = "license")]

@@ -9,85 +9,23 @@
 //! Populated are the pages asked for, less those that are there already, less those that are copied between entry and return. The driver tells of
 //! each copy by itself, of as many as 512 where a block's pages lie scattered in the host's memory: one record tells of them together.
 
-use abi::{DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES, quota::CALLS_CAPACITY};
+use abi::{DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES};
 use aya_ebpf::{
-    helpers::bpf_get_current_pid_tgid,
-    macros::{kprobe, kretprobe, map},
-    maps::HashMap,
+    macros::{kprobe, kretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 
 use crate::{
     blocks::{self, BlockEvent},
     counting::{self, Dropped, Known},
-    eviction::va_space_of,
     maps::{hit, layout},
     memory::{self, Unreadable},
+    movement::{Copies, MOVES, Move, NO_COPIES, place},
     pages::{ask, at_gpu},
-    perf_events::CAUSE_EVICTION,
-    quotas::{self, Caller},
-    residency::{moved, start_of},
+    quotas,
+    residency::moved,
+    va_block::{CAUSE_EVICTION, start_of, va_space_of},
 };
-
-/// A block that is being made resident somewhere.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Move {
-    /// 0 for ordinary memory (HMM), which is not followed.
-    pub va_space: u64,
-    /// The VA space's; 0 if it is not known.
-    generation: u64,
-    pub block: u64,
-    /// The destination; 0 for the host.
-    pub gpu: u32,
-    /// `uvm_make_resident_cause_t`
-    pub cause: u32,
-    pub region: u32,
-    pub is_duplicate: u32,
-    pub mask: u64,
-    /// Bytes asked for that were not there.
-    missing: u64,
-    /// Bytes copied there.
-    received: u64,
-    copies: Copies,
-    caller: Caller,
-}
-
-/// Consecutive copies of one kind, not yet in a record.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Copies {
-    address: u64,
-    bytes: u64,
-    kind: RecordKind,
-    gpu: u32,
-    cause: u32,
-    /// 0 if there are none.
-    events: u32,
-    slots: u32,
-    padding: u32,
-}
-
-const NO_COPIES: Copies =
-    Copies { address: 0, bytes: 0, kind: RecordKind::CopyHtod, gpu: 0, cause: 0, events: 0, slots: 0, padding: 0 };
-
-/// By thread: see [`place`].
-#[map]
-static MOVES: HashMap<u64, Move> = HashMap::with_max_entries(2 * CALLS_CAPACITY, 0);
-
-/// Where a thread's move is kept. While a block is made resident, others may be evicted to make room; while one is evicted, nothing is
-/// moved beside it. So two places are enough.
-#[inline(always)]
-fn place(is_eviction: bool) -> u64 {
-    bpf_get_current_pid_tgid() << 1 | u64::from(is_eviction)
-}
-
-/// What is being made resident on this thread, but for what is evicted to make room.
-#[inline(always)]
-pub fn under_way() -> Option<&'static Move> {
-    // SAFETY: a value of the map, of this thread alone.
-    MOVES.get_ptr(place(false)).map(|under_way| unsafe { &*under_way })
-}
 
 #[kprobe]
 fn uvm_resident(ctx: ProbeContext) -> u32 {

@@ -4,15 +4,13 @@ use abi::{
     CountKey, DropReason, Layout, Lifecycle, Probe, RecordLimit, SelfTest, Tally,
     count::{EvictionKey, RecordLosses, Space},
     lifecycle::RING_BYTES,
-    quota::{CALLS_CAPACITY, SPACES_CAPACITY},
+    quota::SPACES_CAPACITY,
 };
 use aya_ebpf::{
     helpers::generated,
     macros::map,
     maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
-
-use crate::quotas::Caller;
 
 /// Filled in by the loader before the programs are verified, and read-only from then on.
 // SAFETY: integers only, for which zero is a value.
@@ -55,19 +53,6 @@ pub static DISTRIBUTIONS: HashMap<CountKey, Tally> = HashMap::with_max_entries(6
 /// Who pushed whose memory out, of living VA spaces, as above. One for all CPUs: they are few.
 #[map]
 pub static EVICTIONS: HashMap<EvictionKey, Tally> = HashMap::with_max_entries(16384, 0);
-
-/// A VA space that is being destroyed.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Teardown {
-    pub va_space: u64,
-    pub serial: u64,
-    pub caller: Caller,
-}
-
-/// Thread to the VA space that it is destroying: the return probe does not see the argument.
-#[map]
-pub static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
 /// VA spaces made and destroyed: 11,900 records between two readings of user space, which is woken by each.
 #[map]

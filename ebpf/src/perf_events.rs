@@ -31,6 +31,7 @@ use crate::{
     maps::{count_drop, fail, hit, layout},
     memory::{self, Copied, Room, Unreadable},
     residency,
+    va_block::{CAUSE_API, CAUSE_EVICTION, CAUSE_MAX},
 };
 
 /// `UVM_PERF_EVENT_BLOCK_DESTROY`, in all versions. Its data begin with the pointer to the block.
@@ -39,14 +40,6 @@ const EVENT_BLOCK_DESTROY: u32 = 0;
 const PAGE_BYTES: u64 = 4096;
 /// `UVM_FAULT_ACCESS_TYPE_ATOMIC_STRONG`, the last.
 const ACCESS_TYPE_MAX: u32 = 4;
-/// `UVM_MAKE_RESIDENT_CAUSE_API_HINT`, the last.
-const CAUSE_MAX: u32 = 8;
-/// `UVM_MAKE_RESIDENT_CAUSE_NON_REPLAYABLE_FAULT`: it and the lower one, of those that are replayed.
-pub const CAUSE_FAULT_MAX: u32 = 1;
-/// `UVM_MAKE_RESIDENT_CAUSE_EVICTION`
-pub const CAUSE_EVICTION: u32 = 4;
-/// `UVM_MAKE_RESIDENT_CAUSE_API_TOOLS`: it and the higher ones were asked for by a process, on its own thread.
-pub const CAUSE_API: u32 = 5;
 /// `UVM_ID_CPU`.
 const CPU: u32 = 0;
 

@@ -10,9 +10,9 @@ use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 
 use crate::{
     counting::{self, Dropped, Known},
-    eviction::va_space_of,
     maps::hit,
     memory::{self, Unreadable},
+    va_block::va_space_of,
 };
 
 /// `UvmEventMapRemoteCauseEviction` is 5; what is beyond is counted as one.

@@ -10,10 +10,11 @@ use aya_ebpf::macros::map;
 use crate::{
     blocks::{self, BlockEvent},
     counting::Known,
-    make_resident::Move,
     maps::layout,
     memory::{self, PROCESSOR_WORDS, Room, Unreadable},
+    movement::Move,
     pages::{ask, at_gpu},
+    va_block::start_of,
 };
 
 /// A mask of processors, as the driver has it.
@@ -22,12 +23,6 @@ pub type Processors = [u64; PROCESSOR_WORDS as usize];
 /// The processors that have something of a block.
 #[map]
 static PROCESSORS: Room<{ PROCESSOR_WORDS as usize }> = Room::with_max_entries(1, 0);
-
-/// Where a block begins.
-#[inline(always)]
-pub fn start_of(block: u64) -> Result<u64, Unreadable> {
-    memory::driver(block.wrapping_add(u64::from(layout!(block_start))))
-}
 
 /// Reports the resident pages of a block that was made resident somewhere; 0 on success. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]

@@ -15,11 +15,11 @@ use aya_ebpf::{
 use crate::{
     blocks,
     counting::{self, Dropped, Known},
-    eviction::va_space_of,
     maps::hit,
     memory::{self, Unreadable},
     quotas::{self, Caller},
     residency::{self, Processors},
+    va_block::va_space_of,
 };
 
 /// A block that is being split in two.

@@ -3,8 +3,6 @@
 /// Crate, and modules of it that use each other.
 pub(crate) const STANDING: &[(&str, &[&str])] = &[
     ("collector", &["crate::collector", "crate::ledger", "crate::managed", "crate::probes", "crate::watcher"]),
-    ("ebpf", &["crate::eviction", "crate::make_resident", "crate::perf_events", "crate::residency"]),
-    ("ebpf", &["crate::maps", "crate::memory", "crate::quotas"]),
     ("model", &["crate::block", "crate::eviction", "crate::owner", "crate::snapshot"]),
     (
         "policy",
