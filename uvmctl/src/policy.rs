@@ -5,6 +5,7 @@ pub(crate) mod show;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, Write},
     time::SystemTime,
 };
@@ -20,6 +21,7 @@ use model::{
     },
     rule,
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use selection::Selection;
 use ureq::http::Method;
 
@@ -235,10 +237,10 @@ fn expiry(text: &str) -> Result<SystemTime, String> {
     parse_time(text).map_err(|_| format!("{text:?} is neither a time such as 2h nor one such as 2027-01-01T00:00:00Z"))
 }
 
-/// A name as a part of a path; the daemon says what is wrong with one that holds anything else.
-fn encoded(id: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    id.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+/// An id as a part of a path; the daemon reports what is wrong with it.
+fn encoded(id: &str) -> impl fmt::Display {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(id, RESERVED)
 }
 
 #[cfg(test)]
@@ -257,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_lead_elsewhere() {
-        assert_eq!(encoded("pod-7c1f.x"), "pod-7c1f.x");
-        assert_eq!(encoded("a/../b?c d"), "a%2F..%2Fb%3Fc%20d");
+        assert_eq!(encoded("pod-7c1f.x").to_string(), "pod-7c1f.x");
+        assert_eq!(encoded("a/../b?c d").to_string(), "a%2F..%2Fb%3Fc%20d");
     }
 }

@@ -1,6 +1,6 @@
 //! What operators want, for which processes.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use axum::{
     Json,
@@ -8,7 +8,9 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
+use headers::{ETag, Header, HeaderMapExt, IfMatch, IfNoneMatch};
 use model::api::rule::{self, EffectivePolicy, OverrideStatus, Overrides};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Pid, choose, memory::Which};
 use crate::{
@@ -77,7 +79,8 @@ pub(crate) async fn one_override(
     };
     let standing = responses.work(find).await?;
     let standing = if all { standing } else { standing.redacted() };
-    let is_known = named(&headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.name(&standing));
+    let unchanged = Given { if_match: None, if_none_match: typed(&headers)? };
+    let is_known = !unchanged.hold(Some(&standing));
     Ok(if is_known {
         (StatusCode::NOT_MODIFIED, tagged(&standing)).into_response()
     } else {
@@ -199,10 +202,18 @@ fn done(PutOutcome { now, is_new }: PutOutcome) -> Response {
 fn answer(status: StatusCode, standing: OverrideStatus) -> Response {
     let id = standing.r#override.id.clone().unwrap_or_default();
     let mut response = (status, tagged(&standing), Json(standing)).into_response();
-    if let (StatusCode::CREATED, Ok(place)) = (status, HeaderValue::try_from(format!("/api/v1/overrides/{id}"))) {
+    if let (StatusCode::CREATED, Ok(place)) =
+        (status, HeaderValue::try_from(format!("/api/v1/overrides/{}", path_segment(&id))))
+    {
         response.headers_mut().insert(header::LOCATION, place);
     }
     response
+}
+
+/// As a part of a path.
+fn path_segment(id: &str) -> impl fmt::Display {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(id, RESERVED)
 }
 
 fn tagged(standing: &OverrideStatus) -> [(header::HeaderName, String); 1] {
@@ -214,46 +225,33 @@ pub(crate) struct Preconditions(Given);
 
 #[derive(Debug)]
 pub(crate) struct Given {
-    matching: Option<Tags>,
-    none_matching: Option<Tags>,
+    if_match: Option<IfMatch>,
+    if_none_match: Option<IfNoneMatch>,
 }
 
-/// What an `If-Match` or `If-None-Match` names.
-#[derive(Debug)]
-struct Tags(Vec<String>);
-
 impl<S: Send + Sync> FromRequestParts<S> for Preconditions {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let headers = &parts.headers;
-        let (matching, none_matching) = (named(headers, header::IF_MATCH), named(headers, header::IF_NONE_MATCH));
-        Ok(Self(Given { matching, none_matching }))
+        Ok(Self(Given { if_match: typed(headers)?, if_none_match: typed(headers)? }))
     }
 }
 
 impl Given {
     const fn is_conditional(&self) -> bool {
-        self.matching.is_some() || self.none_matching.is_some()
+        self.if_match.is_some() || self.if_none_match.is_some()
     }
 
+    /// RFC 9110, 13.1: `*` is whatever is there, and nothing is matched by no tag.
     fn hold(&self, there: Option<&OverrideStatus>) -> bool {
-        let names = |tags: &Tags| there.is_some_and(|there| tags.name(there));
-        self.matching.as_ref().is_none_or(names) && !self.none_matching.as_ref().is_some_and(names)
+        let tag = there.and_then(|there| etag(&there.r#override).parse::<ETag>().ok());
+        let matches = |wanted: &IfMatch| tag.as_ref().is_some_and(|tag| wanted.precondition_passes(tag));
+        let differs = |known: &IfNoneMatch| tag.as_ref().is_none_or(|tag| known.precondition_passes(tag));
+        self.if_match.as_ref().is_none_or(matches) && self.if_none_match.as_ref().is_none_or(differs)
     }
 }
 
-impl Tags {
-    fn name(&self, standing: &OverrideStatus) -> bool {
-        let tag = etag(&standing.r#override);
-        self.0.iter().any(|named| named == "*" || *named == tag)
-    }
-}
-
-fn named(headers: &HeaderMap, header: header::HeaderName) -> Option<Tags> {
-    let values: Vec<&HeaderValue> = headers.get_all(header).iter().collect();
-    // Tags hold no comma: they are ours. What is no text names nothing.
-    let tags = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
-    let tags = tags.map(|tag| tag.trim().trim_start_matches("W/").to_owned()).collect();
-    (!values.is_empty()).then_some(Tags(tags))
+fn typed<H: Header>(headers: &HeaderMap) -> Result<Option<H>, Problem> {
+    headers.typed_try_get().map_err(|_| Problem::new(Kind::InvalidHeader, format!("{} is malformed", H::name())))
 }

@@ -58,6 +58,8 @@ kinds! {
         "The request has no `Host`, more than one, or a malformed one."
     InvalidBody "invalid-body" BAD_REQUEST "Invalid body"
         "The body is not JSON, could not be read, or is not empty although the operation takes none."
+    InvalidHeader "invalid-header" BAD_REQUEST "Invalid header"
+        "`If-Match` or `If-None-Match` is malformed. `detail` names it."
     TokenRequired "token-required" UNAUTHORIZED "Token required"
         "The operation requires a permission that a token grants. Send it as `Authorization: Bearer TOKEN`, or use uvmd's Unix socket."
     InvalidToken "invalid-token" UNAUTHORIZED "Invalid token"
