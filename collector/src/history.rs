@@ -1,4 +1,4 @@
-//! Recent samples of each process and GPU, in bounded memory. No I/O: the collector feeds it what it publishes.
+//! Recent samples of each process, GPU and owner, in bounded memory. No I/O: the collector feeds it what it publishes.
 //!
 //! Time is cut into slots of a second, or of the collector's interval where that is longer. A reading ends the slot whose end is nearest to it, and
 //! what was counted since the reading before is that slot's. So the samples of a time add up to exactly what was counted in it; a slot in which
@@ -10,14 +10,17 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use model::{Counters, GpuKey, History, HistoryOf, HistoryRequest, Process, ProcessId, Sample, Snapshot, SourceState};
+use model::{
+    Counters, GpuKey, History, HistoryOf, HistoryRequest, OwnerKey, Process, ProcessId, Reuse, Sample, Snapshot,
+    SourceState,
+};
 
 use ring::{Ring, Steps};
 
 mod ring;
 mod series;
 
-/// All samples of all processes take no more than this: more than a hundred processes that are busy all day.
+/// All samples of all processes and owners take no more than this: more than a hundred processes that are busy all day.
 const BYTES_MAX: usize = 64 << 20;
 /// Who did nothing for so long has no more of a claim than a short history.
 const IDLE_MIN: Duration = Duration::from_mins(10);
@@ -31,12 +34,14 @@ pub(crate) struct Histories {
     bytes_max: usize,
     /// The slot that ended last.
     last: u64,
-    processes: HashMap<ProcessId, OfProcess>,
+    processes: HashMap<ProcessId, Track>,
+    owners: BTreeMap<OwnerKey, Track>,
     gpus: BTreeMap<GpuKey, OfGpu>,
 }
 
+/// Of a process or an owner.
 #[derive(Debug, Default)]
-struct OfProcess {
+struct Track {
     ring: Ring,
     counted: Counted,
     /// Of what it fetched, bytes that it fetched again, by GPU.
@@ -70,6 +75,7 @@ impl Histories {
             bytes_max: BYTES_MAX,
             last: 0,
             processes: HashMap::new(),
+            owners: BTreeMap::new(),
             gpus: BTreeMap::new(),
         }
     }
@@ -87,6 +93,7 @@ impl Histories {
             self.take_process(slot, process, &mut of_gpus);
         }
         self.processes.retain(|_, of| of.listed == slot);
+        self.take_owners(slot, snapshot);
         for (key, counters) in &snapshot.gpu_totals {
             // What is pending goes to its GPU at once; it is part of that one's next sample.
             if !matches!(key, GpuKey::Pending(_)) {
@@ -101,34 +108,48 @@ impl Histories {
     fn take_process(&mut self, slot: u64, process: &Process, of_gpus: &mut BTreeMap<GpuKey, Sample>) {
         let of = self.processes.entry(process.id).or_default();
         of.listed = slot;
-        let mut all = Sample::default();
+        let mut resident_bytes = 0;
         for (key, residency) in &process.residency {
             of_gpus.entry(*key).or_default().resident_bytes += residency.bytes;
-            all.resident_bytes += residency.bytes;
+            resident_bytes += residency.bytes;
         }
-        let refetched: BTreeMap<_, _> =
-            process.reuse.iter().map(|(key, reuse)| (*key, reuse.refetched_bytes)).collect();
-        for (key, bytes) in &refetched {
+        for (key, reuse) in &process.reuse {
             let before = of.refetched.get(key).copied().unwrap_or_default();
-            of_gpus.entry(*key).or_default().refetched_bytes += bytes.saturating_sub(before);
+            of_gpus.entry(*key).or_default().refetched_bytes += reuse.refetched_bytes.saturating_sub(before);
         }
-        let sum = |refetched: &BTreeMap<_, u64>| refetched.values().sum::<u64>();
-        all.refetched_bytes = sum(&refetched).saturating_sub(sum(&of.refetched));
-        of.refetched = refetched;
         let counted = Counted::of(process.gpus.values().chain([&process.host]));
-        of.ring.push(&self.steps, slot, of.counted.until(counted, all));
+        of.push(&self.steps, slot, counted, &process.reuse, resident_bytes);
+    }
+
+    /// What owners have in GPU memory is what their processes have that are listed.
+    fn take_owners(&mut self, slot: u64, snapshot: &Snapshot) {
+        let mut resident: BTreeMap<OwnerKey, u64> = BTreeMap::new();
+        for process in &snapshot.processes {
+            let key = Some(process.owner.key()).filter(|key| snapshot.owners.contains_key(key));
+            let bytes: u64 = process.residency.values().map(|residency| residency.bytes).sum();
+            *resident.entry(key.unwrap_or(OwnerKey::Other)).or_default() += bytes;
+        }
+        for (key, totals) in &snapshot.owners {
+            let of = self.owners.entry(key.clone()).or_default();
+            of.listed = slot;
+            let counted = Counted::of(totals.gpus.values().chain([&totals.host]));
+            let resident = resident.get(key).copied().unwrap_or_default();
+            of.push(&self.steps, slot, counted, &totals.reuse, resident);
+        }
+        self.owners.retain(|_, of| of.listed == slot);
     }
 
     /// Makes room, and more than is needed now, so that it is not done often: whoever did nothing for longest gives up all, those who are busy the
     /// older half of theirs, those who have most first.
     fn bound(&mut self) {
-        let mut bytes: usize = self.processes.values().map(|of| of.ring.bytes()).sum();
+        let mut bytes: usize = self.processes.values().chain(self.owners.values()).map(|of| of.ring.bytes()).sum();
         if bytes <= self.bytes_max {
             return;
         }
         let busy_since = self.last.saturating_sub(self.steps.ended_by(IDLE_MIN));
         while bytes > self.bytes_max - self.bytes_max / 8 {
-            let mut rings: Vec<_> = self.processes.values_mut().map(|of| &mut of.ring).collect();
+            let all = self.processes.values_mut().chain(self.owners.values_mut());
+            let mut rings: Vec<_> = all.map(|of| &mut of.ring).collect();
             rings.sort_by_key(|ring| (ring.busy().min(busy_since), Reverse(ring.bytes())));
             for ring in rings {
                 if bytes <= self.bytes_max - self.bytes_max / 8 {
@@ -150,10 +171,31 @@ impl Histories {
         let ring = match &request.of {
             HistoryOf::Process(process) => &self.processes.get(process)?.ring,
             HistoryOf::Gpu(gpu) => &self.gpus.get(gpu)?.ring,
+            HistoryOf::Owner(owner) => &self.owners.get(owner)?.ring,
         };
         let found = ring.lately(&self.steps, self.last, request.back, request.samples_max);
         let age = now.saturating_duration_since(self.begin?).saturating_sub(found.begin);
         Some(History { begin: time.checked_sub(age).unwrap_or(time), interval: found.interval, samples: found.samples })
+    }
+}
+
+impl Track {
+    /// Adds the sample of a slot, with what was counted since the slot before.
+    fn push(
+        &mut self,
+        steps: &Steps,
+        slot: u64,
+        counted: Counted,
+        reuse: &BTreeMap<GpuKey, Reuse>,
+        resident_bytes: u64,
+    ) {
+        let refetched: BTreeMap<_, _> = reuse.iter().map(|(key, reuse)| (*key, reuse.refetched_bytes)).collect();
+        let sum = |refetched: &BTreeMap<_, u64>| refetched.values().sum::<u64>();
+        let refetched_bytes = sum(&refetched).saturating_sub(sum(&self.refetched));
+        self.refetched = refetched;
+        let sample = Sample { refetched_bytes, resident_bytes, ..Sample::default() };
+        let sample = self.counted.until(counted, sample);
+        self.ring.push(steps, slot, sample);
     }
 }
 

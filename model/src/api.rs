@@ -21,7 +21,7 @@ pub use eviction::{EvictionPair, Evictions, Party};
 pub use gpu::{Gpu, GpuDetail, Gpus};
 pub use history::{History, HistorySample};
 pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
-pub use owner::{Owner, OwnerGpu, OwnerTotals, Owners};
+pub use owner::{Owner, OwnerDetail, OwnerEviction, OwnerGpu, OwnerProcess, OwnerTotals, OwnerVerdict, Owners};
 pub use process::{DecisionSummary, Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary, VictimOf};
 pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
 pub use summary::{CountsSummary, GpuId, ProcessSummaries, ProcessSummary};

@@ -2,19 +2,21 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::{GpuKey, ProcessId};
+use crate::{GpuKey, OwnerKey, ProcessId};
 
 /// Whose history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HistoryOf {
     /// A process, all GPUs together.
     Process(ProcessId),
     /// A GPU, all processes together.
     Gpu(GpuKey),
+    /// An owner, all its processes on all GPUs together, exited ones included.
+    Owner(OwnerKey),
 }
 
 /// Which history, and how much of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRequest {
     /// Whose.
     pub of: HistoryOf,

@@ -290,6 +290,8 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(api::verdicts::verdicts))
         .routes(routes!(api::evictions::evictions))
         .routes(routes!(api::owners::owners))
+        .routes(routes!(api::owners::owner))
+        .routes(routes!(api::history::owner_history))
         .routes(routes!(api::node::gpus))
         .routes(routes!(api::history::gpu_history))
         .routes(routes!(api::overrides::process_override))

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use model::{Cause, GpuUuid, RecordFigures, Residency, Reuse, SourceStatus};
+use model::{Cause, GpuUuid, Owner, OwnerTotals, RecordFigures, Residency, Reuse, SourceStatus};
 
 use super::*;
 
@@ -125,6 +125,35 @@ fn a_pid_that_is_used_again_has_a_history_of_its_own() {
     node.copied(&[(NEXT, 2)]);
     node.read(SECOND * 3);
     assert_eq!(node.lately(HistoryOf::Process(ONE), SECOND * 3), None);
+}
+
+#[test]
+fn an_owner_has_a_history_that_outlives_its_processes() {
+    let mut node = node();
+    let unit = OwnerKey::Unit("train.service".to_owned());
+    let totals = |bytes| OwnerTotals {
+        host: Counters::default(),
+        gpus: [(CARD, copied(bytes))].into(),
+        reuse: [(CARD, Reuse { refetched_bytes: bytes / 2, ..Reuse::default() })].into(),
+        processes: 1,
+        last_active_at: SystemTime::UNIX_EPOCH,
+    };
+    node.copied(&[(ONE, 8)]);
+    let process = node.snapshot.processes.first_mut().unwrap();
+    process.owner = Owner { unit: Some("train.service".to_owned()), ..Owner::default() };
+    process.residency = [(CARD, Residency::exactly(4096))].into();
+    node.snapshot.owners = [(unit.clone(), totals(8))].into();
+    node.read(SECOND);
+    node.copied(&[]);
+    node.snapshot.owners = [(unit.clone(), totals(20))].into();
+    node.read(SECOND * 2);
+    let history = node.lately(HistoryOf::Owner(unit.clone()), SECOND * 2).unwrap();
+    let samples = history.samples.iter().flatten();
+    let seen: Vec<_> = samples.map(|each| (each.bytes_htod, each.refetched_bytes, each.resident_bytes)).collect();
+    assert_eq!(seen, [(8, 4, 4096), (12, 6, 0)]);
+    node.snapshot.owners.clear();
+    node.read(SECOND * 3);
+    assert_eq!(node.lately(HistoryOf::Owner(unit), SECOND * 3), None, "it is listed no more");
 }
 
 #[test]

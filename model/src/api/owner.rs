@@ -75,3 +75,78 @@ pub struct OwnerGpu {
     #[serde(flatten)]
     pub counts: Counts,
 }
+
+/// Body of `GET /api/v1/owners/{kind}/{id}`: an owner with its processes, verdicts and evictions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnerDetail {
+    /// Time of the snapshot. A rate is the difference of two responses over the time between them.
+    pub time: String,
+    /// Sums, as in the list.
+    #[serde(flatten)]
+    pub totals: OwnerTotals,
+    /// Listed processes, running ones first, busiest first; 100 at most.
+    pub members: Vec<OwnerProcess>,
+    /// Listed processes that are omitted.
+    pub members_omitted: u64,
+    /// Active and ended verdicts of listed processes, active ones first; 100 at most.
+    pub verdicts: Vec<OwnerVerdict>,
+    /// Verdicts that are omitted.
+    pub verdicts_omitted: u64,
+    /// Evictions of other owners' memory, and of its own, for this owner; most bytes first.
+    pub evictions_inflicted: Vec<OwnerEviction>,
+    /// Evictions of this owner's memory; most bytes first.
+    pub evictions_suffered: Vec<OwnerEviction>,
+    /// True until the attribution of evictions has been checked on hardware.
+    pub inferred: bool,
+}
+
+/// Process of an owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnerProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Start time; with `pid` it identifies the process.
+    pub start_ticks: u64,
+    /// Short name.
+    pub name: String,
+    /// `running` or `exited`.
+    pub state: String,
+}
+
+/// Verdict on a process of an owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnerVerdict {
+    /// Process id.
+    pub pid: u32,
+    /// Start time; with `pid` it identifies the process.
+    pub start_ticks: u64,
+    /// UUID of the GPU; null if it is not known.
+    pub gpu_uuid: Option<String>,
+    /// Kind of verdict.
+    pub kind: String,
+    /// Start of the verdict.
+    pub started_at: String,
+    /// End of the verdict; null while it is active.
+    pub ended_at: Option<String>,
+}
+
+/// Evictions between an owner and another one, since uvmd counts. They outlive processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnerEviction {
+    /// UUID of the GPU; null if it is not known.
+    pub gpu_uuid: Option<String>,
+    /// Kind of the other owner; null if it could not be named.
+    pub kind: Option<String>,
+    /// Id of the other owner.
+    pub id: Option<String>,
+    /// Cause: `fault`, `api`, `tool`, `device_allocation` or `other`.
+    pub cause: String,
+    /// Chunks of at most 2 MiB.
+    pub evictions: u64,
+    /// Bytes copied out.
+    pub bytes: u64,
+}

@@ -13,15 +13,16 @@ pub(crate) fn history(request: &HistoryRequest) -> History {
     let interval = Duration::from_secs(u64::from(kept * each));
     let count = wanted / each;
     let begin = SystemTime::now() - interval * count;
-    let busy = match request.of {
+    let busy = match &request.of {
         HistoryOf::Process(id) => f64::from(id.pid % 7) / 6.0,
         HistoryOf::Gpu(key) => {
-            if key == CARDS[0] {
+            if *key == CARDS[0] {
                 1.0
             } else {
                 0.4
             }
         }
+        HistoryOf::Owner(_) => 0.6,
     };
     let first = begin.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
     let samples = (0..count).map(|at| {

@@ -1,4 +1,4 @@
-//! What was counted lately.
+//! Histories of processes, GPUs and owners.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,10 @@ use model::{GpuKey, HistoryOf, HistoryRequest, Snapshot, api::History};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Pid, choose};
+use super::{
+    Pid, choose,
+    owners::{OwnerInPath, OwnerPath, unknown},
+};
 use crate::parameters::UpTo;
 use crate::{
     capabilities::Capabilities,
@@ -54,7 +57,9 @@ pub(crate) struct OfGpu {
     samples: Option<UpTo<SAMPLES_MAX>>,
 }
 
-/// What was counted lately for a process, all GPUs together.
+/// Get the history of a process
+///
+/// Recent counts of a process over time, all GPUs together.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/history",
@@ -78,11 +83,13 @@ pub(crate) async fn process_history(
     responses.of_question(question, make).await
 }
 
-/// What was counted lately on a GPU, all processes together.
+/// Get the history of a GPU
+///
+/// Recent counts of a GPU over time, all processes together.
 #[utoipa::path(
     get,
     path = "/api/v1/gpus/{uuid}/history",
-    params(("uuid" = String, Path, description = "As /api/v1/gpus tells it"), OfGpu),
+    params(("uuid" = String, Path, description = "UUID of the GPU", pattern = "^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"), OfGpu),
     responses((status = OK, body = History))
 )]
 pub(crate) async fn gpu_history(
@@ -98,6 +105,35 @@ pub(crate) async fn gpu_history(
         let (key, capabilities) = (gpu(known, &uuid)?, Capabilities::of(known));
         drop(reading);
         span.of(HistoryOf::Gpu(key), capabilities, &lately).await
+    };
+    responses.of_question(question, make).await
+}
+
+/// Get the history of an owner
+///
+/// Recent counts of an owner over time: all its processes on all GPUs together, exited ones included. `resident_bytes` is of those that are listed.
+#[utoipa::path(
+    get,
+    path = "/api/v1/owners/{kind}/{id}/history",
+    params(OwnerPath, OfGpu),
+    responses((status = OK, body = History))
+)]
+pub(crate) async fn owner_history(
+    OwnerInPath(owner): OwnerInPath,
+    Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
+    State(lately): State<HistorySource>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let span = Span::new(seconds, samples);
+    let question = format!("history of {owner:?} {span:?}");
+    let make = async move |reading: Arc<Reading>| {
+        let known = &reading.known.snapshot;
+        if !known.owners.contains_key(&owner) {
+            return Err(unknown(&owner));
+        }
+        let capabilities = Capabilities::of(known);
+        drop(reading);
+        span.of(HistoryOf::Owner(owner), capabilities, &lately).await
     };
     responses.of_question(question, make).await
 }
@@ -130,7 +166,7 @@ impl Span {
         let Self { seconds, samples } = self;
         let back = Duration::from_secs(seconds.into());
         let history = lately.ask(HistoryRequest { of, back, samples_max: samples as usize }).await?;
-        let nothing = || Problem::new(Kind::NotFound, "nothing is known of its last seconds".to_owned());
+        let nothing = || Problem::new(Kind::NotFound, "no history is known of it".to_owned());
         let history = history.ok_or_else(nothing)?;
         on_a_thread(move || Ok(Text::json(&convert::history(&history, capabilities)))).await
     }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{
+    extract::{FromRequestParts, Path, State},
+    http::{Uri, request::Parts},
+};
 use model::{
     OwnerKey, OwnerTotals,
-    api::{Owners, text::time},
+    api::{OwnerDetail, Owners, text::time},
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -14,8 +17,8 @@ use super::selector::OwnerSelector;
 use crate::{
     convert,
     paging::{Cursors, Order},
-    problem::Problem,
-    query::{ListParameters, PageParameters},
+    problem::{self, Kind, Problem},
+    query::{ListParameters, NoParameters, PageParameters, Parameters},
     responses::{Observation, Responses, SharedResponse, Text},
 };
 
@@ -54,6 +57,59 @@ pub(crate) async fn owners(
         };
         let page = convert::owners(snapshot, order, wanted, &cursors, &part)?;
         Ok(Text::page(&[("time", time(snapshot.taken).into())], &[("owners", &page.items)], &page))
+    };
+    responses.of_observation(question, make).await
+}
+
+/// Owner in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes the path")]
+pub(crate) struct OwnerPath {
+    /// Kind of owner. `other` is no single owner, and has no page.
+    #[param(pattern = "^(pod|job|container|unit)$")]
+    kind: String,
+    /// Id within the kind; a `/` in it is written as `%2F`.
+    #[param(min_length = 1, max_length = 1024)]
+    id: String,
+}
+
+/// Extracts the owner in a path. For anything else there is no such path.
+pub(crate) struct OwnerInPath(pub(crate) OwnerKey);
+
+impl<S: Send + Sync> FromRequestParts<S> for OwnerInPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        match path.ok().and_then(|Path((kind, id))| OwnerKey::parse(&kind, &id)) {
+            Some(owner) => Ok(Self(owner)),
+            None => Err(problem::not_found(Uri::clone(&parts.uri)).await),
+        }
+    }
+}
+
+pub(crate) fn unknown(owner: &OwnerKey) -> Problem {
+    Problem::new(Kind::NotFound, format!("no {owner} is known; /api/v1/owners lists those that are"))
+}
+
+/// Get an owner
+///
+/// Sums of one owner, with its processes, their verdicts, and the evictions that it inflicted and suffered.
+#[utoipa::path(
+    get,
+    path = "/api/v1/owners/{kind}/{id}",
+    params(OwnerPath),
+    responses((status = OK, body = OwnerDetail))
+)]
+pub(crate) async fn owner(
+    OwnerInPath(owner): OwnerInPath,
+    _: Parameters<NoParameters>,
+    responses: Responses,
+) -> Result<SharedResponse, Problem> {
+    let question = format!("owner {owner:?}");
+    let make = move |known: &Observation| {
+        convert::owner_detail(&known.view(), &owner).map(|detail| Text::json(&detail)).ok_or_else(|| unknown(&owner))
     };
     responses.of_observation(question, make).await
 }

@@ -50,7 +50,7 @@ pub(crate) fn owners(
     cursors.page(part, owners, show)
 }
 
-fn owner_totals(
+pub(super) fn owner_totals(
     key: &OwnerKey,
     totals: &OwnerTotals,
     total: &Counters,

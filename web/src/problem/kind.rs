@@ -117,7 +117,7 @@ pub fn document() -> String {
     for kind in Kind::ALL {
         let (slug, status, title) = (kind.slug(), kind.status().as_u16(), kind.title());
         // Writing to a string does not fail.
-        let _ = write!(text, "| [`{}`](#problems{slug}) | {status} | {title} |\n", kind.uri());
+        let _ = writeln!(text, "| [`{}`](#problems{slug}) | {status} | {title} |", kind.uri());
     }
     for kind in Kind::ALL {
         let _ = write!(text, "\n## `{}`\n\n{}\n", kind.uri(), wrapped(&section(*kind)));

@@ -3,7 +3,8 @@
 use model::{
     DropReason,
     api::{
-        Evictions, Gpus, HeatMap, History, Owners, ProcessDetail, ProcessSummaries, Processes, Ranges, Status, Verdicts,
+        Evictions, Gpus, HeatMap, History, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes, Ranges,
+        Status, Verdicts,
     },
     api::{
         decision::Decisions,
@@ -69,6 +70,9 @@ fn the_examples_are_of_the_types_that_are_served() {
     assert_is::<Verdicts>(&example("`GET /api/v1/verdicts`"));
     assert_is::<Evictions>(&example("`GET /api/v1/evictions`"));
     assert_is::<Owners>(&with_counts("`GET /api/v1/owners`", &["/owners/0", "/owners/0/gpus/0"]));
+    let mut owner = example("`GET /api/v1/owners/{kind}/{id}`");
+    extend(&mut owner, &with_counts("`GET /api/v1/owners`", &["/owners/0", "/owners/0/gpus/0"])["owners"][0]);
+    assert_is::<OwnerDetail>(&owner);
     assert_is::<Gpus>(&with_counts("`GET /api/v1/gpus`", &["/gpus/0"]));
     assert_is::<Status>(&example("`GET /api/v1/status`"));
     assert_is::<Overrides>(&example("Overrides"));

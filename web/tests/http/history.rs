@@ -58,7 +58,7 @@ async fn the_process_or_gpu_is_asked_about_for_as_long_as_wanted() {
     let request = |of, seconds, samples_max| HistoryRequest { of, back: Duration::from_secs(seconds), samples_max };
     assert_eq!(
         *asked.lock().unwrap(),
-        [request(process, 300, 300), request(process, 86_400, 8640), request(gpu, 1, 1)]
+        [request(process.clone(), 300, 300), request(process, 86_400, 8640), request(gpu, 1, 1)]
     );
 }
 
@@ -74,7 +74,7 @@ async fn what_nothing_is_known_of_is_a_problem() {
         assert_problem(&get(&router_with, &format!("/api/v1/{path}")).await, StatusCode::NOT_FOUND, detail);
     }
     let answer = get(&router(busy()), "/api/v1/processes/20/history").await;
-    assert_problem(&answer, StatusCode::NOT_FOUND, "nothing is known");
+    assert_problem(&answer, StatusCode::NOT_FOUND, "no history is known");
     for query in ["seconds=0", "seconds=86401", "samples=0", "samples=8641", "samples=-1", "begin=0x0"] {
         let answer = get(&router_with, &format!("/api/v1/processes/20/history?{query}")).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{query}");

@@ -18,6 +18,7 @@ mod metrics_doc;
 mod openapi;
 mod overload;
 mod owner_metrics;
+mod owners;
 mod page_scripts;
 mod pages;
 mod peers;

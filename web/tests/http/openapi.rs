@@ -206,8 +206,11 @@ async fn answers_are_as_it_says() {
             assert!(content.keys().all(is_text), "{path}");
             continue;
         };
-        let asked = path.replace("{pid}", "20").replace("{uuid}", uuid);
-        let asked = asked.replace("overrides/{id}", "overrides/llm").replace("decisions/{id}", "decisions/1");
+        let asked = path.replace("{pid}", "20").replace("{uuid}", uuid).replace("{kind}/{id}", "pod/7c1f");
+        let asked = asked
+            .replace("{slug}", "not-found")
+            .replace("overrides/{id}", "overrides/llm")
+            .replace("decisions/{id}", "decisions/1");
         let answer = get_as_reader(&router, &asked).await;
         assert_eq!(answer.status, StatusCode::OK, "{asked}: {}", answer.text);
         assert_valid(&document, &json["schema"], &answer.json(), path);

@@ -97,14 +97,28 @@ fn snapshot() -> Snapshot {
         |victim, evictor| EvictionPair { gpu, victim, evictor, cause: EvictionCause::Tool, evictions: 1, bytes: 2 };
     snapshot.evictions =
         vec![pair(Party::Process(HEAVY), Party::Unknown), pair(Party::Forgotten, Party::Process(LIGHT))];
-    snapshot.owner_evictions = vec![OwnerEvictions {
+    let pod = || Some(OwnerKey::Pod("7c1f".to_owned()));
+    let between = |victim, evictor, bytes| OwnerEvictions {
+        gpu,
+        victim,
+        evictor,
+        cause: EvictionCause::Fault,
+        evictions: 1,
+        bytes,
+    };
+    snapshot.owner_evictions = vec![
+        between(pod(), None, 4096),
+        between(pod(), Some(OwnerKey::Other), 8192),
+        between(Some(OwnerKey::Other), pod(), 2048),
+    ];
+    snapshot.owner_evictions.push(OwnerEvictions {
         gpu,
         victim: Some(OwnerKey::Other),
         evictor: None,
         cause: EvictionCause::DeviceAllocation,
         evictions: 1,
         bytes: 2,
-    }];
+    });
     snapshot.reuse_totals = BTreeMap::from([(gpu, Reuse::default())]);
     snapshot
 }
