@@ -7,7 +7,7 @@
 //! * A Slurm job is one below Slurm's own scope (cgroup version 2) or folder (version 1).
 //! * A container is named by an id of 64 hexadecimal digits, wherever it is; what it makes within itself is not looked at.
 //! * A systemd unit is the first service or scope on the way; of a user's manager it is the unit therein, with the manager's name before it, as
-//!   users may give their units any names: `user@1000.service/train.service`.
+//!   users may give their units any names: `user@1000.service/train.service`. A login's scope counts as its user's slice.
 
 use model::{Container, Job, Owner, Pod};
 
@@ -49,7 +49,7 @@ fn of_path(path: &str) -> Owner {
             if maker == Maker::Node || owner.unit.as_deref().is_some_and(runs_containers) {
                 owner.pod = owner.pod.or(pod);
             }
-            enter_unit(&mut owner, maker, name);
+            enter_unit(&mut owner, maker, name, parent);
             break;
         }
         match maker {
@@ -59,7 +59,7 @@ fn of_path(path: &str) -> Owner {
                     maker = Maker::Slurm;
                 } else if name.starts_with("lxc.payload") || name == "lxc" {
                     maker = Maker::Anyone;
-                } else if enter_unit(&mut owner, maker, name) {
+                } else if enter_unit(&mut owner, maker, name, parent) {
                     maker = if name == "slurmstepd.scope" || name.ends_with("_slurmstepd.scope") {
                         Maker::Slurm
                     } else if is_user_manager(name) {
@@ -75,7 +75,7 @@ fn of_path(path: &str) -> Owner {
                 Some(_) => {}
             },
             Maker::UserManager => {
-                if enter_unit(&mut owner, maker, name) {
+                if enter_unit(&mut owner, maker, name, parent) {
                     maker = Maker::Anyone;
                 }
             }
@@ -87,8 +87,9 @@ fn of_path(path: &str) -> Owner {
 }
 
 /// Notes a unit whose cgroup is entered, if it is one.
-fn enter_unit(owner: &mut Owner, maker: Maker, name: &str) -> bool {
+fn enter_unit(owner: &mut Owner, maker: Maker, name: &str, parent: &str) -> bool {
     let Some(name) = unit(name) else { return false };
+    let name = if is_session(name, parent) { parent } else { name };
     match (maker, &mut owner.unit) {
         (Maker::Node, unit) => *unit = Some(name.to_owned()),
         (Maker::UserManager, Some(manager)) => *manager = format!("{manager}/{name}"),
@@ -103,6 +104,14 @@ fn unit(name: &str) -> Option<&str> {
     let stem = name.strip_suffix(".service").or_else(|| name.strip_suffix(".scope"))?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     (!stem.is_empty() && name.len() <= UNIT_MAX_BYTES && name.chars().all(is_plain)).then_some(name)
+}
+
+/// A login of a user, `user-1000.slice/session-3.scope`: each is another scope, and so all are their user's slice.
+fn is_session(unit: &str, parent: &str) -> bool {
+    let is_between = |name: &str, prefix, suffix| {
+        name.strip_prefix(prefix).and_then(|rest: &str| rest.strip_suffix(suffix)).is_some()
+    };
+    is_between(unit, "session-", ".scope") && is_between(parent, "user-", ".slice")
 }
 
 fn is_user_manager(unit: &str) -> bool {

@@ -62,4 +62,4 @@ pub use snapshot::{
     SourceStatus,
 };
 pub use terms::{Access, ApiCall, Cause, Direction, RemoteCause};
-pub use verdict::{Verdict, VerdictKind, Verdicts};
+pub use verdict::{HeldBy, Verdict, VerdictKind, Verdicts};

@@ -1,10 +1,13 @@
 //! What is wrong with a process's use of managed memory, since when, and what that rests on.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuKey, Pattern, ProcessId};
+use crate::{GpuKey, OwnerKey, Pattern, ProcessId};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -186,4 +189,17 @@ pub struct Verdicts {
     pub ended: Vec<Verdict>,
     /// Who loses memory to whom, most bytes first.
     pub victims: Vec<Victim>,
+    /// Time for which verdicts held, of the owners that are listed. It only grows for as long as an owner is.
+    pub held: BTreeMap<HeldBy, Duration>,
+}
+
+/// Key of the time for which verdicts held.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldBy {
+    /// Owner of the processes.
+    pub owner: OwnerKey,
+    /// GPU of the verdicts.
+    pub gpu: GpuKey,
+    /// Kind of the verdicts.
+    pub kind: VerdictKind,
 }

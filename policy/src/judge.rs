@@ -9,6 +9,7 @@ use std::{
 use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
 
 use crate::{
+    held::Held,
     reading::{ProcessReading, Reading, difference},
     standing::{Change, Standing},
     thresholds::{ENDED_MAX, WINDOW},
@@ -26,6 +27,7 @@ pub struct Judge {
     /// The latest first.
     ended: VecDeque<Verdict>,
     victims: Victims,
+    held: Held,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +54,14 @@ impl Judge {
     /// With windows that last at least so long.
     #[must_use]
     pub fn new(window: Duration) -> Self {
-        Self { window, last: None, processes: BTreeMap::new(), ended: VecDeque::new(), victims: Victims::default() }
+        Self {
+            window,
+            last: None,
+            processes: BTreeMap::new(),
+            ended: VecDeque::new(),
+            victims: Victims::default(),
+            held: Held::default(),
+        }
     }
 
     /// Takes a snapshot into account. What was counted before the first one is not judged.
@@ -63,10 +72,17 @@ impl Judge {
         }
         for change in &changes {
             if let Change::Ended(verdict) = change {
+                self.held.add(verdict, held(verdict, verdict.ended_at), snapshot);
                 self.ended.push_front(verdict.clone());
             }
         }
         self.ended.truncate(ENDED_MAX);
+        for standing in self.processes.values().flat_map(|watched| watched.gpus.values()).map(|track| &track.standing) {
+            if let Some(verdict) = standing.verdict() {
+                self.held.add(verdict, held(verdict, standing.shown_until()), snapshot);
+            }
+        }
+        self.held.of_listed(snapshot);
         self.victims.observe(snapshot, self.window);
         self.last = Some(snapshot.taken);
         changes
@@ -78,7 +94,12 @@ impl Judge {
         let tracks = self.processes.values().flat_map(|watched| watched.gpus.values());
         let mut active: Vec<Verdict> = tracks.filter_map(|track| track.standing.verdict().cloned()).collect();
         active.sort_by_key(|verdict| Reverse(verdict.traffic_bytes()));
-        Verdicts { active, ended: self.ended.iter().cloned().collect(), victims: self.victims.latest().to_vec() }
+        Verdicts {
+            active,
+            ended: self.ended.iter().cloned().collect(),
+            victims: self.victims.latest().to_vec(),
+            held: self.held.sums().clone(),
+        }
     }
 
     fn forget_all_but(&mut self, there: &BTreeSet<ProcessId>) -> Vec<Change> {
@@ -168,6 +189,11 @@ impl From<Reading> for Track {
     fn from(from: Reading) -> Self {
         Self { last: from.clone(), window: Window::new(from), standing: Standing::default() }
     }
+}
+
+/// How long a verdict held until then.
+fn held(verdict: &Verdict, until: Option<SystemTime>) -> Duration {
+    until.and_then(|until| until.duration_since(verdict.started_at).ok()).unwrap_or_default()
 }
 
 /// Under which key a GPU that had only an id is counted now.

@@ -11,6 +11,7 @@
 //! * [`thresholds`]: every limit, with its reason
 //! * [`decision`]: from what was counted in a stretch to a kind, by conditions that a person can check
 //! * [`standing`]: when a verdict begins, stands and ends
+//! * [`held`]: the time for which verdicts held, by owner
 //! * [`ranges`]: which ranges a verdict is about
 //! * [`victims`]: who loses memory to whom
 //!
@@ -21,6 +22,7 @@
 
 pub mod act;
 pub mod decision;
+mod held;
 pub mod judge;
 mod ranges;
 mod reading;

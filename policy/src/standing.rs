@@ -48,6 +48,11 @@ impl Standing {
         self.told.as_ref().map(|told| &told.verdict)
     }
 
+    /// The end of the last window that showed it.
+    pub(crate) fn shown_until(&self) -> Option<SystemTime> {
+        self.told.as_ref().map(|told| told.shown_until)
+    }
+
     /// A window is over. At most one verdict ends, and then one begins.
     pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, stretch: Stretch) -> Vec<Change> {
         let standing = self.verdict().map(|verdict| verdict.kind);

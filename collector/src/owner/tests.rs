@@ -171,7 +171,10 @@ fn systemd_units() {
         ("/system.slice/ollama.service", "unit=ollama.service"),
         ("/system.slice/ollama.service/worker", "unit=ollama.service"),
         ("/system.slice/system-serial\\x2dgetty.slice/serial-getty@ttyS0.service", "unit=serial-getty@ttyS0.service"),
-        ("/user.slice/user-1000.slice/session-2.scope", "unit=session-2.scope"),
+        // All logins of a user are one.
+        ("/user.slice/user-1000.slice/session-2.scope", "unit=user-1000.slice"),
+        ("/user.slice/user-1000.slice/session-c3.scope", "unit=user-1000.slice"),
+        ("/system.slice/session-2.scope", "unit=session-2.scope"),
         (
             "/user.slice/user-1000.slice/user@1000.service/app.slice/train.service",
             "unit=user@1000.service/train.service",

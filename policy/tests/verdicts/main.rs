@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod bounds;
+mod held;
 mod kinds;
 mod oddities;
 mod support;

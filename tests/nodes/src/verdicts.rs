@@ -50,6 +50,6 @@ impl Crowd {
             bytes: 11 * MIB,
             window: WINDOW,
         });
-        Verdicts { victims: victims.collect(), active, ended: Vec::new() }
+        Verdicts { victims: victims.collect(), active, ..Verdicts::default() }
     }
 }

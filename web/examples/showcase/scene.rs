@@ -318,6 +318,7 @@ impl Scene {
                 Victim { victim: id(41_207), evictor: id(40_981), gpu: CARDS[0], bytes: 1_920 << 20, window },
                 Victim { victim: id(47_640), evictor: id(52_113), gpu: CARDS[1], bytes: 2 << 20, window },
             ],
+            ..Verdicts::default()
         }
     }
 }

@@ -55,7 +55,7 @@ Names of pods and jobs are not known on the node. Other exporters have them:
 
 ```promql
 # Thrashing pods, by name, with kube-state-metrics
-max by (pod_uid, kind) (uvm_thrashing) == 1
+max by (pod_uid, verdict) (uvm_thrashing) == 1
   and on (pod_uid) label_replace(kube_pod_info, \"pod_uid\", \"$1\", \"uid\", \"(.*)\")
 ```
 
@@ -111,6 +111,9 @@ sum by (UUID) (rate(uvm_refetched_bytes_total[5m])) / sum by (UUID) (rate(uvm_fe
 
 # Who thrashes
 uvm_thrashing == 1
+
+# Share of the last hour for which an owner thrashed
+sum without (verdict) (increase(uvm_owner_verdict_seconds_total{verdict!~\"streaming|first_touch_storm\"}[1h])) / 3600
 
 # Who pushes whose memory out, in bytes a second
 topk(5, sum by (hostname, victim_kind, victim, evictor_kind, evictor) (rate(uvm_owner_pair_evicted_bytes_total[5m])))

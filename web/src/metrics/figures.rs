@@ -11,7 +11,7 @@ use std::{
 
 pub(super) use memory::MemoryRow;
 use model::{Counters, Decision, GpuKey, GpuUuid, Process, Reuse, Snapshot, Verdicts, api::rule::PolicyState};
-pub(super) use owners::{OwnerRows, listed};
+pub(super) use owners::{OwnerRows, listed, names};
 
 use super::{http::Http, listed::Listing, own::Own};
 use crate::{AdviceJournal, Node, Sources, capabilities::Capabilities, events::Tally, gpus};

@@ -32,10 +32,10 @@ pub(super) static POD_UID: Label =
 pub(super) static HPC_JOB: Label = Label { name: "hpc_job", help: "Slurm job, as DCGM's exporter calls it." };
 pub(super) static CONTAINER_ID: Label = Label { name: "container_id", help: "Id of a container that is in no pod." };
 pub(super) static UNIT: Label = Label { name: "unit", help: "systemd unit." };
-pub(super) static KIND: Label = Label {
-    name: "kind",
-    help: "`capacity_thrash` (what is evicted is fetched again), `ping_pong` (memory goes back and forth between CPU and GPU), \
-           `driver_throttling` (the driver throttles access to pages that do).",
+pub(super) static VERDICT: Label = Label {
+    name: "verdict",
+    help: "Kind of the [verdict](verdicts.md): `capacity_thrash` (what is evicted is fetched again), `ping_pong` (memory goes back and forth between \
+           CPU and GPU), `driver_throttling` (the driver throttles access to pages that do), and, of the seconds alone, `streaming` and `first_touch_storm`.",
 };
 pub(super) static VICTIM_KIND: Label = Label {
     name: "victim_kind",

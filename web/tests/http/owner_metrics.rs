@@ -9,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Access, Counters, EvictionCause, Gpu, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Residency, Reuse,
-    Snapshot, Verdict, VerdictKind, Verdicts, owner::Pod, verdict::Inputs,
+    Access, Counters, EvictionCause, Gpu, GpuKey, HeldBy, Owner, OwnerEvictions, OwnerKey, OwnerTotals, Residency,
+    Reuse, Snapshot, Verdict, VerdictKind, Verdicts, owner::Pod, verdict::Inputs,
 };
 use std::{sync::Arc, time::Duration};
 use web::{Sources, VerdictSource};
@@ -121,7 +121,31 @@ async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
     // Two owners on one GPU; streaming is no thrashing.
     assert_eq!(series.len(), 6);
     let thrashing: Vec<_> = series.iter().filter(|(_, value)| *value == "1").map(|(series, _)| *series).collect();
-    assert_eq!(thrashing, [&format!(r#"uvm_thrashing{{{GPU},{POD},kind="ping_pong"}}"#)]);
+    assert_eq!(thrashing, [&format!(r#"uvm_thrashing{{{GPU},{POD},verdict="ping_pong"}}"#)]);
+}
+
+#[tokio::test]
+async fn the_time_for_which_verdicts_held_is_of_their_owner_and_of_unknown_gpus_one_series() {
+    let snapshot = owned();
+    let pod = || OwnerKey::Pod("7c1f".to_owned());
+    let by = |gpu, kind| HeldBy { owner: pod(), gpu, kind };
+    let held = BTreeMap::from([
+        (by(gpu(&snapshot), VerdictKind::PingPong), Duration::from_millis(4500)),
+        (by(GpuKey::Unknown(2), VerdictKind::Streaming), Duration::from_secs(2)),
+        (by(GpuKey::Unknown(3), VerdictKind::Streaming), Duration::from_secs(3)),
+    ]);
+    let verdicts = Arc::new(Verdicts { held, ..Verdicts::default() });
+    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+    let samples = scrape_from(&router_over(Sources { verdicts: judged, ..always(snapshot).into() })).await;
+    let seconds = "uvm_owner_verdict_seconds_total";
+    assert_are(
+        &samples,
+        &[
+            (format!(r#"{seconds}{{{GPU},{POD},verdict="ping_pong"}}"#), "4.5"),
+            (format!(r#"{seconds}{{{UNKNOWN},{POD},verdict="streaming"}}"#), "5"),
+        ],
+    );
+    assert_eq!(samples.keys().filter(|series| series.starts_with(seconds)).count(), 2);
 }
 
 #[tokio::test]

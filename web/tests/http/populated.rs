@@ -145,5 +145,6 @@ fn verdicts(snapshot: &Snapshot) -> Verdicts {
             Victim { victim: LIGHT, evictor: HEAVY, gpu, bytes: 4096, window: WINDOW },
             Victim { victim: HEAVY, evictor: LIGHT, gpu, bytes: 4096, window: WINDOW },
         ],
+        ..Verdicts::default()
     }
 }

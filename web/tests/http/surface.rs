@@ -13,7 +13,7 @@ fn metrics(document: &str) -> String {
         let kind = section.trim().split('.').next().unwrap().to_lowercase();
         writeln!(text, "{name} {kind}").unwrap();
         let labels = section.lines().find_map(|line| line.strip_prefix("Labels: ")).unwrap();
-        writeln!(text, "  {}", labels.trim_end_matches('.').replace('`', "").replace(',', "")).unwrap();
+        writeln!(text, "  {}", labels.trim_end_matches('.').replace(['`', ','], "")).unwrap();
         if let Some(buckets) = section.lines().find_map(|line| line.strip_prefix("Buckets up to ")) {
             writeln!(text, "  le {}", buckets.split(", and ").next().unwrap().replace(", ", " ")).unwrap();
         }

@@ -50,6 +50,7 @@ fn judged() -> Router {
         ],
         ended: vec![verdict(FORGOTTEN, VerdictKind::PingPong, Some(20))],
         victims: vec![lost(LIGHT, HEAVY, 1000), lost(HEAVY, HEAVY, 900), lost(LIGHT, FORGOTTEN, 100)],
+        ..Verdicts::default()
     });
     let judged = VerdictSource::new(move || Arc::clone(&verdicts));
     router_over(Sources { verdicts: judged, ..always(busy()).into() })

@@ -1,13 +1,16 @@
 //! What is summed up for each pod, job, container and unit, beyond the life of its processes.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
 
-use model::{Direction, VerdictKind};
+use model::{Direction, HeldBy, VerdictKind};
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
-    figures::{Figures, OwnerRows, Row, listed},
-    labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, KIND, Label, OWNER_KIND, POD_UID, UNIT, UUID},
+    figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
+    labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
 };
 
 const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
@@ -19,9 +22,16 @@ const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::P
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing",
-        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &KIND],
+        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
         help: "1 while a process of the owner thrashes on the GPU, else 0. /api/v1/verdicts says which one, since when, and what that rests on.",
         samples: Samples::Gauge(thrashing),
+    },
+    Definition {
+        name: "uvm_owner_verdict_seconds_total",
+        labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
+        help: "Time for which a verdict held, summed over the processes of an owner, from its start. It grows with each window that confirms the verdict. \
+               A series exists from the first verdict of that kind on.",
+        samples: Samples::Counter(verdict_seconds),
     },
     Definition {
         name: "uvm_owner_gpu_faults_total",
@@ -121,6 +131,17 @@ fn each(figures: &Figures<'_>, value: impl Fn(&Row<'_>) -> u64) -> Vec<Sample> {
 fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> Vec<Sample> {
     let sample = |owner: &OwnerRows<'_>| Sample { labels: owner.labels.clone(), value: value(owner) as f64 };
     figures.owners.iter().map(sample).collect()
+}
+
+/// Verdicts at all GPUs that are not known are one series.
+fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
+    let mut sums: BTreeMap<Vec<String>, Duration> = BTreeMap::new();
+    for (HeldBy { owner, gpu, kind }, held) in &figures.verdicts.held {
+        let labels =
+            labels_of_gpu(figures.snapshot, *gpu).into_iter().chain(names(owner)).chain([kind.name().to_owned()]);
+        *sums.entry(labels.collect()).or_default() += *held;
+    }
+    sums.into_iter().map(|(labels, held)| Sample { labels, value: held.as_secs_f64() }).collect()
 }
 
 /// A series for each owner, GPU and kind, so that an end is seen too.

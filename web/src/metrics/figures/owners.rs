@@ -73,7 +73,7 @@ pub(in crate::metrics) fn listed<'a>(snapshot: &'a Snapshot, process: &Process) 
 }
 
 /// The values of `owner_kind`, `pod_uid`, `hpc_job`, `container_id` and `unit`.
-fn names(key: &OwnerKey) -> [String; 5] {
+pub(in crate::metrics) fn names(key: &OwnerKey) -> [String; 5] {
     let of = |wanted: &str| if key.kind() == wanted { key.id().to_owned() } else { String::new() };
     [key.kind().to_owned(), of("pod"), of("job"), of("container"), of("unit")]
 }

@@ -1,0 +1,58 @@
+//! Time for which verdicts held, by owner: it outlives the processes and the verdicts.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{GpuKey, HeldBy, OwnerKey, ProcessId, Snapshot, Verdict};
+
+/// Sums by owner, GPU and kind, and what of the verdicts in force is in them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    sums: BTreeMap<HeldBy, Duration>,
+    open: BTreeMap<(ProcessId, GpuKey), Open>,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    owner: OwnerKey,
+    counted: Duration,
+}
+
+impl Held {
+    /// A verdict has held for so long, or did when it ended. One at a GPU that is not known yet counts once that is known, or not at all: it would have
+    /// to be taken back.
+    pub(crate) fn add(&mut self, verdict: &Verdict, held: Duration, snapshot: &Snapshot) {
+        let key = (verdict.process, verdict.gpu);
+        if matches!(verdict.gpu, GpuKey::Pending(_)) {
+            return;
+        }
+        let has_ended = verdict.ended_at.is_some();
+        let known = if has_ended { self.open.remove(&key) } else { self.open.get(&key).cloned() };
+        let Some(open) =
+            known.or_else(|| Some(Open { owner: owner(verdict.process, snapshot)?, counted: Duration::ZERO }))
+        else {
+            return;
+        };
+        let by = HeldBy { owner: open.owner.clone(), gpu: verdict.gpu, kind: verdict.kind };
+        let sum = self.sums.entry(by).or_default();
+        *sum = sum.saturating_add(held.saturating_sub(open.counted));
+        if !has_ended {
+            self.open.insert(key, Open { counted: held.max(open.counted), ..open });
+        }
+    }
+
+    /// The sums of the owners that are listed; those of others are forgotten, as all of their sums are.
+    pub(crate) fn of_listed(&mut self, snapshot: &Snapshot) {
+        self.sums.retain(|by, _| snapshot.owners.contains_key(&by.owner));
+    }
+
+    pub(crate) const fn sums(&self) -> &BTreeMap<HeldBy, Duration> {
+        &self.sums
+    }
+}
+
+/// Under whom a process's counts are listed.
+fn owner(process: ProcessId, snapshot: &Snapshot) -> Option<OwnerKey> {
+    let process = snapshot.processes.iter().find(|each| each.id == process)?;
+    let is_listed = |key: &OwnerKey| snapshot.owners.contains_key(key);
+    Some(process.owner.key()).filter(is_listed).or(Some(OwnerKey::Other).filter(is_listed))
+}

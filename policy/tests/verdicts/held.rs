@@ -1,0 +1,86 @@
+//! The time for which verdicts held, by owner.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{Counters, GpuKey, HeldBy, Owner, OwnerKey, OwnerTotals, Process, Snapshot, VerdictKind, owner::Pod};
+
+use crate::support::*;
+
+fn pod() -> OwnerKey {
+    OwnerKey::Pod("7c1f".to_owned())
+}
+
+fn totals() -> OwnerTotals {
+    OwnerTotals {
+        host: Counters::ZERO,
+        gpus: BTreeMap::new(),
+        reuse: BTreeMap::new(),
+        processes: 1,
+        last_active_at: at(0),
+    }
+}
+
+/// The history's process is a pod's, and these are the owners that are listed.
+fn seen(history: &History, listed: &[OwnerKey]) -> Snapshot {
+    let owner = Owner { pod: Some(Pod { uid: "7c1f".to_owned() }), ..Owner::default() };
+    let process = Process { owner, ..history.process() };
+    let owners = listed.iter().map(|key| (key.clone(), totals())).collect();
+    Snapshot { owners, ..snapshot(history.now_ms, vec![process]) }
+}
+
+/// Each second under a load, and the seconds that are known after each.
+fn pass(history: &mut History, load: &Load, seconds: u64, listed: &[OwnerKey]) -> Vec<f64> {
+    let mut known = Vec::new();
+    for _ in 0..seconds {
+        history.count(load, 1000);
+        let taken = seen(history, listed);
+        history.observe(&taken);
+        known.push(history.judge.verdicts().held.values().map(Duration::as_secs_f64).sum());
+    }
+    known
+}
+
+fn held(history: &History) -> Vec<(HeldBy, Duration)> {
+    history.judge.verdicts().held.into_iter().collect()
+}
+
+#[test]
+fn it_is_what_the_verdicts_lasted_and_never_goes_back() {
+    let mut history = History::new();
+    let mut known = pass(&mut history, &thrashes(), 20, &[pod()]);
+    known.extend(pass(&mut history, &idles(), 30, &[pod()]));
+    known.extend(pass(&mut history, &thrashes(), 9, &[pod()]));
+    // The process ends, and nothing of it is known any more.
+    let gone = Snapshot { processes: Vec::new(), ..seen(&history, &[pod()]) };
+    history.observe(&gone);
+    let ended: Duration = history
+        .judge
+        .verdicts()
+        .ended
+        .iter()
+        .map(|verdict| verdict.ended_at.unwrap().duration_since(verdict.started_at).unwrap())
+        .sum();
+    assert!(ended > Duration::from_secs(20), "{ended:?}");
+    let by = HeldBy { owner: pod(), gpu: GPU, kind: VerdictKind::CapacityThrash };
+    assert_eq!(held(&history), [(by, ended)]);
+    assert!(known.is_sorted(), "{known:?}");
+}
+
+#[test]
+fn an_owner_that_is_not_listed_is_among_the_others_and_one_that_is_no_more_is_forgotten() {
+    let mut history = History::new();
+    pass(&mut history, &thrashes(), 10, &[OwnerKey::Other]);
+    assert_eq!(held(&history).into_iter().map(|(by, _)| by.owner).collect::<Vec<_>>(), [OwnerKey::Other]);
+    pass(&mut history, &thrashes(), 1, &[]);
+    assert_eq!(held(&history), []);
+}
+
+#[test]
+fn at_a_gpu_that_is_not_known_yet_it_counts_once_that_is_known() {
+    let mut history = History::new();
+    history.gpu = GpuKey::Pending(1);
+    assert_eq!(pass(&mut history, &thrashes(), 10, &[pod()]).last(), Some(&0.0));
+    history.gpu = GPU;
+    let known = pass(&mut history, &thrashes(), 10, &[pod()]);
+    assert!(*known.last().unwrap() >= 8.0, "{known:?}");
+}
