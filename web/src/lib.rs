@@ -54,12 +54,14 @@ mod peers;
 mod problem;
 mod query;
 mod reloads;
+mod request_counts;
 mod reserved_places;
 mod responses;
 pub mod server;
 mod settings;
 mod socket;
 mod sources;
+mod stopwatch;
 mod warnings;
 
 use std::{
@@ -90,11 +92,13 @@ use paging::Cursors;
 use peers::Shares;
 pub use problem::{Kind as ProblemKind, document as problem_document};
 pub use reloads::Reloads;
+use request_counts::RequestCounts;
 use responses::Responses;
 use server::Site;
 use settings::Settings;
 pub use socket::{Socket, SocketError, Trusted};
 pub use sources::{Heat, HistorySource, Snapshots, Source, Sources, VerdictSource};
+use stopwatch::Stopwatch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use warnings::{Warning, Warnings};
 
@@ -143,6 +147,8 @@ struct App {
     settings: Settings,
     /// How long the metrics were last.
     exposition_bytes: Arc<AtomicUsize>,
+    requests: RequestCounts,
+    scrapes: Stopwatch,
 }
 
 /// Streams of events at once, of all and of one peer. Each holds one of the places for connections.
@@ -235,6 +241,8 @@ impl Service {
             listed: Arc::default(),
             settings,
             exposition_bytes: Arc::default(),
+            requests: RequestCounts::default(),
+            scrapes: Stopwatch::default(),
         })
     }
 
@@ -273,6 +281,7 @@ impl Service {
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserved_places::only_health_checks))
             .layer(middleware::map_response(guard::set_headers))
+            .layer(middleware::from_fn_with_state(app.requests.clone(), request_counts::count))
             .with_state(app.clone())
     }
 }

@@ -9,7 +9,10 @@ mod labels;
 mod listed;
 mod own;
 
-use std::sync::{PoisonError, atomic::Ordering};
+use std::{
+    sync::{PoisonError, atomic::Ordering},
+    time::Instant,
+};
 
 use axum::extract::State;
 use definition::{Buckets, Definition, Sample, Samples};
@@ -53,6 +56,7 @@ impl Exposition {
 
     fn text(&self, Observation { snapshot, verdicts, .. }: &Observation) -> Result<Text, Problem> {
         let Self(app) = self;
+        let begun = Instant::now();
         // A panic elsewhere leaves it whole: whoever is listed is listed.
         let mut listed = app.listed.lock().unwrap_or_else(PoisonError::into_inner);
         let listing = app.settings.processes_in_metrics().map(|max| listed.choose(snapshot, max.get()));
@@ -72,6 +76,7 @@ impl Exposition {
             }
         }
         app.exposition_bytes.store(text.len(), Ordering::Relaxed);
+        app.scrapes.add(begun.elapsed());
         Ok(Text::of_type(prometheus::TEXT_FORMAT, text.into_bytes()))
     }
 }

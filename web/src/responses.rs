@@ -25,6 +25,7 @@ use budget::{Budget, Reservation};
 use flight::{Flights, Make, Since};
 pub(crate) use lane::on_a_thread;
 use lane::{Lane, failed};
+use model::Distribution;
 use readings::Readings;
 pub(crate) use readings::{Observation, Reading};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -243,6 +244,11 @@ impl Responses {
             work()
         })
         .await
+    }
+
+    /// Times that snapshots for requests took.
+    pub(crate) fn snapshot_durations(&self) -> Distribution {
+        self.readings.taken.durations()
     }
 
     /// Of the API's answers, and of the metrics.

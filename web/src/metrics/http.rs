@@ -1,5 +1,9 @@
 //! What serving clients is like.
 
+use std::collections::BTreeMap;
+
+use model::Distribution;
+
 use crate::{App, connection_table::Closed, responses};
 
 /// At one moment.
@@ -16,10 +20,16 @@ pub(super) struct Http {
     /// Of the metrics, and of everything else that may be large.
     pub(super) exposition: responses::Figures,
     pub(super) responses: responses::Figures,
+    /// Requests by route and status code.
+    pub(super) requests: BTreeMap<(String, u16), u64>,
+    /// Times that snapshots for requests took, and the scrapes before this one.
+    pub(super) snapshot_durations: Distribution,
+    pub(super) scrape_durations: Distribution,
 }
 
 impl Http {
-    pub(super) fn now(App { responses, streams, directory, .. }: &App) -> Self {
+    pub(super) fn now(App { responses, streams, directory, requests, scrapes, .. }: &App) -> Self {
+        let snapshot_durations = responses.snapshot_durations();
         let [responses, exposition] = responses.figures();
         Self {
             connections: directory.open(),
@@ -29,6 +39,9 @@ impl Http {
             closed: Closed::ALL.map(|closed| (closed, directory.closed(closed))),
             exposition,
             responses,
+            requests: requests.now(),
+            snapshot_durations,
+            scrape_durations: scrapes.durations(),
         }
     }
 }

@@ -147,6 +147,11 @@ pub(super) static STAGE: Label = Label {
     help: "`denied` (by the guard), `shadow` (not executed), `trial` (in effect, not verified yet), `confirmed` (verified), `rolled_back` (did not help), \
            `ended` (its cause is over).",
 };
+pub(super) static ROUTE: Label = Label {
+    name: "route",
+    help: "Path of the API, with `{}` around what varies: `/api/v1/processes/{pid}`. `unmatched`: all paths that are not served.",
+};
+pub(super) static CODE: Label = Label { name: "code", help: "Status code of the response." };
 pub(super) static CLOSED: Label = Label {
     name: "reason",
     help: "`displaced` (another needed its place, and it was idle for longest, or was answered first), `queue_full` (it waited for a place, and too many \

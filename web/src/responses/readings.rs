@@ -9,7 +9,7 @@ use model::{Decision, Snapshot, Verdicts};
 use tokio::{
     sync::{self, Notify},
     task,
-    time::{self, Duration},
+    time::{self, Duration, Instant},
 };
 
 use super::Payload;
@@ -18,6 +18,7 @@ use crate::{
     convert::View,
     problem::Problem,
     sources::{Snapshots, VerdictSource, no_answer},
+    stopwatch::Stopwatch,
 };
 
 /// What most answers are made of, of one moment.
@@ -86,6 +87,8 @@ pub(crate) struct Readings {
     state: Mutex<State>,
     /// Told when a reading goes.
     gone: Arc<Notify>,
+    /// Times that snapshots took.
+    pub(super) taken: Stopwatch,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +117,7 @@ impl Readings {
             turn: sync::Mutex::default(),
             state: Mutex::default(),
             gone: Arc::default(),
+            taken: Stopwatch::default(),
         }
     }
 
@@ -178,7 +182,9 @@ impl Visit {
                 state.clock += 1;
                 state.clock
             };
+            let asked = Instant::now();
             let snapshot = readings.snapshots.take().await?;
+            readings.taken.add(asked.elapsed());
             let (verdicts, decisions) = (readings.verdicts.now(), readings.decisions.now());
             let known = Observation { snapshot, verdicts, decisions };
             let gone = Arc::clone(&readings.gone);

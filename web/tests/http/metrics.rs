@@ -219,3 +219,43 @@ async fn label_values_are_escaped() {
     let samples = scrape(snapshot).await;
     assert_eq!(samples[r#"uvmd_backend_info{backend="ebpf",driver="5\"5\\0\n",layout="550-555"}"#], "1");
 }
+
+#[tokio::test]
+async fn requests_are_counted_by_route_and_code_and_unknown_paths_as_one() {
+    let router = router(busy());
+    for path in [
+        "/api/v1/processes/20",
+        "/api/v1/processes/30",
+        "/api/v1/processes/4711",
+        "/a",
+        "/b",
+        "/livez",
+        "/page/main.js",
+    ] {
+        get(&router, path).await;
+    }
+    let samples = scrape_from(&router).await;
+    for (route, code, count) in [
+        ("/api/v1/processes/{pid}", 200, "2"),
+        ("/api/v1/processes/{pid}", 404, "1"),
+        ("unmatched", 404, "2"),
+        ("/livez", 200, "1"),
+        ("/page/main.js", 200, "1"),
+    ] {
+        let series = format!(r#"uvmd_http_requests_total{{route="{route}",code="{code}"}}"#);
+        assert_eq!(samples.get(&series).map(String::as_str), Some(count), "{series}");
+    }
+    assert_eq!(samples.keys().filter(|series| series.starts_with("uvmd_http_requests_total")).count(), 5);
+}
+
+#[tokio::test]
+async fn snapshots_and_scrapes_before_this_one_are_timed_and_the_last_reading_is_told() {
+    let router = router(busy());
+    scrape_from(&router).await;
+    let samples = scrape_from(&router).await;
+    assert_eq!(samples["uvmd_snapshot_duration_seconds_count"], "2");
+    assert_eq!(samples["uvmd_scrape_duration_seconds_count"], "1");
+    let taken = busy().taken.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert_eq!(samples["uvmd_last_reading_timestamp_seconds"].parse::<f64>().unwrap(), taken);
+    assert!(!scrape(waiting()).await.contains_key("uvmd_last_reading_timestamp_seconds"), "nothing was read");
+}

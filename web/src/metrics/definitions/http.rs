@@ -1,9 +1,27 @@
 //! What serving clients is like.
 
 use crate::metrics::{
-    definition::{Definition, Sample, Samples},
+    definition::{Buckets, Definition, Sample, Samples},
     http::Http,
-    labels::{ANSWER_KIND, CLOSED, REJECTED},
+    labels::{ANSWER_KIND, CLOSED, CODE, REJECTED, ROUTE},
+};
+
+/// 1 ms to 5 s, after which a request is given up.
+const DURATIONS: Buckets = Buckets {
+    bounds: &[
+        1_000_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        50_000_000,
+        100_000_000,
+        250_000_000,
+        500_000_000,
+        1_000_000_000,
+        2_500_000_000,
+        5_000_000_000,
+    ],
+    units_per_one: 1_000_000_000,
 };
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -18,6 +36,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[],
         help: "Open event streams.",
         samples: Samples::Gauge(|figures| vec![Sample::new([], figures.http.streams as f64)]),
+    },
+    Definition {
+        name: "uvmd_http_requests_total",
+        labels: &[&ROUTE, &CODE],
+        help: "Requests by route and status code; each is counted when its response starts.",
+        samples: Samples::Counter(|figures| {
+            let sample =
+                |((route, code), count): (&(String, u16), &u64)| Sample::new([route, &code.to_string()], *count as f64);
+            figures.http.requests.iter().map(sample).collect()
+        }),
     },
     Definition {
         name: "uvmd_http_connections_closed_total",
@@ -63,6 +91,22 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             [("api", responses.bytes), ("metrics", exposition.bytes)]
                 .map(|(kind, bytes)| Sample::new([kind], bytes as f64))
                 .into()
+        }),
+    },
+    Definition {
+        name: "uvmd_snapshot_duration_seconds",
+        labels: &[],
+        help: "Time to take a snapshot for requests: reading the kernel's maps, and the wait for the collector.",
+        samples: Samples::Histogram(&DURATIONS, |figures| {
+            vec![Sample { labels: Vec::new(), value: figures.http.snapshot_durations.clone() }]
+        }),
+    },
+    Definition {
+        name: "uvmd_scrape_duration_seconds",
+        labels: &[],
+        help: "Time to write the metrics, without the snapshot: of the scrapes before this one.",
+        samples: Samples::Histogram(&DURATIONS, |figures| {
+            vec![Sample { labels: Vec::new(), value: figures.http.scrape_durations.clone() }]
         }),
     },
 ];

@@ -31,6 +31,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvmd_last_reading_timestamp_seconds",
+        labels: &[],
+        help: "Time of the last reading of the kernel's maps, in seconds since 1970. Absent while uvmd does not count.",
+        samples: Samples::Gauge(|figures| {
+            let is_counting = matches!(figures.snapshot.source.state, SourceState::Counting { .. });
+            let since = figures.snapshot.taken.duration_since(UNIX_EPOCH).ok().filter(|_| is_counting);
+            since.map(|since| Sample::new([], since.as_secs_f64())).into_iter().collect()
+        }),
+    },
+    Definition {
         name: "uvmd_degraded",
         labels: &[&DEGRADED_REASON],
         help: "1 while counts are incomplete for this reason, else 0. /readyz and /api/v1/status name the cause.",
