@@ -2,13 +2,13 @@
 //!
 //! Records tell where; how much is told by the counts alone, which lack nothing when records are left out.
 
-/// A VA block's address is a multiple of this.
+/// Size of a VA block, of which its address is a multiple.
 pub const BLOCK_BYTES: u64 = 2 << 20;
-/// Over this long, in ns, the number of records of one CPU is limited.
+/// Window in ns over which the number of records of one CPU is limited.
 pub const WINDOW_NS: u64 = 100_000_000;
 
 indexed! {
-    /// What happened.
+    /// Kind of a block record.
     RecordKind {
         /// Fault entries of a GPU, one after the other in a batch.
         GpuFaults => "gpu_faults",
@@ -20,20 +20,20 @@ indexed! {
         CopyDtoh => "copy_dtoh",
         /// A copy from another GPU to the GPU.
         CopyDtod => "copy_dtod",
-        /// It became resident at the GPU with nothing to copy.
+        /// Pages became resident at the GPU with nothing to copy.
         Populated => "populated",
-        /// It was pushed out of the GPU.
+        /// Pages were evicted from the GPU.
         Evicted => "evicted",
-        /// What of it is resident at the GPU changed: see `resident_pages`.
+        /// The block's residency at the GPU changed: see `resident_pages`.
         Residency => "residency",
-        /// Its memory was given back: nothing of it is anywhere.
+        /// The block was freed: nothing of it is anywhere.
         Gone => "gone",
     }
 }
 
 /// In `resident_pages`: not known.
 pub const RESIDENT_UNKNOWN: u16 = u16::MAX;
-/// Parts of a block that `slots` tells apart.
+/// Number of parts of a block that `slots` distinguishes.
 pub const SLOTS: u32 = 32;
 /// Bytes of each: the least that the driver moves to a GPU, as a rule.
 pub const SLOT_BYTES: u64 = BLOCK_BYTES / SLOTS as u64;
@@ -52,15 +52,15 @@ pub const fn slots(address: u64, bytes: u64) -> u32 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
-    /// When, ns since boot, suspended time included.
+    /// Time of the event, ns since boot, suspended time included.
     pub boottime_ns: u64,
-    /// Of the VA space.
+    /// Generation of the VA space.
     pub generation: u64,
     /// First address of the block.
     pub address: u64,
     /// Bytes copied or populated.
     pub bytes: u32,
-    /// How often it happened.
+    /// Number of events.
     pub events: u32,
     /// The driver's processor id; 0 for the host.
     pub gpu: u32,
@@ -68,7 +68,7 @@ pub struct BlockRecord {
     pub slots: u32,
     /// A [`RecordKind`].
     pub kind: u16,
-    /// A copy's cause, in the driver's numbering; with [`ASKED_BY_TOOL`](crate::count::ASKED_BY_TOOL). Of a GPU's faults the lower half of their
+    /// Cause of a copy, in the driver's numbering; with [`ASKED_BY_TOOL`](crate::count::ASKED_BY_TOOL). Of a GPU's faults the lower half of their
     /// batch's number: within a batch the driver sorts them by address, so that only the order of batches tells of the order of accesses.
     pub cause: u16,
     /// Residency: pages of it that are resident at the GPU from now on, in the kernel's page size, or [`RESIDENT_UNKNOWN`].
@@ -83,24 +83,24 @@ const _: () = assert!(size_of::<BlockRecord>() == 48);
 record!(BlockRecord);
 
 indexed! {
-    /// What became of a record.
+    /// Fate of a block record.
     RecordFate {
-        /// It is in the ring.
+        /// The record is in the ring.
         Written => "written",
-        /// It was left out, because this CPU had written enough in this window.
+        /// The record was sampled out: this CPU had written enough in this window.
         SampledOut => "sampled_out",
         /// The ring was full.
         Dropped => "dropped",
     }
 }
 
-/// How many records the probes may write.
+/// Limits on the block records that the probes write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RecordLimit {
     /// Each CPU in each [`WINDOW_NS`]; 0 for none at all.
     pub per_window: u32,
-    /// Bytes of the ring in use from which only what tells of what is resident is written.
+    /// Bytes of the ring in use above which only records of residency are written.
     pub used_bytes: u32,
     /// Each VA space in each [`WINDOW_NS`], on all CPUs: so many that those of one do not fill the ring between two readings.
     pub per_space: u32,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_in_the_slots_that_they_touch() {
+    fn slots_cover_all_bytes_of_an_access() {
         let base = 0x7f00_0020_0000;
         assert_eq!(slots(base, 0), 1);
         assert_eq!(slots(base + 4096, 4096), 1);

@@ -3,11 +3,11 @@
 use crate::owner::Owner;
 
 indexed! {
-    /// What a [`Tally`] counts. Says what `detail` in the key and `amount` in the value mean.
+    /// Kind of a [`Tally`]. Its documentation defines `detail` of the key and `amount` of the value.
     Kind {
         /// GPU fault entries by access type; amount: the faults merged into them.
         GpuFault => "gpu_fault",
-        /// GPU fault entries for a page that the same batch has served already, by access type; amount as above.
+        /// GPU fault entries for a page that the same batch has serviced already, by access type; amount as above.
         GpuFaultDuplicate => "gpu_fault_duplicate",
         /// CPU faults on managed memory; detail 1 for writes. Key's GPU is 0, amount is unused.
         CpuFault => "cpu_fault",
@@ -19,22 +19,22 @@ indexed! {
         CopyDtod => "copy_dtod",
         /// Memory that became resident at the key's GPU with nothing to copy; amount: bytes.
         Populated => "populated",
-        /// Pieces of this VA space's memory pushed out of the key's GPU.
+        /// Chunks of this VA space's memory evicted from the key's GPU.
         Evicted => "evicted",
-        /// Pieces of anybody's memory pushed out of the key's GPU because memory was needed for this VA space, or for its process; amount: bytes copied
+        /// Chunks of any memory evicted from the key's GPU because this VA space, or its process, needed memory; amount: bytes copied
         /// out. The sum of what [`EvictionKey`]s name it as the evictor of.
         EvictionCaused => "eviction_caused",
         /// Replays after a batch that held faults of this VA space.
         Replay => "replay",
         /// Pages that the driver found to be thrashing. The key's GPU is the first of those involved.
         Thrashing => "thrashing",
-        /// Times that the key's GPU, or the host where it is 0, was held back from a thrashing page; amount: ns, where the end was seen.
+        /// Throttles of the key's GPU, or of the host where it is 0, at a thrashing page; amount: ns, where the end was seen.
         Throttle => "throttle",
         /// Mappings of the key's GPU, or of the host where it is 0, to memory elsewhere, by cause; amount: bytes.
         MapRemote => "map_remote",
         /// Calls of the VA space's own process, by [`ApiCall`]; amount: bytes named. Key's GPU is 0.
         ApiCall => "api_call",
-        /// Calls of other processes about this VA space; likewise.
+        /// Calls of other processes about this VA space, by [`ApiCall`]; amount as above.
         ToolCall => "tool_call",
         /// Fault entries of this VA space in a batch, by [`bucket`]; amount: their sum.
         BatchEntries => "batch_entries",
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// Added to a copy's cause in the key's detail, where another process than the VA space's own asked for it.
+/// Flag in a copy's cause in the key's detail: another process than the VA space's own made the call.
 pub const ASKED_BY_TOOL: u16 = 0x100;
 
 /// Buckets of distributions for each power of two: values in one differ by less than an eighth.
@@ -111,65 +111,65 @@ pub const fn first_of_bucket(bucket: u16) -> u64 {
 }
 
 indexed! {
-    /// What a process may ask of the driver about managed memory.
+    /// Call of the driver about managed memory.
     ApiCall {
-        /// To move it.
+        /// Migration.
         Migrate => "uvm_api_migrate",
-        /// Where it had best be.
+        /// Preferred location of memory.
         SetPreferredLocation => "uvm_api_set_preferred_location",
-        /// Takes that back.
+        /// Removal of the preferred location.
         UnsetPreferredLocation => "uvm_api_unset_preferred_location",
-        /// Who is to have it mapped.
+        /// Processor that keeps a mapping of memory.
         SetAccessedBy => "uvm_api_set_accessed_by",
-        /// Takes that back.
+        /// Removal of such a processor.
         UnsetAccessedBy => "uvm_api_unset_accessed_by",
-        /// That there may be several copies to read.
+        /// Read duplication allowed.
         EnableReadDuplication => "uvm_api_enable_read_duplication",
-        /// Takes that back.
+        /// Read duplication forbidden.
         DisableReadDuplication => "uvm_api_disable_read_duplication",
-        /// That its contents are not needed.
+        /// Contents of memory discarded.
         Discard => "uvm_api_discard",
     }
 }
 
 indexed! {
-    /// Why an event was not counted.
+    /// Reason for which an event was dropped.
     DropReason {
-        /// Its VA space is not known: made before the probes were attached and not found then, or lost for want of room.
+        /// The VA space is unknown: made before the probes were attached and not found then, or dropped for want of room.
         UnknownVaSpace => "unknown_va_space",
         /// No room for another key in the counts, or no more for this process or user: see [`quota`](crate::quota).
         CountsFull => "counts_full",
         /// No room for another VA space, or no more for this process or user: its events will be `UnknownVaSpace`.
         SpacesFull => "spaces_full",
-        /// No room in the ring: user space was not told that a VA space was made or destroyed.
+        /// The ring was full: user space did not learn that a VA space was made or destroyed.
         RingFull => "ring_full",
         /// The driver's memory could not be read.
         Unreadable => "unreadable",
-        /// It does not look as the layout says; see [`SelfTest`].
+        /// The event contradicts the layout; see [`SelfTest`].
         SelfTest => "self_test",
     }
 }
 
 indexed! {
-    /// A way in which an event contradicts the layout in use.
+    /// Contradiction between an event and the layout in use.
     SelfTest {
         /// The fault names another VA space than the events structure it came with.
         VaSpace => "a fault's VA space is not that of its event",
-        /// A processor id beyond the family's range.
+        /// A processor id is beyond the family's range.
         Processor => "a processor id is out of range",
-        /// A GPU fault's address is not that of a page.
+        /// A GPU fault's address is not page aligned.
         FaultAddress => "a fault address is not page aligned",
-        /// An access type beyond the known, or one that is missing in the mask of merged accesses.
+        /// An access type is unknown, or missing in the mask of merged accesses.
         AccessType => "an access type is not possible",
-        /// A fault entry without a fault.
+        /// A fault entry holds no fault.
         Instances => "a fault entry holds no fault",
-        /// A flag that is neither 0 nor 1.
+        /// A flag is neither 0 nor 1.
         Flag => "a flag is neither 0 nor 1",
         /// A migration's address or length is not in whole pages, or longer than a block.
         MigrationBytes => "a migration is not in whole pages of one block",
-        /// A cause beyond the known.
+        /// A migration's cause is unknown.
         MigrationCause => "a migration's cause is not known",
-        /// From a GPU to itself.
+        /// A migration goes from a GPU to itself.
         MigrationProcessors => "a migration goes from a GPU to itself",
     }
 }
@@ -179,74 +179,74 @@ indexed! {
     Probe {
         /// Faults and migrations.
         Notify => "uvm_perf_event_notify",
-        /// A VA space is made.
+        /// Start of a VA space.
         Register => "uvm_va_space_mm_register",
-        /// A VA space begins to be destroyed.
+        /// Start of a VA space's destruction.
         DestroyEntry => "uvm_va_space_destroy",
-        /// A VA space is gone.
+        /// End of a VA space's destruction.
         DestroyReturn => "uvm_va_space_destroy (return)",
         /// The fault handler begins.
         Handler => "uvm_gpu_service_replayable_faults",
         /// The fault handler ends.
         HandlerReturn => "uvm_gpu_service_replayable_faults (return)",
-        /// A GPU is told to try again.
+        /// Replay of a GPU's faults.
         Replay => "uvm_tools_broadcast_replay",
-        /// A page thrashes.
+        /// Detection of a thrashing page.
         Thrashing => "uvm_tools_record_thrashing",
-        /// A processor is held back.
+        /// Start of a processor's throttling.
         ThrottleStart => "uvm_tools_record_throttling_start",
-        /// A processor is let go on.
+        /// End of a processor's throttling.
         ThrottleEnd => "uvm_tools_record_throttling_end",
-        /// A processor is given a mapping to memory elsewhere.
+        /// Remote mapping for a processor.
         MapRemote => "uvm_tools_record_map_remote",
-        /// Memory is pushed out of a GPU.
+        /// Eviction from a GPU.
         Evict => "uvm_va_block_evict_chunks",
         /// Memory is made resident.
         Resident => "uvm_va_block_make_resident_copy",
         /// Memory was made resident.
         ResidentReturn => "uvm_va_block_make_resident_copy (return)",
-        /// A copy of memory is made resident.
+        /// Start of read duplication.
         Duplicate => "uvm_va_block_make_resident_read_duplicate",
-        /// A copy of memory was made resident.
+        /// End of read duplication.
         DuplicateReturn => "uvm_va_block_make_resident_read_duplicate (return)",
-        /// A block of memory is split in two.
+        /// Start of a VA block's split.
         Split => "uvm_va_block_split",
-        /// A block of memory was split in two.
+        /// End of a VA block's split.
         SplitReturn => "uvm_va_block_split (return)",
-        /// An allocation of memory that is not managed finds none free.
+        /// Start of the eviction for an unmanaged allocation.
         AllocPages => "uvm_pmm_gpu_pma_evict_pages_wrapper_entry",
-        /// It has got some, or none.
+        /// End of the eviction for an unmanaged allocation.
         AllocPagesReturn => "uvm_pmm_gpu_pma_evict_pages_wrapper_entry (return)",
-        /// Likewise, where it needs a certain range of memory.
+        /// Start of the eviction for an unmanaged allocation in a certain range of memory.
         AllocRange => "uvm_pmm_gpu_pma_evict_range_wrapper_entry",
-        /// As above.
+        /// End of the eviction for an unmanaged allocation in a certain range of memory.
         AllocRangeReturn => "uvm_pmm_gpu_pma_evict_range_wrapper_entry (return)",
-        /// A call to move memory has returned.
+        /// End of a migration call.
         MigrateReturn => "uvm_api_migrate (return)",
-        /// See [`ApiCall`], as for all below.
+        /// Start of a migration call; see [`ApiCall`], as for all below.
         Migrate => "uvm_api_migrate",
-        /// As above.
+        /// [`ApiCall::SetPreferredLocation`].
         SetPreferredLocation => "uvm_api_set_preferred_location",
-        /// As above.
+        /// [`ApiCall::UnsetPreferredLocation`].
         UnsetPreferredLocation => "uvm_api_unset_preferred_location",
-        /// As above.
+        /// [`ApiCall::SetAccessedBy`].
         SetAccessedBy => "uvm_api_set_accessed_by",
-        /// As above.
+        /// [`ApiCall::UnsetAccessedBy`].
         UnsetAccessedBy => "uvm_api_unset_accessed_by",
-        /// As above.
+        /// [`ApiCall::EnableReadDuplication`].
         EnableReadDuplication => "uvm_api_enable_read_duplication",
-        /// As above.
+        /// [`ApiCall::DisableReadDuplication`].
         DisableReadDuplication => "uvm_api_disable_read_duplication",
-        /// As above.
+        /// [`ApiCall::Discard`].
         Discard => "uvm_api_discard",
     }
 }
 
-/// What a [`Tally`] belongs to. No padding: the kernel hashes the bytes.
+/// Key of a [`Tally`]. No padding: the kernel hashes the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct CountKey {
-    /// Of the VA space: never 0, never given twice by one load of the probes.
+    /// Generation of the VA space: never 0, never given twice by one load of the probes.
     pub generation: u64,
     /// The driver's processor id; 0 for the host.
     pub gpu: u32,
@@ -257,28 +257,28 @@ pub struct CountKey {
 }
 
 indexed! {
-    /// What memory was needed for when something was pushed out.
+    /// Cause of an eviction.
     EvictionCause {
-        /// A GPU fault was served.
+        /// Service of a GPU fault.
         Fault => "fault",
         /// The evictor's own call, such as a prefetch.
         Api => "api",
         /// Another process's call about the evictor's memory.
         Tool => "tool",
-        /// An allocation that is not managed.
+        /// Unmanaged allocation.
         DeviceAllocation => "device_allocation",
         /// Something else.
         Other => "other",
     }
 }
 
-/// Who pushed whose memory out of a GPU. The value is a [`Tally`]: pieces of at most 2 MiB, and bytes copied out.
+/// Victim and evictor of an eviction, as a map key. The value is a [`Tally`]: chunks of at most 2 MiB, and bytes copied out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct EvictionKey {
-    /// Generation of the VA space that lost memory.
+    /// Generation of the victim, the VA space whose memory was evicted.
     pub victim: u64,
-    /// Generation of the VA space that it was needed for; 0 for nobody that is known.
+    /// Generation of the evictor, the VA space that needed memory; 0 if unknown.
     pub evictor: u64,
     /// The driver's processor id.
     pub gpu: u32,
@@ -297,36 +297,36 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// No events.
     pub const NONE: Self = Self { events: 0, amount: 0 };
 }
 
-/// What the probes know of a living VA space.
+/// State of a live VA space in the probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Space {
-    /// What it is counted under: its own, or one that it shares with others of its process or user.
+    /// Generation that the VA space is counted under: its own, or one that it shares with others of its process or user.
     pub generation: u64,
-    /// Tells it from earlier ones at the same address. Its generation, where that is its own.
+    /// Serial number that distinguishes the VA space from earlier ones at the same address. Its generation, where that is its own.
     pub serial: u64,
     /// Events of this VA space for which the counts had no room.
     pub lost_events: u64,
-    /// What became of its block records.
+    /// Losses of its block records.
     pub records: RecordLosses,
     /// The process that made it, and that one's user.
     pub owner: Owner,
     /// Block records written since, and when that was, ns since boot: see [`WINDOW_NS`](crate::block::WINDOW_NS).
     pub window_records: u64,
-    /// As above.
+    /// Start of that window, ns since boot.
     pub window_began_ns: u64,
-    /// Of whose generation it is: a [`TenantKind`](crate::TenantKind), or the node's for its own.
+    /// Owner of a shared generation: a [`TenantKind`](crate::TenantKind), or the node's for its own.
     pub shared_by: u32,
     /// 0.
     pub padding: u32,
 }
 
 impl Space {
-    /// Whether it has a generation of its own, whose end is told.
+    /// Whether the VA space has a generation of its own, whose end is reported.
     #[must_use]
     #[inline]
     pub const fn is_own(&self) -> bool {
@@ -342,7 +342,7 @@ pub struct RecordLosses {
     pub sampled_out: u64,
     /// Dropped because the ring was full.
     pub dropped: u64,
-    /// Changes of residency that no record reports: there was no room for it, or one of the probes was kept from its work. Unlike
+    /// Changes of residency that no record reports: the ring had no room, or a probe was kept from its work. Unlike
     /// the rest, what comes later does not make up for them at once.
     pub stale: u64,
 }
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_holds_values_that_differ_by_less_than_an_eighth() {
+    fn values_of_a_bucket_differ_by_less_than_an_eighth() {
         assert_eq!([0, 1, 7, 8, 9, 15, 16, 17, 18].map(bucket), [0, 1, 7, 8, 9, 15, 16, 16, 17]);
         let mut earlier = (0, 0);
         for value in
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_bucket_is_in_it_and_the_value_before_in_the_one_before() {
+    fn first_of_bucket_is_its_lower_bound() {
         assert_eq!([0, 7, 16, 17, 495].map(first_of_bucket), [0, 7, 16, 18, 15 << 60]);
         for number in 1..=495 {
             let first = first_of_bucket(number);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_position_in_all_is_the_index_in_the_map() {
+    fn variants_are_ordered_by_map_index() {
         for (at, reason) in (0..).zip(DropReason::ALL) {
             assert_eq!((*reason as u32, DropReason::from_index(at)), (at, Some(*reason)));
         }

@@ -1,10 +1,10 @@
-//! Where the driver and the kernel keep what the probes read.
+//! Offsets of the driver's and the kernel's fields that the probes read.
 //!
 //! The driver's structures named here depend on its version alone, never on the kernel's configuration. All versions from 515 to 595 fall
 //! into six families; [`FAMILIES_JSON`] is the table. The loader picks one, adds what depends on the kernel, and hands it to the
 //! probes as read-only data, so that the verifier sees constants.
 
-/// The six families: name to `{representative, values}`, offsets in bytes unless the key says bits.
+/// Constants of the six driver families: name to `{representative, values}`, offsets in bytes unless the key says bits.
 pub const FAMILIES_JSON: &str = include_str!("../uvm-layouts.json");
 
 /// Bytes of `uvm_perf_event_data_t` that the probes copy at most. The largest family's is 72.
@@ -29,7 +29,7 @@ pub struct Layout {
     pub fault_processor: u32,
     /// GPU fault: pointer to the fault buffer entry.
     pub fault_entry: u32,
-    /// GPU fault: the page was served already in this batch, u8.
+    /// GPU fault: whether the page was serviced already in this batch, u8.
     pub fault_is_duplicate: u32,
     /// GPU fault: number of its batch, u32.
     pub fault_batch: u32,
@@ -57,9 +57,9 @@ pub struct Layout {
     pub entry_address: u32,
     /// Fault entry: the u32 that holds the access type.
     pub entry_access: u32,
-    /// Its lowest bit there.
+    /// Fault entry: lowest bit of the access type.
     pub entry_access_shift: u32,
-    /// Its width in bits.
+    /// Fault entry: width of the access type in bits.
     pub entry_access_bits: u32,
     /// Fault entry: pointer to the VA space.
     pub entry_va_space: u32,
@@ -68,9 +68,9 @@ pub struct Layout {
     /// Fault entry: faults merged into it, u16.
     pub entry_instances: u32,
 
-    /// Fault entry: the u8 that says whether it is replayable.
+    /// Fault entry: u8 with the replayable flag.
     pub entry_replayable: u32,
-    /// Its bit there.
+    /// Fault entry: bit of the replayable flag.
     pub entry_replayable_bit: u32,
 
     /// Highest GPU processor id.
@@ -118,7 +118,7 @@ pub struct Layout {
 
     /// The device /dev/nvidia-uvm as the kernel writes it, major << 20 | minor. 0 where it is not known.
     pub uvm_device: u32,
-    /// What the lowest three bits of such a file's private data say where it stands for a VA space.
+    /// Value of the lowest three bits of the private data of a file that stands for a VA space.
     pub va_space_file_type: u32,
 
     /// 1 where the driver's structures are in user memory: tests only.

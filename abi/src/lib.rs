@@ -20,7 +20,7 @@ macro_rules! indexed {
         impl $name {
             /// Every variant; the position is the index in the map.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-            /// How many there are.
+            /// Number of variants.
             #[expect(clippy::cast_possible_truncation, reason = "a handful")]
             pub const COUNT: u32 = Self::ALL.len() as u32;
 
@@ -89,7 +89,7 @@ pub mod names {
     pub const RELEASED: &str = "RELEASED";
     /// Global of type [`Quotas`](crate::Quotas).
     pub const QUOTAS: &str = "QUOTAS";
-    /// Per-CPU array of lost events, by [`DropReason`](crate::DropReason).
+    /// Per-CPU array of dropped events, by [`DropReason`](crate::DropReason).
     pub const LOST: &str = "LOST";
     /// Per-CPU array of failed self-tests, by [`SelfTest`](crate::SelfTest).
     pub const SELF_TESTS: &str = "SELF_TESTS";

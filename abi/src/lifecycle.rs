@@ -5,7 +5,7 @@ use crate::count::RecordLosses;
 /// Size of the ring of these.
 pub const RING_BYTES: u32 = 1 << 20;
 
-/// What happened to a VA space.
+/// Kind of a lifecycle record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LifecycleKind {
@@ -13,12 +13,12 @@ pub enum LifecycleKind {
     Registered = 1,
     /// Gone; nothing more will be counted for its generation.
     Destroyed = 2,
-    /// Found when the probes were attached. The other fields tell in whose hands.
+    /// Found when the probes were attached. The other fields name its holder.
     Adopted = 3,
     /// The first of the VA spaces that a process made too fast for a generation each. The other fields are as for `Registered`; further ones of the
-    /// process's have this generation too, and the end of none is told.
+    /// process have this generation too, and the end of none is reported.
     SharedByProcess = 4,
-    /// Likewise of a user, whose processes made them too fast. Only `uid` tells of whom.
+    /// VA spaces of a user, whose processes made them too fast, share a generation. Only `uid` names the owner.
     SharedByUser = 5,
 }
 
@@ -26,9 +26,9 @@ pub enum LifecycleKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Lifecycle {
-    /// Of the VA space.
+    /// Generation of the VA space.
     pub generation: u64,
-    /// When the process started, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but the
+    /// Start time of the process, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but the
     /// losses and whose it was.
     pub start_boottime_ns: u64,
     /// `Destroyed`: events of this VA space for which the counts had no room.
@@ -39,7 +39,7 @@ pub struct Lifecycle {
     pub kind: u32,
     /// Process id in the initial pid namespace.
     pub tgid: u32,
-    /// Thread id, likewise; in `Adopted` the process's.
+    /// Thread id, in the same namespace; in `Adopted` the process's.
     pub tid: u32,
     /// Real user id in the initial user namespace.
     pub uid: u32,
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_only_from_bytes_of_its_length() {
+    fn records_of_the_wrong_length_are_rejected() {
         let mut bytes = [0; 81];
         bytes[0] = 9;
         bytes[48] = 2;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_nobody_writes_is_none() {
+    fn unknown_kinds_are_rejected() {
         let kinds = [0, 1, 2, 3, 4, 5, 6].map(|kind| Lifecycle { kind, ..Lifecycle::default() }.kind());
         let known = [
             LifecycleKind::Registered,

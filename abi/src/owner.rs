@@ -1,4 +1,4 @@
-//! Whom entries of maps are charged to.
+//! Owner of entries of maps, to whom they are charged.
 
 /// The process and the user that an entry is charged to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

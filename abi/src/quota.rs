@@ -12,7 +12,7 @@ use core::ops::{Index, IndexMut};
 use crate::count::RecordLosses;
 
 indexed! {
-    /// What is charged.
+    /// Resource that is charged to tenants.
     Resource {
         /// Living VA spaces.
         Spaces => "va_spaces",
@@ -24,7 +24,7 @@ indexed! {
         Distributions => "distributions",
         /// Pairs of victim and evictor; charged to the victim.
         EvictorPairs => "evictor_pairs",
-        /// What was evicted of a victim by nobody that is known, or by evictors of whom no more pairs may be kept. In one map with the pairs.
+        /// Evictions from a victim by an unknown evictor, or by evictors beyond the quota of pairs. In one map with the pairs.
         Evictions => "evictions",
         /// Threads inside a call of the driver that is followed to its return.
         Calls => "calls",
@@ -58,9 +58,9 @@ impl<T> IndexMut<Resource> for ByResource<T> {
 }
 
 indexed! {
-    /// Who is charged.
+    /// Kind of a tenant.
     TenantKind {
-        /// Everybody.
+        /// The whole node.
         Node => "node",
         /// A user, by real user id in the initial user namespace.
         User => "user",
@@ -98,13 +98,13 @@ impl Tenant {
     }
 }
 
-/// What a tenant holds. Written by the probes, but for the entry's removal, and the node's first one.
+/// Usage of a tenant. Written by the probes, but for the entry's removal, and the node's first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Usage {
     /// Entries by [`Resource`]. Of keys those ever inserted: user space removes them, and says so in [`Released`].
     pub charged: ByResource<u64>,
-    /// Entries refused, by [`Resource`].
+    /// Entries denied, by [`Resource`].
     pub refused: ByResource<u64>,
     /// The generation of the process's latest VA space; 0 once that is gone.
     pub latest_generation: u64,
@@ -116,19 +116,19 @@ pub struct Usage {
     pub lost_events: u64,
     /// Their block records.
     pub records: RecordLosses,
-    /// When, in ns since boot, as many VA spaces would have been made at the allowed rate: see [`Rate`].
+    /// Time, in ns since boot, at which as many VA spaces would have been made at the allowed rate: see [`Rate`].
     pub paced_until_ns: u64,
-    /// Of a process: when it started, ns since boot.
+    /// Start time of a process, ns since boot.
     pub start_boottime_ns: u64,
-    /// Of a process: its name when it made its first VA space, filled up with 0.
+    /// Name of a process when it made its first VA space, filled up with 0.
     pub comm: [u8; 16],
-    /// Of a process: its user.
+    /// User of a process.
     pub uid: u32,
     /// 0.
     pub padding: u32,
 }
 
-/// What user space has to say of a tenant. Written by user space alone, so that neither side undoes the other's additions.
+/// Releases of a tenant's entries by user space. Written by user space alone, so that neither side undoes the other's additions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Released {
@@ -138,7 +138,7 @@ pub struct Released {
     pub shares_until_ns: u64,
 }
 
-/// How many entries of a kind a tenant may hold.
+/// Limit on the entries of one resource that a tenant holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Quota {
@@ -148,7 +148,7 @@ pub struct Quota {
     pub user_max: u32,
     /// All together, but for those that hold few: what is left of the map is the reserve.
     pub node_max: u32,
-    /// A process that holds fewer holds few...
+    /// Upper bound of the entries of a process that holds few.
     pub process_few: u32,
     /// ...if its user holds fewer than this.
     pub user_few: u32,
@@ -160,23 +160,23 @@ pub struct Quota {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Quotas {
-    /// By [`Resource`].
+    /// Quotas by [`Resource`].
     pub quotas: ByResource<Quota>,
-    /// Of one process.
+    /// Rate limit of one process.
     pub process_rate: Rate,
-    /// Of one user: the ranks of a job may all begin at once.
+    /// Rate limit of one user: the ranks of a job may all begin at once.
     pub user_rate: Rate,
-    /// Of all together: fewer at once than the ring of their records holds.
+    /// Rate limit of the node: fewer at once than the ring of their records holds.
     pub node_rate: Rate,
 }
 
-/// How many VA spaces there is room for. A node has one a CUDA process, and few have a thousand.
+/// Capacity in VA spaces. A node has one a CUDA process, and few have a thousand.
 pub const SPACES_CAPACITY: u32 = 8192;
-/// How many processes and users there is room for.
+/// Capacity in processes and users.
 pub const TENANTS_CAPACITY: u32 = 8192;
 /// Users that are charged apart from each other.
 const USERS_MAX: u32 = 1024;
-/// How many threads there is room for in each map of those inside a call.
+/// Capacity in threads of each map of those inside a call.
 pub const CALLS_CAPACITY: u32 = 8192;
 
 impl Quotas {
@@ -211,7 +211,7 @@ impl Quotas {
 }
 
 impl Quota {
-    /// As many as there is room for.
+    /// No limits but those of the maps.
     pub const UNLIMITED: Self = Self {
         process_max: u32::MAX,
         user_max: u32::MAX,
@@ -227,7 +227,7 @@ const fn quota(capacity: u32, process_max: u32, process_few: u32, user_few: u32)
     Quota { process_max, user_max: capacity / 2, node_max: capacity - capacity / 4, process_few, user_few, padding: 0 }
 }
 
-/// How fast a tenant may make VA spaces that have a generation, and so a record, each: one every so often, and some at once after a rest.
+/// Rate limit on VA spaces that have a generation, and so a record, each: one every so often, and some at once after a rest.
 ///
 /// Kept as the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371, A.1): each adds `every_ns` to it, and one that would come
 /// more than `burst` times that ahead of now is over the rate.
@@ -236,7 +236,7 @@ const fn quota(capacity: u32, process_max: u32, process_few: u32, user_few: u32)
 pub struct Rate {
     /// Ns a VA space.
     pub every_ns: u64,
-    /// So many at once.
+    /// VA spaces allowed at once.
     pub burst: u64,
 }
 
@@ -244,7 +244,7 @@ impl Rate {
     const PROCESS: Self = Self { every_ns: 125_000_000, burst: 32 };
     const USER: Self = Self { every_ns: 15_625_000, burst: 1024 };
     const NODE: Self = Self { every_ns: 3_906_250, burst: 2048 };
-    /// As fast as may be.
+    /// No rate limit.
     pub const UNLIMITED: Self = Self { every_ns: 0, burst: 0 };
 
     /// The theoretical arrival time after one more at `now_ns`; `None` if that is over the rate.
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_in_the_security_document_are_the_quotas() {
+    fn security_document_lists_the_quotas() {
         const DOCUMENT: &str = include_str!("../../SECURITY.md");
         let Quotas { quotas, .. } = Quotas::new(65536, 65536, 16384);
         let Quota { process_max, user_max, node_max, user_few, .. } = quotas[Resource::Spaces];
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_may_come_at_once_and_then_one_every_so_often() {
+    fn rate_limit_allows_a_burst_and_then_a_steady_rate() {
         let rate = Rate { every_ns: 10, burst: 3 };
         let mut until = 0;
         let mut comes = |now| rate.next(until, now).is_some_and(|next| core::mem::replace(&mut until, next) <= next);
@@ -340,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_burst_tells_the_quiet_from_the_busy() {
+    fn remaining_burst_distinguishes_idle_from_busy_tenants() {
         let rate = Rate { every_ns: 10, burst: 8 };
         assert!(rate.is_low(0, 1000, 4) && rate.is_low(1019, 1000, 4));
         assert!(!rate.is_low(1020, 1000, 4));
     }
 
     #[test]
-    fn the_ring_holds_a_burst_of_the_whole_node_and_the_end_of_all_va_spaces() {
+    fn ring_holds_a_burst_of_the_node_and_the_end_of_all_va_spaces() {
         let record_bytes = size_of::<crate::Lifecycle>() as u64 + 8;
         let records = Rate::NODE.burst + u64::from(SPACES_CAPACITY);
         assert!(records * record_bytes <= crate::lifecycle::RING_BYTES.into());

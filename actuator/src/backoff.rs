@@ -48,7 +48,7 @@ mod tests {
     const TARGET: ProcessId = ProcessId { pid: 7, start_ticks: 1 };
 
     #[test]
-    fn each_pause_is_twice_the_last_up_to_half_an_hour() {
+    fn pauses_double_up_to_half_an_hour() {
         let (mut backoff, mut now) = (Backoff::default(), Instant::now());
         let mut next = || {
             let pause = backoff.begin(TARGET, now);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_pauses_and_no_other_does() {
+    fn backoff_is_per_target() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         assert_eq!(backoff.answer(TARGET, now), None);
         backoff.begin(TARGET, now);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_slow_for_long_begins_anew_and_is_not_kept() {
+    fn backoff_expires_after_quiet_time() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         backoff.begin(TARGET, now);
         backoff.begin(TARGET, now);

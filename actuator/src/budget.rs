@@ -159,7 +159,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn calls_that_are_each_in_time_are_given_up_together() {
+    fn total_time_limit_covers_all_calls() {
         let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &NEVER), Cell::new(Instant::now()));
         let begun = clock.get();
         let late = Err(Failed::Expired(Expired::Time));
@@ -172,7 +172,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_call_has_all_of_the_budget_and_an_error_ends_it() {
+    fn single_call_has_the_whole_budget() {
         let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &NEVER), Cell::new(Instant::now()));
         assert_eq!(wait(&mut budget, &clock, LONG, Duration::from_secs(29)), Ok(()));
         assert_eq!(budget.left(), Duration::from_secs(1));
@@ -181,7 +181,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_wait_has_a_limit_of_its_own() {
+    fn waits_have_their_own_limit() {
         let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &NEVER), Cell::new(Instant::now()));
         let limit = Duration::from_secs(10);
         assert_eq!(wait(&mut budget, &clock, limit, LONG), Err(Failed::Expired(Expired::Time)));
@@ -189,7 +189,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_call_that_hangs_gives_way_to_a_withdrawal_and_a_short_one_does_not() {
+    fn withdrawal_preempts_hung_calls_only() {
         let (mut budget, clock) = (TimeBudget::new(ORDER_BUDGET, &Awaited), Cell::new(Instant::now()));
         assert_eq!(wait(&mut budget, &clock, LONG, UNDISTURBED), Ok(()));
         assert_eq!(wait(&mut budget, &clock, LONG, LONG), Err(Failed::Expired(Expired::Withdrawal)));

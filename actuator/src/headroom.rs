@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_it_is_what_the_node_has_available() {
+    fn unlimited_headroom_is_the_nodes_available_memory() {
         let machine = machine("0::/a/b\n");
         limited(&machine, "a", "max", "max", 10);
         // One that leaves memory alone has no such files.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_of_all_cgroups_above_counts() {
+    fn headroom_is_the_minimum_over_ancestor_cgroups() {
         let machine = machine("0::/pods/pod1/app\n");
         limited(&machine, "pods", &mib(500), "max", 100);
         limited(&machine, "pods/pod1", &mib(300), "max", 50);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_nobody_used_lately_count_as_free() {
+    fn inactive_file_cache_counts_as_free() {
         let machine = machine("0::/a\n");
         limited(&machine, "a", &mib(100), "max", 95);
         assert_eq!(headroom_mib(&machine), Some(5));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_read_too() {
+    fn cgroup_v1_headroom_is_read() {
         let machine = machine("5:cpu,cpuacct:/other\n4:hugetlb,memory:/docker/abc\n0::/system.slice\n");
         let write = |name: &str, text: String| machine.write(&format!("sys/fs/cgroup/memory/{name}"), text);
         machine.write("sys/fs/cgroup/unified/system.slice/cgroup.procs", "");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_limits_cannot_be_seen_there_is_no_figure() {
+    fn unreadable_limits_yield_no_headroom() {
         // Of a process beside this one's namespace, of one in a cgroup that is gone, and of no process.
         for cgroup in ["0::/../../other\n", "0::/gone\n", "nonsense\n"] {
             let machine = machine(cgroup);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_some() {
+    fn headroom_of_this_process_is_known() {
         let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: std::process::id(), start_ticks: stat.starttime };
         let roots = Roots::default();

@@ -63,13 +63,13 @@ mod tests {
     }
 
     #[test]
-    fn one_hangs_for_each_target() {
+    fn one_hung_call_per_target() {
         let hung = of([(7, 1000)]);
         assert_eq!((has_room(&hung, 7, 1000), has_room(&hung, 8, 1000)), (false, true));
     }
 
     #[test]
-    fn a_user_has_a_quarter_of_the_places() {
+    fn hung_calls_per_user_are_bounded() {
         let hung = of((0..16).map(|pid| (pid, 1000)));
         assert_eq!((has_room(&hung, 100, 1000), has_room(&hung, 100, 1001)), (false, true));
         let mut hung = of((0..64).map(|pid| (pid, 1000 + pid / 16)));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_returns_comes_back() {
+    fn completed_inspection_returns_its_result() {
         let mut inspector = Inspector::new();
         assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
         let first = within(&mut inspector, LONG, target(7), || thread::current().id()).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_left_alone_and_holds_up_nobody_but_its_own_process() {
+    fn hung_inspection_blocks_only_its_own_process() {
         let mut inspector = Inspector::new();
         let (open, gate) = mpsc::channel::<()>();
         let hangs =
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_hang_at_most() {
+    fn hung_inspections_are_bounded() {
         let mut inspector = Inspector::new();
         let ends: Vec<_> = (0..64).map(|pid| (mpsc::channel::<()>(), pid)).collect();
         let mut kept = Vec::new();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_answer() {
+    fn panic_is_reported_as_an_error() {
         let mut inspector = Inspector::new();
         let panics = || -> u8 { panic!("in a test") };
         assert!(matches!(within(&mut inspector, LONG, target(7), panics), Err(CallResult::Failed(_))));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_cgroup_is_a_place() {
+    fn ordinary_cgroup_is_a_placement() {
         let machine = machine();
         for (name, text) in [
             ("memory.max", "max\n"),
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_a_place_too() {
+    fn root_cgroup_is_a_placement() {
         let machine = Machine::new().with("proc/42/cgroup", "0::/\n").with("sys/fs/cgroup/cgroup.procs", "42\n");
         assert!(Placement::of(&machine.roots, 42).is_ok());
     }
 
     #[test]
-    fn what_freezes_any_cgroup_above_freezes_what_is_in_it() {
+    fn frozen_ancestor_cgroup_freezes_its_members() {
         for folder in ["a/b", "a"] {
             let machine = machine();
             machine.write(&format!("sys/fs/cgroup/{folder}/cgroup.freeze"), "1\n");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_killed_as_a_whole_is_reason_at_any_height_and_without_a_limit() {
+    fn oom_group_at_any_height_prevents_placement() {
         for folder in ["a/b", "a"] {
             let machine = machine();
             machine.write(&format!("sys/fs/cgroup/{folder}/memory.oom.group"), "1\n");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn some_processes_are_left_to_the_target() {
+    fn process_slots_are_left_to_the_target() {
         for folder in ["a/b", "a"] {
             let machine = machine();
             machine.write(&format!("sys/fs/cgroup/{folder}/pids.max"), "100\n");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_takes_memory_itself() {
+    fn actor_needs_room_below_the_memory_limit() {
         let machine = machine();
         machine.write("sys/fs/cgroup/a/memory.max", "2097152\n");
         machine.write("sys/fs/cgroup/a/memory.current", "1048577\n");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn where_version_1_accounts_memory_there_is_reason() {
+    fn cgroup_v1_memory_prevents_placement() {
         let machine = Machine::new().with("proc/42/cgroup", "4:memory:/a\n0::/a\n");
         assert_eq!(refusal(&machine), "its memory is accounted by cgroups of version 1");
         // Other controllers do not matter.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_reason() {
+    fn unreadable_cgroup_prevents_placement() {
         for text in ["0::/../other\n", "nonsense\n", ""] {
             let machine = Machine::new().with("proc/42/cgroup", text);
             assert_eq!(refusal(&machine), "its cgroup cannot be seen from here", "{text}");

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_with_the_same_id_is_not_taken_for_the_one_that_was_meant() {
+    fn a_reused_pid_is_not_mistaken_for_the_target() {
         let roots = Roots::default();
         let ProcessId { pid, start_ticks } = own();
         assert_eq!(hold(&roots, own()).unwrap().pid(), pid);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_cannot_be_looked_at_has_not_ended() {
+    fn unreadable_process_has_not_exited() {
         let ProcessId { pid, start_ticks } = own();
         // A folder cannot be read, as nothing can where too many files are open.
         let machine = Machine::new().with(&format!("proc/{pid}/stat/x"), "");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_says_of_a_process_that_ends_is_that_it_ended() {
+    fn driver_errors_of_an_exiting_process_mean_exit() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = PidFd::open(child.id()).unwrap();
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status };

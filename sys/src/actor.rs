@@ -41,5 +41,5 @@ pub use error::{ActorError, Ending};
 pub use spawner::run_if_spawner;
 pub use spawner_handle::{Program, Spawner};
 
-/// What a spawner is started with, as the only word of its command line.
+/// Argument that starts a spawner, the only word of its command line.
 pub const SPAWNER_ARGUMENT: &str = "--actor-spawner";

@@ -5,13 +5,13 @@
 
 use thiserror::Error;
 
-/// Why a size or an offset cannot be told.
+/// Reason for which a size or an offset is unknown.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BtfError {
     /// The file as a whole cannot be read.
     #[error("not BTF of this machine's byte order, or damaged")]
     Malformed,
-    /// There is no such struct.
+    /// A struct is missing.
     #[error("no struct {0}")]
     NoStruct(&'static str),
     /// The struct has no such member.
@@ -20,7 +20,7 @@ pub enum BtfError {
     /// No struct of this name can be so large.
     #[error("struct {0} has {1} bytes: that cannot be")]
     TooLarge(&'static str, u32),
-    /// There is no such function.
+    /// A function is missing.
     #[error("no function {0}")]
     NoFunction(&'static str),
 }
@@ -43,13 +43,13 @@ const ALIASES_MAX: u32 = 16;
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// Where each type begins in `types`; ids count from 1, those of a module from behind the kernel's.
+    /// Offset of each type in `types`; ids count from 1, those of a module from behind the kernel's.
     begins: Vec<u32>,
-    /// Of a module: the kernel's, whose types and strings it uses too.
+    /// The kernel's types and strings, which a module uses too.
     kernel: Option<&'a Self>,
 }
 
-/// A type, and whose it is.
+/// Type, with the file that it is of.
 #[derive(Clone, Copy)]
 struct Type<'b> {
     of: &'b Btf<'b>,
@@ -155,7 +155,7 @@ impl<'a> Btf<'a> {
         self.named(name).map(|found| found.header.size)
     }
 
-    /// Where a field lies in a struct or union of a module, in bits. `path`: names of members, one in another, separated by dots; those of
+    /// Offset in bits of a field in a struct or union of a module. `path`: names of members, one in another, separated by dots; those of
     /// anonymous ones are left out.
     #[must_use]
     pub fn bit_of(&self, name: &str, path: &str) -> Option<u32> {
@@ -172,7 +172,7 @@ impl<'a> Btf<'a> {
         Some(bit)
     }
 
-    /// A struct or union of these types, not of the kernel's below them.
+    /// Finds a struct or union of these types, not of the kernel's below them.
     fn named(&self, name: &str) -> Option<Type<'_>> {
         let candidates =
             self.begins.iter().filter_map(|begin| Some(Type { of: self, begin: *begin, header: self.header(*begin)? }));
@@ -214,7 +214,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// Where the type after this one begins.
+    /// Offset of the type after this one.
     fn end_of(&self, begin: u32) -> Option<u32> {
         let Header { kind, members, .. } = self.header(begin)?;
         let rest = match kind {
@@ -265,7 +265,7 @@ impl Type<'_> {
         None
     }
 
-    /// Where a member lies, in bits, and its type. Members of anonymous structs and unions inside are found too.
+    /// Offset in bits and type of a member. Members of anonymous structs and unions inside are found too.
     fn member(self, wanted: &str) -> Option<(u32, u32)> {
         let mut members_left = MEMBERS_MAX;
         self.nested_member(wanted, NESTING_MAX, &mut members_left)

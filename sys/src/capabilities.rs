@@ -1,4 +1,4 @@
-//! What a process is allowed to do: capabilities(7).
+//! Capabilities of a process: capabilities(7).
 //!
 //! `CAP_BPF` loads the probes and `CAP_PERFMON` attaches them; both exist since Linux 5.8. Two others are of use only on some nodes, and what
 //! lacks them shows there: `CAP_SYS_PTRACE`, where /proc hides the processes of others (`hidepid`), and `CAP_SYS_RESOURCE` before Linux 5.11,
@@ -10,13 +10,13 @@ use thiserror::Error;
 /// In words, here and in the README.
 const NEEDED: &str = "as root, or with the capabilities CAP_BPF and CAP_PERFMON";
 
-/// Why a process may not probe.
+/// Reason for which a process may not probe.
 #[derive(Debug, Error)]
 pub enum CapabilityError {
-    /// Its capabilities cannot be read.
+    /// The capabilities cannot be read.
     #[error("cannot read this process's capabilities from /proc/self/status: {0}")]
     Unreadable(#[from] ProcError),
-    /// It lacks some.
+    /// A capability is missing.
     #[error(
         "not allowed to probe the driver: run uvmd {NEEDED} (in a systemd unit: AmbientCapabilities=CAP_BPF CAP_PERFMON)"
     )]
@@ -27,13 +27,13 @@ pub enum CapabilityError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
-    /// Look into processes of others.
+    /// Permission to inspect processes of others.
     SysPtrace = 19,
     /// Everything that had no capability of its own when capabilities were made.
     SysAdmin = 21,
     /// Go beyond limits.
     SysResource = 24,
-    /// Attach probes.
+    /// Permission to attach probes.
     Perfmon = 38,
     /// Load probes.
     Bpf = 39,
@@ -44,7 +44,7 @@ pub enum Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// Those of the process that asks.
+    /// Capabilities of the calling process.
     ///
     /// # Errors
     /// Where /proc cannot be read.
@@ -52,7 +52,7 @@ impl Capabilities {
         Ok(Self(Process::myself()?.status()?.capeff))
     }
 
-    /// From the bits of /proc/PID/status.
+    /// Capabilities of the bits of /proc/PID/status.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_asks_for_the_same() {
+    fn readme_states_the_same_requirement() {
         assert!(include_str!("../../README.md").contains(NEEDED));
     }
 }

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_works_has_been_at_work_for_longer() {
+    fn working_thread_accrues_cpu_time() {
         let begun = of_this_thread();
         let mut sum = 0_u64;
         while of_this_thread() == begun {

@@ -7,9 +7,9 @@ use crate::roots::{Roots, line};
 /// The driver's module, as it is loaded now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Where it says so.
+    /// Version, if the module reports one.
     pub version: Option<String>,
-    /// Tells one loading of the module from the next.
+    /// Number that distinguishes one loading of the module from the next.
     pub instance: u64,
 }
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_the_character_device_of_that_name() {
+    fn device_number_is_that_of_the_character_device() {
         let machine = Machine::new().with(
             "proc/devices",
             "Character devices:\n  1 mem\n195 nvidia\n511 nvidia-uvm\n\nBlock devices:\n  7 nvidia-uvm\n",
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_in_use_unless_it_says_otherwise() {
+    fn driver_is_live_unless_its_state_differs() {
         let machine = ready();
         assert!(in_use(&machine.roots));
         machine.write("sys/module/nvidia_uvm/refcnt", "0\n");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_loaded_again_is_another_instance() {
+    fn reloaded_driver_is_another_instance() {
         let machine = ready();
         let first = module(&machine.roots).unwrap();
         assert_eq!(module(&machine.roots).unwrap(), first);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_without_a_version_of_its_own_has_that_of_nvidia() {
+    fn missing_version_falls_back_to_nvidia_ko() {
         let machine = Machine::new()
             .with("sys/module/nvidia_uvm/initstate", "live")
             .with("sys/module/nvidia/version", "515.105.01\n");

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::btf::Btf;
 
-/// The table says otherwise than the driver's types.
+/// The table contradicts the driver's types.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "{field} is at bit {types} by the driver's types in /sys/kernel/btf/nvidia_uvm, and at bit {table} by the table of layouts"
@@ -19,7 +19,7 @@ pub struct Disagreement {
     table: u32,
 }
 
-/// A layout that agrees with the driver's types, completed by them. What they do not have is left as it is.
+/// Checks a layout against the driver's types and completes it by them. What they do not have is left as it is.
 ///
 /// # Errors
 /// Names the first field that lies elsewhere.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_drivers_types_tell_is_taken_from_them() {
+    fn layout_is_completed_by_the_drivers_types() {
         let layout = agreed_with(&small_driver(136, 24)).unwrap();
         // As the table has it, but for a lock that is larger by 24 bytes, as in a debug build.
         assert_eq!((layout.events_va_space, layout.block_range, layout.block_start), (184 + 24, 40 + 24, 48 + 24));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_says_otherwise_is_refused_with_the_field_and_both_values() {
+    fn contradicting_layout_is_rejected_with_field_and_both_values() {
         assert_eq!(
             agreed_with(&small_driver(128, 0)).unwrap_err().to_string(),
             "uvm_gpu_t.id is at bit 1024 by the driver's types in /sys/kernel/btf/nvidia_uvm, and at bit 1088 by the table of layouts"
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drivers_file_cut_anywhere_or_with_any_byte_wrong_is_no_panic() {
+    fn truncated_or_corrupt_driver_btf_does_not_panic() {
         let kernel = small_kernel();
         let kernel = Btf::parse(&kernel).unwrap();
         let file = small_driver(136, 0);

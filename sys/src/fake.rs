@@ -1,4 +1,4 @@
-//! A machine made of files.
+//! Stand-in of a machine, made of files.
 #![expect(
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
@@ -15,10 +15,10 @@ pub use process::Process;
 
 use crate::{btf::MAGIC, roots::Roots};
 
-/// A machine with next to nothing, gone when dropped.
+/// Stand-in of a machine with next to nothing, removed on drop.
 pub struct Machine {
     dir: tempfile::TempDir,
-    /// Where it is.
+    /// Root folders of the machine.
     pub roots: Roots,
 }
 
@@ -34,7 +34,7 @@ impl Machine {
         Self { dir, roots }
     }
 
-    /// With a file, such as `sys/module/nvidia_uvm/version`.
+    /// Adds a file, such as `sys/module/nvidia_uvm/version`.
     #[must_use]
     pub fn with(self, path: &str, text: impl AsRef<[u8]>) -> Self {
         self.write(path, text);
@@ -61,7 +61,8 @@ impl Machine {
     }
 }
 
-/// A kernel with `rw_semaphore` of 40 bytes and `mutex` of 32, `task_struct` with an anonymous struct around two of its members, and plain structs.
+/// Types of a kernel with `rw_semaphore` of 40 bytes and `mutex` of 32, `task_struct` with an anonymous struct around two of its members, and plain
+/// structs.
 #[must_use]
 pub fn small_kernel() -> Vec<u8> {
     let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\

@@ -46,7 +46,7 @@ fn major(version: &str) -> Option<u32> {
     version.trim().split('.').next()?.parse().ok()
 }
 
-/// How a version of the driver marks a file that stands for a VA space: `UVM_FD_VA_SPACE` of `uvm_fd_type_t`, in the lowest bits of the
+/// Mark of a file that stands for a VA space, by driver version: `UVM_FD_VA_SPACE` of `uvm_fd_type_t`, in the lowest bits of the
 /// file's private data. The bits became three in 575; the value did not change.
 #[must_use]
 pub fn va_space_file_type(version: &str) -> u32 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_belongs_to_the_family_of_its_major_number() {
+    fn family_follows_the_major_version() {
         let families = Families::known().unwrap();
         for (version, family) in [
             ("515.105.01", "515-525"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_stands_for_a_va_space_is_marked_as_such_from_530_on() {
+    fn va_space_files_are_marked_from_530() {
         let versions = ["515.105.01", "525.147.05", "530.41.03", "550.163.01", "570.211.01", "575.64.05", "580.142"];
         assert_eq!(versions.map(va_space_file_type), [0, 0, 2, 2, 2, 2, 2]);
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_supported_versions_can_be_listed() {
+    fn supported_versions_are_listed() {
         let list = Families::known().unwrap().to_string();
         assert_eq!(list, "515-525, 530-545, 550-555, 560, 565-575, 580-595");
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_blocks_residency_is_follows_from_the_family() {
+    fn residency_offsets_follow_from_the_family() {
         let families = Families::known().unwrap();
         let gpus = |version: &str| families.of(version).unwrap().with_residency(layout_of(version)).block_gpus;
         // The range is at 40, behind a mutex of 32 bytes.
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_blocks_residency_is_moves_with_the_kernels_lock_and_is_not_guessed_for_other_pages() {
+    fn residency_offsets_follow_the_kernel_and_are_unknown_for_other_page_sizes() {
         let families = Families::known().unwrap();
         let family = families.of("580.142").unwrap();
         let layout = layout_of("580.142");

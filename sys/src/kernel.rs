@@ -1,4 +1,4 @@
-//! Which kernels uvmd runs on.
+//! Kernel versions that uvmd runs on.
 
 use std::{fmt, fs, io};
 
@@ -12,21 +12,21 @@ const RELEASE: &str = "sys/kernel/osrelease";
 /// left over from a removed entry with 5.10. Distributions that carry newer probes in an older kernel (RHEL 8) are not supported.
 const OLDEST: Version = Version { major: 5, minor: 10 };
 
-/// Why uvmd does not run on this kernel.
+/// Reason for which uvmd does not run on this kernel.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    /// Its version cannot be read.
+    /// The version cannot be read.
     #[error("cannot read the kernel's version from /proc/{RELEASE}: {}", crate::reason(.0))]
     Unreadable(#[source] io::Error),
-    /// What is there is no version.
+    /// The text is no version.
     #[error("/proc/{RELEASE} names no version of Linux: {0:?}")]
     NoVersion(String),
-    /// It lacks what the probes need.
+    /// The kernel is too old for the probes.
     #[error("this kernel is too old: it is Linux {0}, and uvmd needs {OLDEST} or later")]
     TooOld(String),
 }
 
-/// A kernel's version, as far as it says what the kernel can do.
+/// Version of a kernel, as far as it decides what the kernel can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     major: u32,
@@ -46,10 +46,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// A kernel that uvmd runs on.
+/// Kernel that uvmd runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Such as `6.12.107+deb13-amd64`.
+    /// Release, such as `6.12.107+deb13-amd64`.
     pub release: String,
     version: Version,
 }
@@ -62,7 +62,7 @@ impl Kernel {
     }
 }
 
-/// This node's kernel, if uvmd runs on it.
+/// Checks that uvmd runs on this node's kernel.
 ///
 /// # Errors
 /// If it is too old, or does not tell its version.
@@ -80,7 +80,7 @@ fn check(release: &str) -> Result<Kernel, KernelError> {
     }
 }
 
-/// Which boot of the machine this is.
+/// Id of this boot of the machine.
 ///
 /// # Errors
 /// If /proc does not tell.
@@ -94,7 +94,7 @@ mod tests {
     use crate::fake::Machine;
 
     #[test]
-    fn kernels_from_5_10_on_are_accepted() {
+    fn kernels_from_5_10_are_accepted() {
         for release in
             ["5.10.0", "5.10.0-28-amd64", "5.15.0-91-generic", "6.1-rc1", "6.6.87.2-microsoft-standard-WSL2", "7.0"]
         {
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_charged_to_the_cgroup_from_5_11_on() {
+    fn maps_are_charged_to_the_cgroup_from_5_11() {
         for (release, is_charged) in [("5.10.0-28-amd64", false), ("5.11.0", true), ("6.1.0", true)] {
             assert_eq!(check(release).unwrap().charges_maps_to_cgroup(), is_charged, "{release}");
         }
     }
 
     #[test]
-    fn an_older_kernel_is_refused_by_name() {
+    fn older_kernel_is_rejected_by_name() {
         assert_eq!(
             check("5.4.0-150-generic").unwrap_err().to_string(),
             "this kernel is too old: it is Linux 5.4.0-150-generic, and uvmd needs 5.10 or later"
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_version_is_an_error_and_not_a_guess() {
+    fn malformed_kernel_version_is_an_error() {
         for release in ["", "linux", "5", "5.x"] {
             assert!(check(release).unwrap_err().to_string().contains("names no version"), "{release}");
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_asks_for_the_same() {
+    fn readme_states_the_same_requirement() {
         assert!(include_str!("../../README.md").contains(&format!("Linux {OLDEST} or later")));
     }
 }

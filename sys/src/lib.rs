@@ -42,7 +42,7 @@ pub mod uvm;
 
 pub use roots::Roots;
 
-/// A system error for people: without Rust's "(os error N)".
+/// Text of a system error, without Rust's "(os error N)".
 #[must_use]
 pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -1,4 +1,4 @@
-//! What this process's allocator keeps of memory that was freed.
+//! Return of freed memory from this process's allocator to the kernel.
 
 /// Bytes from which on an allocation is mapped by itself, and goes back to the system when it is freed; and free bytes from which on an arena gives back its
 /// end. These are the C library's own first values, which it raises as large allocations are freed unless they are set.
@@ -6,12 +6,13 @@ const LARGE_BYTES: libc::c_int = 128 << 10;
 /// Else there are eight for each CPU: what a thread frees that belongs to another's arena waits there until that thread needs as much again.
 const ARENAS: libc::c_int = 2;
 
-/// Has the C library's allocator give back what is freed. A service that now and then makes a large answer, on one thread or another, takes the memory of all
+/// Has the C library's allocator return freed memory. A service that now and then makes a large answer, on one thread or another, takes the memory of
+/// all
 /// of them otherwise. For the beginning of a program. Returns whether it will.
 #[cfg(target_env = "gnu")]
 #[must_use]
 #[expect(unsafe_code, reason = "a function of the C library without a safe wrapper")]
-pub fn give_back_what_is_freed() -> bool {
+pub fn return_freed_memory() -> bool {
     let parameters =
         [(libc::M_ARENA_MAX, ARENAS), (libc::M_MMAP_THRESHOLD, LARGE_BYTES), (libc::M_TRIM_THRESHOLD, LARGE_BYTES)];
     // SAFETY: it changes a number of the allocator's, under the allocator's own lock.
@@ -22,6 +23,6 @@ pub fn give_back_what_is_freed() -> bool {
 /// Another C library has its own ways.
 #[cfg(not(target_env = "gnu"))]
 #[must_use]
-pub const fn give_back_what_is_freed() -> bool {
+pub const fn return_freed_memory() -> bool {
     false
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::roots::{Roots, line};
 
-/// A parameter, and what it is where nobody chose.
+/// Parameter of the driver, with its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// As in `/sys/module/nvidia_uvm/parameters`.
+    /// Name, as in `/sys/module/nvidia_uvm/parameters`.
     pub name: &'static str,
     /// `None` where versions or builds differ.
     pub default: Option<&'static str>,
@@ -20,7 +20,7 @@ const fn parameter(name: &'static str, default: &'static str) -> Parameter {
     Parameter { name, default: Some(default) }
 }
 
-/// Those that matter.
+/// Parameters that matter to uvmd.
 pub const PARAMETERS: [Parameter; 30] = [
     parameter("uvm_ats_mode", "1"),
     // Y where the driver was built without it.
@@ -56,20 +56,20 @@ pub const PARAMETERS: [Parameter; 30] = [
     parameter("uvm_perf_thrashing_threshold", "3"),
 ];
 
-/// What the loaded driver has for each, by name.
+/// Values of the loaded driver, by name.
 #[must_use]
 pub fn read(roots: &Roots) -> BTreeMap<String, String> {
     let named = |name: &str| Some((name.to_owned(), value(roots, name)?));
     PARAMETERS.iter().filter_map(|parameter| named(parameter.name)).collect()
 }
 
-/// What the loaded driver has for one of them.
+/// Value of one parameter of the loaded driver.
 #[must_use]
 pub fn value(roots: &Roots, name: &str) -> Option<String> {
     line(&roots.sys.join("module/nvidia_uvm/parameters").join(name))
 }
 
-/// Those of them that somebody chose otherwise.
+/// Values that differ from the defaults.
 #[must_use]
 pub fn chosen(values: &BTreeMap<String, String>) -> Vec<(Parameter, String)> {
     let is_chosen = |parameter: &Parameter| {
@@ -85,7 +85,7 @@ mod tests {
     use crate::fake::Machine;
 
     #[test]
-    fn only_what_the_driver_has_is_shown() {
+    fn only_existing_parameters_are_listed() {
         let machine = Machine::new()
             .with("sys/module/nvidia_uvm/parameters/uvm_perf_prefetch_threshold", "75\n")
             .with("sys/module/nvidia_uvm/parameters/uvm_perf_thrashing_lapse_usec", "100\n")
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_value_of_several_lines_the_first_is_shown() {
+    fn multiline_parameter_shows_its_first_line() {
         let machine = Machine::new().with("sys/module/nvidia_uvm/parameters/uvm_ats_mode", "\n1 \r\nHost: x\n");
         assert_eq!(value(&machine.roots, "uvm_ats_mode").as_deref(), Some("1"));
     }
 
     #[test]
-    fn without_a_driver_there_are_none() {
+    fn without_a_driver_there_are_no_parameters() {
         assert!(read(&Machine::new().roots).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket.
+//! Peer of a Unix socket.
 
 use std::{
     io,
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peers_groups_are_those_that_it_has() {
+    fn peer_groups_are_read() {
         let (here, _there) = UnixStream::pair().unwrap();
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let own = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_user_is_who_it_is() {
+    fn peer_user_is_read() {
         let (here, _there) = UnixStream::pair().unwrap();
         assert_eq!(uid(here.as_fd()).unwrap(), fs::metadata("/proc/self").unwrap().uid());
     }
 
     #[test]
-    fn who_is_no_peer_has_none() {
+    fn unconnected_socket_has_no_peer() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(groups(socket.as_fd()).is_err() && uid(socket.as_fd()).is_err());
     }

@@ -9,26 +9,26 @@ use std::{
 
 use thiserror::Error;
 
-/// Why another process, or a file of it, cannot be had.
+/// Reason for which another process, or a file of it, is unavailable.
 #[derive(Debug, Error)]
 pub enum PidFdError {
-    /// It does not exist, or has ended.
+    /// The process does not exist, or has exited.
     #[error("process {0} has ended, or never was")]
     NoProcess(u32),
     /// The kernel has no such call.
     #[error("this kernel has no {0}: it needs Linux 5.6 or later, and no sandbox that forbids it")]
     NoCall(&'static str),
-    /// Its first thread has exited, and with it went what the kernel gives out of a process.
+    /// The first thread has exited, and with it went what the kernel gives out of a process.
     #[error(
         "the first thread of process {0} has exited, and this kernel gives out no files of the others: it needs Linux 6.9 or later"
     )]
     NoFirstThread(u32),
-    /// Not ours to take.
+    /// Its files may not be taken.
     #[error(
         "the open files of process {0} may not be taken: it needs CAP_SYS_PTRACE, and kernel.yama.ptrace_scope below 3"
     )]
     NotPermitted(u32),
-    /// It has no such file.
+    /// The descriptor does not exist.
     #[error("process {pid} has no open file {fd}")]
     NoFile {
         /// The process.
@@ -41,12 +41,12 @@ pub enum PidFdError {
     Call {
         /// The system call.
         call: &'static str,
-        /// What it answered.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// A process.
+/// Handle of a process.
 #[derive(Debug)]
 pub struct PidFd {
     pid: u32,
@@ -96,7 +96,7 @@ impl PidFd {
         Ok(Self { pid: self.pid, fd })
     }
 
-    /// Its id.
+    /// Process id.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
@@ -138,7 +138,7 @@ impl PidFd {
         }
     }
 
-    /// A descriptor for the same open file as that process's `fd`: what one does with it happens to the other. It holds the file open, also after the
+    /// Duplicates a descriptor of that process: what one does with it happens to the other. It holds the file open, also after the
     /// process's end.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl AsFd for PidFd {
     }
 }
 
-/// How the open files of two descriptors, each a process or thread and the number there, are ordered: equal where they are one. The order means nothing
+/// Order of the open files of two descriptors, each a process or thread and the number there: equal where they are one. The order means nothing
 /// else.
 ///
 /// # Errors
@@ -183,7 +183,7 @@ pub(crate) fn compare_files((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32
     }
 }
 
-/// What a system call returned that makes a descriptor.
+/// Descriptor that a system call returned.
 #[expect(unsafe_code, reason = "nobody but the kernel can say that this is a descriptor")]
 fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(returned) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_seen_to_run_and_to_end() {
+    fn process_exit_is_detected() {
         let mut child = cat();
         let process = PidFd::open(child.id()).unwrap();
         assert_eq!(process.pid(), child.id());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_process_that_goes_on_ends_when_it_should() {
+    fn wait_for_a_live_process_times_out() {
         let process = PidFd::open(std::process::id()).unwrap();
         let begun = Instant::now();
         assert!(!process.wait_for_exit(Duration::from_millis(30)).unwrap());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_file_is_the_same_file_and_not_a_copy() {
+    fn taken_descriptor_shares_the_open_file() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
         let mut child = Command::new("sleep").arg("60").stdin(file.try_clone().unwrap()).spawn().unwrap();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_has_an_error_of_its_own() {
+    fn missing_process_and_descriptor_have_own_errors() {
         let mut child = cat();
         let process = PidFd::open(child.id()).unwrap();
         assert!(matches!(process.take(999), Err(PidFdError::NoFile { fd: 999, .. } | PidFdError::NotPermitted(_))));

@@ -1,4 +1,4 @@
-//! What this machine lacks to be watched.
+//! Missing preconditions of probing on this machine.
 
 use thiserror::Error;
 
@@ -23,7 +23,7 @@ pub enum Missing {
         "this kernel does not show its types in /sys/kernel/btf/vmlinux: boot one built with CONFIG_DEBUG_INFO_BTF"
     )]
     KernelTypes,
-    /// A kernel that lets probes read its memory.
+    /// The kernel's lockdown does not let probes read its memory.
     #[error(
         "this kernel is locked down to confidentiality, which forbids probes to read its memory: boot it with lockdown=integrity, or none"
     )]
@@ -33,7 +33,7 @@ pub enum Missing {
     Driver,
 }
 
-/// What is missing on this machine; empty where probes can be attached.
+/// Missing preconditions on this machine; empty where probes can be attached.
 #[must_use]
 pub fn missing(roots: &Roots, module: Option<&Module>) -> Vec<Missing> {
     let has = |path: &str| roots.sys.join(path).exists();
@@ -73,19 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missing_on_a_machine_with_the_driver() {
+    fn machine_with_the_driver_meets_all_preconditions() {
         let machine = ready();
         assert_eq!(missing_on(&machine), []);
         assert_eq!(module(&machine.roots).unwrap().version.as_deref(), Some("550.163.01"));
     }
 
     #[test]
-    fn everything_that_is_missing_is_named_at_once() {
+    fn all_missing_preconditions_are_reported_together() {
         assert_eq!(missing_on(&Machine::new()), [Missing::Kprobes, Missing::KernelTypes, Missing::Driver]);
     }
 
     #[test]
-    fn confidentiality_is_the_only_lockdown_that_forbids_reading() {
+    fn only_confidentiality_lockdown_forbids_probes() {
         let machine = ready();
         machine.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
         assert_eq!(missing_on(&machine), []);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn kprobes_that_are_switched_off_are_missing_too() {
+    fn disabled_kprobes_are_missing() {
         let machine = ready();
         machine.write("sys/kernel/debug/kprobes/enabled", "1\n");
         assert_eq!(missing_on(&machine), []);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_coming_or_going_is_not_there() {
+    fn loading_or_unloading_driver_is_absent() {
         let machine = ready();
         for state in ["coming", "going"] {
             machine.write("sys/module/nvidia_uvm/initstate", state);

@@ -59,7 +59,7 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == own_uid()
 }
 
-/// A lock that is held, until it is dropped.
+/// Lock on a file, until it is dropped.
 #[derive(Debug)]
 pub struct Lock(File);
 
@@ -126,13 +126,13 @@ pub fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }
 
-/// For what is no regular file.
+/// Error for a file that is not regular.
 #[must_use]
 pub fn irregular() -> io::Error {
     io::Error::other("it is not a regular file")
 }
 
-/// What is in the file; `None` if there is none.
+/// Contents of the file; `None` if there is none.
 ///
 /// # Errors
 /// If it is no regular file, or cannot be read.
@@ -170,7 +170,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Has on the disk which names are in the folder of this file: names are the folder's.
+/// Flushes the folder of this file to the disk: names are the folder's.
 ///
 /// # Errors
 /// If it cannot be told of the disk.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_puts_in_the_place_of_a_file_is_neither_followed_nor_waited_for() {
+    fn links_and_pipes_in_place_of_a_file_are_rejected() {
         let folder = folder();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("other"), "of somebody else").unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_former_run_left_half_written_is_no_hindrance_and_is_not_followed() {
+    fn leftover_temporary_file_is_replaced_and_not_followed() {
         let folder = folder();
         let path = folder.path().join("x.json");
         let other = folder.path().join("other");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_has_one_holder_and_is_free_when_that_lets_go() {
+    fn lock_has_one_holder_until_released() {
         let folder = folder();
         let path = folder.path().join("lock");
         let held = lock(&path).unwrap().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_somebody_else_put_there_is_refused() {
+    fn lock_file_of_another_user_is_rejected() {
         let folder = folder();
         let (path, elsewhere) = (folder.path().join("lock"), folder.path().join("elsewhere"));
         symlink(&elsewhere, &path).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_change_is_refused() {
+    fn writable_folder_is_rejected() {
         let folder = folder();
         let state = folder.path().join("a/b");
         make_folder(&state).unwrap();

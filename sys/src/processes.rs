@@ -15,23 +15,23 @@ use procfs::{
 
 use crate::{capabilities::Capabilities, roots::Roots};
 
-/// Whoever has more processes above it is none of this world.
+/// Limit on the ancestors of a process.
 const DEPTH_MAX: usize = 256;
 /// Threads of one process that are looked at.
 const THREADS_MAX: usize = 4096;
 
-/// What a process may do and use.
+/// Permissions and limits of a running process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// What it is allowed to do.
+    /// Capabilities.
     pub capabilities: Capabilities,
     /// Bytes of memory that it may lock, `u64::MAX` without limit; `None` where it may not be known.
     pub locked_memory_max_bytes: Option<u64>,
 }
 
-/// Those that have this name (comm), as far as /proc shows them.
+/// Processes with this name (comm), as far as /proc shows them.
 ///
 /// # Errors
 /// If /proc cannot be listed.
@@ -53,7 +53,7 @@ pub fn named(roots: &Roots, name: &str) -> ProcResult<Vec<Running>> {
     Ok(all_processes_with_root(&roots.proc)?.filter_map(running).collect())
 }
 
-/// When the process that has this id began, in clock ticks since the boot; `None` if there is none.
+/// Start time of a process, in clock ticks since the boot; `None` if there is none.
 ///
 /// # Errors
 /// If that cannot be told: then there may well be one.
@@ -61,7 +61,7 @@ pub fn began(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
-/// The real user id of the process that has this id; `None` if there is none, or that cannot be told.
+/// Real user id of a process; `None` if there is none, or it is unknown.
 #[must_use]
 pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
     let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
@@ -70,7 +70,7 @@ pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
     str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// A thread of this process that has not exited: its first one, if that lives. `None` if there is no such process, or all of it has exited.
+/// Live thread of this process: its first one, if that lives. `None` if there is no such process, or all of it has exited.
 ///
 /// # Errors
 /// If that cannot be told: then one may well live.
@@ -100,7 +100,7 @@ pub fn live_folder(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
     })
 }
 
-/// Its threads but the first one, in the order of their ids; none if the process is not there.
+/// Threads of a process but the first one, in the order of their ids; none if the process does not exist.
 pub(crate) fn other_threads(roots: &Roots, pid: u32) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(roots.proc.join(pid.to_string()).join("task")) {
         Ok(entries) => entries,
@@ -127,7 +127,7 @@ pub(crate) fn task_folder(roots: &Roots, pid: u32, thread: u32) -> PathBuf {
     roots.proc.join(pid.to_string()).join("task").join(thread.to_string())
 }
 
-/// Those above this process, its parent first, as far as they can be seen.
+/// Ancestors of this process, its parent first, as far as they are visible.
 pub fn ancestors(roots: &Roots, pid: u32) -> impl Iterator<Item = u32> + '_ {
     let parent = |pid: &u32| {
         let stat = stat(roots, *pid).ok()??;
@@ -140,7 +140,7 @@ fn stat(roots: &Roots, pid: u32) -> io::Result<Option<Stat>> {
     stat_in(&roots.proc.join(pid.to_string()))
 }
 
-/// How the kernel says of a file in /proc that its process or thread is gone.
+/// Whether an error of a file in /proc means that its process or thread exited.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
@@ -162,14 +162,14 @@ mod tests {
     use crate::fake::{Machine, Process};
 
     #[test]
-    fn the_user_of_a_process_is_its_real_one_whatever_its_name() {
+    fn user_of_a_process_is_its_real_uid() {
         let status = "Name:\tUid:\\n0\nUmask:\t0022\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n";
         let machine = Machine::new().with("proc/42/status", status).with("proc/43/status", "Name:\tx\n");
         assert_eq!([42, 43, 44].map(|pid| user(&machine.roots, pid)), [Some(1000), None, None]);
     }
 
     #[test]
-    fn this_process_is_found_by_its_name() {
+    fn process_is_found_by_name() {
         let status = procfs::process::Process::myself().unwrap().status().unwrap();
         let found = named(&Roots::default(), &status.name).unwrap();
         let own = found.iter().find(|process| process.pid == id()).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_that_is_not_there_has_ended() {
+    fn unreadable_process_has_not_exited() {
         let roots = Roots::default();
         let own = procfs::process::Process::myself().unwrap().stat().unwrap();
         assert_eq!(began(&roots, id()).unwrap(), Some(own.starttime));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_goes_on_without_its_first_thread() {
+    fn process_outlives_its_first_thread() {
         let roots = Roots::default();
         let process = Process::leaderless(Path::new("/dev/null"));
         let thread = live_thread(&roots, process.pid()).unwrap().unwrap();
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thread_speaks_for_its_process_while_it_lives() {
+    fn live_first_thread_is_preferred() {
         let roots = Roots::default();
         assert_eq!(live_thread(&roots, id()).unwrap(), Some(id()));
         assert_eq!(live_folder(&roots, id()).unwrap(), roots.proc.join(id().to_string()));
     }
 
     #[test]
-    fn no_thread_lives_of_a_process_that_has_exited() {
+    fn exited_process_has_no_live_thread() {
         let roots = Roots::default();
         let mut child = Command::new("true").spawn().unwrap();
         // Exited, and not yet asked for its status.
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_thread_lives_is_not_guessed() {
+    fn unreadable_thread_state_is_an_error() {
         let stat = |state| format!("7 (a) {state} {}\n", "0 ".repeat(49));
         let machine = Machine::new().with("proc/7/stat", stat('Z'));
         assert_eq!(live_thread(&machine.roots, 7).unwrap(), None);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parent_comes_first_among_the_ancestors() {
+    fn ancestors_begin_with_the_parent() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let roots = Roots::default();
         let found: Vec<u32> = ancestors(&roots, child.id()).take(2).collect();

@@ -1,4 +1,4 @@
-//! Where /proc and /sys are.
+//! Root folders: /proc and /sys.
 
 use std::{
     fs,
@@ -20,7 +20,8 @@ impl Default for Roots {
     }
 }
 
-/// What a file of one line says, without the white space around it; `None` where it says nothing. Of more lines, as of a parameter of the driver's in which
+/// Content of a file of one line, without the white space around it; `None` where it is empty. Of more lines, as of a parameter of the driver's in
+/// which
 /// somebody put some, the first.
 pub(crate) fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;

@@ -1,4 +1,4 @@
-//! Which of the driver's functions the kernel knows by name: those that can be probed.
+//! Functions of the driver that the kernel knows by name: those that can be probed.
 //!
 //! Names are shown to everyone; only addresses are hidden (`kernel.kptr_restrict`), and nobody here needs them.
 
@@ -12,11 +12,11 @@ use abi::Probe;
 
 use crate::roots::Roots;
 
-/// Without these nothing at all can be counted: faults, migrations and whose they are. Which others there are depends on the driver's version, and
+/// Functions without which nothing can be counted: faults, migrations and whose they are. Which others there are depends on the driver's version, and
 /// what is lost without one of them is the collector's to tell.
 pub const NEEDED: [Probe; 3] = [Probe::Notify, Probe::Register, Probe::DestroyEntry];
 
-/// Those functions that are needed and that this driver lacks: renamed or inlined by whoever built it.
+/// Needed functions that this driver lacks: renamed or inlined by whoever built it.
 ///
 /// # Errors
 /// If the kernel does not list its functions.
@@ -46,7 +46,7 @@ mod tests {
     const OTHERS: &str = "0000000000000000 T uvm_perf_event_notify\n0000000000000000 t nv_probe\t[nvidia]\n";
 
     #[test]
-    fn only_the_drivers_own_functions_count() {
+    fn functions_of_other_modules_are_ignored() {
         let machine = Machine::new().with("proc/kallsyms", OTHERS);
         assert_eq!(lacking(&machine.roots).unwrap_err().kind(), io::ErrorKind::NotFound);
         machine.write(
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lacking_where_every_needed_function_is_listed() {
+    fn no_function_is_missing_where_all_are_listed() {
         let list = NEEDED.iter().map(|probe| format!("0 t {}\t[nvidia_uvm]\n", probe.name()));
         let machine = Machine::new().with("proc/kallsyms", list.collect::<Vec<_>>().concat());
         assert_eq!(lacking(&machine.roots).unwrap(), Vec::<&str>::new());

@@ -25,39 +25,39 @@ use thiserror::Error;
 
 use crate::pidfd::PidFdError;
 
-/// Why the driver did not do what it was asked for.
+/// Failure of a call to the driver.
 #[derive(Debug, Error)]
 pub enum UvmError {
     /// The process cannot be reached.
     #[error(transparent)]
     Process(#[from] PidFdError),
-    /// Its descriptors cannot be listed.
+    /// The descriptors cannot be listed.
     #[error("the open files of process {pid} cannot be read: {source}")]
     Unreadable {
         /// The process.
         pid: u32,
-        /// Why.
+        /// Error of the listing.
         source: io::Error,
     },
-    /// It does not use the driver, or not yet, or has closed its descriptor.
+    /// The process does not use the driver, or not yet, or has closed its descriptor.
     #[error("process {0} has no descriptor of a VA space of nvidia-uvm")]
     NoVaSpace(u32),
-    /// It has more than is looked at, or can be held open.
+    /// The process has more than is looked at, or can be held open.
     #[error("process {pid} has too many {what}: more than {max}")]
     TooMany {
         /// The process.
         pid: u32,
-        /// Of what.
+        /// Kind of things that are too many.
         what: &'static str,
-        /// How many there may be.
+        /// Limit.
         max: usize,
     },
-    /// It has several, and which of them are its parent's cannot be told.
+    /// The process has several VA spaces, and it is unknown which of them are its parent's.
     #[error("process {pid} has several VA spaces, and which of them it was forked with cannot be told: {source}")]
     UnknownOwner {
         /// The process.
         pid: u32,
-        /// Why.
+        /// Error of the comparison.
         source: io::Error,
     },
     /// A device of the driver cannot be opened.
@@ -65,23 +65,23 @@ pub enum UvmError {
     Device {
         /// The device.
         path: &'static str,
-        /// Why.
+        /// Error of opening.
         source: io::Error,
     },
     /// The call did not reach the driver.
     #[error("{request} failed: {source}")]
     Call {
-        /// Its name in the driver.
+        /// Name of the call in the driver.
         request: &'static str,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The driver refused.
+    /// The driver failed the call.
     #[error("{request} failed: the driver says {status}")]
     Refused {
-        /// Its name in the driver.
+        /// Name of the call in the driver.
         request: &'static str,
-        /// What the driver answered.
+        /// Status from the driver.
         status: Status,
     },
     /// The parameter blocks of that version are not known.
@@ -96,13 +96,13 @@ pub struct Status(pub(crate) u32);
 impl Status {
     /// Done.
     pub const OK: Self = Self(0);
-    /// Not for this kind of file.
+    /// The call is not for this kind of file.
     pub const ILLEGAL_ACTION: Self = Self(0x16);
-    /// What was asked for has a part that does not fit.
+    /// A part of the request does not fit.
     pub const INVALID_ARGUMENT: Self = Self(0x1f);
-    /// Nothing managed is there; what a VA space whose process has ended says of all its addresses.
+    /// No managed memory is there; also the status of all addresses of a VA space whose process has exited.
     pub const INVALID_ADDRESS: Self = Self(0x1e);
-    /// Neither the GPU's nor, where host memory was asked for, the host's memory has room.
+    /// No room on the GPU or, where host memory was needed, on the host.
     pub const NO_MEMORY: Self = Self(0x51);
 
     fn name(self) -> Option<&'static str> {
@@ -138,7 +138,7 @@ impl fmt::Debug for Status {
     }
 }
 
-/// What the driver calls a processor by.
+/// UUID of a processor in the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Uuid([u8; 16]);
@@ -147,20 +147,20 @@ impl Uuid {
     /// The CPU's (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
     pub const CPU: Self = Self(0xa65e_0f4e_d7d4_7ba2_5047_412c_142a_7773_u128.to_be_bytes());
 
-    /// Of its bytes, in the order in which they are written.
+    /// UUID of its bytes, in the order in which they are written.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, in that order.
+    /// Bytes, in the order in which they are written.
     #[must_use]
     pub const fn bytes(self) -> [u8; 16] {
         self.0
     }
 }
 
-/// As nvidia-smi writes that of a GPU.
+/// Text of a GPU's UUID as nvidia-smi writes it.
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = u128::from_be_bytes(self.0);
@@ -183,7 +183,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// What is no UUID of a GPU.
+/// Error: the text is no UUID of a GPU.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is not a UUID of a GPU, such as GPU-9a317702-d43c-8e11-b055-6f201caa9401")]
 pub struct NotUuid(String);
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_reads_as_it_is_written() {
+    fn uuid_round_trips_through_text() {
         let text = "GPU-9a317702-d43c-8e11-b055-6f201caa9401";
         assert_eq!(text.parse::<Uuid>().unwrap().to_string(), text);
         assert_eq!(format!("MIG{}", &text[3..]).parse::<Uuid>().unwrap().to_string(), text);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reads_by_name_where_it_is_known() {
+    fn known_statuses_display_by_name() {
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status }.to_string();
         assert_eq!(refused(Status::INVALID_ADDRESS), "UVM_MIGRATE failed: the driver says NV_ERR_INVALID_ADDRESS");
         assert_eq!(refused(Status(0x77)), "UVM_MIGRATE failed: the driver says 0x77 (nvstatuscodes.h)");

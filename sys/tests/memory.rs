@@ -1,11 +1,11 @@
 //! Memory of this process after large allocations are freed: alone in its process, as other tests would allocate meanwhile.
 #![cfg(target_env = "gnu")]
 
-use sys::memory::give_back_what_is_freed;
+use sys::memory::return_freed_memory;
 
 #[test]
-fn large_allocations_are_given_back_whatever_small_ones_lie_between_them() {
-    assert!(give_back_what_is_freed());
+fn freed_large_allocations_are_returned_between_small_live_ones() {
+    assert!(return_freed_memory());
     let resident = || procfs::process::Process::myself().unwrap().stat().unwrap().rss * procfs::page_size();
     // Unless it was set, this makes the allocator keep allocations of that length.
     drop(vec![1_u8; 16 << 20]);

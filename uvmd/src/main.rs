@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         return ended;
     }
     // Before there is another thread. Where it cannot be had, uvmd takes more memory than it needs.
-    let _ = sys::memory::give_back_what_is_freed();
+    let _ = sys::memory::return_freed_memory();
     // Before anything else, and before there are threads.
     let hangup = match Hangup::catch() {
         Ok(hangup) => hangup,

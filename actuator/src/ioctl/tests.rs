@@ -34,7 +34,7 @@ fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
 }
 
 #[test]
-fn a_process_that_has_ended_is_not_touched() {
+fn exited_process_is_not_touched() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let order = order(process(child.id()), false);
     child.kill().unwrap();
@@ -43,7 +43,7 @@ fn a_process_that_has_ended_is_not_touched() {
 }
 
 #[test]
-fn a_process_without_managed_memory_has_nothing_mapped() {
+fn process_without_managed_memory_has_no_mappings() {
     let order = order(process(id()), false);
     assert_eq!(answers(&order, &|| false), [CallResult::NotMapped, CallResult::NotMapped]);
 }

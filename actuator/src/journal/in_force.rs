@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_of_a_range_leaves_the_rest() {
+    fn withdrawal_of_a_part_keeps_the_rest() {
         let mut in_force = with(&[(0, 10), (20, 30), (40, 50)]);
         assert!(in_force.remove(PROCESS, (5, 45), READ));
         assert_eq!(spans(&in_force), [(0, 5), (45, 50)]);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_takes_the_place_of_what_was_of_its_kind() {
+    fn advice_replaces_earlier_advice_of_its_kind() {
         let mut in_force = with(&[(0, 10)]);
         in_force.add(PROCESS, GPU, (5, 15), READ);
         assert_eq!(spans(&in_force), [(0, 5), (5, 15)]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_is_asked_about_once() {
+    fn each_process_is_checked_once() {
         let mut in_force = with(&[(0, 10)]);
         in_force.add(PROCESS, GPU, (0, 10), Advice::AccessedBy(GPU));
         let other = ProcessId { pid: 8, start_ticks: 70 };

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_what_was_written() {
+    fn line_round_trips() {
         let line = line();
         assert_eq!(
             line.split(",\"crc32\"").next().unwrap(),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_of_a_line_can_change_unnoticed() {
+    fn checksum_detects_any_changed_byte() {
         let line = line().into_bytes();
         for at in 0..line.len() {
             for bit in 0..8 {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_version_is_read_as_the_first_uvmd_wrote_it() {
+    fn unversioned_line_has_the_first_format() {
         let first = line().replace("\"version\":1,", "").split(",\"crc32\"").next().unwrap().to_owned() + "}";
         assert!(matches!(parse(first.as_bytes()), Parsed::Advice(_)), "{first}");
         for wrong in [
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_later_version_is_told_what_it_is_about_if_its_checksum_is_right() {
+    fn target_of_a_later_version_is_read_if_its_checksum_matches() {
         let newer = resealed(&line().replace("\"version\":1", "\"version\":2"));
         let Parsed::Newer(found) = parse(newer.as_bytes()) else { panic!("{newer}") };
         let expected = Newer { version: 2, boot: Some("b".to_owned()), process: Some(PROCESS), range: Some((0, 4096)) };

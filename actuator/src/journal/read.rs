@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_damage_is_no_advice_when_it_is_read_again() {
+    fn damaged_lines_are_no_advice_on_a_second_read() {
         let nested = line(3).replace(",\"crc32\"", ",\"x\":{\"y\":1},\"crc32\"").replace("\"version\":1,", "");
         let nested = nested.split(",\"crc32\"").next().unwrap().to_owned() + "}\n";
         let (pages, lines) = found(line(1).trim_end().to_owned() + &nested);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_behind_what_cannot_be_read() {
+    fn reading_continues_after_unreadable_lines() {
         let none: [&str; 0] = [];
         let (one, two) = (line(1), line(3));
         assert_eq!(found(format!("{one}{two}")), (vec![1, 3], none.map(Into::into).into()));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_ran_together_are_read() {
+    fn joined_lines_are_read() {
         let joined = format!("{}{}", line(1).trim_end(), line(3));
         assert_eq!(found(&joined), (vec![1, 3], vec![]));
         // The first was not written to its end.
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_to_its_end_at_the_end_of_the_file_is_no_damage() {
+    fn unfinished_last_line_is_no_damage() {
         let (one, two) = (line(1), line(3));
         for cut in 0..two.len() {
             for zeros in ["", "\0\0\0\0"] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_no_more_memory_than_a_long_one() {
+    fn endless_line_takes_bounded_memory() {
         struct Endless(u64);
         impl Read for Endless {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_in_the_file_is_told() {
+    fn excess_lines_are_reported() {
         let text = format!("{}\n", "x".repeat(60_000)).repeat(20);
         let contents = read(text.as_bytes(), "boot").unwrap();
         assert!(contents.unrecognised.is_overfull);
@@ -266,7 +266,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_is_in_it_lines_behind_a_line_feed_are_read(noise: Vec<u8>) {
+        fn lines_after_any_content_and_a_line_feed_are_read(noise: Vec<u8>) {
             let text = [&noise[..], b"\n", line(1).as_bytes()].concat();
             proptest::prop_assert_eq!(found(&text).0, vec![1]);
         }

@@ -64,7 +64,7 @@ fn withdrawn(journal: &Journal, process: ProcessId, gpu: GpuUuid, step: Step) {
 }
 
 #[test]
-fn what_was_intended_is_to_be_withdrawn_by_whoever_comes_next() {
+fn pending_intents_are_withdrawn_by_the_next_run() {
     let machine = machine();
     let journal = open(&machine);
     assert_eq!(journal.leftovers(), []);
@@ -82,7 +82,7 @@ fn what_was_intended_is_to_be_withdrawn_by_whoever_comes_next() {
 }
 
 #[test]
-fn moves_leave_nothing_behind() {
+fn migrations_are_not_journaled() {
     let machine = machine();
     let journal = open(&machine);
     for action in [Action::Migrate(Place::Host), Action::Touch(GPU), withdraw(Advice::ReadDuplication)] {
@@ -93,7 +93,7 @@ fn moves_leave_nothing_behind() {
 }
 
 #[test]
-fn what_was_withdrawn_is_not_withdrawn_again() {
+fn withdrawn_advice_is_not_withdrawn_again() {
     let machine = machine();
     let journal = open(&machine);
     let advice = Advice::PreferredLocation(Place::Gpu(GPU));
@@ -112,7 +112,7 @@ fn what_was_withdrawn_is_not_withdrawn_again() {
 }
 
 #[test]
-fn advice_on_a_process_that_is_gone_is_forgotten_and_the_process_named() {
+fn advice_on_an_exited_process_is_dropped_and_the_process_reported() {
     let machine = machine();
     let journal = open(&machine);
     let steps = [step(0, 4096, Action::Advise(Advice::ReadDuplication))];
@@ -132,7 +132,7 @@ fn advice_on_a_process_that_is_gone_is_forgotten_and_the_process_named() {
 }
 
 #[test]
-fn it_does_not_grow_without_end() {
+fn journal_size_is_bounded() {
     let machine = machine();
     let journal = open(&machine);
     let advise = step(0, 4096, Action::Advise(Advice::ReadDuplication));
@@ -147,7 +147,7 @@ fn it_does_not_grow_without_end() {
 }
 
 #[test]
-fn what_processes_leave_that_end_does_not_stay_for_ever() {
+fn advice_of_exited_processes_is_removed() {
     const AT_ONCE: usize = 64;
     let machine = machine();
     let journal = open(&machine);
@@ -161,7 +161,7 @@ fn what_processes_leave_that_end_does_not_stay_for_ever() {
 }
 
 #[test]
-fn there_is_a_bound_to_what_is_in_force_at_once() {
+fn advice_in_force_is_bounded() {
     let machine = machine();
     let journal = open(&machine);
     let ranges = (0..1_u64 << 16).map(|at| (2 * at * 4096, (2 * at + 1) * 4096));
@@ -176,7 +176,7 @@ fn there_is_a_bound_to_what_is_in_force_at_once() {
 }
 
 #[test]
-fn no_two_keep_one_journal() {
+fn journal_has_one_writer() {
     let machine = machine();
     let first = open(&machine);
     let error = Journal::open(&machine.roots.proc.join("journal"), machine.roots.clone()).unwrap_err();
@@ -186,7 +186,7 @@ fn no_two_keep_one_journal() {
 }
 
 #[test]
-fn where_it_cannot_be_kept_it_says_so() {
+fn unwritable_journal_is_reported() {
     let machine = machine();
     let error = Journal::open(&machine.roots.proc.join("nowhere/journal"), machine.roots.clone()).unwrap_err();
     assert!(error.to_string().ends_with("cannot be locked: no such file or directory"), "{error}");
@@ -228,7 +228,7 @@ fn advice_is_known_until_it_is_withdrawn_or_gone() {
 }
 
 #[test]
-fn of_an_order_that_is_called_off_in_the_middle_only_what_was_given_is_to_be_withdrawn() {
+fn cancelled_order_leaves_only_given_advice_to_withdraw() {
     const AT_GPU: Action = Action::Advise(Advice::PreferredLocation(Place::Gpu(GPU)));
     const AT_HOST: Action = Action::Advise(Advice::PreferredLocation(Place::Host));
     /// Does as much of an order, and is called off then.
@@ -265,7 +265,7 @@ fn of_an_order_that_is_called_off_in_the_middle_only_what_was_given_is_to_be_wit
 }
 
 #[test]
-fn what_is_withdrawn_elsewhere_leaves_advice_in_force_that_is_about_to_be_given() {
+fn withdrawal_elsewhere_keeps_pending_advice() {
     let machine = machine();
     let journal = open(&machine);
     let at = |place| Action::Advise(Advice::PreferredLocation(place));

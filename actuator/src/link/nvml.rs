@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_up_for_a_time_without_samples() {
+    fn time_without_samples_adds_no_bytes() {
         let begun = Instant::now();
         let rates = Rates { htod: 1_000_000, dtoh: 0 };
         let first = Sums::and(None, rates, begun);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_nothing_is_known_and_it_is_not_tried_all_the_time() {
+    fn missing_nvml_is_retried_rarely() {
         let sampler = Sampler::default();
         let gpu = GpuUuid([1; 16]);
         let deadline = Instant::now() + Duration::from_secs(20);

@@ -37,7 +37,7 @@ mod tests {
         "copied_htod_bytes: 4096\ncopied_dtoh_bytes: 8192\nremote_htod_bytes: 32\nremote_dtoh_bytes: 64\n";
 
     #[test]
-    fn what_is_copied_and_what_is_accessed_count_alike() {
+    fn copies_and_remote_accesses_count_alike() {
         assert_eq!(parse(TEXT), Some(LinkBytes { htod: 4128, dtoh: 8256 }));
         for broken in
             ["", "copied_htod_bytes: 1\n", &TEXT.replace("64", "many"), &TEXT.replace("32", &u64::MAX.to_string())]

@@ -236,7 +236,7 @@ fn when_only_the_probes_go_processes_go_on() {
 }
 
 #[test]
-fn a_process_that_cannot_be_looked_at_has_not_ended() {
+fn unreadable_process_has_not_exited() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.seen(PROCESS, Sighting::Unknown, at(10));

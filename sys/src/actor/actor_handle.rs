@@ -20,7 +20,7 @@ use crate::{
     uvm::{UvmError, call::Call, target::must_live},
 };
 
-/// A process that makes calls. It is killed when this is dropped; [`Spawner::end`](super::Spawner::end) lets it end, and waits for that.
+/// Handle of an actor process. It is killed when this is dropped; [`Spawner::end`](super::Spawner::end) lets it end, and waits for that.
 #[derive(Debug)]
 pub struct Actor {
     pid: u32,
@@ -32,12 +32,12 @@ pub struct Actor {
     calls: Option<&'static str>,
 }
 
-/// What came of a call.
+/// Reply of an actor to a call.
 #[derive(Debug)]
 pub struct Reply {
-    /// What the driver said.
+    /// Result from the driver.
     pub result: Result<(), UvmError>,
-    /// How long the driver took.
+    /// Duration of the call in the driver.
     pub took: Duration,
 }
 
@@ -46,13 +46,14 @@ impl Actor {
         Self { pid, pidfd, channel: Some(channel), is_confined: false, calls: None }
     }
 
-    /// Its process id.
+    /// Process id of the actor.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Ask it to make a call on one of its VA spaces, in the order in which it was given them, unless the target has exited. [`Actor::reply`] comes before the
+    /// Sends a call on one of the actor's VA spaces, in the order in which it was given them, unless the target has exited. [`Actor::reply`] comes
+    /// before the
     /// next.
     ///
     /// # Errors
@@ -80,7 +81,7 @@ impl Actor {
         Ok(true)
     }
 
-    /// What came of the call, waiting for it so long at most; `None` if nothing yet.
+    /// Receives the reply to the call within a time; `None` if there is none yet.
     ///
     /// # Errors
     /// If it has ended, or could not give up what it is not to have; or the target exits, which is not waited for any longer then.
@@ -127,7 +128,7 @@ impl Actor {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Have it end by itself, unless it is in a call.
+    /// Lets the actor exit by itself, unless it is in a call.
     pub(super) fn dismiss(&mut self) {
         if self.calls.is_some() {
             self.kill();
@@ -135,7 +136,7 @@ impl Actor {
         self.channel = None;
     }
 
-    /// Its descriptor, which becomes readable when it has ended.
+    /// Descriptor of the actor, which becomes readable when it has exited.
     pub(super) fn held(&self) -> io::Result<PidFd> {
         Ok(PidFd::held(self.pid, self.pidfd.try_clone()?))
     }

@@ -1,4 +1,4 @@
-//! What a spawner and its actors give up.
+//! Privileges that a spawner and its actors give up.
 
 use std::{collections::BTreeMap, fs, io};
 
@@ -17,15 +17,15 @@ use crate::uvm::call::Call;
 /// daemons run as, but one of 2147483648 to 4294967294, which systemd's table of ids leaves unassigned. Where container engines hand these out to user
 /// namespaces, they begin at the lower end.
 const ACTOR_ID: u32 = 4_000_000_019;
-/// Of all processes of a cgroup, or of the node, the first to be killed for want of memory.
+/// OOM score of the first victim in a cgroup, or of the node.
 const KILLED_FIRST: &str = "1000";
 /// Signals that ask a process to end. A spawner ends with its socket, and is needed while uvmd stops.
 const REQUESTS_TO_END: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-/// To enter cgroups that others own, to change the user of what it starts, and to kill that all the same.
+/// Capabilities of a spawner: to enter cgroups that others own, to change the user of what it starts, and to kill that all the same.
 const OF_SPAWNER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
-/// What went wrong.
+/// Step that failed, and its error.
 pub(super) type Failed = (Step, io::Error);
 
 fn at(step: Step) -> impl Fn(rustix::io::Errno) -> Failed {
@@ -64,12 +64,12 @@ pub(super) fn of_spawner() -> Result<bool, Failed> {
     privileges().map_err(at(Step::DropPrivileges))
 }
 
-/// What an actor gives up, and for whom.
+/// Confinement of an actor for its target.
 pub(super) struct OfActor<'a> {
     /// The parent, which must be there still.
     pub(super) spawner: Pid,
     pub(super) may_change_user: bool,
-    /// It is in its target's cgroup, and not in uvmd's.
+    /// Whether the actor is in its target's cgroup, and not in uvmd's.
     pub(super) in_target_cgroup: bool,
     pub(super) filter: &'a BpfProgram,
 }

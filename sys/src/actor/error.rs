@@ -1,4 +1,4 @@
-//! Why an actor did not do what it was asked for.
+//! Errors of actors.
 
 use std::{fmt, io};
 
@@ -7,43 +7,43 @@ use thiserror::Error;
 use super::step::Step;
 use crate::{pidfd::PidFdError, reason};
 
-/// Why there is no reply.
+/// Reason for which there is no reply.
 #[derive(Debug, Error)]
 pub enum ActorError {
-    /// There is no process that starts actors.
+    /// The spawner cannot be started.
     #[error("the actor spawner cannot be started: {}", reason(.0))]
     NoSpawner(#[source] io::Error),
-    /// That process is gone, or hangs.
+    /// The spawner exited, or hangs.
     #[error("the actor spawner does not answer: {}", reason(.0))]
     SpawnerGone(#[source] io::Error),
     /// The kernel starts none, there at least.
     #[error("the kernel starts no actor: {}", reason(.0))]
     NotStarted(#[source] io::Error),
-    /// It could not give up what it may not have.
+    /// The actor could not be confined.
     #[error("actor confinement failed: cannot {step}: {}", reason(source))]
     NotConfined {
-        /// What it could not do.
+        /// Step that failed.
         step: Step,
-        /// Why.
+        /// Error of the step.
         #[source]
         source: io::Error,
     },
-    /// It is gone.
+    /// The actor exited.
     #[error("the actor {0}")]
     Ended(Ending),
-    /// Its target is gone.
+    /// The target exited.
     #[error(transparent)]
     Target(#[from] PidFdError),
 }
 
-/// How a process ended.
+/// Exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this status.
+    /// Exit with this status.
     Exited(i32),
-    /// By this signal.
+    /// Death by this signal.
     Killed(i32),
-    /// Nobody knows how.
+    /// Unknown exit.
     Unknown,
 }
 

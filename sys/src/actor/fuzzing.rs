@@ -14,27 +14,27 @@ use rustix::net::{
 
 use super::wire::{FILES_MAX, Order, Report, Request, Response, Wire, receive, send};
 
-/// Whose language a message is in.
+/// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// To a spawner.
     Order,
-    /// From it.
+    /// From a spawner.
     Report,
     /// To an actor.
     Request,
-    /// From it.
+    /// From an actor.
     Response,
 }
 
-/// What came of a packet.
+/// Result of decoding a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
     /// The same message, as it would be sent.
     pub packet: Vec<u8>,
-    /// How many descriptors came with it.
+    /// Number of descriptors that came with the packet.
     pub files: usize,
-    /// What it says, in words of the code.
+    /// Message as the code's `Debug` writes it.
     pub said: String,
 }
 
@@ -70,7 +70,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// With more descriptors than are taken, if so many are wanted.
+/// Sends a packet, with more descriptors than are accepted on request.
 fn send_packet(socket: BorrowedFd<'_>, packet: &[u8], files: usize) -> io::Result<()> {
     const MOST: usize = 2 * FILES_MAX;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];

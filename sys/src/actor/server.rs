@@ -1,4 +1,4 @@
-//! What an actor does: it makes the calls that it is asked for, one after the other, until nobody asks any more.
+//! Main loop of an actor: it makes the calls of its requests, one after the other, until the channel closes.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use super::{
     wire::{Outcome, Request, Response, receive, send},
 };
 
-/// What it is started with.
+/// Arguments of an actor.
 pub(super) struct Start<'a> {
     pub(super) channel: OwnedFd,
     pub(super) spaces: Vec<OwnedFd>,

@@ -24,7 +24,7 @@ use crate::uvm::target::SPACES_MAX;
 
 /// Actors that have not ended, at a time. There is more than one only where some hang.
 const ACTORS_MAX: usize = 65;
-/// How long one may take to end once nobody asks it for anything.
+/// Time that an actor has to exit after its channel closes.
 const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Be a spawner, if this process was started as one; then with this status it ends. First thing in main: there must be no other thread.
@@ -82,7 +82,7 @@ impl Spawner {
         Ok(Self { own: getpid(), may_change_user, filter, actors: Vec::new() })
     }
 
-    /// With the channel, the VA spaces, and the cgroup.
+    /// Starts an actor with the channel, the VA spaces, and the cgroup.
     fn start(&mut self, has_cgroup: bool, mut files: Vec<OwnedFd>) -> io::Result<(u32, BorrowedFd<'_>)> {
         self.actors.retain(|(_, pidfd)| ending(pidfd.as_fd()).is_none());
         if self.actors.len() >= ACTORS_MAX {
@@ -133,7 +133,7 @@ impl Spawner {
     }
 }
 
-/// How this child ended; its status is taken.
+/// Exit of this child; its status is reaped.
 fn ending(pidfd: BorrowedFd<'_>) -> Option<Ending> {
     let of_status = |status: WaitIdStatus| match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => Ending::Exited(status),
@@ -147,7 +147,7 @@ fn ending(pidfd: BorrowedFd<'_>) -> Option<Ending> {
     }
 }
 
-/// From linux/sched.h; libc has it as a number that is too small for it.
+/// Flag of linux/sched.h; libc has it as a number that is too small for it.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 enum Cloned {
@@ -155,7 +155,7 @@ enum Cloned {
     Child,
 }
 
-/// A child that goes on here, as of fork, in this cgroup.
+/// Child that goes on here, as of fork, in this cgroup.
 ///
 /// # Safety
 /// This process has no other thread.

@@ -19,17 +19,17 @@ use super::{
 };
 use crate::pidfd::PidFd;
 
-/// A spawner answers at once, unless the machine is very busy; to the end of an actor it waits a second.
+/// Time limit of a spawner's reply, which is immediate unless the machine is very busy; to the end of an actor it waits a second.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long it may take to end.
+/// Time that the spawner has to exit.
 const END: Duration = Duration::from_secs(1);
 
-/// What is executed as a spawner: a program whose main function calls [`run_if_spawner`](super::run_if_spawner) first.
+/// Executable of a spawner: a program whose main function calls [`run_if_spawner`](super::run_if_spawner) first.
 #[derive(Clone, Debug)]
 pub struct Program(PathBuf);
 
 impl Program {
-    /// This one, also when its file was replaced.
+    /// Executable of this process, also when its file was replaced.
     #[must_use]
     pub fn this() -> Self {
         Self("/proc/self/exe".into())
@@ -42,7 +42,7 @@ impl Program {
     }
 }
 
-/// A process that starts actors. It ends when this is dropped, and with the thread that started it; its actors end with it.
+/// Handle of the spawner process. It ends when this is dropped, and with the thread that started it; its actors end with it.
 #[derive(Debug)]
 pub struct Spawner {
     /// Taken away when it is to end.
@@ -73,7 +73,7 @@ impl Spawner {
         }
     }
 
-    /// Its process id.
+    /// Process id of the spawner.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
@@ -98,7 +98,7 @@ impl Spawner {
         }
     }
 
-    /// Have an actor end, wait a moment until it has, and say how. If it is in a call, or does not end, it is killed.
+    /// Lets an actor exit, waits a moment until it has, and returns how. If it is in a call, or does not end, it is killed.
     ///
     /// # Errors
     /// If it has not ended even so: the process, to see later whether it has.
@@ -149,7 +149,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A message that comes in this time.
+/// Receives a message within this time.
 fn within<M: Wire>(socket: BorrowedFd<'_>, at_most: Duration) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let at_most = Timespec::try_from(at_most).map_err(io::Error::other)?;
     loop {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// A step of what a spawner or an actor does before anything else.
+/// Step of the confinement of a spawner or an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It must have one thread.
+    /// Checks that it has one thread.
     BeAlone,
     /// Descriptors that are not for it.
     CloseDescriptors,

@@ -1,4 +1,4 @@
-//! What this process, a spawner and an actor say to each other: messages of one size, each a packet of a Unix socket, with descriptors in some of them. All
+//! Messages between this process, a spawner and an actor: messages of one size, each a packet of a Unix socket, with descriptors in some of them. All
 //! are of one program, so that there is one version of it.
 
 use std::{
@@ -26,13 +26,13 @@ pub(super) const FILES_MAX: usize = SPACES_MAX + 2;
 const MESSAGE_BYTES: usize = 40;
 type Message = [u8; MESSAGE_BYTES];
 
-/// What goes over a socket.
+/// Message over a socket.
 pub(super) trait Wire: Sized {
     fn to_fields(&self) -> Fields;
     fn of_fields(fields: Fields) -> Option<Self>;
 }
 
-/// Of every message.
+/// Fields of every message.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Fields {
     code: u32,
@@ -42,7 +42,7 @@ pub(super) struct Fields {
     uuid: [u8; 16],
 }
 
-/// To the spawner.
+/// Order to the spawner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Start an actor. With it come its channel, the descriptors of VA spaces, and last that of the cgroup, if it is to be in another one.
@@ -51,7 +51,7 @@ pub(super) enum Order {
     Reap { pid: u32 },
 }
 
-/// From the spawner.
+/// Report of the spawner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Ready,
@@ -70,14 +70,14 @@ pub(super) enum Report {
     StillThere,
 }
 
-/// To an actor: a call on one of its VA spaces.
+/// Request to an actor: a call on one of its VA spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) space: u32,
     pub(super) call: Call,
 }
 
-/// From an actor.
+/// Response of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
     /// Once, before all others.
@@ -92,7 +92,7 @@ pub(super) enum Response {
     },
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,

@@ -2,7 +2,7 @@ use super::*;
 use crate::fake::small_kernel;
 
 #[test]
-fn a_struct_has_its_size_and_its_members_their_offsets() {
+fn struct_sizes_and_member_offsets_are_read() {
     let file = small_kernel();
     let btf = Btf::parse(&file).unwrap();
     assert_eq!(btf.size_of("rw_semaphore"), Ok(40));
@@ -10,13 +10,13 @@ fn a_struct_has_its_size_and_its_members_their_offsets() {
 }
 
 #[test]
-fn members_of_an_anonymous_struct_are_members_of_the_one_around_it() {
+fn anonymous_struct_members_belong_to_the_enclosing_struct() {
     let file = small_kernel();
     assert_eq!(Btf::parse(&file).unwrap().offset_of("task_struct", "start_boottime"), Ok(16 + 24));
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_types_are_named() {
     let file = small_kernel();
     let btf = Btf::parse(&file).unwrap();
     assert_eq!(btf.size_of("spinlock"), Err(BtfError::NoStruct("spinlock")));
@@ -26,7 +26,7 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_an_error_or_lacks_something_but_never_a_panic() {
+fn truncated_btf_does_not_panic() {
     let file = small_kernel();
     for length in 0..file.len() {
         if let Ok(btf) = Btf::parse(&file[..length]) {
@@ -36,7 +36,7 @@ fn a_file_cut_anywhere_is_an_error_or_lacks_something_but_never_a_panic() {
 }
 
 #[test]
-fn any_byte_may_be_wrong_without_a_panic_or_an_endless_search() {
+fn corrupt_btf_neither_panics_nor_loops() {
     let file = small_kernel();
     for at in 0..file.len() {
         for value in [0, 1, 0x7f, 0xff] {
@@ -50,7 +50,7 @@ fn any_byte_may_be_wrong_without_a_panic_or_an_endless_search() {
 }
 
 #[test]
-fn an_anonymous_struct_that_holds_itself_ends_the_search() {
+fn recursive_anonymous_struct_ends_the_search() {
     let mut file = small_kernel();
     // The type of task_struct's anonymous member becomes task_struct itself, whose own name then says otherwise for `mm`.
     let at = 24 + 16 + 24 + 36 + 12 + 12 + 4;
@@ -61,7 +61,7 @@ fn an_anonymous_struct_that_holds_itself_ends_the_search() {
 }
 
 #[test]
-fn one_that_holds_itself_many_times_over_ends_it_too() {
+fn repeatedly_recursive_struct_ends_the_search() {
     const TIMES: u32 = 40;
     let strings = b"\0task_struct\0";
     let mut types = vec![1, KIND_STRUCT << 24 | TIMES, 8];
@@ -77,7 +77,7 @@ fn one_that_holds_itself_many_times_over_ends_it_too() {
 }
 
 #[test]
-fn one_function_alone_keeps_its_place_among_the_types() {
+fn single_function_keeps_its_type_id() {
     let mut file = small_kernel();
     assert_eq!(Btf::parse(&file).unwrap().only_function("int"), Err(BtfError::NoFunction("int")));
     // The last type is a struct with two members: in its place, a function and two declarations of 12 bytes each.
@@ -96,7 +96,7 @@ fn one_function_alone_keeps_its_place_among_the_types() {
 }
 
 #[test]
-fn this_machines_kernel_can_be_read_if_it_has_btf() {
+fn btf_of_this_kernel_is_readable() {
     let Ok(file) = std::fs::read("/sys/kernel/btf/vmlinux") else {
         println!("skipped: this kernel shows no BTF");
         return;

@@ -1,4 +1,4 @@
-//! A process with many descriptors, or without its first thread.
+//! Process with many descriptors, or without its first thread.
 
 use std::{
     fs,
@@ -44,7 +44,7 @@ impl Process {
         process
     }
 
-    /// Its id.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.id()

@@ -2,10 +2,10 @@
 
 use crate::btf::{Btf, BtfError};
 
-/// A lock of the kernel's, with all that debug builds add to it, has some 200 bytes.
+/// Upper bound of the size of a kernel's lock, which has some 200 bytes with all that debug builds add to it.
 const LOCK_MAX_BYTES: u32 = 4096;
 
-/// What depends on the kernel and not on the driver.
+/// Constants of the kernel, whatever the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNumbers {
     pub(super) rw_semaphore_size: u32,
@@ -25,7 +25,7 @@ pub struct KernelNumbers {
 }
 
 impl KernelNumbers {
-    /// From the kernel's own types, and the size of its pages.
+    /// Reads them from the kernel's own types, and the size of its pages.
     ///
     /// # Errors
     /// Names the first type that is not as expected.
@@ -67,7 +67,7 @@ mod tests {
     use crate::fake::small_kernel;
 
     #[test]
-    fn a_lock_that_cannot_be_is_refused_by_name() {
+    fn impossible_lock_size_is_rejected_by_name() {
         let mut file = small_kernel();
         // The size of the second type, behind the header and an integer of 16 bytes.
         let at = 24 + 16 + 8;

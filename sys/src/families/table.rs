@@ -13,21 +13,21 @@ use super::{Families, Family, GPU_MAX_TO_545};
 
 /// And here from 550 on, where a GPU has eight ids for its MIG instances: `UVM_ID_MAX_PROCESSORS - 1`.
 const GPU_MAX_FROM_550: u32 = 256;
-/// So many ids, one after the other, for each GPU.
+/// Consecutive ids of each GPU.
 const GPU_IDS_FROM_550: u32 = 8;
 
 /// The six families are compiled in, so that only a mistake of ours can make reading them fail.
 #[derive(Debug, Error)]
 pub enum TableError {
-    /// Not JSON, or of another shape.
+    /// The table is not JSON, or of another shape.
     #[error("the table of driver layouts cannot be read: {0}")]
     Json(#[from] serde_json::Error),
     /// A value is missing or makes no sense.
     #[error("the table of driver layouts lacks {family}/{key}, or has it wrong")]
     Value {
-        /// In which family.
+        /// Family.
         family: String,
-        /// Which value.
+        /// Key of the value.
         key: String,
     },
 }

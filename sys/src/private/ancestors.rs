@@ -9,7 +9,7 @@ use std::{
 
 use super::{OTHERS_WRITE, is_trusted, own_uid};
 
-/// As many links may be on the way as the kernel follows.
+/// Limit on links on the way, as the kernel's.
 const LINKS_MAX: usize = 40;
 /// Mode of a folder in which only its owner takes the name of a file away.
 const STICKY: u32 = 0o1000;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_one_that_others_can_change_is_refused_and_not_made() {
+    fn folder_below_a_writable_folder_is_rejected_and_not_created() {
         let root = tempfile::tempdir().unwrap();
         let (above, state) = (root.path().join("above"), root.path().join("above/a/state"));
         fs::create_dir(&above).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_below_one_that_belongs_to_somebody_else_is_refused() {
+    fn folder_below_another_users_folder_is_rejected() {
         let root = tempfile::tempdir().unwrap();
         let (above, state) = (root.path().join("above"), root.path().join("above/state"));
         make_folder(&state).unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn links_on_the_way_are_followed_and_must_be_ours() {
+    fn links_on_the_way_are_followed_and_checked() {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         make_folder(&path("real/state")).unwrap();

@@ -1,4 +1,4 @@
-//! What the driver can be asked for about another process's memory: to move it, and what `cudaMemAdvise` asks for from within.
+//! Calls of the driver about another process's memory: migrations, and what `cudaMemAdvise` does from within.
 //!
 //! Advice stays in force until it is withdrawn, whoever gave it. The driver keeps it by range, and cuts a range in two at each end of what
 //! is advised: so many small pieces of advice stay many small ranges, also when they are withdrawn.
@@ -19,7 +19,8 @@ use super::{
 pub struct SpaceFlags(pub u64);
 
 impl SpaceFlags {
-    /// Those of VA spaces that belong to the memory of their process, whose cgroup the driver charges for host memory. For every other it charges that of
+    /// Flags of VA spaces that belong to the memory of their process, whose cgroup the driver charges for host memory. For every other it charges
+    /// that of
     /// whoever calls.
     pub const OF_ONE_PROCESS: [Self; 2] = [Self(0), Self(Self::DISABLE_HMM)];
     const DISABLE_HMM: u64 = 1;
@@ -28,27 +29,28 @@ impl SpaceFlags {
 /// One call. It fails with [`Status::INVALID_ADDRESS`] where no managed memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Move pages to a GPU or to the CPU, and wait until they are there.
+    /// Migrates pages to a GPU or to the CPU, and waits until they are there.
     Migrate(PageRange, Uuid),
     /// Faults bring the pages to this processor, or leave them there and map them.
     SetPreferredLocation(PageRange, Uuid),
     /// The pages have no such place any more, whichever it was.
     UnsetPreferredLocation(PageRange),
-    /// This processor gets mappings to the pages, wherever they are.
+    /// Sets an accessed-by processor: it keeps mappings to the pages, wherever they are.
     SetAccessedBy(PageRange, Uuid),
-    /// It gets no new ones.
+    /// Removes an accessed-by processor: it gets no new mappings.
     UnsetAccessedBy(PageRange, Uuid),
     /// Pages that are read may be in several places at once.
     EnableReadDuplication(PageRange),
     /// Each is in one place again.
     DisableReadDuplication(PageRange),
-    /// Nothing is done; it fails with [`Status::INVALID_ARGUMENT`] if these are not the VA space's flags. The drivers 515 to 525 take the locks of the caller's
+    /// Does nothing; it fails with [`Status::INVALID_ARGUMENT`] if these are not the VA space's flags. The drivers 515 to 525 take the locks of the
+    /// caller's
     /// memory map and of the VA space for it, in this order, both for writing: a process whose own memory matters does not ask.
     CompareFlags(SpaceFlags),
 }
 
 impl Call {
-    /// Its name in the driver.
+    /// Name of the call in the driver.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -76,7 +78,7 @@ impl Call {
         PageableMemAccess::REQUEST,
     ];
 
-    /// Make it, on the descriptor of a VA space.
+    /// Makes the call, on the descriptor of a VA space.
     pub(crate) fn make(self, file: BorrowedFd<'_>) -> Result<(), UvmError> {
         let bounds = |pages: PageRange| (pages.begin(), pages.bytes());
         match self {
@@ -155,14 +157,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_no_va_space_is_never_made_one() {
+    fn foreign_file_is_never_initialized_as_va_space() {
         let null = File::open("/dev/null").unwrap();
         let error = Call::CompareFlags(SpaceFlags(0)).make(null.as_fd()).unwrap_err();
         assert!(matches!(error, UvmError::Call { request: "UVM_PAGEABLE_MEM_ACCESS", .. }), "{error}");
     }
 
     #[test]
-    fn a_call_that_does_not_reach_the_driver_has_its_name() {
+    fn failed_ioctl_is_reported_by_name() {
         let null = File::open("/dev/null").unwrap();
         let pages = PageRange::new(0, 1 << 20).unwrap();
         for call in [

@@ -26,7 +26,7 @@ const BYTES_DTOH: usize = 1;
 const CPU_FAULTS: usize = 2;
 const GPU_FAULTS: usize = 9;
 
-/// What the driver counted, over all GPUs.
+/// Counts of the driver, over all GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// GPU faults, after the driver merged equal ones of a batch.
@@ -40,7 +40,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// What was counted since an earlier reading of the same counters.
+    /// Difference from an earlier reading of the same counters.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -58,13 +58,13 @@ struct Page([AtomicU64; 512]);
 
 /// Counters attached to a VA space. Keeps it alive, as the module's documentation says: drop this when the process has ended.
 pub struct Counters {
-    /// Before `page`: the driver lets go of the page when this is closed.
+    /// Tracker, declared before `page`: the driver lets go of the page when this is closed.
     _tracker: File,
     page: Box<Page>,
 }
 
 impl Counters {
-    /// Attach to a VA space, on a driver of that version.
+    /// Attaches to a VA space, on a driver of that version.
     ///
     /// # Errors
     /// If that version's calls are not known, the driver's device cannot be opened, or the driver refuses.
@@ -83,7 +83,7 @@ impl Counters {
         Ok(Self { _tracker: tracker, page })
     }
 
-    /// What was counted since the attachment. Bytes are counted when a copy is ordered, so this is exact once the process's GPU work is over.
+    /// Counts since the attachment. Bytes are counted when a copy is ordered, so this is exact once the process's GPU work is over.
     #[must_use]
     pub fn read(&self) -> Counted {
         let Page(counters) = &*self.page;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_begins_where_the_driver_wants_it() {
+    fn counter_page_is_aligned_for_any_page_size() {
         let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
         assert!(ptr::from_ref(&*page).addr().is_multiple_of(65536));
         // Nothing else may share memory that the driver writes.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_since_is_the_difference() {
+    fn since_is_the_difference_of_two_readings() {
         let earlier = Counted { fault_entries: 1, cpu_faults: 2, bytes_htod: 3, bytes_dtoh: 4 };
         let later = Counted { fault_entries: 11, cpu_faults: 22, bytes_htod: 33, bytes_dtoh: 44 };
         let since = Counted { fault_entries: 10, cpu_faults: 20, bytes_htod: 30, bytes_dtoh: 40 };

@@ -1,4 +1,4 @@
-//! A process's descriptors of nvidia-uvm: found without opening one, and bounded in number, as a process may have as many as it likes.
+//! Descriptors of nvidia-uvm of a process: found without opening one, and bounded in number, as a process may have as many as it likes.
 //!
 //! * A file is asked for its device without asking its file system (`AT_STATX_DONT_SYNC`): that may be a program of the process's own user, which never
 //!   answers.
@@ -19,7 +19,7 @@ use crate::{Roots, driver, pidfd::compare_files, processes};
 
 /// Open files that are looked at, of a process and of those above it together.
 const LISTED_MAX: usize = 65_536;
-/// Of those of one process, so many may be of the driver.
+/// Limit on the descriptors of the driver of one process.
 const OF_DRIVER_MAX: usize = 4_096;
 
 /// A descriptor of another process: the id of a thread of it, and the number there.
@@ -28,19 +28,20 @@ pub(super) type Descriptor = (u32, RawFd);
 /// Looks through open files, up to a limit.
 pub(super) struct Search<'a> {
     roots: &'a Roots,
-    /// Of whom it is.
+    /// Process whose files are searched.
     pid: u32,
     device: Option<u32>,
     left: usize,
 }
 
 impl<'a> Search<'a> {
-    /// On behalf of a process.
+    /// Search in the files of a process.
     pub(super) fn new(roots: &'a Roots, pid: u32) -> Self {
         Self { roots, pid, device: driver::uvm_device(roots), left: LISTED_MAX }
     }
 
-    /// The descriptors of /dev/nvidia-uvm of a thread with this folder in /proc, in their order: by device number where the kernel tells it, else by name.
+    /// Descriptors of /dev/nvidia-uvm of a thread with this folder in /proc, in their order: by device number where the kernel exposes it, else by
+    /// name.
     pub(super) fn candidates(&mut self, folder: &Path) -> Result<Vec<RawFd>, UvmError> {
         let unreadable = |source| UvmError::Unreadable { pid: self.pid, source };
         let mut found = Vec::new();
@@ -59,7 +60,7 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// Those of these files that no process above has open: a fork leaves the child with its parent's, and the driver with the parent's memory behind them.
+    /// Files among these that no ancestor has open: a fork leaves the child with its parent's, and the driver with the parent's memory behind them.
     pub(super) fn not_inherited(&mut self, files: &[Descriptor]) -> Result<Vec<Descriptor>, UvmError> {
         let mut above = Vec::new();
         for pid in processes::ancestors(self.roots, self.pid) {
@@ -143,7 +144,7 @@ fn distinct_by(
     Ok(found)
 }
 
-/// Those that are none of theirs. A file that was closed meanwhile, or whose process ended, is nobody's.
+/// Files that are not among others. A file that was closed meanwhile, or whose process ended, is nobody's.
 fn not_among(
     files: &[Descriptor],
     theirs: &[Descriptor],
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
     use crate::fake::{Machine, Process};
 
-    /// Known by its name, as this machine has no driver whose number could be known.
+    /// Machine without a driver, whose device is known by its name alone.
     fn machine() -> (Machine, PathBuf) {
         let machine = Machine::new().with("dev/nvidia-uvm", "");
         let device = machine.roots.proc.with_file_name("dev/nvidia-uvm");
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_thousand_descriptors_of_an_open_file_one_is_looked_at() {
+    fn duplicate_descriptors_are_inspected_once() {
         let (machine, device) = machine();
         let process = Process::with_copies(&device, 2000);
         let pid = process.pid();
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit_to_what_is_looked_at() {
+    fn inspected_descriptors_are_bounded() {
         let machine = Machine::new();
         for fd in 0..=OF_DRIVER_MAX {
             machine.link(&format!("proc/7/fd/{fd}"), "/dev/nvidia-uvm");
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_has_of_its_parents_is_not_its_own() {
+    fn inherited_va_space_is_not_the_childs() {
         let (machine, device) = machine();
         let (parents, childs) = (File::open(&device).unwrap(), File::open(&device).unwrap());
         let mut child =
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_first_thread_a_process_has_its_files_all_the_same() {
+    fn descriptors_are_listed_through_a_live_thread() {
         let (machine, device) = machine();
         let process = Process::leaderless(&device);
         show(&machine, process.pid());
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_does_not_tell_whose_a_file_is_none_is_chosen() {
+    fn uncomparable_files_of_several_processes_are_not_chosen() {
         let fails = |errno: i32| {
             not_among(&[(7, 3), (7, 4)], &[(1, 3), (1, 9)], |(_, fd), (_, other)| {
                 if fd == other { Ok(Ordering::Equal) } else { Err(io::Error::from_raw_os_error(errno)) }
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_found_with_few_comparisons() {
+    fn duplicate_search_needs_few_comparisons() {
         let asked = Cell::new(0);
         let files: Vec<Descriptor> = (0..1000).map(|fd| (7, fd)).collect();
         // Ten open files, in an order that has nothing to do with the numbers.
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_meanwhile_hides_no_other() {
+    fn descriptor_closed_meanwhile_does_not_hide_others() {
         let closed = RefCell::new(Vec::new());
         let files: Vec<Descriptor> = (0..20).map(|fd| (7, fd)).collect();
         let found = distinct_by(&files, |(_, one), (_, other)| {
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn where_files_cannot_be_compared_each_counts() {
+    fn uncomparable_files_count_separately() {
         let unknown = |_, _| Err(io::Error::from_raw_os_error(libc::ENOSYS));
         assert!(distinct_by(&[(7, 3), (7, 4)], unknown).is_err());
         // Of a process that is not there nothing is left, which is not an error.

@@ -1,4 +1,4 @@
-//! Where a process has managed memory: what it mapped of the driver's device. In /proc/PID/maps, which takes the process's lock of its memory map, and
+//! Managed memory of a process: its mappings of the driver's device. In /proc/PID/maps, which takes the process's lock of its memory map, and
 //! so hangs while that is held.
 //!
 //! The file is that of a thread, and empty once that has given up the memory, as the first thread has that exits before the others: so where the
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const DEVICE: &str = "/dev/nvidia-uvm";
-/// Of a process with more mappings than this holds, some 600,000, it is not known.
+/// Limit on the mappings of a process, some 600,000; beyond it they are unknown.
 const MAPS_MAX_BYTES: u64 = 64 << 20;
 
 /// The mappings, in the order of addresses. The driver takes only those that are at the address which is also their offset. None of a process that
@@ -80,7 +80,7 @@ mod tests {
     use crate::fake::Machine;
 
     #[test]
-    fn what_the_first_thread_has_given_up_any_other_still_has() {
+    fn mappings_are_read_from_a_live_thread() {
         let maps = "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n";
         let machine = Machine::new().with("proc/7/maps", "").with("proc/7/task/7/maps", "");
         assert_eq!(of(&machine.roots, 7).unwrap(), [], "it has no memory any more");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_the_device_are_listed_and_no_others() {
+    fn only_device_mappings_are_listed() {
         let maps = "55d0c0000000-55d0c0001000 r--p 00000000 08:01 42   /usr/bin/python3\n\
             7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm\n\
             7f0000400000-7f0000500000 rw-s 00000000 00:06 124      /dev/nvidia0\n\
@@ -103,20 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_damaged_or_cut_short_counts_what_can_be_read() {
+    fn truncated_maps_count_readable_lines() {
         let maps = "7f0000000000-7f00\nnonsense\n\n7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n\
             7f0000600000-7f0000602000 rw-s 0 00:06 1 /dev/nvidia-uvm\n9-8 rw-s 0 00:06 1 /dev/nvidia-uvm\nfffffffffffffffff-0 rw-s 0 0 1 /dev/nvidia-uvm\n7f00006";
         assert_eq!(read(maps.as_bytes(), 4096).unwrap().unwrap(), from_ref(&(0x7f00_0060_0000..0x7f00_0060_1000)));
     }
 
     #[test]
-    fn of_endless_mappings_nothing_is_known() {
+    fn excess_mappings_are_unknown() {
         assert!(read(io::repeat(b'\n'), 4096).is_err());
         assert!(read(io::repeat(b'x'), 4096).is_err());
     }
 
     #[test]
-    fn of_a_process_that_is_gone_nothing_is_known() {
+    fn exited_process_has_no_mappings() {
         assert_eq!(of(&Roots::default(), std::process::id()).unwrap(), []);
         assert_eq!(of(&Roots::default(), u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_process_that_exits_while_it_is_read_nothing_is_known() {
+    fn process_that_exits_during_a_read_has_no_mappings() {
         let maps = Exits(b"7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n7f00");
         assert_eq!(read(maps, 4096).unwrap_err().raw_os_error(), Some(3));
     }

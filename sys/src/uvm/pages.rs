@@ -11,7 +11,7 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// None if it is empty, not on page boundaries, larger than [`CALL_MAX_BYTES`], or goes beyond the last address.
+    /// Range of whole pages; `None` if it is empty, not on page boundaries, larger than [`CALL_MAX_BYTES`], or goes beyond the last address.
     #[must_use]
     pub fn new(base: u64, length: u64) -> Option<Self> {
         let page = procfs::page_size();
@@ -20,7 +20,7 @@ impl PageRange {
         (is_whole && is_sized && base.checked_add(length).is_some()).then_some(Self { base, length })
     }
 
-    /// A larger range in parts of at most `part_bytes`, the first up to a multiple of that; none where no part would be a range.
+    /// Parts of a larger range of at most `part_bytes`, the first up to a multiple of that; none where no part would be a range.
     #[must_use]
     pub fn parts(base: u64, length: u64, part_bytes: u64) -> Option<Vec<Self>> {
         let end = base.checked_add(length)?;
@@ -42,7 +42,7 @@ impl PageRange {
         self.base
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.length
@@ -56,7 +56,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_range_is_of_whole_pages_and_not_too_large() {
+    fn page_range_is_page_aligned_and_bounded() {
         assert!(PageRange::new(0x200_0000_0000, 2 * MIB).is_some());
         for (base, length) in [
             (0, 0),

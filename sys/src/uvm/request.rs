@@ -20,15 +20,15 @@ use super::{Status, Uuid, UvmError};
 pub(super) unsafe trait Request {
     const REQUEST: libc::Ioctl;
     const NAME: &str;
-    /// The driver's own answer: the ioctl itself succeeds whenever the block could be copied.
+    /// Status from the driver: the ioctl itself succeeds whenever the block could be copied.
     fn status(&self) -> Status;
 }
 
-/// How often the driver may ask to be asked again: it does while the machine suspends.
+/// Limit on repeats of a request, for which the driver asks while the machine suspends.
 const TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
-/// Ask the driver. What it filled in is in `request`, also when it refuses.
+/// Makes a request of the driver. What it filled in is in `request`, also when it refuses.
 pub(super) fn call<R: Request>(file: BorrowedFd<'_>, request: &mut R) -> Result<(), UvmError> {
     for _ in 0..TRIES {
         // SAFETY: by the contract of Request, the driver finds at this address what it expects, and writes nothing beyond it.
@@ -64,7 +64,8 @@ pub(super) struct Migrate {
     pub(super) status: u32,
 }
 
-/// Up to 545 the answer is where the node is from 550 on, and nothing comes behind it. A driver that has a node there leaves it as it is, and
+/// Parameter block whose status, up to 545, is where the node is from 550 on, and nothing comes behind it. A driver that has a node there leaves it
+/// as it is, and
 /// the other writes an answer, which is never [`ANY_NODE`]: so what comes back tells which it was, also within a branch.
 #[repr(C)]
 pub(super) struct SetPreferredLocation {
@@ -137,19 +138,19 @@ pub(super) struct EnableCounters {
     pub(super) status: u32,
 }
 
-/// Where a version of the driver has the end of the block that attaches a tool.
+/// Layout of the end of the block that attaches a tool, by driver version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrackerLayout {
-    /// 515 to 545, and from 565 on: the answer comes right after the fields that all have.
+    /// 515 to 545, and from 565 on: the status comes right after the common fields.
     Plain,
-    /// 550 and 555: after the answer comes the version of the events that is wanted. 550.40.07 is `Plain`, and ignores it.
+    /// 550 and 555: after the status comes the requested version of the events. 550.40.07 is `Plain`, and ignores it.
     VersionLast,
-    /// 560: it comes before the answer.
+    /// 560: the version of the events comes before the status.
     VersionFirst,
 }
 
 impl TrackerLayout {
-    /// Of a driver version such as `550.163.01`.
+    /// Layout of a driver version such as `550.163.01`.
     pub(super) fn of(version: &str) -> Result<Self, UvmError> {
         let major = version.trim().split('.').next().and_then(|major| major.parse().ok());
         match major {
@@ -171,9 +172,9 @@ pub(super) struct InitEventTracker {
     processor: Uuid,
     all_processors: u32,
     uvm_fd: u32,
-    /// By [`TrackerLayout`]: the answer, or a version and the answer, or the answer and a version.
+    /// End by [`TrackerLayout`]: the status, or a version and the status, or the status and a version.
     end: [u32; 4],
-    /// Not the driver's.
+    /// Layout, which is not a part of the driver's block.
     layout: TrackerLayout,
 }
 
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_has_the_layout_of_its_header() {
+    fn tracker_layout_follows_the_driver_version() {
         for (version, layout) in [
             ("515.105.01", TrackerLayout::Plain),
             ("535.288.01", TrackerLayout::Plain),
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_is_refused_by_name() {
+    fn unknown_version_is_rejected_by_name() {
         for version in ["510.108.03", "600.1", "", "abc"] {
             let error = TrackerLayout::of(version).unwrap_err();
             assert!(matches!(&error, UvmError::UnknownVersion(named) if named == version), "{error}");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_read_where_the_version_has_it() {
+    fn status_is_read_at_the_versions_offset() {
         let null = File::open("/dev/null").unwrap();
         let answered = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, null.as_fd()) };
         assert_eq!(answered(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_a_preferred_location_is_read_where_either_layout_has_it() {
+    fn preferred_location_status_is_read_in_both_layouts() {
         let answered = |cpu_numa_node, status| {
             SetPreferredLocation { base: 0, length: 0, location: Uuid::CPU, cpu_numa_node, status }.status()
         };
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_where_the_drivers_header_has_them() {
+    fn field_offsets_match_the_drivers_header() {
         use std::mem::offset_of;
         assert_eq!(
             (offset_of!(SetPreferredLocation, cpu_numa_node), offset_of!(SetPreferredLocation, status)),
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_the_drivers_is_an_error() {
+    fn request_on_a_foreign_file_is_an_error() {
         let null = File::open("/dev/null").unwrap();
         let error = call(null.as_fd(), &mut PageableMemAccess::default()).unwrap_err();
         assert!(matches!(error, UvmError::Call { request: "UVM_PAGEABLE_MEM_ACCESS", .. }), "{error}");

@@ -19,7 +19,7 @@ use crate::{
 /// VA spaces of one process that are held open at a time; CUDA makes one.
 pub const SPACES_MAX: usize = 8;
 
-/// A VA space of a process. Keeps it alive, as the module's documentation says: do not keep it.
+/// Descriptor of a VA space of a process. Keeps it alive, as the module's documentation says: do not keep it.
 #[derive(Debug)]
 pub struct VaSpace<'a> {
     process: &'a PidFd,
@@ -61,7 +61,7 @@ impl<'a> VaSpace<'a> {
         Ok(spaces.into_iter().filter(|(fd, _)| is_own(*fd)).map(|(_, file)| Self { process, file }).collect())
     }
 
-    /// Have the driver do something, if the process lives, and wait until it is done.
+    /// Makes a call of the driver, if the process lives, and waits until it is done.
     ///
     /// # Errors
     /// If the process has ended, or the driver refuses.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_are_open_at_a_time_however_many_there_are() {
+    fn open_descriptors_are_bounded() {
         let counts = Rc::default();
         let spaces = take_each(7, 0..2000, |fd| {
             let file = Counted::open(&counts);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_cannot_be_had_hides_no_other() {
+    fn unavailable_descriptor_does_not_hide_others() {
         let refused = || UvmError::Process(PidFdError::NotPermitted(7));
         let take = |fd| match fd {
             1 => Err(refused()),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_its_first_thread_is_looked_into_by_another() {
+    fn va_spaces_are_found_through_another_thread() {
         let process = Process::leaderless(std::path::Path::new("/dev/null"));
         let held = PidFd::open(process.pid()).unwrap();
         match VaSpace::of(&held, &Roots::default()).map(|_| ()).unwrap_err() {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_thread_can_be_taken_when_the_first_has_exited() {
+    fn descriptors_are_taken_from_a_live_thread() {
         let process = Process::leaderless(std::path::Path::new("/dev/null"));
         let held = PidFd::open(process.pid()).unwrap();
         assert!(held.take(3).is_err(), "the first thread has none");
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// What is found behind a descriptor of this file, where /proc/devices says this.
+    /// Probe of a descriptor of this file, where /proc/devices says this.
     fn behind(device: &str, file: &str) -> Result<Option<()>, UvmError> {
         let machine = Machine::new().with("proc/devices", device);
         let mut process = Command::new("sleep").arg("60").stdin(File::open(file).unwrap()).spawn().unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_asked_for_a_va_space_but_the_device() {
+    fn only_the_device_is_queried_for_a_va_space() {
         let (uvm, no_driver) = ("Character devices:\n  5 nvidia-uvm\n", "Character devices:\n  1 mem\n");
         for (device, file) in [(uvm, "/dev/null"), (uvm, "/proc/self/stat"), (no_driver, "/dev/null")] {
             let found = behind(device, file);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_the_devices_name_is_not_asked_either() {
+    fn file_with_the_devices_name_is_not_queried() {
         let machine = Machine::new().with("dev/nvidia-uvm", "");
         let device = machine.roots.proc.with_file_name("dev/nvidia-uvm");
         let process = Process::with_copies(&device, 0);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_not_touched() {
+    fn exited_process_is_not_touched() {
         let mut child = Command::new("true").spawn().unwrap();
         let process = PidFd::open(child.id()).unwrap();
         child.wait().unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_the_driver_has_no_va_space() {
+    fn process_without_the_driver_has_no_va_space() {
         let process = PidFd::open(std::process::id()).unwrap();
         assert!(
             matches!(VaSpace::of(&process, &Roots::default()), Err(UvmError::NoVaSpace(pid)) if pid == process.pid())

@@ -75,7 +75,7 @@ impl Drop for Process {
 /// Serves until its input ends.
 pub(crate) fn serve(options: Options, runtime: Runtime) -> Result<(), String> {
     // As uvmd does.
-    if !sys::memory::give_back_what_is_freed() {
+    if !sys::memory::return_freed_memory() {
         return Err("the allocator cannot be told to give back what is freed".to_owned());
     }
     let token = Token::parse(WRITE_TOKEN.as_bytes())?;

@@ -81,7 +81,7 @@ fn serves_until_its_input_ends() {
         return;
     }
     // As uvmd does.
-    assert!(sys::memory::give_back_what_is_freed());
+    assert!(sys::memory::return_freed_memory());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.spawn(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

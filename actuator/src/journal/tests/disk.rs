@@ -33,7 +33,7 @@ fn in_force(journal: &Journal) -> Vec<u64> {
 }
 
 #[test]
-fn on_a_stuck_disk_advice_is_withdrawn_at_once() {
+fn withdrawal_does_not_wait_for_a_stuck_disk() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
     give(&journal, LIVING, GPU, &[advise(0)]);
@@ -54,7 +54,7 @@ fn on_a_stuck_disk_advice_is_withdrawn_at_once() {
 }
 
 #[test]
-fn on_a_stuck_or_full_disk_what_a_former_run_advised_is_known_and_withdrawn() {
+fn earlier_advice_is_withdrawn_on_a_stuck_or_full_disk() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, NONE);
     give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
@@ -81,7 +81,7 @@ fn on_a_stuck_or_full_disk_what_a_former_run_advised_is_known_and_withdrawn() {
 }
 
 #[test]
-fn intents_that_come_together_share_a_write() {
+fn concurrent_intents_share_a_write() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
     let before = disk.state();
@@ -101,7 +101,7 @@ fn intents_that_come_together_share_a_write() {
 }
 
 #[test]
-fn on_a_stuck_disk_an_intent_is_refused_at_once_that_comes_later() {
+fn later_intent_on_a_stuck_disk_is_denied_at_once() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, Waits { intent: Duration::ZERO, ..LONG });
     assert!(journal.health().is_writable);
@@ -124,7 +124,7 @@ fn on_a_stuck_disk_an_intent_is_refused_at_once_that_comes_later() {
 }
 
 #[test]
-fn an_intent_that_is_given_up_restores_what_was_in_force_before() {
+fn abandoned_intent_restores_earlier_advice() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
     let at = |place| Action::Advise(Advice::PreferredLocation(place));
@@ -150,7 +150,7 @@ fn an_intent_that_is_given_up_restores_what_was_in_force_before() {
 }
 
 #[test]
-fn what_a_full_disk_does_not_take_is_refused_and_written_once_there_is_room() {
+fn full_disk_denies_intents_until_there_is_room() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
     give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
@@ -175,7 +175,7 @@ fn what_a_full_disk_does_not_take_is_refused_and_written_once_there_is_room() {
 }
 
 #[test]
-fn what_waits_for_a_stuck_disk_has_a_bound_and_nothing_is_lost_by_it() {
+fn queue_for_a_stuck_disk_is_bounded_and_loses_nothing() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
     let steps: Vec<_> = (0..5000).map(|page| advise(2 * page)).collect();
@@ -199,7 +199,7 @@ fn what_waits_for_a_stuck_disk_has_a_bound_and_nothing_is_lost_by_it() {
 }
 
 #[test]
-fn whoever_drops_it_does_not_wait_for_a_stuck_disk_and_nobody_else_may_have_it_meanwhile() {
+fn drop_on_a_stuck_disk_does_not_block_and_keeps_the_lock() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, NONE);
     disk.stick();

@@ -60,7 +60,7 @@ fn left(journal: &Journal) -> Vec<Step> {
 }
 
 #[test]
-fn after_an_upgrade_the_first_uvmds_journal_is_read() {
+fn journal_of_the_first_version_is_read() {
     let machine = machine();
     write(&machine, FIRST);
     let journal = open(&machine);
@@ -72,7 +72,7 @@ fn after_an_upgrade_the_first_uvmds_journal_is_read() {
 }
 
 #[test]
-fn after_a_downgrade_the_first_uvmd_reads_all_advice_as_what_it_is_and_nothing_else() {
+fn journal_stays_readable_by_the_first_version() {
     let machine = machine();
     write(&machine, FIRST.to_owned() + &newer(LIVING, "first") + "damaged\n");
     let journal = open(&machine);
@@ -91,7 +91,7 @@ fn after_a_downgrade_the_first_uvmd_reads_all_advice_as_what_it_is_and_nothing_e
 }
 
 #[test]
-fn lines_of_a_later_version_stay_for_it_and_their_memory_gets_no_other_advice() {
+fn lines_of_a_later_version_are_preserved_and_block_their_ranges() {
     let machine = machine();
     let line = newer(LIVING, "first");
     write(&machine, format!("{FIRST}{line}"));
@@ -123,7 +123,7 @@ fn lines_of_a_later_version_stay_for_it_and_their_memory_gets_no_other_advice() 
 }
 
 #[test]
-fn lines_of_a_later_version_on_processes_that_are_gone_are_left_out() {
+fn lines_of_a_later_version_on_exited_processes_are_removed() {
     for (process, boot) in [(ProcessId { pid: 42, start_ticks: 8 }, "first"), (LIVING, "zeroth")] {
         let machine = machine();
         write(&machine, newer(process, boot));
@@ -133,7 +133,7 @@ fn lines_of_a_later_version_on_processes_that_are_gone_are_left_out() {
 }
 
 #[test]
-fn what_is_damaged_stays_until_the_machine_is_started_again() {
+fn damaged_lines_stay_until_reboot() {
     let machine = machine();
     let journal = open(&machine);
     give(&journal, LIVING, GPU, &[step(0, 4096, Action::Advise(READ))]);
@@ -155,7 +155,7 @@ fn what_is_damaged_stays_until_the_machine_is_started_again() {
 }
 
 #[test]
-fn what_was_not_written_to_its_end_is_left_out() {
+fn unfinished_line_is_removed() {
     let machine = machine();
     let journal = open(&machine);
     give(&journal, LIVING, GPU, &[step(0, 4096, Action::Advise(READ))]);
@@ -172,7 +172,7 @@ fn what_was_not_written_to_its_end_is_left_out() {
 }
 
 #[test]
-fn a_journal_with_more_than_can_be_kept_is_set_aside_as_a_whole_and_what_is_understood_of_it_is_in_force() {
+fn oversized_journal_is_moved_away_and_its_advice_stays_in_force() {
     let machine = machine();
     let path = machine.roots.proc.join("journal");
     let aside = machine.roots.proc.join("journal.unrecognised");
@@ -195,7 +195,7 @@ fn a_journal_with_more_than_can_be_kept_is_set_aside_as_a_whole_and_what_is_unde
 }
 
 #[test]
-fn of_a_huge_file_no_more_is_read_than_is_ever_written() {
+fn read_of_a_huge_journal_is_bounded() {
     let machine = machine();
     let path = machine.roots.proc.join("journal");
     write(&machine, FIRST);

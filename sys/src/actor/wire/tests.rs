@@ -18,7 +18,7 @@ fn arrives<M: Wire + PartialEq + std::fmt::Debug>(message: &M) {
 }
 
 #[test]
-fn what_is_sent_arrives() {
+fn messages_round_trip() {
     for order in [Order::Start { has_cgroup: false }, Order::Start { has_cgroup: true }, Order::Reap { pid: 77 }] {
         arrives(&order);
     }
@@ -58,7 +58,7 @@ fn what_is_sent_arrives() {
 }
 
 #[test]
-fn an_error_of_a_call_is_the_same_on_this_side() {
+fn errors_round_trip() {
     let there = |result| Outcome::of(result).result("UVM_MIGRATE").unwrap_err().to_string();
     let refused = || UvmError::Refused { request: "UVM_MIGRATE", status: Status::NO_MEMORY };
     assert_eq!(there(Err(refused())), refused().to_string());
@@ -68,7 +68,7 @@ fn an_error_of_a_call_is_the_same_on_this_side() {
 }
 
 #[test]
-fn descriptors_arrive_with_their_message_and_are_closed_by_exec() {
+fn descriptors_arrive_with_cloexec() {
     let (here, there) = pair();
     let files: Vec<_> = (0..FILES_MAX).map(|_| tempfile::tempfile().unwrap()).collect();
     let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
@@ -84,7 +84,7 @@ fn descriptors_arrive_with_their_message_and_are_closed_by_exec() {
 }
 
 #[test]
-fn a_message_with_more_descriptors_than_any_has_is_an_error() {
+fn excess_descriptors_are_an_error() {
     for more in 1..=4 {
         let (here, there) = pair();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX + 4))];
@@ -98,14 +98,14 @@ fn a_message_with_more_descriptors_than_any_has_is_an_error() {
 }
 
 #[test]
-fn nobody_at_the_other_end_is_an_end_and_no_error() {
+fn closed_peer_is_end_of_stream() {
     let (here, there) = pair();
     drop(here);
     assert!(receive::<Order>(&there).unwrap().is_none());
 }
 
 #[test]
-fn what_means_nothing_is_an_error() {
+fn malformed_messages_are_an_error() {
     fn means_nothing<M: Wire>(bytes: &[u8]) -> bool {
         let (here, there) = pair();
         rustix::net::send(&here, bytes, SendFlags::empty()).unwrap();
