@@ -13,8 +13,9 @@ use crate::{
     BlockLimits, OwnerLimits,
     command_line::shown,
     identity::{Processes, Sighting},
-    ledger::{Ledger, Limits, Losses, together},
+    ledger::{Ledger, Limits, Losses},
     managed::{Managed, read},
+    spans::together,
 };
 
 /// A process's short name, its cgroup and its owner, as /proc says; `None` where it is not there.

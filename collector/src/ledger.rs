@@ -20,7 +20,6 @@ use abi::{
     count::{EvictionKey, RecordLosses},
 };
 use blocks::BlockMap;
-pub(crate) use blocks::{RANGES_MAX, Span, together};
 pub(crate) use counts::Counts;
 use evictions::Evictions;
 use gpu_ids::GpuIds;

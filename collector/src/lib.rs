@@ -20,6 +20,7 @@
 mod clock;
 mod collector;
 mod command_line;
+mod config;
 mod gpus;
 mod handle;
 mod history;
@@ -31,10 +32,12 @@ mod nvml;
 mod owner;
 mod probes;
 mod refusal;
+mod spans;
 mod users;
 mod watcher;
 
-pub use collector::{BlockLimits, Collector, Config, OwnerLimits, Records, Retention, StartError};
+pub use collector::{Collector, StartError};
+pub use config::{BlockLimits, Config, OwnerLimits, Records, Retention};
 pub use handle::Snapshots;
 pub use sys::Roots;
 

@@ -18,8 +18,8 @@ use sys::Roots;
 
 use crate::{
     clock,
-    ledger::{RANGES_MAX, Span, together},
     lookup_cache::{Hung, LookupCache, Pace},
+    spans::{RANGES_MAX, Span, together},
 };
 
 const PACE: Pace = Pace {

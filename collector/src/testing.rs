@@ -15,9 +15,10 @@ pub use crate::probes::Probes;
 use crate::{
     BlockLimits, OwnerLimits, Records,
     identity::Identity,
-    ledger::{Ledger, Limits, together},
+    ledger::{Ledger, Limits},
     managed::Managed,
     probes::ITERATED,
+    spans::together,
 };
 
 /// Loads the probes for a family on this machine, to be attached to functions of user programs. `device` stands for the driver's; its files

@@ -27,6 +27,7 @@ pub mod dropped;
 pub mod eviction;
 pub mod heat;
 pub mod history;
+pub mod id;
 pub mod memory;
 pub mod owner;
 pub mod plan;
@@ -47,6 +48,7 @@ pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
+pub use id::{GpuKey, GpuUuid, ProcessId};
 pub use memory::Memory;
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{
@@ -58,8 +60,7 @@ pub use residency::Residency;
 pub use restriction::{Restriction, RestrictionScope};
 pub use rule::{Budget, Directive, Override, Selector};
 pub use snapshot::{
-    DriverInfo, Gpu, GpuKey, GpuSource, GpuUuid, ProbeStatus, Process, ProcessId, RecordFigures, Snapshot, SourceState,
-    SourceStatus,
+    DriverInfo, Gpu, GpuSource, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
 };
 pub use terms::{Access, ApiCall, Cause, Direction, RemoteCause};
 pub use verdict::{HeldBy, Verdict, VerdictKind, Verdicts};

@@ -2,80 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
-    Blocks, Counters, Degradation, EvictionPair, Owner, OwnerEvictions, OwnerKey, OwnerTotals, QuotaRefusals, Ranges,
-    Residency, Reuse,
+    Blocks, Counters, Degradation, EvictionPair, GpuKey, Owner, OwnerEvictions, OwnerKey, OwnerTotals, ProcessId,
+    QuotaRefusals, Ranges, Residency, Reuse,
 };
-
-/// A GPU's UUID, without the driver's prefix.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct GpuUuid(pub [u8; 16]);
-
-impl GpuUuid {
-    /// Reads a UUID as it is displayed, in upper or lower case.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (prefix, groups) = text.split_at_checked(4)?;
-        let lengths = groups.split('-').map(str::len);
-        let digits: String = groups.split('-').collect();
-        let is_uuid = prefix.eq_ignore_ascii_case("GPU-")
-            && lengths.eq([8, 4, 4, 4, 12])
-            && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = is_uuid.then(|| u128::from_str_radix(&digits, 16).ok())??;
-        Some(Self(number.to_be_bytes()))
-    }
-}
-
-impl fmt::Display for GpuUuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GPU-")?;
-        for (at, byte) in self.0.iter().enumerate() {
-            if matches!(at, 4 | 6 | 8 | 10) {
-                write!(f, "-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for GpuUuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Which GPU something was counted on.
-///
-/// The driver's events name a GPU by a processor id, as in /proc/driver/nvidia-uvm/gpus (0 is the CPU and never here). An id is a GPU's only
-/// while some process uses it; then the driver gives it to the next GPU that needs one. So sums are kept by UUID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum GpuKey {
-    /// The GPU with this UUID.
-    Known(GpuUuid),
-    /// The GPU that has this id in the events of a living VA space. Which one it is may yet be learned; what is counted here then moves there.
-    Pending(u32),
-    /// A GPU that had this id, and it was never learned which one it was. What is counted here stays here.
-    Unknown(u32),
-}
-
-impl GpuKey {
-    /// The UUID, if it is known.
-    #[must_use]
-    pub const fn uuid(self) -> Option<GpuUuid> {
-        match self {
-            Self::Known(uuid) => Some(uuid),
-            Self::Pending(_) | Self::Unknown(_) => None,
-        }
-    }
-}
 
 /// Who told what is known of a GPU beyond its UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,15 +48,6 @@ pub struct Gpu {
     pub memory_used_bytes: Option<u64>,
     /// Who told.
     pub source: Option<GpuSource>,
-}
-
-/// Names one process for as long as the machine is up: pids are reused, start times are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ProcessId {
-    /// The process id in uvmd's pid namespace.
-    pub pid: u32,
-    /// Start time in clock ticks since boot, field 22 of /proc/PID/stat; 0 if the process was gone before it could be read.
-    pub start_ticks: u64,
 }
 
 /// One process that uses managed memory.

@@ -6,7 +6,7 @@
 //! * [`track`], [`open`], [`leaving`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
 //! * [`scene`]: what is looked at
 //! * [`reactor`]: what a policy sees and says; [`parameter`]: what it can be told
-//! * [`catalogue`]: all policies, and which is tried
+//! * [`catalogue`]: all policies, and which is tried; [`proposal`]: what they propose
 //! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
 //! * [`meter`], [`trial`], [`verify`]: whether it helped; [`cost`]: by what that is told
 //! * [`cooling`]: what is not tried again for now
@@ -39,6 +39,7 @@ mod pace;
 pub mod parameter;
 mod permitted;
 mod pingpong;
+mod proposal;
 pub mod reactor;
 mod room;
 mod scene;

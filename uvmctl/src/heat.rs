@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, ValueEnum};
 use model::api::{HeatCell, HeatMap, HeatRange};
 
-use crate::{client::Client, terminal, text, top::Look};
+use crate::{client::Client, look::Look, terminal, text};
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {

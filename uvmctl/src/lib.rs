@@ -17,6 +17,7 @@ mod explain;
 pub mod fuzzing;
 mod gpus;
 mod heat;
+mod look;
 mod machine;
 mod plan;
 mod policy;

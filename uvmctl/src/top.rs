@@ -5,7 +5,7 @@ pub(crate) mod columns;
 pub(crate) mod fetch;
 mod keys;
 mod live;
-mod look;
+mod process_key;
 mod samples;
 mod screen;
 pub(crate) mod state;
@@ -21,7 +21,6 @@ use std::{
 
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use columns::{COLUMNS, Column, Figures};
-pub(crate) use look::Look;
 use state::{Settings, State};
 
 use crate::{client::Client, rates};

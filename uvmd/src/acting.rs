@@ -7,7 +7,6 @@
 mod actuation;
 mod board;
 mod state;
-mod withdrawal;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +19,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use actuation::Patience;
 pub(crate) use actuation::{Actuation, hands};
+pub(crate) use actuation::{CommandName, StillInForce};
 use actuator::{Journal, headroom};
 use anyhow::{Context, anyhow};
 pub(crate) use board::{Board, Told};
@@ -34,8 +35,6 @@ pub(crate) use state::JOURNAL_FILE;
 use sys::Roots;
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
-use withdrawal::Patience;
-pub(crate) use withdrawal::{CommandName, StillInForce};
 
 use crate::{audit::Audit, rules::Rules, switch::Switch};
 

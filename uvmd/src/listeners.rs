@@ -11,7 +11,7 @@ use web::{
     server::{self, Limits},
 };
 
-use crate::service::VERSION;
+use crate::VERSION;
 
 /// A listener over TCP, and its address: port 0 asks the kernel for one.
 type Bound = (TcpListener, SocketAddr);

@@ -31,6 +31,9 @@ use log::{Logging, say};
 use options::Options;
 use signals::Hangup;
 
+/// Of this build.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 const MISTAKEN: u8 = 2;
 
 fn main() -> ExitCode {

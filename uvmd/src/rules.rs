@@ -6,6 +6,7 @@ mod expiry;
 mod file;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -16,7 +17,6 @@ use std::{
 pub(crate) use change::Announce;
 use config::Policy;
 pub(crate) use expiry::Clock;
-use expiry::Expired;
 use model::{
     Budget, Directive, Mode, Override, Process,
     api::rule::{OverrideStatus, Overrides},
@@ -26,6 +26,9 @@ use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
 use crate::{audit::Audit, kept::Kept};
 
 use file::Look;
+
+/// Overrides of the file that were seen to be over, by name, each with the time that it had: one that is given another is another.
+type Expired = BTreeMap<String, String>;
 pub(crate) use file::load_settled;
 
 /// Overrides that are in force. Cheap to clone; all clones are one.

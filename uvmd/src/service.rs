@@ -25,6 +25,7 @@ use web::{
 };
 
 use crate::{
+    VERSION,
     acting::{self, Actuation, Deeds, Rates},
     audit::{Audit, Denials},
     control::Control,
@@ -48,7 +49,6 @@ const KEPT_AGAIN: Duration = Duration::from_secs(5);
 /// So often it is looked whether refusals are to be summed up.
 const REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Set by the build script.
 const COMMIT: &str = env!("UVMD_COMMIT");
 

@@ -26,7 +26,6 @@ pub use token::Token;
 
 use crate::{
     Node,
-    peers::PeerKey,
     problem::{Kind, Problem},
 };
 
@@ -316,13 +315,5 @@ impl<S: Send + Sync> FromRequestParts<S> for Writer {
                 Err(Problem::new(Kind::PermissionDenied, detail.to_owned()))
             }
         }
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for PeerKey {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(parts.extensions.get::<Peer>().copied().unwrap_or_default().into())
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 };
 pub(crate) use tracked::{Endless, Tracked};
 
-use crate::{connection_table::Closed, peers::PeerKey};
+use crate::{closed::Closed, peers::PeerKey};
 
 /// Time that everyone has to send a request, however many others come.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);

@@ -19,8 +19,9 @@ use tokio::{
 
 use crate::{
     auth::Peer,
+    closed::Closed,
     connection::{Connection, PlaceKind},
-    connection_table::{Closed, ConnectionTable},
+    connection_table::ConnectionTable,
     peers::PeerKey,
 };
 

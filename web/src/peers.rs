@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use axum::{extract::FromRequestParts, http::request::Parts};
+
 use crate::auth::Peer;
 
 /// A user of this machine on the Unix socket, an address on the network, or all of this machine over TCP.
@@ -29,6 +31,14 @@ impl From<Peer> for PeerKey {
             Peer::Remote(address) => Self::of_address(address.ip().to_canonical()),
             Peer::Unknown => Self::Nobody,
         }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for PeerKey {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(parts.extensions.get::<Peer>().copied().unwrap_or_default().into())
     }
 }
 

@@ -26,8 +26,9 @@ use tokio::{
 
 use crate::{
     auth::Peer,
+    closed::Closed,
     connection::{Connection, Endless, Holding, Metered, Patience, PlaceKind, Tracked},
-    connection_table::{Closed, ConnectionTable},
+    connection_table::ConnectionTable,
     connections::{Connections, Places},
     reserved_places::OnReservedPlace,
     socket::Socket,

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use crate::guard::Hosts;
+use crate::hosts::Hosts;
 
 /// What is in force now. Cheap to clone; all clones change together.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ use self::{
     table::Table,
 };
 use super::Generation;
+use crate::spans::Span;
 
 mod busiest;
 mod gpus;
@@ -28,7 +29,6 @@ mod sums;
 mod table;
 
 pub(super) use busiest::PUBLISHED_MAX;
-pub(crate) use ranges::{RANGES_MAX, Span, together};
 
 /// The blocks of one process, and the ranges they are in.
 #[derive(Debug, Default)]

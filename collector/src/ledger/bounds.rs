@@ -1,6 +1,7 @@
 //! How much is kept of the memory of all processes together.
 
-use super::{Ledger, RANGES_MAX};
+use super::Ledger;
+use crate::spans::RANGES_MAX;
 
 impl Ledger {
     /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use model::{Plan, Share, decision::Measured};
 
 use super::{
-    catalogue::Proposal,
     cost::{Left, seconds},
     guard::Admission,
     limits::{BETTER, BETTER_UNTRIED, FEWER_UNTRIED},
+    proposal::Proposal,
 };
 
 /// Its name.

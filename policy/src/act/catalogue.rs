@@ -1,6 +1,11 @@
 //! All policies, and which of them is tried.
 
-use model::Plan;
+use std::collections::BTreeMap;
+
+use model::{
+    Plan,
+    api::rule::{self, one_of},
+};
 
 use super::{
     auto_live, controls,
@@ -9,7 +14,8 @@ use super::{
     hot_cold::HotCold,
     parameter::Parameter,
     pingpong::PingPong,
-    reactor::{Reactor, Running, View},
+    proposal::Proposal,
+    reactor::{Reactor, View},
     stream::Stream,
     tenants::Tenants,
 };
@@ -39,13 +45,6 @@ pub(crate) fn meant(policy: &str) -> impl Iterator<Item = &'static dyn Reactor> 
     chosen.chain(named).copied()
 }
 
-/// What is to be tried.
-pub(crate) struct Proposal {
-    pub(crate) plan: Plan,
-    pub(crate) running: Box<dyn Running>,
-    pub(crate) admission: Admission,
-}
-
 /// What the policy of this name proposes, or all that `auto-live` chooses from, but for what rests.
 pub(crate) fn proposals(
     policy: &str,
@@ -58,4 +57,32 @@ pub(crate) fn proposals(
         let is_here = plan.process == view.process.id && plan.gpu == view.gpu;
         is_here.then(|| Proposal { admission: admits(&plan), plan, running })
     })
+}
+
+/// Whether the policy of this name takes these parameters. `auto-live` takes those of all that it chooses from: each of them takes its own.
+///
+/// # Errors
+/// The first that it does not take, or whose value means nothing to it.
+pub fn check(policy: &str, given: &BTreeMap<String, String>) -> Result<(), rule::Invalid> {
+    let taken: Vec<&Parameter> = parameters(policy).collect();
+    for (name, value) in given {
+        let Some(parameter) = taken.iter().find(|each| each.name == name) else {
+            let mut names: Vec<&str> = taken.iter().map(|each| each.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            let known = if names.is_empty() { "no parameters".to_owned() } else { one_of(&names) };
+            return Err(invalid(name, format!("{policy} takes {known}, not {name:?}")));
+        };
+        if !parameter.form.takes(value) {
+            return Err(invalid(name, format!("expected {}, not {value:?}", parameter.form)));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(name: &str, detail: String) -> rule::Invalid {
+    // What is no name cannot be pointed at.
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let field = if is_name { format!("parameters.{name}").into() } else { "parameters".into() };
+    rule::Invalid { field, detail }
 }

@@ -1,10 +1,8 @@
 //! What a policy can be told: the parameters of an override. Each reactor names its own, and nothing else is taken for one.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
-use model::api::rule::{self, one_of};
-
-use super::catalogue;
+use model::api::rule::one_of;
 
 /// A parameter of a policy.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ pub enum Form {
 }
 
 impl Form {
-    fn takes(&self, value: &str) -> bool {
+    pub(crate) fn takes(&self, value: &str) -> bool {
         match self {
             Self::Number(least, most) => value.parse().is_ok_and(|number: u64| (*least..=*most).contains(&number)),
             Self::Word(words) => words.contains(&value),
@@ -40,32 +38,4 @@ impl fmt::Display for Form {
             Self::Word(words) => f.write_str(&one_of(words)),
         }
     }
-}
-
-/// Whether the policy of this name takes these parameters. `auto-live` takes those of all that it chooses from: each of them takes its own.
-///
-/// # Errors
-/// The first that it does not take, or whose value means nothing to it.
-pub fn check(policy: &str, parameters: &BTreeMap<String, String>) -> Result<(), rule::Invalid> {
-    let taken: Vec<&Parameter> = catalogue::parameters(policy).collect();
-    for (name, value) in parameters {
-        let Some(parameter) = taken.iter().find(|each| each.name == name) else {
-            let mut names: Vec<&str> = taken.iter().map(|each| each.name).collect();
-            names.sort_unstable();
-            names.dedup();
-            let known = if names.is_empty() { "no parameters".to_owned() } else { one_of(&names) };
-            return Err(invalid(name, format!("{policy} takes {known}, not {name:?}")));
-        };
-        if !parameter.form.takes(value) {
-            return Err(invalid(name, format!("expected {}, not {value:?}", parameter.form)));
-        }
-    }
-    Ok(())
-}
-
-fn invalid(name: &str, detail: String) -> rule::Invalid {
-    // What is no name cannot be pointed at.
-    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    let field = if is_name { format!("parameters.{name}").into() } else { "parameters".into() };
-    rule::Invalid { field, detail }
 }

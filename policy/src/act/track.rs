@@ -8,7 +8,7 @@ use model::{CallResult, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage,
 
 use super::{
     auto_live::{self, Learned},
-    catalogue::{self, Proposal},
+    catalogue,
     cooling::{Circumstances, Cooling},
     cost::Left,
     guard::{Admission, Guard},
@@ -17,6 +17,7 @@ use super::{
     limits::Limits,
     meter::{Meter, Span},
     open::Open,
+    proposal::Proposal,
     scene::Sight,
     trial::{Look, Trial},
     verify::is_at_work,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use policy::act::{
-    catalogue::parameters,
-    parameter::{Form, check},
+    catalogue::{check, parameters},
+    parameter::Form,
     policies,
 };
 

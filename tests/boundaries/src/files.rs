@@ -107,7 +107,7 @@ mod tests {
     fn sources_in_every_folder_are_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let all = sources(folder).unwrap();
-        for path in ["src/files.rs", "tests/workspace/main.rs"] {
+        for path in ["src/files.rs", "tests/workspace.rs"] {
             assert!(all.contains(&folder.join(path)), "{all:?}");
         }
     }

@@ -11,11 +11,13 @@ use ratatui_core::text::Line;
 use super::{
     columns::Figures,
     fetch::{self, Answer, Wanted},
-    look::Look,
     state::State,
     view,
 };
-use crate::{client::Client, terminal};
+use crate::{
+    look::Look,
+    {client::Client, terminal},
+};
 
 /// Room for every column, where nobody looks at the width.
 pub(crate) const WIDTH: usize = 250;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use model::api::{Counts, Process};
 
-use super::look::Look;
+use crate::look::Look;
 use crate::{
     rates::{self, Before},
     text,

@@ -9,7 +9,7 @@ use std::{
 use model::api::{Evictions, Gpus, HeatMap, ProcessDetail, Processes, Ranges, Status, Verdicts};
 use serde::de::DeserializeOwned;
 
-use super::samples::ProcessKey;
+use super::process_key::ProcessKey;
 use crate::{
     client::{Client, Error, PAGE},
     evictions, explain, heat, ps,

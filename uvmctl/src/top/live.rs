@@ -17,12 +17,11 @@ use signal_hook::{
 use super::{
     fetch::{self, Answer, Ask},
     keys,
-    look::Look,
     screen::Screen,
     state::{Effect, State},
     view,
 };
-use crate::client::Client;
+use crate::{client::Client, look::Look};
 
 /// Between frames, however many keys are pressed.
 const FRAME_LEAST: Duration = Duration::from_millis(40);

@@ -7,6 +7,7 @@ use model::api::{Counts, Evictions, Gpu, GpuDetail, Gpus, Process, Status, Verdi
 use super::{
     columns::{Counter, Row},
     fetch::{Detailed, Sample},
+    process_key::ProcessKey,
 };
 use crate::{
     evictions::{self, Flow},
@@ -14,19 +15,6 @@ use crate::{
     rates::{Before, History, Moment},
     words::Trouble,
 };
-
-/// Names a process: pids are reused, start times are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ProcessKey {
-    pub(crate) pid: u32,
-    pub(crate) start_ticks: u64,
-}
-
-impl ProcessKey {
-    pub(crate) const fn of(process: &Process) -> Self {
-        Self { pid: process.pid, start_ticks: process.start_ticks }
-    }
-}
 
 /// One GPU, and how its counts grew.
 #[derive(Clone, Debug)]

@@ -8,7 +8,8 @@ use super::{
     columns::{self, Column, Figures, Row},
     fetch::{Answer, Ask, Detail, Detailed, Sample, Wanted},
     keys::{Action, Focus, Page, Purpose},
-    samples::{ProcessKey, Samples},
+    process_key::ProcessKey,
+    samples::Samples,
 };
 use crate::client::Error;
 

@@ -10,7 +10,7 @@ use model::api::{
 use super::{
     columns::{self, Figures},
     fetch::{Answer, Detail, Detailed, Sample},
-    samples::ProcessKey,
+    process_key::ProcessKey,
     state::{Settings, State},
 };
 

@@ -11,10 +11,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{
     keys::{Focus, Page, Purpose},
-    look::Look,
     state::State,
 };
-use crate::text;
+use crate::{look::Look, text};
 
 mod detail;
 mod evidence;

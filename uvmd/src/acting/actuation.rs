@@ -1,5 +1,7 @@
 //! What carries orders out, and what has to be put back first: advice that a former run left in force, as it was killed.
 
+mod withdrawal;
+
 use std::{
     collections::BTreeSet,
     path::Path,
@@ -11,11 +13,10 @@ use model::{Actuator, GpuUuid, ProcessId};
 use policy::act::{Acting, Limits};
 use sys::Roots;
 
-use super::{
-    state,
-    withdrawal::{Patience, StillInForce},
-};
+use super::state;
 use crate::switch::Switch;
+
+pub(crate) use withdrawal::{CommandName, Patience, StillInForce};
 
 /// How long the journal may take to have on record what was withdrawn. What it lacks is withdrawn once more by the next run.
 const JOURNAL_FLUSH: Duration = Duration::from_millis(500);

@@ -4,7 +4,7 @@ use model::{
     Override,
     api::{self, rule::Invalid},
 };
-use policy::act::parameter;
+use policy::act::catalogue;
 use web::{ChangeError, Precondition, PutOutcome};
 
 use super::{Rules, bound, standing};
@@ -30,7 +30,7 @@ impl Rules {
         fits: &Precondition,
         announce: Announce<'_>,
     ) -> Result<PutOutcome, ChangeError> {
-        parameter::check(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
+        catalogue::check(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         let rule = &bound::to_process(rule)?;
         let _changing = self.changing();
         if rule.expires.is_some_and(|end| end <= self.now()) {

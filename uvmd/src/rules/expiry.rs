@@ -4,7 +4,6 @@
 //! file, which is not uvmd's to change, is remembered for as long as the file has it. Both are on the disk within a second.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     sync::atomic::Ordering,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -12,10 +11,7 @@ use std::{
 
 use model::{Override, api::text};
 
-use super::{Known, Rules, bound, change::end_of};
-
-/// Overrides of the file that were seen to be over, by name, each with the time that it had: one that is given another is another.
-pub(super) type Expired = BTreeMap<String, String>;
+use super::{Expired, Known, Rules, bound, change::end_of};
 
 /// Shows the time of day.
 pub(crate) struct Clock(Box<dyn Fn() -> SystemTime + Send + Sync>);

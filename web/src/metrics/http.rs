@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::Distribution;
 
-use crate::{App, connection_table::Closed, responses};
+use crate::{App, closed::Closed, responses};
 
 /// At one moment.
 pub(super) struct Http {

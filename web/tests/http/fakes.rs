@@ -15,7 +15,7 @@ use model::{
     decision::{Done, Measured},
     verdict::Inputs,
 };
-use policy::act::parameter::check;
+use policy::act::catalogue::check;
 use web::{AdviceJournal, ChangeError, Control, Precondition, PutOutcome, Requester};
 
 use crate::support::at;

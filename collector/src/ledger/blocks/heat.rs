@@ -3,7 +3,8 @@
 use abi::block::BLOCK_BYTES;
 use model::{HeatCell, HeatMap, HeatRange, HeatRequest, Residency};
 
-use super::{BlockMap, Span, resident::Resident, seen::Seen};
+use super::{BlockMap, resident::Resident, seen::Seen};
+use crate::spans::Span;
 
 /// How many ranges are shown at once: the busiest.
 const RANGES_MAX: usize = 256;

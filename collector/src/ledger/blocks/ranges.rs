@@ -16,23 +16,18 @@ use super::{
     resident::Resident,
     seen::Seen,
 };
+use crate::spans::{RANGES_MAX, Span};
 
 mod reading;
 
 pub(super) use reading::Changes;
-pub(crate) use reading::together;
 
-/// How many there may be. Of more mappings than this, neighbours are taken together.
-pub(crate) const RANGES_MAX: usize = 16_384;
 /// Of how many it is looked at in which order they are faulted on: those that were last.
 const FOLLOWED_MAX: usize = 64;
 /// One that is followed is given up for another when nothing was seen of it for so long.
 const IDLE_NS: u64 = 10_000_000_000;
 /// So often, by faults on ranges that are not followed, it is looked for one to give up.
 const LOOK_EVERY: u32 = 1024;
-
-/// The addresses from one up to another.
-pub(crate) type Span = std::ops::Range<u64>;
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -4,10 +4,11 @@ use super::{
     BlockMap,
     gpus::Gpus,
     pieces::{Piece, Pieces},
-    ranges::{Changes, Ranges, Span},
+    ranges::{Changes, Ranges},
     resident::{Knowledge, Resident, overlap},
     seen::{GpuIndex, PAGE_BYTES, Seen},
 };
+use crate::spans::Span;
 
 /// What the block itself adds, of which its range has these addresses.
 pub(super) fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resident {

@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     ledger::{bounds::share, memory::busiest_max},
     managed::Managed,
+    spans::RANGES_MAX,
 };
 
 #[test]

@@ -4,11 +4,11 @@ use model::{Plan, RestrictionScope};
 
 use super::{Track, window};
 use crate::act::{
-    auto_live,
-    catalogue::{self, Proposal},
+    auto_live, catalogue,
     cooling::Circumstances,
     guard::{Admission, Guard},
     limits::Limits,
+    proposal::Proposal,
     reactor::Reactor,
     scene::Sight,
     verify::is_at_work,

@@ -7,8 +7,9 @@ use ratatui_core::text::{Line, Span};
 
 use super::{evidence, wrapped};
 use crate::{
+    look::Look,
     text,
-    top::{columns::Row, look::Look, state::State},
+    top::{columns::Row, state::State},
 };
 
 /// At most `most` lines: what is wrong before anything else, then where, then what was counted, and the blocks.

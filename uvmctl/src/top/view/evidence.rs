@@ -7,8 +7,9 @@ use super::wrapped;
 use crate::{
     explain::{Evidence, finding},
     heat::{self, Measure},
+    look::Look,
     text,
-    top::{fetch::Detailed, look::Look, state::State},
+    top::{fetch::Detailed, state::State},
     words,
 };
 

@@ -11,10 +11,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{parts_that_fit, wrapped};
 use crate::{
+    look::Look,
     rates, text,
     top::{
         columns::{Counter, Figures},
-        look::Look,
         samples::GpuRow,
         state::State,
     },

@@ -2,9 +2,9 @@
 
 use ratatui_core::text::{Line, Span};
 
-use crate::top::{
-    columns::{COLUMNS, Figures},
+use crate::{
     look::Look,
+    top::columns::{COLUMNS, Figures},
 };
 
 const KEYS: [(&str, &str); 18] = [

@@ -7,8 +7,9 @@ use super::wrapped;
 use crate::{
     evictions,
     explain::page::{Paragraph, paragraphs},
+    look::Look,
     terminal,
-    top::{look::Look, state::State},
+    top::state::State,
 };
 
 pub(crate) fn explain(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {

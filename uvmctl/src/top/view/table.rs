@@ -5,10 +5,12 @@ use ratatui_core::{
     text::{Line, Span},
 };
 
-use crate::top::{
-    columns::{self, Figures, Row},
+use crate::{
     look::Look,
-    state::State,
+    top::{
+        columns::{self, Figures, Row},
+        state::State,
+    },
 };
 
 /// What the table shows, in words: no setting works unseen.

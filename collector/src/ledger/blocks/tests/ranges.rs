@@ -1,5 +1,7 @@
 //! Of ranges.
 
+use crate::spans::RANGES_MAX;
+
 use super::*;
 
 fn spans(map: &BlockMap) -> Vec<(u64, u64, bool, u64)> {

@@ -69,7 +69,7 @@ impl Actuation {
     ///
     /// # Errors
     /// Whose advice is in force when the patience ends.
-    pub(super) fn withdraw_all(
+    pub(in crate::acting) fn withdraw_all(
         &mut self,
         patience: Patience,
         now: impl Fn() -> SystemTime,

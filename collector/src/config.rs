@@ -1,0 +1,133 @@
+//! What can be chosen about the collector.
+
+use std::time::Duration;
+
+use abi::{RecordLimit, block::WINDOW_NS};
+use sys::Roots;
+
+/// Of a block record in the ring, with the ring's own header.
+const RECORD_BYTES: u32 = 56;
+const _: () = assert!(RECORD_BYTES as usize == size_of::<abi::BlockRecord>() + 8);
+
+/// What can be chosen.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How often counts are read when nobody asks.
+    pub interval: Duration,
+    /// How long a process is kept after its end.
+    pub ended_retention: Duration,
+    /// How many ended processes are kept at most.
+    pub max_ended: usize,
+    /// Where /proc and /sys are.
+    pub roots: Roots,
+    /// Records of single blocks.
+    pub records: Records,
+    /// How many blocks are kept.
+    pub blocks: BlockLimits,
+    /// How many owners have sums of their own, and for how long.
+    pub owners: OwnerLimits,
+}
+
+/// How much is kept, and for how long: what may change while it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// How long a process is kept after its end.
+    pub ended_retention: Duration,
+    /// How many ended processes are kept at most.
+    pub max_ended: usize,
+    /// How many owners have sums of their own, and for how long.
+    pub owners: OwnerLimits,
+}
+
+/// Which owners have sums of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerLimits {
+    /// How many at most.
+    pub max: usize,
+    /// How many pairs of those who pushed out and were pushed out at most.
+    pub max_eviction_pairs: usize,
+    /// How long one keeps them after it was last active.
+    pub retention: Duration,
+}
+
+impl OwnerLimits {
+    /// How many of one user's units, containers and jobs at most; root's have no limit of their own.
+    pub(crate) const fn user_max(&self) -> usize {
+        self.max.div_ceil(4)
+    }
+}
+
+impl Default for OwnerLimits {
+    fn default() -> Self {
+        Self { max: 256, max_eviction_pairs: 1024, retention: Duration::from_hours(1) }
+    }
+}
+
+/// How many blocks of 2 MiB are kept, and how many ranges. Those not seen for longest are forgotten where there are more. Each block takes 96 bytes,
+/// and ten at most to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// Of one process.
+    pub of_process: usize,
+    /// Of all processes together.
+    pub of_all: usize,
+    /// Ranges of all processes together, each of which has at most 16,384. Where they are more, mappings next to each other are one range.
+    pub ranges_of_all: usize,
+}
+
+impl Default for BlockLimits {
+    /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here. Eight processes with as many ranges as one may have: 40 MiB.
+    fn default() -> Self {
+        Self { of_process: 524_288, of_all: 1_048_576, ranges_of_all: 131_072 }
+    }
+}
+
+/// Records of single blocks of memory. Counts do not depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// How many each CPU may write in a second.
+    pub max_per_second: u32,
+    /// Size of the ring that they go through: a power of two, and a page at least.
+    pub ring_bytes: u32,
+}
+
+impl Records {
+    /// What the probes may write: so many a CPU in a window, and in three quarters of the ring.
+    pub(crate) const fn limit(&self) -> RecordLimit {
+        const WINDOWS_PER_SECOND: u32 = 10;
+        const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);
+        let per_window = if self.enabled { self.max_per_second.div_ceil(WINDOWS_PER_SECOND) } else { 0 };
+        let used_bytes = self.ring_bytes - self.ring_bytes / 4;
+        // Of one VA space a half.
+        let per_space = used_bytes / 2 / RECORD_BYTES;
+        RecordLimit { per_window, used_bytes, per_space }
+    }
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self { enabled: true, max_per_second: 100_000, ring_bytes: 4 << 20 }
+    }
+}
+
+impl Config {
+    pub(crate) const fn retention(&self) -> Retention {
+        Retention { ended_retention: self.ended_retention, max_ended: self.max_ended, owners: self.owners }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            ended_retention: Duration::from_mins(5),
+            max_ended: 1024,
+            roots: Roots::default(),
+            records: Records::default(),
+            blocks: BlockLimits::default(),
+            owners: OwnerLimits::default(),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Stretches of addresses, as many as there may be.
+
+use std::borrow::Cow;
+
+/// Ranges of one process. Of more mappings than this, neighbours are taken together.
+pub(crate) const RANGES_MAX: usize = 16_384;
+
+/// The addresses from one up to another.
+pub(crate) type Span = std::ops::Range<u64>;
+
+/// At most `max` of them, by taking as many neighbours together as it needs: two, four, eight and so on, so that it is not others each time that
+/// some come or go at the end.
+pub(crate) fn together(spans: &[Span], max: usize) -> Cow<'_, [Span]> {
+    let few = spans.len().div_ceil(max.max(1)).next_power_of_two();
+    if few == 1 {
+        return Cow::Borrowed(spans);
+    }
+    let neighbours = spans.chunks(few);
+    neighbours.filter_map(|few| Some(few.first()?.start..few.last()?.end)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_are_too_many_neighbours_are_taken_together() {
+        let spans: Vec<_> = (0..10_u64).map(|at| at * 10..at * 10 + 1).collect();
+        assert_eq!(together(&spans, 10), spans);
+        assert_eq!(*together(&spans, 4), [0..31, 40..71, 80..91]);
+        assert_eq!(together(&spans[..9], 5)[..4], together(&spans, 5)[..4]);
+        assert_eq!(together(&together(&spans, 8), 3), together(&spans, 3));
+        assert!(together(&[], 4).is_empty());
+    }
+}

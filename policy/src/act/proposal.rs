@@ -1,0 +1,12 @@
+//! Plans that policies propose.
+
+use model::Plan;
+
+use super::{guard::Admission, reactor::Running};
+
+/// What is to be tried.
+pub(crate) struct Proposal {
+    pub(crate) plan: Plan,
+    pub(crate) running: Box<dyn Running>,
+    pub(crate) admission: Admission,
+}
