@@ -11,6 +11,7 @@ mod listeners;
 mod log;
 mod notify;
 mod options;
+mod own_names;
 mod rules;
 mod service;
 mod signals;

@@ -5,7 +5,6 @@ mod running;
 mod start;
 
 use std::{
-    fs,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -33,6 +32,7 @@ use crate::{
     log::Logging,
     notify,
     options::Options,
+    own_names,
     rules::Rules,
     signals::{Hangup, Signal, Signals},
     switch::Switch,
@@ -84,7 +84,7 @@ async fn serve(
         // What a former run left in force is withdrawn all the same, as nobody else looks after it.
         not_ready => return end_unready(actuation, not_ready.map(drop)),
     };
-    let Ready { mut signals, tokens, own_name, reloads, node, listeners, collector } = ready;
+    let Ready { mut signals, tokens, own_names, reloads, node, listeners, collector } = ready;
     let policy = &config.policy;
 
     let (stop_servers, stopped) = watch::channel(());
@@ -119,7 +119,7 @@ async fn serve(
     let mut reloader = Reloader {
         options,
         config,
-        own_name,
+        own_names,
         log,
         tokens,
         rules,
@@ -151,8 +151,8 @@ async fn serve(
 struct Ready {
     signals: Signals,
     tokens: Tokens,
-    /// This machine's own name, where it has one.
-    own_name: Option<String>,
+    /// This machine's own names, where it has any.
+    own_names: Vec<String>,
     reloads: Reloads,
     node: Node,
     listeners: Listeners,
@@ -172,9 +172,9 @@ impl Ready {
         let mut signals = Signals::catch(hangup).context("cannot handle signals")?;
         let mut tokens = Tokens::default();
         tokens.follow(token::read(auth)?).await;
-        let (own_name, no_name) = match read_hostname() {
-            Ok(name) => (Some(name), None),
-            Err(error) => (None, Some(error)),
+        let (own_names, no_name) = match own_names::read().await {
+            Ok(names) => (names, None),
+            Err(error) => (Vec::new(), Some(error)),
         };
         let reloads = Reloads::default();
         tokio::spawn(sum_up(denials.clone()));
@@ -182,9 +182,9 @@ impl Ready {
         let node = Node {
             version: VERSION,
             commit: COMMIT,
-            hosts: hosts(http.clone(), own_name.iter().chain(&named)),
+            hosts: hosts(http.clone(), own_names.iter().chain(&named)),
             hostname: named
-                .or_else(|| own_name.clone())
+                .or_else(|| own_names.first().cloned())
                 .ok_or_else(|| no_name.unwrap_or_else(|| anyhow!("no name")))?,
             processes_in_metrics: metrics.processes(),
             log_lines_dropped: Arc::clone(&log.dropped().0),
@@ -203,7 +203,7 @@ impl Ready {
                 return Ok(None);
             }
         };
-        Ok(Some(Self { signals, tokens, own_name, reloads, node, listeners, collector }))
+        Ok(Some(Self { signals, tokens, own_names, reloads, node, listeners, collector }))
     }
 }
 
@@ -314,11 +314,4 @@ fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdi
 /// By which names clients may ask, where this machine has these.
 fn hosts<'a>(http: config::Http, own: impl Iterator<Item = &'a String>) -> Hosts {
     http.hosts.map_or_else(|| Hosts::OfMachine(own.cloned().collect()), |HostNames(names)| Hosts::Only(names))
-}
-
-fn read_hostname() -> anyhow::Result<String> {
-    const PATH: &str = "/proc/sys/kernel/hostname";
-    let name =
-        fs::read_to_string(PATH).with_context(|| format!("cannot read {PATH}; name this node with --hostname"))?;
-    Ok(name.trim().to_owned())
 }

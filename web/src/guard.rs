@@ -197,6 +197,16 @@ mod tests {
                 assert!(!allows(OPEN, &hosts, host), "{own} {host}");
             }
         }
+        // A short name of the kernel's, and the resolver's canonical one.
+        let both = Hosts::OfMachine(vec!["node7".to_owned(), "node7.example.org".to_owned()]);
+        for (host, is_own) in [
+            ("node7:9477", true),
+            ("node7.example.org:9477", true),
+            ("node7.example.com", false),
+            ("node7.example", false),
+        ] {
+            assert_eq!(allows(OPEN, &both, host), is_own, "{host}");
+        }
         assert!(!allows(OPEN, &Hosts::default(), "node7") && allows(OPEN, &Hosts::default(), "10.0.0.1"));
     }
 

@@ -5,7 +5,7 @@
 pub enum Hosts {
     /// By these, by addresses and as localhost.
     Only(Vec<String>),
-    /// By what this machine is called, with its domain if it knows that and without, by addresses and as localhost; on loopback by that alone.
+    /// By these names of this machine, as they are and without their domains, by addresses and as localhost; on loopback by that alone.
     OfMachine(Vec<String>),
 }
 

@@ -32,8 +32,8 @@ const READING: Duration = Duration::from_secs(10);
 pub(super) struct Reloader<'a> {
     pub(super) options: &'a Options,
     pub(super) config: Config,
-    /// This machine's own name, where it has one.
-    pub(super) own_name: Option<String>,
+    /// This machine's own names, where it has any.
+    pub(super) own_names: Vec<String>,
     pub(super) log: &'a Logging,
     pub(super) tokens: Tokens,
     pub(super) rules: Rules,
@@ -143,7 +143,7 @@ impl Reloader<'_> {
         self.rules.reload(&config.policy, overrides);
         self.rates.send_replace(Rates::of(&config.policy));
         collector.retain(retention(&config.collector));
-        let own_names = self.own_name.iter().chain(config.hostname.iter().map(|name| &name.0));
+        let own_names = self.own_names.iter().chain(config.hostname.iter().map(|name| &name.0));
         self.service.change(hosts(config.http.clone(), own_names), config.metrics.processes());
         self.config = config;
     }
