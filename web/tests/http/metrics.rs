@@ -259,3 +259,18 @@ async fn snapshots_and_scrapes_before_this_one_are_timed_and_the_last_reading_is
     assert_eq!(samples["uvmd_last_reading_timestamp_seconds"], taken.to_string());
     assert!(!scrape(waiting()).await.contains_key("uvmd_last_reading_timestamp_seconds"), "nothing was read");
 }
+
+#[tokio::test]
+async fn what_a_driver_has_no_function_to_count_by_is_absent() {
+    let mut snapshot = busy();
+    let mut probe = snapshot.source.probes[0].clone();
+    probe.name = "uvm_tools_broadcast_replay".to_owned();
+    probe.missing = Some("replays are not counted: this driver has no such function".to_owned());
+    let has_replays =
+        |samples: &BTreeMap<String, String>| samples.keys().any(|series| series.starts_with("uvm_replays_total"));
+    assert!(has_replays(&scrape(snapshot.clone()).await));
+    snapshot.source.probes.push(probe);
+    let samples = scrape(snapshot).await;
+    assert!(!has_replays(&samples));
+    assert!(samples.keys().any(|series| series.starts_with("uvm_evictions_total")));
+}

@@ -89,14 +89,18 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_GPU,
         help: "Time of each run of the driver's GPU fault handler, which handles several batches, and whatever else it does in between.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.fault_handler_duration_ns)])
+            counted(figures, HANDLER, || {
+                each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.fault_handler_duration_ns)])
+            })
         }),
     },
     Definition {
         name: "uvm_replays_total",
         labels: ONE_GPU,
         help: "Replays after fault batches, by which the driver makes the GPU retry faulted accesses. Batches at which a process leaves the GPU have none.",
-        samples: Samples::Counter(|figures| each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)])),
+        samples: Samples::Counter(|figures| {
+            counted(figures, REPLAY, || each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)]))
+        }),
     },
     Definition {
         name: "uvm_migrated_bytes_total",
@@ -140,7 +144,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
                bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
         samples: Samples::Counter(|figures| {
-            each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)])
+            counted(figures, EVICT, || each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)]))
         }),
     },
     Definition {
@@ -168,7 +172,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does \
                not see thrashing by evictions.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| vec![row.sample([], counters.thrashing_pages)])
+            counted(figures, THRASHING, || {
+                each_processor(figures, |row, counters| vec![row.sample([], counters.thrashing_pages)])
+            })
         }),
     },
     Definition {
@@ -176,7 +182,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "Times that the driver throttled a processor at a thrashing page.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| vec![row.sample([], counters.throttles)])
+            counted(figures, THROTTLE, || {
+                each_processor(figures, |row, counters| vec![row.sample([], counters.throttles)])
+            })
         }),
     },
     Definition {
@@ -184,7 +192,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "Time for which the driver throttled processors.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| vec![row.number(counters.throttled_ns as f64 / NANOSECONDS)])
+            counted(figures, THROTTLE, || {
+                each_processor(figures, |row, counters| vec![row.number(counters.throttled_ns as f64 / NANOSECONDS)])
+            })
         }),
     },
     Definition {
@@ -193,8 +203,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Mappings that the driver gave the processor to memory that stays on another, while a tool such as a profiler was attached to the \
                process: the driver reports them to such tools only.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| {
-                row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
+            counted(figures, REMOTE, || {
+                each_processor(figures, |row, counters| {
+                    row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
+                })
             })
         }),
     },
@@ -203,14 +215,31 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&GPU, &PROCESSOR_UUID, &REMOTE_CAUSE],
         help: "Bytes so mapped; what is mapped again counts again. How much of it is then read or written over the bus is not known.",
         samples: Samples::Counter(|figures| {
-            each_processor(figures, |row, counters| {
-                row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
+            counted(figures, REMOTE, || {
+                each_processor(figures, |row, counters| {
+                    row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
+                })
             })
         }),
     },
 ];
 
 const NANOSECONDS: f64 = 1e9;
+
+/// Functions of the driver, as their probes are named. Without the probe nothing is counted there.
+const HANDLER: &str = "uvm_gpu_service_replayable_faults";
+const REPLAY: &str = "uvm_tools_broadcast_replay";
+const EVICT: &str = "uvm_va_block_evict_chunks";
+const THRASHING: &str = "uvm_tools_record_thrashing";
+const THROTTLE: &str = "uvm_tools_record_throttling_start";
+const REMOTE: &str = "uvm_tools_record_map_remote";
+
+/// No samples where the driver lacks the probe's function: what is not counted is absent, not 0.
+fn counted<T>(figures: &Figures<'_>, probe: &str, samples: impl FnOnce() -> Vec<Sample<T>>) -> Vec<Sample<T>> {
+    let probes = &figures.snapshot.source.probes;
+    let is_missing = probes.iter().any(|each| each.name == probe && each.missing.is_some());
+    if is_missing { Vec::new() } else { samples() }
+}
 
 fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {
     figures.gpus.iter().flat_map(|row| samples(row, &row.counters)).collect()
