@@ -12,13 +12,17 @@ use crate::{
 pub(crate) const LIVEZ: &str = "/livez";
 pub(crate) const READYZ: &str = "/readyz";
 
-/// Whether the service answers at all.
+/// Check that uvmd responds
+///
+/// Responds with 200 while the service responds at all.
 #[utoipa::path(get, path = LIVEZ, responses((status = OK, content_type = "text/plain", body = String)))]
 pub(crate) async fn livez(_: Parameters<NoParameters>) -> &'static str {
     "ok\n"
 }
 
-/// Whether it counts; else one line for each reason why not. Where it counts less than it should, a line for each reason follows the first.
+/// Check that uvmd counts
+///
+/// Responds with 200 while uvmd counts, with a line for each reason why it counts less than it should; else with 503, and a line for each reason.
 #[utoipa::path(
     get,
     path = READYZ,

@@ -36,7 +36,9 @@ use crate::{
 
 pub(crate) const PATH: &str = "/metrics";
 
-/// The metrics in the Prometheus text format.
+/// Get the metrics
+///
+/// Metrics in the Prometheus text format.
 #[utoipa::path(get, path = PATH, responses((status = OK, content_type = "text/plain", body = String)))]
 pub(crate) async fn scrape(
     _: Parameters<NoParameters>,

@@ -1,12 +1,16 @@
-//! `/openapi.json`: the API as OpenAPI 3.1 says it, made of the handlers and the types that they answer with.
+//! `/openapi.json`: the API in OpenAPI 3.1, generated from the handlers and their types.
+
+mod problems;
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
+use serde_json::{Map, Value};
 use utoipa::{
     OpenApi, ToSchema,
     openapi::{
-        ContentBuilder, Ref, RefOr, ResponseBuilder, Schema,
+        RefOr, Schema, Tag,
         path::Operation,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+        tag::TagBuilder,
     },
 };
 use utoipa_axum::router::OpenApiRouter;
@@ -18,6 +22,23 @@ use crate::{
 
 /// The name of the way to have read permission over TCP.
 const TOKEN: &str = "token";
+
+/// Tags: name, paths and description. The first that fits is an operation's.
+const TAGS: [(&str, &[&str], &str); 10] = [
+    ("processes", &["/api/v1/processes"], "Counts, memory, history and verdicts of processes"),
+    ("owners", &["/api/v1/owners"], "Sums by pod, job, container and unit"),
+    ("gpus", &["/api/v1/gpus"], "GPUs, their memory and history"),
+    ("verdicts", &["/api/v1/verdicts"], "Verdicts of all processes, with their evidence"),
+    ("evictions", &["/api/v1/evictions"], "Evictors and victims"),
+    ("overrides", &["/api/v1/overrides"], "Policies of selected processes, set by operators"),
+    ("policy", &["/api/v1/policy"], "The switch of all acting"),
+    ("decisions", &["/api/v1/decisions"], "Decisions of the policies, and their effects"),
+    ("events", &["/api/v1/events"], "Stream of events"),
+    ("service", &["/"], "Status, health and metrics of uvmd, and its problem types"),
+];
+
+/// Examples by operation, in JSON: of a request's body and of a response.
+const EXAMPLES: &str = include_str!("openapi/examples.json");
 
 /// What requests may leave fields out of.
 const IN_REQUESTS: [&str; 3] = ["Override", "Selector", "Budget"];
@@ -48,8 +69,18 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
         .insert(problem::FieldError::name().into_owned(), <problem::FieldError as utoipa::PartialSchema>::schema());
     let answered = components.schemas.iter_mut().filter(|(name, _)| !IN_REQUESTS.contains(&name.as_str()));
     answered.for_each(|(_, schema)| with_every_field(schema));
-    for item in document.paths.paths.values_mut() {
-        [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten().for_each(with_problems);
+    document.tags = Some(TAGS.iter().map(|(name, _, description)| tag(name, description)).collect());
+    let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).unwrap_or_default();
+    for (path, item) in &mut document.paths.paths {
+        let operations =
+            [("GET", &mut item.get), ("POST", &mut item.post), ("PUT", &mut item.put), ("DELETE", &mut item.delete)];
+        for (method, operation) in operations {
+            let Some(operation) = operation else { continue };
+            let tag = TAGS.iter().find(|(_, prefixes, _)| prefixes.iter().any(|prefix| path.starts_with(prefix)));
+            operation.tags = tag.map(|(name, ..)| vec![(*name).to_owned()]);
+            problems::describe(path, method != "GET", operation);
+            add_example(operation, examples.get(&format!("{method} {path}")));
+        }
     }
     // Nothing in it has keys that are no text.
     let text = document.to_json().unwrap_or_default();
@@ -67,11 +98,19 @@ fn with_every_field(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// Whatever is not answered as said is a problem.
-fn with_problems(operation: &mut Operation) {
-    let body = ContentBuilder::new().schema(Some(Ref::from_schema_name(problem::Body::name())));
-    let response = ResponseBuilder::new()
-        .description("A problem, as in RFC 9457")
-        .content("application/problem+json", body.build());
-    operation.responses.responses.insert("default".to_owned(), response.build().into());
+fn tag(name: &str, description: &str) -> Tag {
+    TagBuilder::new().name(name).description(Some(description)).build()
+}
+
+/// Examples of what an operation takes, and of what it responds with where it succeeds.
+fn add_example(operation: &mut Operation, example: Option<&Value>) {
+    let part = |name| example.and_then(|example| example.get(name)).cloned();
+    if let Some(body) = &mut operation.request_body {
+        body.content.values_mut().for_each(|content| content.example = part("request"));
+    }
+    for (status, response) in &mut operation.responses.responses {
+        if let (true, RefOr::T(response)) = (status.starts_with('2'), response) {
+            response.content.values_mut().for_each(|content| content.example = part("response"));
+        }
+    }
 }

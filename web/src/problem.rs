@@ -57,7 +57,7 @@ impl Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Body {
-    /// URI of the kind of problem, relative to the service: `/problems/NAME`. It is stable, and served as a page.
+    /// Path that identifies the kind of problem: `/problems/NAME`. It is stable, and served as a page.
     #[schema(example = "/problems/not-found")]
     r#type: &'static str,
     /// Summary of the kind, for people.

@@ -31,13 +31,15 @@ const AGE_MAX: Duration = Duration::from_secs(290);
 /// How soon, in its own time.
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// What happens from now on: verdicts that begin and end, decisions, what is done for them, and the switch. Server-sent events, each of its `type` and
-/// with `data` as `Event` in this document; a comment when nothing has happened for 15 s. Who sends `Last-Event-ID` goes on behind that event, if it is
-/// among the last 1024; who is too slow is told how many it missed. Ranges need read permission, and are null without.
+/// Stream events
+///
+/// Server-sent events from now on: verdicts that start and end, decisions, their effects, and the switch. `data` is an `Event`. An idle stream sends a comment
+/// every 15 s. With `Last-Event-ID`, it continues after that event, if it is among the last 1024; a slow reader gets the number of events that it missed.
+/// Ranges require read permission, and are null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/events",
-    params(("last-event-id" = Option<String>, Header, description = "The `id` of the last event that was read")),
+    params(("last-event-id" = Option<String>, Header, description = "`id` of the last event that was read")),
     responses((status = OK, description = "A stream of events", content_type = "text/event-stream", body = Event)),
     security((), ("token" = []))
 )]

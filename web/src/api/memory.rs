@@ -31,7 +31,9 @@ pub(crate) struct Which {
     pub(super) start_ticks: Option<u64>,
 }
 
-/// The ranges of a process's managed memory, busiest first, and how each is used.
+/// List the ranges of a process
+///
+/// Ranges of managed memory, busiest first, with their access patterns.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/ranges",
@@ -75,7 +77,9 @@ pub(crate) struct HeatChoice {
     cells: Option<UpTo<CELLS_MAX>>,
 }
 
-/// A process's memory in cells, in the order of addresses.
+/// Get the heat map of a process
+///
+/// Memory of a process in cells, in the order of addresses.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/heatmap",

@@ -23,8 +23,9 @@ use crate::{
     responses::{Observation, Responses, SharedResponse, Text},
 };
 
-/// All overrides, of the file and of the API, in order of precedence.
-/// Ranges need read permission, and are null without.
+/// List overrides
+///
+/// Overrides of the file and of the API, in order of precedence. Ranges require read permission, and are null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/overrides",
@@ -54,12 +55,15 @@ fn name(standing: &OverrideStatus) -> &str {
     standing.r#override.id.as_deref().unwrap_or_default()
 }
 
-/// One override. Its range needs read permission, and is null without. `ETag` names this state of it, for `If-None-Match` here and `If-Match` where it is changed.
+/// Get an override
+///
+/// One override. Its range requires read permission, and is null without it. `ETag` identifies its current state, for `If-None-Match` here and `If-Match` in
+/// changes.
 #[utoipa::path(
     get,
     path = "/api/v1/overrides/{id}",
-    params(("id" = String, Path, description = "Its name")),
-    responses((status = OK, body = OverrideStatus), (status = NOT_MODIFIED, description = "It is as `If-None-Match` says")),
+    params(("id" = String, Path, description = "Id of the override")),
+    responses((status = OK, body = OverrideStatus), (status = NOT_MODIFIED, description = "It matches `If-None-Match`")),
     security((), ("token" = []))
 )]
 pub(crate) async fn one_override(
@@ -88,12 +92,14 @@ pub(crate) async fn one_override(
     })
 }
 
-/// Adds an override. The same one again changes nothing; another of the same name is refused, unless `If-Match` names the one that is there.
+/// Add an override
+///
+/// An equal override with the same id changes nothing; a different one is a conflict, unless `If-Match` has the `ETag` of the existing one.
 #[utoipa::path(
     post,
     path = "/api/v1/overrides",
     request_body = rule::Override,
-    responses((status = OK, description = "It was there already", body = OverrideStatus), (status = CREATED, body = OverrideStatus)),
+    responses((status = OK, description = "An equal one existed", body = OverrideStatus), (status = CREATED, body = OverrideStatus)),
     security(("token" = []))
 )]
 pub(crate) async fn add_override(
@@ -118,13 +124,15 @@ pub(crate) async fn add_override(
     Ok(done(put.await?))
 }
 
-/// Puts an override in place of the one of this name, or adds it. `If-Match` and `If-None-Match: *` say what must be there before.
+/// Put an override
+///
+/// Replaces the override of this id, or adds it. `If-Match` and `If-None-Match: *` are preconditions on the existing one.
 #[utoipa::path(
     put,
     path = "/api/v1/overrides/{id}",
-    params(("id" = String, Path, description = "Its name; that in the body may be left out")),
+    params(("id" = String, Path, description = "Id of the override; the body may omit its own")),
     request_body = rule::Override,
-    responses((status = OK, body = OverrideStatus), (status = CREATED, description = "There was none", body = OverrideStatus)),
+    responses((status = OK, body = OverrideStatus), (status = CREATED, description = "It was added", body = OverrideStatus)),
     security(("token" = []))
 )]
 pub(crate) async fn put_override(
@@ -143,12 +151,14 @@ pub(crate) async fn put_override(
     Ok(done(controls.change(move |control| control.put(rule, &by, &fits)).await?))
 }
 
-/// Takes an override away. `If-Match` says what must be there.
+/// Delete an override
+///
+/// Deletes an override of the API. `If-Match` is a precondition on it.
 #[utoipa::path(
     delete,
     path = "/api/v1/overrides/{id}",
-    params(("id" = String, Path, description = "Its name")),
-    responses((status = NO_CONTENT, description = "It is gone")),
+    params(("id" = String, Path, description = "Id of the override")),
+    responses((status = NO_CONTENT, description = "It was deleted")),
     security(("token" = []))
 )]
 pub(crate) async fn remove_override(
@@ -164,7 +174,9 @@ pub(crate) async fn remove_override(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is wanted for a process: which override applies, and why no other does. Its range needs read permission, and is null without.
+/// Get the policy in effect for a process
+///
+/// The selected override, all candidates, and the restrictions that currently prevent action. The range requires read permission, and is null without it.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/override",

@@ -12,7 +12,9 @@ use crate::{
     responses::{Responses, SharedResponse, Text},
 };
 
-/// Whether uvmd acts, and who has switched that off.
+/// Get the state of the switch
+///
+/// Whether uvmd may act, and who disabled acting.
 #[utoipa::path(get, path = "/api/v1/policy", responses((status = OK, body = PolicyState)))]
 pub(crate) async fn policy(
     _: Parameters<NoParameters>,
@@ -22,8 +24,10 @@ pub(crate) async fn policy(
     responses.of_now("policy".to_owned(), move || Ok(Text::json(&controls.now().state()))).await
 }
 
-/// Stops all acting, between two calls of the driver, and has what is in force taken back. It stays so over restarts until it is switched on again; a disk
-/// that is stuck holds up neither.
+/// Stop all acting
+///
+/// Stops between two calls of the driver, and rolls back what is in effect. It stays off over restarts until it is switched on again, and does not wait for
+/// the disk.
 #[utoipa::path(post, path = "/api/v1/policy/off", responses((status = OK, body = PolicyState)), security(("token" = [])))]
 pub(crate) async fn policy_off(
     Writer(by): Writer,
@@ -35,7 +39,9 @@ pub(crate) async fn policy_off(
     Ok(Json(controls.now().state()))
 }
 
-/// Lets acting go on that was switched off here. What the file of the kill switch stops goes on when that is removed.
+/// Permit acting
+///
+/// Permits acting again after it was stopped over the API. The file of the kill switch stops acting until it is removed.
 #[utoipa::path(post, path = "/api/v1/policy/on", responses((status = OK, body = PolicyState)), security(("token" = [])))]
 pub(crate) async fn policy_on(
     Writer(by): Writer,

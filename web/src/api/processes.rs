@@ -125,7 +125,9 @@ pub(crate) struct ProcessChoice {
     blocks: Option<UpTo<BLOCKS_MAX, 0>>,
 }
 
-/// One process, with the busiest 2 MiB blocks of its memory. Blocks and its command line need read permission, and are left out without.
+/// Get a process
+///
+/// One process, with the busiest 2 MiB blocks of its memory. Blocks and the command line require read permission, and are omitted without it.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}",

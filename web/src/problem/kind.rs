@@ -1,4 +1,4 @@
-//! Kinds of problems. Each has a stable URI, served as a page.
+//! Kinds of problems. Each has a stable path, served as a page.
 
 use std::fmt::Write;
 
@@ -16,13 +16,13 @@ macro_rules! kinds {
             /// Every kind, by status.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// Last part of its URI.
+            /// Last part of its path.
             #[must_use]
             pub const fn slug(self) -> &'static str {
                 match self { $(Self::$kind => $slug,)+ }
             }
 
-            /// URI, relative to the service: `/problems/SLUG`.
+            /// Path that identifies it: `/problems/SLUG`.
             #[must_use]
             pub const fn uri(self) -> &'static str {
                 match self { $(Self::$kind => concat!("/problems/", $slug),)+ }
@@ -110,8 +110,8 @@ pub fn document() -> String {
     let mut text = String::from(
         "# Problem types\n\n\
          Errors of the [HTTP API](api.md#errors) are problems as in RFC 9457. The `type` of a problem is one of\n\
-         the URIs below, relative to uvmd, which serves each as a page. Types are stable, and so is the status\n\
-         of each. Clients should decide by `type`; `title` and `detail` are for people.\n\n\
+         the paths below. uvmd serves each as a page. Types are stable, and so is the status of each. Clients\n\
+         should decide by `type`; `title` and `detail` are for people.\n\n\
          | type | status | title |\n| --- | --- | --- |\n",
     );
     for kind in Kind::ALL {
@@ -131,7 +131,7 @@ pub(crate) fn page(kind: Kind) -> String {
 }
 
 fn section(kind: Kind) -> String {
-    format!("**{}**, status {}. {}", kind.title(), kind.status(), kind.description())
+    format!("**{}**, status {}. {}", kind.title(), kind.status().as_u16(), kind.description())
 }
 
 /// Lines of at most 100 columns.

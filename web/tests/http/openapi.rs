@@ -2,13 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use axum::http::StatusCode;
-use serde_json::{Map, Value};
+use axum::{
+    body::Body,
+    http::{Request, StatusCode},
+};
+use serde_json::{Map, Value, json};
+use web::{Grant, Peer, ProblemKind};
 
 use crate::{
     populated,
-    support::{counting, get, get_as_reader, router},
+    support::{LOOPBACK, counting, get, get_as_reader, router, send},
 };
+
+const GPU: &str = "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f";
 
 async fn document() -> Value {
     let answer = get(&router(counting()), "/openapi.json").await;
@@ -83,7 +89,15 @@ async fn every_operation_has_a_name_of_its_own_and_says_what_it_takes_and_answer
         assert!(names.insert(operation["operationId"].as_str().unwrap()), "{path}");
         assert!(!operation["summary"].as_str().unwrap().is_empty(), "{path}");
         assert!(operation["responses"]["200"]["content"].is_object() || method == "delete", "{path}");
-        assert!(operation["responses"]["default"]["content"]["application/problem+json"].is_object(), "{path}");
+        for status in ["400", "401", "404", "421", "500", "503"] {
+            let problem = &operation["responses"][status]["content"]["application/problem+json"];
+            let kind = problem["example"]["type"].as_str().unwrap();
+            assert!(ProblemKind::ALL.iter().any(|known| known.uri() == kind), "{path} {status}");
+        }
+        let tags = operation["tags"].as_array().unwrap();
+        let named = document["tags"].as_array().unwrap().iter();
+        assert!(tags.len() == 1 && named.clone().any(|tag| tag["name"] == tags[0]), "{path}");
+        assert!(!operation["description"].as_str().unwrap_or_default().is_empty(), "{path}");
         let takes_body = method == "put" || (method, path) == ("post", "/api/v1/overrides");
         assert_eq!(operation["requestBody"]["content"]["application/json"].is_object(), takes_body, "{path}");
         let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
@@ -195,7 +209,6 @@ fn assert_valid(document: &Value, schema: &Value, value: &Value, at: &str) {
 async fn answers_are_as_it_says() {
     let document = document().await;
     let router = populated::router();
-    let uuid = "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f";
     for (method, path, operation) in operations(&document) {
         if method != "get" {
             continue;
@@ -206,7 +219,7 @@ async fn answers_are_as_it_says() {
             assert!(content.keys().all(is_text), "{path}");
             continue;
         };
-        let asked = path.replace("{pid}", "20").replace("{uuid}", uuid).replace("{kind}/{id}", "pod/7c1f");
+        let asked = path.replace("{pid}", "20").replace("{uuid}", GPU).replace("{kind}/{id}", "pod/7c1f");
         let asked = asked
             .replace("{slug}", "not-found")
             .replace("overrides/{id}", "overrides/llm")
@@ -233,5 +246,62 @@ async fn an_answer_that_is_not_as_it_says_would_be_found() {
         }
         let found = std::panic::catch_unwind(|| assert_valid(&document, schema, &wrong, ""));
         assert!(found.is_err(), "{wrong}");
+    }
+}
+
+/// An override, as a client adds it.
+fn new_override(id: &str) -> Value {
+    json!({
+        "id": id, "match": { "uid": 1000 }, "mode": "shadow", "policy": "cycle",
+        "budget": { "bytes_per_second": 4_294_967_296_u64 }, "expires": "2027-01-01T00:00:00Z",
+    })
+}
+
+/// Examples of all operations that take or return JSON, from a daemon that has something in every field.
+async fn examples(document: &Value) -> Map<String, Value> {
+    let router = populated::router();
+    let mut examples = Map::new();
+    for (method, path, operation) in operations(document) {
+        let takes_body = operation["requestBody"].is_object();
+        let has_json = ["200", "201"]
+            .iter()
+            .any(|status| operation["responses"][status]["content"]["application/json"].is_object());
+        if !has_json {
+            continue;
+        }
+        let asked = path.replace("{pid}", "20").replace("{uuid}", GPU).replace("{kind}/{id}", "pod/7c1f");
+        let asked = asked.replace("overrides/{id}", "overrides/llm").replace("decisions/{id}", "decisions/1");
+        let body = takes_body.then(|| new_override(if method == "put" { "llm" } else { "new" }));
+        let request = Request::builder().method(method.to_uppercase().as_str()).uri(&asked).header("Host", LOOPBACK);
+        let request = request.header("Content-Type", "application/json");
+        let request = request.extension(Peer::Local { uid: 7, pid: None, grant: Some(Grant::Write) });
+        let text = body.as_ref().map(Value::to_string).unwrap_or_default();
+        let response = send(&router, request.body(Body::from(text)).unwrap()).await;
+        assert!(response.status.is_success(), "{method} {asked}: {}", response.text);
+        let mut example = Map::from_iter([("response".to_owned(), response.json())]);
+        example.extend(body.map(|body| ("request".to_owned(), body)));
+        examples.insert(format!("{} {path}", method.to_uppercase()), example.into());
+    }
+    examples
+}
+
+/// Each is of the schema of its operation: `UPDATE_DOCS=1` writes them anew.
+#[tokio::test]
+async fn every_body_has_an_example_that_is_as_its_schema_says() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let examples = serde_json::to_string(&examples(&document().await).await).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/openapi/examples.json");
+        std::fs::write(path, format!("{}\n", examples.replace("\"GET /", "\n\"GET /"))).unwrap();
+    }
+    let document = document().await;
+    for (method, path, operation) in operations(&document) {
+        let bodies = operation["responses"].as_object().unwrap().values().chain([&operation["requestBody"]]);
+        for body in bodies.flat_map(|body| body["content"].as_object()).flat_map(|content| content.iter()) {
+            let (kind, content) = body;
+            if kind.ends_with("json") {
+                assert!(!content["example"].is_null(), "{method} {path}: run UPDATE_DOCS=1 cargo test openapi, twice");
+                assert_valid(&document, &content["schema"], &content["example"], &format!("{method} {path}"));
+            }
+        }
     }
 }
