@@ -32,6 +32,8 @@ lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }
 
 # Where scripts/setup puts promtool, which checks /metrics as Prometheus would.
 UVMD_PROMTOOL=$UVMD_CACHE/promtool
+UVMD_SCHEMATHESIS_VERSION=4.32.5
+UVMD_SCHEMATHESIS=$UVMD_CACHE/schemathesis-$UVMD_SCHEMATHESIS_VERSION
 
 # Where uvmd listens, on a node and for the lab's guest.
 UVMD_PORT=9477

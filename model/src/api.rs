@@ -8,6 +8,7 @@ mod eviction;
 mod gpu;
 mod history;
 mod memory;
+pub mod object;
 mod owner;
 mod process;
 pub mod rule;

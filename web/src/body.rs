@@ -5,6 +5,7 @@ use axum::{
     extract::{FromRequest, Request, rejection::BytesRejection},
     http::{StatusCode, header},
 };
+use model::api::object::object;
 use serde::de::DeserializeOwned;
 
 use crate::problem::{Kind, Problem};
@@ -56,7 +57,7 @@ async fn bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Pro
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let parsed = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let parsed = read_object(&mut reader).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
         if inner.is_data() {
@@ -68,4 +69,13 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     })?;
     reader.end().map_err(|error| Problem::new(Kind::InvalidBody, format!("the body is no JSON: {error}")))?;
     Ok(parsed)
+}
+
+/// Reads a body that is an object, and names the field that is wrong.
+fn read_object<T: DeserializeOwned>(
+    reader: &mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>,
+) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
+    let mut track = serde_path_to_error::Track::new();
+    object(serde_path_to_error::Deserializer::new(reader, &mut track))
+        .map_err(|error| serde_path_to_error::Error::new(track.path(), error))
 }

@@ -83,7 +83,9 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
         }
     }
     // Nothing in it has keys that are no text.
-    let text = document.to_json().unwrap_or_default();
+    let mut document = serde_json::to_value(&document).unwrap_or_default();
+    say_unsigned(&mut document);
+    let text = document.to_string();
     let answer =
         async move |_: Parameters<NoParameters>| ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     documented.route("/openapi.json", get(answer))
@@ -95,6 +97,24 @@ fn with_every_field(schema: &mut RefOr<Schema>) {
         RefOr::T(Schema::Object(object)) => object.required = object.properties.keys().cloned().collect(),
         RefOr::T(Schema::AllOf(parts)) => parts.items.iter_mut().for_each(with_every_field),
         RefOr::Ref(_) | RefOr::T(_) => {}
+    }
+}
+
+/// The generator calls unsigned integers signed ones of the same size, of which the upper half would be invalid.
+fn say_unsigned(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            let is_unsigned = fields.get("minimum").and_then(Value::as_u64).is_some();
+            if is_unsigned && fields.get("format").is_some_and(|format| format == "int32") {
+                fields.insert("format".to_owned(), "uint32".into());
+                fields.entry("maximum").or_insert(u32::MAX.into());
+            } else if is_unsigned && fields.get("format").is_some_and(|format| format == "int64") {
+                fields.insert("format".to_owned(), "uint64".into());
+            }
+            fields.values_mut().for_each(say_unsigned);
+        }
+        Value::Array(values) => values.iter_mut().for_each(say_unsigned),
+        _ => {}
     }
 }
 

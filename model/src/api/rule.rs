@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::decision::MemoryRange;
+use super::{decision::MemoryRange, object::object};
 
 /// Mode, policy and budget of the processes that a selector matches. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Override {
     #[serde(default)]
     pub id: Option<String>,
     /// Selector of the processes; every process by default.
-    #[serde(default, rename = "match")]
+    #[serde(default, rename = "match", deserialize_with = "object")]
     pub selector: Selector,
     /// Mode: `observe` does nothing, `shadow` reports what `act` would do, `act` does it.
     pub mode: String,
@@ -29,7 +29,7 @@ pub struct Override {
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
     /// Limits of migration.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub budget: Budget,
     /// Precedence: of the overrides that match a process, the highest is selected. 0 by default.
     #[serde(default)]

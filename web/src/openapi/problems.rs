@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use utoipa::openapi::{ContentBuilder, Ref, ResponseBuilder, path::Operation};
+use utoipa::{
+    ToSchema,
+    openapi::{ContentBuilder, Ref, ResponseBuilder, path::Operation},
+};
 
 use crate::problem::{Body, Kind};
-use utoipa::ToSchema;
 
 /// Problems of whatever is served.
 const EVERYWHERE: [Kind; 8] = [
@@ -73,4 +75,6 @@ pub(super) fn describe(path: &str, is_change: bool, operation: &mut Operation) {
         response.content.insert("application/problem+json".to_owned(), body.build());
         operation.responses.responses.insert(status.to_string(), response.into());
     }
+    let too_long = ResponseBuilder::new().description("The head of the request is longer than 16 KiB; no body");
+    operation.responses.responses.insert("431".to_owned(), too_long.build().into());
 }

@@ -344,3 +344,11 @@ async fn what_is_wrong_with_the_journal_of_advice_is_told_by_the_status_and_as_m
     let without = get(&router_of(node(), always(busy())), "/metrics").await.text;
     assert!(!without.contains("uvmd_advice_journal"), "what is not there has no figures");
 }
+
+#[tokio::test]
+async fn an_array_is_no_object_of_its_values() {
+    let router = router();
+    for body in [json!([]), json!({ "mode": "act", "match": [20] }), json!({ "mode": "act", "budget": [1, 2] })] {
+        assert_problem(&post(&router, &body).await, StatusCode::UNPROCESSABLE_ENTITY, "expected an object");
+    }
+}
