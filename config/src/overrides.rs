@@ -3,7 +3,6 @@
 use std::{collections::HashSet, fs, io, path::Path};
 
 use model::{Override, api::rule};
-use policy::act::catalogue;
 use serde::Deserialize;
 use sys::private;
 use toml::{
@@ -54,7 +53,7 @@ pub fn parse(text: &str) -> Result<Vec<Override>, Mistake> {
             message: detail,
         };
         let each = Override::try_from(given.into_inner()).map_err(wrong)?;
-        catalogue::check(&each.policy, &each.parameters).map_err(wrong)?;
+        rule::check_parameters(&each.policy, &each.parameters).map_err(wrong)?;
         if !names.insert(each.id.clone()) {
             return Err(wrong(rule::Invalid {
                 field: "id".into(),

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use model::{Mode, rule::POLICY_THAT_CHOOSES};
+use model::{Mode, policy::CHOOSER};
 use serde::{Deserialize, Serialize};
 
 use crate::value::{
@@ -81,7 +81,7 @@ impl Default for Policy {
             // To change what a program does is a decision.
             enabled: false,
             mode: ModeName(Mode::Observe),
-            policy: PolicyName(POLICY_THAT_CHOOSES.to_owned()),
+            policy: PolicyName(CHOOSER.to_owned()),
             interval: value::Time(Duration::from_millis(100)),
             overrides_file: AbsolutePath("/etc/uvmd/overrides.toml".into()),
             state_dir: AbsolutePath("/var/lib/uvmd".into()),

@@ -31,6 +31,7 @@ pub mod id;
 pub mod memory;
 pub mod owner;
 pub mod plan;
+pub mod policy;
 pub mod range;
 pub mod residency;
 pub mod restriction;

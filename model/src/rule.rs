@@ -4,21 +4,6 @@ use std::{collections::BTreeMap, time::SystemTime};
 
 use crate::Mode;
 
-/// The policy that chooses among the others.
-pub const POLICY_THAT_CHOOSES: &str = "auto-live";
-
-/// What an override can name as its policy.
-pub const POLICIES: [&str; 7] = ["observe", "ping-pong", "stream", "cycle", "hot-cold", "tenants", POLICY_THAT_CHOOSES];
-
-/// Policies that are known to harm in some case, by which comparisons are checked. They have to be named, and are never chosen.
-pub const CONTROL_POLICIES: [&str; 3] = ["pin_host", "prefetch_all", "harmful"];
-
-/// Whether there is a policy of this name.
-#[must_use]
-pub fn is_policy(name: &str) -> bool {
-    POLICIES.contains(&name) || CONTROL_POLICIES.contains(&name)
-}
-
 /// Which processes, and what of their memory. All that is given must fit; nothing given fits everybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {

@@ -5,8 +5,8 @@
 //! * [`engine`]: [`Acting`], for all processes
 //! * [`track`], [`open`], [`leaving`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
 //! * [`scene`]: what is looked at
-//! * [`reactor`]: what a policy sees and says; [`parameter`]: what it can be told
-//! * [`catalogue`]: all policies, and which is tried; [`proposal`]: what they propose
+//! * [`live_policy`]: interface of a policy
+//! * [`catalogue`]: implementations of the policies, and which is tried; [`proposal`]: what they propose
 //! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
 //! * [`meter`], [`trial`], [`verify`]: whether it helped; [`cost`]: by what that is told
 //! * [`cooling`]: what is not tried again for now
@@ -33,14 +33,13 @@ mod keep;
 mod leaving;
 mod ledger;
 pub mod limits;
+pub mod live_policy;
 mod meter;
 mod open;
 mod pace;
-pub mod parameter;
 mod permitted;
 mod pingpong;
 mod proposal;
-pub mod reactor;
 mod room;
 mod scene;
 mod stream;
@@ -52,9 +51,8 @@ mod verify;
 mod walk;
 mod working_set;
 
-pub use catalogue::policies;
 pub use engine::Acting;
 pub use leaving::InForce;
 pub use limits::Limits;
-pub use reactor::{Next, Reactor, Running, View};
+pub use live_policy::{LivePolicy, Next, Running, View};
 pub use scene::Scene;

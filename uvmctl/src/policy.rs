@@ -11,7 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{
+    Args, Subcommand, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser},
+};
 use model::{
     Mode,
     api::{
@@ -19,7 +22,7 @@ use model::{
         rule::{Budget, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
         text::{parse_bytes, parse_time, time},
     },
-    rule,
+    policy,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use selection::Selection;
@@ -69,7 +72,7 @@ pub(crate) struct SetOptions {
     mode: ModeName,
 
     /// Policy: observe, ping-pong, stream, cycle, hot-cold, tenants, or auto-live, which chooses among them
-    #[arg(long, value_parser = policy_name, default_value = rule::POLICY_THAT_CHOOSES)]
+    #[arg(long, value_parser = policy_names(), default_value = policy::CHOOSER)]
     policy: String,
 
     /// Parameter of the policy
@@ -216,12 +219,12 @@ fn switch(client: &Client, to: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn policy_name(text: &str) -> Result<String, String> {
-    if rule::is_policy(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("expected one of {}", rule::POLICIES.join(", ")))
-    }
+/// The policies of the registry with their help. Controls are taken, and listed nowhere.
+fn policy_names() -> PossibleValuesParser {
+    let value = |policy: &policy::Policy| {
+        PossibleValue::new(policy.name).help(policy.help).hide(policy.choice == policy::Choice::Control)
+    };
+    PossibleValuesParser::new(policy::POLICIES.iter().map(value))
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {

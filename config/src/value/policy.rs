@@ -1,6 +1,6 @@
 //! How far to go, and by which policy.
 
-use model::{Mode, rule};
+use model::{Mode, policy};
 use serde::{Serialize, Serializer};
 
 use super::Value;
@@ -28,11 +28,10 @@ impl Serialize for ModeName {
 pub struct PolicyName(pub String);
 
 impl Value for PolicyName {
-    const ALLOWED: &'static str =
-        "\"observe\", \"ping-pong\", \"stream\", \"cycle\", \"hot-cold\", \"tenants\" or \"auto-live\"";
+    const ALLOWED: &'static str = policy::NAMES;
 
     fn of_text(text: &str) -> Option<Self> {
-        rule::is_policy(text).then(|| Self(text.to_owned()))
+        policy::named(text).is_some().then(|| Self(text.to_owned()))
     }
 }
 
@@ -46,8 +45,8 @@ mod tests {
             assert_eq!(ModeName::of_text(mode.name()), Some(ModeName(mode)));
             assert!(ModeName::ALLOWED.contains(mode.name()));
         }
-        for policy in rule::POLICIES {
-            assert!(PolicyName::of_text(policy).is_some() && PolicyName::ALLOWED.contains(policy), "{policy}");
+        for policy in policy::POLICIES {
+            assert!(PolicyName::of_text(policy.name).is_some(), "{policy:?}");
         }
         assert_eq!((ModeName::of_text("on"), PolicyName::of_text("none")), (None, None));
     }

@@ -3,7 +3,6 @@
 //! What is understood is within its limits, and reads back the same from every form in which it is written.
 
 use model::api::rule;
-use policy::act::catalogue;
 
 pub(super) fn run(input: &[u8]) {
     let Ok(given) = serde_json::from_slice::<rule::Override>(input) else { return };
@@ -25,7 +24,7 @@ pub(super) fn check(known: &model::Override) {
     assert!(known.parameters.len() <= 16);
     assert!(known.selector.pid != Some(0));
     assert!(known.selector.range.is_none_or(|(begin, end)| begin < end));
-    if let Err(invalid) = catalogue::check(&known.policy, &known.parameters) {
+    if let Err(invalid) = rule::check_parameters(&known.policy, &known.parameters) {
         assert!(invalid.field.starts_with("parameters"), "{invalid:?}");
     }
     // As it is told, and kept: times to the millisecond.

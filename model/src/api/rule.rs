@@ -1,9 +1,11 @@
 //! What operators want done, for whom: overrides, and the switch for all of them. In a file and over the API they have the same form.
 
+mod parameters;
 mod parse;
 
 use std::collections::BTreeMap;
 
+pub use parameters::check_parameters;
 pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 

@@ -13,9 +13,6 @@ use super::{
     proposal::Proposal,
 };
 
-/// Its name.
-pub(crate) const NAME: &str = "auto-live";
-
 /// What a window showed, and what was left in it already.
 pub(crate) type Base<'a> = (&'a Measured, Left);
 
@@ -90,7 +87,7 @@ mod tests {
     use model::{Expected, GpuUuid, ProcessId, verdict::Inputs};
 
     use super::*;
-    use crate::act::reactor::{Next, Running, View};
+    use crate::act::live_policy::{Next, Running, View};
 
     #[derive(Debug)]
     struct Nothing;

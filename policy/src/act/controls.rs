@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use model::{Action, Advice, Block, Expected, Place, Plan, Range, Share, Step, block::BLOCK_BYTES};
 
-use super::reactor::{Next, Reactor, Running, View};
+use super::live_policy::{LivePolicy, Named, Next, Running, View};
 
 /// Does nothing.
 #[derive(Debug)]
@@ -53,21 +53,13 @@ impl Running for Pinning {
     }
 }
 
-impl Reactor for Observe {
-    fn name(&self) -> &'static str {
-        "observe"
-    }
-
+impl LivePolicy for Observe {
     fn propose(&self, _view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         None
     }
 }
 
-impl Reactor for PinHost {
-    fn name(&self) -> &'static str {
-        "pin_host"
-    }
-
+impl LivePolicy for PinHost {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let steps: Vec<Step> = view.ranges.iter().flat_map(|range| pins(range, view)).collect();
         let pinned = view.ranges.iter().map(|range| (range.begin, range.end)).collect();
@@ -76,22 +68,14 @@ impl Reactor for PinHost {
     }
 }
 
-impl Reactor for PrefetchAll {
-    fn name(&self) -> &'static str {
-        "prefetch_all"
-    }
-
+impl LivePolicy for PrefetchAll {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let plan = plan(view, self.name(), "all memory goes to the GPU, again and again", to_gpu(view), ANYTHING)?;
         Some((plan, Box::new(Again { steps: to_gpu })))
     }
 }
 
-impl Reactor for Harmful {
-    fn name(&self) -> &'static str {
-        "harmful"
-    }
-
+impl LivePolicy for Harmful {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let plan =
             plan(view, self.name(), "what is used most goes to the host, again and again", hot_to_host(view), HALF)?;

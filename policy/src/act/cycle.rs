@@ -6,24 +6,15 @@
 use model::Plan;
 
 use super::{
-    parameter::Parameter,
-    reactor::{Reactor, Running, View},
-    working_set::{EVEN_UP_TO, Found, REST},
+    live_policy::{LivePolicy, Named, Running, View},
+    working_set::{EVEN_UP_TO, Found},
 };
 
 /// The policy.
 #[derive(Debug)]
 pub(crate) struct Cycle;
 
-impl Reactor for Cycle {
-    fn name(&self) -> &'static str {
-        "cycle"
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        const { &[REST] }
-    }
-
+impl LivePolicy for Cycle {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let found = Found::of(view).filter(|found| found.skew() < EVEN_UP_TO)?;
         Some(found.plan(view, self.name(), "more is used again and again than there is room for"))

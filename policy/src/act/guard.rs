@@ -9,6 +9,7 @@ use std::{
 
 use model::{
     Action, Advice, Block, Call, CallResult, GpuUuid, Outcome, Place, Process, ProcessId, Step, block::BLOCK_BYTES,
+    policy,
 };
 
 use super::{
@@ -72,8 +73,11 @@ impl Guard {
         });
     }
 
-    /// Whether a plan with these steps may be tried.
-    pub(crate) fn admits(&self, steps: &[Step], sight: &Sight<'_>) -> Admission {
+    /// Whether a plan of this policy with these steps may be tried.
+    pub(crate) fn admits(&self, policy: &str, steps: &[Step], sight: &Sight<'_>) -> Admission {
+        if let Some(denied) = steps.iter().find_map(|step| not_permitted(policy, step.action)) {
+            return Admission::Refused(denied);
+        }
         let moves = self.moves(sight);
         if let Some(why) = steps.iter().find_map(|step| self.forbids(step.action, moves, sight)) {
             return Admission::Refused(why);
@@ -84,11 +88,21 @@ impl Guard {
         Admission::Act
     }
 
-    /// What of these steps may be ordered now, which is then charged; and what not, with the reason.
-    pub(crate) fn pass(&mut self, steps: Vec<Step>, sight: &Sight<'_>, limits: &Limits) -> (Vec<Step>, Vec<Call>) {
+    /// Steps of a policy's plan that may be ordered now, which are then charged, and the denied ones with the reason.
+    pub(crate) fn pass(
+        &mut self,
+        policy: &str,
+        steps: Vec<Step>,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> (Vec<Step>, Vec<Call>) {
         let (mut passed, mut held) = (Vec::new(), Vec::new());
         let mut bounds = Bounds { moves: self.moves(sight), room_bytes: room_bytes(sight, limits), filling_bytes: 0 };
         for step in steps {
+            if let Some(denied) = not_permitted(policy, step.action) {
+                held.push(Call { step, result: CallResult::Denied(denied), duration_ns: 0 });
+                continue;
+            }
             for (step, verdict) in self.judge(step, &mut bounds, sight, limits) {
                 match verdict {
                     Ok(()) => passed.push(step),
@@ -379,4 +393,10 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 
 fn too_little_host(left: u64) -> String {
     format!("{left} bytes of host memory are left for it")
+}
+/// Why a policy may not order an action: its row in the registry does not have it. Withdrawals need no permission.
+fn not_permitted(policy: &str, action: Action) -> Option<String> {
+    let is_permitted = || policy::named(policy).is_some_and(|row| row.actions.contains(&action.name()));
+    let needs_none = matches!(action, Action::Withdraw(_));
+    (!needs_none && !is_permitted()).then(|| format!("{policy} has no permission for {}", action.name()))
 }

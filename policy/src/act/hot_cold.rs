@@ -6,24 +6,15 @@
 use model::Plan;
 
 use super::{
-    parameter::Parameter,
-    reactor::{Reactor, Running, View},
-    working_set::{EVEN_UP_TO, Found, REST},
+    live_policy::{LivePolicy, Named, Running, View},
+    working_set::{EVEN_UP_TO, Found},
 };
 
 /// The policy.
 #[derive(Debug)]
 pub(crate) struct HotCold;
 
-impl Reactor for HotCold {
-    fn name(&self) -> &'static str {
-        "hot-cold"
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        const { &[REST] }
-    }
-
+impl LivePolicy for HotCold {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let found = Found::of(view).filter(|found| found.skew() >= EVEN_UP_TO)?;
         Some(found.plan(view, self.name(), "some memory comes back again and again beside more that is walked through"))

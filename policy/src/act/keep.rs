@@ -10,7 +10,7 @@ use model::{Action, Block, CallResult, Counters, Outcome, Process, Range, Step, 
 
 use super::{
     intervals::Intervals,
-    reactor::View,
+    live_policy::View,
     scene::{block_at, range_with},
     upkeep::{TIMES, Upkeep},
 };

@@ -11,7 +11,7 @@ use model::{Access, Counters, LinkBytes, Party, decision::Measured, verdict::Inp
 use super::{
     intervals::Intervals,
     limits::{NOISE_MAX, NOISE_MIN, PACE_BYTES},
-    reactor::Accessed,
+    live_policy::Accessed,
     scene::Sight,
 };
 use crate::{

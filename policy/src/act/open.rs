@@ -10,7 +10,7 @@ use super::{
     intervals::Intervals,
     ledger::Ledger,
     limits::Limits,
-    reactor::{Next, Running, View, has_passed},
+    live_policy::{Next, Running, View, has_passed},
     scene::Sight,
     trial::{Seen, Trial},
 };
@@ -72,7 +72,7 @@ impl Open {
 
     /// Whether it may be done by now, if it could only be told.
     pub(crate) fn may_be_done(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
-        self.trial.is_none() && guard.admits(&self.first, sight) == Admission::Act
+        self.trial.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
     }
 
     pub(crate) fn begin(
@@ -122,7 +122,7 @@ impl Open {
             self.running.carried_out(&self.outcome(calls));
             return None;
         }
-        let (passed, held) = guard.pass(steps, sight, limits);
+        let (passed, held) = guard.pass(self.decision.policy, steps, sight, limits);
         if !held.is_empty() {
             self.count(&held);
             self.running.carried_out(&self.outcome(held));

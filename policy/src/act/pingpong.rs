@@ -9,19 +9,16 @@ use std::{
 
 use model::{
     Action, Advice, Block, Expected, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
-    verdict::Involved,
+    policy::BOUNCES, verdict::Involved,
 };
 
 use super::{
     intervals::Intervals,
-    parameter::{Form, Parameter},
-    reactor::{Next, Reactor, Running, View, has_passed},
+    live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
 };
 
 /// Twice there and back.
 const ALTERNATIONS: u64 = 4;
-/// How often it must have been instead.
-const LEAST: Parameter = Parameter { name: "bounces", form: Form::Number(1, 1_000_000) };
 /// A range with less of the traffic is not worth advice.
 const SHARE: f64 = 0.1;
 /// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
@@ -42,18 +39,10 @@ struct Watching {
     memory: Intervals,
 }
 
-impl Reactor for PingPong {
-    fn name(&self) -> &'static str {
-        "ping-pong"
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        const { &[LEAST] }
-    }
-
+impl LivePolicy for PingPong {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
-        let least = view.number(&LEAST).unwrap_or(ALTERNATIONS);
+        let least = view.number(&BOUNCES).unwrap_or(ALTERNATIONS);
         let blocks = alternating(view, verdict, least);
         let (meant, witnesses) = with_witnesses(&blocks);
         let memory = clipped(view, verdict, &meant);

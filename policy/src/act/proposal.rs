@@ -2,9 +2,9 @@
 
 use model::Plan;
 
-use super::{guard::Admission, reactor::Running};
+use super::{guard::Admission, live_policy::Running};
 
-/// What is to be tried.
+/// A plan to be tried.
 pub(crate) struct Proposal {
     pub(crate) plan: Plan,
     pub(crate) running: Box<dyn Running>,

@@ -14,7 +14,7 @@ use model::{
 
 use super::{
     limits::{Limits, RANGES_MAX, RENEWAL_BYTES, RENEWALS_PART},
-    reactor::{Accessed, View},
+    live_policy::{Accessed, View},
 };
 
 /// Everything at one moment.

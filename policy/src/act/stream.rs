@@ -14,14 +14,13 @@ use std::{
 
 use model::{
     Action, Block, Call, CallResult, Expected, Outcome, Pattern, PatternKind, Place, Plan, Range, Share, Step,
-    VerdictKind, block::BLOCK_BYTES, verdict::Involved,
+    VerdictKind, block::BLOCK_BYTES, policy::AHEAD_MIB, verdict::Involved,
 };
 
 use super::{
     keep::{Claim, Kept, is_held, whole_blocks},
+    live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     pace::Pace,
-    parameter::{Form, Parameter},
-    reactor::{Next, Reactor, Running, View, has_passed},
     scene::block_at,
     walk::{Direction, Progress, Walk, is_there, share_lately},
 };
@@ -36,9 +35,6 @@ const SHARE: f64 = 0.8;
 const LATELY_WINDOWS: u32 = 4;
 /// With less ahead it is not worth it.
 const AHEAD_MIN_BLOCKS: u64 = 4;
-/// How far ahead memory is brought at most: less would never be worth it.
-const AHEAD: Parameter =
-    Parameter { name: "ahead_mib", form: Form::Number((AHEAD_MIN_BLOCKS * BLOCK_BYTES) >> 20, 1 << 24) };
 /// A pattern that fewer of the late faults fit is none to rely on.
 const CONFIDENCE: f64 = 0.75;
 /// What may be brought in vain, as a part of all: what is ahead of the walk when it ends.
@@ -52,15 +48,7 @@ const STRAYED_LOOKS: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Stream;
 
-impl Reactor for Stream {
-    fn name(&self) -> &'static str {
-        "stream"
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        const { &[AHEAD] }
-    }
-
+impl LivePolicy for Stream {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::Streaming).or_else(|| view.verdict(VerdictKind::CapacityThrash))?;
         // What the process has of the GPU: the rest is others'.
@@ -79,7 +67,7 @@ impl Reactor for Stream {
         };
         let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
-        let most = view.number(&AHEAD).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
+        let most = view.number(&AHEAD_MIB).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
         // Beyond half of the range nobody could tell where the walk is.
         let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
         let pace = Pace::new(held_bytes / BLOCK_BYTES, most);

@@ -7,7 +7,7 @@ use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block
 
 use super::{
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
-    reactor::{Next, Reactor, Running, View, has_passed},
+    live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     upkeep::RESERVE_MIN_BYTES,
 };
 
@@ -20,11 +20,7 @@ const QUIET: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Tenants;
 
-impl Reactor for Tenants {
-    fn name(&self) -> &'static str {
-        "tenants"
-    }
-
+impl LivePolicy for Tenants {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let lost = |victim: &&Victim| victim.victim == view.process.id && victim.evictor != view.process.id;
         let lost_bytes = view.victims.iter().filter(lost).map(|victim| victim.bytes).fold(0, u64::saturating_add);

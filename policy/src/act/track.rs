@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use model::{CallResult, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
-    auto_live::{self, Learned},
+    auto_live::Learned,
     catalogue,
     cooling::{Circumstances, Cooling},
     cost::Left,
@@ -186,8 +186,10 @@ impl Track {
 
     /// Whether another policy is worth trying instead of one that is kept.
     fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
-        let open =
-            self.open.as_ref().filter(|open| open.directive.policy == auto_live::NAME && open.running.has_settled())?;
+        let open = self
+            .open
+            .as_ref()
+            .filter(|open| open.directive.policy == model::policy::CHOOSER && open.running.has_settled())?;
         let (before, left_before) = open.trial.as_ref()?.before();
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
@@ -198,8 +200,8 @@ impl Track {
                 || self.cooling.has_failed(policy)
                 || self.cooling.rests(policy, now, &circumstances).is_some()
         };
-        let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
-        let proposals = catalogue::proposals(auto_live::NAME, &view, rests, admits);
+        let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
+        let proposals = catalogue::proposals(model::policy::CHOOSER, &view, rests, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
         self.follows = Some((better, left, now));
         Some(Stage::Ended(format!("{better} is tried instead: it is expected to bring more")))
@@ -232,11 +234,13 @@ impl Track {
         }
         let circumstances = Circumstances::of(sight);
         let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances).is_some();
-        let admits =
-            |plan: &Plan| is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(&plan.steps, sight));
+        let admits = |plan: &Plan| {
+            is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
+        };
         // Later, what is seen is what the driver does alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-        let follows = self.follows.take().filter(|(.., at)| sight.directive.policy == auto_live::NAME && is_fresh(*at));
+        let follows =
+            self.follows.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
         let (policy, left_before) =
             follows.map_or((&*sight.directive.policy, Left::ALL), |(policy, left, _)| (policy, left));
         let view = sight.view(self.meter.accessed(window), limits);

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use model::{Action, CallResult, Outcome, block::BLOCK_BYTES};
 
-use super::reactor::View;
+use super::live_policy::View;
 
 /// What is left to everything else, at the least: the block that arrives, and the one before it that is still in use.
 pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;

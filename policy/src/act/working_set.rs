@@ -8,12 +8,12 @@ use std::{
 
 use model::{
     Action, Advice, Block, Expected, Outcome, Place, Plan, Share, Step, Verdict, VerdictKind, block::BLOCK_BYTES,
+    policy::REST,
 };
 
 use super::{
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
-    parameter::{Form, Parameter},
-    reactor::{Next, Running, View, has_passed},
+    live_policy::{Next, Running, View, has_passed},
     upkeep::{LOOK, Upkeep},
 };
 
@@ -23,9 +23,6 @@ pub(crate) const EVEN_UP_TO: f64 = 1.5;
 const QUIET: Duration = Duration::from_secs(10);
 /// Of the rest, one block of so many is not accessed remotely, and shows that the program goes on.
 const WITNESS_EACH: usize = 16;
-
-/// What becomes of the memory that is not kept, as both are told.
-pub(crate) const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["stream", "remote"]) };
 
 /// The same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use model::policy::POLICIES;
 use model::{Action, ApiCall, CallResult, Mode, Order, Outcome};
-use policy::act::policies;
 use proptest::prelude::*;
 
 use crate::{
@@ -35,7 +35,7 @@ enum Happening {
 
 fn happening() -> impl Strategy<Value = Happening> {
     use Happening::{Add, Advises, Back, Count, End, Hide, Link, Pass, Switch, UndoAll};
-    let policy = || 0..policies().count();
+    let policy = || 0..POLICIES.len();
     prop_oneof![
         12 => (1..25_u8).prop_map(Pass),
         12 => (1..9_u8, 0..6_u8).prop_map(|(orders, how)| Happening::Answer(orders, how)),
@@ -78,7 +78,7 @@ fn answer(world: &mut World, order: &Order, how: u8) {
 
 fn happen(world: &mut World, queue: &mut VecDeque<Order>, happening: Happening) {
     let count = world.processes.len().max(1);
-    let name = |at: usize| policies().nth(at).unwrap();
+    let name = |at: usize| POLICIES[at].name;
     match happening {
         Happening::Pass(intervals) => {
             for _ in 0..intervals {
@@ -143,7 +143,7 @@ proptest! {
         let mut world = World::new();
         let mut queue = VecDeque::new();
         world.add(Program::InTurn, 20, Some(directive(Mode::Act, "ping-pong")));
-        world.add(Program::InTurn, 20, Some(directive(Mode::Act, "pin_host")));
+        world.add(Program::InTurn, 20, Some(directive(Mode::Act, "pin-host")));
         for happening in happenings {
             happen(&mut world, &mut queue, happening);
         }

@@ -33,12 +33,12 @@ fn excess(world: &World, per_second: u64) -> i128 {
 #[test]
 fn no_more_is_moved_in_any_stretch_than_the_rate_and_one_second_of_it() {
     let rate = 10 * BLOCK_BYTES + 4096;
-    let mut process = directive(Mode::Act, "prefetch_all");
+    let mut process = directive(Mode::Act, "prefetch-all");
     process.budget.bytes_per_second = Some(rate);
     for (limits, directive) in [
         (limits(), process),
-        (Limits { process_bytes_per_second: rate, ..limits() }, directive(Mode::Act, "prefetch_all")),
-        (Limits { node_bytes_per_second: rate, ..limits() }, directive(Mode::Act, "prefetch_all")),
+        (Limits { process_bytes_per_second: rate, ..limits() }, directive(Mode::Act, "prefetch-all")),
+        (Limits { node_bytes_per_second: rate, ..limits() }, directive(Mode::Act, "prefetch-all")),
     ] {
         let mut world = World::with(limits);
         world.add(Program::InTurn, 64, Some(directive.clone()));
@@ -54,7 +54,7 @@ fn all_processes_together_keep_to_the_rate_of_the_node() {
     let rate = 20 * BLOCK_BYTES;
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
     for _ in 0..3 {
-        world.add(Program::InTurn, 32, Some(directive(Mode::Act, "prefetch_all")));
+        world.add(Program::InTurn, 32, Some(directive(Mode::Act, "prefetch-all")));
     }
     world.run(20.0);
     assert!(excess(&world, rate) <= i128::from(rate));
@@ -64,7 +64,7 @@ fn all_processes_together_keep_to_the_rate_of_the_node() {
 fn another_rate_holds_from_then_on() {
     let (rate, less) = (40 * BLOCK_BYTES, 10 * BLOCK_BYTES);
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
-    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
     // It is tried from second 2 on, for two seconds.
     world.run(3.0);
     let faster = excess(&world, rate);
@@ -79,7 +79,7 @@ fn another_rate_holds_from_then_on() {
 
 #[test]
 fn no_more_is_moved_in_all_than_the_budget() {
-    let mut directive = directive(Mode::Act, "prefetch_all");
+    let mut directive = directive(Mode::Act, "prefetch-all");
     directive.budget.bytes = Some(100 * BLOCK_BYTES + 4096);
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive));
@@ -90,7 +90,7 @@ fn no_more_is_moved_in_all_than_the_budget() {
 
 #[test]
 fn what_was_spent_is_spent_though_the_process_is_missing_for_a_moment() {
-    let mut directive = directive(Mode::Act, "prefetch_all");
+    let mut directive = directive(Mode::Act, "prefetch-all");
     directive.budget.bytes = Some(100 * BLOCK_BYTES);
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive));
@@ -166,7 +166,7 @@ fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
     world.add(Program::OnGpu, 200, None);
     world.add(Program::OnGpu, 1, None);
     world.run(5.0);
-    world.add(Program::InTurn, 600, Some(directive(Mode::Act, "prefetch_all")));
+    world.add(Program::InTurn, 600, Some(directive(Mode::Act, "prefetch-all")));
     world.run(20.0);
     let room = (1 << 30) - (1 << 30) / 50 - 201 * BLOCK_BYTES;
     let most = world.orders.iter().map(|(_, order)| moved(order)).max().unwrap();
@@ -193,7 +193,7 @@ fn only_memory_that_the_wish_is_about_is_touched() {
 
 #[test]
 fn what_is_held_back_is_counted_and_not_called() {
-    let mut directive = directive(Mode::Act, "prefetch_all");
+    let mut directive = directive(Mode::Act, "prefetch-all");
     directive.budget.bytes_per_second = Some(4 * BLOCK_BYTES);
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive));

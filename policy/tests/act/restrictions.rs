@@ -116,7 +116,7 @@ fn where_no_policy_sees_what_it_is_for_that_is_told_with_the_verdicts() {
 fn a_budget_that_is_used_up_keeps_from_moves() {
     let mut world = World::new();
     let budget = Budget { bytes: Some(4 << 20), ..Budget::default() };
-    world.add(Program::InTurn, 64, Some(model::Directive { budget, ..directive(Mode::Act, "prefetch_all") }));
+    world.add(Program::InTurn, 64, Some(model::Directive { budget, ..directive(Mode::Act, "prefetch-all") }));
     world.run(10.0);
     let all = world.restrictions();
     assert!(is_told(&all, RestrictionScope::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");

@@ -58,7 +58,7 @@ fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_ba
 #[test]
 fn moves_that_are_not_done_yet_are_called_off_when_they_are_not_wanted_any_more() {
     let mut world = World::new();
-    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
     let late = loop {
         let orders = world.interval();
         if !orders.is_empty() {
@@ -132,7 +132,7 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
         assert!(said.contains(why), "{said}");
         assert_eq!(world.orders, [], "{why}");
         // Moves leave nothing behind, where nothing is read-duplicated.
-        world.directives.insert(id, directive(Mode::Act, "prefetch_all"));
+        world.directives.insert(id, directive(Mode::Act, "prefetch-all"));
         world.run(10.0);
         assert_eq!(!world.orders.is_empty(), may_move, "{why}");
         assert!(
@@ -149,7 +149,7 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
 fn memory_of_a_process_that_has_any_read_duplicated_is_not_moved() {
     for by_application in [true, false] {
         let mut world = World::new();
-        let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
+        let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
         world.run_until("moves", |world| !world.orders.is_empty());
         let host = &mut world.process(id).host;
         let calls = if by_application { &mut host.api_calls } else { &mut host.tool_calls };
@@ -187,7 +187,7 @@ fn drivers_and_gpus_that_stood_still_elsewhere_are_left_alone_and_the_report_is_
     let mut world = World::new();
     world.driver = "580.173.02".to_owned();
     world.gpu_name = Some("NVIDIA GB10".to_owned());
-    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch_all")));
+    world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
     world.run(10.0);
     assert_eq!(world.orders, []);
     assert!(world.decision().stage.reason().unwrap().contains("https://github.com/"));

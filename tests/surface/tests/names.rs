@@ -69,7 +69,7 @@ fn lines(file: &str) -> Vec<(usize, String)> {
 
 fn files() -> Vec<String> {
     let entries = fs::read_dir(GOLDEN).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    entries.filter(|name| name.ends_with(".txt")).collect()
+    entries.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "txt")).collect()
 }
 
 /// Identifiers of a line: letters, digits, `_` and `-` together.

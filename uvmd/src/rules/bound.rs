@@ -2,7 +2,6 @@
 //! the id when they were made, and end with it.
 
 use model::{Override, api::rule};
-use policy::act::catalogue;
 use serde::{Deserialize, Serialize};
 use sys::{Roots, kernel, processes};
 use web::ChangeError;
@@ -33,7 +32,7 @@ pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<(Vec<Override>, 
             }
             _ => {
                 // As it was accepted by another version: what it says beside that holds.
-                if let Err(error) = catalogue::check(&rule.policy, &rule.parameters) {
+                if let Err(error) = rule::check_parameters(&rule.policy, &rule.parameters) {
                     tracing::warn!("override {}: {error}", rule.id);
                 }
                 known.push(rule);

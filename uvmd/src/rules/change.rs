@@ -4,7 +4,6 @@ use model::{
     Override,
     api::{self, rule::Invalid},
 };
-use policy::act::catalogue;
 use web::{ChangeError, Precondition, PutOutcome};
 
 use super::{Rules, bound, standing};
@@ -30,7 +29,7 @@ impl Rules {
         fits: &Precondition,
         announce: Announce<'_>,
     ) -> Result<PutOutcome, ChangeError> {
-        catalogue::check(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
+        api::rule::check_parameters(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         let rule = &bound::to_process(rule)?;
         let _changing = self.changing();
         if rule.expires.is_some_and(|end| end <= self.now()) {

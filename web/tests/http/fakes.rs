@@ -11,11 +11,10 @@ use std::{
 use model::{
     Action, Advice, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode, Outcome,
     Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
-    api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState},
+    api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState, check_parameters},
     decision::{Done, Measured},
     verdict::Inputs,
 };
-use policy::act::catalogue::check;
 use web::{AdviceJournal, ChangeError, Control, Precondition, PutOutcome, Requester};
 
 use crate::support::at;
@@ -95,7 +94,7 @@ impl Control for Memory {
         if rule.selector.pid == Some(404) {
             return Err(ChangeError::NoProcess("there is no process 404".to_owned()));
         }
-        check(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
+        check_parameters(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         // Whoever has the id now is meant, and nobody later.
         rule.selector.start_ticks = rule.selector.pid.map(|_| HEAVY.start_ticks);
         let place = self.check(&rule.id, fits)?;

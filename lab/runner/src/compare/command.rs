@@ -12,7 +12,7 @@ use clap::Subcommand;
 use super::{
     measured::Record,
     plan::{Plan, Text, Wanted, plans},
-    policy::{CHOOSES, parse as parse_policy},
+    policy::parse as parse_policy,
     run,
     table::Comparison,
 };
@@ -27,7 +27,7 @@ pub(crate) enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// The policies, beside the driver alone.
-        #[arg(long, value_delimiter = ',', value_parser = parse_policy, default_values_t = [CHOOSES.to_owned()])]
+        #[arg(long, value_delimiter = ',', value_parser = parse_policy, default_values_t = [model::policy::CHOOSER.to_owned()])]
         policy: Vec<String>,
         /// How often each, every time from another seed.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     check::Check,
     measured::Record,
-    policy::{self, CONTROLS, DRIVER, HARMFUL},
+    policy::{self, DRIVER, HARMFUL},
     rows::{Over, Row},
 };
 use crate::scenario::{Target, target::Limit};
@@ -72,7 +72,7 @@ pub(super) struct Control {
 /// Those that ran.
 pub(super) fn controls(rows: &[Row], records: &[Record]) -> Vec<Control> {
     let of = |policy: &'static str| rows.iter().filter(move |row| row.policy == policy);
-    let must_miss = CONTROLS.into_iter().filter(|policy| of(policy).next().is_some()).map(|policy| {
+    let must_miss = policy::control_policies().filter(|policy| of(policy).next().is_some()).map(|policy| {
         let missed: Vec<&str> = of(policy)
             .filter(|row| row.checks.iter().any(|check| !check.holds))
             .map(|row| row.scenario.as_str())
@@ -169,7 +169,7 @@ mod tests {
     fn a_control_holds_if_it_misses_somewhere() {
         let targets = [target(Figure::LinkBytes, Limit::AtMost(1.0))];
         let with = |copied| {
-            let records = [record("driver", 1, 1.0, 1000, 0), record("pin_host", 1, 1.0, copied, 0)];
+            let records = [record("driver", 1, 1.0, 1000, 0), record("pin-host", 1, 1.0, copied, 0)];
             controls(&judged(&records, &targets), &records)
         };
         assert!(with(2000)[0].holds);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::policy::{CONTROLS, DRIVER, HARMFUL};
+use super::policy::{DRIVER, HARMFUL, control_policies};
 use crate::scenario::{Scenario, parse::parse};
 
 /// The runs of a scenario, in a guest of their own, with all that they need.
@@ -102,7 +102,7 @@ fn runs(scenario: &str, wanted: &Wanted) -> Vec<Run> {
     add(DRIVER, &[1.0], *seeds);
     policies.iter().filter(|policy| *policy != DRIVER).for_each(|policy| add(policy, rates, *seeds));
     if controls.iter().any(|control| control == scenario) {
-        CONTROLS.into_iter().chain([HARMFUL]).for_each(|policy| add(policy, &[1.0], 1));
+        control_policies().chain([HARMFUL]).for_each(|policy| add(policy, &[1.0], 1));
     }
     runs
 }

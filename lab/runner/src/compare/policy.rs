@@ -3,24 +3,34 @@
 use std::{fs, path::Path};
 
 use anyhow::Context;
+use model::policy::{Choice, POLICIES};
 
 /// The driver alone: uvmd watches.
 pub(super) const DRIVER: &str = "driver";
-/// What runs unless others are named: the policy that chooses among the others.
-pub(crate) const CHOOSES: &str = "auto-live";
-/// Those that can be named.
-pub(super) const POLICIES: [&str; 7] = [DRIVER, CHOOSES, "ping-pong", "stream", "cycle", "hot-cold", "tenants"];
-/// Those that must miss a target somewhere.
-pub(super) const CONTROLS: [&str; 2] = ["pin_host", "prefetch_all"];
-/// The one that uvmd must take back.
+/// The control that uvmd must roll back.
 pub(super) const HARMFUL: &str = "harmful";
+
+/// Names of the policies that are no controls, without the one that does nothing: the driver alone stands for it.
+fn policies() -> impl Iterator<Item = &'static str> {
+    let is_compared = |choice| matches!(choice, Choice::Chooser | Choice::Automatic);
+    POLICIES.iter().filter(move |policy| is_compared(policy.choice)).map(|policy| policy.name)
+}
+
+/// Names of the controls that must miss a target somewhere.
+pub(super) fn control_policies() -> impl Iterator<Item = &'static str> {
+    POLICIES
+        .iter()
+        .filter(|policy| policy.choice == Choice::Control)
+        .map(|policy| policy.name)
+        .filter(|name| *name != HARMFUL)
+}
 
 /// Files of one run's uvmd.
 const STATE: &str = "/run/compare";
 
 /// A name as it is given.
 pub(super) fn parse(name: &str) -> Result<String, String> {
-    let known = || POLICIES.into_iter().chain(CONTROLS).chain([HARMFUL]);
+    let known = || [DRIVER].into_iter().chain(policies()).chain(control_policies()).chain([HARMFUL]);
     if known().any(|policy| policy == name) {
         return Ok(name.to_owned());
     }
@@ -65,7 +75,7 @@ mod tests {
     #[test]
     fn only_policies_that_exist_are_taken() {
         assert_eq!(parse("auto-live"), Ok("auto-live".to_owned()));
-        assert!(parse("auto").unwrap_err().contains("pin_host"));
+        assert!(parse("auto").unwrap_err().contains("pin-host"));
     }
 
     #[test]

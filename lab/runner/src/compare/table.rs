@@ -9,7 +9,7 @@ use super::{
     measured::{Machine, Record},
     model::Model,
     plan::{Plan, Text},
-    policy::{self, CONTROLS, HARMFUL},
+    policy::{self, HARMFUL},
     rows::{Over, Part, Row, rows},
 };
 use crate::{
@@ -124,7 +124,7 @@ impl Comparison {
 }
 
 fn is_control(row: &Row) -> bool {
-    CONTROLS.contains(&row.policy.as_str()) || row.policy == HARMFUL
+    policy::control_policies().any(|policy| policy == row.policy) || row.policy == HARMFUL
 }
 
 /// A process alone says all there is.

@@ -81,7 +81,7 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
     let gpus = gpus()?;
     let mut log = Log::whole()?;
-    let mut service = Service::start(&policy::options(policy::CHOOSES, &options.uvmd)?)?;
+    let mut service = Service::start(&policy::options(model::policy::CHOOSER, &options.uvmd)?)?;
     let mut summary = Summary { seed: options.seed, ..Summary::default() };
     let started = Instant::now();
     for seed in options.seed.. {

@@ -58,9 +58,9 @@ impl TryFrom<Override> for rule::Override {
             .into_iter()
             .find(|known| known.name() == mode)
             .ok_or_else(|| invalid("mode", format!("expected {}, not {mode:?}", one_of(&Mode::ALL.map(Mode::name)))))?;
-        let policy = policy.unwrap_or_else(|| rule::POLICY_THAT_CHOOSES.to_owned());
-        if !rule::is_policy(&policy) {
-            return Err(invalid("policy", format!("expected {}, not {policy:?}", one_of(&rule::POLICIES))));
+        let policy = policy.unwrap_or_else(|| crate::policy::CHOOSER.to_owned());
+        if crate::policy::named(&policy).is_none() {
+            return Err(invalid("policy", format!("expected {}, not {policy:?}", crate::policy::NAMES)));
         }
         if parameters.len() > PARAMETERS_MAX {
             return Err(invalid("parameters", format!("expected at most {PARAMETERS_MAX}")));

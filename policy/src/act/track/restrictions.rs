@@ -4,12 +4,12 @@ use model::{Plan, RestrictionScope};
 
 use super::{Track, window};
 use crate::act::{
-    auto_live, catalogue,
+    catalogue,
     cooling::Circumstances,
     guard::{Admission, Guard},
     limits::Limits,
+    live_policy::Named,
     proposal::Proposal,
-    reactor::Reactor,
     scene::Sight,
     verify::is_at_work,
 };
@@ -47,11 +47,11 @@ impl Track {
         let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
         let resting = |policy: &str| self.cooling.rests(policy, now, &circumstances);
         let is_resting = |policy: &str| resting(policy).is_some();
-        let names = || catalogue::meant(&sight.directive.policy).map(Reactor::name);
+        let names = || catalogue::selected(&sight.directive.policy).map(Named::name);
         let rest = |name| Some((RestrictionScope::Policy(name), resting(name)?.to_string()));
         let mut all: Vec<_> = names().filter_map(rest).collect();
         let view = sight.view(self.meter.accessed(window), limits);
-        let admits = |plan: &Plan| guard.admits(&plan.steps, sight);
+        let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
         let proposals: Vec<_> = catalogue::proposals(&sight.directive.policy, &view, is_resting, admits).collect();
         if proposals.is_empty() && !names().all(is_resting) {
             all.push((RestrictionScope::Everything, unseen(sight)));
@@ -65,7 +65,7 @@ impl Track {
 }
 
 fn unseen(sight: &Sight<'_>) -> String {
-    let whom = if sight.directive.policy == auto_live::NAME { "any policy" } else { &sight.directive.policy };
+    let whom = if sight.directive.policy == model::policy::CHOOSER { "any policy" } else { &sight.directive.policy };
     let kinds: Vec<_> = sight.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
     let verdicts = if kinds.is_empty() { "no verdict is in force".to_owned() } else { kinds.join(", ") };
     format!("nothing that {whom} is for is seen: {verdicts}")

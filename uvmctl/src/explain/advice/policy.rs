@@ -97,7 +97,7 @@ mod tests {
         for kind in ["capacity_thrash", "ping_pong", "driver_throttling", "streaming"] {
             let action = action(&Known::new(kind)).unwrap();
             let policy = action.split("--policy ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-            assert!(model::rule::is_policy(policy), "{action}");
+            assert!(model::policy::named(policy).is_some(), "{action}");
         }
     }
 }

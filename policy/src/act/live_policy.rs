@@ -12,7 +12,7 @@ use model::{
     verdict::Victim,
 };
 
-use super::parameter::{Form, Parameter};
+use model::policy::{Form, Parameter};
 
 /// What a reactor sees: one process at one GPU, and those beside it.
 #[derive(Clone, Copy, Debug)]
@@ -100,19 +100,17 @@ impl<'a> View<'a> {
     }
 }
 
-/// A policy. It has no memory of its own: what it must remember of a plan that is in force is in [`Running`].
-pub trait Reactor: Send + Sync {
-    /// Its name in overrides and in the audit log.
-    fn name(&self) -> &'static str;
-
-    /// What it can be told; nothing unless it says so. Of all reactors, those of the same name are one parameter.
-    fn parameters(&self) -> &'static [Parameter] {
-        &[]
-    }
-
+/// A policy. It has no memory of its own: what it must remember of a plan that is in force is in [`Running`]. Its row is in [`model::policy`].
+pub trait LivePolicy: Named + Send + Sync {
     /// What it would do; `None` if what it is for is not there. The plan's steps are the first ones, and [`Running`] says what follows. Both are
     /// made anew each time it is asked, and dropped if the guard says no.
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
+}
+
+/// A row of [`model::policy`], which names its implementation; see the `catalogue`.
+pub trait Named {
+    /// Its name in overrides and in the audit log.
+    fn name(&self) -> &'static str;
 }
 
 /// A plan in force. Dropped when it ends; the advice that it gave is withdrawn by whoever holds it.
