@@ -56,34 +56,35 @@ pub const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["stream
 /// Memory that `stream` keeps ahead of a walk, in MiB; at least four blocks.
 pub const AHEAD_MIB: Parameter = Parameter { name: "ahead_mib", form: Form::Number(8, 1 << 24) };
 
-/// The rows of all policies, for the macro `$consumer`, in the order in which they are listed: name, implementation in `policy::act`, [`Choice`],
+/// The rows of all policies, for the macro `$consumer`, in the order in which they are listed: name, implementation in `policy`, [`Choice`],
 /// actions, parameters, help.
 #[macro_export]
+#[expect(clippy::crate_in_macro_def, reason = "implementations are paths of the crate that expands the rows")]
 macro_rules! live_policies {
     ($consumer:ident) => {
         $consumer! {
             policies {
                 "auto-live", [], Chooser, [], [],
                     "chooses the policy with the best expected or measured effect";
-                "observe", [controls::Observe], ByName, [], [],
+                "observe", [crate::act::controls::Observe], ByName, [], [],
                     "does nothing";
-                "ping-pong", [pingpong::PingPong], Automatic, ["prefer_host", "accessed_by"], [BOUNCES],
+                "ping-pong", [crate::act::pingpong::PingPong], Automatic, ["prefer_host", "accessed_by"], [BOUNCES],
                     "keeps on the host what CPU and GPU use in turn";
-                "stream", [stream::Stream], Automatic, ["touch", "migrate_to_gpu"], [AHEAD_MIB],
+                "stream", [crate::act::stream::Stream], Automatic, ["touch", "migrate_to_gpu"], [AHEAD_MIB],
                     "prefetches ahead of a sequential walk";
-                "cycle", [cycle::Cycle], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
+                "cycle", [crate::act::cycle::Cycle], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps a part of a cyclic working set on the GPU";
-                "hot-cold", [hot_cold::HotCold], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
+                "hot-cold", [crate::act::hot_cold::HotCold], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps the hot part of the working set on the GPU";
-                "tenants", [tenants::Tenants], Automatic, ["touch", "migrate_to_gpu"], [],
+                "tenants", [crate::act::tenants::Tenants], Automatic, ["touch", "migrate_to_gpu"], [],
                     "keeps the working set of a victim on the GPU beside its evictors";
             }
             controls {
-                "pin-host", [controls::PinHost], Control, ["prefer_host", "accessed_by", "migrate_to_host"], [],
+                "pin-host", [crate::act::controls::PinHost], Control, ["prefer_host", "accessed_by", "migrate_to_host"], [],
                     "pins all memory to the host";
-                "prefetch-all", [controls::PrefetchAll], Control, ["migrate_to_gpu"], [],
+                "prefetch-all", [crate::act::controls::PrefetchAll], Control, ["migrate_to_gpu"], [],
                     "prefetches all memory again and again";
-                "harmful", [controls::Harmful], Control, ["migrate_to_host"], [],
+                "harmful", [crate::act::controls::Harmful], Control, ["migrate_to_host"], [],
                     "evicts the hottest memory again and again";
             }
         }

@@ -15,7 +15,7 @@
 //! * [`ranges`]: which ranges a verdict is about
 //! * [`victims`]: who loses memory to whom
 //!
-//! **Reactors**: what to do about it on the live driver, whether it helped, and what to take back. docs/policies.md describes them.
+//! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes them.
 //!
 //! * [`act`]: the loop, and the policies
 //! * [`rules`]: what operators want for whom

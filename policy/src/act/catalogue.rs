@@ -6,13 +6,9 @@ use model::{
 };
 
 use super::{
-    controls, cycle,
     guard::Admission,
-    hot_cold,
     live_policy::{LivePolicy, Named, View},
-    pingpong,
     proposal::Proposal,
-    stream, tenants,
 };
 
 macro_rules! implementations {

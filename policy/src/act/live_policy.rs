@@ -14,7 +14,7 @@ use model::{
 
 use model::policy::{Form, Parameter};
 
-/// What a reactor sees: one process at one GPU, and those beside it.
+/// A process at a GPU, and those beside it, as a policy sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// When that was so, by a clock that nobody sets. The only clock there is.

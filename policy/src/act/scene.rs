@@ -125,7 +125,7 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// What a reactor sees of it.
+    /// What a policy sees of it.
     pub(crate) fn view(&self, accessed: Option<Accessed>, limits: &Limits) -> View<'_> {
         let budget = self.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
         let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);
