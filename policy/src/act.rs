@@ -3,13 +3,13 @@
 //! [`Scene`] -> proposal -> guard -> [`model::Order`] -> (an actuator) -> [`model::Outcome`] -> verification -> kept, or taken back
 //!
 //! * [`engine`]: [`Acting`], for all processes
-//! * [`track`], [`open`], [`leaving`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
+//! * [`track`], [`open`], [`rollback`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
 //! * [`scene`]: what is looked at
 //! * [`live_policy`]: interface of a policy
 //! * [`catalogue`]: implementations of the policies, and which is tried; [`proposal`]: what they propose
 //! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
 //! * [`meter`], [`trial`], [`verify`]: whether it helped; [`cost`]: by what that is told
-//! * [`cooling`]: what is not tried again for now
+//! * [`cooldown`]: what is not tried again for now
 //! * [`ledger`], [`intervals`]: what advice is in force
 //! * [`limits`]: every limit, with its reason
 //!
@@ -21,7 +21,7 @@ mod auto_live;
 mod bucket;
 pub mod catalogue;
 mod controls;
-mod cooling;
+mod cooldown;
 mod cost;
 mod cycle;
 pub mod denied;
@@ -30,7 +30,6 @@ mod guard;
 mod hot_cold;
 mod intervals;
 mod keep;
-mod leaving;
 mod ledger;
 pub mod limits;
 pub mod live_policy;
@@ -40,19 +39,20 @@ mod pace;
 mod permitted;
 mod pingpong;
 mod proposal;
+mod renewal_rate;
+mod rollback;
 mod room;
 mod scene;
 mod stream;
 mod tenants;
 mod track;
 mod trial;
-mod upkeep;
 mod verify;
 mod walk;
 mod working_set;
 
 pub use engine::Acting;
-pub use leaving::InForce;
 pub use limits::Limits;
 pub use live_policy::{LivePolicy, Next, Running, View};
+pub use rollback::InForce;
 pub use scene::Scene;

@@ -10,8 +10,8 @@ use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
 
 use crate::{
     held::Held,
+    hysteresis::{Change, Hysteresis},
     reading::{ProcessReading, Reading, difference},
-    standing::{Change, Standing},
     thresholds::{ENDED_MAX, WINDOW},
     victims::Victims,
     window::{Cut, Window},
@@ -41,7 +41,7 @@ struct Watched {
 struct Track {
     last: Reading,
     window: Window,
-    standing: Standing,
+    hysteresis: Hysteresis,
 }
 
 impl Default for Judge {
@@ -77,9 +77,11 @@ impl Judge {
             }
         }
         self.ended.truncate(ENDED_MAX);
-        for standing in self.processes.values().flat_map(|watched| watched.gpus.values()).map(|track| &track.standing) {
-            if let Some(verdict) = standing.verdict() {
-                self.held.add(verdict, held(verdict, standing.shown_until()), snapshot);
+        for hysteresis in
+            self.processes.values().flat_map(|watched| watched.gpus.values()).map(|track| &track.hysteresis)
+        {
+            if let Some(verdict) = hysteresis.verdict() {
+                self.held.add(verdict, held(verdict, hysteresis.shown_until()), snapshot);
             }
         }
         self.held.of_listed(snapshot);
@@ -92,7 +94,7 @@ impl Judge {
     #[must_use]
     pub fn verdicts(&self) -> Verdicts {
         let tracks = self.processes.values().flat_map(|watched| watched.gpus.values());
-        let mut active: Vec<Verdict> = tracks.filter_map(|track| track.standing.verdict().cloned()).collect();
+        let mut active: Vec<Verdict> = tracks.filter_map(|track| track.hysteresis.verdict().cloned()).collect();
         active.sort_by_key(|verdict| Reverse(verdict.traffic_bytes()));
         Verdicts {
             active,
@@ -149,11 +151,11 @@ impl Watched {
             let here = if now.gpus.contains_key(&gpu) { Some(gpu) } else { became(gpu, now, gpus) };
             match here {
                 // What stands there already stays.
-                Some(gpu) if tracks.get(&gpu).is_none_or(|there| there.standing.verdict().is_none()) => {
-                    track.standing.is_at(gpu);
+                Some(gpu) if tracks.get(&gpu).is_none_or(|there| there.hysteresis.verdict().is_none()) => {
+                    track.hysteresis.is_at(gpu);
                     tracks.insert(gpu, track);
                 }
-                Some(_) | None => ended.extend(track.standing.end().map(Change::Ended)),
+                Some(_) | None => ended.extend(track.hysteresis.end().map(Change::Ended)),
             }
         }
         for (gpu, reading) in &now.gpus {
@@ -172,8 +174,8 @@ impl Watched {
             track.last = reading.clone();
             match track.window.read(reading, window) {
                 Cut::Open => {}
-                Cut::Over(stretch) => changes.extend(track.standing.judge(process, gpu, *stretch)),
-                Cut::Quiet => changes.extend(track.standing.end().map(Change::Ended)),
+                Cut::Over(stretch) => changes.extend(track.hysteresis.judge(process, gpu, *stretch)),
+                Cut::Quiet => changes.extend(track.hysteresis.end().map(Change::Ended)),
             }
         }
         self.host = now.host;
@@ -181,13 +183,13 @@ impl Watched {
     }
 
     fn end(&mut self) -> Vec<Change> {
-        self.gpus.values_mut().filter_map(|track| track.standing.end()).map(Change::Ended).collect()
+        self.gpus.values_mut().filter_map(|track| track.hysteresis.end()).map(Change::Ended).collect()
     }
 }
 
 impl From<Reading> for Track {
     fn from(from: Reading) -> Self {
-        Self { last: from.clone(), window: Window::new(from), standing: Standing::default() }
+        Self { last: from.clone(), window: Window::new(from), hysteresis: Hysteresis::default() }
     }
 }
 

@@ -31,7 +31,7 @@ use web::{Requester, Warnings};
 
 use crate::log::{
     Dropped,
-    aside::{self, Message},
+    writer::{self, Message},
 };
 
 /// Time for a line to come onto the disk: a request waits for it.
@@ -51,7 +51,7 @@ impl Audit {
     pub(crate) fn start(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
         let destination = Rotating::open(path, rotation, must_open, warnings)?;
-        let queue = aside::write_to("uvmd-audit", destination, dropped.clone())?;
+        let queue = writer::write_to("uvmd-audit", destination, dropped.clone())?;
         Ok(Self { queue, dropped, patience: RECORDING })
     }
 
@@ -110,7 +110,7 @@ impl Audit {
 
     /// Waits until all that was told is written, but not for a disk that is stuck.
     pub(crate) fn flush(&self) {
-        aside::flush(&self.queue, aside::LAST_LINES);
+        writer::flush(&self.queue, writer::LAST_LINES);
     }
 
     /// Lines that could not be written; what writes the log tells of them too.
@@ -146,7 +146,7 @@ pub(crate) mod testing {
 
     /// Waits until all that was told is written.
     pub(crate) fn flush(audit: &Audit) {
-        aside::flush(&audit.queue, Duration::from_mins(1));
+        writer::flush(&audit.queue, Duration::from_mins(1));
     }
 
     /// What it has in this folder.

@@ -2,11 +2,11 @@
 //!
 //! To log never fails and never waits: a line that cannot be written is counted and left out.
 //!
-//! * `aside`: the thread that writes
+//! * `writer`: the thread that writes
 //! * `file`: the file
 
-pub(crate) mod aside;
 pub(crate) mod file;
+pub(crate) mod writer;
 
 use std::{
     env,
@@ -20,7 +20,6 @@ use std::{
     },
 };
 
-use aside::{Destination, Message};
 use config::{
     Log,
     value::{LogFilter, LogFormat},
@@ -34,6 +33,7 @@ use tracing_subscriber::{
     reload,
     util::SubscriberInitExt,
 };
+use writer::{Destination, Message};
 
 /// The log, for as long as it is written.
 pub(crate) struct Logging {
@@ -61,8 +61,8 @@ impl Logging {
     pub(crate) fn start(log: &Log) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
         let queue = match &log.file {
-            Some(path) => aside::write_to("uvmd-log", LogFile::open(&path.0)?, dropped.clone())?,
-            None => aside::write_to("uvmd-log", StandardError::new(), dropped.clone())?,
+            Some(path) => writer::write_to("uvmd-log", LogFile::open(&path.0)?, dropped.clone())?,
+            None => writer::write_to("uvmd-log", StandardError::new(), dropped.clone())?,
         };
         let is_file = log.file.is_some();
         let lines = Lines { queue, dropped };
@@ -102,7 +102,7 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        aside::flush(&self.lines.queue, aside::LAST_LINES);
+        writer::flush(&self.lines.queue, writer::LAST_LINES);
     }
 }
 

@@ -23,7 +23,7 @@ use model::{
 };
 use policy::rules::{Explained, Fallback, Rules as Ordered, Subject};
 
-use crate::{audit::Audit, kept::Kept};
+use crate::{audit::Audit, state_file::StateFile};
 
 use file::Look;
 
@@ -37,7 +37,7 @@ pub(crate) struct Rules(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    kept: Kept,
+    kept: StateFile,
     /// Held for moments only, and never while something is read or written: who acts and who asks waits for it.
     known: Mutex<Known>,
     /// Held while the API's change, which may wait for the disk.
@@ -79,7 +79,7 @@ impl Rules {
     /// # Errors
     /// If what was kept cannot be read, or not be set aside. It stays as it is: whoever was excepted there must not be acted on.
     pub(crate) fn open(policy: &Policy, is_state_usable: bool, audit: Audit, clock: Clock) -> anyhow::Result<Self> {
-        let kept = Kept::new(&policy.state_dir.0, "overrides.json");
+        let kept = StateFile::new(&policy.state_dir.0, "overrides.json");
         let text = match kept.text() {
             // Nobody is acted on then, and nothing is kept there either.
             Err(error) if !is_state_usable => {

@@ -17,7 +17,7 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
-use crate::kept::Kept;
+use crate::state_file::StateFile;
 
 /// Whether anything may be done. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Switch(Arc<Shared>);
 struct Shared {
     /// While it is there, nothing acts.
     file: PathBuf,
-    kept: Kept,
+    kept: StateFile,
     /// As `asked` says; asked between any two calls of the driver.
     is_off: AtomicBool,
     /// Held for moments only: who acts and who asks waits for it, and nobody waits for a disk meanwhile.
@@ -52,7 +52,7 @@ struct Asked {
 impl Switch {
     /// As it was left by a former run.
     pub(crate) fn open(file: &Path, state_dir: &Path) -> Self {
-        let kept = Kept::new(state_dir, "policy-off.json");
+        let kept = StateFile::new(state_dir, "policy-off.json");
         // Better off than on by mistake.
         let off = kept.read().unwrap_or_else(|error| {
             tracing::warn!("acting is switched off until it is switched on again: {error:#}");

@@ -19,7 +19,7 @@ pub use extremes::Extremes;
 use super::{
     Machine, Planner, Schedule, Unplannable,
     autoswap::{Parameters, Problem, Swaps},
-    upkeep,
+    lifetimes,
 };
 
 /// Limits that are tried before the lowest is looked for by halving.
@@ -95,10 +95,10 @@ impl Planner for Appobmem {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes });
         }
         // It sees mallocs and frees: what is dead is dropped, and what is born has memory.
-        let footprints = upkeep::footprints(iteration);
-        let mut load = upkeep::load_bytes(iteration, &footprints);
-        let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
+        let footprints = lifetimes::footprints(iteration);
+        let mut load = lifetimes::load_bytes(iteration, &footprints);
+        let mut actions = lifetimes::drops(iteration);
+        actions.extend(lifetimes::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
         actions.extend(swaps.schedule.actions());
         Ok(Schedule::new(actions))
     }

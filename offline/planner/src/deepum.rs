@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use trace::{Access, Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, upkeep};
+use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, lifetimes};
 
 /// Iterations until what is where at the end of one is what was where at its beginning, as a rule.
 const TURNS: usize = 4;
@@ -37,7 +37,7 @@ impl Planner for Deepum {
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
-        let mut memory = Memory::new(iteration, *self, upkeep::part(machine.gpu_bytes, self.fill));
+        let mut memory = Memory::new(iteration, *self, lifetimes::part(machine.gpu_bytes, self.fill));
         let mut actions = Vec::new();
         for _ in 0..TURNS {
             actions = memory.turn();
@@ -78,7 +78,7 @@ impl<'a> Memory<'a> {
             iteration,
             parameters,
             line_bytes,
-            footprints: upkeep::footprints(iteration),
+            footprints: lifetimes::footprints(iteration),
             places: iteration.tensors().values().iter().map(place).collect(),
             came: BTreeMap::new(),
             there_bytes: 0,

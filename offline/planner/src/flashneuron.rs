@@ -10,7 +10,7 @@ use trace::{Iteration, KernelId, Table, id::Id};
 use super::{
     Act, Action, Machine, Planner, Schedule, Tier, Unplannable,
     layers::{Kept, Layers},
-    upkeep,
+    lifetimes,
 };
 
 /// Sends no more than it must. Without flash, to the host.
@@ -34,10 +34,10 @@ impl Planner for Flashneuron {
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
-        let footprints = upkeep::footprints(iteration);
+        let footprints = lifetimes::footprints(iteration);
         let layers = Layers::of(iteration, &footprints, self.least_bytes);
-        let mut load = upkeep::load_bytes(iteration, &footprints);
-        let line_bytes = upkeep::part(machine.gpu_bytes, self.fill);
+        let mut load = lifetimes::load_bytes(iteration, &footprints);
+        let line_bytes = lifetimes::part(machine.gpu_bytes, self.fill);
         let mut sent = chosen(&layers, &mut load, line_bytes);
         let (tier, room_bytes) = match &machine.flash {
             Some(flash) => (Tier::Flash, flash.bytes),
@@ -47,8 +47,8 @@ impl Planner for Flashneuron {
         if away_bytes > room_bytes {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: room_bytes });
         }
-        let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, line_bytes, |_| true));
+        let mut actions = lifetimes::drops(iteration);
+        actions.extend(lifetimes::births(iteration, &footprints, &mut load, line_bytes, |_| true));
         // The way back waits for the last of them.
         actions.extend(sent.iter().map(|of| Action {
             begin: of.from,

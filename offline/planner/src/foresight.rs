@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 use trace::{Iteration, KernelId, id::Id};
 
 use self::choice::{Absence, Choice};
-use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, upkeep};
+use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, lifetimes};
 
 /// The planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Planner for Foresight {
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
-        let footprints = upkeep::footprints(iteration);
+        let footprints = lifetimes::footprints(iteration);
         let Choice { absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
         let mut heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
         let mut absences = stores::choose(iteration, machine, absences, &room)?;
@@ -68,9 +68,9 @@ impl Planner for Foresight {
         heirs.around_the_end(iteration, &footprints, &mut room);
         // What is left of the dead is dropped when the rest is handed on.
         let mut actions: Vec<_> = heirs.actions(iteration).collect();
-        actions.extend(upkeep::drops(iteration).into_iter().filter(|action| !heirs.has_spent(action.tensor)));
+        actions.extend(lifetimes::drops(iteration).into_iter().filter(|action| !heirs.has_spent(action.tensor)));
         let is_wanted = |tensor| !heirs.has(tensor);
-        actions.extend(upkeep::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes, is_wanted));
+        actions.extend(lifetimes::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes, is_wanted));
         let at = |position: usize| KernelId::new(position % iteration.kernels().len());
         let action = |absence: &Absence, begin, act, done_before| {
             let Absence { tensor, part, .. } = *absence;

@@ -14,7 +14,7 @@ mod choice;
 use trace::{Iteration, KernelId, id::Id};
 
 use self::choice::{Away, Choice};
-use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, upkeep};
+use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, lifetimes};
 
 /// What is best to take first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Default for Parameters {
 
 impl Parameters {
     fn line_bytes(&self, machine: &Machine) -> u64 {
-        upkeep::part(machine.gpu_bytes, self.fill)
+        lifetimes::part(machine.gpu_bytes, self.fill)
     }
 }
 
@@ -77,11 +77,11 @@ impl Planner for G10 {
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
-        let footprints = upkeep::footprints(iteration);
+        let footprints = lifetimes::footprints(iteration);
         let line_bytes = self.parameters.line_bytes(machine);
         let (mut away, mut load) = Choice::new(iteration, machine, &self.parameters, &footprints).all();
-        let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, line_bytes, |_| true));
+        let mut actions = lifetimes::drops(iteration);
+        actions.extend(lifetimes::births(iteration, &footprints, &mut load, line_bytes, |_| true));
         // Back earlier than need be, where there is room: in time even if the program runs ahead.
         away.sort_by_key(|of| of.back);
         for of in &mut away {

@@ -31,6 +31,7 @@ pub mod flashneuron;
 pub mod foresight;
 pub mod g10;
 mod layers;
+mod lifetimes;
 pub mod machine;
 pub mod online;
 pub mod optimal;
@@ -39,7 +40,6 @@ pub mod pump;
 mod ring;
 pub mod schedule;
 pub mod smartpool;
-mod upkeep;
 pub mod vdnn;
 mod way;
 

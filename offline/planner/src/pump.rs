@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, upkeep};
+use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, lifetimes};
 
 /// What it is called.
 pub const NAME: &str = "pump";
@@ -82,7 +82,7 @@ struct Window<'a> {
 
 impl<'a> Window<'a> {
     fn new(iteration: &'a Iteration, limit_bytes: u128) -> Self {
-        let footprints = upkeep::footprints(iteration);
+        let footprints = lifetimes::footprints(iteration);
         Self { iteration, footprints, first: KernelId(0), named: BTreeMap::new(), bytes: 0, limit_bytes }
     }
 

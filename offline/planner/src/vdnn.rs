@@ -10,7 +10,7 @@ use trace::{Iteration, KernelId, Table, id::Id};
 use super::{
     Act, Action, Machine, Planner, Schedule, Tier, Unplannable,
     layers::{Kept, Layers},
-    upkeep,
+    lifetimes,
 };
 
 /// What is sent away.
@@ -71,16 +71,16 @@ impl Planner for Vdnn {
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
-        let footprints = upkeep::footprints(iteration);
+        let footprints = lifetimes::footprints(iteration);
         let layers = Layers::of(iteration, &footprints, self.least_bytes);
-        let mut load = upkeep::load_bytes(iteration, &footprints);
+        let mut load = lifetimes::load_bytes(iteration, &footprints);
         let mut sent = self.sent(iteration, &layers, &load, machine);
         let away_bytes = most_away(&sent);
         if away_bytes > machine.host.bytes {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: machine.host.bytes });
         }
-        let mut actions = upkeep::drops(iteration);
-        actions.extend(upkeep::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
+        let mut actions = lifetimes::drops(iteration);
+        actions.extend(lifetimes::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
         // The layer that comes next waits until it is gone, and so has its memory; but not beyond its next use.
         actions.extend(sent.iter().map(|of| Action {
             begin: of.from,

@@ -14,10 +14,10 @@ use model::{
 
 use super::{
     guard::Guard,
-    leaving::{InForce, Leaving, Withdrawn},
     ledger::Ledger,
     limits::Limits,
     open::count,
+    rollback::{InForce, Rollback, Withdrawn},
     scene::{Scene, Sight},
     track::{Closed, Track, Turn},
 };
@@ -28,7 +28,7 @@ pub struct Acting {
     limits: Limits,
     guard: Guard,
     tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
-    leaving: Leaving,
+    rollbacks: Rollback,
     /// Decisions that are over, the latest first.
     over: VecDeque<Decision>,
     events: Vec<Event>,
@@ -45,7 +45,7 @@ impl Acting {
             limits,
             guard: Guard::default(),
             tracks: BTreeMap::new(),
-            leaving: Leaving::default(),
+            rollbacks: Rollback::default(),
             over: VecDeque::new(),
             events: Vec::new(),
             next: DecisionId(1),
@@ -69,7 +69,7 @@ impl Acting {
             for step in &steps {
                 ledger.given(step);
             }
-            orders.extend(self.leaving.begin(decision, process, gpu, ledger));
+            orders.extend(self.rollbacks.begin(decision, process, gpu, ledger));
         }
         orders
     }
@@ -92,13 +92,13 @@ impl Acting {
     /// Looks at everything, and says what is to be done now: for one GPU in this order.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
         self.taken = scene.snapshot.taken;
-        let mut orders = self.leaving.again();
+        let mut orders = self.rollbacks.again();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
         for (process, gpu, directive) in seen {
             let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
-            let rests = self.leaving.concerns(process.id, gpu);
+            let rests = self.rollbacks.concerns(process.id, gpu);
             let track = self.tracks.entry((process.id, gpu)).or_default();
             let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
             self.take(turn, &mut orders);
@@ -131,7 +131,7 @@ impl Acting {
     fn close(&mut self, Closed { decision, ledger, waits }: Closed) -> Option<Order> {
         let Decision { id, process, gpu, .. } = decision;
         self.guard.keeps_nothing(process, gpu);
-        let order = self.leaving.begin(id, process, gpu, ledger);
+        let order = self.rollbacks.begin(id, process, gpu, ledger);
         self.remember(decision);
         // Of moves there is nothing to take back; but what is not done yet of them ends.
         let call_off = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
@@ -172,7 +172,7 @@ impl Acting {
     /// Takes what came of an order into account. `now`: when that is told, by the clock of [`Scene::now`].
     pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
         self.guard.carried_out(&outcome);
-        let withdrawn = self.leaving.carried_out(&outcome);
+        let withdrawn = self.rollbacks.carried_out(&outcome);
         if let Some(track) =
             self.tracks.get_mut(&(outcome.process, outcome.gpu)).filter(|track| track.holds(outcome.decision))
         {
@@ -199,7 +199,7 @@ impl Acting {
             }
         }
         if withdrawn.is_some() {
-            let is_refused = self.leaving.is_refused(outcome.process);
+            let is_refused = self.rollbacks.is_refused(outcome.process);
             let why = is_refused.then(|| "advice given before could not be withdrawn".to_owned());
             self.guard.spoil(outcome.process, why);
         }
@@ -221,37 +221,37 @@ impl Acting {
     /// Whether anything is in force, or on its way there or back.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !self.leaving.is_empty() || self.tracks.values().any(Track::is_busy)
+        !self.rollbacks.is_empty() || self.tracks.values().any(Track::is_busy)
     }
 
     /// Whether all that is in force waits for what was ordered last: to look at it tells nothing new.
     #[must_use]
     pub fn only_waits(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
-        self.leaving.is_empty() && open.peek().is_some() && open.all(Track::waits)
+        self.rollbacks.is_empty() && open.peek().is_some() && open.all(Track::waits)
     }
 
     /// Whether advice is being withdrawn.
     #[must_use]
     pub fn is_taking_back(&self) -> bool {
-        !self.leaving.is_empty()
+        !self.rollbacks.is_empty()
     }
 
     /// Processes with advice that is being withdrawn.
     #[must_use]
     pub fn withdrawing(&self) -> BTreeSet<ProcessId> {
-        self.leaving.processes()
+        self.rollbacks.processes()
     }
 
     /// Tries again, without a rest, to withdraw what could not be: none while a try before is not answered. One order that gives way to the others of its
     /// GPU is the last of them at some time.
     pub fn withdraw_again(&mut self) -> Vec<Order> {
-        self.leaving.once_answered()
+        self.rollbacks.once_answered()
     }
 
     /// Takes everything back: for the end of the service.
     pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
-        let mut orders = self.leaving.at_once();
+        let mut orders = self.rollbacks.at_once();
         let closed: Vec<_> = self
             .tracks
             .values_mut()

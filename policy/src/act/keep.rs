@@ -11,8 +11,8 @@ use model::{Action, Block, CallResult, Counters, Outcome, Process, Range, Step, 
 use super::{
     intervals::Intervals,
     live_policy::View,
+    renewal_rate::{RenewalRate, TIMES},
     scene::{block_at, range_with},
-    upkeep::{TIMES, Upkeep},
 };
 
 /// What all processes together have at the GPU, and what came to it.
@@ -106,7 +106,7 @@ pub(crate) struct Kept {
     members: Vec<Member>,
     /// What had arrived at the last look.
     looked: u64,
-    upkeep: Upkeep,
+    renewal_rate: RenewalRate,
     /// What is left to everything else, however little arrives.
     left_bytes: u64,
     claim: Claim,
@@ -166,7 +166,7 @@ impl Member {
 }
 
 impl Kept {
-    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in [`LOOK`](super::upkeep::LOOK), and so much is left to
+    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in [`LOOK`](super::renewal_rate::LOOK), and so much is left to
     /// everything else, which is brought there on purpose.
     pub(crate) fn new(
         view: &View<'_>,
@@ -176,12 +176,12 @@ impl Kept {
         claim: Claim,
     ) -> Self {
         let pressure = Pressure::of(view);
-        let upkeep = Upkeep::new(view.now, per_look_bytes);
-        let fitting = upkeep.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
+        let renewal_rate = RenewalRate::new(view.now, per_look_bytes);
+        let fitting = renewal_rate.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
         let mut kept =
-            Self { members, looked: pressure.arrived_bytes, upkeep, left_bytes, claim, came_back: 0, gone: 0 };
+            Self { members, looked: pressure.arrived_bytes, renewal_rate, left_bytes, claim, came_back: 0, gone: 0 };
         kept.note_held(view, pressure);
         kept
     }
@@ -226,16 +226,17 @@ impl Kept {
         let pressure = Pressure::of(view);
         let came = pressure.arrived_bytes.saturating_sub(self.looked);
         self.looked = pressure.arrived_bytes;
-        self.upkeep.looks(view.now, came);
+        self.renewal_rate.looks(view.now, came);
         self.note_held(view, pressure);
         let others_bytes = self.claim.others_bytes(view);
-        if self.resize(self.upkeep.fitting(view, pressure.held_bytes, others_bytes, self.left_bytes), candidates) {
+        if self.resize(self.renewal_rate.fitting(view, pressure.held_bytes, others_bytes, self.left_bytes), candidates)
+        {
             self.note_held(view, pressure);
         }
         let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
         // Until then each is renewed once.
         let period_bytes = pressure.held_bytes.saturating_sub(kept_bytes) / TIMES;
-        let soon = self.upkeep.per_look_bytes().saturating_add(coming_bytes);
+        let soon = self.renewal_rate.per_look_bytes().saturating_add(coming_bytes);
         self.let_go();
         // While nothing comes, one that was renewed is where it was.
         let is_due = |member: &&Member| {
@@ -254,7 +255,7 @@ impl Kept {
 
     /// What came of orders, these among them: what was not renewed is due.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
-        self.upkeep.carried_out(outcome);
+        self.renewal_rate.carried_out(outcome);
         let mut missed = Intervals::default();
         for call in &outcome.calls {
             if matches!(call.step.action, Action::Touch(_)) && call.result != CallResult::Done {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use model::{Action, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Stage, Step, decision::Done};
 
 use super::{
-    cooling::Circumstances,
+    cooldown::Circumstances,
     guard::{Admission, Guard},
     intervals::Intervals,
     ledger::Ledger,

@@ -8,7 +8,7 @@ use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block
 use super::{
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
-    upkeep::RESERVE_MIN_BYTES,
+    renewal_rate::RESERVE_MIN_BYTES,
 };
 
 /// Who loses less to others in a window is no victim: two blocks.

@@ -9,7 +9,7 @@ use model::{CallResult, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage,
 use super::{
     auto_live::Learned,
     catalogue,
-    cooling::{Circumstances, Cooling},
+    cooldown::{Circumstances, Cooldown},
     cost::Left,
     guard::{Admission, Guard},
     intervals::Intervals,
@@ -27,7 +27,7 @@ use super::{
 pub(crate) struct Track {
     meter: Meter,
     open: Option<Open>,
-    cooling: Cooling,
+    cooldown: Cooldown,
     learned: Learned,
     /// What is tried next, what was left under what it follows, and when that ended.
     follows: Option<(&'static str, Left, SystemTime)>,
@@ -159,7 +159,7 @@ impl Track {
             }
             if !matches!(answer, CallResult::Denied(_)) {
                 let why = format!("nothing of it could be done: {}", said(answer));
-                self.cooling.begin(name, now, limits, []);
+                self.cooldown.begin(name, now, limits, []);
                 return Some(Stage::RolledBack(why));
             }
         }
@@ -172,13 +172,13 @@ impl Track {
                     return None;
                 }
                 // Twice: a first window may be chance.
-                self.cooling.forget(name);
+                self.cooldown.forget(name);
                 self.makes_way(sight, guard, limits)
             }
             Look::Fails { why, after, unless_changed } => {
                 open.judged_by(after);
                 let failed_in = [open.circumstances.clone(), Circumstances::of(sight)];
-                self.cooling.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
+                self.cooldown.begin(name, now, limits, failed_in.into_iter().filter(|_| unless_changed));
                 Some(Stage::RolledBack(why))
             }
         }
@@ -197,8 +197,8 @@ impl Track {
         // What was undone may be tried again when nothing is in force: not in the place of what helps.
         let rests = |policy: &str| {
             policy == own
-                || self.cooling.has_failed(policy)
-                || self.cooling.rests(policy, now, &circumstances).is_some()
+                || self.cooldown.has_failed(policy)
+                || self.cooldown.rests(policy, now, &circumstances).is_some()
         };
         let admits = |plan: &Plan| guard.admits(plan.policy, &plan.steps, sight);
         let proposals = catalogue::proposals(model::policy::CHOOSER, &view, rests, admits);
@@ -218,7 +218,7 @@ impl Track {
             Ok(order) => turn.order = order,
             Err(why) => {
                 if open.decision.stage != Stage::Confirmed {
-                    self.cooling.pause(open.decision.policy, now, limits);
+                    self.cooldown.pause(open.decision.policy, now, limits);
                 }
                 self.end(Stage::Ended(why), taken, turn);
             }
@@ -233,7 +233,7 @@ impl Track {
             return;
         }
         let circumstances = Circumstances::of(sight);
-        let rests = |policy: &str| self.cooling.rests(policy, now, &circumstances).is_some();
+        let rests = |policy: &str| self.cooldown.rests(policy, now, &circumstances).is_some();
         let admits = |plan: &Plan| {
             is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
@@ -264,7 +264,7 @@ impl Track {
         }
         turn.events.push(Event::Created(open.decision.clone()));
         if matches!(open.decision.stage, Stage::Denied(_)) {
-            self.cooling.begin(open.decision.policy, now, limits, []);
+            self.cooldown.begin(open.decision.policy, now, limits, []);
             let Open { decision, ledger, waits, .. } = open;
             turn.closed.push(Closed { decision, ledger, waits });
         } else {

@@ -14,7 +14,7 @@ use model::{
 use super::{
     keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
     live_policy::{Next, Running, View, has_passed},
-    upkeep::{LOOK, Upkeep},
+    renewal_rate::{LOOK, RenewalRate},
 };
 
 /// Where the blocks that fit came back more often than others by this factor, they are a hot set: `hot-cold`.
@@ -69,7 +69,7 @@ impl<'a> Found<'a> {
         let per_look_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
         let arriving = if Rest::wanted(view) == Rest::Remote { 0 } else { per_look_bytes };
-        let fitting = Upkeep::new(view.now, arriving).fitting(view, held_bytes, others_bytes(view), 0);
+        let fitting = RenewalRate::new(view.now, arriving).fitting(view, held_bytes, others_bytes(view), 0);
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
     }
 

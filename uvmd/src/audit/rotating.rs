@@ -7,7 +7,7 @@ use std::{
 
 use web::{Warning, Warnings};
 
-use crate::log::{aside::Destination, file::LogFile};
+use crate::log::{file::LogFile, writer::Destination};
 
 /// How much of it is kept.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use std::{
 use anyhow::anyhow;
 use sys::{private, reason};
 
-use super::aside::Destination;
+use super::writer::Destination;
 
 /// Process names and users are in the log, and not everyone's business.
 const MODE: u32 = 0o640;

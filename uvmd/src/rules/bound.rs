@@ -7,7 +7,7 @@ use sys::{Roots, kernel, processes};
 use web::ChangeError;
 
 use super::Expired;
-use crate::kept::Kept;
+use crate::state_file::StateFile;
 
 /// Overrides made over the API, as they are kept.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ struct Made {
 }
 
 /// Those that were kept, in this text, and still mean somebody; and those of the file that were seen to be over.
-pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<(Vec<Override>, Expired)> {
+pub(super) fn parse(kept: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<Override>, Expired)> {
     let Made { boot_id, overrides, expired_of_file } = kept.parse(text)?;
     let is_of_this_boot = boot_id.is_some() && boot_id == this_boot();
     let mut known = Vec::with_capacity(overrides.len());
@@ -43,7 +43,7 @@ pub(super) fn parse(kept: &Kept, text: &[u8]) -> anyhow::Result<(Vec<Override>, 
 }
 
 /// Keeps both.
-pub(super) fn write(kept: &Kept, overrides: &[Override], expired_of_file: &Expired) -> anyhow::Result<()> {
+pub(super) fn write(kept: &StateFile, overrides: &[Override], expired_of_file: &Expired) -> anyhow::Result<()> {
     let overrides = overrides.iter().map(rule::Override::from).collect();
     kept.write(&Made { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
 }
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    fn read(kept: &Kept) -> anyhow::Result<Vec<Override>> {
+    fn read(kept: &StateFile) -> anyhow::Result<Vec<Override>> {
         parse(kept, &kept.text()?.unwrap()).map(|(overrides, _)| overrides)
     }
 
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_was_kept_for_a_process_is_forgotten_with_it_and_with_its_boot() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(folder.path(), "overrides.json");
+        let kept = StateFile::new(folder.path(), "overrides.json");
         let child = sleeping();
         let (living, ending) = (to_process(&of(id(), None)).unwrap(), to_process(&of(child.id(), None)).unwrap());
         write(&kept, &[living.clone(), ending.clone()], &Expired::new()).unwrap();

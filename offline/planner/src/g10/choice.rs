@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
 use super::{Parameters, Ranking, kernel_at};
-use crate::{Machine, Tier, ring::Ring, upkeep, way::Way};
+use crate::{Machine, Tier, lifetimes, ring::Ring, way::Way};
 
 /// A tensor while no kernel uses it: from position `from` up to the use at `to`, less than an iteration later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl<'a> Choice<'a> {
         footprints: &Table<TensorId, u64>,
     ) -> Self {
         let line_bytes = parameters.line_bytes(machine);
-        let load = upkeep::load_bytes(iteration, footprints);
+        let load = lifetimes::load_bytes(iteration, footprints);
         let above = load.values().iter().map(|&load| load > line_bytes);
         let durations = iteration.kernels().values().iter().map(|kernel| kernel.duration_ns);
         let short = above.zip(durations).map(|(above, duration_ns)| if above { duration_ns } else { 0 });

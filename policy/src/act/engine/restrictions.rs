@@ -16,7 +16,7 @@ impl Acting {
         for (process, gpu, directive) in seen(scene) {
             let Some(track) = self.tracks.get(&(process.id, gpu)) else { continue };
             let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
-            let rests = self.leaving.concerns(process.id, gpu);
+            let rests = self.rollbacks.concerns(process.id, gpu);
             let restrictions = track.restrictions(&sight, &self.guard, &self.limits, rests);
             all.extend(restrictions.into_iter().map(|(scope, reason)| Restriction {
                 process: process.id,

@@ -5,7 +5,7 @@ use model::{Plan, RestrictionScope};
 use super::{Track, window};
 use crate::act::{
     catalogue,
-    cooling::Circumstances,
+    cooldown::Circumstances,
     guard::{Admission, Guard},
     limits::Limits,
     live_policy::Named,
@@ -45,7 +45,7 @@ impl Track {
             return everything("the program pauses: nothing could be compared with that".to_owned());
         }
         let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
-        let resting = |policy: &str| self.cooling.rests(policy, now, &circumstances);
+        let resting = |policy: &str| self.cooldown.rests(policy, now, &circumstances);
         let is_resting = |policy: &str| resting(policy).is_some();
         let names = || catalogue::selected(&sight.directive.policy).map(Named::name);
         let rest = |name| Some((RestrictionScope::Policy(name), resting(name)?.to_string()));

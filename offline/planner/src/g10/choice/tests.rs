@@ -43,7 +43,7 @@ fn the_heap_takes_the_same_as_looking_at_all_of_them_each_time() {
         let (iteration, machine) = (made_up(seed), machine((60 + seed * 8) * MIB));
         for ranking in [Ranking::Benefit, Ranking::BenefitByCost] {
             let parameters = Parameters { ranking, system_ns: 0.0, ..Parameters::default() };
-            let footprints = upkeep::footprints(&iteration);
+            let footprints = lifetimes::footprints(&iteration);
             let new = || Choice::new(&iteration, &machine, &parameters, &footprints);
             let (mut slow, mut expected) = (new(), Vec::new());
             let mut left: Vec<_> = slow.idle.clone().into_iter().enumerate().collect();
@@ -65,7 +65,7 @@ fn links_carry_no_more_than_they_can_and_the_host_holds_no_more_than_it_has() {
     for seed in 0..20 {
         let (iteration, machine) = (made_up(seed), machine((60 + seed * 8) * MIB));
         let parameters = Parameters { system_ns: 0.0, ..Parameters::default() };
-        let footprints = upkeep::footprints(&iteration);
+        let footprints = lifetimes::footprints(&iteration);
         let (chosen, load) = Choice::new(&iteration, &machine, &parameters, &footprints).all();
         let kernels = iteration.kernels().len();
         // All that has to leave between two positions fits what the link carries meanwhile; and all that has to come back.
@@ -79,7 +79,7 @@ fn links_carry_no_more_than_they_can_and_the_host_holds_no_more_than_it_has() {
             assert!(out <= carried && back <= carried, "seed {seed}, {from}..{to}: {out} and {back} of {carried}");
         }
         let mut on_host = vec![0; kernels];
-        let mut expected = upkeep::load_bytes(&iteration, &footprints);
+        let mut expected = lifetimes::load_bytes(&iteration, &footprints);
         for of in &chosen {
             assert!(of.idle.from <= of.leave && of.leave < of.gone && of.gone < of.back && of.back < of.idle.to);
             for at in (of.idle.from..of.idle.to).filter(|_| of.tier == Tier::Host) {
@@ -106,7 +106,7 @@ fn what_is_idle_for_long_goes_to_flash_and_to_the_host_when_flash_has_no_time() 
     (0..32).for_each(|_| _ = kernel(vec![], vec![busy], 1_000_000));
     let iteration = draft.check().unwrap();
     let parameters = Parameters { system_ns: 0.0, margin: 2.0, ..Parameters::default() };
-    let footprints = upkeep::footprints(&iteration);
+    let footprints = lifetimes::footprints(&iteration);
     let (chosen, _) = Choice::new(&iteration, &machine(24 * MIB), &parameters, &footprints).all();
     let tiers: Vec<_> = chosen.iter().map(|of| of.tier).collect();
     assert_eq!(tiers, [Tier::Flash, Tier::Flash, Tier::Host, Tier::Host]);
@@ -124,7 +124,7 @@ fn what_flash_is_too_slow_for_is_offered_to_the_host() {
     // In the six milliseconds flash brings no half of it back.
     let machine = Machine { flash: Some(store(u64::MAX, 1e9)), ..machine(24 * MIB) };
     let parameters = Parameters { system_ns: 0.0, ..Parameters::default() };
-    let footprints = upkeep::footprints(&iteration);
+    let footprints = lifetimes::footprints(&iteration);
     for ranking in [Ranking::Benefit, Ranking::BenefitByCost] {
         let parameters = Parameters { ranking, ..parameters };
         let (chosen, _) = Choice::new(&iteration, &machine, &parameters, &footprints).all();

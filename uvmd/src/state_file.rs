@@ -14,14 +14,14 @@ const ENDINGS: [&str; 4] = ["damaged", "damaged.2", "damaged.3", "damaged.4"];
 
 /// A file that holds a value, in JSON, for uvmd's own user alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct StateFile {
     folder: PathBuf,
     path: PathBuf,
     #[cfg(test)]
     pub(crate) disk: testing::Disk,
 }
 
-impl Kept {
+impl StateFile {
     /// In a folder that is made when it is needed.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
         Self {
@@ -161,7 +161,7 @@ mod tests {
     fn what_is_kept_is_read_again_and_is_nobody_elses() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let kept = Kept::new(&state, "x.json");
+        let kept = StateFile::new(&state, "x.json");
         assert_eq!(kept.read::<Vec<u32>>().unwrap(), None);
         kept.write(&[1, 2]).unwrap();
         kept.write(&[3]).unwrap();
@@ -179,16 +179,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "{").unwrap();
-        let error = Kept::new(&file, "x.json").write(&1).unwrap_err().to_string();
+        let error = StateFile::new(&file, "x.json").write(&1).unwrap_err().to_string();
         assert!(error.contains("cannot keep") && error.contains("x.json"), "{error}");
-        let error = Kept::new(folder.path(), "file").read::<u32>().unwrap_err().to_string();
+        let error = StateFile::new(folder.path(), "file").read::<u32>().unwrap_err().to_string();
         assert!(error.ends_with("file is damaged, or of another version of uvmd"), "{error}");
     }
 
     #[test]
     fn what_is_damaged_is_set_aside_and_what_was_before_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(folder.path(), "x.json");
+        let kept = StateFile::new(folder.path(), "x.json");
         let path = folder.path().join("x.json");
         let asides: Vec<PathBuf> = (0..4)
             .map(|text| {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_where_others_can_change_it_nor_taken_from_there() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(folder.path(), "x.json");
+        let kept = StateFile::new(folder.path(), "x.json");
         kept.write(&1).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
         for error in [kept.write(&2).unwrap_err(), kept.read::<u32>().unwrap_err(), kept.set_aside().unwrap_err()] {

@@ -43,7 +43,7 @@ impl Circumstances {
 
 /// Policies that cool down, by name, for one process at one GPU.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cooling(BTreeMap<&'static str, Rest>);
+pub(crate) struct Cooldown(BTreeMap<&'static str, Rest>);
 
 #[derive(Clone, Debug, Default)]
 struct Rest {
@@ -78,7 +78,7 @@ impl fmt::Display for Resting {
 /// As many are remembered; the oldest are forgotten.
 const FAILED_MAX: usize = 16;
 
-impl Cooling {
+impl Cooldown {
     /// Why this policy is not tried now; `None` if it may be.
     pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Resting> {
         let rest = self.0.get(policy)?;
@@ -138,13 +138,13 @@ mod tests {
             acted_on: BTreeSet::new(),
             parameters: BTreeMap::new(),
         };
-        let (mut cooling, now, limits) = (Cooling::default(), SystemTime::UNIX_EPOCH, Limits::default());
-        cooling.begin("refused", now, &limits, []);
-        cooling.pause("paused", now, &limits);
-        cooling.begin("undone", now, &limits, [circumstances]);
-        let failed = |cooling: &Cooling| ["refused", "paused", "undone"].map(|policy| cooling.has_failed(policy));
-        assert_eq!(failed(&cooling), [false, false, true]);
-        cooling.forget("undone");
-        assert_eq!(failed(&cooling), [false; 3]);
+        let (mut cooldown, now, limits) = (Cooldown::default(), SystemTime::UNIX_EPOCH, Limits::default());
+        cooldown.begin("refused", now, &limits, []);
+        cooldown.pause("paused", now, &limits);
+        cooldown.begin("undone", now, &limits, [circumstances]);
+        let failed = |cooldown: &Cooldown| ["refused", "paused", "undone"].map(|policy| cooldown.has_failed(policy));
+        assert_eq!(failed(&cooldown), [false, false, true]);
+        cooldown.forget("undone");
+        assert_eq!(failed(&cooldown), [false; 3]);
     }
 }

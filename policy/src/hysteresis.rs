@@ -24,7 +24,7 @@ pub enum Change {
 
 /// What stands against one process at one GPU.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct Hysteresis {
     told: Option<Told>,
     /// The windows since, that do not show it.
     contrary: Vec<Shown>,
@@ -43,7 +43,7 @@ struct Shown {
     stretch: Stretch,
 }
 
-impl Standing {
+impl Hysteresis {
     pub(crate) fn verdict(&self) -> Option<&Verdict> {
         self.told.as_ref().map(|told| &told.verdict)
     }
@@ -55,8 +55,8 @@ impl Standing {
 
     /// A window is over. At most one verdict ends, and then one begins.
     pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, stretch: Stretch) -> Vec<Change> {
-        let standing = self.verdict().map(|verdict| verdict.kind);
-        let decision = decide(&stretch.inputs, standing);
+        let hysteresis = self.verdict().map(|verdict| verdict.kind);
+        let decision = decide(&stretch.inputs, hysteresis);
         let shown = Shown { decision, stretch };
         match (&mut self.told, shown.decision.kind) {
             (Some(told), Some(kind)) if kind == told.verdict.kind => {

@@ -26,7 +26,7 @@ pub struct InForce {
 
 /// All of it, by decision.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving(BTreeMap<DecisionId, Left>);
+pub(crate) struct Rollback(BTreeMap<DecisionId, Left>);
 
 #[derive(Debug)]
 struct Left {
@@ -51,7 +51,7 @@ pub(crate) enum Withdrawn {
     Refused(CallResult),
 }
 
-impl Leaving {
+impl Rollback {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

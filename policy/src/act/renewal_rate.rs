@@ -34,7 +34,7 @@ const ODD: u32 = 10;
 
 /// What keeping blocks takes, as far as it was seen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Upkeep {
+pub(crate) struct RenewalRate {
     /// What arrives from one look to the next.
     per_look_bytes: u64,
     per_second_bytes: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Upkeep {
     ready: Duration,
 }
 
-impl Upkeep {
+impl RenewalRate {
     /// If so much arrives in [`LOOK`].
     pub(crate) fn new(now: SystemTime, per_look_bytes: u64) -> Self {
         let per_second_bytes = per_second(per_look_bytes, LOOK).unwrap_or(0);
@@ -129,11 +129,11 @@ mod tests {
     const BLOCK: u64 = BLOCK_BYTES;
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn seen(per_look_bytes: u64) -> Upkeep {
-        Upkeep::new(NOW, per_look_bytes)
+    fn seen(per_look_bytes: u64) -> RenewalRate {
+        RenewalRate::new(NOW, per_look_bytes)
     }
 
-    fn fitting(upkeep: &Upkeep, frames: u64, renewals_per_second: u64) -> usize {
+    fn fitting(renewal_rate: &RenewalRate, frames: u64, renewals_per_second: u64) -> usize {
         let process = Process::new(ProcessId { pid: 1, start_ticks: 1 }, String::new());
         let view = View {
             now: NOW,
@@ -150,7 +150,7 @@ mod tests {
             renewals_per_second,
             parameters: &BTreeMap::new(),
         };
-        upkeep.fitting(&view, frames * BLOCK, 0, 0)
+        renewal_rate.fitting(&view, frames * BLOCK, 0, 0)
     }
 
     #[test]
@@ -163,22 +163,22 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_can_be_renewed_twice_before_it_would_be_evicted() {
         // 1,190 blocks in 100 ms are 25 GB/s.
-        let upkeep = seen(1190 * BLOCK);
-        let kept = fitting(&upkeep, 38_000, 32_768) as u64;
+        let renewal_rate = seen(1190 * BLOCK);
+        let kept = fitting(&renewal_rate, 38_000, 32_768) as u64;
         assert_eq!(kept, 38_000 * 32_768 / (32_768 + 2 * 11_900));
         let seconds = (38_000 - kept) as f64 / 11_900.0;
         assert!(2.0 * kept as f64 / seconds <= 32_768.0, "each is renewed twice in {seconds} s");
-        assert_eq!(fitting(&upkeep, 38_000, 0), 0);
+        assert_eq!(fitting(&renewal_rate, 38_000, 0), 0);
         assert!(fitting(&seen(BLOCK), 38_000, 8) > 0, "a small budget keeps something");
     }
 
     #[test]
     fn a_look_that_was_late_changes_nothing_but_what_bursts_take() {
-        let mut upkeep = seen(100 * BLOCK);
-        let before = fitting(&upkeep, 38_000, 32_768);
-        upkeep.looks(NOW + Duration::from_secs(1), 1000 * BLOCK);
-        assert_eq!(upkeep.per_second_bytes, 1000 * BLOCK);
-        assert_eq!(fitting(&upkeep, 38_000, 32_768), before);
+        let mut renewal_rate = seen(100 * BLOCK);
+        let before = fitting(&renewal_rate, 38_000, 32_768);
+        renewal_rate.looks(NOW + Duration::from_secs(1), 1000 * BLOCK);
+        assert_eq!(renewal_rate.per_second_bytes, 1000 * BLOCK);
+        assert_eq!(fitting(&renewal_rate, 38_000, 32_768), before);
     }
 
     fn renewed(duration_ns: &[u64]) -> Outcome {
@@ -197,31 +197,31 @@ mod tests {
 
     #[test]
     fn a_driver_that_takes_long_to_renew_a_block_renews_fewer() {
-        let mut upkeep = seen(1190 * BLOCK);
-        let before = fitting(&upkeep, 38_000, u64::MAX);
-        (0..100).for_each(|_| upkeep.carried_out(&renewed(&[100_000; 100])));
+        let mut renewal_rate = seen(1190 * BLOCK);
+        let before = fitting(&renewal_rate, 38_000, u64::MAX);
+        (0..100).for_each(|_| renewal_rate.carried_out(&renewed(&[100_000; 100])));
         // Half of the time at 100 us each: 5,000 a second.
-        let after = fitting(&upkeep, 38_000, u64::MAX);
+        let after = fitting(&renewal_rate, 38_000, u64::MAX);
         assert!(after < before && after.abs_diff(38_000 * 5000 / (5000 + 2 * 11_900)) < 100, "{before}, then {after}");
     }
 
     #[test]
     fn a_process_that_takes_long_to_get_ready_for_has_fewer_blocks_renewed() {
-        let mut upkeep = seen(1190 * BLOCK);
+        let mut renewal_rate = seen(1190 * BLOCK);
         // 16 calls at 2 ms: a process with many descriptors and mappings.
-        (0..200).for_each(|_| upkeep.carried_out(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
+        (0..200).for_each(|_| renewal_rate.carried_out(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
         let in_time = 1_000_000_000 / (2 * 10_000 + 125_000);
-        let after = fitting(&upkeep, 38_000, u64::MAX);
+        let after = fitting(&renewal_rate, 38_000, u64::MAX);
         assert!(after.abs_diff(38_000 * in_time / (in_time + 2 * 11_900)) < 100, "{after}");
     }
 
     #[test]
     fn calls_that_waited_for_the_programs_own_faults_do_not_count() {
-        let mut upkeep = seen(1190 * BLOCK);
-        let before = upkeep.renewal;
-        upkeep.carried_out(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
-        assert_eq!(upkeep.renewal, before);
-        upkeep.carried_out(&renewed(&[10_000_000_000]));
-        assert!(upkeep.renewal < before * 2, "nor does a single one that stalled");
+        let mut renewal_rate = seen(1190 * BLOCK);
+        let before = renewal_rate.renewal;
+        renewal_rate.carried_out(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));
+        assert_eq!(renewal_rate.renewal, before);
+        renewal_rate.carried_out(&renewed(&[10_000_000_000]));
+        assert!(renewal_rate.renewal < before * 2, "nor does a single one that stalled");
     }
 }
