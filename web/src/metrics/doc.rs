@@ -25,8 +25,9 @@ Counters start at 0 when uvmd starts. They keep the counts of exited processes. 
 case: where the self-test finds that the driver's structures are not those of its version, uvmd drops
 the counts of processes that still use the driver, and `uvmd_state{state=\"refused\"}` is 1 from then on.
 
-A counter of a known GPU is 0 from the first sight of that GPU. What the driver or the kernel does
-not let uvmd count is absent, not 0.
+A counter of a known GPU is 0 from the first sight of that GPU. Metrics of a GPU are absent, not 0,
+where the driver has no function to count them by: `probes` in `/api/v1/status` names what is
+missing. The JSON API has `null` for populated and resident memory then, and 0 for the others.
 
 No label names a process, unless [enabled](#processes): `/api/v1/processes` lists them
 ([api.md](api.md)). Counts outlive processes by their [owners](#owners).
