@@ -27,7 +27,7 @@ const shared = {
   policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.override_id === null ? "by default" : `by override ${decision.override_id}`) },
   gpu: { title: "On", text: (decision) => words.gpu(decision.gpu_uuid), minor: true },
   stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "" },
-  change: { title: "Change", help: "By how much less goes over the link for it, for the same work: a program that is helped does more in a second. What is expected, where that is not known yet", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
+  change: { title: "Change", help: "Saved link bytes for the same work: a program that is helped does more in a second. Expected savings until they are known", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
 };
 
 const tables = {
@@ -36,10 +36,10 @@ const tables = {
     shared.policy,
     shared.gpu,
     { ...shared.stage, detail: (decision) => `for ${format.age(words.seconds(decision.updated_at, now))}` },
-    { title: "Link before", help: "Bytes a second over the GPU's link: copied for the process, and accessed across the link by anybody", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
+    { title: "Link before", help: "Bytes per second over the GPU's link: copied for the process, and accessed remotely by any", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
     { title: "After", text: ({ after }) => link(after), detail: ({ after }) => faults(after), number: true },
     shared.change,
-    { title: "Why", text: ({ reason }) => format.printable(reason), wraps: true },
+    { title: "Reason", text: ({ reason }) => format.printable(reason), wraps: true },
   ]),
   ended: new Table(element("decisions-ended"), [
     shared.process,
@@ -47,7 +47,7 @@ const tables = {
     shared.gpu,
     { ...shared.stage, detail: (decision) => format.moment(decision.updated_at) },
     { ...shared.change, text: (decision) => (decision.after ? words.effect(decision) : "–"), detail: undefined },
-    { title: "Why", text: ({ stage_reason }) => format.printable(stage_reason ?? ""), detail: ({ reason }) => format.printable(reason), wraps: true },
+    { title: "Reason", text: ({ stage_reason }) => format.printable(stage_reason ?? ""), detail: ({ reason }) => format.printable(reason), wraps: true },
   ]),
 };
 

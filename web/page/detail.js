@@ -186,7 +186,7 @@ function cameBack({ fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces
   if (fetched_bytes === 0) return "nothing was fetched";
   const { bytes, count, percent } = format;
   const of = (part) => `${bytes(part)} (${percent(part / fetched_bytes)})`;
-  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} had been evicted and ${of(cpu_reclaimed_bytes)} taken by a CPU; ${count(bounces)} changes of side`;
+  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} refetched after eviction and ${of(cpu_reclaimed_bytes)} after reclaim by a CPU; ${count(bounces)} bounces`;
 }
 
 // By cause, those that moved anything.

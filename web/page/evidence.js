@@ -19,7 +19,7 @@ const INPUTS = [
   ["induced_eviction_bytes", "evicted for it, of anybody's", bytes],
   ["fetched_bytes", "fetched, as block records tell", bytes],
   ["refetched_bytes", "of that, evicted before", bytes],
-  ["cpu_reclaimed_bytes", "of that, taken by a CPU before", bytes],
+  ["cpu_reclaimed_bytes", "of that, reclaimed by a CPU before", bytes],
   ["bounces", "times that a block bounced", count],
   ["throttles", "times that the driver held a processor back", count],
   ["throttled_ns", "how long, together", format.time],

@@ -35,16 +35,16 @@ const tables = {
   gpus: new Table(element("gpus"), gpuColumns(rates)),
   probes: new Table(element("probes"), probeColumns(rates, probeKey)),
   drops: new Table(element("drops"), [
-    { title: "Not counted because", text: (drop) => drop.reason },
+    { title: "Reason of drop", text: (drop) => drop.reason },
     { title: "Count", text: (drop) => format.count(drop.events), number: true },
   ]),
 };
 
 const tiles = [
-  { title: "GPU faults", help: "GPU page faults a second", series: "fault_entries", rate: format.countRate, sum: format.count },
+  { title: "GPU faults", help: "GPU page faults per second", series: "fault_entries", rate: format.countRate, sum: format.count },
   { title: "To GPU", help: "Copied from host to GPU", series: "bytes_htod", rate: format.bytesRate, sum: format.bytes },
   { title: "To host", help: "Copied from GPU to host", series: "bytes_dtoh", rate: format.bytesRate, sum: format.bytes },
-  { title: "Evicted", help: "Pushed out of GPU memory because it was needed", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
+  { title: "Evicted", help: "Evicted from GPU memory to free it", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
 ].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
 
 function show(status, { processes, remaining }, { gpus }, judged, evictions, decided, policy) {
@@ -62,7 +62,7 @@ function show(status, { processes, remaining }, { gpus }, judged, evictions, dec
   for (const { tile, series, rate, sum } of tiles) {
     // Nothing is known while nothing is counted; 0 would say that nothing happens.
     const lately = status.state === "counting" ? rates.of(NODE, series) : null;
-    tile.update(lately, rate(lately), `${sum(status.total[series])} in all`, done, now);
+    tile.update(lately, rate(lately), `${sum(status.total[series])} in total`, done, now);
   }
   known = { processes, remaining, counting: status.state === "counting", verdicts: judged };
   cards.show(gpus, rateOf, doneAt, now, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));

@@ -20,8 +20,8 @@ const partyName = (party) =>
 
 // What is evicted for device allocations or by tools has a column of its own: the evictor's managed memory does not need it.
 function column({ evictor, cause }) {
-  if (cause === "device_allocation") return { key: cause, name: "device allocations", help: "Memory that is not managed, as cudaMalloc takes; whoever allocated it" };
-  if (cause === "tool") return { key: cause, name: "tools", help: "Memory that another process, such as uvmd, asked to be moved to the GPU" };
+  if (cause === "device_allocation") return { key: cause, name: "device allocations", help: "Memory that is not managed, as of cudaMalloc, by any process" };
+  if (cause === "tool") return { key: cause, name: "tools", help: "Migrations that another process requested, such as uvmd" };
   return { key: partyKey(evictor), name: partyName(evictor), help: evictor.owner ? words.wholeOwner(evictor.owner) : "", href: href(evictor) };
 }
 const row = ({ victim }) => ({ key: partyKey(victim), name: partyName(victim), help: victim.owner ? words.wholeOwner(victim.owner) : "", href: href(victim) });
@@ -84,7 +84,7 @@ class Matrix {
   #lay(rows, columns) {
     const link = ({ name, help, href }) => (href ? make("a", { textContent: name, title: help, href }) : make("span", { textContent: name, title: help }));
     const head = (scope, each) => make("th", { scope }, link(each));
-    const sum = { key: "sum", name: "all", help: "All that was evicted from it" };
+    const sum = { key: "sum", name: "all", help: "All evictions from it" };
     this.#cells = new Map();
     const cell = (victim, evictor) => {
       const [rate, total] = [make("span"), make("small")];

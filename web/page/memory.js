@@ -19,8 +19,8 @@ const cameBack = ({ reuse }) => (reuse.fetched_bytes === 0 ? "–" : format.perc
 
 const table = new Table(element("detail-ranges"), [
   { title: "Range", text: (range) => range.begin, detail: (range) => `${format.bytes(range.bytes)}${range.mapped ? "" : ", unmapped"}` },
-  { title: "Pattern", help: "In which order it is faulted on, and how much of what was seen fits that", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
-  { title: "Where", help: "By address: what happened above, what is in GPU memory below", node: (range) => strips.get(range.begin).element, chart: true, strip: true },
+  { title: "Pattern", help: "Order of its faults, and the share of them that matches", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
+  { title: "Where", help: "By address: activity above, residency below", node: (range) => strips.get(range.begin).element, chart: true, strip: true },
   number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.resident(range.resident), { detail: (range) => words.bounds(range.resident) }),
   number("Faults", "GPU page faults", (range) => format.count(range.fault_entries), { spare: true }),
   number("To GPU", "Copied from host to GPU", (range) => format.bytes(range.bytes_htod)),

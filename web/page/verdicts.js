@@ -28,8 +28,8 @@ const tables = {
     { ...shared.verdict, detail: (verdict) => (evictorOf(verdict) ? `victim of ${evictorOf(verdict).pid}` : "") },
     shared.gpu,
     { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
-    { title: "Why", text: words.why, wraps: true },
-    { title: "Evicts", help: "Bytes a second that others lose because this process needs room; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
+    { title: "Reason", text: words.why, wraps: true },
+    { title: "Evicts", help: "Bytes per second evicted from others for this process; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
   ]),
   ended: new Table(element("verdicts-ended"), [
     shared.process,

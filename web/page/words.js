@@ -5,10 +5,10 @@ import * as format from "./format.js";
 // === verdicts ===
 
 const KINDS = {
-  capacity_thrash: ["capacity thrash", "What is evicted is fetched again: more memory is in use than there is room for"],
+  capacity_thrash: ["capacity thrash", "Evicted memory is fetched again: more memory is in use than the GPU holds"],
   ping_pong: ["ping-pong", "Memory goes back and forth between a CPU and a GPU that both use it"],
-  driver_throttling: ["throttled", "The driver holds processors back from pages, or pins pages, because they go back and forth"],
-  streaming: ["streaming", "More than the card holds is walked through once: evictions, but hardly anything is fetched again"],
+  driver_throttling: ["throttled", "The driver throttles processors, or pins pages, because pages bounce"],
+  streaming: ["streaming", "More memory than the GPU holds is used once: evictions, but hardly any refetches"],
   first_touch_storm: ["first touches", "Faults come from memory that is touched for the first time"],
 };
 
@@ -44,7 +44,7 @@ export function trouble(process, verdicts) {
   const deed = process.decisions.find(({ stage }) => stage !== "shadow");
   if (deed) {
     const text = deed.stage === "confirmed" ? `acting: ${deed.policy}` : `trying: ${deed.policy}`;
-    return { text, age: deed.stage === "confirmed" ? effect(deed) : "", tone: "good", rank: 2, help: "uvmd acts on it; see Acting" };
+    return { text, age: deed.stage === "confirmed" ? effect(deed) : "", tone: "good", rank: 2, help: "A decision is in force; see Acting" };
   }
   const [worst] = process.verdicts;
   const evictor = evictorOf(process, verdicts.active.find((each) => same(each, process)));
@@ -61,20 +61,20 @@ export function trouble(process, verdicts) {
 export function why({ kind, inputs, window_seconds }) {
   const rate = (bytes) => `${format.bytes(bytes / Math.max(window_seconds, 0.001))}/s`;
   const arrived = inputs.bytes_htod + inputs.populated_bytes;
-  const pushedOut = Math.max(inputs.evicted_bytes, inputs.induced_eviction_bytes);
-  // Records may be left out, so that shares of what they tell are to be taken of all.
+  const evicted = Math.max(inputs.evicted_bytes, inputs.induced_eviction_bytes);
+  // Block records may be missing: shares of recorded bytes stand for all.
   const share = (bytes) => (inputs.fetched_bytes > 0 ? bytes / inputs.fetched_bytes : 0);
   switch (kind) {
     case "capacity_thrash":
-      return `${format.percent(share(inputs.refetched_bytes))} of what it fetches had been evicted before: ${rate(inputs.bytes_htod)} to the GPU, ${rate(pushedOut)} evicted, of it or for it.`;
+      return `${format.percent(share(inputs.refetched_bytes))} of fetched bytes were refetched after eviction: ${rate(inputs.bytes_htod)} to the GPU, ${rate(evicted)} evicted from or for it.`;
     case "ping_pong":
-      return `${format.percent(share(inputs.cpu_reclaimed_bytes))} of what it fetches a CPU had taken: blocks changed sides ${format.count(inputs.bounces)} times in ${format.span(window_seconds)}.`;
+      return `${format.percent(share(inputs.cpu_reclaimed_bytes))} of fetched bytes had been reclaimed by a CPU: ${format.count(inputs.bounces)} bounces of blocks in ${format.span(window_seconds)}.`;
     case "driver_throttling":
-      return `The driver held processors back ${format.count(inputs.throttles)} times in ${format.span(window_seconds)}, for ${format.time(inputs.throttled_ns)} together.`;
+      return `${format.count(inputs.throttles)} throttles by the driver in ${format.span(window_seconds)}, for ${format.time(inputs.throttled_ns)} in total.`;
     case "streaming":
-      return `${rate(arrived)} arrive at the GPU and ${rate(pushedOut)} are evicted for it, but only ${format.percent(share(inputs.refetched_bytes))} of what is fetched had been there before.`;
+      return `${rate(arrived)} arrive at the GPU and ${rate(evicted)} are evicted for it; only ${format.percent(share(inputs.refetched_bytes))} of fetched bytes are refetched.`;
     case "first_touch_storm":
-      return `${format.count(inputs.fault_entries)} faults in ${format.span(window_seconds)} brought ${format.bytes(inputs.populated_bytes)} of new memory.`;
+      return `${format.count(inputs.fault_entries)} faults in ${format.span(window_seconds)} populated ${format.bytes(inputs.populated_bytes)} of new memory.`;
     default:
       return "";
   }
