@@ -100,6 +100,33 @@ fn no_name_has_a_word_that_the_vocabulary_refuses() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// What the page's scripts read: a name that the API does not have would be `undefined`, and nobody would notice.
+#[test]
+fn the_page_reads_only_names_that_the_api_has() {
+    let golden: String = ["api.txt", "values.txt", "config.txt"]
+        .map(|file| fs::read_to_string(Path::new(GOLDEN).join(file)).unwrap())
+        .concat();
+    let known: BTreeSet<&str> = golden.lines().flat_map(identifiers).collect();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/page");
+    let mut unknown = BTreeSet::new();
+    for entry in fs::read_dir(page).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "js") {
+            continue;
+        }
+        let script = fs::read_to_string(&path).unwrap();
+        let code = script.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(identifiers);
+        let is_of_api = |name: &&str| {
+            name.trim_matches('_').contains('_') && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        };
+        unknown.extend(code.filter(is_of_api).filter(|name| !known.contains(name)).map(str::to_owned));
+    }
+    // Of the page itself: the interval of its history, and two values that golden files have no line for.
+    let own = ["every_ms", "hot_set", "sampled_out", "token_file"];
+    unknown.retain(|name| !own.contains(&name.as_str()));
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
 #[test]
 fn a_refused_word_is_found_in_every_case_style() {
     for name in ["uvm_lost_total", "pushed-out", "Whom", "--held-back", "in_force"] {

@@ -2,6 +2,12 @@
 
 use std::fmt::Write;
 
+use model::{
+    Access, ApiCall, Cause, DegradedReason, Direction, DropReason, EvictionCause, Mode, RemoteCause, Stage,
+    VerdictKind, policy,
+};
+use web::{ProblemKind, Warning};
+
 use crate::support::{counting, get, router};
 
 /// Name, type, labels and buckets of each metric of docs/metrics.md, which is generated from the definitions.
@@ -19,6 +25,34 @@ fn metrics(document: &str) -> String {
         }
     }
     text
+}
+
+/// Values of fields and labels that clients compare with: of each kind a line.
+fn values() -> String {
+    let policies: Vec<_> = policy::POLICIES.iter().map(|policy| policy.name).collect();
+    let problems: Vec<_> = ProblemKind::ALL.iter().map(|kind| kind.uri()).collect();
+    let kinds: [(&str, &[&str]); 14] = [
+        ("access", &Access::ALL.map(Access::name)),
+        ("call", &ApiCall::ALL.map(ApiCall::name)),
+        ("cause", &Cause::ALL.map(Cause::name)),
+        ("degraded reason", &DegradedReason::ALL.map(DegradedReason::name)),
+        ("direction", &Direction::ALL.map(Direction::name)),
+        ("drop reason", &DropReason::ALL.map(DropReason::name)),
+        ("eviction cause", &EvictionCause::ALL.map(EvictionCause::name)),
+        ("mode", &Mode::ALL.map(Mode::name)),
+        ("policy", &policies),
+        ("problem type", &problems.iter().map(AsRef::as_ref).collect::<Vec<_>>()),
+        ("remote cause", &RemoteCause::ALL.map(RemoteCause::name)),
+        ("stage", &Stage::NAMES),
+        ("verdict", &VerdictKind::ALL.map(VerdictKind::name)),
+        ("warning", &Warning::ALL.map(Warning::name)),
+    ];
+    kinds.iter().map(|(kind, values)| format!("{kind}: {}\n", values.join(" "))).collect()
+}
+
+#[test]
+fn values_are_those_of_the_golden_file() {
+    ::surface::hold("values.txt", &values());
 }
 
 #[test]
