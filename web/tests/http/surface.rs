@@ -47,7 +47,11 @@ fn values() -> String {
         ("verdict", &VerdictKind::ALL.map(VerdictKind::name)),
         ("warning", &Warning::ALL.map(Warning::name)),
     ];
-    kinds.iter().map(|(kind, values)| format!("{kind}: {}\n", values.join(" "))).collect()
+    let mut text = String::new();
+    for (kind, values) in kinds {
+        writeln!(text, "{kind}: {}", values.join(" ")).unwrap();
+    }
+    text
 }
 
 #[test]
