@@ -77,10 +77,10 @@ pub(crate) fn run(client: &Client, options: &Options) -> anyhow::Result<()> {
 }
 
 const CONCESSIONS: [Concession; 4] = [
-    Concession::Shorten("WHY", 24),
+    Concession::Shorten("REASON", 24),
     Concession::Shorten("PROCESS", 8),
     Concession::Drop("VERDICT"),
-    Concession::Shorten("WHY", 8),
+    Concession::Shorten("REASON", 8),
 ];
 
 pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
@@ -99,7 +99,7 @@ pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
             cells(|each| each.verdict.as_deref().map_or_else(|| "-".to_owned(), |kind| words::kind(kind).into_owned())),
         ),
         Column::text(
-            "WHY",
+            "REASON",
             cells(|each| text::printable(each.stage_reason.as_deref().unwrap_or(&each.reason)).into_owned()),
         ),
     ];

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long, short, value_name = "SECONDS", value_parser = rates::interval)]
     window: Option<Duration>,
 
-    /// Show victims against evictors, all GPUs and causes together
+    /// Show victims by evictors, sums over GPUs and causes
     #[arg(long, short)]
     matrix: bool,
 

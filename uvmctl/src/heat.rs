@@ -127,7 +127,7 @@ pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> St
     let legend = format!("blank: never seen; {nothing} nothing, {little} little, {much} {shown} a cell");
     let left_out = match map.ranges_omitted {
         0 => String::new(),
-        ranges => format!("; {} left out", text::counted(ranges, "range")),
+        ranges => format!("; {} omitted", text::counted(ranges, "range")),
     };
     lines + &legend + &left_out + "\n"
 }

@@ -57,7 +57,7 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
     let ProcessDetail { process, command_line, blocks, .. } = detail;
     let mut out = String::new();
     let mut line =
-        |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
+        |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<9}")));
     line("Process", &format!("{} {}", process.pid, text::printable(&process.name)))?;
     if let Some(command_line) = command_line {
         line("Command", &text::printable(command_line))?;
@@ -83,16 +83,18 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
     let Process { counts, reuse, .. } = process;
     if reuse.fetched_bytes > 0 {
         let share = |bytes| text::share(bytes, reuse.fetched_bytes);
-        let (evicted, taken) = (share(reuse.refetched_bytes), share(reuse.cpu_reclaimed_bytes));
+        let (refetched, reclaimed) = (share(reuse.refetched_bytes), share(reuse.cpu_reclaimed_bytes));
         line(
-            "Again",
-            &format!("of what it fetched, {evicted} had been evicted before and {taken} taken by CPU faults"),
+            "Reuse",
+            &format!(
+                "of fetched bytes, {refetched} refetched after eviction, {reclaimed} reclaimed by CPU faults before"
+            ),
         )?;
     }
     if counts.induced_evictions > 0 {
-        let (bytes, pieces) =
-            (text::bytes(counts.induced_eviction_bytes), text::counted(counts.induced_evictions, "piece"));
-        line("Caused", &format!("{bytes} of anybody's memory evicted, in {pieces}"))?;
+        let (bytes, chunks) =
+            (text::bytes(counts.induced_eviction_bytes), text::counted(counts.induced_evictions, "chunk"));
+        line("Caused", &format!("{bytes} of any process evicted for it, in {chunks}"))?;
     }
     if let Some(table) = summary::distributions(counts) {
         write!(out, "\n{}", table.render(colour))?;
@@ -214,7 +216,7 @@ fn known(detail: &ProcessDetail, colour: Colour) -> String {
         format!("{} of {} blocks of 2 MiB, busiest first", blocks.len(), text::count(*blocks_known))
     };
     let losses: Vec<_> = [
-        (block_records_sampled_out, "records left out, as too many came at once"),
+        (block_records_sampled_out, "records sampled out, as too many came at once"),
         (block_records_dropped, "lost for want of room"),
         (blocks_forgotten, "blocks forgotten to make room"),
     ]

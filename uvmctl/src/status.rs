@@ -35,7 +35,7 @@ pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
 pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     let mut line =
-        |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
+        |title: &str, text: &str| writeln!(out, "{} {text}", colour.paint(Style::Heading, &format!("{title:<9}")));
     line("uvmd", &format!("{} on {}", text::printable(&status.version), text::printable(&status.hostname)))?;
     line("State", &state(status, colour))?;
     for reason in status.reasons.iter().chain(status.warnings.iter().map(|warning| &warning.message)) {
@@ -112,12 +112,12 @@ fn dropped(status: &Status, colour: Colour) -> String {
 
 fn block_records(status: &Status, colour: Colour) -> String {
     let Status { block_records, block_records_sampled_out, block_records_dropped, .. } = status;
-    let lost = format!(
-        "{} left out, {} lost: blocks' figures are lower bounds",
+    let missing = format!(
+        "{} sampled out, {} dropped: blocks' figures are lower bounds",
         text::count(*block_records_sampled_out),
         text::count(*block_records_dropped)
     );
-    format!("{} records, {}", text::count(*block_records), colour.paint(Style::Warning, &lost))
+    format!("{} records, {}", text::count(*block_records), colour.paint(Style::Warning, &missing))
 }
 
 fn gpus(status: &Status) -> Table {

@@ -14,7 +14,7 @@ use crate::{
 pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
     let Counts { fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = counts;
     let faults = format!(
-        "{} on GPUs ({} before merging), {} on CPUs",
+        "{} on GPUs ({} before coalescing), {} on CPUs",
         text::count(*fault_entries),
         text::count(*fault_instances),
         text::count(*cpu_faults)
@@ -28,8 +28,8 @@ pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
     let mut lines = vec![("Faults", faults)];
     lines.extend(batches(counts).map(|batches| ("Batches", batches)));
     lines.push(("Copied", copied));
-    let populated = |bytes| format!("{} made resident with nothing to copy", text::bytes(bytes));
-    lines.push(("New", counts.populated_bytes.map_or_else(|| "-".to_owned(), populated)));
+    let populated = |bytes| format!("{} without a copy", text::bytes(bytes));
+    lines.push(("Populated", counts.populated_bytes.map_or_else(|| "-".to_owned(), populated)));
     lines.push(("Evicted", evicted(counts)));
     lines.extend(thrash(counts).map(|thrash| ("Thrash", thrash)));
     lines.extend(remote(counts).map(|remote| ("Remote", remote)));
@@ -44,15 +44,15 @@ fn batches(counts: &Counts) -> Option<String> {
 }
 
 fn evicted(counts: &Counts) -> String {
-    format!("{} in {}", text::bytes(counts.evicted_bytes), text::counted(counts.evictions, "piece"))
+    format!("{} in {}", text::bytes(counts.evicted_bytes), text::counted(counts.evictions, "chunk"))
 }
 
 fn thrash(counts: &Counts) -> Option<String> {
     let Counts { thrashing_pages, throttles, throttled_ns, .. } = counts;
     (*thrashing_pages > 0 || *throttles > 0).then(|| {
         format!(
-            "{} found thrashing, {} of {} together",
-            text::counted(*thrashing_pages, "page"),
+            "{}, {} of {} in total",
+            text::counted(*thrashing_pages, "thrashing page"),
             text::counted(*throttles, "throttle"),
             text::nanoseconds(*throttled_ns)
         )

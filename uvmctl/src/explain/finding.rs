@@ -71,7 +71,7 @@ pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
     let VerdictInputs { missing_records, .. } = verdict.inputs;
     if missing_records > 0 {
         facts.push(format!(
-            "{} records of blocks were left out or lost in that window: what was fetched again may be more.",
+            "{} block records are missing in that window: refetched bytes may be more.",
             text::count(missing_records)
         ));
     }
@@ -131,7 +131,7 @@ fn counted(case: &Case<'_>) -> String {
             events(inputs.cpu_faults)
         ),
         "driver_throttling" => format!(
-            "the driver held processors back {} times, {} together, and found {} thrashing",
+            "the driver throttled processors {} times, {} in total, and found {} thrashing",
             text::count(inputs.throttles),
             text::nanoseconds(inputs.throttled_ns),
             text::counted(inputs.thrashing_pages, "page")
@@ -259,7 +259,7 @@ mod tests {
                  managed memory: 1.6x.",
                 "In the last window (5.0 s) it fetched 10.0 GiB/s, and 92 % of that had been evicted before; it lost 9.0 GiB/s.",
                 "It has asked for this itself since it is counted: 3 set accessed by.",
-                "7 records of blocks were left out or lost in that window: what was fetched again may be more.",
+                "7 block records are missing in that window: refetched bytes may be more.",
             ]
         );
     }

@@ -109,7 +109,7 @@ fn without_authority_the_rest_is_shown_and_what_is_missing_is_said() {
     let run = |command: &str| uvmctl(&url).args([command, "41207"]).env_remove("UVMD_TOKEN_FILE").output().unwrap();
     let shown = run("show");
     assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
-    assert!(stdout(&shown).contains("Faults   18.4k on GPUs"));
+    assert!(stdout(&shown).contains("Faults    18.4k on GPUs"));
     assert!(stdout(&shown).contains("48 blocks of 2 MiB are known"), "{}", stdout(&shown));
     assert!(stderr(&shown).contains("--token-file"), "{}", stderr(&shown));
     let explained = run("explain");

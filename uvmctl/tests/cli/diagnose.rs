@@ -197,10 +197,10 @@ GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H 
 fn show_names_the_owner_the_command_what_is_wrong_and_who_makes_it_suffer() {
     let text = stdout(&run(&two_tenants().serve(), &["show", "180"]));
     for line in [
-        "Command  /opt/bin/run --fast",
-        "Verdict  capacity thrash on GPU1 since 14:02:11 UTC (uvmctl explain 180)",
-        "Verdict  11.0 MiB/s of its memory are evicted for 182 streams",
-        "Managed  24.0 MiB mapped; 16.0 MiB are in GPU memory",
+        "Command   /opt/bin/run --fast",
+        "Verdict   capacity thrash on GPU1 since 14:02:11 UTC (uvmctl explain 180)",
+        "Verdict   11.0 MiB/s of its memory are evicted for 182 streams",
+        "Managed   24.0 MiB mapped; 16.0 MiB are in GPU memory",
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
     }

@@ -85,17 +85,17 @@ fn status_shows_the_source_and_the_sums() {
     let output = run(&serve_snapshot(busy()), &["status"]);
     assert_eq!(output.status.code(), Some(0));
     let expected = "\
-uvmd     1.2.3 on gpu-17
-State    counting for 4 min 12 s
-Backend  ebpf
-Driver   550.163.01, layout 550-555
-Dropped  0 events
-Faults   18.4k on GPUs (36.8k before merging), 0 on CPUs
-Batches  310, 310 replays
-Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
-New      8.0 MiB made resident with nothing to copy
-Evicted  5.0 GiB in 2.6k pieces
-Thrash   3 pages found thrashing, 2 throttles of 1.0 ms together
+uvmd      1.2.3 on gpu-17
+State     counting for 4 min 12 s
+Backend   ebpf
+Driver    550.163.01, layout 550-555
+Dropped   0 events
+Faults    18.4k on GPUs (36.8k before coalescing), 0 on CPUs
+Batches   310, 310 replays
+Copied    12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
+Populated 8.0 MiB without a copy
+Evicted   5.0 GiB in 2.6k chunks
+Thrash    3 thrashing pages, 2 throttles of 1.0 ms in total
 
 BATCH         COUNT    MEAN     P50     P90     P99     MAX
 faults          310      59      61      61      61      61
@@ -117,8 +117,11 @@ fn status_says_which_probes_are_missing_and_which_block_records() {
     partial.source.block_records =
         RecordFigures { written: 5000, sampled_out: 20, dropped: 1, ..RecordFigures::default() };
     let text = stdout(&run(&serve_snapshot(partial), &["status"]));
-    assert!(text.contains("Missing  uvm_perf_event_notify: batches, as the driver has no such function\n"), "{text}");
-    assert!(text.contains("Blocks   5.0k records, 20 left out, 1 lost: blocks' figures are lower bounds\n"), "{text}");
+    assert!(text.contains("Missing   uvm_perf_event_notify: batches, as the driver has no such function\n"), "{text}");
+    assert!(
+        text.contains("Blocks    5.0k records, 20 sampled out, 1 dropped: blocks' figures are lower bounds\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -128,8 +131,8 @@ fn status_says_what_a_waiting_daemon_waits_for() {
     let output = run(&url, &["status"]);
     assert_eq!(output.status.code(), Some(0));
     let text = stdout(&output);
-    assert!(text.contains("State    waiting\n         - no driver: load it\n         - no kprobes\n"), "{text}");
-    assert!(text.contains("Driver   -\n"), "{text}");
+    assert!(text.contains("State     waiting\n          - no driver: load it\n          - no kprobes\n"), "{text}");
+    assert!(text.contains("Driver    -\n"), "{text}");
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn dropped_events_are_not_kept_secret() {
     lossy.processes[0].host.dropped_events = 12;
     let url = serve_snapshot(lossy);
     assert!(stderr(&run(&url, &["ps", "--totals"])).contains("lower bounds"));
-    assert!(stdout(&run(&url, &["status"])).contains("Dropped  12 events (map_full 12): figures are lower bounds"));
+    assert!(stdout(&run(&url, &["status"])).contains("Dropped   12 events (map_full 12): figures are lower bounds"));
 }
 
 #[test]

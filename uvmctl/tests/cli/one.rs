@@ -29,17 +29,17 @@ fn it_shows_sums_batches_gpus_and_the_busiest_blocks() {
     let output = run(&serve_snapshot(with_blocks()), &["show", "41207"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
-Process  41207 python train.py
-State    running since 2023-11-14T22:13:21.000Z
-User     alice
-Managed  64.0 MiB mapped; 0 B are in GPU memory
-Faults   18.4k on GPUs (36.8k before merging), 7 on CPUs
-Batches  310, 310 replays
-Copied   12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
-New      8.0 MiB made resident with nothing to copy
-Evicted  5.0 GiB in 2.6k pieces
-Thrash   3 pages found thrashing, 2 throttles of 1.0 ms together
-Caused   4.0 KiB of anybody's memory evicted, in 1 piece
+Process   41207 python train.py
+State     running since 2023-11-14T22:13:21.000Z
+User      alice
+Managed   64.0 MiB mapped; 0 B are in GPU memory
+Faults    18.4k on GPUs (36.8k before coalescing), 7 on CPUs
+Batches   310, 310 replays
+Copied    12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
+Populated 8.0 MiB without a copy
+Evicted   5.0 GiB in 2.6k chunks
+Thrash    3 thrashing pages, 2 throttles of 1.0 ms in total
+Caused    4.0 KiB of any process evicted for it, in 1 chunk
 
 BATCH         COUNT    MEAN     P50     P90     P99     MAX
 faults          310      59      61      61      61      61
@@ -63,7 +63,7 @@ fn what_cannot_be_told_of_memory_at_gpus_is_not_shown_as_none() {
     snapshot.source.driver.as_mut().unwrap().residency_unavailable = Some("it is not shown".to_owned());
     let server = serve_snapshot(snapshot);
     let text = stdout(&run(&server, &["show", "41207"]));
-    for line in ["Managed  64.0 MiB mapped; an unknown amount is in GPU memory\n", "New      -\n"] {
+    for line in ["Managed   64.0 MiB mapped; an unknown amount is in GPU memory\n", "Populated -\n"] {
         assert!(text.contains(line), "{text}");
     }
     let row = |text: &str, name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
@@ -78,7 +78,7 @@ fn it_says_what_makes_blocks_lower_bounds() {
     let blocks = &mut snapshot.processes[0].blocks;
     (blocks.sampled_out_records, blocks.dropped_records, blocks.forgotten) = (1200, 0, 7);
     let text = stdout(&run(&serve_snapshot(snapshot), &["show", "41207", "-n", "1"]));
-    let expected = "1 of 48 blocks of 2 MiB, busiest first; blocks' figures are lower bounds (1.2k records left out, as too many came at once, \
+    let expected = "1 of 48 blocks of 2 MiB, busiest first; blocks' figures are lower bounds (1.2k records sampled out, as too many came at once, \
                     7 blocks forgotten to make room)\n";
     assert!(text.ends_with(expected), "{text}");
 }
@@ -86,7 +86,7 @@ fn it_says_what_makes_blocks_lower_bounds() {
 #[test]
 fn who_did_nothing_is_shown_without_empty_tables() {
     let text = stdout(&run(&serve_snapshot(busy()), &["show", "512"]));
-    assert!(text.contains("Faults   0 on GPUs") && text.ends_with("No 2 MiB block of it is known\n"), "{text}");
+    assert!(text.contains("Faults    0 on GPUs") && text.ends_with("No 2 MiB block of it is known\n"), "{text}");
     for absent in ["BATCH  ", "BLOCK  ", "Thrash", "Remote", "Calls", "Caused"] {
         assert!(!text.contains(absent), "{absent} in {text}");
     }
@@ -111,9 +111,9 @@ fn of_processes_with_the_same_pid_the_living_one_is_shown_unless_asked_for_anoth
     };
     snapshot.processes.insert(0, earlier);
     let url = serve_snapshot(snapshot);
-    assert!(stdout(&run(&url, &["show", "41207"])).starts_with("Process  41207 python train.py\n"));
+    assert!(stdout(&run(&url, &["show", "41207"])).starts_with("Process   41207 python train.py\n"));
     let text = stdout(&run(&url, &["show", "41207", "--start-ticks", "0"]));
-    assert!(text.starts_with("Process  41207 earlier\nState    exited at 2023-11-14T22:13:29.000Z\n"), "{text}");
+    assert!(text.starts_with("Process   41207 earlier\nState     exited at 2023-11-14T22:13:29.000Z\n"), "{text}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     let entries = if is_known { format!("entries {}; ", quantiles(batch_entries, text::count)) } else { String::new() };
     let mut lines = vec![
         format!(
-            "GPU faults {} ({} before merging), CPU faults {}; replays {}",
+            "GPU faults {} ({} before coalescing), CPU faults {}; replays {}",
             count(fault_entries),
             count(fault_instances),
             count(cpu_faults),
@@ -235,7 +235,7 @@ fn blocks_title(detail: &ProcessDetail, look: Look) -> Line<'static> {
         spans.push(Span::raw(format!(" ({} forgotten)", text::count(*blocks_forgotten))));
     }
     if lost > 0 {
-        let bound = format!("; LOWER BOUNDS: {} records left out", text::count(lost));
+        let bound = format!("; LOWER BOUNDS: {} records missing", text::count(lost));
         spans.push(Span::styled(bound, look.strong()));
     }
     Line::from(spans)
