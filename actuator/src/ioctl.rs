@@ -252,7 +252,7 @@ impl Ioctl {
         if budget.is_spent() || budget.spent() >= SLOW {
             let (pid, spent) = (order.process.pid, budget.spent());
             let pause = self.backoff.begin(order.process, now + spent);
-            tracing::warn!("calls about process {pid} took {spent:.1?}: orders for it are held back for {pause:?}");
+            tracing::warn!("calls about process {pid} took {spent:.1?}: orders for it pause for {pause:?}");
         }
         outcome
     }

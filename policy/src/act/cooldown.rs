@@ -56,9 +56,9 @@ struct Rest {
 /// How a policy cools down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resting {
-    /// For so long, whatever changes.
+    /// For this time, whatever changes.
     For(Duration),
-    /// Until something else is there than when it was undone.
+    /// Until circumstances differ from those at its rollback.
     UntilChanged,
 }
 
@@ -66,10 +66,10 @@ impl fmt::Display for Resting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::For(left) => {
-                write!(f, "it was refused, undone or over lately, and rests for {} s", left.as_secs().max(1))
+                write!(f, "it was denied, rolled back or ended recently; cool-down: {} s", left.as_secs().max(1))
             }
             Self::UntilChanged => f.write_str(
-                "it was undone, and verdicts, ranges, parameters and the processes beside it are as they were then",
+                "it was rolled back, and verdicts, ranges, parameters and other processes are the same as then",
             ),
         }
     }

@@ -155,7 +155,7 @@ impl Track {
         let name = open.decision.policy;
         if let Some(answer) = open.decision.last_error.as_ref().filter(|_| open.decision.done.calls == 0) {
             if matches!(answer, CallResult::Exited) {
-                return Some(Stage::Ended("the process has ended".to_owned()));
+                return Some(Stage::Ended("the process has exited".to_owned()));
             }
             if !matches!(answer, CallResult::Denied(_)) {
                 let why = format!("nothing of it could be done: {}", said(answer));
@@ -288,9 +288,9 @@ fn said(answer: &CallResult) -> &str {
     match answer {
         CallResult::Done => "it was done",
         CallResult::NotMapped => "the memory is not mapped any more",
-        CallResult::Exited => "the process has ended",
+        CallResult::Exited => "the process has exited",
         CallResult::HostMemory => "there is too little host memory",
-        CallResult::Cancelled => "it was called off",
+        CallResult::Cancelled => "it was cancelled",
         CallResult::Shadow => "nothing is to be done",
         CallResult::Denied(why) | CallResult::Failed(why) => why,
     }

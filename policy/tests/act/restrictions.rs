@@ -68,7 +68,7 @@ fn a_policy_that_cools_down_is_told_with_how_long() {
     world.run(10.0);
     let [Restriction { scope, reason, .. }] = &world.restrictions()[..] else { panic!("{:#?}", world.restrictions()) };
     assert_eq!(*scope, RestrictionScope::Policy("ping-pong"));
-    assert!(reason.ends_with("rests for 19 s") || reason.ends_with("rests for 20 s"), "{reason}");
+    assert!(reason.ends_with("cool-down: 19 s") || reason.ends_with("cool-down: 20 s"), "{reason}");
 }
 
 #[test]

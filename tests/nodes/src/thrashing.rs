@@ -87,8 +87,8 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
         ..VerdictInputs::default()
     };
     let check = Check {
-        name: "refetched_ratio".to_owned(),
-        description: "share of the arrived bytes that had been evicted before: at least".to_owned(),
+        name: "refetch_ratio".to_owned(),
+        description: "refetched bytes, to arrived bytes: at least".to_owned(),
         value: 0.92,
         threshold: 0.25,
         met: true,

@@ -288,11 +288,11 @@ mod tests {
 
     #[test]
     fn a_check_can_be_checked() {
-        let what = "share of the arrived bytes that had been evicted before: at least".to_owned();
+        let what = "refetched bytes, to arrived bytes: at least".to_owned();
         let check = Check { description: what, value: 0.923, threshold: 0.25, met: true, ..Check::default() };
         assert_eq!(
             super::check(&check),
-            "share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92"
+            "refetched bytes, to arrived bytes: at least 0.25: it is 0.92"
         );
         let (name, what) = ("arrived_bytes".to_owned(), "bytes that arrived: at least".to_owned());
         let check = Check { name, description: what, value: 127_401_984.0, threshold: 4_194_304.0, met: true };

@@ -53,7 +53,7 @@ fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
    128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % refetched
   It costs 180 fits 11.0 MiB/s of memory, evicted for it (inferred).
 What was checked
-  - share of the arrived bytes that had been evicted before: at least 0.25: it is 0.92
+  - refetched bytes, to arrived bytes: at least 0.25: it is 0.92
 What would help, cheapest first
   1. uvmctl policy set --pid 182 --policy cycle --mode shadow
      Because uvmd could keep a part that fits on the GPU and leave the rest at the host, with

@@ -154,7 +154,7 @@ fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_
                 scope: "advice".to_owned(),
                 reason: "the application advises the driver itself".to_owned(),
             },
-            Restriction { gpu_uuid: None, scope: "cycle".to_owned(), reason: "it was undone\u{1b}".to_owned() },
+            Restriction { gpu_uuid: None, scope: "cycle".to_owned(), reason: "it was rolled back\u{1b}".to_owned() },
         ],
         ..EffectivePolicy::default()
     };
@@ -165,7 +165,7 @@ fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_
   Because of 2 that fit, a says more about the process.
   Nothing is done all the same: acting is switched off (uvmctl policy show).
   No advice at GPU-abab: the application advises the driver itself.
-  No cycle: it was undone\\u{1b}.
+  No cycle: it was rolled back\\u{1b}.
   * a: it is the first that fits
   - b: match.job does not fit: it is 7
 ";
