@@ -47,6 +47,7 @@ mod gpus;
 mod guard;
 mod health;
 mod hosts;
+mod markdown;
 pub mod metrics;
 mod openapi;
 mod page;

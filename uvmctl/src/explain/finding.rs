@@ -290,10 +290,7 @@ mod tests {
     fn a_check_can_be_checked() {
         let what = "refetched bytes, to arrived bytes: at least".to_owned();
         let check = Check { description: what, value: 0.923, threshold: 0.25, met: true, ..Check::default() };
-        assert_eq!(
-            super::check(&check),
-            "refetched bytes, to arrived bytes: at least 0.25: it is 0.92"
-        );
+        assert_eq!(super::check(&check), "refetched bytes, to arrived bytes: at least 0.25: it is 0.92");
         let (name, what) = ("arrived_bytes".to_owned(), "bytes that arrived: at least".to_owned());
         let check = Check { name, description: what, value: 127_401_984.0, threshold: 4_194_304.0, met: true };
         assert_eq!(super::check(&check), "bytes that arrived: at least 4.0 MiB: it is 122 MiB");

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use model::DropReason;
 
+use crate::markdown::paragraph;
+
 use super::{
     definition::{Definition, Samples},
     definitions,
@@ -17,13 +19,14 @@ const COMMON: [&Label; 11] =
 const INTRODUCTION: &str = "\
 # Metrics
 
-`GET /metrics` in the Prometheus text format. Metrics of the driver begin
-with `uvm_`, those of uvmd itself with `uvmd_` or `process_`. This page is generated from the
-definitions in the code by `UPDATE_DOCS=1 cargo test -p web --test http metrics_doc`.
+`GET /metrics` in the Prometheus text format. Metrics of the driver begin with `uvm_`, those of uvmd
+itself with `uvmd_` or `process_`. This page is generated from the definitions in the code by
+`UPDATE_DOCS=1 cargo test -p web --test http metrics_doc`.
 
 Counters start at 0 when uvmd starts. They keep the counts of exited processes. They go back in one
-case: where the self-test finds that the driver's structures are not those of its version, uvmd drops
-the counts of processes that still use the driver, and `uvmd_state{state=\"refused\"}` is 1 from then on.
+case: where the self-test finds that the driver's structures are not those of its version, uvmd
+drops the counts of processes that still use the driver, and `uvmd_state{state=\"refused\"}` is 1 from
+then on.
 
 A counter of a known GPU is 0 from the first sight of that GPU. Metrics of a GPU are absent, not 0,
 where the driver has no function to count them by: `probes` in `/api/v1/status` names what is
@@ -35,21 +38,22 @@ No label names a process, unless [enabled](#processes): `/api/v1/processes` list
 ## Common labels
 
 These mean the same wherever they occur. Each metric below names its labels, and describes its own.
-
 ";
 
 const OWNERS: &str = "\
 ## Owners
 
-The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing`, name pods, Slurm jobs, containers and systemd units,
-from the cgroups of processes. A process counts to the pod that it is in, else to the job, else to the container, else to the unit; its counts stay
-there after its end, so that `rate()` is right for the last seconds of a short job too. An owner has series from its first
-process on until it is idle. Their number is bounded: owners beyond it count to `owner_kind=\"other\"`, with processes of which nothing is known.
-`/api/v1/owners` lists them.
+The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing`, name pods, Slurm jobs,
+containers and systemd units, from the cgroups of processes. A process counts to the pod that it is
+in, else to the job, else to the container, else to the unit; its counts stay there after its end,
+so that `rate()` is right for the last seconds of a short job too. An owner has series from its
+first process on until it is idle. Their number is bounded: owners beyond it count to
+`owner_kind=\"other\"`, with processes of which nothing is known. `/api/v1/owners` lists them.
 
-Pairs of owners in `uvm_owner_pair_evicted_bytes_total` and `uvm_owner_pair_evicted_chunks_total` are bounded too (`collector.max_eviction_pairs` in the
-[configuration](configuration.md)): the largest have series, and the rest is in `victim_kind=\"other\",
-evictor_kind=\"other\"`, so that sums by GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
+Pairs of owners in `uvm_owner_pair_evicted_bytes_total` and `uvm_owner_pair_evicted_chunks_total`
+are bounded too (`collector.max_eviction_pairs` in the [configuration](configuration.md)): the
+largest have series, and the rest is in `victim_kind=\"other\", evictor_kind=\"other\"`, so that sums by
+GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
 `uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` have everything.
 
 Names of pods and jobs are not known on the node. Other exporters have them:
@@ -65,20 +69,21 @@ max by (pod_uid, verdict) (uvm_thrashing) == 1
 const PROCESSES: &str = "\
 ## Processes
 
-The metrics whose names begin with `uvm_process_` are there only if `metrics.per_process` in the [configuration](configuration.md) is true, and for
-at most `metrics.max_processes` processes: each process is a new set of series in the database. They come on top: the other metrics count every
+The metrics whose names begin with `uvm_process_` are there only if `metrics.per_process` in the
+[configuration](configuration.md) is true, and for at most `metrics.max_processes` processes: each
+process is a new set of series in the database. They come on top: the other metrics count every
 process, with or without these.
 
-The processes with most faults and migrated bytes since uvmd counts have series. A process keeps them
-while it runs, and after its exit until it is forgotten or another process needs its place.
+The processes with most faults and migrated bytes since uvmd counts have series. A process keeps
+them while it runs, and after its exit until it is forgotten or another process needs its place.
 `uvmd_processes_omitted` is the number of running processes without series.
-
 ";
 
 const REASONS: &str = "\
 ## Reasons
 
-The values of `reason` in `uvmd_events_dropped_total`, and the names in `dropped_events_by_reason` of `/api/v1/status`.
+The values of `reason` in `uvmd_events_dropped_total`, and the names in `dropped_events_by_reason`
+of `/api/v1/status`.
 
 | reason | what is counted |
 | --- | --- |
@@ -97,7 +102,7 @@ sum by (hostname, UUID) (rate(uvm_migrated_bytes_total{direction=\"htod\"}[1m]))
 # Bytes a second evicted to the host because a GPU's memory was needed for something else
 sum by (hostname, UUID) (rate(uvm_migrated_bytes_total{direction=\"dtoh\", cause=\"eviction\"}[1m]))
 
-# Of the bytes that come to the GPU, the share that goes back by eviction: near 1 means that more is in use than fits
+# Evicted bytes per fetched byte: near 1, more memory is in use than the GPU holds
 sum by (UUID) (rate(uvm_migrated_bytes_total{direction=\"dtoh\", cause=\"eviction\"}[5m]))
   / sum by (UUID) (rate(uvm_migrated_bytes_total{direction=\"htod\"}[5m]))
 
@@ -107,7 +112,7 @@ histogram_quantile(0.99, sum by (UUID, le) (rate(uvm_fault_batch_duration_second
 # Faults that a batch holds on average: near 1, each fault costs a whole round through the driver
 sum by (UUID) (rate(uvm_fault_batch_entries_sum[5m])) / sum by (UUID) (rate(uvm_fault_batch_entries_count[5m]))
 
-# Of the bytes that come to the GPU, the share that had been there before: what thrashing costs
+# Refetched share of fetched bytes: the cost of thrashing
 sum by (UUID) (rate(uvm_refetched_bytes_total[5m])) / sum by (UUID) (rate(uvm_fetched_bytes_total[5m]))
 
 # Who thrashes
@@ -116,7 +121,7 @@ uvm_thrashing == 1
 # Share of the last hour for which an owner thrashed
 sum without (verdict) (increase(uvm_owner_verdict_seconds_total{verdict!~\"streaming|first_touch_storm\"}[1h])) / 3600
 
-# Who pushes whose memory out, in bytes a second
+# Evictions by victim and evictor, in bytes per second
 topk(5, sum by (hostname, victim_kind, victim, evictor_kind, evictor) (rate(uvm_owner_pair_evicted_bytes_total[5m])))
 
 # GPUs on which more memory is managed than they have, and how much of it is there
@@ -128,10 +133,10 @@ rate(process_cpu_seconds_total[5m])
 sum by (instance) (rate(uvmd_probe_run_seconds_total[5m]))
 process_resident_memory_bytes
 
-# Share of the time that the driver holds a processor back from thrashing pages; several at once add up
+# Share of time in throttles by the driver; several at once add up
 sum by (hostname) (rate(uvm_throttled_seconds_total[5m]))
 
-# On request: who pushes others' memory out, in bytes a second, and who loses it
+# On request: evictors and victims among processes, in bytes per second
 topk(5, sum by (hostname, pid, process) (rate(uvm_process_induced_eviction_bytes_total[5m])))
 topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_total[5m])))
 
@@ -187,16 +192,20 @@ fn section(text: &mut String, definition: &Definition) {
         Samples::Histogram(..) => "Histogram",
     };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "## `{}`\n\n{kind}. {}\n", definition.name, definition.help);
+    let _ = writeln!(text, "## `{}`\n\n{}\n", definition.name, paragraph(&format!("{kind}. {}", definition.help)));
     let names: Vec<_> = [&HOSTNAME].into_iter().chain(definition.labels.iter().copied()).collect();
     let list: Vec<_> = names.iter().map(|label| format!("`{}`", label.name)).collect();
-    let _ = writeln!(text, "Labels: {}.\n", list.join(", "));
+    let _ = writeln!(text, "{}\n", paragraph(&format!("Labels: {}.", list.join(", "))));
     let own: Vec<_> = names.into_iter().filter(|label| !is_common(label)).collect();
     if !own.is_empty() {
         table(text, &own);
     }
     if let Samples::Histogram(buckets, _) = definition.samples {
         let bounds: Vec<_> = buckets.bounds.iter().map(|bound| buckets.scaled(*bound).to_string()).collect();
-        let _ = writeln!(text, "Buckets up to {}, and one without a bound.\n", bounds.join(", "));
+        let _ = writeln!(
+            text,
+            "{}\n",
+            paragraph(&format!("Buckets up to {}, and one without a bound.", bounds.join(", ")))
+        );
     }
 }

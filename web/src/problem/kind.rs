@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use axum::http::StatusCode;
 
+use crate::markdown::paragraph;
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $slug:literal $status:ident $title:literal $description:literal)+) => {
         /// Kind of a problem.
@@ -120,32 +122,16 @@ pub fn document() -> String {
         let _ = writeln!(text, "| [`{}`](#problems{slug}) | {status} | {title} |", kind.uri());
     }
     for kind in Kind::ALL {
-        let _ = write!(text, "\n## `{}`\n\n{}\n", kind.uri(), wrapped(&section(*kind)));
+        let _ = write!(text, "\n## `{}`\n\n{}\n", kind.uri(), paragraph(&section(*kind)));
     }
     text
 }
 
 /// Page of one kind, in Markdown.
 pub(crate) fn page(kind: Kind) -> String {
-    format!("# {}\n\n{}\n\nType: `{}`\n", kind.title(), wrapped(&section(kind)), kind.uri())
+    format!("# {}\n\n{}\n\nType: `{}`\n", kind.title(), paragraph(&section(kind)), kind.uri())
 }
 
 fn section(kind: Kind) -> String {
     format!("**{}**, status {}. {}", kind.title(), kind.status().as_u16(), kind.description())
-}
-
-/// Lines of at most 100 columns.
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => word.clone_into(line),
-            Some(line) if line.len() + 1 + word.len() <= 100 => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.join("\n")
 }

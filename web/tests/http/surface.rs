@@ -18,9 +18,10 @@ fn metrics(document: &str) -> String {
         let section = section.split("\n## ").next().unwrap();
         let kind = section.trim().split('.').next().unwrap().to_lowercase();
         writeln!(text, "{name} {kind}").unwrap();
-        let labels = section.lines().find_map(|line| line.strip_prefix("Labels: ")).unwrap();
-        writeln!(text, "  {}", labels.trim_end_matches('.').replace(['`', ','], "")).unwrap();
-        if let Some(buckets) = section.lines().find_map(|line| line.strip_prefix("Buckets up to ")) {
+        let paragraphs: Vec<_> = section.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
+        let labels = paragraphs.iter().find_map(|text| text.strip_prefix("Labels: ")).unwrap();
+        writeln!(text, "  {}", labels.trim().trim_end_matches('.').replace(['`', ','], "")).unwrap();
+        if let Some(buckets) = paragraphs.iter().find_map(|text| text.strip_prefix("Buckets up to ")) {
             writeln!(text, "  le {}", buckets.split(", and ").next().unwrap().replace(", ", " ")).unwrap();
         }
     }
