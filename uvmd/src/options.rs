@@ -1,4 +1,4 @@
-//! The command line. What it says overrides the configuration file.
+//! Command line, which overrides the configuration file.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,23 @@ use config::{
     value::{Hostname, Interval, Listen, LogFilter, Retention, Value, of_word},
 };
 
-/// Watches NVIDIA's UVM driver and serves, per process and GPU, its faults and the bytes it migrates.
+/// Service that counts, by process and GPU, the faults and migrations of NVIDIA's UVM driver, and acts on them where enabled.
 #[derive(Clone, Debug, Parser)]
 #[command(
     version,
-    after_help = "Without a driver or without kprobes it waits for them, and /readyz says what is missing."
+    after_help = "Waits for the driver and for kprobes; /readyz names what is missing."
 )]
 pub(crate) struct Options {
     /// Configuration file [default: /etc/uvmd/uvmd.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Say whether the configuration is in order and what is in force, and exit
+    /// Check the configuration, print what is in effect, and exit
     #[arg(long)]
     pub(crate) check_config: bool,
 
-    /// Take back the advice that a uvmd which is gone left in force, say of each process what became of it, and exit: with 0 if nothing is left. Needs neither
-    /// the probes nor a configuration without mistakes; the journal is in the folder of the state
+    /// Withdraw advice that a former uvmd left in force, report the result for each process, and exit; with 0 if none is left. Needs neither probes
+    /// nor a valid configuration: the journal is in the state folder
     #[arg(long, conflicts_with = "check_config")]
     pub(crate) withdraw: bool,
 
@@ -32,15 +32,15 @@ pub(crate) struct Options {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
 
-    /// Address to serve on, or "none" for no TCP. Anyone who reaches it can read all but command lines and addresses [default: 127.0.0.1:9477]
+    /// TCP address to serve on, or "none". Its clients can read all but command lines and addresses [default: 127.0.0.1:9477]
     #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", value_parser = of_word::<Listen>)]
     listen: Option<Listen>,
 
-    /// How often counters are read between requests [default: 1s]
+    /// Interval between readings of the counters [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = of_word::<Interval>)]
     interval: Option<Interval>,
 
-    /// How long a process is listed after its end [default: 5m]
+    /// Retention of exited processes [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = of_word::<Retention>)]
     ended_retention: Option<Retention>,
 
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", env = "UVMD_HOSTNAME", value_parser = of_word::<Hostname>)]
     hostname: Option<Hostname>,
 
-    /// What to log: off, error, warn, info, debug, trace; or by part, as in info,collector=debug [default: info]
+    /// Log level: off, error, warn, info, debug, trace; or by part, as in info,collector=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "UVMD_LOG", value_parser = of_word::<LogFilter>)]
     log: Option<LogFilter>,
 

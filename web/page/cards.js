@@ -57,7 +57,7 @@ class Card {
     };
     set("Used", format.optional(format.bytes)(used), size ? `of ${format.bytes(size)}` : "size not known");
     set("Managed", format.bytes(managed_bytes), "mapped by processes");
-    set("Resident", format.resident(resident), resident === null ? "cannot be told" : words.bounds(resident) || "of the managed");
+    set("Resident", format.resident(resident), resident === null ? "unavailable" : words.bounds(resident) || "of the managed");
     for (const { series, label, key } of this.#rates) say(key, `${label} ${format.bytesRate(rate(series))}`);
     this.spark.push(this.#rates.map(({ series }) => rate(series)), now);
     this.spark.mark(done);

@@ -35,16 +35,16 @@ const quantile = (name, quantile) => (item) => (item[name].count === 0 ? null : 
 function shared(rates, key) {
   const rate = (name) => (item) => rates.of(key(item), name);
   return {
-    faults: figure("Faults/s", "GPU page faults a second", rate("fault_entries"), format.countRate),
-    batches: figure("Batches/s", "Batches of GPU faults that the driver served, a second", rate("batches"), format.countRate, minor),
-    p99: figure("Batch p99", "99 of 100 batches took no longer, since uvmd counts", quantile("batch_duration_ns", "p99"), format.optional(format.time), minor),
-    replays: figure("Replays/s", "Times a second that the GPU was told to try again", rate("replays"), format.countRate, rare),
-    htod: figure("To GPU", "Bytes a second copied from host to GPU", rate("bytes_htod"), format.bytesRate),
-    dtoh: figure("To host", "Bytes a second copied from GPU to host", rate("bytes_dtoh"), format.bytesRate),
-    evicted: figure("Evicted", "Bytes a second evicted from GPU memory", rate("evicted_bytes"), format.bytesRate),
-    thrash: figure("Thrash/s", "Pages a second that the driver found to be thrashing; it does not see thrashing by evictions", rate("thrashing_pages"), format.countRate, rare),
-    throttled: figure("Throttled", "Share of the time that the driver held processors back from thrashing pages; several at once add up", rate("throttled_ns"), format.shareOfTime, rare),
-    remote: figure("Remote", "Bytes a second mapped where they stay, on another processor", rate("remote_mapped_bytes"), format.bytesRate, rare),
+    faults: figure("Faults/s", "GPU page faults per second", rate("fault_entries"), format.countRate),
+    batches: figure("Batches/s", "GPU fault batches per second", rate("batches"), format.countRate, minor),
+    p99: figure("Batch p99", "99th percentile of batch durations since uvmd started", quantile("batch_duration_ns", "p99"), format.optional(format.time), minor),
+    replays: figure("Replays/s", "Replays of faulted accesses per second", rate("replays"), format.countRate, rare),
+    htod: figure("To GPU", "Bytes per second copied from host to GPU", rate("bytes_htod"), format.bytesRate),
+    dtoh: figure("To host", "Bytes per second copied from GPU to host", rate("bytes_dtoh"), format.bytesRate),
+    evicted: figure("Evicted", "Bytes per second evicted from GPU memory", rate("evicted_bytes"), format.bytesRate),
+    thrash: figure("Thrash/s", "Thrashing pages per second by the driver's detector, which ignores evictions", rate("thrashing_pages"), format.countRate, rare),
+    throttled: figure("Throttled", "Share of time in throttles by the driver; several at once add up", rate("throttled_ns"), format.shareOfTime, rare),
+    remote: figure("Remote", "Bytes per second mapped remotely", rate("remote_mapped_bytes"), format.bytesRate, rare),
   };
 }
 
@@ -64,19 +64,19 @@ export function processColumns(rates, troubleOf) {
       tone: (process) => troubleOf(process)?.tone ?? "",
     },
     { title: "Owner", help: "Pod, job, container, unit or user, by its cgroup", value: words.owner, text: words.owner, hint: (process) => words.wholeOwner(process.owner), named: true },
-    figure("Managed", "Managed memory it has mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
-    { ...figure("Resident", "What of it is in GPU memory: an estimate, and its bounds", (process) => process.resident?.bytes ?? null, format.optional(format.bytes)), hint: (process) => words.bounds(process.resident) },
+    figure("Managed", "Managed memory mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
+    { ...figure("Resident", "Resident bytes: an estimate with bounds", (process) => process.resident?.bytes ?? null, format.optional(format.bytes)), hint: (process) => words.bounds(process.resident) },
     faults,
     { ...batches, ...rare },
     { ...p99, ...rare },
     htod,
     { ...dtoh, spare: true },
     evicted,
-    figure("Caused", "Bytes a second of anybody's memory evicted because this process needed room", rate("induced_eviction_bytes"), format.bytesRate, rare),
+    figure("Caused", "Bytes per second of any process evicted for this one", rate("induced_eviction_bytes"), format.bytesRate, rare),
     thrash,
     throttled,
     remote,
-    figure("Calls/s", "Its own prefetches and advice, a second", rate("api_calls"), format.countRate, rare),
+    figure("Calls/s", "Prefetch and advice calls of the process per second", rate("api_calls"), format.countRate, rare),
   ];
 }
 

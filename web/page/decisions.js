@@ -8,9 +8,9 @@ import * as words from "./words.js";
 const OPEN = ["trial", "confirmed", "shadow"];
 const ENDED_SHOWN = 20;
 const STAGES = {
-  trial: ["trying", "odd", "It is in force, and whether it helps is not known yet"],
-  confirmed: ["confirmed", "good", "It helps"],
-  shadow: ["shadow", "", "What would be done: nothing is"],
+  trial: ["trying", "odd", "In force; its effect is not known yet"],
+  confirmed: ["confirmed", "good", "Verified: it helps"],
+  shadow: ["shadow", "", "Reported only, not ordered"],
   rolled_back: ["rolled back", "bad", "It did not help, and was rolled back"],
 };
 

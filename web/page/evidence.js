@@ -14,14 +14,14 @@ const INPUTS = [
   ["cpu_faults", "CPU faults", count],
   ["bytes_htod", "copied to the GPU", bytes],
   ["bytes_dtoh", "copied to the host", bytes],
-  ["populated_bytes", "new at the GPU, nothing to copy", bytes],
+  ["populated_bytes", "populated at the GPU, without a copy", bytes],
   ["evicted_bytes", "evicted from it", bytes],
-  ["induced_eviction_bytes", "evicted for it, of anybody's", bytes],
-  ["fetched_bytes", "fetched, as block records tell", bytes],
-  ["refetched_bytes", "of that, evicted before", bytes],
+  ["induced_eviction_bytes", "evicted for it, of any process", bytes],
+  ["fetched_bytes", "fetched, by block records", bytes],
+  ["refetched_bytes", "of that, refetched after eviction", bytes],
   ["cpu_reclaimed_bytes", "of that, reclaimed by a CPU before", bytes],
-  ["bounces", "times that a block bounced", count],
-  ["throttles", "times that the driver held a processor back", count],
+  ["bounces", "bounces of blocks", count],
+  ["throttles", "throttles by the driver", count],
   ["throttled_ns", "how long, together", format.time],
   ["thrashing_pages", "pages that the driver found to be thrashing", count],
   ["pinned_bytes", "pinned elsewhere by the driver", bytes],
@@ -42,31 +42,31 @@ class Evidence {
   constructor() {
     const table = (caption, columns) => new Table(make("table", { className: "plain" }, make("caption", { textContent: caption })), columns);
     this.#tables = {
-      checks: table("What was checked", [
+      checks: table("Checks", [
         { title: "Condition", text: (check) => check.description, wraps: true },
         number("Value", (check) => unit(check)(check.value)),
         number("Limit", (check) => unit(check)(check.threshold)),
         { title: "Met", text: (check) => (check.met ? "✓ yes" : "✗ no") },
       ]),
-      inputs: table("What was counted", [
+      inputs: table("Inputs", [
         { title: "Input", text: ([, title]) => title, wraps: true },
-        number("In the window", ([, , show, window]) => show(window)),
-        number("Since it began", ([, , show, , total]) => show(total)),
+        number("Last window", ([, , show, window]) => show(window)),
+        number("Since start", ([, , show, , total]) => show(total)),
       ]),
-      ranges: table("Where", [
+      ranges: table("Ranges", [
         { title: "Range", text: (range) => range.begin, detail: (range) => bytes(range.bytes) },
         { title: "Pattern", text: (range) => words.pattern(range.pattern), detail: (range) => words.confidence(range.pattern) },
         number("Share", (range) => format.percent(range.traffic_ratio)),
-        number("Back", (range) => format.percent(range.refetch_ratio)),
+        number("Refetched", (range) => format.percent(range.refetch_ratio)),
       ]),
-      victims: table("Who loses memory to it", [
+      victims: table("Victims", [
         { title: "Process", text: words.name, detail: words.owner, href: (victim) => `#process=${victim.pid}.${victim.start_ticks}` },
         number("Loses", (victim) => `${bytes(victim.bytes_per_second)}/s`),
         { title: "", text: (victim) => (victim.inferred ? "inferred" : "") },
       ]),
     };
     const region = (name) => make("div", { className: "scroll" }, this.#tables[name].element);
-    this.#ranges = make("p", { className: "muted", textContent: "The ranges it is about are hidden." });
+    this.#ranges = make("p", { className: "muted", textContent: "The ranges involved require read permission." });
     const sides = make("div", { className: "side-by-side" }, region("checks"), region("inputs"), region("ranges"), region("victims"));
     this.element = make("section", { className: "evidence" }, this.#heading, this.#why, this.#window, sides, this.#ranges);
   }
@@ -78,8 +78,8 @@ class Evidence {
     say(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
     this.element.dataset.tone = words.tone(kind);
     say(this.#why, words.why(verdict));
-    const told = format.duration(words.seconds(started_at, confirmed_at));
-    say(this.#window, `${words.meaning(kind)}. Told after ${told}; decided anew in each window, the last of ${format.span(window_seconds)}.`);
+    const confirmed = format.duration(words.seconds(started_at, confirmed_at));
+    say(this.#window, `${words.meaning(kind)}. Confirmed after ${confirmed}; checked in each window, the last of ${format.span(window_seconds)}.`);
     this.#tables.checks.update(checks, (check) => check.name);
     const counted = INPUTS.map(([name, title, show]) => [name, title, show, inputs[name], total[name]]);
     this.#tables.inputs.update(counted.filter(([, , , window, sum]) => window + sum > 0), ([name]) => name);
@@ -105,7 +105,7 @@ export function show({ time, active, ended, unavailable }, process) {
   }));
   place(element("detail-evidence"), [...shown.values()].map((evidence) => evidence.element));
   const parts = [];
-  if (active.length === 0) parts.push(unavailable.length === 0 ? "Nothing is wrong with it now." : "Nothing that can be told is wrong with it now.");
+  if (active.length === 0) parts.push(unavailable.length === 0 ? "No verdict." : "No verdict of those that are available.");
   const evictor = process.victim_of;
   if (evictor) parts.push(`It loses ${bytes(evictor.bytes_per_second)}/s of its memory to ${words.name(evictor)}${evictor.inferred ? " (inferred)" : ""}.`);
   const [last] = ended;

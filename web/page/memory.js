@@ -24,8 +24,8 @@ const table = new Table(element("detail-ranges"), [
   number("Resident", "In GPU memory: an estimate, and its bounds", (range) => format.resident(range.resident), { detail: (range) => words.bounds(range.resident) }),
   number("Faults", "GPU page faults", (range) => format.count(range.fault_entries), { spare: true }),
   number("To GPU", "Copied from host to GPU", (range) => format.bytes(range.bytes_htod)),
-  number("Evicted", "Pushed out of GPU memory because it was needed", (range) => format.bytes(range.evicted_bytes)),
-  number("Back", "Share of the bytes fetched that had been evicted before", cameBack),
+  number("Evicted", "Evicted from GPU memory to free it", (range) => format.bytes(range.evicted_bytes)),
+  number("Refetched", "Share of fetched bytes that were refetched after eviction", cameBack),
 ]);
 
 measure.addEventListener("change", () => answer && show(...answer));

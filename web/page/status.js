@@ -19,27 +19,27 @@ export function show(status) {
     const degraded = status.degraded.length > 0;
     state(degraded ? "degraded" : "counting", `${degraded ? "Degraded, counting" : "Counting"} for ${format.duration(since)}`);
     if (degraded) {
-      banner("warning", "Counting, but not everything of everybody.", status.reasons);
+      banner("warning", "Counting, incomplete.", status.reasons);
     } else if (status.dropped_events > 0) {
-      banner("warning", `${format.count(status.dropped_events)} events were not counted: figures are lower bounds.`, status.reasons);
+      banner("warning", `${format.count(status.dropped_events)} events were dropped: figures are lower bounds.`, status.reasons);
     } else if (status.reasons.length > 0) {
-      banner("warning", "Counting, but not all is known.", status.reasons);
+      banner("warning", "Counting, with restrictions.", status.reasons);
     } else {
       banner(null);
     }
   } else if (status.state === "refused") {
     state("refused", "Not counting");
-    banner("error", "This driver is not counted on.", status.reasons);
+    banner("error", "This driver is not supported.", status.reasons);
   } else {
     state("waiting", "Waiting");
-    banner("warning", "Waiting, and looking again by itself. Missing:", status.reasons);
+    banner("warning", "Waiting; retried automatically. Missing:", status.reasons);
   }
 }
 
 export function showSilence(error) {
-  state("silent", "No answer");
-  const since = answeredAt === null ? "" : ` for ${format.duration((Date.now() - answeredAt) / 1000)}; what is below is that old`;
-  banner("error", `uvmd has not answered${since}.`, [String(error.message ?? error)]);
+  state("silent", "No response");
+  const since = answeredAt === null ? "" : ` for ${format.duration((Date.now() - answeredAt) / 1000)}; the figures are that old`;
+  banner("error", `uvmd has not responded${since}.`, [String(error.message ?? error)]);
 }
 
 function state(name, text) {

@@ -43,7 +43,7 @@ const tables = {
 const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.started_at}`;
 
 const nothing = (unavailable) =>
-  unavailable.length === 0 ? "Nothing is thrashing." : `Nothing that can be told is thrashing; not told are ${unavailable.map(({ kind }) => words.kind(kind)).join(", ")}.`;
+  unavailable.length === 0 ? "No thrashing." : `No thrashing; unavailable: ${unavailable.map(({ kind }) => words.kind(kind)).join(", ")}.`;
 
 export function show(verdicts, processes, counting) {
   now = verdicts.time;
