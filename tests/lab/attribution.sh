@@ -28,10 +28,10 @@ runner=$!
 owner() { get owners | tr -d ' \n' | sed 's/{"kind"/\n&/g' | grep "\"kind\":\"$1\",\"id\":\"$2\"" >/tmp/owner; }
 owner_has_faults() { get owners >/tmp/owners && owner "$1" "$2" && faults=$(figure /tmp/owner fault_entries) && [ "${faults:-0}" -gt 0 ]; }
 within 30 "the pod has no faults" owner_has_faults pod $POD
-shown() { uvmctl ps --json >/tmp/ps && grep -q "$1" /tmp/ps; }
+shown() { uvmctl ps -o json >/tmp/ps && grep -q "$1" /tmp/ps; }
 within 5 "the process is not the pod's" shown "\"pod_uid\": *\"$POD\""
 grep -q "\"container\": *\"$CONTAINER\"" /tmp/ps || fail "the container is not shown"
-command_is_shown() { uvmctl show "$(pidof tenant | cut -d ' ' -f 1)" --json | grep -q '"command_line": *"[^"]'; }
+command_is_shown() { uvmctl show "$(pidof tenant | cut -d ' ' -f 1)" -o json | grep -q '"command_line": *"[^"]'; }
 within 5 "the command line is not shown" command_is_shown
 
 # It moves: what it did stays the pod's, what it does is the unit's.

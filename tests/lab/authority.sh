@@ -28,7 +28,7 @@ state_becomes counting
 lab-runner loop /tmp/work.toml >/tmp/loop 2>&1 &
 runner=$!
 within 60 "the work does not begin" rounds 3
-pid=$(uvmctl ps --json | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | sed -n 1p)
+pid=$(uvmctl ps -o json | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | sed -n 1p)
 
 asks --socket /run/uvmd/uvmd.sock heatmap "$pid" || fail "root is not told on the socket"
 asks --url $TCP --token-file /tmp/token heatmap "$pid" || fail "who knows the token is not told"
@@ -47,7 +47,7 @@ bytes=$(sum uvm_owner_pair_evicted_bytes_total)
 [ "$bytes" = "$(evicted)" ] || fail "by owner $bytes bytes were evicted, by process $(evicted)"
 [ "$bytes" = "$(awk '/^uvm_migrated_bytes_total.*cause="eviction"/ { sum += $NF } END { printf "%d\n", sum }' /tmp/metrics)" ] || fail "$bytes bytes are not all"
 
-is_forgotten() { uvmctl ps --all --json >/tmp/answer && ! grep -q too-much /tmp/answer; }
+is_forgotten() { uvmctl ps --all -o json >/tmp/answer && ! grep -q too-much /tmp/answer; }
 within 20 "the process is not forgotten" is_forgotten
 faults=$(sum uvm_owner_gpu_faults_total) refetched=$(sum uvm_refetched_bytes_total)
 scrape || fail "no metrics"

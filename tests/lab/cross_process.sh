@@ -7,7 +7,7 @@ evidence='/tmp/loop /tmp/told /tmp/ps'
 # field NAME: the number that gpu-check told last.
 field() { sed -n "s/.*\"$1\": *\([a-z0-9]*\).*/\1/p" /tmp/told; }
 # The pid of the process that uvmd knows by that name, with all of its memory mapped.
-find_target() { pid=$(pidof moved) && uvmctl ps --json >/tmp/ps 2>/dev/null && grep -q '"name": *"moved"' /tmp/ps && [ "$(grep -c "$ALL_THERE" "/proc/$pid/smaps")" = 1 ]; }
+find_target() { pid=$(pidof moved) && uvmctl ps -o json >/tmp/ps 2>/dev/null && grep -q '"name": *"moved"' /tmp/ps && [ "$(grep -c "$ALL_THERE" "/proc/$pid/smaps")" = 1 ]; }
 
 MIB=16
 BYTES=$((MIB << 20))
@@ -45,7 +45,7 @@ move gpu 0 0
 move cpu 0 $BYTES
 move gpu $BYTES 0
 # uvmd saw the same from the other side.
-uvmctl ps --json >/tmp/ps || fail "uvmctl ps"
+uvmctl ps -o json >/tmp/ps || fail "uvmctl ps"
 htod=$(sed -n 's/.*"bytes_htod": *\([0-9]*\).*/\1/p' /tmp/ps | head -n 1)
 [ "$htod" = $((2 * BYTES)) ] || fail "uvmd counted $htod bytes to the GPU, and not $((2 * BYTES))"
 

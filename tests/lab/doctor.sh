@@ -37,10 +37,10 @@ cat /tmp/doctor
 says 'ok driver nvidia-uvm' 'ok rights uvmd (process' 'ok ptrace' 'ok configuration /tmp/uvmd.toml is in order' 'ok uvmd counts on lab' \
   'ok version' 'ok losses' 'nothing that uvmd needs is missing' 'ok parameters uvm_perf_prefetch_threshold=75 (default 51)$' 'ok functions'
 ! grep -q '^missing\|^unknown' /tmp/doctor || fail "something is missing"
-uvmctl status --json | grep -q '"uvm_perf_prefetch_threshold": *"75"' || fail "the status does not have the driver's parameters"
+uvmctl status -o json | grep -q '"uvm_perf_prefetch_threshold": *"75"' || fail "the status does not have the driver's parameters"
 # For programs.
 status=0
-expect --json
+expect -o json
 grep -q '"ok": true' /tmp/doctor || fail "the JSON does not say so"
 
 echo "--- with kprobes switched off"

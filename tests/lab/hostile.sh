@@ -10,7 +10,7 @@ get() { wget -qO /tmp/answer "$TCP$1"; }
 # ticks PID: of a processor that it and its children that have ended took so far, in hundredths of a second
 ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 + $14 + $15 }'; }
 degraded() { answers && grep -q "\"reason\": *\"$1\"" /tmp/status; }
-is_listed() { uvmctl ps --json >/tmp/answer 2>/dev/null && grep -q "\"name\": *\"$1\"" /tmp/answer; }
+is_listed() { uvmctl ps -o json >/tmp/answer 2>/dev/null && grep -q "\"name\": *\"$1\"" /tmp/answer; }
 said() { grep -q '^attack' /tmp/attack; }
 
 # begin KIND: an attack, as $attack
@@ -114,7 +114,7 @@ end
 
 # Whoever was refused has all again once it holds nothing any more.
 begin churn
-is_seen() { uvmctl ps --json >/tmp/answer 2>/dev/null && grep -q "\"pid\": *$attack," /tmp/answer; }
+is_seen() { uvmctl ps -o json >/tmp/answer 2>/dev/null && grep -q "\"pid\": *$attack," /tmp/answer; }
 within 30 "the user's next process is not listed" is_seen
 end
 stop_uvmd

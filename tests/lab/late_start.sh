@@ -6,9 +6,9 @@ set -u
 . /lab/expect
 evidence="/tmp/loop $UVMD_LOG /tmp/status /tmp/ps"
 # The one process's sum of a figure, or nothing.
-figure() { uvmctl ps --all --json >/tmp/ps 2>/dev/null && sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" /tmp/ps | awk '{ sum += $1 } END { if (NR) print sum }'; }
+figure() { uvmctl ps --all -o json >/tmp/ps 2>/dev/null && sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" /tmp/ps | awk '{ sum += $1 } END { if (NR) print sum }'; }
 has_grown_beyond() { now=$(figure "$1") && [ -n "$now" ] && [ "$now" -gt "$2" ]; }
-unknown() { uvmctl status --json >/tmp/status && sed -n 's/.*"unknown_va_space": *\([0-9]*\).*/\1/p' /tmp/status; }
+unknown() { uvmctl status -o json >/tmp/status && sed -n 's/.*"unknown_va_space": *\([0-9]*\).*/\1/p' /tmp/status; }
 rounds() { [ "$(grep -c '^round' /tmp/loop)" -ge "$1" ]; }
 
 cat >/tmp/work.toml <<'SCENARIO'
@@ -37,7 +37,7 @@ after=$(unknown)
 
 kill -TERM $runner
 wait $runner || fail "the work did not end well"
-is_exited() { uvmctl ps --all --json >/tmp/ps && grep -q '"state": *"exited"' /tmp/ps && ! grep -q '"state": *"running"' /tmp/ps; }
+is_exited() { uvmctl ps --all -o json >/tmp/ps && grep -q '"state": *"exited"' /tmp/ps && ! grep -q '"state": *"running"' /tmp/ps; }
 within 10 "its end is not shown" is_exited
 uvmctl ps --all
 grep VmRSS "/proc/$uvmd/status"

@@ -17,7 +17,7 @@ state_becomes counting
 grep -q '"unavailable_reason": *"' /tmp/status && fail "a probe is missing"
 lab-runner run /tmp/work.toml >/tmp/run 2>&1 || fail "the figures are not exact"
 sleep 1
-uvmctl ps --all --json >/tmp/ps
+uvmctl ps --all -o json >/tmp/ps
 tr -d ' \n' </tmp/ps | tr '{' '\n' | grep -A1 '"name":"work"' | tail -2 | tr '\n' ' ' >/tmp/one
 tr -d ' \n' </tmp/ps | sed 's/"gpus":/\n/' | sed 's/"pid":/\n"pid":/g' | grep '"name":"work"' | head -1 >/tmp/one
 entries=$(figure fault_entries)

@@ -13,7 +13,7 @@ journal() { cat $STATE/advice.journal 2>/dev/null | grep -c '"advice"' || true; 
 # configure TEXT: what the file says, beside that uvmd may act.
 configure() { printf '[policy]\nenabled = true\noverrides_file = "/tmp/overrides.toml"\n%s\n' "$1" >$CONFIG; }
 # Advice of the last decisions is in force.
-is_advised() { asks decisions --json && grep -q '"stage": *"\(trial\|confirmed\)"' /tmp/answer && [ "$(journal)" -gt 0 ]; }
+is_advised() { asks decisions -o json && grep -q '"stage": *"\(trial\|confirmed\)"' /tmp/answer && [ "$(journal)" -gt 0 ]; }
 audited() { grep -c "\"type\":\"$1\"" $STATE/audit.jsonl; }
 
 cat >/tmp/work.toml <<'SCENARIO'

@@ -1,9 +1,8 @@
-//! `uvmctl decisions`: what was decided about processes, and how it went.
+//! `uvmctl decisions`: decisions about processes, and their effects.
 
-pub(crate) mod follow;
 pub(crate) mod one;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 use model::{
@@ -13,67 +12,85 @@ use model::{
 
 use crate::{
     client::{Client, PAGE},
-    table::{Column, Concession, Table},
-    terminal::{self, Colour, Style},
+    output::{
+        Page, Screen, View,
+        cell::Cell,
+        table::{Column, Concession, Table},
+    },
+    resource::{self, Kind},
+    terminal::Style,
     text, words,
 };
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Show this decision, with everything that is known of it
-    #[arg(conflicts_with_all = ["pid", "stage", "limit", "follow"])]
-    id: Option<u64>,
+    /// Decision to show alone, with its windows before and after
+    #[arg(conflicts_with_all = ["pid", "stage", "limit"], value_parser = resource::decision)]
+    pub(crate) id: Option<u64>,
 
-    /// Those about this process
-    #[arg(long)]
+    /// Process
+    #[arg(long, value_parser = resource::process)]
     pid: Option<u32>,
 
-    /// Those that stand there
+    /// Stage
     #[arg(long, value_parser = Stage::NAMES)]
     stage: Option<String>,
 
-    /// How many at most
+    /// Maximum number of decisions
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=PAGE.into()))]
     limit: u32,
-
-    /// Say what happens from now on, line by line
-    #[arg(long, short, conflicts_with_all = ["stage", "limit"])]
-    follow: bool,
-
-    /// Print the daemon's answer as JSON; with --follow, an object a line
-    #[arg(long)]
-    json: bool,
 }
 
 const PATH: &str = "/api/v1/decisions";
 
-pub(crate) fn run(client: &Client, options: &Options) -> anyhow::Result<()> {
-    let Options { id, pid, ref stage, limit, follow, json } = *options;
-    if follow {
-        return follow::run(client, pid, json);
+/// The latest decisions, of those that were asked for.
+pub(crate) struct List(pub(crate) Options);
+
+impl List {
+    fn path(&self) -> String {
+        let Options { pid, stage, .. } = &self.0;
+        let pid = pid.map(|pid| format!("pid={pid}"));
+        let stage = stage.as_ref().map(|stage| format!("stage={stage}"));
+        let filter = pid.into_iter().chain(stage).collect::<Vec<_>>().join("&");
+        if filter.is_empty() { PATH.to_owned() } else { format!("{PATH}?{filter}") }
     }
-    if let Some(id) = id {
-        let answer = client.get::<Decision>(&format!("{PATH}/{id}"))?;
-        if json {
-            return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+
+    const fn limit(&self) -> usize {
+        self.0.limit as usize
+    }
+}
+
+impl View for List {
+    fn look(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+        let mut known = client.list_up_to::<Decisions>(&self.path(), Some(self.limit()))?;
+        known.decisions.truncate(self.limit());
+        if known.decisions.is_empty() {
+            return Ok(Page::nothing("there is no such decision; uvmctl policy show lists what uvmd may do"));
         }
-        return Ok(io::stdout().write_all(one::render(&answer.body, Colour::detect()).as_bytes())?);
+        Ok(Page::list(table(&known), &CONCESSIONS))
     }
-    let pid = pid.map(|pid| format!("pid={pid}"));
-    let stage = stage.as_ref().map(|stage| format!("stage={stage}"));
-    let filter = pid.into_iter().chain(stage).collect::<Vec<_>>().join("&");
-    let path = if filter.is_empty() { PATH.to_owned() } else { format!("{PATH}?{filter}") };
-    if json {
-        return client.pass_on_up_to(&path, limit as usize, "decisions", &mut io::stdout().lock());
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        client.pass_on_up_to(&self.path(), self.limit(), "decisions", out)
     }
-    let mut known = client.list_up_to::<Decisions>(&path, Some(limit as usize))?;
-    known.decisions.truncate(limit as usize);
-    if known.decisions.is_empty() {
-        terminal::note("nothing was decided; uvmctl policy show says whether anything is wanted");
-        return Ok(());
+
+    fn columns(&self) -> Vec<String> {
+        table(&Decisions::default()).column_names()
     }
-    let output = table(&known).fit(terminal::width(), &CONCESSIONS).render(Colour::detect());
-    Ok(io::stdout().write_all(output.as_bytes())?)
+}
+
+/// One decision.
+pub(crate) struct One(pub(crate) u64);
+
+impl View for One {
+    fn look(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
+        let decision = client.get::<Decision>(&format!("{PATH}/{}", self.0))?.body;
+        Ok(Page::text(one::render(&decision, screen)).named(Kind::Decision.named(decision.id)))
+    }
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        client.pass_on_one::<Decision>(&format!("{PATH}/{}", self.0), out)
+    }
 }
 
 const CONCESSIONS: [Concession; 4] = [
@@ -84,29 +101,32 @@ const CONCESSIONS: [Concession; 4] = [
 ];
 
 pub(crate) fn table(Decisions { time, decisions, .. }: &Decisions) -> Table {
-    let cells = |cell: fn(&Decision) -> String| decisions.iter().map(cell);
-    let age = |each: &Decision| words::age(&each.updated_at, time).map_or_else(|| "-".to_owned(), words::clock);
+    let cells = |cell: fn(&Decision) -> Cell| decisions.iter().map(cell);
+    let age = |each: &Decision| {
+        words::age(&each.updated_at, time)
+            .map_or_else(Cell::unknown, |age| Cell::shown_as(words::clock(age), Some(age.as_secs_f64())))
+    };
+    let text = |text: &str| Cell::from(text::printable(text).into_owned());
+    let optional = |text: Option<&str>| Cell::optional(text.map(text::printable));
     let columns = vec![
-        Column::number("ID", cells(|each| each.id.to_string())),
-        Column::number("PID", cells(|each| each.pid.to_string())),
-        Column::text("PROCESS", cells(|each| text::printable(&each.name).into_owned())),
-        Column::text("POLICY", cells(|each| text::printable(&each.policy).into_owned())),
-        Column::text("STAGE", cells(|each| text::printable(&each.stage).into_owned())),
-        Column::text("FOR", decisions.iter().map(age)),
-        Column::text("EFFECT", cells(words::effect)),
-        Column::text(
-            "VERDICT",
-            cells(|each| each.verdict.as_deref().map_or_else(|| "-".to_owned(), |kind| words::kind(kind).into_owned())),
-        ),
-        Column::text(
-            "REASON",
-            cells(|each| text::printable(each.stage_reason.as_deref().unwrap_or(&each.reason)).into_owned()),
-        ),
+        Column::number("ID", cells(|each| Cell::ordinal(i64::try_from(each.id).unwrap_or(i64::MAX)))),
+        Column::number("PID", cells(|each| Cell::ordinal(each.pid))),
+        Column::text("PROCESS", decisions.iter().map(|each| text(&each.name))),
+        Column::text("POLICY", decisions.iter().map(|each| text(&each.policy))),
+        Column::text("STAGE", decisions.iter().map(|each| text(&each.stage))),
+        Column::text("AGE", decisions.iter().map(age)),
+        Column::text("EFFECT", cells(|each| words::effect(each).into())),
+        Column::text("VERDICT", cells(|each| Cell::optional(each.verdict.as_deref().map(words::kind)))),
+        Column::number("MEMORY", cells(|each| Cell::amount(each.bytes, text::bytes))).wide(),
+        Column::text("OVERRIDE", decisions.iter().map(|each| optional(each.override_id.as_deref()))).wide(),
+        Column::text("GPU UUID", decisions.iter().map(|each| text(&each.gpu_uuid))).wide(),
+        Column::text("REASON", decisions.iter().map(|each| text(each.stage_reason.as_deref().unwrap_or(&each.reason)))),
     ];
     Table::new(columns, decisions.iter().map(|each| style(&each.stage)).collect())
+        .named(decisions.iter().map(|each| Kind::Decision.named(each.id)))
 }
 
-fn style(stage: &str) -> Style {
+pub(crate) fn style(stage: &str) -> Style {
     match stage {
         "confirmed" => Style::Good,
         "rolled_back" | "denied" => Style::Warning,

@@ -1,22 +1,18 @@
-//! `uvmctl doctor`: what this node has and lacks of what uvmd needs.
+//! `uvmctl doctor`: checks of this node for all that uvmd needs.
 //!
-//! It looks at the node itself and asks the daemon, if there is one, and needs no privileges: what it may not see is not checked, and said so.
+//! It reads the node itself, asks the daemon if there is one, and needs no privileges: a check that lacks a permission says so.
 //!
-//! * `node`: the kernel and what it lets uvmd do
+//! * `node`: the kernel and the privileges of uvmd
 //! * `driver`: nvidia-uvm as it is loaded
 //! * `service`: the daemon and its configuration
-//! * `report`: all of it, for people
+//! * `report`: the checks as text and as JSON
 
 mod driver;
 mod node;
 mod report;
 mod service;
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{io::Write, path::PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -28,15 +24,11 @@ use sys::{
 
 use crate::{
     client::Client,
-    terminal::{self, Colour},
+    output::{Page, Screen, View},
 };
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Print the checks as JSON
-    #[arg(long)]
-    json: bool,
-
     /// The daemon's configuration file [default: /etc/uvmd/uvmd.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -106,18 +98,45 @@ impl Check {
     }
 }
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<ExitCode> {
-    let Options { json, config, proc, sys } = options;
-    let roots = Roots { proc, sys };
-    let module = module(&roots);
-    let lacking = missing(&roots, module.as_ref());
+/// The checks.
+pub(crate) struct Doctor {
+    options: Options,
+    is_something_missing: bool,
+}
 
-    let mut checks = node::checks(&roots, &lacking);
-    checks.extend(driver::checks(&roots, module.as_ref(), &lacking));
-    checks.extend(service::checks(client, config.as_deref()));
-    let output =
-        if json { report::json(&checks)? + "\n" } else { report::text(&checks, terminal::width(), Colour::detect()) };
-    io::stdout().write_all(output.as_bytes())?;
-    let is_missing = checks.iter().any(|check| check.verdict == Verdict::Missing);
-    Ok(if is_missing { ExitCode::from(crate::FAILED) } else { ExitCode::SUCCESS })
+impl Doctor {
+    pub(crate) const fn new(options: Options) -> Self {
+        Self { options, is_something_missing: false }
+    }
+
+    /// Whether the last look found that something is missing that uvmd needs.
+    pub(crate) const fn is_something_missing(&self) -> bool {
+        self.is_something_missing
+    }
+
+    fn checks(&mut self, client: &Client) -> Vec<Check> {
+        let Options { config, proc, sys } = &self.options;
+        let roots = Roots { proc: proc.clone(), sys: sys.clone() };
+        let module = module(&roots);
+        let lacking = missing(&roots, module.as_ref());
+        let mut checks = node::checks(&roots, &lacking);
+        checks.extend(driver::checks(&roots, module.as_ref(), &lacking));
+        checks.extend(service::checks(client, config.as_deref()));
+        self.is_something_missing = checks.iter().any(|check| check.verdict == Verdict::Missing);
+        checks
+    }
+}
+
+impl View for Doctor {
+    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+        Ok(Page::text(report::text(&self.checks(client), width, colour)))
+    }
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        Ok(writeln!(out, "{}", report::json(&self.checks(client))?)?)
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
 }

@@ -1,13 +1,8 @@
-//! Who pushed whose memory out: `uvmctl evictions`, and a view of `uvmctl top`.
+//! Evictors and victims: `uvmctl evictions`, and a page of `uvmctl top`.
 
 mod matrix;
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-    thread,
-    time::Duration,
-};
+use std::{collections::HashMap, io::Write, thread, time::Duration};
 
 use clap::Args;
 pub(crate) use matrix::matrix;
@@ -15,25 +10,25 @@ use model::api::{Counts, EvictionPair, Evictions, Gpu, Party, Status};
 
 use crate::{
     client::{Client, Error, PAGE},
+    output::{
+        Page, Screen, View,
+        cell::Cell,
+        table::{Column, Concession, Table},
+    },
     rates::{self, Moment},
-    table::{Column, Concession, Table},
-    terminal::{self, Colour, Style},
-    text,
+    terminal::Style,
+    text, words,
 };
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
     /// Show rates over this window, instead of totals since uvmd started
-    #[arg(long, short, value_name = "SECONDS", value_parser = rates::interval)]
+    #[arg(long, value_name = "SECONDS", value_parser = rates::interval)]
     window: Option<Duration>,
 
     /// Show victims by evictors, sums over GPUs and causes
     #[arg(long, short)]
     matrix: bool,
-
-    /// Print the daemon's answer as JSON, with sums; where it has several pages, sorted by GPU and victim
-    #[arg(long, conflicts_with_all = ["window", "matrix"])]
-    json: bool,
 }
 
 /// A pair of parties, and what it gained a second if that is known.
@@ -44,53 +39,73 @@ pub(crate) struct Flow {
 }
 
 pub(crate) const CONCESSIONS: [Concession; 4] = [
-    Concession::Drop("PIECES"),
+    Concession::Drop("CHUNKS"),
     Concession::Shorten("VICTIM", 14),
-    Concession::Shorten("FOR", 14),
+    Concession::Shorten("EVICTOR", 14),
     Concession::Drop("GPU"),
 ];
 
-/// Whoever reads this must know how sure it is.
+/// Remark on how sure the evictors are.
 pub(crate) const INFERRED: &str =
-    "who evicted whom is inferred from the order of the driver's events, and not yet checked on hardware";
+    "evictors are inferred from the order of the driver's events, which is not yet checked on hardware";
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { window, matrix, json } = options;
-    if json {
-        let first = format!("/api/v1/evictions?limit={PAGE}");
-        return client.pass_on(&first, &format!("{first}&order=id"), "pairs", &mut io::stdout().lock());
+/// The pairs, and what they were at the look before.
+pub(crate) struct Pairs {
+    options: Options,
+    before: Option<Evictions>,
+}
+
+impl Pairs {
+    pub(crate) const fn new(options: Options) -> Self {
+        Self { options, before: None }
     }
-    let first = ask(client)?;
-    let (now, before) = match window {
-        None => (first, None),
-        Some(interval) => {
-            thread::sleep(interval);
-            (ask(client)?, Some(first))
-        }
-    };
-    let mut flows = flows(&now, before.as_ref());
-    // What stands still is no part of what goes on.
-    flows.retain(|flow| flow.bytes_per_second != Some(0.0));
-    if flows.is_empty() {
+}
+
+impl View for Pairs {
+    fn look(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
+        let Options { window, matrix } = self.options;
+        let before = match (self.before.take(), window) {
+            (None, Some(window)) => {
+                let first = ask(client)?;
+                thread::sleep(window);
+                Some(first)
+            }
+            (before, _) => before,
+        };
+        let now = ask(client)?;
+        let mut flows = flows(&now, before.as_ref());
         if window.is_some() {
-            terminal::note("nothing was evicted from a GPU in that time");
-        } else {
-            terminal::note(nothing(&client.get::<Status>("/api/v1/status")?.body.total));
+            self.before = Some(now.clone());
         }
-        return Ok(());
+        // Pairs without any eviction in the window.
+        flows.retain(|flow| flow.bytes_per_second != Some(0.0));
+        let status = client.get::<Status>("/api/v1/status")?.body;
+        if flows.is_empty() {
+            let no_flow = "nothing was evicted from a GPU in that time";
+            return Ok(Page::nothing(if window.is_some() { no_flow } else { nothing(&status.total) }));
+        }
+        let page = if matrix {
+            Page::text(self::matrix(&flows, screen.width.unwrap_or(usize::MAX)).join("\n") + "\n")
+        } else {
+            Page::list(table(&flows, &status.gpus), &CONCESSIONS)
+        };
+        Ok(page.with_note(now.inferred.then_some(INFERRED)))
     }
-    let width = terminal::width();
-    let output = if matrix {
-        self::matrix(&flows, width.unwrap_or(usize::MAX)).join("\n") + "\n"
-    } else {
-        let gpus = client.get::<Status>("/api/v1/status")?.body.gpus;
-        table(&flows, &gpus).fit(width, &CONCESSIONS).render(Colour::detect())
-    };
-    io::stdout().write_all(output.as_bytes())?;
-    if now.inferred {
-        terminal::note(INFERRED);
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        let first = format!("/api/v1/evictions?limit={PAGE}");
+        client.pass_on(&first, &format!("{first}&order=id"), "pairs", out)
     }
-    Ok(())
+
+    fn columns(&self) -> Vec<String> {
+        let with_rates = self.options.window.map(|_| 0.0);
+        let pair = Flow { pair: EvictionPair::default(), bytes_per_second: with_rates };
+        if self.options.matrix { Vec::new() } else { table(&[pair], &[]).column_names() }
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
 }
 
 /// All of them.
@@ -146,33 +161,38 @@ pub(crate) fn party(party: &Party) -> String {
     let name = party.name.as_deref().map(text::printable).unwrap_or_default();
     match (party.kind.as_str(), party.pid) {
         (_, Some(pid)) => format!("{pid} {name}").trim_end().to_owned(),
-        ("forgotten", None) => "(ended)".to_owned(),
         (kind, None) => format!("({})", text::printable(kind)),
     }
 }
 
 /// A line for each pair.
 pub(crate) fn table(flows: &[Flow], gpus: &[Gpu]) -> Table {
-    let cells = |cell: &dyn Fn(&Flow) -> String| flows.iter().map(cell).collect::<Vec<_>>().into_iter();
+    let cells = |cell: &dyn Fn(&Flow) -> Cell| flows.iter().map(cell).collect::<Vec<_>>().into_iter();
     let gpu = |flow: &Flow| {
         let known = gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid == flow.pair.gpu_uuid);
-        text::gpu(known.and_then(|gpu| gpu.gpu))
+        known.and_then(|gpu| gpu.gpu).map_or_else(Cell::unknown, Cell::ordinal)
     };
     let evictor = |flow: &Flow| {
         let EvictionPair { victim, evictor, .. } = &flow.pair;
         if party_key(victim) == party_key(evictor) { "itself".to_owned() } else { party(evictor) }
     };
+    let owner = |party: &Party| Cell::optional(party.owner.as_ref().and_then(words::owner_of));
+    let cause = |flow: &Flow| text::printable(&flow.pair.cause.replace('_', " ")).into_owned().into();
+    let uuid = |flow: &Flow| Cell::optional(flow.pair.gpu_uuid.as_deref().map(text::printable));
     let mut columns = vec![
-        Column::text("VICTIM", cells(&|flow| party(&flow.pair.victim))),
-        Column::text("FOR", cells(&evictor)),
-        Column::text("CAUSE", cells(&|flow| text::printable(&flow.pair.cause.replace('_', " ")).into_owned())),
+        Column::text("VICTIM", cells(&|flow| party(&flow.pair.victim).into())),
+        Column::text("VICTIM OWNER", cells(&|flow| owner(&flow.pair.victim))).wide(),
+        Column::text("EVICTOR", cells(&|flow| evictor(flow).into())),
+        Column::text("EVICTOR OWNER", cells(&|flow| owner(&flow.pair.evictor))).wide(),
+        Column::text("CAUSE", cells(&cause)),
         Column::number("GPU", cells(&gpu)),
     ];
     if flows.iter().any(|flow| flow.bytes_per_second.is_some()) {
-        columns.push(Column::number("EVICTED/s", cells(&|flow| rates::per_second(flow.bytes_per_second, text::bytes))));
+        columns.push(Column::number("EVICTED/s", cells(&|flow| Cell::rate(flow.bytes_per_second, text::bytes))));
     }
-    columns.push(Column::number("EVICTED", cells(&|flow| text::bytes(flow.pair.bytes))));
-    columns.push(Column::number("PIECES", cells(&|flow| text::count(flow.pair.evictions))));
+    columns.push(Column::number("EVICTED", cells(&|flow| Cell::amount(flow.pair.bytes, text::bytes))));
+    columns.push(Column::number("CHUNKS", cells(&|flow| Cell::amount(flow.pair.evictions, text::count))));
+    columns.push(Column::text("GPU UUID", cells(&uuid)).wide());
     Table::new(columns, vec![Style::Plain; flows.len()])
 }
 
@@ -209,6 +229,7 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::{testing::*, *};
+    use crate::terminal::Colour;
 
     const MIB: u64 = 1 << 20;
 
@@ -230,21 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_lost_memory_for_whom_and_why() {
+    fn a_line_has_the_victim_the_evictor_and_the_cause() {
         let forgotten = Party { kind: "forgotten".to_owned(), ..Party::default() };
         let pairs = vec![
             pair(process(1, "fits"), process(2, "streams"), 8 * MIB),
             pair(process(2, "streams"), process(2, "streams"), 4 * MIB),
             pair(forgotten, Party { kind: "unknown".to_owned(), ..Party::default() }, 2 * MIB),
         ];
-        let text = table(&flows(&at(0, pairs), None), &[]).render(Colour::OFF);
+        let text = table(&flows(&at(0, pairs), None), &[]).narrow().render(Colour::OFF);
         assert_eq!(
             text,
             "\
-VICTIM     FOR        CAUSE  GPU  EVICTED  PIECES
-1 fits     2 streams  fault    -  8.0 MiB       4
-2 streams  itself     fault    -  4.0 MiB       2
-(ended)    (unknown)  fault    -  2.0 MiB       1
+VICTIM       EVICTOR    CAUSE  GPU  EVICTED  CHUNKS
+1 fits       2 streams  fault    -  8.0 MiB       4
+2 streams    itself     fault    -  4.0 MiB       2
+(forgotten)  (unknown)  fault    -  2.0 MiB       1
 "
         );
     }

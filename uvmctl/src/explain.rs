@@ -1,9 +1,9 @@
-//! `uvmctl explain`: what is wrong with a process, in words, and what its owner could do.
+//! `uvmctl explain`: the verdicts on a process in words, and remedies.
 //!
-//! * [`evidence`]: what uvmd says
-//! * [`finding`], [`healthy`]: what that means
-//! * [`advice`]: what would help
-//! * [`page`]: all of it, to be read
+//! * `evidence`: what uvmd reports
+//! * `finding`, `healthy`: what that means
+//! * `advice`: remedies
+//! * `page`: all of it as text
 
 pub(crate) mod advice;
 pub(crate) mod case;
@@ -12,49 +12,53 @@ pub(crate) mod finding;
 mod healthy;
 pub(crate) mod page;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 pub(crate) use evidence::{Evidence, ask, path};
 
+use model::api::Verdicts;
+
 use crate::{
     client::Client,
-    terminal::{self, Colour},
-    text,
+    output::{Page, Screen, View},
+    resource::{self, Kind},
 };
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// The process
+    /// Process
+    #[arg(value_parser = resource::process)]
     pid: u32,
 
-    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
-
-    /// Print the daemon's verdicts on it as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Longer lines are hard to read.
 const WIDTH_MOST: usize = 100;
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { pid, start_ticks, json } = options;
-    if json {
-        let answer = evidence::verdicts(client, pid, start_ticks)?;
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
-    }
-    let evidence = ask(client, pid, start_ticks)?;
-    let width = terminal::width().unwrap_or(WIDTH_MOST).min(WIDTH_MOST);
-    let colour = Colour::detect();
-    let mut out = String::new();
-    for paragraph in page::paragraphs(&evidence, Some(&client.remedy())) {
-        for line in paragraph.lines(width) {
-            out.push_str(&colour.paint(paragraph.style, &line));
-            out.push('\n');
+/// The explanation of one process.
+pub(crate) struct Explanation(pub(crate) Options);
+
+impl View for Explanation {
+    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+        let Options { pid, start_ticks } = self.0;
+        let evidence = ask(client, pid, start_ticks)?;
+        let width = width.unwrap_or(WIDTH_MOST).min(WIDTH_MOST);
+        let mut out = String::new();
+        for paragraph in page::paragraphs(&evidence, Some(&client.remedy())) {
+            for line in paragraph.lines(width) {
+                out.push_str(&colour.paint(paragraph.style, &line));
+                out.push('\n');
+            }
         }
+        Ok(Page::text(out).named(Kind::Process.named(pid)))
     }
-    Ok(io::stdout().write_all(out.as_bytes())?)
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        let Options { pid, start_ticks } = self.0;
+        client.pass_on_one::<Verdicts>(&path(pid, start_ticks, "/verdict"), out)
+    }
 }

@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     client::{Client, Options},
-    decisions::{self, follow},
-    evictions,
+    decisions, events, evictions,
     explain::{self, Evidence},
     gpus, heat,
     look::Look,
-    policy, ps, show, status, table,
+    output::{Format, Screen, table},
+    policy, ps, show, status,
     terminal::Colour,
     text,
     top::{
@@ -108,12 +108,13 @@ impl View {
             }
             Self::Decisions => match read::<Decisions>(answer(0)) {
                 Some(decisions) => fitted(decisions::table(&decisions), &[]),
-                None => decisions::one::render(&read::<Decision>(answer(0))?, off),
+                None => decisions::one::render(&read::<Decision>(answer(0))?, Screen { width, colour: off }),
             },
             Self::Policy => {
                 let (known, state): (Overrides, PolicyState) = (read(answer(0))?, read(answer(1))?);
-                let all = policy::show::overrides(&known, &state, "2026-01-01T00:00:00Z", width, off);
-                all + &policy::show::wanted(&read::<EffectivePolicy>(answer(2))?, off)
+                let (now, screen) = ("2026-01-01T00:00:00Z", Screen { width, colour: off });
+                let all = policy::show::page(&known, &state, now, off).drawn(screen);
+                all + &policy::show::effective(&read::<EffectivePolicy>(answer(2))?, off)
             }
             Self::Top => {
                 let mut state = State::new(settings()?, sample(answers.get(..5)?)?, Instant::now());
@@ -153,12 +154,13 @@ fn sample(answers: &[&str]) -> Option<Sample> {
     })
 }
 
-/// What `decisions --follow` prints of a stream of events, and the message that it ends with; and the name from which it would go on.
+/// Output of `events` for a stream, with the message that it ends with, and the id from which it would go on.
 #[must_use]
 pub fn followed(stream: &[u8], json: bool) -> (String, Option<String>) {
     let (mut last, mut out) = (None, Vec::new());
-    let shown = follow::Shown { pid: None, json, colour: Colour::OFF };
-    let result = follow::show(BufReader::new(stream), shown, &mut last, &mut out);
+    let format = if json { Format::Json } else { Format::Table };
+    let shown = events::Shown { options: events::Options::default(), format, colour: Colour::OFF };
+    let result = events::show(BufReader::new(stream), &shown, &mut last, &mut out);
     let mut out = String::from_utf8_lossy(&out).into_owned();
     out.extend(result.err().map(|error| note(&format!("{error:#}"))));
     (out, last)

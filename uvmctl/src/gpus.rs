@@ -1,27 +1,22 @@
 //! `uvmctl gpus`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
-use clap::Args;
 use model::api::{GpuDetail, Gpus, Residency};
 
 use crate::{
     client::Client,
-    table::{Column, Concession, Table},
-    terminal::{self, Colour, Style},
+    output::{
+        Page, Screen, View,
+        cell::Cell,
+        table::{Column, Concession, Table},
+    },
+    resource::Kind,
+    terminal::Style,
     text, words,
 };
 
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Options {
-    /// Print the daemon's answer as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-const CONCESSIONS: [Concession; 9] = [
-    Concession::Drop("TOLD BY"),
-    Concession::Drop("PCI"),
+const CONCESSIONS: [Concession; 7] = [
     Concession::Shorten("UUID", 13),
     Concession::Drop("D2H"),
     Concession::Drop("H2D"),
@@ -31,47 +26,63 @@ const CONCESSIONS: [Concession; 9] = [
     Concession::Drop("REFETCH%"),
 ];
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let answer = client.get::<Gpus>("/api/v1/gpus")?;
-    if options.json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+const PATH: &str = "/api/v1/gpus";
+
+/// The GPUs.
+pub(crate) struct List;
+
+impl View for List {
+    fn look(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+        let Gpus { gpus, .. } = client.get(PATH)?.body;
+        if gpus.is_empty() {
+            return Ok(Page::nothing("no GPU was seen yet"));
+        }
+        Ok(Page::list(table(&gpus), &CONCESSIONS))
     }
-    let Gpus { gpus, .. } = answer.body;
-    if gpus.is_empty() {
-        terminal::note("no GPU was seen yet");
-        return Ok(());
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        client.pass_on_one::<Gpus>(PATH, out)
     }
-    let table = table(&gpus).fit(terminal::width(), &CONCESSIONS);
-    Ok(io::stdout().write_all(table.render(Colour::detect()).as_bytes())?)
+
+    fn columns(&self) -> Vec<String> {
+        table(&[]).column_names()
+    }
 }
 
 pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
-    let cells = |cell: fn(&GpuDetail) -> String| gpus.iter().map(cell);
-    let unknown = || "-".to_owned();
-    let optional = move |text: Option<&str>| text.map_or_else(unknown, |text| text::printable(text).into_owned());
+    let cells = |cell: fn(&GpuDetail) -> Cell| gpus.iter().map(cell);
+    let optional = |text: Option<&str>| Cell::optional(text.map(text::printable));
     let columns = vec![
-        Column::number("GPU", cells(|gpu| text::gpu(gpu.gpu.gpu))),
-        Column::number("INDEX", cells(|gpu| text::gpu(gpu.index))),
+        Column::number("GPU", cells(|gpu| gpu.gpu.gpu.map_or_else(Cell::unknown, Cell::ordinal))),
+        Column::number("INDEX", cells(|gpu| gpu.index.map_or_else(Cell::unknown, Cell::ordinal))),
         Column::text("NAME", gpus.iter().map(|gpu| optional(gpu.gpu.name.as_deref()))),
-        Column::number("MEMORY", gpus.iter().map(|gpu| gpu.memory_bytes.map_or_else(unknown, text::bytes))),
-        Column::number("USED", gpus.iter().map(|gpu| gpu.memory_used_bytes.map_or_else(unknown, text::bytes))),
-        Column::number("MANAGED", cells(|gpu| text::bytes(gpu.managed_bytes))),
-        Column::number("RATIO", gpus.iter().map(|gpu| gpu.oversubscription_ratio.map_or_else(unknown, words::ratio))),
+        Column::number("MEMORY", cells(|gpu| Cell::known(gpu.memory_bytes, text::bytes))),
+        Column::number("USED", cells(|gpu| Cell::known(gpu.memory_used_bytes, text::bytes))),
+        Column::number("MANAGED", cells(|gpu| Cell::amount(gpu.managed_bytes, text::bytes))),
+        Column::number(
+            "RATIO",
+            cells(|gpu| {
+                gpu.oversubscription_ratio
+                    .map_or_else(Cell::unknown, |ratio| Cell::shown_as(words::ratio(ratio), Some(ratio)))
+            }),
+        ),
         Column::number("RESIDENT", cells(|gpu| resident(gpu.resident))),
-        Column::number("H2D", cells(|gpu| text::bytes(gpu.gpu.counts.bytes_htod))),
-        Column::number("D2H", cells(|gpu| text::bytes(gpu.gpu.counts.bytes_dtoh))),
-        Column::number("EVICTED", cells(|gpu| text::bytes(gpu.gpu.counts.evicted_bytes))),
-        Column::number("REFETCH%", cells(|gpu| text::share(gpu.reuse.refetched_bytes, gpu.reuse.fetched_bytes))),
-        Column::text("PCI", gpus.iter().map(|gpu| optional(gpu.pci_address.as_deref()))),
-        Column::text("TOLD BY", gpus.iter().map(|gpu| optional(gpu.source.as_deref()))),
+        Column::number("H2D", cells(|gpu| Cell::amount(gpu.gpu.counts.bytes_htod, text::bytes))),
+        Column::number("D2H", cells(|gpu| Cell::amount(gpu.gpu.counts.bytes_dtoh, text::bytes))),
+        Column::number("EVICTED", cells(|gpu| Cell::amount(gpu.gpu.counts.evicted_bytes, text::bytes))),
+        Column::number("REFETCH%", cells(|gpu| Cell::share(gpu.reuse.refetched_bytes, gpu.reuse.fetched_bytes))),
+        Column::text("PCI", gpus.iter().map(|gpu| optional(gpu.pci_address.as_deref()))).wide(),
+        Column::text("SOURCE", gpus.iter().map(|gpu| optional(gpu.source.as_deref()))).wide(),
         Column::text("UUID", gpus.iter().map(|gpu| optional(gpu.gpu.uuid.as_deref()))),
     ];
-    Table::new(columns, vec![Style::Plain; gpus.len()])
+    let name = |gpu: &GpuDetail| Kind::Gpu.named(gpu.gpu.uuid.as_deref().unwrap_or("unknown"));
+    Table::new(columns, vec![Style::Plain; gpus.len()]).named(gpus.iter().map(name))
 }
 
 /// Marked where the bounds are further apart than can be seen in the figure.
-fn resident(resident: Option<Residency>) -> String {
-    let Some(Residency { bytes, min_bytes, max_bytes }) = resident else { return "-".to_owned() };
+fn resident(resident: Option<Residency>) -> Cell {
+    let Some(Residency { bytes, min_bytes, max_bytes }) = resident else { return Cell::unknown() };
     let shown = text::bytes(bytes);
-    if text::bytes(min_bytes) == shown && text::bytes(max_bytes) == shown { shown } else { format!("~{shown}") }
+    let is_sure = text::bytes(min_bytes) == shown && text::bytes(max_bytes) == shown;
+    Cell::shown_as(if is_sure { shown } else { format!("~{shown}") }, Some(bytes as f64))
 }

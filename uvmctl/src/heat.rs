@@ -1,28 +1,31 @@
-//! Where in a process's memory it happens: `uvmctl heatmap`, and the strips of `uvmctl top`.
+//! Faults, copies and residency by address: `uvmctl heatmap`, and the strips of `uvmctl top`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::{Args, ValueEnum};
 use model::api::{HeatCell, HeatMap, HeatRange};
 
-use crate::{client::Client, look::Look, terminal, text};
+use crate::{
+    client::Client,
+    look::Look,
+    output::{Page, Screen, View},
+    resource::{self, Kind},
+    terminal, text,
+};
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// The process
+    /// Process
+    #[arg(value_parser = resource::process)]
     pid: u32,
 
-    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 
-    /// What is shown
+    /// Measure of heat
     #[arg(long, short, value_enum, default_value_t)]
     by: Measure,
-
-    /// Print the daemon's answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// What makes a cell hot.
@@ -93,19 +96,35 @@ pub(crate) fn path(pid: u32, start_ticks: Option<u64>, cells: usize) -> String {
     format!("/api/v1/processes/{pid}/heatmap?cells={cells}{which}")
 }
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { pid, start_ticks, by, json } = options;
-    let width = terminal::width().map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).clamp(1, CELLS_MOST));
-    let answer = client.get::<HeatMap>(&path(pid, start_ticks, width))?;
-    if json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+/// The heat map of one process.
+pub(crate) struct Map(pub(crate) Options);
+
+impl Map {
+    fn path(&self, cells: usize) -> String {
+        let Options { pid, start_ticks, .. } = self.0;
+        path(pid, start_ticks, cells)
     }
-    let map = answer.body;
-    if map.ranges.is_empty() {
-        terminal::note("no range of its managed memory is known");
-        return Ok(());
+}
+
+/// Cells in a line of a terminal of this width.
+fn cells(width: Option<usize>) -> usize {
+    width.map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).clamp(1, CELLS_MOST))
+}
+
+impl View for Map {
+    fn look(&mut self, client: &Client, Screen { width, .. }: Screen) -> anyhow::Result<Page> {
+        let width = cells(width);
+        let map = client.get::<HeatMap>(&self.path(width))?.body;
+        if map.ranges.is_empty() {
+            return Ok(Page::nothing("no range of its managed memory is known"));
+        }
+        let text = render(&map, self.0.by, width, Look::detect());
+        Ok(Page::text(text).named(Kind::Process.named(self.0.pid)))
     }
-    Ok(io::stdout().write_all(render(&map, by, width, Look::detect()).as_bytes())?)
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        client.pass_on_one::<HeatMap>(&self.path(cells(terminal::width())), out)
+    }
 }
 
 pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> String {

@@ -1,15 +1,16 @@
-//! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints what it says; only `doctor` looks at the node itself,
-//! and `plan` and `sim` at a trace.
+//! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints the response. Only `doctor` reads the node itself,
+//! and `plan` and `sim` a trace.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable.
+//! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable; `status --check` has more.
 //!
-//! A library only so that fuzz targets reach what reads the daemon's answers.
+//! A library only so that fuzz targets reach what reads the daemon's responses.
 
 mod card;
 mod client;
 mod cpu;
 mod decisions;
 mod doctor;
+mod events;
 mod evictions;
 mod explain;
 #[cfg(feature = "fuzzing")]
@@ -19,17 +20,18 @@ mod gpus;
 mod heat;
 mod look;
 mod machine;
+mod output;
 mod plan;
 mod policy;
 mod ps;
 mod rates;
 mod report;
+mod resource;
 mod show;
 mod simulate;
 mod source;
 mod status;
 mod summary;
-mod table;
 mod terminal;
 mod text;
 mod top;
@@ -46,16 +48,25 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use client::Client;
+use doctor::Doctor;
+use output::UsageError;
 
 const FAILED: u8 = 1;
+const USAGE: u8 = 2;
 const UNREACHABLE: u8 = 3;
 
 /// Queries uvmd: which processes fault on, migrate and evict managed GPU memory.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable. NO_COLOR is obeyed.")]
+#[command(
+    version,
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable; a status check: 4 waiting, 5 refused, 6 degraded. NO_COLOR is obeyed."
+)]
 struct Options {
     #[command(flatten)]
     client: client::Options,
+
+    #[command(flatten)]
+    output: output::Options,
 
     #[command(subcommand)]
     command: Command,
@@ -65,7 +76,8 @@ struct Options {
 enum Command {
     /// List the processes that use managed memory, busiest first
     ///
-    /// Shows rates over one second; --totals shows sums since uvmd counts. A narrow terminal shows fewer columns (see --wide); --json has everything.
+    /// Shows rates over one second; --totals shows sums since uvmd counts. A narrow terminal shows fewer columns, -o wide all of them, and -o json every
+    /// count.
     ///
     /// OWNER: pod, job, container, unit or user of the process. MANAGED: managed memory mapped. RESIDENT: estimate of it in GPU memory. INSTANCES:
     /// faults before the driver merges equal ones. H2D, D2H: bytes copied from host to GPU and back. EVICTED: bytes of the process evicted from GPUs.
@@ -88,10 +100,10 @@ enum Command {
     Evictions(evictions::Options),
     /// List the GPUs, their memory and what managed memory takes of it
     ///
-    /// GPU: the driver's number. INDEX: that of nvidia-smi. MANAGED: managed memory of the running processes that use the GPU. RATIO: that over the GPU's
-    /// memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; --json has them). REFETCH%: share of the fetched bytes that had been
+    /// GPU: the driver's number. INDEX: NVML's, as nvidia-smi has it. MANAGED: managed memory of the running processes that use the GPU. RATIO: that over the GPU's
+    /// memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; -o json has them). REFETCH%: share of the fetched bytes that had been
     /// evicted before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
-    Gpus(gpus::Options),
+    Gpus,
     /// Show faults, copies and residency of a process by address
     ///
     /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the taller its character. Counts are since the start of the
@@ -106,9 +118,14 @@ enum Command {
     /// List decisions, their stages and their effects
     ///
     /// STAGE: denied (by the guard), shadow (not executed), trial (in effect, not verified yet), confirmed (verified), `rolled_back` (did not help), ended (its
-    /// cause is over). FOR: time in that stage. EFFECT: change of the bytes over the GPU's link for the same work, between the window before and the one that
+    /// cause is over). AGE: time in that stage. EFFECT: change of the bytes over the GPU's link for the same work, between the window before and the one that
     /// verified it; or the expected change.
     Decisions(decisions::Options),
+    /// Follow events: verdicts that start and end, decisions, calls, and the switch
+    ///
+    /// One line for each event from now on, and one object a line with -o json. A stream that ends is continued from where it ended; a line says how many
+    /// events were dropped because they were read too slowly.
+    Events(events::Options),
     /// Check the node for all that uvmd needs, with remedies
     ///
     /// Needs neither the daemon nor root, and names checks that it lacks the permission for. Exits with 1 if something is missing.
@@ -122,7 +139,7 @@ enum Command {
     Sim(simulate::Options),
     /// Show the state of uvmd, its driver, probes, dropped events and totals
     ///
-    /// Exits with 0 when uvmd responds, counting or not; URL/readyz checks that it counts.
+    /// Exits with 0 when uvmd responds, counting or not; --check has exit codes for what keeps it from counting everything.
     Status(status::Options),
     /// Plan the memory of an iteration from a trace
     ///
@@ -149,36 +166,60 @@ enum Command {
 /// The program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let Options { client, command } = Options::parse();
-    let result = Client::new(client).and_then(|client| run(client, command));
+    let Options { client, output, command } = Options::parse();
+    let result = Client::new(client).and_then(|client| run(client, &output, command));
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::note(&format!("{error:#}"));
-            let unreachable = matches!(error.downcast_ref(), Some(client::Error::Unreachable { .. }));
-            ExitCode::from(if unreachable { UNREACHABLE } else { FAILED })
+            ExitCode::from(code(&error))
         }
     }
 }
 
-fn run(client: Client, command: Command) -> anyhow::Result<ExitCode> {
+fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<UsageError>() {
+        USAGE
+    } else if matches!(error.downcast_ref(), Some(client::Error::Unreachable { .. })) {
+        UNREACHABLE
+    } else {
+        FAILED
+    }
+}
+
+fn run(client: Client, output: &output::Options, command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Doctor(options) => return doctor::run(&client, options),
-        Command::Explain(options) => explain::run(&client, options),
-        Command::Policy(options) => policy::run(&client, options),
-        Command::Decisions(options) => decisions::run(&client, &options),
-        Command::Evictions(options) => evictions::run(&client, options),
-        Command::Gpus(options) => gpus::run(&client, options),
-        Command::Heatmap(options) => heat::run(&client, options),
-        Command::Plan(options) => plan::run(options),
-        Command::Ps(options) => ps::run(&client, options),
-        Command::Show(options) => show::run(&client, options),
-        Command::Sim(options) => return simulate::run(&options),
-        Command::Status(options) => status::run(&client, options),
+        Command::Doctor(options) => {
+            let mut doctor = Doctor::new(options);
+            output.show(&client, &mut doctor)?;
+            return Ok(if doctor.is_something_missing() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS });
+        }
+        Command::Explain(options) => output.show(&client, &mut explain::Explanation(options)),
+        Command::Policy(options) => policy::run(&client, options, output),
+        Command::Decisions(options) => match options.id {
+            Some(id) => output.show(&client, &mut decisions::One(id)),
+            None => output.show(&client, &mut decisions::List(options)),
+        },
+        Command::Events(options) => events::run(&client, options, output),
+        Command::Evictions(options) => output.show(&client, &mut evictions::Pairs::new(options)),
+        Command::Gpus => output.show(&client, &mut gpus::List),
+        Command::Heatmap(options) => output.show(&client, &mut heat::Map(options)),
+        Command::Plan(options) => output.refuse("plan").map_err(Into::into).and_then(|()| plan::run(options)),
+        Command::Ps(options) => output.show(&client, &mut ps::Ps::new(options)),
+        Command::Show(options) => output.show(&client, &mut show::One(options)),
+        Command::Sim(options) => {
+            output.refuse("sim")?;
+            return simulate::run(&options);
+        }
+        Command::Status(status::Options { check: true }) => {
+            output.refuse("status --check")?;
+            return status::check(&client);
+        }
+        Command::Status(status::Options { check: false }) => output.show(&client, &mut status::State),
         Command::Completions { shell } => completions(shell),
         Command::Man { directory } => man(&directory),
-        Command::Top(options) => top::run(client, options),
+        Command::Top(options) => output.refuse("top").map_err(Into::into).and_then(|()| top::run(client, options)),
     }?;
     Ok(ExitCode::SUCCESS)
 }

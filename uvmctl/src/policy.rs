@@ -1,14 +1,9 @@
-//! `uvmctl policy`: what uvmd is to do for which processes, and whether it may do anything.
+//! `uvmctl policy`: overrides, and the switch of all acting.
 
 mod selection;
 pub(crate) mod show;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    io::{self, Write},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, fmt, io::Write, time::SystemTime};
 
 use anyhow::{Context, bail};
 use clap::{
@@ -31,14 +26,15 @@ use ureq::http::Method;
 use crate::{
     client::{Client, PAGE},
     explain,
-    terminal::{self, Colour},
-    text,
+    output::{self, Page, Screen, View},
+    resource::{self, Kind},
+    terminal, text,
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Options {
     /// List the overrides in order of precedence, and whether uvmd acts
-    Show(ShowOptions),
+    Show,
     /// Create or replace an override
     ///
     /// The same selection replaces the same override, unless --id names another. An override stays until it is unset or expires, over restarts of uvmd
@@ -52,13 +48,6 @@ pub(crate) enum Options {
     Off,
     /// Switch acting on again
     On,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ShowOptions {
-    /// Print the daemon's response about overrides as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -103,7 +92,7 @@ pub(crate) struct SetOptions {
 #[derive(Debug, Args)]
 pub(crate) struct UnsetOptions {
     /// Name of the override
-    #[arg(required_unless_present = "selection", conflicts_with = "selection")]
+    #[arg(required_unless_present = "selection", conflicts_with = "selection", value_parser = resource::r#override)]
     id: Option<String>,
 
     #[command(flatten)]
@@ -112,16 +101,13 @@ pub(crate) struct UnsetOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainOptions {
-    /// Process id
+    /// Process
+    #[arg(value_parser = resource::process)]
     pid: u32,
 
     /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
-
-    /// Print the daemon's response as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -141,33 +127,70 @@ impl From<ModeName> for Mode {
     }
 }
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
+pub(crate) fn run(client: &Client, options: Options, output: &output::Options) -> anyhow::Result<()> {
+    if !matches!(options, Options::Show | Options::Explain(_)) {
+        output.once()?;
+    }
     match options {
-        Options::Show(options) => show(client, &options),
-        Options::Set(options) => set(client, *options),
-        Options::Unset(options) => unset(client, *options),
-        Options::Explain(options) => explain(client, &options),
-        Options::Off => switch(client, "off"),
-        Options::On => switch(client, "on"),
+        Options::Show => output.show(client, &mut List),
+        Options::Set(options) => set(client, *options, output),
+        Options::Unset(options) => unset(client, *options, output),
+        Options::Explain(options) => output.show(client, &mut Effective(options)),
+        Options::Off => switch(client, "off", output),
+        Options::On => switch(client, "on", output),
     }
 }
 
 const OVERRIDES: &str = "/api/v1/overrides";
 const POLICY: &str = "/api/v1/policy";
 
-fn show(client: &Client, options: &ShowOptions) -> anyhow::Result<()> {
-    let path = format!("{OVERRIDES}?limit={PAGE}");
-    if options.json {
-        return client.pass_on(&path, &path, "overrides", &mut io::stdout().lock());
+/// The overrides and the switch.
+struct List;
+
+impl List {
+    fn path() -> String {
+        format!("{OVERRIDES}?limit={PAGE}")
     }
-    let known = client.list::<Overrides>(&path)?;
-    let state = client.get::<PolicyState>(POLICY)?.body;
-    let now = client.get::<Status>("/api/v1/status")?.body.time;
-    let output = show::overrides(&known, &state, &now, terminal::width(), Colour::detect());
-    Ok(io::stdout().write_all(output.as_bytes())?)
 }
 
-fn set(client: &Client, options: SetOptions) -> anyhow::Result<()> {
+impl View for List {
+    fn look(&mut self, client: &Client, Screen { colour, .. }: Screen) -> anyhow::Result<Page> {
+        let known = client.list::<Overrides>(&Self::path())?;
+        let state = client.get::<PolicyState>(POLICY)?.body;
+        let now = client.get::<Status>("/api/v1/status")?.body.time;
+        Ok(show::page(&known, &state, &now, colour))
+    }
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        client.pass_on(&Self::path(), &Self::path(), "overrides", out)
+    }
+
+    fn columns(&self) -> Vec<String> {
+        show::table(&[], "").column_names()
+    }
+}
+
+/// The policy in effect for a process.
+struct Effective(ExplainOptions);
+
+impl Effective {
+    fn path(&self) -> String {
+        explain::path(self.0.pid, self.0.start_ticks, "/override")
+    }
+}
+
+impl View for Effective {
+    fn look(&mut self, client: &Client, Screen { colour, .. }: Screen) -> anyhow::Result<Page> {
+        let wanted = client.get::<EffectivePolicy>(&self.path())?.body;
+        Ok(Page::text(show::effective(&wanted, colour)).named(Kind::Process.named(wanted.pid)))
+    }
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        client.pass_on_one::<EffectivePolicy>(&self.path(), out)
+    }
+}
+
+fn set(client: &Client, options: SetOptions, output: &output::Options) -> anyhow::Result<()> {
     let SetOptions { selection, mode, policy, parameters, bytes_per_second, bytes, priority, expires, id } = options;
     let id = id.unwrap_or_else(|| selection.name());
     let wanted = Override {
@@ -181,42 +204,41 @@ fn set(client: &Client, options: SetOptions) -> anyhow::Result<()> {
         expires: expires.map(time),
     };
     let body = serde_json::to_string(&wanted)?;
-    let answer = client.change(&Method::PUT, &format!("{OVERRIDES}/{}", encoded(&id)), Some(&body))?;
-    let standing: OverrideStatus = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
-    writeln!(io::stdout(), "{}: {}", text::printable(&id), show::meaning(&standing.r#override))?;
+    let response = client.change(&Method::PUT, &path(&id), Some(&body))?;
+    let standing: OverrideStatus = serde_json::from_str(&response).context("the response is not uvmd's")?;
+    let text = format!("{}: {}", text::printable(&id), show::meaning(&standing.r#override));
+    output.report(&text, &response, &Kind::Override.named(&id))?;
     let state = client.get::<PolicyState>(POLICY)?.body;
     if let (ModeName::Act, Some(why)) = (mode, show::why_off(&state)) {
-        terminal::note(&format!("nothing is done yet: {why}"));
+        terminal::note(&format!("the override has no effect yet: {why}"));
     }
     Ok(())
 }
 
-fn unset(client: &Client, UnsetOptions { id, selection }: UnsetOptions) -> anyhow::Result<()> {
+fn unset(
+    client: &Client,
+    UnsetOptions { id, selection }: UnsetOptions,
+    output: &output::Options,
+) -> anyhow::Result<()> {
     let Some(id) = id.or_else(|| selection.map(|selection| selection.name())) else {
-        bail!("say which: by its id, or for which processes");
+        bail!("an id or a selection is needed");
     };
-    client.change(&Method::DELETE, &format!("{OVERRIDES}/{}", encoded(&id)), None)?;
-    Ok(writeln!(io::stdout(), "{} is gone", text::printable(&id))?)
+    client.change(&Method::DELETE, &path(&id), None)?;
+    let name = Kind::Override.named(&id);
+    output.report(&format!("{name} deleted"), "null", &name)
 }
 
-fn explain(client: &Client, options: &ExplainOptions) -> anyhow::Result<()> {
-    let ExplainOptions { pid, start_ticks, json } = *options;
-    let answer = client.get::<EffectivePolicy>(&explain::path(pid, start_ticks, "/override"))?;
-    if json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
-    }
-    Ok(io::stdout().write_all(show::wanted(&answer.body, Colour::detect()).as_bytes())?)
+fn switch(client: &Client, to: &str, output: &output::Options) -> anyhow::Result<()> {
+    let response = client.change(&Method::POST, &format!("{POLICY}/{to}"), None)?;
+    let state: PolicyState = serde_json::from_str(&response).context("the response is not uvmd's")?;
+    let state_line = show::why_off(&state).unwrap_or_else(|| "uvmd may act".to_owned());
+    let lines: Vec<&str> = [state_line.as_str()].into_iter().chain(show::persist_pending(&state)).collect();
+    output.report(&lines.join("\n"), &response, "policy")
 }
 
-fn switch(client: &Client, to: &str) -> anyhow::Result<()> {
-    let answer = client.change(&Method::POST, &format!("{POLICY}/{to}"), None)?;
-    let state: PolicyState = serde_json::from_str(&answer).context("the answer is not uvmd's")?;
-    let said = show::why_off(&state).unwrap_or_else(|| "uvmd may act".to_owned());
-    writeln!(io::stdout(), "{said}")?;
-    if let Some(warning) = show::persist_pending(&state) {
-        writeln!(io::stdout(), "{warning}")?;
-    }
-    Ok(())
+/// Path of an override.
+fn path(id: &str) -> String {
+    format!("{OVERRIDES}/{}", encoded(id))
 }
 
 /// The policies of the registry with their help. Controls are taken, and listed nowhere.

@@ -1,59 +1,56 @@
 //! `uvmctl ps`.
 
-use std::{
-    cmp::Reverse,
-    collections::HashMap,
-    io::{self, Write},
-    thread,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::HashMap, io::Write, thread, time::Duration};
 
 use clap::Args;
 use model::api::{Counts, Gpus, Process, ProcessSummaries, Processes, Status, Verdicts};
 
 use crate::{
-    client::{Client, PAGE},
+    client::{Client, Error, PAGE},
+    output::{
+        Page, Screen, View,
+        cell::Cell,
+        table::{Column, Concession, Table},
+    },
     rates::{self, Before, Moment},
-    table::{Column, Concession, Table},
-    terminal::{self, Colour, Style},
+    resource::Kind,
+    terminal::Style,
     text,
     words::{self, Trouble},
 };
 
 #[derive(Clone, Copy, Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Options {
-    /// Print the daemon's answer as JSON, with sums and breakdowns; where it has several pages, sorted by pid
-    #[arg(long)]
-    json: bool,
-
     /// List processes that ended lately, too
     #[arg(long, short)]
     all: bool,
-
-    /// Show every column, however narrow the terminal is
-    #[arg(long, short)]
-    wide: bool,
 
     /// Show sums since uvmd counts instead of rates
     #[arg(long, short)]
     totals: bool,
 
-    /// Seconds to measure rates over
+    /// Seconds to measure rates over; with --watch, the first rates alone
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = rates::interval, conflicts_with = "totals")]
     interval: Duration,
 }
 
 /// One of the counters: its title as a sum and as a rate.
+#[derive(Clone, Copy)]
 struct Counter {
     total: &'static str,
     rate: &'static str,
     value: fn(&Counts) -> u64,
     shown: rates::Shown,
+    is_wide: bool,
 }
 
 const fn counter(total: &'static str, rate: &'static str, value: fn(&Counts) -> u64, shown: rates::Shown) -> Counter {
-    Counter { total, rate, value, shown }
+    Counter { total, rate, value, shown, is_wide: false }
+}
+
+/// One that `--output wide` alone shows.
+const fn wide(counter: Counter) -> Counter {
+    Counter { is_wide: true, ..counter }
 }
 
 const COUNTERS: [Counter; 11] = [
@@ -62,22 +59,16 @@ const COUNTERS: [Counter; 11] = [
     counter("D2H", "D2H/s", |counts| counts.bytes_dtoh, text::bytes),
     counter("EVICTED", "EVICTED/s", |counts| counts.evicted_bytes, text::bytes),
     counter("CAUSED", "CAUSED/s", |counts| counts.induced_eviction_bytes, text::bytes),
-    counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count),
-    counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count),
-    counter("CPU-FLT", "CPU-FLT/s", |counts| counts.cpu_faults, text::count),
-    counter("EVICTIONS", "EVICTIONS/s", |counts| counts.evictions, text::count),
-    counter("THRASH", "THRASH/s", |counts| counts.thrashing_pages, text::count),
-    counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes),
+    wide(counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count)),
+    wide(counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count)),
+    wide(counter("CPU-FAULTS", "CPU-FAULTS/s", |counts| counts.cpu_faults, text::count)),
+    wide(counter("EVICTIONS", "EVICTIONS/s", |counts| counts.evictions, text::count)),
+    wide(counter("THRASH", "THRASH/s", |counts| counts.thrashing_pages, text::count)),
+    wide(counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes)),
 ];
 
 /// The name and the verdict are what a reader looks for: the name is shortened only when the least telling columns are gone, the verdict never.
-const CONCESSIONS: [Concession; 15] = [
-    Concession::Drop("INSTANCES"),
-    Concession::Drop("EVICTIONS"),
-    Concession::Drop("BATCHES"),
-    Concession::Drop("REMOTE"),
-    Concession::Drop("THRASH"),
-    Concession::Drop("CPU-FLT"),
+const CONCESSIONS: [Concession; 9] = [
     Concession::Drop("CAUSED"),
     Concession::Shorten("OWNER", 12),
     Concession::Shorten("PROCESS", 12),
@@ -90,6 +81,7 @@ const CONCESSIONS: [Concession; 15] = [
 ];
 
 /// Processes, and what each counted some time ago if rates are wanted.
+#[derive(Default)]
 pub(crate) struct Listing {
     pub(crate) processes: Processes,
     pub(crate) verdicts: Verdicts,
@@ -97,45 +89,69 @@ pub(crate) struct Listing {
     pub(crate) before: Option<Vec<Before>>,
 }
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { json, all, wide, totals, interval } = options;
-    let state = if all { "" } else { "&state=running" };
-    if json {
-        let first = format!("/api/v1/processes?limit={PAGE}{state}");
-        return client.pass_on(&first, &format!("{first}&order=id"), "processes", &mut io::stdout().lock());
+/// The processes, and what they were at the look before.
+pub(crate) struct Ps {
+    options: Options,
+    before: Option<Processes>,
+}
+
+impl Ps {
+    pub(crate) const fn new(options: Options) -> Self {
+        Self { options, before: None }
     }
-    let path = format!("/api/v1/processes/summary?order=id&limit={PAGE}{state}");
-    let look = || client.list::<ProcessSummaries>(&path).map(busiest_first);
-    let first = look()?;
-    if first.processes.is_empty() {
-        let status = client.get::<Status>("/api/v1/status")?.body;
-        terminal::note(&nothing(&status));
-        return Ok(());
+
+    const fn state(&self) -> &'static str {
+        if self.options.all { "" } else { "&state=running" }
     }
-    let (processes, before) = if totals {
-        (first, None)
-    } else {
-        thread::sleep(interval);
-        let now = look()?;
-        let before = before(&first, &now);
-        (now, Some(before))
-    };
-    let listing = Listing {
-        processes,
-        verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?,
-        gpus: client.get("/api/v1/gpus")?.body,
-        before,
-    };
-    let width = if wide { None } else { terminal::width() };
-    let table = table(&listing, all).fit(width, &CONCESSIONS);
-    io::stdout().write_all(table.render(Colour::detect()).as_bytes())?;
-    if let Some(note) = unavailable(&listing.verdicts) {
-        terminal::note(&note);
+
+    fn processes(&self, client: &Client) -> Result<Processes, Error> {
+        let path = format!("/api/v1/processes/summary?order=id&limit={PAGE}{}", self.state());
+        client.list::<ProcessSummaries>(&path).map(busiest_first)
     }
-    if listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0) {
-        terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
+}
+
+impl View for Ps {
+    fn look(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+        let Options { all, totals, interval } = self.options;
+        let before = match self.before.take() {
+            None if !totals => {
+                let first = self.processes(client)?;
+                if !first.processes.is_empty() {
+                    thread::sleep(interval);
+                }
+                Some(first)
+            }
+            before => before,
+        };
+        let processes = self.processes(client)?;
+        if processes.processes.is_empty() {
+            return Ok(Page::nothing(nothing(&client.get::<Status>("/api/v1/status")?.body)));
+        }
+        if !totals {
+            self.before = Some(processes.clone());
+        }
+        let before = before.map(|before| self::before(&before, &processes));
+        let listing = Listing {
+            processes,
+            verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?,
+            gpus: client.get("/api/v1/gpus")?.body,
+            before,
+        };
+        let is_lossy = listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0);
+        Ok(Page::list(table(&listing, all), &CONCESSIONS)
+            .with_note(unavailable(&listing.verdicts))
+            .with_note(is_lossy.then_some("events were dropped: figures are lower bounds (see uvmctl status)")))
     }
-    Ok(())
+
+    fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
+        let first = format!("/api/v1/processes?limit={PAGE}{}", self.state());
+        client.pass_on(&first, &format!("{first}&order=id"), "processes", out)
+    }
+
+    fn columns(&self) -> Vec<String> {
+        let Options { all, totals, .. } = self.options;
+        table(&Listing { before: (!totals).then(Vec::new), ..Listing::default() }, all).column_names()
+    }
 }
 
 /// Those that run first, then those that faulted on or copied most memory, as the daemon's own list: but that changes while it is read.
@@ -156,7 +172,7 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
 fn unavailable(verdicts: &Verdicts) -> Option<String> {
     let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| words::kind(&each.kind)).collect();
     (!kinds.is_empty())
-        .then(|| format!("not told as uvmd is configured: {} (see uvmctl explain PID)", kinds.join(", ")))
+        .then(|| format!("verdicts that uvmd cannot give as configured: {} (see uvmctl explain PID)", kinds.join(", ")))
 }
 
 /// What each process had counted at the first look. One that was not there counted from nothing.
@@ -184,31 +200,41 @@ fn nothing(status: &Status) -> String {
 
 pub(crate) fn table(listing: &Listing, with_state: bool) -> Table {
     let Listing { processes: Processes { processes, .. }, verdicts, gpus, before } = listing;
-    let cells = |cell: fn(&Process) -> String| processes.iter().map(cell);
-    let unknown = || "-".to_owned();
+    let cells = |cell: fn(&Process) -> Cell| processes.iter().map(cell);
     let mut columns = vec![
-        Column::number("PID", cells(|process| process.pid.to_string())),
-        Column::text("PROCESS", cells(|process| text::printable(&process.name).into_owned())),
-        Column::text("OWNER", cells(words::owner)),
-        Column::text("GPU", cells(gpu_ids)),
-        Column::number("MANAGED", cells(|process| text::known_bytes(process.managed_bytes))),
-        Column::number("RESIDENT", cells(|process| text::known_bytes(process.resident.map(|resident| resident.bytes)))),
+        Column::number("PID", cells(|process| Cell::ordinal(process.pid))),
+        Column::text("PROCESS", cells(|process| text::printable(&process.name).into_owned().into())),
+        Column::text("OWNER", cells(|process| words::owner(process).into())),
+        Column::text("USER", cells(|process| words::user(process).into())).wide(),
+        Column::text("GPU", cells(|process| gpu_ids(process).into())),
+        Column::number("MANAGED", cells(|process| Cell::known(process.managed_bytes, text::bytes))),
+        Column::number(
+            "RESIDENT",
+            cells(|process| Cell::known(process.resident.map(|resident| resident.bytes), text::bytes)),
+        ),
     ];
-    columns.extend(COUNTERS.iter().map(|Counter { total, rate, value, shown }| match before {
-        None => Column::number(total, processes.iter().map(|process| shown(value(&process.counts)))),
-        Some(before) => {
-            let rates = processes.iter().zip(before).map(|(process, before)| before.rate(&process.counts, value));
-            Column::number(rate, rates.map(|rate| rates::per_second(rate, *shown)))
-        }
+    columns.extend(COUNTERS.iter().map(|Counter { total, rate, value, shown, is_wide }| {
+        let column = match before {
+            None => Column::number(total, processes.iter().map(|process| Cell::amount(value(&process.counts), *shown))),
+            Some(before) => {
+                let rates = processes.iter().zip(before).map(|(process, before)| before.rate(&process.counts, value));
+                Column::number(rate, rates.map(|rate| Cell::rate(rate, *shown)))
+            }
+        };
+        if *is_wide { column.wide() } else { column }
     }));
     let verdict = |process: &Process| {
-        Trouble::of(process, verdicts, gpus).map_or_else(unknown, |trouble| trouble.within(usize::MAX))
+        let trouble = Trouble::of(process, verdicts, gpus);
+        Cell::optional(trouble.map(|trouble| trouble.within(usize::MAX)))
     };
     columns.push(Column::text("VERDICT", processes.iter().map(verdict)));
+    let cgroup = |process: &Process| Cell::optional(process.cgroup.as_deref().map(text::printable));
+    columns.push(Column::text("CGROUP", processes.iter().map(cgroup)).wide());
     if with_state {
-        columns.push(Column::text("STATE", cells(|process| text::printable(&process.state).into_owned())));
+        columns.push(Column::text("STATE", cells(|process| text::printable(&process.state).into_owned().into())));
     }
     Table::new(columns, processes.iter().map(style).collect())
+        .named(processes.iter().map(|process| Kind::Process.named(process.pid)))
 }
 
 fn style(process: &Process) -> Style {

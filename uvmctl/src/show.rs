@@ -1,9 +1,6 @@
 //! `uvmctl show`.
 
-use std::{
-    fmt::Write as _,
-    io::{self, Write as _},
-};
+use std::{fmt::Write as _, io};
 
 use clap::Args;
 use model::api::{Block, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummary, VictimOf};
@@ -11,46 +8,56 @@ use model::api::{Block, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummar
 use crate::{
     client::Client,
     explain::finding,
+    output::{
+        Page, Screen, View,
+        table::{Column, Concession, Table},
+    },
+    resource::{self, Kind},
     summary,
-    table::{Column, Concession, Table},
-    terminal::{self, Colour, Style},
+    terminal::{Colour, Style},
     text, words,
 };
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// The process
+    /// Process
+    #[arg(value_parser = resource::process)]
     pid: u32,
 
-    /// Which of the processes that had this pid, by its start in clock ticks since boot [default: the living one, else the last]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 
-    /// How many blocks to show at most
+    /// Maximum number of blocks
     #[arg(long, short = 'n', value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=64))]
     blocks: u32,
-
-    /// Print the daemon's answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let Options { pid, start_ticks, blocks, json } = options;
-    let which = start_ticks.map(|ticks| format!("&start_ticks={ticks}")).unwrap_or_default();
-    let answer = client.get::<ProcessDetail>(&format!("/api/v1/processes/{pid}?blocks={blocks}{which}"))?;
-    if json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+/// One process.
+pub(crate) struct One(pub(crate) Options);
+
+impl One {
+    fn path(&self) -> String {
+        let Options { pid, start_ticks, blocks } = self.0;
+        let start = start_ticks.map(|ticks| format!("&start_ticks={ticks}")).unwrap_or_default();
+        format!("/api/v1/processes/{pid}?blocks={blocks}{start}")
     }
-    let output = render(&answer.body, terminal::width(), Colour::detect())?;
-    io::stdout().write_all(output.as_bytes())?;
-    if answer.body.redacted {
-        terminal::note(&format!("its command line and its blocks require read permission: {}", client.remedy()));
+}
+
+impl View for One {
+    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+        let detail = client.get::<ProcessDetail>(&self.path())?.body;
+        let redacted = || format!("its command line and its blocks require read permission: {}", client.remedy());
+        let is_lossy = detail.process.counts.dropped_events > 0;
+        Ok(Page::text(render(&detail, width, colour)?)
+            .named(Kind::Process.named(detail.process.pid))
+            .with_note(detail.redacted.then(redacted))
+            .with_note(is_lossy.then_some("events were dropped: figures are lower bounds (see uvmctl status)")))
     }
-    if answer.body.process.counts.dropped_events > 0 {
-        terminal::note("events were dropped: figures are lower bounds (see uvmctl status)");
+
+    fn json(&mut self, client: &Client, out: &mut dyn io::Write) -> anyhow::Result<()> {
+        client.pass_on_one::<ProcessDetail>(&self.path(), out)
     }
-    Ok(())
 }
 
 pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {

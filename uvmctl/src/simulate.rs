@@ -27,9 +27,10 @@ use sim::{Freed, History, Outcome, Setup};
 use trace::{Iteration, circle::Window};
 
 use crate::{
-    cpu, machine, report,
+    cpu, machine,
+    output::table::{Column, Concession, Table},
+    report,
     source::{Cut, Found, Source},
-    table::{Column, Concession, Table},
     terminal::{self, Colour, Style},
     text,
 };

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     io::{self, Write as _},
+    process::ExitCode,
 };
 
 use clap::Args;
@@ -10,26 +11,67 @@ use model::api::{Probe, Status};
 
 use crate::{
     client::Client,
+    output::{
+        Page, Screen, View,
+        table::{Column, Concession, Table},
+    },
     summary,
-    table::{Column, Concession, Table},
-    terminal::{self, Colour, Style},
+    terminal::{Colour, Style},
     text,
 };
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Print the daemon's answer as JSON
+    /// Print one line, and exit with 4 while uvmd waits, 5 while it refuses the driver, 6 while it is degraded
     #[arg(long)]
-    json: bool,
+    pub(crate) check: bool,
 }
 
-pub(crate) fn run(client: &Client, options: Options) -> anyhow::Result<()> {
-    let answer = client.get::<Status>("/api/v1/status")?;
-    if options.json {
-        return Ok(writeln!(io::stdout(), "{}", text::printable_json(&answer.json))?);
+const PATH: &str = "/api/v1/status";
+
+/// The state of uvmd.
+pub(crate) struct State;
+
+impl View for State {
+    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+        let status = client.get(PATH)?.body;
+        Ok(Page::text(render(&status, width, colour)?))
     }
-    let output = render(&answer.body, terminal::width(), Colour::detect())?;
-    Ok(io::stdout().write_all(output.as_bytes())?)
+
+    fn json(&mut self, client: &Client, out: &mut dyn io::Write) -> anyhow::Result<()> {
+        client.pass_on_one::<Status>(PATH, out)
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
+}
+
+/// `--check`: prints the state in a line, and exits with a code for it.
+pub(crate) fn check(client: &Client) -> anyhow::Result<ExitCode> {
+    let (code, line) = checked(&client.get(PATH)?.body);
+    writeln!(io::stdout(), "{line}")?;
+    Ok(code.into())
+}
+
+fn checked(status: &Status) -> (u8, String) {
+    const WAITING: u8 = 4;
+    const REFUSED: u8 = 5;
+    const DEGRADED: u8 = 6;
+    let state = &status.state;
+    let because = |state: &str, reasons: Vec<&str>| {
+        text::printable(&[state, &reasons.join("; ")].join(if reasons.is_empty() { "" } else { ": " })).into_owned()
+    };
+    let reasons = || status.reasons.iter().map(String::as_str).collect();
+    match state.as_str() {
+        "counting" if status.degraded.is_empty() => (0, "counting".to_owned()),
+        "counting" => {
+            let degraded = status.degraded.iter().map(|each| each.description.as_str()).collect();
+            (DEGRADED, because("degraded", degraded))
+        }
+        "refused" => (REFUSED, because(state, reasons())),
+        _ => (WAITING, because(state, reasons())),
+    }
 }
 
 pub(crate) fn render(status: &Status, width: Option<usize>, colour: Colour) -> Result<String, std::fmt::Error> {
@@ -150,4 +192,35 @@ fn probes(probes: &[Probe]) -> Table {
         Column::number("TIME/HIT", cells(time_a_hit)),
     ];
     Table::new(columns, vec![Style::Plain; probes.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use model::api::Degradation;
+
+    use super::*;
+
+    #[test]
+    fn each_state_has_its_code_and_its_reason_in_a_line() {
+        let status = |state: &str, reasons: &[&str]| Status {
+            state: state.to_owned(),
+            reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
+            ..Status::default()
+        };
+        let degraded = |description: &str| {
+            let (reason, description) = ("residency_unavailable".to_owned(), description.to_owned());
+            let degradation = Degradation { reason, uid: None, user: None, pid: None, description };
+            Status { degraded: vec![degradation], ..status("counting", &[]) }
+        };
+        for (status, code, line) in [
+            (status("counting", &[]), 0, "counting"),
+            (status("waiting", &["no driver", "no BTF"]), 4, "waiting: no driver; no BTF"),
+            (status("refused", &["unknown\nversion"]), 5, "refused: unknown\\nversion"),
+            (degraded("no residency"), 6, "degraded: no residency"),
+            // A state that this uvmctl does not know is none in which anything is counted for sure.
+            (status("starting", &[]), 4, "starting"),
+        ] {
+            assert_eq!(checked(&status), (code, line.to_owned()));
+        }
+    }
 }

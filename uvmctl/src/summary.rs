@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::api::{Counts, Distribution};
 
 use crate::{
-    table::{Column, Table},
+    output::table::{Column, Table},
     terminal::Style,
     text,
 };

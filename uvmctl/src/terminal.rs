@@ -12,6 +12,11 @@ pub(crate) fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into())
 }
 
+/// The lines of the terminal; `None` where there is none.
+pub(crate) fn height() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(_, height)| height.0.into())
+}
+
 /// A remark for the person at the terminal, beside the output. It may have parts of what others said.
 #[expect(clippy::print_stderr, reason = "standard error is where a command line speaks to people")]
 pub(crate) fn note(text: &str) {

@@ -154,9 +154,13 @@ pub(crate) fn clock(duration: Duration) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Whom a process works for, as short as it can be found again by: `pod 3f2a9c1e`, `job 4711`, `user alice`.
+/// Owner of a process, as short as it can be found again by: `pod 3f2a9c1e`, `job 4711`, `user alice`.
 pub(crate) fn owner(process: &Process) -> String {
-    let Owner { kind, id, .. } = &process.owner;
+    owner_of(&process.owner).unwrap_or_else(|| format!("user {}", user(process)))
+}
+
+/// The same of an owner that is more than a user.
+pub(crate) fn owner_of(Owner { kind, id, .. }: &Owner) -> Option<String> {
     let shortened = match kind.as_str() {
         // The first part of a UUID.
         "pod" => id.split('-').next().unwrap_or_default(),
@@ -166,10 +170,7 @@ pub(crate) fn owner(process: &Process) -> String {
         "unit" => id.rsplit('/').next().unwrap_or_default(),
         _ => id.as_str(),
     };
-    if shortened.is_empty() {
-        return format!("user {}", user(process));
-    }
-    text::printable(&format!("{kind} {shortened}")).into_owned()
+    (!shortened.is_empty()).then(|| text::printable(&format!("{kind} {shortened}")).into_owned())
 }
 
 /// The name of a process's user, or the id of one without a name.

@@ -1,4 +1,4 @@
-//! `uvmctl decisions --follow`: a stream of events, which need not be uvmd's.
+//! `uvmctl events`: a stream of events, which need not be uvmd's.
 //!
 //! What is printed has nothing in it that commands a terminal, and is not much longer than what came; what is sent back is short and fits into a header.
 

@@ -188,9 +188,15 @@ impl Client {
         Ok(all)
     }
 
+    /// Passes one document on as the daemon writes it, once it is known to be what was asked for.
+    pub(crate) fn pass_on_one<T: DeserializeOwned>(&self, path: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        let Answer { json, .. } = self.get::<T>(path)?;
+        Ok(writeln!(out, "{}", text::printable_json(&json))?)
+    }
+
     /// Passes a list on as the daemon writes it, as one document. A list of one page is its own answer; of more, the fields beside `list` are the first
     /// page's, and each page is passed on before the next is asked for. `path` is of the first page, `whole` of a list that has more.
-    pub(crate) fn pass_on(&self, path: &str, whole: &str, list: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    pub(crate) fn pass_on(&self, path: &str, whole: &str, list: &str, out: &mut dyn Write) -> anyhow::Result<()> {
         let first = self.ask(&Method::GET, path, None)?;
         if self.written(&first, list)?.cursor.is_none() {
             return Ok(writeln!(out, "{}", text::printable_json(&first))?);
@@ -204,7 +210,7 @@ impl Client {
         path: &str,
         items_max: usize,
         list: &str,
-        out: &mut impl Write,
+        out: &mut dyn Write,
     ) -> anyhow::Result<()> {
         self.pass_pages_on(path, Some(items_max), list, out)
     }
@@ -215,7 +221,7 @@ impl Client {
         path: &str,
         items_max: Option<usize>,
         list: &str,
-        out: &mut impl Write,
+        out: &mut dyn Write,
     ) -> anyhow::Result<()> {
         let mut pages: Pages<'_, ()> = Pages::new(self, path, items_max, PASSED_BYTES_MAX);
         let mut end = String::new();

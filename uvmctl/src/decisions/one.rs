@@ -1,15 +1,22 @@
-//! One decision, to be read.
+//! One decision as text.
 
 use model::api::decision::{CallResult, Decision, Done, Measured};
 
 use super::style;
 use crate::{
-    table::{Column, Table},
-    terminal::{Colour, Style},
+    output::{
+        Screen,
+        table::{Column, Concession, Table},
+    },
+    terminal::Style,
     text, words,
 };
 
-pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
+/// What the windows give up on a narrow terminal.
+const CONCESSIONS: [Concession; 3] =
+    [Concession::Drop("OTHERS'"), Concession::Drop("OWN LINK"), Concession::Drop("SECONDS")];
+
+pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> String {
     let printed = |text: &str| text::printable(text).into_owned();
     let Decision {
         id,
@@ -61,7 +68,7 @@ pub(crate) fn render(decision: &Decision, colour: Colour) -> String {
     let line =
         |(title, text): (&str, String)| format!("{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
     let lines: Vec<String> = lines.into_iter().map(line).collect();
-    format!("{}\n\n{}", lines.join("\n"), windows(decision).render(colour))
+    format!("{}\n\n{}", lines.join("\n"), windows(decision).fit(width, &CONCESSIONS).render(colour))
 }
 
 fn ranges(decision: &Decision) -> String {

@@ -18,8 +18,8 @@ pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
     let shown = if evictors.len() <= room { evictors.len() } else { room - 1 };
     let (own, others) = evictors.split_at(shown);
 
-    let unit = if with_rates { "lost a second" } else { "lost" };
-    let mut heading = text::left(&format!("{unit}, for:"), LABEL_WIDTH);
+    let unit = if with_rates { "evicted/s" } else { "evicted" };
+    let mut heading = text::left(&format!("{unit} for:"), LABEL_WIDTH);
     for evictor in own {
         heading += &cell(&evictor.pid.map_or_else(|| party(evictor), |pid| pid.to_string()));
     }
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "lost, for:                  182        180",
+                "evicted for:                182        180",
                 "182 streams            65.0 MiB    2.0 MiB",
                 "180 fits                8.0 MiB          .",
             ]

@@ -58,7 +58,7 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
             ));
         }
     }
-    page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} --json", evidence.process.pid)));
+    page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} -o json", evidence.process.pid)));
     page
 }
 

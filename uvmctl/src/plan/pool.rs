@@ -16,9 +16,9 @@ use serde::Serialize;
 use trace::{Alignment, circle::Window};
 
 use crate::{
+    output::table::{Column, Table},
     report,
     source::{Blocks, Source},
-    table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
 };

@@ -19,9 +19,10 @@ use sim::Setup;
 use trace::{Iteration, Tensor, circle::Window};
 
 use crate::{
-    machine, report,
+    machine,
+    output::table::{Column, Table},
+    report,
     source::{Cut, Found, Source},
-    table::{Column, Table},
     terminal::{self, Colour, Style},
     text,
 };

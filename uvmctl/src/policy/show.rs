@@ -1,4 +1,4 @@
-//! Overrides, and what is wanted for a process, to be read.
+//! Overrides, and the policy in effect for a process, as text.
 
 use model::api::{
     decision::MemoryRange,
@@ -8,66 +8,77 @@ use model::api::{
 };
 
 use crate::{
-    table::{Column, Concession, Table},
+    output::{
+        Page,
+        cell::Cell,
+        table::{Column, Concession, Table},
+    },
+    resource::Kind,
     terminal::{Colour, Style},
     text, words,
 };
 
 const CONCESSIONS: [Concession; 4] = [
-    Concession::Drop("FROM"),
-    Concession::Shorten("FOR", 20),
+    Concession::Drop("SOURCE"),
+    Concession::Shorten("MATCH", 20),
     Concession::Shorten("ID", 12),
-    Concession::Drop("LIMITS"),
+    Concession::Drop("BUDGET"),
 ];
 
 /// Whether uvmd acts, and all overrides as a table.
-pub(crate) fn overrides(
-    known: &Overrides,
-    state: &PolicyState,
-    now: &str,
-    width: Option<usize>,
-    colour: Colour,
-) -> String {
+pub(crate) fn page(known: &Overrides, state: &PolicyState, now: &str, colour: Colour) -> Page {
     let acts = match why_off(state) {
         Some(reason) => colour.paint(Style::Warning, &reason),
         None => colour.paint(Style::Good, "uvmd may act"),
     };
     let (mode, policy) = (text::printable(&state.default_mode), text::printable(&state.default_policy));
-    let mut lines = vec![format!("{acts}; what no override is for: {mode} ({policy})")];
+    let mut lines = vec![format!("{acts}; default without an override: {mode} ({policy})")];
     lines.extend(persist_pending(state).map(|warning| colour.paint(Style::Warning, warning)));
     lines.extend(known.file_error.iter().map(|error| colour.paint(Style::Warning, &text::printable(error))));
     if known.overrides.is_empty() {
         lines.push("There are no overrides".to_owned());
-        return lines.join("\n") + "\n";
+        return Page::text(lines.join("\n") + "\n");
     }
-    let all = &known.overrides;
-    let cells = |cell: fn(&Override) -> String| all.iter().map(move |each| cell(&each.r#override));
-    let ends = |each: &OverrideStatus| match (&each.r#override.expires, each.expired) {
-        (None, _) => "never".to_owned(),
-        (Some(_), true) => "over".to_owned(),
-        (Some(end), false) => words::age(now, end)
-            .map_or_else(|| text::printable(end).into_owned(), |left| format!("in {}", text::duration(left))),
+    Page::list(table(&known.overrides, now), &CONCESSIONS).under(lines.join("\n") + "\n\n")
+}
+
+/// All overrides, in order of precedence.
+pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
+    let cells = |cell: fn(&Override) -> Cell| all.iter().map(move |each| cell(&each.r#override));
+    let text = |text: Option<&str>| text::printable(text.unwrap_or_default()).into_owned();
+    let texts = |of: fn(&Override) -> Option<&str>| all.iter().map(move |each| text(of(&each.r#override)));
+    let expires = |each: &OverrideStatus| match (&each.r#override.expires, each.expired) {
+        (None, _) => Cell::shown_as("never".to_owned(), None),
+        (Some(_), true) => Cell::shown_as("expired".to_owned(), Some(0.0)),
+        (Some(end), false) => words::age(now, end).map_or_else(
+            || text(Some(end)).into(),
+            |left| Cell::shown_as(format!("in {}", text::duration(left)), Some(left.as_secs_f64())),
+        ),
+    };
+    let parameters = |rule: &Override| {
+        let parameters: Vec<_> = rule.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Cell::optional((!parameters.is_empty()).then(|| text::printable(&parameters.join(",")).into_owned()))
     };
     let columns = vec![
-        Column::text("ID", cells(|rule| text::printable(rule.id.as_deref().unwrap_or_default()).into_owned())),
-        Column::text("FOR", cells(|rule| whom(&rule.selector))),
-        Column::text("MODE", cells(|rule| text::printable(&rule.mode).into_owned())),
-        Column::text("POLICY", cells(|rule| text::printable(rule.policy.as_deref().unwrap_or_default()).into_owned())),
-        Column::number("PRIORITY", cells(|rule| rule.priority.to_string())),
-        Column::text("LIMITS", cells(|rule| limits(&rule.budget).unwrap_or_else(|| "-".to_owned()))),
-        Column::text("ENDS", all.iter().map(ends)),
-        Column::text("FROM", all.iter().map(|each| text::printable(&each.source).into_owned())),
+        Column::text("ID", texts(|rule| rule.id.as_deref())),
+        Column::text("MATCH", cells(|rule| whom(&rule.selector).into())),
+        Column::text("MODE", texts(|rule| Some(&rule.mode))),
+        Column::text("POLICY", texts(|rule| rule.policy.as_deref())),
+        Column::text("PARAMETERS", cells(parameters)).wide(),
+        Column::number("PRIORITY", cells(|rule| Cell::shown_as(rule.priority.to_string(), Some(rule.priority.into())))),
+        Column::text("BUDGET", cells(|rule| Cell::optional(limits(&rule.budget)))),
+        Column::text("EXPIRES", all.iter().map(expires)),
+        Column::text("SOURCE", all.iter().map(|each| text(Some(&each.source)))),
     ];
     let styles = all.iter().map(|each| if each.expired { Style::Faded } else { Style::Plain }).collect();
-    format!("{}\n\n{}", lines.join("\n"), Table::new(columns, styles).fit(width, &CONCESSIONS).render(colour))
+    Table::new(columns, styles).named(texts(|rule| rule.id.as_deref()).map(|id| Kind::Override.named(id)))
 }
 
 /// Why uvmd does not act; `None` if it does.
 pub(super) fn why_off(state: &PolicyState) -> Option<String> {
     if !state.enabled {
         return Some(
-            "uvmd does not act: policy.enabled in its configuration is not true, so it goes no further than shadow"
-                .to_owned(),
+            "uvmd does not act: policy.enabled is false in its configuration, so shadow is the most it does".to_owned(),
         );
     }
     let by =
@@ -76,12 +87,12 @@ pub(super) fn why_off(state: &PolicyState) -> Option<String> {
     (!state.active).then(|| format!("acting is switched off {}", by.join(" and ")))
 }
 
-/// Warning that the switch is not on the disk; `None` where it is.
+/// Warning that the switch is not saved; `None` where it is.
 pub(super) const fn persist_pending(state: &PolicyState) -> Option<&'static str> {
-    if state.persist_pending { Some("this is not on the disk yet: uvmd would act again after a restart") } else { None }
+    if state.persist_pending { Some("the switch is not saved yet: a restarted uvmd would act again") } else { None }
 }
 
-/// What an override means, in a line.
+/// Meaning of an override, in a line.
 pub(super) fn meaning(rule: &Override) -> String {
     let policy = text::printable(rule.policy.as_deref().unwrap_or_default());
     let mode = text::printable(&rule.mode);
@@ -143,9 +154,9 @@ fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String 
     text::printable(&format!("  {what}{at}: {reason}.")).into_owned()
 }
 
-/// What is wanted for a process, and why.
-pub(crate) fn wanted(wanted: &EffectivePolicy, colour: Colour) -> String {
-    let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, .. } = wanted;
+/// Policy in effect for a process, and its reasons.
+pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
+    let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, .. } = effective;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
     let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(reason))];

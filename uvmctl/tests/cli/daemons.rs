@@ -5,8 +5,8 @@ use crate::support::{counting, nothing, run, serve_bytes, serve_snapshot, stderr
 #[test]
 fn nobody_there_is_exit_code_3_and_one_line() {
     let address = nothing();
-    for arguments in [["ps", "--all"], ["ps", "--json"], ["status", "--json"]] {
-        let output = run(&format!("http://{address}"), &arguments);
+    for arguments in [&["ps", "--all"][..], &["ps", "-o", "json"], &["status", "-o", "json"]] {
+        let output = run(&format!("http://{address}"), arguments);
         assert_eq!((output.status.code(), stdout(&output)), (Some(3), String::new()));
         let message = stderr(&output);
         assert_eq!(message.lines().count(), 1, "{message}");
@@ -30,8 +30,8 @@ fn someone_else_there_is_exit_code_1_and_one_line() {
         b"HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{\"processes\":\"\\u001b[2J\"}\n",
     ];
     for answer in strangers {
-        for arguments in [["ps", "--all"], ["status", "--json"]] {
-            let output = run(&serve_bytes(answer), &arguments);
+        for arguments in [&["ps", "--all"][..], &["status", "-o", "json"]] {
+            let output = run(&serve_bytes(answer), arguments);
             let message = stderr(&output);
             assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()), "{message}");
             assert_eq!(message.lines().count(), 1, "{message:?}");

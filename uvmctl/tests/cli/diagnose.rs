@@ -75,7 +75,7 @@ What would not
     as the faults do.
 What cannot be known
   - How often memory is used that is in GPU memory: an access that hits raises no fault.
-Evidence: uvmctl explain 182 --json
+Evidence: uvmctl explain 182 -o json
 ";
     assert_eq!(stdout(&output), expected);
 }
@@ -98,7 +98,7 @@ Nothing is wrong with 512 idle (user alice).
   It has 2.0 MiB of managed memory, of which 2.0 MiB are in GPU memory.
   Since it is counted it made 1.0k GPU faults and 0 CPU faults, fetched 4.0 GiB, and had 4.0 GiB
   evicted.
-Evidence: uvmctl explain 512 --json
+Evidence: uvmctl explain 512 -o json
 ";
     assert_eq!(stdout(&output), expected);
 }
@@ -118,12 +118,16 @@ fn without_block_records_it_is_said_what_cannot_be_told() {
         "{explained}"
     );
     let listed = run(&daemon, &["ps", "--totals"]);
-    assert!(stderr(&listed).contains("not told as uvmd is configured: capacity thrash"), "{}", stderr(&listed));
+    assert!(
+        stderr(&listed).contains("verdicts that uvmd cannot give as configured: capacity thrash"),
+        "{}",
+        stderr(&listed)
+    );
 }
 
 #[test]
 fn explain_as_json_is_the_daemons_own_answer() {
-    let output = run(&two_tenants().serve(), &["explain", "182", "--json"]);
+    let output = run(&two_tenants().serve(), &["explain", "182", "-o", "json"]);
     let verdicts: Verdicts = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((verdicts.active.len(), verdicts.active[0].pid), (1, 182));
 }
@@ -141,7 +145,7 @@ fn a_process_that_is_not_known_is_exit_code_1() {
 fn evictions_are_listed_as_sums_and_measured_as_rates() {
     let output = run(&two_tenants().serve(), &["evictions"]);
     let expected = "\
-VICTIM       FOR          CAUSE  GPU  EVICTED  PIECES
+VICTIM       EVICTOR      CAUSE  GPU  EVICTED  CHUNKS
 182 streams  itself       fault    1  4.0 GiB    2.0k
 180 fits     182 streams  fault    1  588 MiB     294
 182 streams  180 fits     fault    1  500 MiB     250
@@ -163,7 +167,7 @@ VICTIM       FOR          CAUSE  GPU  EVICTED  PIECES
 fn evictions_as_a_matrix_have_victims_against_evictors() {
     let text = stdout(&run(&two_tenants().serve(), &["evictions", "--matrix"]));
     let expected = "\
-lost, for:                  182        180
+evicted for:                182        180
 182 streams             4.0 GiB    500 MiB
 180 fits                588 MiB          .
 ";
@@ -187,8 +191,8 @@ fn a_heat_map_shows_ranges_by_address() {
 fn gpus_are_listed_with_what_managed_memory_takes_of_them() {
     let text = stdout(&run(&two_tenants().serve(), &["gpus"]));
     let expected = "\
-GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  REFETCH%  PCI           TOLD BY  UUID
-  1      0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B      92 %  0000:17:00.0  nvml     GPU-abababab-abab-abab-abab-abababababab
+GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  REFETCH%  UUID
+  1      0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B      92 %  GPU-abababab-abab-abab-abab-abababababab
 ";
     assert_eq!(text, expected);
 }

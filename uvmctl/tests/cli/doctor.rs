@@ -52,7 +52,7 @@ fn doctor_configured(url: &str, machine: &Machine, config: &str, arguments: &[&s
 
 /// The checks by verdict, and whether all is well.
 fn verdicts(url: &str, machine: &Machine) -> (Vec<(String, String)>, bool) {
-    let output = doctor(url, machine, &["--json"]);
+    let output = doctor(url, machine, &["-o", "json"]);
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     let word = |check: &Value, key: &str| check[key].as_str().unwrap().to_owned();
     let checks = report["checks"].as_array().unwrap();

@@ -17,9 +17,9 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
     let output = run(&serve_snapshot(busy()), &["ps", "--totals"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "  \
-  PID  PROCESS          OWNER       GPU   MANAGED  RESIDENT  FAULTS       H2D      D2H  EVICTED   CAUSED  INSTANCES  BATCHES  CPU-FLT  EVICTIONS  THRASH  REMOTE  VERDICT
-41207  python train.py  user alice  1    64.0 MiB       0 B   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  4.0 KiB      36.8k      310        7       2.6k       3     0 B  -
-  512  idle             user alice  1    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B          0        0        7          0       0     0 B  -
+  PID  PROCESS          OWNER       GPU   MANAGED  RESIDENT  FAULTS       H2D      D2H  EVICTED   CAUSED  VERDICT
+41207  python train.py  user alice  1    64.0 MiB       0 B   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  4.0 KiB  -
+  512  idle             user alice  1    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B  -
 ";
     assert_eq!(stdout(&output), expected);
     assert_eq!(stderr(&output), "");
@@ -74,9 +74,9 @@ fn json_is_the_daemons_own_answer() {
         let body: Processes = serde_json::from_str(&stdout(&run(&url, arguments))).unwrap();
         body.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
     };
-    assert_eq!(pids(&["ps", "--json"]), [41_207, 512]);
-    assert_eq!(pids(&["ps", "--json", "--all"]), [41_207, 512, 9]);
-    let status: model::api::Status = serde_json::from_str(&stdout(&run(&url, &["status", "--json"]))).unwrap();
+    assert_eq!(pids(&["ps", "-o", "json"]), [41_207, 512]);
+    assert_eq!(pids(&["ps", "-o", "json", "--all"]), [41_207, 512, 9]);
+    let status: model::api::Status = serde_json::from_str(&stdout(&run(&url, &["status", "-o", "json"]))).unwrap();
     assert_eq!((status.state.as_str(), status.total.fault_entries), ("counting", 18_400));
 }
 
@@ -163,8 +163,8 @@ fn names_cannot_command_the_terminal() {
         process(2, "名前", None, Counters::default()),
     ];
     let url = serve_snapshot(hostile);
-    for arguments in [["ps", "--totals"], ["ps", "--json"]] {
-        let text = stdout(&run(&url, &arguments));
+    for arguments in [&["ps", "--totals"][..], &["ps", "-o", "json"], &["ps", "-o", "yaml"]] {
+        let text = stdout(&run(&url, arguments));
         let unsafe_characters: Vec<_> = text
             .chars()
             .filter(|character| (character.is_control() && *character != '\n') || *character == '\u{202e}')
@@ -218,9 +218,7 @@ fn on_a_terminal_a_listing_fits_and_has_colour() {
     for line in plain.lines() {
         assert!(line.trim_end().chars().count() <= 80, "{line}");
     }
-    for (columns, arguments) in [(200, "ps --totals"), (80, "ps --totals --wide")] {
-        assert!(on_a_terminal(columns, &url, "NO_COLOR=1", arguments).contains("INSTANCES"), "{arguments}");
-    }
+    assert!(on_a_terminal(80, &url, "NO_COLOR=1", "ps --totals -o wide").contains("INSTANCES"));
 }
 
 #[test]

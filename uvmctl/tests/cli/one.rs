@@ -94,7 +94,7 @@ fn who_did_nothing_is_shown_without_empty_tables() {
 
 #[test]
 fn json_is_the_daemons_own_answer() {
-    let output = run(&serve_snapshot(with_blocks()), &["show", "41207", "--json", "--blocks", "1"]);
+    let output = run(&serve_snapshot(with_blocks()), &["show", "41207", "-o", "json", "--blocks", "1"]);
     let detail: model::api::ProcessDetail = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((detail.process.pid, detail.blocks.len(), detail.blocks_known), (41_207, 1, 48));
 }

@@ -46,8 +46,8 @@ fn a_list_of_many_pages_is_one_document_in_json_with_each_item_as_the_daemon_wro
     let crowd = Crowd { processes: 1100, gpus: 1 };
     let url = serve_snapshot(crowd.snapshot());
     for (arguments, path, list, all) in [
-        (&["ps", "--json"][..], "/api/v1/processes", "processes", 1100),
-        (&["evictions", "--json"], "/api/v1/evictions", "pairs", 1024),
+        (&["ps", "-o", "json"][..], "/api/v1/processes", "processes", 1100),
+        (&["evictions", "-o", "json"], "/api/v1/evictions", "pairs", 1024),
     ] {
         let output = run(&url, arguments);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -58,7 +58,7 @@ fn a_list_of_many_pages_is_one_document_in_json_with_each_item_as_the_daemon_wro
             ureq::get(format!("{url}{path}?order=id&limit=3")).call().unwrap().body_mut().read_json().unwrap();
         assert_eq!(document[list].as_array().unwrap()[..3], page[list].as_array().unwrap()[..], "{path}");
     }
-    let ordered: Processes = serde_json::from_str(&stdout(&run(&url, &["ps", "--json"]))).unwrap();
+    let ordered: Processes = serde_json::from_str(&stdout(&run(&url, &["ps", "-o", "json"]))).unwrap();
     assert!(ordered.processes.iter().map(|process| process.pid).is_sorted());
 }
 
@@ -81,7 +81,7 @@ fn as_many_decisions_are_listed_as_are_asked_for_however_long_the_pages_are() {
         serde_json::to_string(&Decisions { time: "2026-11-21T14:06:23Z".to_owned(), decisions, r#continue, remaining })
             .unwrap()
     });
-    let output = run(&url, &["decisions", "--json", "-n", "18"]);
+    let output = run(&url, &["decisions", "-o", "json", "-n", "18"]);
     let document: Value = serde_json::from_str(&stdout(&output)).unwrap();
     let ids: Vec<_> =
         document["decisions"].as_array().unwrap().iter().map(|each| each["id"].as_u64().unwrap()).collect();
@@ -150,11 +150,11 @@ fn page(path: &str, cursor: Option<String>) -> String {
 /// Those that ask for a list.
 const COMMANDS: [&[&str]; 7] = [
     &["ps", "--totals"],
-    &["ps", "--json"],
+    &["ps", "-o", "json"],
     &["evictions"],
-    &["evictions", "--json"],
+    &["evictions", "-o", "json"],
     &["policy", "show"],
-    &["policy", "show", "--json"],
+    &["policy", "show", "-o", "json"],
     &["top", "--once", "--totals"],
 ];
 
@@ -194,7 +194,7 @@ fn a_page_with_nothing_that_says_that_another_follows_is_the_end() {
         page.to_string()
     });
     assert_gives_up(&url, &["evictions"], "a page has nothing");
-    assert_gives_up(&url, &["evictions", "--json"], "a page has nothing");
+    assert_gives_up(&url, &["evictions", "-o", "json"], "a page has nothing");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_cursor_cannot_say_what_else_is_asked_for() {
             page(path, Some(cursor.clone()))
         });
         assert_gives_up(&url, &["ps", "--totals"], "is no cursor of uvmd");
-        assert_gives_up(&url, &["ps", "--json"], "is no cursor of uvmd");
+        assert_gives_up(&url, &["ps", "-o", "json"], "is no cursor of uvmd");
     }
 }
 

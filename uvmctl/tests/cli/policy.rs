@@ -1,17 +1,10 @@
 //! What operators ask for, and what is decided, on the command line.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpListener,
-    process::Stdio,
-    thread,
-};
-
 use model::{
     LinkBytes, Share,
     api::{
         Status,
-        decision::{Decision, Decisions, Event, Measured, Switched},
+        decision::{Decision, Decisions, Measured},
         rule::{
             Budget, Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState,
             Restriction, Selector,
@@ -20,7 +13,7 @@ use model::{
     plan::Expected,
 };
 
-use crate::support::{Canned, run, stderr, stdout, uvmctl};
+use crate::support::{Canned, run, stderr, stdout};
 
 const NOW: &str = "2026-11-21T14:00:00.000Z";
 
@@ -66,9 +59,9 @@ fn overrides_are_listed_with_whom_they_are_for_and_until_when() {
     let output = run(&daemon(true).serve(), &["policy", "show"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
-uvmd may act; what no override is for: observe (auto-live)
+uvmd may act; default without an override: observe (auto-live)
 
-ID        FOR        MODE  POLICY  PRIORITY  LIMITS     ENDS         FROM
+ID        MATCH      MODE  POLICY  PRIORITY  BUDGET     EXPIRES      SOURCE
 pod-7c1f  pod 7c1f*  act   cycle          0  4.0 GiB/s  in 2 h 0 min  api
 ";
     let text = stdout(&output);
@@ -76,11 +69,11 @@ pod-7c1f  pod 7c1f*  act   cycle          0  4.0 GiB/s  in 2 h 0 min  api
     assert_eq!(squeezed(&text), squeezed(expected), "{text}");
     let text = stdout(&run(&daemon(false).serve(), &["policy", "show"]));
     assert!(text.starts_with("acting is switched off by uid 0 on the socket since 2026-11-21T14:00"), "{text}");
-    assert!(!text.contains("not on the disk"), "{text}");
+    assert!(!text.contains("not saved"), "{text}");
 }
 
 #[test]
-fn a_switch_that_is_not_on_the_disk_is_shown() {
+fn a_switch_that_is_not_saved_is_shown() {
     let pending = PolicyState { persist_pending: true, ..state(false) };
     let daemon = Canned::default()
         .with("/api/v1/overrides", &Overrides::default())
@@ -90,7 +83,7 @@ fn a_switch_that_is_not_on_the_disk_is_shown() {
     for command in ["show", "off"] {
         let text = stdout(&run(&daemon.serve(), &["policy", command]));
         let second = text.lines().nth(1);
-        assert_eq!(second, Some("this is not on the disk yet: uvmd would act again after a restart"), "{text}");
+        assert_eq!(second, Some("the switch is not saved yet: a restarted uvmd would act again"), "{text}");
     }
 }
 
@@ -101,13 +94,13 @@ fn what_is_set_is_put_under_a_name_that_says_for_whom() {
     let output = run(&daemon.serve(), &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).starts_with("pod-7c1f: act by cycle for pod 7c1f*, at most 4.0 GiB/s, until "));
-    assert!(stderr(&output).contains("nothing is done yet: acting is switched off"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the override has no effect yet: acting is switched off"), "{}", stderr(&output));
     let request = daemon.requests()[0].to_lowercase();
     assert!(request.starts_with("put /api/v1/overrides/pod-7c1f http/1.1\r\n"), "{request}");
     assert!(request.contains("content-type: application/json\r\n"), "{request}");
-    for named in [&["--pod", "7c1f"][..], &["pod-7c1f"]] {
+    for named in [&["--pod", "7c1f"][..], &["pod-7c1f"], &["override/pod-7c1f"]] {
         let output = run(&daemon.serve(), &[&["policy", "unset"], named].concat());
-        assert_eq!(stdout(&output), "pod-7c1f is gone\n", "{}", stderr(&output));
+        assert_eq!(stdout(&output), "override/pod-7c1f deleted\n", "{}", stderr(&output));
     }
     assert!(daemon.requests().iter().any(|request| request.starts_with("DELETE /api/v1/overrides/pod-7c1f ")));
 }
@@ -123,7 +116,8 @@ fn what_is_not_clear_is_a_mistake_of_usage() {
         &["policy", "set", "--pid", "7", "--mode", "act", "--expires", "soon"],
         &["policy", "unset"],
         &["policy", "unset", "x", "--pid", "7"],
-        &["decisions", "7", "--follow"],
+        &["decisions", "7", "--pid", "7"],
+        &["policy", "unset", "x", "--watch"],
     ] {
         let output = run("http://192.0.2.1:1", arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
@@ -181,7 +175,7 @@ fn acting_is_switched_off_and_on() {
     assert!(daemon.requests().iter().all(|request| request.starts_with("POST ")));
 }
 
-fn decision() -> Decision {
+pub(crate) fn decision() -> Decision {
     let share = |at_least, at_most| Share { at_least, at_most };
     let measured = |bytes| Measured {
         window_seconds: 2.0,
@@ -246,57 +240,4 @@ fn one_decision_is_shown_with_what_was_counted_before_and_after() {
     }
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     assert!(row("before").contains("50.0 MiB") && row("after").contains("22.5 MiB"), "{text}");
-}
-
-/// A stream of these events, which then ends; and from then on one of the next.
-fn serve_events(first: &Event, second: &Event) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let texts = [first, second].map(|event| serde_json::to_string(event).unwrap());
-    thread::spawn(move || {
-        for ((number, text), stream) in (7..).zip(texts).zip(listener.incoming()) {
-            let mut stream = stream.unwrap();
-            let mut request = BufReader::new(stream.try_clone().unwrap());
-            let mut line = String::new();
-            let mut last = None;
-            while request.read_line(&mut line).unwrap() > 2 {
-                last = line.to_lowercase().trim().strip_prefix("last-event-id: ").map(str::to_owned).or(last);
-                line.clear();
-            }
-            assert_eq!(last.is_some(), number > 7);
-            let body = format!(": heartbeat\n\nid: 1-{number}\nevent: x\ndata: {text}\n\n");
-            // The client may hang up at any time.
-            let _ =
-                write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n{body}");
-        }
-    });
-    url
-}
-
-#[test]
-fn what_happens_is_followed_over_the_end_of_a_stream() {
-    let confirmed = Event {
-        r#type: "decision_updated".to_owned(),
-        time: NOW.to_owned(),
-        decision_id: Some(17),
-        pid: Some(41_207),
-        decision: Some(decision()),
-        ..Event::default()
-    };
-    let switched = Event {
-        r#type: "policy_switched".to_owned(),
-        time: NOW.to_owned(),
-        switched: Some(Switched { active: false, actor: "uid 0 on the socket".to_owned() }),
-        ..Event::default()
-    };
-    let url = serve_events(&confirmed, &switched);
-    let mut child = uvmctl(&url).args(["decisions", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
-    let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().take(2).map(Result::unwrap).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let expected = [
-        "14:00:00.000 41207 decision 17: cycle confirmed (link -55 %): it walks 96 MiB again and again",
-        "14:00:00.000 acting is switched off by uid 0 on the socket",
-    ];
-    assert_eq!(lines, expected);
 }

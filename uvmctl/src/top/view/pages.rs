@@ -1,4 +1,4 @@
-//! What takes the place of the table: what is wrong with one process in words, and who pushed whose memory out.
+//! Pages in the place of the table: the explanation of a process, and evictions.
 
 use ratatui_core::{style::Style, text::Line};
 
@@ -47,11 +47,12 @@ pub(crate) fn evictions(state: &State, look: Look, width: usize) -> Vec<Line<'st
     }
     let plain = |line: String| Line::raw(look.text(&line));
     let gpus = &state.samples.status.gpus;
-    let mut lines = vec![title("Who lost memory (rows) for whom (columns)".to_owned())];
+    let mut lines = vec![title("Victims (rows) by evictor (columns)".to_owned())];
     lines.extend(evictions::matrix(flows, width).into_iter().map(plain));
     lines.push(Line::default());
     lines.push(title("The same by GPU and cause".to_owned()));
-    let table = evictions::table(flows, gpus).fit(Some(width), &evictions::CONCESSIONS).render(terminal::Colour::OFF);
+    let table =
+        evictions::table(flows, gpus).narrow().fit(Some(width), &evictions::CONCESSIONS).render(terminal::Colour::OFF);
     lines.extend(table.lines().map(|line| plain(line.to_owned())));
     lines.push(Line::default());
     lines.extend(wrapped(&format!("Note: {}", evictions::INFERRED), width).into_iter().map(Line::raw));

@@ -139,7 +139,7 @@ fn what_is_wrong_can_be_read_in_words() {
 }
 
 #[test]
-fn who_pushed_whose_memory_out_is_a_matrix() {
+fn evictions_are_a_matrix_of_victims_and_evictors() {
     let mut state = two_tenants();
     state.apply(Action::Open(Page::Evictions));
     assert_screen("80x24-evictions", &screen(&mut state, Look::PLAIN, 80, 24));

@@ -1,4 +1,4 @@
-//! What happens, line by line, for as long as somebody reads.
+//! `uvmctl events`: the stream of events, line by line, for as long as somebody reads.
 
 use std::{
     io::{self, BufRead, Read, Write},
@@ -7,33 +7,57 @@ use std::{
 };
 
 use anyhow::bail;
+use clap::Args;
 use model::api::decision::{Event, Outcome};
 
 use crate::{
     client::{Client, Error},
+    decisions,
+    output::{self, Format, UsageError, end_on_signals, yaml},
+    resource,
     terminal::{Colour, Style},
     text, words,
 };
 
-/// Before the daemon is asked again.
+/// Time before the stream is requested again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// No line of uvmd's is longer.
 const LINE_BYTES_MAX: usize = 16 << 20;
-/// Names of uvmd's events are shorter.
+/// Ids of uvmd's events are shorter.
 const ID_BYTES_MAX: usize = 256;
 
-/// What of the events is shown, and how.
-#[derive(Clone, Copy, Debug)]
+/// Types of events that can be selected. `events_dropped` is always shown.
+const TYPES: [&str; 6] =
+    ["decision_applied", "decision_created", "decision_updated", "policy_switched", "verdict_ended", "verdict_started"];
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Process; events about no process are shown as well
+    #[arg(long, value_parser = resource::process)]
+    pid: Option<u32>,
+
+    /// Type of the events; several by commas, or by repeating this
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
+    types: Vec<String>,
+}
+
+/// Selection of events, and their form.
+#[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// Those about this process, and those about none.
-    pub(crate) pid: Option<u32>,
-    pub(crate) json: bool,
+    pub(crate) options: Options,
+    pub(crate) format: Format,
     pub(crate) colour: Colour,
 }
 
-/// Until it is interrupted. A stream that ends is asked for again, from where it ended.
-pub(super) fn run(client: &Client, pid: Option<u32>, json: bool) -> anyhow::Result<()> {
+/// Until it is interrupted. A stream that ends is requested again, from where it ended.
+pub(crate) fn run(client: &Client, options: Options, output: &output::Options) -> anyhow::Result<()> {
+    let format = output.once()?;
+    if format == Format::Name {
+        return Err(UsageError::new("--output name does not apply: events have no names").into());
+    }
+    end_on_signals()?;
+    let shown = Shown { options, format, colour: Colour::detect() };
     let mut last = None;
     loop {
         let stream = match client.stream("/api/v1/events", last.as_deref()) {
@@ -45,18 +69,17 @@ pub(super) fn run(client: &Client, pid: Option<u32>, json: bool) -> anyhow::Resu
             }
             Err(error) => return Err(error.into()),
         };
-        let shown = Shown { pid, json, colour: Colour::detect() };
-        show(stream, shown, &mut last, &mut io::stdout().lock())?;
+        show(stream, &shown, &mut last, &mut io::stdout().lock())?;
         // So that a daemon that ends every stream at once is not asked without end.
         last.get_or_insert_default();
         thread::sleep(PAUSE);
     }
 }
 
-/// Shows the events of a stream until it ends; `last` is the name of the last that was read.
+/// Shows the events of a stream until it ends; `last` is the id of the last that was read.
 pub(crate) fn show(
     mut stream: impl BufRead,
-    Shown { pid, json, colour }: Shown,
+    shown: &Shown,
     last: &mut Option<String>,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
@@ -78,15 +101,23 @@ pub(crate) fn show(
         }
         let Some(data) = line.strip_prefix("data:") else { continue };
         let event: Event = serde_json::from_str(data)?;
-        if pid.is_some_and(|pid| event.pid.is_some_and(|of| of != pid)) {
+        if !shown.options.select(&event) {
             continue;
         }
-        if json {
-            writeln!(out, "{}", text::printable_json(data.trim_start()))?;
-        } else {
-            writeln!(out, "{}", said(&event, colour))?;
+        match shown.format {
+            Format::Json => writeln!(out, "{}", text::printable_json(data.trim_start()))?,
+            Format::Yaml => write!(out, "---\n{}", yaml(data)?)?,
+            format => writeln!(out, "{}", line_of(&event, format == Format::Wide, shown.colour))?,
         }
         out.flush()?;
+    }
+}
+
+impl Options {
+    fn select(&self, event: &Event) -> bool {
+        let is_of_process = self.pid.is_none_or(|pid| event.pid.is_none_or(|of| of == pid));
+        let is_of_type = self.types.is_empty() || self.types.contains(&event.r#type);
+        event.dropped.is_some() || is_of_process && is_of_type
     }
 }
 
@@ -95,31 +126,32 @@ fn is_id(id: &str) -> bool {
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn said(event: &Event, colour: Colour) -> String {
-    let at = event.time.split_once('T').and_then(|(_, of_day)| of_day.get(..12)).unwrap_or(&event.time);
+fn line_of(event: &Event, is_wide: bool, colour: Colour) -> String {
+    let of_day = event.time.split_once('T').and_then(|(_, of_day)| of_day.get(..12)).filter(|_| !is_wide);
+    let at = of_day.unwrap_or(&event.time);
     let pid = event.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
     let name = event.decision_id.map(|id| format!(" decision {id}:")).unwrap_or_default();
     let (style, what) = match event.r#type.as_str() {
         "policy_switched" => {
             let switched = event.switched.clone().unwrap_or_default();
-            (
-                Style::Warning,
-                format!("acting is switched {} by {}", if switched.active { "on" } else { "off" }, switched.actor),
-            )
+            let to = if switched.active { "on" } else { "off" };
+            (Style::Warning, format!("acting is switched {to} by {}", switched.actor))
         }
-        "events_dropped" => (Style::Warning, format!("{} events were missed", event.dropped.unwrap_or_default())),
+        "events_dropped" => {
+            let dropped = event.dropped.unwrap_or_default();
+            (Style::Warning, format!("{} dropped before this: read too slowly", text::counted(dropped, "event")))
+        }
         "decision_applied" => (Style::Faded, event.outcome.as_ref().map(calls).unwrap_or_default()),
         kind => match (&event.decision, &event.verdict) {
             (Some(decision), _) => {
                 let why = decision.stage_reason.as_deref().unwrap_or(&decision.reason);
                 let effect =
                     decision.after.as_ref().map(|_| format!(" ({})", words::effect(decision))).unwrap_or_default();
-                let said = format!("{} {}{effect}: {why}", decision.policy, decision.stage);
-                (super::style(&decision.stage), said)
+                (decisions::style(&decision.stage), format!("{} {}{effect}: {why}", decision.policy, decision.stage))
             }
             (None, Some(verdict)) => {
-                let goes_on = if verdict.ended_at.is_some() { "is over" } else { "began" };
-                (Style::Plain, format!("{} {goes_on}", words::kind(&verdict.kind)))
+                let change = if verdict.ended_at.is_some() { "ended" } else { "started" };
+                (Style::Plain, format!("{} {change}", words::kind(&verdict.kind)))
             }
             (None, None) => (Style::Plain, kind.replace('_', " ")),
         },
@@ -128,7 +160,7 @@ fn said(event: &Event, colour: Colour) -> String {
     format!("{}{pid}{name} {}", text::printable(at), colour.paint(style, &what))
 }
 
-/// `renew done x12, migrate_to_gpu host_memory x1`
+/// `touch done x12, migrate_to_gpu host_memory x1`
 fn calls(outcome: &Outcome) -> String {
     let mut kinds: Vec<(String, u64)> = Vec::new();
     for call in &outcome.calls {
@@ -139,8 +171,8 @@ fn calls(outcome: &Outcome) -> String {
         }
     }
     let kinds: Vec<String> = kinds.into_iter().map(|(kind, count)| format!("{kind} x{count}")).collect();
-    let undoing = if outcome.is_rollback { "put back: " } else { "" };
-    format!("{undoing}{}", kinds.join(", "))
+    let rollback = if outcome.is_rollback { "rollback: " } else { "" };
+    format!("{rollback}{}", kinds.join(", "))
 }
 
 #[cfg(test)]
@@ -151,8 +183,28 @@ mod tests {
 
     fn shown(stream: impl BufRead) -> (anyhow::Result<()>, Option<String>, String) {
         let (mut last, mut out) = (None, Vec::new());
-        let result = show(stream, Shown { pid: None, json: false, colour: Colour::OFF }, &mut last, &mut out);
+        let shown = Shown { options: Options::default(), format: Format::Table, colour: Colour::OFF };
+        let result = show(stream, &shown, &mut last, &mut out);
         (result, last, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn events_are_selected_by_process_and_type_and_dropped_ones_are_always_told() {
+        let event = |kind: &str, pid| Event { r#type: kind.to_owned(), pid, ..Event::default() };
+        let dropped = Event { dropped: Some(5), ..event("events_dropped", None) };
+        let of_process = Options { pid: Some(7), ..Options::default() };
+        let of_type = Options { types: vec!["verdict_started".to_owned()], ..Options::default() };
+        for (options, event, is_selected) in [
+            (&of_process, event("verdict_started", Some(7)), true),
+            (&of_process, event("verdict_started", Some(8)), false),
+            (&of_process, event("policy_switched", None), true),
+            (&of_type, event("verdict_started", Some(8)), true),
+            (&of_type, event("policy_switched", None), false),
+            (&of_type, dropped.clone(), true),
+        ] {
+            assert_eq!(options.select(&event), is_selected, "{options:?} {event:?}");
+        }
+        assert!(line_of(&dropped, false, Colour::OFF).ends_with("5 events dropped before this: read too slowly"));
     }
 
     #[test]

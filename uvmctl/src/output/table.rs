@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::cell::Cell;
 use crate::{
     terminal::{Colour, Style},
     text,
@@ -13,7 +14,8 @@ const GAP: &str = "  ";
 pub(crate) struct Column {
     title: &'static str,
     right: bool,
-    cells: Vec<String>,
+    is_wide: bool,
+    cells: Vec<Cell>,
     width: usize,
 }
 
@@ -30,27 +32,40 @@ pub(crate) enum Concession {
 pub(crate) struct Table {
     columns: Vec<Column>,
     styles: Vec<Style>,
+    names: Vec<String>,
+    has_headings: bool,
 }
 
 impl Column {
     /// Text, aligned left. Only text that is safe to print may be in it.
-    pub(crate) fn text(title: &'static str, cells: impl Iterator<Item = String>) -> Self {
+    pub(crate) fn text<C: Into<Cell>>(title: &'static str, cells: impl Iterator<Item = C>) -> Self {
         Self::new(title, false, cells)
     }
 
     /// A number, aligned right.
-    pub(crate) fn number(title: &'static str, cells: impl Iterator<Item = String>) -> Self {
+    pub(crate) fn number<C: Into<Cell>>(title: &'static str, cells: impl Iterator<Item = C>) -> Self {
         Self::new(title, true, cells)
     }
 
-    fn new(title: &'static str, right: bool, cells: impl Iterator<Item = String>) -> Self {
-        let cells: Vec<_> = cells.collect();
-        let width = cells.iter().map(|cell| cell.width()).max().unwrap_or(0).max(title.width());
-        Self { title, right, cells, width }
+    /// Shown with `--output wide` alone.
+    pub(crate) fn wide(mut self) -> Self {
+        self.is_wide = true;
+        self
+    }
+
+    fn new<C: Into<Cell>>(title: &'static str, right: bool, cells: impl Iterator<Item = C>) -> Self {
+        let cells: Vec<Cell> = cells.map(Into::into).collect();
+        let width = cells.iter().map(|cell| cell.text.width()).max().unwrap_or(0).max(title.width());
+        Self { title, right, is_wide: false, cells, width }
     }
 
     fn counter(&self) -> &str {
         self.title.strip_suffix("/s").unwrap_or(self.title)
+    }
+
+    /// Name for `--sort-by`.
+    fn name(&self) -> String {
+        self.title.to_lowercase().replace(' ', "-")
     }
 
     fn aligned(&self, text: &str) -> String {
@@ -62,7 +77,50 @@ impl Column {
 impl Table {
     /// `styles` has one element a row.
     pub(crate) fn new(columns: Vec<Column>, styles: Vec<Style>) -> Self {
-        Self { columns, styles }
+        Self { columns, styles, names: Vec::new(), has_headings: true }
+    }
+
+    /// Names its rows, such as `process/1234`.
+    pub(crate) fn named(mut self, names: impl Iterator<Item = String>) -> Self {
+        self.names = names.collect();
+        self
+    }
+
+    /// Names of the columns, for `--sort-by`.
+    pub(crate) fn column_names(&self) -> Vec<String> {
+        self.columns.iter().map(Column::name).collect()
+    }
+
+    /// Names of the rows.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Puts the rows in the order of this column. Rows that are equal in it stay in their order.
+    pub(crate) fn sort(&mut self, column: &str, is_reversed: bool) {
+        let Some(by) = self.columns.iter().find(|known| known.name() == column) else { return };
+        let mut order: Vec<usize> = (0..self.styles.len()).collect();
+        order.sort_by(|&one, &other| match (by.cells.get(one), by.cells.get(other)) {
+            (Some(one), Some(other)) => one.compare(other, is_reversed),
+            _ => one.cmp(&other),
+        });
+        for column in &mut self.columns {
+            column.cells = in_order(&column.cells, &order);
+        }
+        self.styles = in_order(&self.styles, &order);
+        self.names = in_order(&self.names, &order);
+    }
+
+    /// Leaves out the columns that only `--output wide` shows.
+    pub(crate) fn narrow(mut self) -> Self {
+        self.columns.retain(|column| !column.is_wide);
+        self
+    }
+
+    /// Leaves out the line of headings.
+    pub(crate) fn without_headings(mut self) -> Self {
+        self.has_headings = false;
+        self
     }
 
     /// Makes it fit `width`, as far as the concessions go.
@@ -93,12 +151,16 @@ impl Table {
             let cells: Vec<_> = self.columns.iter().map(cell).collect();
             colour.paint(style, cells.join(GAP).trim_end()) + "\n"
         };
-        let heading = line(Style::Heading, &|column| column.aligned(column.title));
+        let headings = self.has_headings.then(|| line(Style::Heading, &|column| column.aligned(column.title)));
         let rows = self.styles.iter().enumerate().map(|(row, style)| {
-            line(*style, &|column| column.aligned(column.cells.get(row).map_or("", String::as_str)))
+            line(*style, &|column| column.aligned(column.cells.get(row).map_or("", |cell| cell.text.as_str())))
         });
-        [heading].into_iter().chain(rows).collect()
+        headings.into_iter().chain(rows).collect()
     }
+}
+
+fn in_order<T: Clone>(items: &[T], order: &[usize]) -> Vec<T> {
+    order.iter().filter_map(|&at| items.get(at).cloned()).collect()
 }
 
 #[cfg(test)]
@@ -113,6 +175,19 @@ mod tests {
             Column::number("N", numbers),
         ];
         Table::new(columns, vec![Style::Plain; names.len()])
+    }
+
+    #[test]
+    fn rows_are_put_in_order_with_their_names_and_equal_rows_stay() {
+        let columns = vec![
+            Column::text("NAME", ["b", "a", "c"].into_iter().map(str::to_owned)),
+            Column::number("H2D/s", [2, 9, 9].into_iter().map(|value| Cell::amount(value, text::count))).wide(),
+        ];
+        let mut table = Table::new(columns, vec![Style::Plain; 3]).named((1..=3).map(|pid| format!("process/{pid}")));
+        assert_eq!(table.column_names(), ["name", "h2d/s"]);
+        table.sort("h2d/s", false);
+        assert_eq!(table.names(), ["process/2", "process/3", "process/1"]);
+        assert_eq!(table.without_headings().narrow().render(Colour::OFF), "a\nc\nb\n");
     }
 
     #[test]

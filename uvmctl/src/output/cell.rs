@@ -1,0 +1,115 @@
+//! Values in a table: how they look, and how they sort.
+
+use std::cmp::Ordering;
+
+use crate::{rates, text};
+
+/// Text of a cell, and what it sorts by.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    key: Key,
+}
+
+/// Sort key. An unknown value comes last in either direction.
+#[derive(Clone, Debug)]
+enum Key {
+    /// Largest first.
+    Amount(f64),
+    /// Smallest first: a number that identifies or ranks something.
+    Ordinal(i64),
+    /// In alphabetical order.
+    Text(String),
+    Unknown,
+}
+
+impl Cell {
+    /// A dash.
+    pub(crate) fn unknown() -> Self {
+        Self { text: "-".to_owned(), key: Key::Unknown }
+    }
+
+    /// Text; a dash where there is none.
+    pub(crate) fn optional(text: Option<impl Into<String>>) -> Self {
+        text.map_or_else(Self::unknown, |text| text.into().into())
+    }
+
+    /// Count or bytes.
+    pub(crate) fn amount(value: u64, shown: rates::Shown) -> Self {
+        Self { text: shown(value), key: Key::Amount(value as f64) }
+    }
+
+    /// The same; a dash where it is unknown.
+    pub(crate) fn known(value: Option<u64>, shown: rates::Shown) -> Self {
+        value.map_or_else(Self::unknown, |value| Self::amount(value, shown))
+    }
+
+    /// Amount a second; a dash where it is unknown.
+    pub(crate) fn rate(rate: Option<f64>, shown: rates::Shown) -> Self {
+        rate.map_or_else(Self::unknown, |value| Self { text: rates::per_second(rate, shown), key: Key::Amount(value) })
+    }
+
+    /// Part of a whole; a dash where the whole is nothing.
+    pub(crate) fn share(part: u64, whole: u64) -> Self {
+        if whole == 0 {
+            return Self::unknown();
+        }
+        Self { text: text::share(part, whole), key: Key::Amount(part as f64 / whole as f64) }
+    }
+
+    /// Number that identifies or ranks something.
+    pub(crate) fn ordinal(number: impl Into<i64>) -> Self {
+        let number = number.into();
+        Self { text: number.to_string(), key: Key::Ordinal(number) }
+    }
+
+    /// Any other text with the amount that it stands for.
+    pub(crate) fn shown_as(text: String, amount: Option<f64>) -> Self {
+        Self { text, key: amount.map_or(Key::Unknown, Key::Amount) }
+    }
+
+    /// Order of two cells of a column.
+    pub(crate) fn compare(&self, other: &Self, is_reversed: bool) -> Ordering {
+        let order = match (&self.key, &other.key) {
+            (Key::Unknown, Key::Unknown) => return Ordering::Equal,
+            (Key::Unknown, _) => return Ordering::Greater,
+            (_, Key::Unknown) => return Ordering::Less,
+            (Key::Amount(one), Key::Amount(other)) => other.total_cmp(one),
+            (Key::Ordinal(one), Key::Ordinal(other)) => one.cmp(other),
+            (Key::Text(one), Key::Text(other)) => one.cmp(other),
+            _ => self.text.cmp(&other.text),
+        };
+        if is_reversed { order.reverse() } else { order }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        let key = if text == "-" { Key::Unknown } else { Key::Text(text.clone()) };
+        Self { text, key }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(mut cells: Vec<Cell>, is_reversed: bool) -> Vec<String> {
+        cells.sort_by(|one, other| one.compare(other, is_reversed));
+        cells.into_iter().map(|cell| cell.text).collect()
+    }
+
+    #[test]
+    fn amounts_sort_by_what_they_are_and_not_by_their_text() {
+        let cells = || vec![Cell::amount(900, text::bytes), Cell::amount(8 << 30, text::bytes), Cell::unknown()];
+        assert_eq!(sorted(cells(), false), ["8.0 GiB", "900 B", "-"]);
+        assert_eq!(sorted(cells(), true), ["900 B", "8.0 GiB", "-"]);
+    }
+
+    #[test]
+    fn names_and_numbers_that_identify_come_from_the_smallest() {
+        assert_eq!(sorted(vec![Cell::ordinal(100_u32), Cell::ordinal(9_u32)], false), ["9", "100"]);
+        let text = |text: &str| Cell::from(text.to_owned());
+        assert_eq!(sorted(vec![text("b"), text("-"), text("a")], false), ["a", "b", "-"]);
+    }
+}
