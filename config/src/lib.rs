@@ -5,14 +5,17 @@
 //!
 //! * [`value`]: the values that options take
 //! * [`load`](mod@load): from a file and settings to a [`Config`], or one clear message
-//! * [`overrides`]: the file of what is wanted for which processes
+//! * [`overrides`]: the file of overrides
 //! * [`policy`]: the options about acting
 //!
 //! To parse a file has no effects, so that it can be done again while uvmd runs: [`Config::reloaded`].
 
+mod error;
+mod fragments;
 pub mod load;
 pub mod overrides;
 pub mod policy;
+mod read;
 mod reload;
 pub mod value;
 
@@ -22,7 +25,8 @@ use std::{
     time::Duration,
 };
 
-pub use load::{ConfigError, Loaded, Setting, load, state_dir};
+pub use error::{ConfigError, Mistake};
+pub use load::{Loaded, Setting, load, state_dir};
 pub use policy::Policy;
 use serde::{Deserialize, Serialize};
 use value::{
@@ -32,6 +36,9 @@ use value::{
 
 /// The file that is read unless another is named.
 pub const DEFAULT_FILE: &str = "/etc/uvmd/uvmd.toml";
+
+/// Folder beside the file, whose files override it.
+pub const FRAGMENTS: &str = "conf.d";
 
 /// The socket, unless another is named.
 pub const DEFAULT_SOCKET: &str = "/run/uvmd/uvmd.sock";

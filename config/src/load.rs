@@ -1,70 +1,25 @@
 //! From a file and settings to a [`Config`].
 
 use std::{
-    fmt,
-    fs::File,
-    io::{self, Read},
+    io,
     ops::Range,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 use serde::Deserialize;
-use thiserror::Error;
 use toml::{
     Table, Value,
     de::{DeTable, DeValue},
 };
 
 use crate::{
-    Config, DEFAULT_FILE,
+    Config, DEFAULT_FILE, FRAGMENTS,
+    error::{ConfigError, Mistake},
+    fragments::{self, Fragment},
+    read::read,
     value::{AbsolutePath, Value as _},
 };
-
-/// No file that people write is longer.
-const FILE_MAX_BYTES: u64 = 1 << 20;
-
-/// Why there is no configuration: one line that says where, and what is allowed.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration {}: {}", file.display(), sys::reason(source))]
-    Unreadable {
-        /// Which file.
-        file: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file says something that is not allowed.
-    #[error("{}:{mistake}", file.display())]
-    File {
-        /// Which file.
-        file: PathBuf,
-        /// What and where.
-        mistake: Mistake,
-    },
-}
-
-/// What is wrong in a text, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// Counted from 1.
-    pub line: usize,
-    /// With its tables, such as `log.format`; `None` where the text is no TOML.
-    pub key: Option<String>,
-    /// What is wrong, and what is allowed.
-    pub message: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, key, message } = self;
-        match key {
-            Some(key) => write!(f, "{line}: {key}: {message}"),
-            None => write!(f, "{line}: {message}"),
-        }
-    }
-}
 
 /// A configuration, and where it is from.
 #[derive(Clone, Debug)]
@@ -73,6 +28,17 @@ pub struct Loaded {
     pub config: Config,
     /// The file that was read; `None` where there was none to read.
     pub file: Option<PathBuf>,
+    /// The fragments that were read, each of which overrides those before it and the file.
+    pub fragments: Vec<PathBuf>,
+}
+
+impl Loaded {
+    /// The files that it is from, by commas; `None` where there were none.
+    #[must_use]
+    pub fn names(&self) -> Option<String> {
+        let names: Vec<_> = self.file.iter().chain(&self.fragments).map(|file| file.display().to_string()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
 }
 
 /// One option that overrides the file's: `log.format=json`.
@@ -110,68 +76,87 @@ fn is_key(key: &str) -> bool {
     key.split('.').all(is_word)
 }
 
-/// Reads `file`, or [`DEFAULT_FILE`] if none is named and that is there, and lets the settings override it.
+/// Reads `file`, or [`DEFAULT_FILE`] if none is named and that is there. The fragments in [`FRAGMENTS`] beside it override it, each those before it, and
+/// the settings override them.
 ///
 /// # Errors
 /// See [`ConfigError`].
 pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigError> {
-    let (file, text) = text(file)?;
+    let Source { file, main, fragments } = Source::read(file)?;
     let name = file.unwrap_or(Path::new(DEFAULT_FILE));
-    let config = merged(&text, settings).map_err(|mistake| ConfigError::File { file: name.into(), mistake })?;
-    Ok(Loaded { config, file: file.map(Into::into) })
+    let of = |file: &Path, mistake| ConfigError::File { file: file.into(), mistake };
+    let mut config = parse(&main).map_err(|mistake| of(name, mistake))?;
+    if !fragments.is_empty() || !settings.is_empty() {
+        let mut table = table(&main).map_err(|mistake| of(name, mistake))?;
+        for Fragment { file, text } in &fragments {
+            let part = parse(text).and_then(|_| self::table(text)).map_err(|mistake| of(file, mistake))?;
+            merge(&mut table, &part);
+        }
+        for Setting(setting) in settings {
+            merge(&mut table, setting);
+        }
+        // Each part was fine by itself.
+        config = Config::deserialize(table).map_err(|error| of(name, mistake("", &error)))?;
+    }
+    Ok(Loaded {
+        config,
+        file: file.map(Into::into),
+        fragments: fragments.into_iter().map(|fragment| fragment.file).collect(),
+    })
 }
 
 /// The folder that `policy.state_dir` names, whatever mistakes there are in other options.
 ///
 /// # Errors
-/// If there are mistakes, and it cannot be told: no setting names it, and the file cannot be read, or is no TOML, or what it names is no folder.
+/// If there are mistakes, and it cannot be told: no setting names it, and a file cannot be read, or is no TOML, or what it names is no folder.
 pub fn state_dir(file: Option<&Path>, settings: &[Setting]) -> Result<PathBuf, ConfigError> {
     match load(file, settings) {
         Ok(loaded) => Ok(loaded.config.policy.state_dir.0),
-        Err(error) => state_dir_alone(text(file).ok().map(|(_, text)| text), settings).ok_or(error),
+        Err(error) => state_dir_alone(Source::read(file).ok(), settings).ok_or(error),
     }
 }
 
-fn state_dir_alone(text: Option<String>, settings: &[Setting]) -> Option<PathBuf> {
+fn state_dir_alone(source: Option<Source<'_>>, settings: &[Setting]) -> Option<PathBuf> {
     let in_table = |table: &Table| table.get("policy")?.get("state_dir").cloned();
     let of_settings = settings.iter().rev().find_map(|Setting(table)| in_table(table));
-    let value = match of_settings {
-        Some(value) => value,
-        None => match in_table(&text?.parse().ok()?) {
-            Some(value) => value,
-            None => return Some(Config::default().policy.state_dir.0),
-        },
+    let of_files = || {
+        let Source { main, fragments, .. } = source?;
+        let texts = [main].into_iter().chain(fragments.into_iter().map(|fragment| fragment.text));
+        // Any of them might name it.
+        let tables: Vec<Table> = texts.map(|text| text.parse().ok()).collect::<Option<_>>()?;
+        let default = || Value::String(Config::default().policy.state_dir.0.display().to_string());
+        Some(tables.iter().rev().find_map(in_table).unwrap_or_else(default))
     };
+    let value = of_settings.or_else(of_files)?;
     Some(AbsolutePath::of_text(value.as_str()?)?.0)
 }
 
-/// What is in the file, with its name; nothing where none is named and the default one is not there.
-fn text(file: Option<&Path>) -> Result<(Option<&Path>, String), ConfigError> {
-    let default = Path::new(DEFAULT_FILE);
-    match (file, read(file.unwrap_or(default))) {
-        // A link that leads nowhere is a mistake, and not a file that nobody wrote.
-        (None, Err(error)) if error.kind() == io::ErrorKind::NotFound && !default.is_symlink() => {
-            Ok((None, String::new()))
-        }
-        (_, read) => {
-            let file = file.unwrap_or(default);
-            let text = read.map_err(|source| ConfigError::Unreadable { file: file.into(), source })?;
-            Ok((Some(file), text))
-        }
+/// A file and its fragments.
+struct Source<'a> {
+    /// `None` where none is named and the default one is not there.
+    file: Option<&'a Path>,
+    main: String,
+    fragments: Vec<Fragment>,
+}
+
+impl<'a> Source<'a> {
+    fn read(file: Option<&'a Path>) -> Result<Self, ConfigError> {
+        let default = Path::new(DEFAULT_FILE);
+        let name = file.unwrap_or(default);
+        let (file, main) = match read(name) {
+            // A link that leads nowhere is a mistake, and not a file that nobody wrote.
+            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound && !default.is_symlink() => {
+                (None, String::new())
+            }
+            text => (Some(name), text.map_err(|source| ConfigError::Unreadable { file: name.into(), source })?),
+        };
+        let fragments = fragments::read(name, main.len(), FRAGMENTS, &[".toml"])?;
+        Ok(Self { file, main, fragments })
     }
 }
 
-fn merged(text: &str, settings: &[Setting]) -> Result<Config, Mistake> {
-    let config = parse(text)?;
-    if settings.is_empty() {
-        return Ok(config);
-    }
-    let mut table = text.parse::<Table>().map_err(|error| mistake(text, &error))?;
-    for Setting(setting) in settings {
-        merge(&mut table, setting);
-    }
-    // Each part was fine by itself.
-    Config::deserialize(table).map_err(|error| mistake("", &error))
+fn table(text: &str) -> Result<Table, Mistake> {
+    text.parse().map_err(|error| mistake(text, &error))
 }
 
 fn merge(table: &mut Table, over: &Table) {
@@ -223,16 +208,4 @@ fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
         let is_here = || key.span().contains(&at.start) || value.span().contains(&at.start);
         inner.or_else(|| is_here().then(|| key.get_ref().to_string()))
     })
-}
-
-pub(crate) fn read(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => io::Error::other("it is not text in UTF-8"),
-        _ => error,
-    })?;
-    if text.len() as u64 > FILE_MAX_BYTES {
-        return Err(io::Error::other(format!("it is longer than {FILE_MAX_BYTES} bytes")));
-    }
-    Ok(text)
 }

@@ -109,12 +109,12 @@ fn the_message_names_the_file() {
 
 #[test]
 fn settings_override_the_file_which_overrides_the_defaults() {
-    let Loaded { config, file } = load_text(
+    let Loaded { config, file, fragments } = load_text(
         "listen = \"127.0.0.1:1\"\n[log]\nformat = \"json\"\nfilter = \"warn\"",
         &["log.format=text", "metrics.per_process=true", "collector.interval=2s", "collector.interval=\"3s\""],
     )
     .unwrap();
-    assert!(file.is_some());
+    assert!(file.is_some() && fragments.is_empty());
     let mut expected = parse("listen = \"127.0.0.1:1\"\nlog.filter = \"warn\"\ncollector.interval = \"3s\"").unwrap();
     expected.metrics.per_process = true;
     assert_eq!(config, expected);

@@ -46,7 +46,7 @@ fn check_printable(text: &str) {
 }
 
 /// A mistake in a file is told in one line, with a place that the file has.
-fn check_mistake(text: &str, mistake: &config::load::Mistake) {
+fn check_mistake(text: &str, mistake: &config::Mistake) {
     let told = mistake.to_string();
     assert!(!told.is_empty() && !told.contains('\n'), "{told:?}");
     assert!((1..=text.matches('\n').count() + 1).contains(&mistake.line), "{mistake:?}");

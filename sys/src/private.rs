@@ -3,6 +3,7 @@
 //! uvmd may be root. What somebody put in the place of such a file is neither followed, as a symbolic link, nor waited for, as a FIFO.
 
 mod ancestors;
+mod writers;
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -12,6 +13,7 @@ use std::{
 };
 
 pub use ancestors::check_ancestors;
+pub use writers::Writers;
 
 /// Makes the folder, if it is not there, and looks whether it is fit for such files. Nothing is made where it would not be.
 ///

@@ -102,8 +102,8 @@ fn show(loaded: &Loaded) -> anyhow::Result<()> {
     }
     // It can be mended while uvmd runs, and is best in order before.
     config::overrides::load(&loaded.config.policy.overrides_file.0)?;
-    let file = loaded.file.as_ref().map_or_else(|| "no file".to_owned(), |file| file.display().to_string());
+    let files = loaded.names().unwrap_or_else(|| "no file".to_owned());
     let text = toml::to_string(&loaded.config)?;
-    let text = format!("# ok: {file}; in force, with the command line:\n{text}");
+    let text = format!("# ok: {files}; in force, with the command line:\n{text}");
     io::stdout().write_all(text.as_bytes()).map_err(|error| anyhow!("cannot print it: {}", sys::reason(&error)))
 }

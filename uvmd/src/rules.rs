@@ -15,7 +15,7 @@ use std::{
 };
 
 pub(crate) use change::Announce;
-use config::Policy;
+use config::{Policy, overrides::Files};
 pub(crate) use expiry::Clock;
 use model::{
     Budget, Directive, Mode, Override, Process,
@@ -57,8 +57,10 @@ struct Known {
     fallback: Fallback,
     /// `None` until the file was in order for the first time: who is excepted there is not known then.
     of_file: Option<Vec<Override>>,
-    /// How the file was found last.
+    /// How the files were found last.
     looked: Option<Look>,
+    /// The files that were taken last, or why they could not be read.
+    taken: Option<Result<Files, String>>,
     /// What is wrong with the file now, so that these are of an earlier state of it.
     file_error: Option<String>,
     of_api: Vec<Override>,
@@ -110,6 +112,7 @@ impl Rules {
                 fallback,
                 of_file: None,
                 looked: None,
+                taken: None,
                 file_error: None,
                 of_api,
                 expired_of_file,

@@ -71,13 +71,9 @@ pub(crate) fn run(options: &Options, loaded: Loaded, log: &Logging, hangup: Hang
     result
 }
 
-async fn serve(
-    options: &Options,
-    Loaded { config, file }: Loaded,
-    start: Start,
-    log: &Logging,
-    hangup: Hangup,
-) -> anyhow::Result<()> {
+async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, hangup: Hangup) -> anyhow::Result<()> {
+    let files = loaded.names();
+    let config = loaded.config;
     let Start { audit, denials, rules, switch, actuation, warnings, lock: _lock } = start;
     let ready = match Ready::new(&config, log, hangup, (&audit, denials), &warnings).await {
         Ok(Some(ready)) => ready,
@@ -107,8 +103,8 @@ async fn serve(
     let service = Service::new(node, sources);
     let mut servers = JoinSet::new();
     listeners.serve(&service, warnings.clone(), &stopped, &mut servers);
-    if let Some(file) = file {
-        tracing::info!("configured by {}", file.display());
+    if let Some(files) = files {
+        tracing::info!("configured by {files}");
     }
     for remark in config.warnings() {
         tracing::warn!("{remark}");

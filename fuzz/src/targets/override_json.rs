@@ -1,10 +1,12 @@
-//! Overrides in JSON: the body of PUT and POST, and what uvmd writes of them to its disk.
+//! Overrides in JSON: the body of PUT and POST, the state that uvmd writes of them, and files of them.
 //!
 //! What is understood is within its limits, and reads back the same from every form in which it is written.
 
+use config::overrides::{self, Form};
 use model::api::rule;
 
 pub(super) fn run(input: &[u8]) {
+    run_as_file(input);
     let Ok(given) = serde_json::from_slice::<rule::Override>(input) else { return };
     let written = serde_json::to_vec(&given).expect("it has text keys");
     assert_eq!(serde_json::from_slice::<rule::Override>(&written).expect("what was written reads"), given);
@@ -16,6 +18,15 @@ pub(super) fn run(input: &[u8]) {
         }
     };
     check(&known);
+}
+
+/// The same in a file, with its other forms.
+fn run_as_file(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    match overrides::parse_as(text, Form::Json) {
+        Ok(known) => known.iter().for_each(check),
+        Err(mistake) => super::check_mistake(text, &mistake),
+    }
 }
 
 /// What holds of every override that means something.

@@ -37,7 +37,7 @@ pub struct Override {
     #[serde(default)]
     pub priority: i32,
     /// Time of expiry; never by default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "instant")]
     pub expires: Option<String>,
 }
 
@@ -242,6 +242,39 @@ pub struct DisabledBy {
     pub actor: String,
     /// Time of the switch.
     pub disabled_at: String,
+}
+
+/// A time as text, or as TOML has it without quotes.
+fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    /// Name of the one field of a time in the data model of the crate `toml`.
+    const TOML_TIME: &str = "$__toml_private_datetime";
+
+    struct Time;
+
+    impl<'de> de::Visitor<'de> for Time {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a time, such as \"2027-01-01T00:00:00Z\"")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(Some(text.to_owned()))
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+            match fields.next_key::<String>()? {
+                Some(name) if name == TOML_TIME => fields.next_value().map(Some),
+                _ => Err(de::Error::invalid_type(de::Unexpected::Map, &self)),
+            }
+        }
+    }
+
+    deserializer.deserialize_any(Time)
 }
 
 /// A number of bytes, or text with a unit.

@@ -34,8 +34,8 @@ pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
 fn configuration(file: Option<&Path>) -> Check {
     const NAME: &str = "configuration";
     match load(file, &[]) {
-        Ok(loaded) => match loaded.file {
-            Some(file) => Check::ok(NAME, format!("{} is in order", file.display())),
+        Ok(loaded) => match loaded.names() {
+            Some(files) => Check::ok(NAME, format!("{files} is in order")),
             None => Check::ok(NAME, format!("there is no {}: the defaults are in force", config::DEFAULT_FILE)),
         },
         Err(ConfigError::Unreadable { file, source }) if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,15 +1,19 @@
-//! The file of overrides, as it is followed. Who writes it in place leaves it empty, or cut off between two tables, for a moment: that is a file in order, with fewer
-//! overrides, and whoever is excepted by the others would be acted on. So what it says is taken once two looks in a row have found the same.
+//! The files of overrides, as they are followed: one, and the fragments beside it. A file that is written in place is empty, or cut off between two tables, for
+//! a moment: that is a file in order, with fewer overrides, and whoever is excepted by the others would be acted on. So the files take effect once two looks in
+//! a row have found the same, all of them or none.
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, SystemTime},
 };
 
 use anyhow::bail;
-use config::{Policy, overrides};
+use config::{
+    Policy,
+    overrides::{self, Files},
+};
 use model::{Override, api};
 use tokio::{task, time};
 
@@ -22,10 +26,10 @@ const EVERY: Duration = Duration::from_secs(1);
 const EVERY_AT_START: Duration = Duration::from_millis(100);
 const LOOKS_AT_START: u32 = 10;
 
-/// What a file of overrides says, once nobody is writing it. Waits for that for a second.
+/// The overrides of a file and of the fragments beside it, once nobody is writing them. Waits for that for a second.
 ///
 /// # Errors
-/// If it is not in order, or changes all the time.
+/// If one of them is not in order, or they change all the time.
 pub(crate) fn load_settled(file: &Path) -> anyhow::Result<Vec<Override>> {
     settled(file, || Look::at(file), || thread::sleep(EVERY_AT_START))
 }
@@ -37,25 +41,31 @@ fn settled(file: &Path, mut look: impl FnMut() -> Look, mut rest: impl FnMut()) 
         rest();
         let now = look();
         if now == before {
-            return now.said.map_err(anyhow::Error::msg);
+            return now.parse().map_err(anyhow::Error::msg);
         }
         before = now;
     }
     bail!("{} changes while it is read", file.display())
 }
 
-/// How the file is at one moment.
+/// The files at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// Its size and when it was changed; `None` where there is no such file.
-    stamp: Option<(u64, SystemTime)>,
-    said: Result<Vec<Override>, String>,
+    /// Size of each and when it was changed; `None` where there is no such file.
+    stamps: Vec<Option<(u64, SystemTime)>>,
+    files: Result<Files, String>,
 }
 
 impl Look {
     fn at(file: &Path) -> Self {
-        let stamp = fs::metadata(file).and_then(|file| Ok((file.len(), file.modified()?))).ok();
-        Self { stamp, said: overrides::load(file).map_err(|error| error.to_string()) }
+        let stamp = |path: &PathBuf| fs::metadata(path).and_then(|file| Ok((file.len(), file.modified()?))).ok();
+        let paths = overrides::paths(file).unwrap_or_default();
+        let stamps = paths.iter().map(stamp).collect();
+        Self { stamps, files: Files::read(file).map_err(|error| error.to_string()) }
+    }
+
+    fn parse(&self) -> Result<Vec<Override>, String> {
+        self.files.as_ref().map_err(Clone::clone)?.parse().map_err(|error| error.to_string())
     }
 }
 
@@ -100,8 +110,10 @@ impl Rules {
         }
         let before = known.looked.replace(look.clone());
         let is_settled = before.as_ref() == Some(&look);
-        if is_settled {
-            self.take(&mut known, look.said);
+        // Most looks find what was taken already.
+        if is_settled && known.taken.as_ref() != Some(&look.files) {
+            self.take(&mut known, look.parse());
+            known.taken = Some(look.files);
         }
         is_settled
     }
@@ -111,7 +123,7 @@ impl Rules {
         let mut known = self.known();
         known.file.clone_from(&policy.overrides_file.0);
         known.fallback = super::fallback(policy);
-        known.looked = None;
+        (known.looked, known.taken) = (None, None);
         self.take(&mut known, Ok(of_file));
         self.apply(&known);
     }
@@ -180,8 +192,8 @@ mod tests {
         let file = folder.path().join("overrides.toml");
         fs::write(&file, tables.concat()).unwrap();
         Look {
-            stamp: Some((bytes, SystemTime::UNIX_EPOCH)),
-            said: overrides::load(&file).map_err(|error| error.to_string()),
+            stamps: vec![Some((bytes, SystemTime::UNIX_EPOCH))],
+            files: Files::read(&file).map_err(|error| error.to_string()),
         }
     }
 
@@ -196,14 +208,14 @@ mod tests {
     fn a_file_that_is_being_written_is_taken_once_two_looks_agree() {
         let (half, whole) = (look(1, &["a"]), look(2, &["a", "b"]));
         let (said, rests) = of(&[half, whole.clone(), whole.clone()]);
-        assert_eq!((said.unwrap(), rests), (whole.said.unwrap(), 2));
+        assert_eq!((said.unwrap(), rests), (whole.parse().unwrap(), 2));
     }
 
     #[test]
     fn nothing_is_taken_of_a_file_that_changes_all_the_time_or_is_not_in_order() {
         let (said, rests) = of(&[look(1, &["a"]), look(2, &["a", "b"])]);
         assert_eq!((said.unwrap_err().to_string(), rests), ("/overrides.toml changes while it is read".to_owned(), 9));
-        let broken = Look { stamp: None, said: Err("no TOML".to_owned()) };
+        let broken = Look { stamps: vec![None], files: Err("no TOML".to_owned()) };
         assert_eq!(of(&[broken]).0.unwrap_err().to_string(), "no TOML");
     }
 }

@@ -72,7 +72,7 @@ impl Reloader<'_> {
         self.audit.reopen();
         match self.read().await {
             Ok(read) => {
-                let file = read.loaded.file.as_ref().map(|file| file.display().to_string());
+                let file = read.loaded.names();
                 let (config, changed, restart_required) = self.compare(&read.loaded.config);
                 let change = self.change(file.clone(), &config, &changed, &restart_required);
                 self.record(change).await;

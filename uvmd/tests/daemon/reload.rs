@@ -22,6 +22,13 @@ fn configure(node: &Node, top: &str, policy: &str) {
     fs::write(node.path("uvmd.toml"), format!("listen = \"127.0.0.1:0\"\n{top}\n[policy]\n{policy}\n")).unwrap();
 }
 
+/// Writes a fragment of the configuration or of the overrides.
+fn fragment(node: &Node, path: &str, text: &str) {
+    let path = node.path(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+}
+
 fn command(node: &Node) -> Command {
     node.configured(&node.path("uvmd.toml"))
 }
@@ -108,14 +115,20 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
     let configuration_is_wrong = || configure(&node, "log.filter = \"loud\"", "mode = \"shadow\"");
     let overrides_are_wrong = || fs::write(node.path("overrides.toml"), "[[override]]\nmode = \"on\"\n").unwrap();
     let token_is_open = || fs::set_permissions(node.path("other-token"), Permissions::from_mode(0o644)).unwrap();
-    let breaks: [(&dyn Fn(), &str); 3] = [
+    let fragment_is_wrong = || fragment(&node, "conf.d/a.toml", "\nlog.filter = \"loud\"\n");
+    let id_is_there_twice = || fragment(&node, "overrides.d/a.toml", overrides);
+    let breaks: [(&dyn Fn(), &str); 5] = [
         (&configuration_is_wrong, "uvmd.toml:2: log.filter: invalid value"),
         (&overrides_are_wrong, "overrides.toml:"),
         (&token_is_open, "mode 644"),
+        (&fragment_is_wrong, "conf.d/a.toml:2: log.filter: invalid value"),
+        (&id_is_there_twice, "overrides.d/a.toml:2: override.id: "),
     ];
     for (break_it, message) in breaks {
         // Two looks at the overrides would take them before this, without any signal.
-        fs::remove_file(node.path("overrides.toml")).ok();
+        for file in ["overrides.toml", "overrides.d/a.toml", "conf.d/a.toml"] {
+            fs::remove_file(node.path(file)).ok();
+        }
         good();
         break_it();
         daemon.signal("HUP");
@@ -131,6 +144,7 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
         assert_eq!(status["warnings"][0]["name"], "configuration_not_reloaded");
         assert!(daemon.metrics().contains("\nuvmd_config_last_reload_successful 0\n"));
     }
+    fs::remove_file(node.path("overrides.d/a.toml")).unwrap();
     good();
     daemon.signal("HUP");
     daemon.read_until("reloaded ");
@@ -140,6 +154,29 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
         (json!(null), json!([]))
     );
     assert_eq!(daemon.json("/api/v1/policy")["default_mode"], "shadow");
+}
+
+#[test]
+fn fragments_take_part_in_a_reload() {
+    if !privileged() {
+        return;
+    }
+    let node = Node::new();
+    configure(&node, "", "mode = \"observe\"");
+    let mut daemon = start(&node);
+    fragment(&node, "conf.d/10-site.toml", "policy.mode = \"shadow\"\n");
+    fragment(&node, "overrides.d/b.json", "[{\"id\": \"b\", \"mode\": \"shadow\"}]");
+    daemon.signal("HUP");
+    let line = daemon.read_until("reloaded ");
+    assert!(line.contains("conf.d/10-site.toml: policy.mode changed"), "{line}");
+    assert_eq!(daemon.json("/api/v1/policy")["default_mode"], "shadow");
+    assert_eq!(daemon.json("/api/v1/overrides")["overrides"][0]["override"]["id"], "b");
+    // Without a signal.
+    fragment(&node, "overrides.d/c.toml", "[[override]]\nid = \"c\"\nmode = \"shadow\"\n");
+    let ids = || daemon.json("/api/v1/overrides")["overrides"].as_array().unwrap().len();
+    eventually("the fragment is in effect", || ids() == 2);
+    fs::remove_file(node.path("overrides.d/b.json")).unwrap();
+    eventually("the other is not any more", || ids() == 1);
 }
 
 #[test]
