@@ -10,10 +10,7 @@ use config::{
 
 /// Service that counts, by process and GPU, the faults and migrations of NVIDIA's UVM driver, and acts on them where enabled.
 #[derive(Clone, Debug, Parser)]
-#[command(
-    version,
-    after_help = "Waits for the driver and for kprobes; /readyz names what is missing."
-)]
+#[command(version, after_help = "Waits for the driver and for kprobes; /readyz names what is missing.")]
 pub(crate) struct Options {
     /// Configuration file [default: /etc/uvmd/uvmd.toml, if it is there]
     #[arg(long, value_name = "FILE")]
