@@ -169,8 +169,8 @@ pub(crate) fn party(party: &Party) -> String {
 pub(crate) fn table(flows: &[Flow], gpus: &[Gpu]) -> Table {
     let cells = |cell: &dyn Fn(&Flow) -> Cell| flows.iter().map(cell).collect::<Vec<_>>().into_iter();
     let gpu = |flow: &Flow| {
-        let known = gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid == flow.pair.gpu_uuid);
-        known.and_then(|gpu| gpu.gpu).map_or_else(Cell::unknown, Cell::ordinal)
+        let known = gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid == flow.pair.gpu_uuid);
+        known.map_or_else(Cell::unknown, |gpu| Cell::gpu(&gpu.id))
     };
     let evictor = |flow: &Flow| {
         let EvictionPair { victim, evictor, .. } = &flow.pair;

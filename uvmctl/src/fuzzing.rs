@@ -83,7 +83,7 @@ impl View {
                 let first = ps::busiest_first(read::<ProcessSummaries>(answer(0))?);
                 let processes = ps::busiest_first(read::<ProcessSummaries>(answer(1))?);
                 let before = Some(ps::before(&first, &processes));
-                let listing = ps::Listing { processes, verdicts: read(answer(2))?, gpus: read(answer(3))?, before };
+                let listing = ps::Listing { processes, verdicts: read(answer(2))?, before };
                 fitted(ps::table(&listing, true), &[])
             }
             Self::Show => show::render(&read::<ProcessDetail>(answer(0))?, width, off).ok()?,

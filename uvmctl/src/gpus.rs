@@ -53,8 +53,7 @@ pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
     let cells = |cell: fn(&GpuDetail) -> Cell| gpus.iter().map(cell);
     let optional = |text: Option<&str>| Cell::optional(text.map(text::printable));
     let columns = vec![
-        Column::number("GPU", cells(|gpu| gpu.gpu.gpu.map_or_else(Cell::unknown, Cell::ordinal))),
-        Column::number("INDEX", cells(|gpu| gpu.index.map_or_else(Cell::unknown, Cell::ordinal))),
+        Column::number("GPU", cells(|gpu| Cell::gpu(&gpu.gpu.id))),
         Column::text("NAME", gpus.iter().map(|gpu| optional(gpu.gpu.name.as_deref()))),
         Column::number("MEMORY", cells(|gpu| Cell::known(gpu.memory_bytes, text::bytes))),
         Column::number("USED", cells(|gpu| Cell::known(gpu.memory_used_bytes, text::bytes))),
@@ -72,10 +71,12 @@ pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
         Column::number("EVICTED", cells(|gpu| Cell::amount(gpu.gpu.counts.evicted_bytes, text::bytes))),
         Column::number("REFETCH%", cells(|gpu| Cell::share(gpu.reuse.refetched_bytes, gpu.reuse.fetched_bytes))),
         Column::text("PCI", gpus.iter().map(|gpu| optional(gpu.pci_address.as_deref()))).wide(),
+        Column::number("PROCESSOR", cells(|gpu| gpu.gpu.id.processor_id.map_or_else(Cell::unknown, Cell::ordinal)))
+            .wide(),
         Column::text("SOURCE", gpus.iter().map(|gpu| optional(gpu.source.as_deref()))).wide(),
-        Column::text("UUID", gpus.iter().map(|gpu| optional(gpu.gpu.uuid.as_deref()))),
+        Column::text("UUID", gpus.iter().map(|gpu| optional(gpu.gpu.id.uuid.as_deref()))),
     ];
-    let name = |gpu: &GpuDetail| Kind::Gpu.named(gpu.gpu.uuid.as_deref().unwrap_or("unknown"));
+    let name = |gpu: &GpuDetail| Kind::Gpu.named(gpu.gpu.id.uuid.as_deref().unwrap_or("unknown"));
     Table::new(columns, vec![Style::Plain; gpus.len()]).named(gpus.iter().map(name))
 }
 

@@ -5,7 +5,6 @@
 //!
 //! A library only so that fuzz targets reach what reads the daemon's responses.
 
-mod card;
 mod client;
 mod cpu;
 mod decisions;

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::HashMap, io::Write, thread, time::Duration};
 
 use clap::Args;
-use model::api::{Counts, Gpus, Process, ProcessSummaries, Processes, Status, Verdicts};
+use model::api::{Counts, Process, ProcessSummaries, Processes, Status, Verdicts};
 
 use crate::{
     client::{Client, Error, PAGE},
@@ -16,7 +16,7 @@ use crate::{
     resource::Kind,
     terminal::Style,
     text,
-    words::{self, Trouble},
+    words::{self, Headline},
 };
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -85,7 +85,6 @@ const CONCESSIONS: [Concession; 9] = [
 pub(crate) struct Listing {
     pub(crate) processes: Processes,
     pub(crate) verdicts: Verdicts,
-    pub(crate) gpus: Gpus,
     pub(crate) before: Option<Vec<Before>>,
 }
 
@@ -131,12 +130,8 @@ impl View for Ps {
             self.before = Some(processes.clone());
         }
         let before = before.map(|before| self::before(&before, &processes));
-        let listing = Listing {
-            processes,
-            verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?,
-            gpus: client.get("/api/v1/gpus")?.body,
-            before,
-        };
+        let listing =
+            Listing { processes, verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?, before };
         let is_lossy = listing.processes.processes.iter().any(|process| process.counts.dropped_events > 0);
         Ok(Page::list(table(&listing, all), &CONCESSIONS)
             .with_note(unavailable(&listing.verdicts))
@@ -199,7 +194,7 @@ fn nothing(status: &Status) -> String {
 }
 
 pub(crate) fn table(listing: &Listing, with_state: bool) -> Table {
-    let Listing { processes: Processes { processes, .. }, verdicts, gpus, before } = listing;
+    let Listing { processes: Processes { time: now, processes, .. }, before, .. } = listing;
     let cells = |cell: fn(&Process) -> Cell| processes.iter().map(cell);
     let mut columns = vec![
         Column::number("PID", cells(|process| Cell::ordinal(process.pid))),
@@ -224,8 +219,8 @@ pub(crate) fn table(listing: &Listing, with_state: bool) -> Table {
         if *is_wide { column.wide() } else { column }
     }));
     let verdict = |process: &Process| {
-        let trouble = Trouble::of(process, verdicts, gpus);
-        Cell::optional(trouble.map(|trouble| trouble.within(usize::MAX)))
+        let headline = Headline::of(process, now);
+        Cell::optional(headline.map(|headline| headline.within(usize::MAX)))
     };
     columns.push(Column::text("VERDICT", processes.iter().map(verdict)));
     let cgroup = |process: &Process| Cell::optional(process.cgroup.as_deref().map(text::printable));
@@ -246,6 +241,6 @@ fn style(process: &Process) -> Style {
 }
 
 fn gpu_ids(process: &Process) -> String {
-    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(gpu.gpu)).collect();
+    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(&gpu.id)).collect();
     if ids.is_empty() { "-".to_owned() } else { ids.join(",") }
 }

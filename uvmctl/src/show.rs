@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, io};
 
 use clap::Args;
-use model::api::{Block, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummary, VictimOf};
+use model::api::{Block, Evictor, Owner, Process, ProcessDetail, ProcessGpu, VerdictSummary};
 
 use crate::{
     client::Client,
@@ -70,7 +70,7 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
         line("Command", &text::printable(command_line))?;
     }
     line("State", &state(process, colour))?;
-    for text in troubles(process) {
+    for text in concerns(process) {
         line("Verdict", &colour.paint(Style::Warning, &text))?;
     }
     line("User", &words::user(process))?;
@@ -119,14 +119,15 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
 }
 
 /// What is wrong, and who makes it suffer.
-fn troubles(process: &Process) -> Vec<String> {
-    let gpu = |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid.as_deref() == uuid);
+fn concerns(process: &Process) -> Vec<String> {
+    let gpu =
+        |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid.as_deref() == uuid);
     let verdict = |verdict: &VerdictSummary| {
-        let id = text::gpu(gpu(verdict.gpu_uuid.as_deref()).and_then(|gpu| gpu.gpu));
+        let gpu = gpu(verdict.gpu_uuid.as_deref()).map_or_else(|| "a GPU".to_owned(), |gpu| text::gpu_label(&gpu.id));
         let (kind, since) = (words::kind(&verdict.kind), finding::time_of_day(&verdict.started_at));
-        format!("{kind} on GPU{id} since {since} (uvmctl explain {})", process.pid)
+        format!("{kind} on {gpu} since {since} (uvmctl explain {})", process.pid)
     };
-    let victim = |evictor: &VictimOf| {
+    let victim = |evictor: &Evictor| {
         let rate = text::bytes(evictor.bytes_per_second);
         format!("{rate}/s of its memory are evicted for {} {}", evictor.pid, text::printable(&evictor.name))
     };
@@ -162,10 +163,10 @@ fn state(process: &Process, colour: Colour) -> String {
 fn gpus(gpus: &[ProcessGpu]) -> Table {
     let cells = |cell: fn(&ProcessGpu) -> String| gpus.iter().map(cell);
     let uuid = |gpu: &ProcessGpu| {
-        gpu.uuid.as_deref().map_or_else(|| "-".to_owned(), |uuid| text::printable(uuid).into_owned())
+        gpu.id.uuid.as_deref().map_or_else(|| "-".to_owned(), |uuid| text::printable(uuid).into_owned())
     };
     let columns = vec![
-        Column::number("GPU", cells(|gpu| text::gpu(gpu.gpu))),
+        Column::number("GPU", cells(|gpu| text::gpu(&gpu.id))),
         Column::number("FAULTS", cells(|gpu| text::count(gpu.counts.fault_entries))),
         Column::number("BATCHES", cells(|gpu| text::count(gpu.counts.batches))),
         Column::number("H2D", cells(|gpu| text::bytes(gpu.counts.bytes_htod))),
@@ -181,11 +182,14 @@ fn table(blocks: &[Block], process: &Process) -> Table {
     let cells = |cell: fn(&Block) -> String| blocks.iter().map(cell);
     let gpu = |block: &Block| {
         let uuid = block.gpu_uuid.as_deref()?;
-        process.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))?.gpu
+        process.gpus.iter().find(|gpu| gpu.id.uuid.as_deref() == Some(uuid))
     };
     let columns = vec![
         Column::number("BLOCK", cells(|block| text::printable(&block.address).into_owned())),
-        Column::number("GPU", blocks.iter().map(|block| text::gpu(gpu(block)))),
+        Column::number(
+            "GPU",
+            blocks.iter().map(|block| gpu(block).map_or_else(|| "-".to_owned(), |gpu| text::gpu(&gpu.id))),
+        ),
         Column::number("FAULTS", cells(|block| text::count(block.fault_entries))),
         Column::number("CPU-FLT", cells(|block| text::count(block.cpu_faults))),
         Column::number("H2D", cells(|block| text::bytes(block.bytes_htod))),

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use model::api::{Gpu, GpuId};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Bytes in powers of 1024: `12.3 MiB`.
@@ -64,9 +65,30 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// The driver's number for a GPU; `-` once another GPU has that number.
-pub(crate) fn gpu(id: Option<u32>) -> String {
-    id.map_or_else(|| "-".to_owned(), |id| id.to_string())
+/// NVML's index of a GPU; without NVML the first digits of its UUID, which nvidia-smi takes as well.
+pub(crate) fn gpu(id: &GpuId) -> String {
+    const DIGITS: usize = 8;
+    let digits = |uuid: &str| uuid.trim_start_matches("GPU-").chars().take(DIGITS).collect::<String>();
+    match (id.gpu, id.uuid.as_deref()) {
+        (Some(index), _) => index.to_string(),
+        (None, Some(uuid)) => printable(&digits(uuid)).into_owned(),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// `GPU0 (NVIDIA H200)`
+pub(crate) fn named_gpu(gpu: &Gpu) -> String {
+    let name = gpu.name.as_deref().map(|name| format!(" ({})", printable(name))).unwrap_or_default();
+    format!("{}{name}", gpu_label(&gpu.id))
+}
+
+/// `GPU0`, `GPU-6f0e1c2d`, or `GPU?`.
+pub(crate) fn gpu_label(id: &GpuId) -> String {
+    match (id.gpu, &id.uuid) {
+        (Some(index), _) => format!("GPU{index}"),
+        (None, Some(_)) => format!("GPU-{}", gpu(id)),
+        (None, None) => "GPU?".to_owned(),
+    }
 }
 
 /// The two largest units: `4 min 12 s`.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::api::{GpuDetail, Gpus, Owner, Process, Verdict, Verdicts, VictimOf};
+use model::api::{Diagnosis, Owner, Process};
 use model::{
     Share,
     api::{
@@ -15,7 +15,7 @@ use model::{
 };
 use unicode_width::UnicodeWidthStr;
 
-use crate::{card, text};
+use crate::text;
 
 /// The name of a kind of verdict, as people say it.
 pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
@@ -78,61 +78,43 @@ fn how(stage: &str) -> &'static str {
     }
 }
 
-/// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is evicted only because of others. Where that
-/// is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
-/// The page has the same rule: `evictorOf` in web/page/words.js.
-pub(crate) fn evictor<'a>(
-    process: &'a Process,
-    verdict: Option<&Verdict>,
-    gpu: Option<&GpuDetail>,
-) -> Option<&'a VictimOf> {
-    let evictor = process.victim_of.as_ref()?;
-    let suffers = |Verdict { inputs, window_seconds, .. }: &Verdict| {
-        card::fits_alone(process, gpu)
-            .unwrap_or_else(|| evictor.bytes_per_second as f64 * window_seconds * 2.0 >= inputs.evicted_bytes as f64)
-    };
-    verdict.is_none_or(suffers).then_some(evictor)
-}
-
-/// What is wrong with a process, or who makes it suffer, and since when; `None` if nothing and nobody.
+/// Diagnosis of a process as text, with its age.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct Headline {
     /// `capacity thrash`, `victim of 41207`
-    pub(crate) what: String,
-    /// The same for where there is less and less room.
+    pub(crate) text: String,
+    /// Shorter forms for narrow columns, longest first.
     shorter: Vec<String>,
     /// `00:04:12`
     pub(crate) age: Option<String>,
 }
 
-impl Trouble {
-    /// By the verdicts in force, the room there is, and the daemon's clock.
-    pub(crate) fn of(process: &Process, verdicts: &Verdicts, gpus: &Gpus) -> Option<Self> {
-        // Where something is done about it, whether that helps is what matters.
-        if let Some(decision) = process.decisions.iter().find(|decision| decision.stage != "shadow") {
-            return Some(Self { what: deed(decision), shorter: deed_shorter(decision), age: None });
+impl Headline {
+    /// At this time of the daemon's clock; `None` for a process without a diagnosis, or with one of a kind that is not known here.
+    pub(crate) fn of(process: &Process, now: &str) -> Option<Self> {
+        let Diagnosis { kind, decision, evictor, verdict } = process.diagnosis.as_ref()?;
+        let age = verdict.as_ref().and_then(|verdict| age(&verdict.started_at, now)).map(clock);
+        match (kind.as_str(), decision, evictor, verdict) {
+            ("decision", Some(decision), ..) => {
+                Some(Self { text: deed(decision), shorter: deed_shorter(decision), age: None })
+            }
+            ("victim", _, Some(evictor), _) => {
+                Some(Self { text: format!("victim of {}", evictor.pid), shorter: Vec::new(), age })
+            }
+            ("verdict", _, _, Some(verdict)) => {
+                Some(Self { text: self::kind(&verdict.kind).into_owned(), shorter: Vec::new(), age })
+            }
+            _ => None,
         }
-        let age = process.verdicts.first().and_then(|verdict| age(&verdict.started_at, &verdicts.time)).map(clock);
-        let is_its = |verdict: &&Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
-        let verdict = verdicts.active.iter().find(is_its);
-        let gpu = card::with_uuid(gpus, verdict.and_then(|verdict| verdict.gpu_uuid.as_deref()));
-        let what = match (process.verdicts.first(), evictor(process, verdict, gpu)) {
-            // Only what is evicted can be evicted by others.
-            (Some(worst), Some(evictor)) if worst.kind == "capacity_thrash" => format!("victim of {}", evictor.pid),
-            (Some(worst), _) => kind(&worst.kind).into_owned(),
-            (None, Some(evictor)) => format!("victim of {}", evictor.pid),
-            (None, None) => return None,
-        };
-        Some(Self { what, shorter: Vec::new(), age })
     }
 
-    /// Both, if there is room for both; else as much as there is room for.
+    /// The longest form that fits into so many columns.
     pub(crate) fn within(&self, width: usize) -> String {
-        let Self { what, shorter, age } = self;
-        let both = age.iter().map(|age| format!("{what} {age}"));
-        let mut all = both.chain([what.clone()]).chain(shorter.iter().cloned());
+        let Self { text, shorter, age } = self;
+        let both = age.iter().map(|age| format!("{text} {age}"));
+        let mut all = both.chain([text.clone()]).chain(shorter.iter().cloned());
         let fits = |text: &String| text.width() <= width;
-        all.find(fits).unwrap_or_else(|| shorter.last().unwrap_or(what).clone())
+        all.find(fits).unwrap_or_else(|| shorter.last().unwrap_or(text).clone())
     }
 }
 
@@ -180,121 +162,80 @@ pub(crate) fn user(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::{Gpu, VerdictInputs, VerdictSummary};
+    use model::api::{Evictor, VerdictSummary};
 
     use super::*;
 
-    fn process(kinds: &[&str], evictor: Option<u32>) -> Process {
-        let since = "2026-11-21T14:00:00Z";
-        let summary =
-            |kind: &&str| VerdictSummary { kind: (*kind).to_owned(), started_at: since.to_owned(), gpu_uuid: None };
-        Process {
-            verdicts: kinds.iter().map(summary).collect(),
-            victim_of: evictor.map(|pid| VictimOf { pid, bytes_per_second: 100, ..VictimOf::default() }),
-            ..Process::default()
-        }
-    }
-
-    fn said(process: &Process, verdicts: Vec<Verdict>, now: &str) -> Option<String> {
-        let verdicts = Verdicts { time: now.to_owned(), active: verdicts, ..Verdicts::default() };
-        Trouble::of(process, &verdicts, &Gpus::default()).map(|trouble| trouble.within(80))
-    }
-
+    const SINCE: &str = "2026-11-21T14:00:00Z";
     const NOW: &str = "2026-11-21T14:04:12.7Z";
 
-    #[test]
-    fn what_is_done_goes_before_what_was_wrong_and_what_would_be_done_does_not() {
-        let decision = |stage: &str, link_bytes_saved, faults_saved| DecisionSummary {
-            policy: "cycle".to_owned(),
+    fn verdict(kind: &str) -> Diagnosis {
+        let verdict =
+            VerdictSummary { kind: kind.to_owned(), started_at: SINCE.to_owned(), ..VerdictSummary::default() };
+        Diagnosis { kind: "verdict".to_owned(), verdict: Some(verdict), ..Diagnosis::default() }
+    }
+
+    fn decision(stage: &str, policy: &str, link_bytes_saved: Option<f64>, faults_saved: Option<f64>) -> Diagnosis {
+        let decision = DecisionSummary {
+            policy: policy.to_owned(),
             stage: stage.to_owned(),
             expected: Expected { link_bytes_saved: Share { at_least: 0.5, at_most: 0.65 }, ..Expected::default() },
             link_bytes_saved,
             faults_saved,
             ..DecisionSummary::default()
         };
-        let said = |decision: DecisionSummary| {
-            said(&Process { decisions: vec![decision], ..process(&["capacity_thrash"], None) }, Vec::new(), NOW)
-                .unwrap()
-        };
-        assert_eq!(said(decision("confirmed", Some(0.55), Some(0.9))), "acting: cycle, link -55 %");
-        assert_eq!(said(decision("confirmed", None, Some(0.9))), "acting: cycle, faults -90 %");
-        assert_eq!(said(decision("confirmed", Some(-0.1), None)), "acting: cycle, link +10 %");
-        assert_eq!(said(decision("trial", None, None)), "trying: cycle, link -50 % to -65 % expected");
-        assert_eq!(said(decision("shadow", None, None)), "capacity thrash 00:04:12");
+        Diagnosis { kind: "decision".to_owned(), decision: Some(decision), ..Diagnosis::default() }
+    }
+
+    fn shown(diagnosis: Diagnosis, now: &str, width: usize) -> Option<String> {
+        let process = Process { diagnosis: Some(diagnosis), ..Process::default() };
+        Headline::of(&process, now).map(|headline| headline.within(width))
     }
 
     #[test]
-    fn where_there_is_little_room_the_policy_and_what_it_brings_are_left() {
-        let process = |stage: &str, link_bytes_saved, faults_saved| Process {
-            decisions: vec![DecisionSummary {
-                policy: "ping-pong".to_owned(),
-                stage: stage.to_owned(),
-                link_bytes_saved,
-                faults_saved,
-                ..DecisionSummary::default()
-            }],
-            ..Process::default()
-        };
-        let said = |process: &Process, width| {
-            Trouble::of(process, &Verdicts::default(), &Gpus::default()).unwrap().within(width)
-        };
-        let kept = process("confirmed", Some(0.99), None);
-        // In `uvmctl ps`, and in `uvmctl top` of 90 and of 80 columns.
-        let in_widths = |process: &Process| [40, 26, 17].map(|width| said(process, width));
-        assert_eq!(in_widths(&kept), ["acting: ping-pong, link -99 %", "ping-pong: link -99 %", "ping-pong -99 %"]);
-        let by_faults = process("confirmed", None, Some(0.8));
+    fn a_decision_is_shown_with_its_effect() {
+        let shown = |decision| shown(decision, NOW, 80).unwrap();
+        assert_eq!(shown(decision("confirmed", "cycle", Some(0.55), Some(0.9))), "acting: cycle, link -55 %");
+        assert_eq!(shown(decision("confirmed", "cycle", None, Some(0.9))), "acting: cycle, faults -90 %");
+        assert_eq!(shown(decision("confirmed", "cycle", Some(-0.1), None)), "acting: cycle, link +10 %");
+        assert_eq!(shown(decision("trial", "cycle", None, None)), "trying: cycle, link -50 % to -65 % expected");
+    }
+
+    #[test]
+    fn a_narrow_column_shows_the_policy_and_its_effect() {
+        // `uvmctl ps`, and `uvmctl top` at 90 and at 80 columns.
+        let in_widths = |diagnosis: Diagnosis| [40, 26, 17].map(|width| shown(diagnosis.clone(), NOW, width).unwrap());
         assert_eq!(
-            in_widths(&by_faults),
+            in_widths(decision("confirmed", "ping-pong", Some(0.99), None)),
+            ["acting: ping-pong, link -99 %", "ping-pong: link -99 %", "ping-pong -99 %"]
+        );
+        assert_eq!(
+            in_widths(decision("confirmed", "ping-pong", None, Some(0.8))),
             ["acting: ping-pong, faults -80 %", "ping-pong: faults -80 %", "ping-pong -80 %"]
         );
-        let tried = process("trial", None, None);
-        assert_eq!(in_widths(&tried), ["trying ping-pong"; 3], "what is expected needs more room");
+        assert_eq!(in_widths(decision("trial", "ping-pong", None, None)), ["trying ping-pong"; 3]);
     }
 
     #[test]
-    fn what_is_wrong_and_who_makes_suffer_is_said_with_its_age() {
-        let said = |process: &Process| said(process, Vec::new(), NOW);
-        assert_eq!(said(&process(&["capacity_thrash", "ping_pong"], None)).unwrap(), "capacity thrash 00:04:12");
-        assert_eq!(said(&process(&["ping_pong"], Some(7))).unwrap(), "ping-pong 00:04:12");
-        assert_eq!(said(&process(&[], Some(41_207))).unwrap(), "victim of 41207");
-        assert_eq!(said(&process(&[], None)), None);
+    fn a_verdict_and_a_victim_are_shown_with_their_age() {
+        let evictor = Some(Evictor { pid: 41_207, ..Evictor::default() });
+        let victim =
+            |verdict| Diagnosis { kind: "victim".to_owned(), evictor: evictor.clone(), verdict, decision: None };
+        assert_eq!(shown(verdict("capacity_thrash"), NOW, 80).unwrap(), "capacity thrash 00:04:12");
+        assert_eq!(shown(victim(verdict("capacity_thrash").verdict), NOW, 80).unwrap(), "victim of 41207 00:04:12");
+        assert_eq!(shown(victim(None), NOW, 80).unwrap(), "victim of 41207");
     }
 
     #[test]
-    fn where_the_room_is_not_known_the_victim_is_who_loses_most_to_the_other() {
-        let lost = |evicted_bytes| {
-            let inputs = VerdictInputs { evicted_bytes, ..VerdictInputs::default() };
-            vec![Verdict { inputs, window_seconds: 2.0, ..Verdict::default() }]
-        };
-        // 100 bytes a second are evicted for the other.
-        let process = process(&["capacity_thrash"], Some(7));
-        assert_eq!(said(&process, lost(400), NOW).unwrap(), "victim of 7 00:04:12");
-        assert_eq!(said(&process, lost(402), NOW).unwrap(), "capacity thrash 00:04:12");
-    }
-
-    #[test]
-    fn who_would_fit_alone_is_a_victim_and_who_would_not_is_none() {
-        let uuid = || Some("GPU-1".to_owned());
-        let gpu = Gpu { uuid: uuid(), ..Gpu::default() };
-        let gpus =
-            Gpus { gpus: vec![GpuDetail { gpu, memory_bytes: Some(64), ..GpuDetail::default() }], ..Gpus::default() };
-        let active = vec![Verdict { gpu_uuid: uuid(), window_seconds: 1.0, ..Verdict::default() }];
-        let verdicts = Verdicts { active, ..Verdicts::default() };
-        let said = |managed_bytes| {
-            let process = Process { managed_bytes: Some(managed_bytes), ..process(&["capacity_thrash"], Some(7)) };
-            Trouble::of(&process, &verdicts, &gpus).unwrap().what
-        };
-        assert_eq!([64, 65].map(said), ["victim of 7", "capacity thrash"]);
+    fn no_diagnosis_and_one_of_an_unknown_kind_show_nothing() {
+        assert_eq!(Headline::of(&Process::default(), NOW), None);
+        assert_eq!(shown(Diagnosis { kind: "prophecy".to_owned(), ..verdict("streaming") }, NOW, 80), None);
     }
 
     #[test]
     fn an_age_needs_room() {
-        let trouble =
-            Trouble { what: "capacity thrash".to_owned(), age: Some("00:04:12".to_owned()), ..Trouble::default() };
-        assert_eq!(
-            (trouble.within(24).as_str(), trouble.within(23).as_str()),
-            ("capacity thrash 00:04:12", "capacity thrash")
-        );
+        let narrow = |width| shown(verdict("capacity_thrash"), NOW, width).unwrap();
+        assert_eq!([24, 23].map(narrow), ["capacity thrash 00:04:12", "capacity thrash"]);
     }
 
     #[test]
@@ -304,9 +245,9 @@ mod tests {
 
     #[test]
     fn a_verdict_without_a_time_that_can_be_read_has_no_age() {
-        assert_eq!(said(&process(&["streaming"], None), Vec::new(), "yesterday").unwrap(), "streaming");
+        assert_eq!(shown(verdict("streaming"), "yesterday", 80).unwrap(), "streaming");
         // The daemon's clock was set back.
-        assert_eq!(said(&process(&["streaming"], None), Vec::new(), "2026-11-21T13:00:00Z").unwrap(), "streaming");
+        assert_eq!(shown(verdict("streaming"), "2026-11-21T13:00:00Z", 80).unwrap(), "streaming");
     }
 
     #[test]

@@ -43,7 +43,7 @@ class Card {
   update(gpu, rate, done, now) {
     const { memory_bytes: size, memory_used_bytes: used, managed_bytes, resident, oversubscription_ratio: ratio } = gpu;
     say(this.#name, `${words.gpu(gpu.uuid)} ${format.printable(gpu.name ?? "")}`.trim());
-    this.#name.title = [gpu.uuid ?? "UUID not known", gpu.pci_address && `PCI ${gpu.pci_address}`, gpu.gpu !== null && `the driver's number ${gpu.gpu}`].filter(Boolean).join(", ");
+    this.#name.title = [gpu.uuid ?? "UUID not known", gpu.pci_address && `PCI ${gpu.pci_address}`, gpu.processor_id !== null && `processor id ${gpu.processor_id}`].filter(Boolean).join(", ");
     this.#ratio.hidden = ratio === null;
     if (ratio !== null) say(this.#ratio, `${ratio.toFixed(ratio < 9.95 ? 1 : 0)}x managed`);
     this.#ratio.title = "Managed memory of its processes over all of its memory; more than 1 does not fit";
@@ -66,7 +66,7 @@ class Card {
 
 let cards = new Map();
 
-const key = (gpu) => gpu.uuid ?? `number ${gpu.gpu}`;
+const key = (gpu) => gpu.uuid ?? `processor ${gpu.processor_id}`;
 
 // To be called once a second. `rateOf(gpu, name)` is what a counter of a GPU gains a second; `doneAt(uuid)` are marks of what was done there until `now`; `before(uuid)` asks for what was counted before the page was opened.
 export function show(gpus, rateOf, doneAt, now, before) {

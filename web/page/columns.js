@@ -22,7 +22,7 @@ export const counters = (counts) => Object.fromEntries(COUNTED.map((name) => [na
 
 export const processKey = (process) => `process ${process.pid} ${process.start_ticks}`;
 // The driver's number goes from one GPU to another, so it names only those whose UUID is not known.
-export const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.gpu}`;
+export const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.processor_id}`;
 
 // A number: `value` of an item, which may be null, as `show` writes it.
 const figure = (title, help, value, show, room = {}) => ({ title, help, value, text: (item) => show(value(item)), number: true, ...room });
@@ -48,8 +48,8 @@ function shared(rates, key) {
   };
 }
 
-// `troubleOf(process)` is what is wrong with it, if anything.
-export function processColumns(rates, troubleOf) {
+// `headlineOf(process)` is its diagnosis in words, or null.
+export function processColumns(rates, headlineOf) {
   const { faults, batches, p99, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, processKey);
   const rate = (name) => (process) => rates.of(processKey(process), name);
   return [
@@ -57,11 +57,11 @@ export function processColumns(rates, troubleOf) {
     {
       title: "Verdict",
       help: "Worst verdict, or evictor, and its age",
-      value: (process) => troubleOf(process)?.rank ?? 0,
-      text: (process) => troubleOf(process)?.text ?? "–",
-      detail: (process) => troubleOf(process)?.age ?? "",
-      hint: (process) => troubleOf(process)?.help ?? "",
-      tone: (process) => troubleOf(process)?.tone ?? "",
+      value: (process) => headlineOf(process)?.rank ?? 0,
+      text: (process) => headlineOf(process)?.text ?? "–",
+      detail: (process) => headlineOf(process)?.age ?? "",
+      hint: (process) => headlineOf(process)?.help ?? "",
+      tone: (process) => headlineOf(process)?.tone ?? "",
     },
     { title: "Owner", help: "Pod, job, container, unit or user, by its cgroup", value: words.owner, text: words.owner, hint: (process) => words.wholeOwner(process.owner), named: true },
     figure("Managed", "Managed memory mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
@@ -115,8 +115,8 @@ function processDetail(process) {
 }
 
 // Whether what a reader looks for is in what is known of a process.
-export function matches(process, text, trouble) {
+export function matches(process, text, headline) {
   const { pid, name, user, uid, cgroup, gpus, owner } = process;
-  const known = [pid, name, user ?? uid, cgroup ?? "", owner.id, words.owner(process), trouble?.text ?? "", ...gpus.flatMap((gpu) => [gpu.uuid ?? "", words.gpu(gpu.uuid)])];
+  const known = [pid, name, user ?? uid, cgroup ?? "", owner.id, words.owner(process), headline?.text ?? "", ...gpus.flatMap((gpu) => [gpu.uuid ?? "", words.gpu(gpu.uuid)])];
   return known.some((part) => String(part).toLowerCase().includes(text.toLowerCase()));
 }

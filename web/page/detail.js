@@ -140,7 +140,7 @@ function show(process, verdicts) {
   ];
   tables.batches.update(batches.filter((row) => row.of.count > 0), (row) => row.title);
   tables.causes.update(causes(process.bytes_by_cause), (row) => row.cause);
-  tables.gpus.update(process.gpus.length > 1 ? process.gpus : [], (gpu) => gpu.uuid ?? gpu.gpu);
+  tables.gpus.update(process.gpus.length > 1 ? process.gpus : [], (gpu) => gpu.uuid ?? gpu.processor_id);
   tables.blocks.update(process.blocks, (block) => block.address);
   element("blocks-panel").hidden = process.blocks.length === 0;
   say(element("known"), `${process.blocks.length} of ${format.count(process.blocks_known)} known`);

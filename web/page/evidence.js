@@ -76,7 +76,7 @@ class Evidence {
     const age = format.duration(words.seconds(started_at, now));
     const head = words.kind(kind);
     say(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
-    this.element.dataset.tone = words.tone(kind);
+    this.element.dataset.tone = words.tone(verdict);
     say(this.#why, words.why(verdict));
     const confirmed = format.duration(words.seconds(started_at, confirmed_at));
     say(this.#window, `${words.meaning(kind)}. Confirmed after ${confirmed}; checked in each window, the last of ${format.span(window_seconds)}.`);

@@ -28,10 +28,10 @@ const probeKey = (probe) => `probe ${probe.name}`;
 const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
 
 let known = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], unavailable: [] } };
-const troubleOf = (process) => words.trouble(process, known.verdicts);
+const headlineOf = (process) => words.headline(process, known.verdicts.time);
 
 const tables = {
-  processes: new Table(element("processes"), processColumns(rates, troubleOf), () => showProcesses()),
+  processes: new Table(element("processes"), processColumns(rates, headlineOf), () => showProcesses()),
   gpus: new Table(element("gpus"), gpuColumns(rates)),
   probes: new Table(element("probes"), probeColumns(rates, probeKey)),
   drops: new Table(element("drops"), [
@@ -66,7 +66,7 @@ function show(status, { processes, remaining }, { gpus }, judged, evictions, dec
   }
   known = { processes, remaining, counting: status.state === "counting", verdicts: judged };
   cards.show(gpus, rateOf, doneAt, now, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
-  verdicts.show(judged, processes, known.counting);
+  verdicts.show(judged, known.counting);
   decisions.show(decided, policy);
   if (restIsDue) matrix.show(evictions);
   showProcesses();
@@ -80,7 +80,7 @@ function show(status, { processes, remaining }, { gpus }, judged, evictions, dec
 function showProcesses() {
   const { processes, remaining, counting } = known;
   const filter = element("filter").value.trim();
-  const wanted = processes.filter((process) => matches(process, filter, troubleOf(process)));
+  const wanted = processes.filter((process) => matches(process, filter, headlineOf(process)));
   const look = (process) => ({ faded: process.state === "exited", open: processHref(process) === location.hash });
   tables.processes.update(busiestFirst(wanted), processKey, look);
   const running = processes.filter((process) => process.state === "running").length;

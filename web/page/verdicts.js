@@ -11,21 +11,20 @@ const ENDED_SHOWN = 20;
 const href = (process) => `#process=${process.pid}.${process.start_ticks}`;
 const since = (verdict) => format.moment(verdict.started_at);
 let now = "";
-let evictorOf = () => null;
 
 const victims = ({ victims }) =>
   victims.slice(0, 3).map((victim) => `${words.name(victim)} ${format.bytes(victim.bytes_per_second)}/s`).join(", ") + (victims.length > 3 ? ` and ${victims.length - 3} more` : "");
 
 const shared = {
   process: { title: "Process", text: (verdict) => format.printable(verdict.name || "forgotten"), detail: (verdict) => `pid ${verdict.pid}`, href },
-  verdict: { title: "Verdict", text: (verdict) => words.kind(verdict.kind), tone: (verdict) => words.tone(verdict.kind), hint: (verdict) => words.meaning(verdict.kind) },
+  verdict: { title: "Verdict", text: (verdict) => words.kind(verdict.kind), tone: (verdict) => words.tone(verdict), hint: (verdict) => words.meaning(verdict.kind) },
   gpu: { title: "On", text: (verdict) => words.gpu(verdict.gpu_uuid) },
 };
 
 const tables = {
   active: new Table(element("verdicts"), [
     shared.process,
-    { ...shared.verdict, detail: (verdict) => (evictorOf(verdict) ? `victim of ${evictorOf(verdict).pid}` : "") },
+    { ...shared.verdict, detail: ({ evictor }) => (evictor ? `victim of ${evictor.pid}` : "") },
     shared.gpu,
     { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
     { title: "Reason", text: words.why, wraps: true },
@@ -45,10 +44,8 @@ const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uu
 const nothing = (unavailable) =>
   unavailable.length === 0 ? "No thrashing." : `No thrashing; unavailable: ${unavailable.map(({ kind }) => words.kind(kind)).join(", ")}.`;
 
-export function show(verdicts, processes, counting) {
+export function show(verdicts, counting) {
   now = verdicts.time;
-  const byKey = new Map(processes.map((process) => [href(process), process]));
-  evictorOf = (verdict) => byKey.has(href(verdict)) && verdict.kind === "capacity_thrash" && words.evictorOf(byKey.get(href(verdict)), verdict);
   tables.active.update(verdicts.active, key);
   const ended = verdicts.ended.slice(0, ENDED_SHOWN);
   tables.ended.update(ended, key);

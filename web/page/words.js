@@ -14,21 +14,10 @@ const KINDS = {
 
 export const kind = (name) => KINDS[name]?.[0] ?? format.printable(name.replaceAll("_", " "));
 export const meaning = (name) => KINDS[name]?.[1] ?? "";
-const THRASHING = ["capacity_thrash", "ping_pong", "driver_throttling"];
-export const tone = (name) => (THRASHING.includes(name) ? "bad" : "odd");
+export const tone = ({ thrashing }) => (thrashing ? "bad" : "odd");
 
 export const same = (one, other) => one.pid === other.pid && one.start_ticks === other.start_ticks;
 export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
-
-// The other process for whose sake a process suffers, if it is not for its own: what would fit alone is evicted only because of others. Where that
-// is not known, at least half of what it lost in the window of its verdict must have been for the other's sake. Without a verdict, anything.
-// uvmctl's rule: `words::evictor`.
-export function evictorOf(process, verdict) {
-  const evictor = process.victim_of;
-  if (!evictor || !verdict) return evictor;
-  const mostly = () => evictor.bytes_per_second * verdict.window_seconds * 2 >= verdict.inputs.evicted_bytes;
-  return fitsAlone(process, verdict.gpu_uuid) ?? mostly() ? evictor : null;
-}
 
 // What a decision brought, or is to bring.
 export function effect({ link_bytes_saved: link, faults_saved: faults, expected }) {
@@ -39,22 +28,26 @@ export function effect({ link_bytes_saved: link, faults_saved: faults, expected 
   return `link ${change(at_least)} to ${change(at_most)}`;
 }
 
-// What is wrong with a process, or who makes it suffer; null if nothing and nobody.
-export function trouble(process, verdicts) {
-  const deed = process.decisions.find(({ stage }) => stage !== "shadow");
-  if (deed) {
-    const text = deed.stage === "confirmed" ? `acting: ${deed.policy}` : `trying: ${deed.policy}`;
-    return { text, age: deed.stage === "confirmed" ? effect(deed) : "", tone: "good", rank: 2, help: "A decision is in force; see Acting" };
+// A diagnosis in words, with the tone and the rank of its column; null without one.
+export function headline({ diagnosis }, now) {
+  if (diagnosis === null) return null;
+  const { decision, evictor, verdict } = diagnosis;
+  const age = verdict && now ? format.age(seconds(verdict.started_at, now)) : "";
+  switch (diagnosis.kind) {
+    case "decision": {
+      const isConfirmed = decision.stage === "confirmed";
+      const text = `${isConfirmed ? "acting" : "trying"}: ${format.printable(decision.policy)}`;
+      return { text, age: isConfirmed ? effect(decision) : "", tone: "good", rank: 2, help: "A decision is in effect; see Acting" };
+    }
+    case "victim": {
+      const help = `${format.bytes(evictor.bytes_per_second)}/s of it is evicted for ${name(evictor)}`;
+      return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, help };
+    }
+    case "verdict":
+      return { text: kind(verdict.kind), age, tone: tone(verdict), rank: verdict.thrashing ? 3 : 1, help: meaning(verdict.kind) };
+    default:
+      return null;
   }
-  const [worst] = process.verdicts;
-  const evictor = evictorOf(process, verdicts.active.find((each) => same(each, process)));
-  const age = worst && verdicts.time ? format.age(seconds(worst.started_at, verdicts.time)) : "";
-  if (evictor && (!worst || worst.kind === "capacity_thrash")) {
-    const help = `${format.bytes(evictor.bytes_per_second)}/s of it is evicted for ${name(evictor)}`;
-    return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, help };
-  }
-  if (!worst) return null;
-  return { text: kind(worst.kind), age, tone: tone(worst.kind), rank: tone(worst.kind) === "bad" ? 3 : 1, help: meaning(worst.kind) };
 }
 
 // Why, in a sentence, from what was counted in the last window.
@@ -116,28 +109,11 @@ export function learn(details) {
   gpus = new Map(details.map((gpu) => [gpu.uuid, gpu]));
 }
 
-// As nvidia-smi names it, or else by the driver's number.
+// NVML's index, as in nvidia-smi; without NVML the first digits of the UUID, which nvidia-smi takes as well.
 export function gpu(uuid) {
-  const known = gpus.get(uuid);
-  if (known) return `GPU ${known.index ?? known.gpu ?? "–"}`;
-  return uuid === null ? "a GPU" : uuid.slice(0, 12);
-}
-
-// What managed memory there is room for beside everything else. Where the card's size is not known, what is there of all managed memory: as long as
-// memory is evicted, the card is full. uvmctl's rule: `card::room_bytes`.
-function room({ memory_bytes: all, memory_used_bytes: used, resident }) {
-  // What is taken may be managed or not.
-  if (resident === null && used !== null) return 0;
-  const managed = resident?.bytes ?? 0;
-  const others = Math.max(0, (used ?? managed) - managed);
-  return all === null ? managed : Math.max(0, all - others);
-}
-
-// Whether all managed memory of a process would find room, were it alone; null if that is not known.
-function fitsAlone({ managed_bytes: managed }, uuid) {
-  const known = uuid === null ? undefined : gpus.get(uuid);
-  const bytes = known ? room(known) : 0;
-  return managed === null || bytes === 0 ? null : managed <= bytes;
+  if (uuid === null) return "a GPU";
+  const index = gpus.get(uuid)?.gpu ?? null;
+  return index === null ? uuid.slice(0, "GPU-".length + 8) : `GPU ${index}`;
 }
 
 // === memory ===

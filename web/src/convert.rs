@@ -1,6 +1,7 @@
 //! From what is known to the API's types.
 
 mod counts;
+mod diagnosis;
 mod eviction;
 mod gpu;
 mod history;

@@ -2,20 +2,18 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use model::{Counters, GpuKey, Residency, Reuse, Snapshot};
+use model::{Counters, Gpu, GpuKey, Residency, Reuse, Snapshot, api::GpuId};
 
 use crate::capabilities::Capabilities;
 
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {
     pub(crate) key: GpuKey,
-    /// The driver's processor id that it had last.
-    pub(crate) id: Option<u32>,
     pub(crate) name: Option<&'a str>,
     pub(crate) total: Counters,
 }
 
-/// All of them, in the order of their ids, whether or not anything was counted there yet.
+/// All of them by index, then by UUID, whether or not anything was counted there yet.
 pub(crate) fn totals(snapshot: &Snapshot) -> Vec<GpuTotal<'_>> {
     let mut totals = shown(&snapshot.gpu_totals);
     for key in snapshot.gpus.keys() {
@@ -25,10 +23,11 @@ pub(crate) fn totals(snapshot: &Snapshot) -> Vec<GpuTotal<'_>> {
         .into_iter()
         .map(|(key, total)| {
             let name = snapshot.gpus.get(&key).and_then(|gpu| gpu.name.as_deref());
-            GpuTotal { key, id: id(snapshot, key), name, total }
+            GpuTotal { key, name, total }
         })
         .collect();
-    gpus.sort_by_key(|gpu| (gpu.id.is_none(), gpu.id, gpu.key));
+    let index = |gpu: &GpuTotal<'_>| snapshot.gpus.get(&gpu.key).and_then(|known| known.index);
+    gpus.sort_by_key(|gpu| (index(gpu).is_none(), index(gpu), gpu.key));
     gpus
 }
 
@@ -52,12 +51,14 @@ pub(crate) const fn shown_as(key: GpuKey) -> GpuKey {
     }
 }
 
-/// The driver's processor id that a GPU had last.
-pub(crate) fn id(snapshot: &Snapshot, key: GpuKey) -> Option<u32> {
-    match key {
-        GpuKey::Known(_) => snapshot.gpus.get(&key)?.id,
+/// Names of a GPU.
+pub(crate) fn id(snapshot: &Snapshot, key: GpuKey) -> GpuId {
+    let known = snapshot.gpus.get(&key);
+    let processor_id = match key {
+        GpuKey::Known(_) => known.and_then(|gpu| gpu.id),
         GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
-    }
+    };
+    GpuId { gpu: known.and_then(|gpu| gpu.index), processor_id, uuid: uuid(key) }
 }
 
 /// A GPU's UUID as text.
@@ -67,15 +68,31 @@ pub(crate) fn uuid(key: GpuKey) -> Option<String> {
 
 /// Managed memory of the processes that use a GPU.
 pub(crate) struct Memory {
-    /// All of it. A process that uses several GPUs is counted at each.
+    /// Mapped bytes. A process that uses several GPUs is counted at each.
     pub(crate) managed_bytes: u64,
-    /// What of it is in this GPU's memory; `None` where that is not counted.
+    /// Resident bytes in this GPU; `None` where they are not counted.
     pub(crate) resident: Option<Residency>,
-    /// All of it over the GPU's memory, where that is known.
+    /// Mapped bytes over the GPU's memory, where its size is known.
     pub(crate) oversubscription_ratio: Option<f64>,
 }
 
-/// Of those that live.
+impl Memory {
+    /// Managed bytes that a GPU has room for; see [`model::api::GpuDetail::managed_capacity_bytes`].
+    pub(crate) fn capacity_bytes(&self, gpu: Option<&Gpu>) -> Option<u64> {
+        let resident = self.resident.map(|resident| resident.bytes);
+        let used = gpu.and_then(|gpu| gpu.memory_used_bytes);
+        let unmanaged = match (used, resident) {
+            // The memory in use may be managed or not.
+            (Some(_), None) => None,
+            (used, resident) => Some(used.unwrap_or(0).saturating_sub(resident.unwrap_or(0))),
+        };
+        let size = gpu.and_then(|gpu| gpu.memory_bytes);
+        let capacity = size.zip(unmanaged).map(|(size, unmanaged)| size.saturating_sub(unmanaged));
+        capacity.or(resident).filter(|capacity| *capacity > 0)
+    }
+}
+
+/// Managed memory of the running processes at a GPU.
 pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
     let mut managed_bytes: u64 = 0;
     let mut resident = Residency::default();

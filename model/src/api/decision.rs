@@ -16,10 +16,8 @@ pub struct Decisions {
     /// The newest first.
     pub decisions: Vec<Decision>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page.
-    #[serde(default)]
     pub r#continue: Option<String>,
     /// Decisions that follow this page.
-    #[serde(default)]
     pub remaining: u64,
 }
 
@@ -68,13 +66,10 @@ pub struct Decision {
     /// Window that verified it; null until there is one.
     pub after: Option<Measured>,
     /// How many times as fast as in `before` the program went in `after`, by its own work; 1 where only time could tell. Null until there is one.
-    #[serde(default)]
     pub pace: Option<f64>,
     /// What part of the process's bytes over the GPU's link it saves for the same work; negative if there are more. Null until that is known.
-    #[serde(default)]
     pub link_bytes_saved: Option<f64>,
     /// What part of its GPU faults it saves, likewise.
-    #[serde(default)]
     pub faults_saved: Option<f64>,
     /// Last result that was no success; null if there was none.
     pub last_error: Option<CallResult>,
@@ -104,7 +99,6 @@ pub struct Measured {
     /// Over the GPU's link, all programs together, accesses to memory elsewhere included; null where that cannot be told.
     pub link_bytes: Option<LinkBytes>,
     /// Of that, what a plan is judged by: copied for the process, both ways, and accessed across the link by anybody.
-    #[serde(default)]
     pub own_link_bytes: u64,
     /// Bytes evicted of other processes at the GPU because this one needed the memory.
     pub others_evicted_bytes: u64,

@@ -4,14 +4,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{Counts, Residency, Reuse};
 
+/// Names of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GpuId {
+    /// NVML's index, as in nvidia-smi and DCGM; null without NVML.
+    pub gpu: Option<u32>,
+    /// The driver's processor id that the GPU had last; null once another GPU has that id.
+    pub processor_id: Option<u32>,
+    /// UUID; null if it is not known.
+    pub uuid: Option<String>,
+}
+
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gpu {
-    /// The driver's processor id that the GPU had last; null once another GPU has that id.
-    pub gpu: Option<u32>,
-    /// The GPU's UUID; null for what was counted on a GPU that is not known.
-    pub uuid: Option<String>,
+    /// Its names.
+    #[serde(flatten)]
+    pub id: GpuId,
     /// Product name.
     pub name: Option<String>,
     /// Sums over every process seen on it since uvmd counts.
@@ -36,22 +47,23 @@ pub struct GpuDetail {
     /// As in the status.
     #[serde(flatten)]
     pub gpu: Gpu,
-    /// NVML's index, by which nvidia-smi and DCGM name it.
-    pub index: Option<u32>,
     /// Address on the PCI bus.
     pub pci_address: Option<String>,
-    /// All of its memory.
+    /// Size of its memory.
     pub memory_bytes: Option<u64>,
-    /// What of it is taken, by managed memory and everything else.
+    /// Memory in use, managed and unmanaged.
     pub memory_used_bytes: Option<u64>,
+    /// Managed memory that the GPU has room for: its size without unmanaged memory in use. Without a size it is the resident memory, as a GPU that evicts
+    /// is full. Null where neither is known.
+    pub managed_capacity_bytes: Option<u64>,
     /// Managed memory of the living processes that use it. One that uses several GPUs is counted at each.
     pub managed_bytes: u64,
-    /// How much managed memory is in it; null where unknown.
+    /// Managed memory resident in it; null where unknown.
     pub resident: Option<Residency>,
     /// `managed_bytes` over `memory_bytes`.
     pub oversubscription_ratio: Option<f64>,
     /// Reuse of evicted and reclaimed memory.
     pub reuse: Reuse,
-    /// `nvml` or `procfs`; null where nothing was told.
+    /// `nvml` or `procfs`; null without either.
     pub source: Option<String>,
 }

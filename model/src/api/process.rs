@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Counts, Owner, Residency, Reuse};
+use super::{Block, Counts, GpuId, Owner, Residency, Reuse};
 use crate::plan::Expected;
 
 /// Body of `GET /api/v1/processes`.
@@ -14,10 +14,8 @@ pub struct Processes {
     /// Running processes first, busiest first; then those that exited recently.
     pub processes: Vec<Process>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page.
-    #[serde(default)]
     pub r#continue: Option<String>,
     /// Processes that follow this page.
-    #[serde(default)]
     pub remaining: u64,
 }
 
@@ -46,22 +44,18 @@ pub struct Process {
     /// Bytes of managed memory it has mapped; null if that could not be read.
     pub managed_bytes: Option<u64>,
     /// Owner of the process.
-    #[serde(default)]
     pub owner: Owner,
     /// Bytes of it resident in GPU memory, over all GPUs: an estimate. Null where unknown.
-    #[serde(default)]
     pub resident: Option<Residency>,
     /// Reuse of evicted and reclaimed memory, over all GPUs.
-    #[serde(default)]
     pub reuse: Reuse,
+    /// Foremost concern; null if there is none.
+    pub diagnosis: Option<Diagnosis>,
     /// Active verdicts, worst first.
-    #[serde(default)]
     pub verdicts: Vec<VerdictSummary>,
     /// Process that evicted most of its memory in the last window; null if it was none but itself.
-    #[serde(default)]
-    pub victim_of: Option<VictimOf>,
+    pub victim_of: Option<Evictor>,
     /// Open decisions, the newest first.
-    #[serde(default)]
     pub decisions: Vec<DecisionSummary>,
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
@@ -74,15 +68,12 @@ pub struct Process {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProcessGpu {
-    /// The driver's processor id that the GPU had last; null once another GPU has that id.
-    pub gpu: Option<u32>,
-    /// The GPU's UUID; null if it is not known.
-    pub uuid: Option<String>,
+    /// Names of the GPU.
+    #[serde(flatten)]
+    pub id: GpuId,
     /// Bytes of its managed memory resident in this GPU; null where unknown.
-    #[serde(default)]
     pub resident: Option<Residency>,
     /// Reuse of evicted and reclaimed memory.
-    #[serde(default)]
     pub reuse: Reuse,
     /// Counts of this GPU.
     #[serde(flatten)]
@@ -97,14 +88,30 @@ pub struct VerdictSummary {
     pub gpu_uuid: Option<String>,
     /// `capacity_thrash`, `ping_pong`, `driver_throttling`, `streaming` or `first_touch_storm`.
     pub kind: String,
+    /// Whether it is thrashing: work is repeated.
+    pub thrashing: bool,
     /// Begin of the first window that showed it.
     pub started_at: String,
+}
+
+/// Foremost concern of a process: a decision in effect, else the evictor of its memory, else its worst verdict.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Diagnosis {
+    /// `decision`, `victim` or `verdict`.
+    pub kind: String,
+    /// With `decision`: the newest decision in effect.
+    pub decision: Option<DecisionSummary>,
+    /// With `victim`: the evictor.
+    pub evictor: Option<Evictor>,
+    /// With `verdict`: the worst verdict. With `victim`: the verdict that the evictor causes, if there is one.
+    pub verdict: Option<VerdictSummary>,
 }
 
 /// Evictor of a process's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct VictimOf {
+pub struct Evictor {
     /// Process id.
     pub pid: u32,
     /// Start time in clock ticks since boot; `pid` and this identify the process.
@@ -125,10 +132,8 @@ pub struct ProcessDetail {
     #[serde(flatten)]
     pub process: Process,
     /// Whether fields that require read permission are omitted.
-    #[serde(default)]
     pub redacted: bool,
     /// Its command line. Requires read permission; null without, or if it could not be read.
-    #[serde(default)]
     pub command_line: Option<String>,
     /// The busiest blocks of its memory, busiest first. Requires read permission; empty without.
     pub blocks: Vec<Block>,

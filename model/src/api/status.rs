@@ -17,20 +17,16 @@ pub struct Status {
     /// Time of the snapshot.
     pub time: String,
     /// Whether the client has read permission: for command lines and addresses.
-    #[serde(default)]
     pub can_read: bool,
     /// Whether the client has write permission: for overrides and the switch of acting.
-    #[serde(default)]
     pub can_write: bool,
     /// The source of events: `ebpf`.
     pub backend: String,
     /// `waiting`, `refused` or `counting`.
     pub state: String,
     /// Reasons why counts are incomplete: quotas that were reached, and what this driver does not expose. Empty if they are complete.
-    #[serde(default)]
     pub degraded: Vec<Degradation>,
     /// Entries of the kernel's maps that users were refused since uvmd started, by user and kind.
-    #[serde(default)]
     pub quota_refusals: Vec<QuotaRefusals>,
     /// What is missing, why the driver is refused, what keeps uvmd from telling all that it could, or what of its files is not in order; empty when all
     /// is well.
@@ -42,7 +38,6 @@ pub struct Status {
     /// The family of struct layouts in use.
     pub layout: Option<String>,
     /// What nvidia-uvm was loaded with: module parameters that change what is counted, by name.
-    #[serde(default)]
     pub driver_parameters: BTreeMap<String, String>,
     /// GPUs seen.
     pub gpus: Vec<Gpu>,
@@ -59,16 +54,12 @@ pub struct Status {
     /// Block records dropped for want of room.
     pub block_records_dropped: u64,
     /// Lines of uvmd's own log that could not be written.
-    #[serde(default)]
     pub log_lines_dropped: u64,
     /// Lines of the audit log that could not be written.
-    #[serde(default)]
     pub audit_lines_dropped: u64,
     /// What is wrong with uvmd itself, which goes on and does not do all that it should; empty when all is well.
-    #[serde(default)]
     pub warnings: Vec<Warning>,
     /// When the configuration was read last, and what came of it.
-    #[serde(default)]
     pub configuration: Configuration,
     /// Sums over every process seen since uvmd counts.
     pub total: Counts,

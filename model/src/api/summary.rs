@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Counts, DecisionSummary, Distribution, Owner, Process, ProcessGpu, Residency, Reuse, VerdictSummary, VictimOf,
+    Counts, DecisionSummary, Diagnosis, Distribution, Evictor, GpuId, Owner, Process, ProcessGpu, Residency, Reuse,
+    VerdictSummary,
 };
 
 /// Body of `GET /api/v1/processes/summary`.
@@ -15,10 +16,8 @@ pub struct ProcessSummaries {
     /// As in the listing of processes.
     pub processes: Vec<ProcessSummary>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page.
-    #[serde(default)]
     pub r#continue: Option<String>,
     /// Processes that follow this page.
-    #[serde(default)]
     pub remaining: u64,
 }
 
@@ -52,10 +51,12 @@ pub struct ProcessSummary {
     pub resident: Option<Residency>,
     /// Reuse of evicted and reclaimed memory, over all GPUs.
     pub reuse: Reuse,
+    /// Foremost concern; null if there is none.
+    pub diagnosis: Option<Diagnosis>,
     /// Active verdicts, worst first.
     pub verdicts: Vec<VerdictSummary>,
     /// Process that evicted most of its memory in the last window; null if it was none but itself.
-    pub victim_of: Option<VictimOf>,
+    pub victim_of: Option<Evictor>,
     /// Open decisions, the newest first.
     pub decisions: Vec<DecisionSummary>,
     /// Sums over all GPUs, and CPU faults.
@@ -63,16 +64,6 @@ pub struct ProcessSummary {
     pub counts: CountsSummary,
     /// The GPUs that it was seen on.
     pub gpus: Vec<GpuId>,
-}
-
-/// The names of a GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct GpuId {
-    /// The driver's processor id that the GPU had last; null once another GPU has that id.
-    pub gpu: Option<u32>,
-    /// The GPU's UUID; null if it is not known.
-    pub uuid: Option<String>,
 }
 
 /// Fields of [`Counts`], without the breakdowns and most distributions.
@@ -157,13 +148,14 @@ impl From<ProcessSummary> for Process {
             owner,
             resident,
             reuse,
+            diagnosis,
             verdicts,
             victim_of,
             decisions,
             counts,
             gpus,
         } = summary;
-        let gpus = gpus.into_iter().map(|GpuId { gpu, uuid }| ProcessGpu { gpu, uuid, ..ProcessGpu::default() });
+        let gpus = gpus.into_iter().map(|id| ProcessGpu { id, ..ProcessGpu::default() });
         Self {
             pid,
             start_ticks,
@@ -178,6 +170,7 @@ impl From<ProcessSummary> for Process {
             owner,
             resident,
             reuse,
+            diagnosis,
             verdicts,
             victim_of,
             decisions,

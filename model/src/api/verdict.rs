@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Owner, Pattern};
+use super::{Evictor, Owner, Pattern};
 use crate::verdict::Inputs;
 
 /// Body of `GET /api/v1/verdicts`, and of `GET /api/v1/processes/{pid}/verdict` for one process.
@@ -16,13 +16,10 @@ pub struct Verdicts {
     /// Ended verdicts, the latest first.
     pub ended: Vec<Verdict>,
     /// Kinds that cannot be judged with this configuration. A process without a verdict may still show one of them.
-    #[serde(default)]
     pub unavailable: Vec<UnavailableKind>,
     /// Cursor of the next page, for the parameter `continue`. Null on the last page, and for one process.
-    #[serde(default)]
     pub r#continue: Option<String>,
     /// Verdicts that follow this page.
-    #[serde(default)]
     pub remaining: u64,
 }
 
@@ -70,7 +67,10 @@ pub struct Verdict {
     pub total: Inputs,
     /// What was checked in that window.
     pub checks: Vec<Check>,
-    /// Those who lose memory to this process, most bytes first.
+    /// Process that causes it: with `capacity_thrash` of memory that would fit into the GPU alone. Where that is not known, it is the process for which
+    /// at least half of the bytes were evicted. Null if the process itself does.
+    pub evictor: Option<Evictor>,
+    /// Processes that lose memory to this one, most bytes first.
     pub victims: Vec<VerdictVictim>,
 }
 

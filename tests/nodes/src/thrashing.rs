@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::api::{
-    Check, Counts, EvictionPair, Evictions, Gpu, GpuDetail, Gpus, HeatCell, HeatMap, HeatRange, InvolvedRange, Party,
-    Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts, Ranges, Residency, Reuse, Status,
-    Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts, VictimOf,
+    Check, Counts, Diagnosis, EvictionPair, Evictions, Evictor, Gpu, GpuDetail, GpuId, Gpus, HeatCell, HeatMap,
+    HeatRange, InvolvedRange, Party, Pattern, Process, ProcessDetail, ProcessGpu, Processes, Range, RangeCounts,
+    Ranges, Residency, Reuse, Status, Verdict, VerdictInputs, VerdictSummary, VerdictVictim, Verdicts,
 };
 
 const MIB: u64 = 1 << 20;
@@ -13,6 +13,10 @@ const MIB: u64 = 1 << 20;
 pub const NOW: &str = "2026-11-21T14:06:23Z";
 const SINCE: &str = "2026-11-21T14:02:11Z";
 const UUID: &str = "GPU-abababab-abab-abab-abab-abababababab";
+
+fn gpu_id() -> GpuId {
+    GpuId { gpu: Some(0), processor_id: Some(1), uuid: Some(UUID.to_owned()) }
+}
 
 fn exactly(bytes: u64) -> Residency {
     Residency { bytes, min_bytes: bytes, max_bytes: bytes }
@@ -37,12 +41,7 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
         state: "running".to_owned(),
         managed_bytes: Some(managed_bytes),
         resident: Some(resident),
-        gpus: vec![ProcessGpu {
-            gpu: Some(1),
-            uuid: Some(UUID.to_owned()),
-            counts: counts.clone(),
-            ..ProcessGpu::default()
-        }],
+        gpus: vec![ProcessGpu { id: gpu_id(), counts: counts.clone(), ..ProcessGpu::default() }],
         counts,
         ..Process::default()
     }
@@ -52,9 +51,11 @@ fn thrashing(process: Process) -> Process {
     let summary = VerdictSummary {
         gpu_uuid: Some(UUID.to_owned()),
         kind: "capacity_thrash".to_owned(),
+        thrashing: true,
         started_at: SINCE.to_owned(),
     };
-    Process { verdicts: vec![summary], ..process }
+    let diagnosis = Diagnosis { kind: "verdict".to_owned(), verdict: Some(summary.clone()), ..Diagnosis::default() };
+    Process { diagnosis: Some(diagnosis), verdicts: vec![summary], ..process }
 }
 
 fn streams() -> Process {
@@ -66,10 +67,15 @@ fn streams() -> Process {
     ))
 }
 
+fn evictor() -> Evictor {
+    Evictor { pid: 182, start_ticks: 1, name: "streams".to_owned(), bytes_per_second: 11 * MIB, inferred: true }
+}
+
 fn fits() -> Process {
-    let victim_of =
-        VictimOf { pid: 182, start_ticks: 1, name: "streams".to_owned(), bytes_per_second: 11 * MIB, inferred: true };
-    Process { victim_of: Some(victim_of), ..thrashing(process(180, "fits", 24 * MIB, exactly(16 * MIB))) }
+    let process = thrashing(process(180, "fits", 24 * MIB, exactly(16 * MIB)));
+    let verdict = process.verdicts.first().cloned();
+    let diagnosis = Diagnosis { kind: "victim".to_owned(), decision: None, evictor: Some(evictor()), verdict };
+    Process { diagnosis: Some(diagnosis), victim_of: Some(evictor()), ..process }
 }
 
 fn idle() -> Process {
@@ -107,6 +113,7 @@ fn verdict(process: &Process, evicted_bytes: u64, range: InvolvedRange, victims:
         inputs,
         total: inputs,
         checks: vec![check],
+        evictor: process.diagnosis.as_ref().and_then(|diagnosis| diagnosis.evictor.clone()),
         victims,
         ..Verdict::default()
     }
@@ -167,13 +174,13 @@ pub fn heat() -> HeatMap {
 /// GPUs of the node.
 #[must_use]
 pub fn gpus() -> Gpus {
-    let gpu = Gpu { gpu: Some(1), uuid: Some(UUID.to_owned()), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() };
+    let gpu = Gpu { id: gpu_id(), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() };
     let gpu = GpuDetail {
         gpu,
-        index: Some(0),
         pci_address: Some("0000:17:00.0".to_owned()),
         memory_bytes: Some(64 * MIB),
         memory_used_bytes: Some(63 * MIB),
+        managed_capacity_bytes: Some(63 * MIB),
         managed_bytes: 154 * MIB,
         resident: Some(exactly(62 * MIB)),
         oversubscription_ratio: Some(2.406),

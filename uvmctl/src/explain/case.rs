@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict, VictimOf};
+use model::api::{GpuDetail, InvolvedRange, Process, Range, Ranges, Verdict};
 
-use crate::{card, text};
+use crate::text;
 
 /// What advice is given on. What is `None` could not be known, or may not be told to whoever asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) verdict: &'a Verdict,
-    /// For whose sake it suffers, if not for its own.
-    pub(crate) evictor: Option<&'a VictimOf>,
     pub(crate) process: &'a Process,
     pub(crate) ranges: Option<&'a Ranges>,
     pub(crate) gpu: Option<&'a GpuDetail>,
@@ -38,9 +36,9 @@ impl<'a> Case<'a> {
         self.involved().find(|involved| patterns.contains(&involved.pattern()))
     }
 
-    /// What managed memory there is room for on the card.
-    pub(crate) fn room_bytes(&self) -> Option<u64> {
-        card::room_bytes(self.gpu?)
+    /// Managed memory that the GPU has room for.
+    pub(crate) fn managed_capacity_bytes(&self) -> Option<u64> {
+        self.gpu?.managed_capacity_bytes
     }
 
     /// Managed memory of others on the same card.
@@ -62,7 +60,7 @@ impl<'a> Case<'a> {
 
     /// What of a range can find no room, even were nothing else there; where the room is not known, what is not there now.
     pub(crate) fn without_room(&self, involved: Involved<'_>) -> Option<u64> {
-        match self.room_bytes() {
+        match self.managed_capacity_bytes() {
             Some(room) => Some(involved.range.bytes.saturating_sub(room)),
             None => involved.not_resident_bytes(),
         }

@@ -1,13 +1,9 @@
 //! Asks for everything that bears on one process.
 
-use model::api::{Gpus, Process, ProcessDetail, Ranges, Verdict, Verdicts};
+use model::api::{GpuDetail, Gpus, Process, ProcessDetail, Ranges, Verdict, Verdicts};
 
 use super::case::Case;
-use crate::{
-    card,
-    client::{Answer, Client, Error},
-    words,
-};
+use crate::client::{Answer, Client, Error};
 
 /// What uvmd says of one process.
 #[derive(Debug)]
@@ -61,8 +57,8 @@ impl Evidence {
     }
 
     pub(crate) fn case<'a>(&'a self, verdict: &'a Verdict) -> Case<'a> {
-        let gpu = card::with_uuid(&self.gpus, verdict.gpu_uuid.as_deref());
-        let evictor = words::evictor(&self.process, Some(verdict), gpu);
-        Case { verdict, evictor, process: &self.process, ranges: self.ranges.as_ref(), gpu }
+        let has_uuid = |gpu: &&GpuDetail| gpu.gpu.id.uuid.is_some() && gpu.gpu.id.uuid == verdict.gpu_uuid;
+        let gpu = self.gpus.gpus.iter().find(has_uuid);
+        Case { verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu }
     }
 }

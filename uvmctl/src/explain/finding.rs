@@ -5,13 +5,10 @@ use model::api::{Check, GpuDetail, UnavailableKind, Verdict, VerdictInputs, Verd
 use super::case::Case;
 use crate::{rates, text, words};
 
-/// `GPU1 (NVIDIA H200)`
+/// `GPU0 (NVIDIA H200)`
 pub(crate) fn gpu(gpu: Option<&GpuDetail>, uuid: Option<&str>) -> String {
     match (gpu, uuid) {
-        (Some(GpuDetail { gpu, .. }), _) => {
-            let name = gpu.name.as_deref().map(|name| format!(" ({})", text::printable(name))).unwrap_or_default();
-            format!("GPU{}{name}", text::gpu(gpu.gpu))
-        }
+        (Some(GpuDetail { gpu, .. }), _) => text::named_gpu(gpu),
         (None, Some(uuid)) => text::printable(uuid).into_owned(),
         (None, None) => "a GPU".to_owned(),
     }
@@ -22,7 +19,7 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
     let Case { verdict, process, .. } = case;
     let gpu = gpu(case.gpu, verdict.gpu_uuid.as_deref());
     let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
-    let what = match (verdict.kind.as_str(), case.evictor) {
+    let what = match (verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
         ("capacity_thrash", Some(evictor)) => format!(
             "loses its memory on {gpu} to {} {} and fetches it again",
             evictor.pid,
@@ -112,8 +109,9 @@ fn counted(case: &Case<'_>) -> String {
     let of_fetched = |part: u64| text::share(part, inputs.fetched_bytes);
     match verdict.kind.as_str() {
         "capacity_thrash" | "streaming" => {
-            let lost_to = case
+            let lost_to = verdict
                 .evictor
+                .as_ref()
                 .map(|evictor| format!(", {}/s of it for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
             format!(
                 "it fetched {}, and {} of that had been evicted before; it lost {}{}",
@@ -204,7 +202,7 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::{Residency, VictimOf};
+    use model::api::{Evictor, Residency};
 
     use super::*;
     use crate::explain::advice::testing::{GIB, Known};
@@ -229,19 +227,18 @@ mod tests {
         thrashing.card(44 * GIB, 70 * GIB);
         assert_eq!(
             headline(&thrashing.case(), NOW),
-            "41207 python train.py (user alice) is thrashing GPU-: it fetches again what was evicted. Since 14:02:11 UTC (4 min 11 s)."
+            "41207 python train.py (user alice) is thrashing GPU?: it fetches again what was evicted. Since 14:02:11 UTC (4 min 11 s)."
         );
     }
 
     #[test]
-    fn who_loses_most_of_its_memory_to_another_is_a_victim() {
+    fn a_verdict_that_another_process_causes_names_it() {
         let mut victim = known("capacity_thrash");
-        victim.process.victim_of =
-            Some(VictimOf { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..VictimOf::default() });
+        victim.verdict.evictor =
+            Some(Evictor { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..Evictor::default() });
         assert!(headline(&victim.case(), NOW).contains("loses its memory on a GPU to 182 streams"));
         assert!(facts(&victim.case())[1].contains("it lost 9.0 GiB/s, 8.0 GiB/s of it for 182"));
-        // Half of what is evicted from it is the limit.
-        victim.process.victim_of.as_mut().unwrap().bytes_per_second = 4 * GIB;
+        victim.verdict.evictor = None;
         assert!(headline(&victim.case(), NOW).contains("is thrashing"));
     }
 

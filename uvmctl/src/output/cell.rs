@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use model::api::GpuId;
+
 use crate::{rates, text};
 
 /// Text of a cell, and what it sorts by.
@@ -61,6 +63,11 @@ impl Cell {
     pub(crate) fn ordinal(number: impl Into<i64>) -> Self {
         let number = number.into();
         Self { text: number.to_string(), key: Key::Ordinal(number) }
+    }
+
+    /// A GPU; see [`text::gpu`].
+    pub(crate) fn gpu(id: &GpuId) -> Self {
+        id.gpu.map_or_else(|| text::gpu(id).into(), Self::ordinal)
     }
 
     /// Any other text with the amount that it stands for.

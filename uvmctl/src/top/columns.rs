@@ -8,7 +8,7 @@ use crate::look::Look;
 use crate::{
     rates::{self, Before},
     text,
-    words::{self, Trouble},
+    words::{self, Headline},
 };
 
 /// One process, and how its counts grew.
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Row {
     pub(crate) process: Process,
     /// What is wrong with it, if anything.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) headline: Option<Headline>,
     pub(crate) before: Before,
 }
 
@@ -107,7 +107,7 @@ pub(crate) static COLUMNS: &[Column] = &[
 ];
 
 fn gpus(process: &Process) -> String {
-    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(gpu.gpu)).collect();
+    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(&gpu.id)).collect();
     ids.join(",")
 }
 
@@ -165,7 +165,7 @@ impl Column {
             },
             Value::Count(counter) => figure(counter, text::count),
             Value::Bytes(counter) => figure(counter, text::bytes),
-            Value::Verdict => row.trouble.as_ref().map_or_else(unknown, |trouble| trouble.within(width)),
+            Value::Verdict => row.headline.as_ref().map_or_else(unknown, |headline| headline.within(width)),
         }
     }
 
@@ -184,8 +184,8 @@ impl Column {
             Value::Text(value) | Value::Path(value) => value(&a.process).cmp(&value(&b.process)),
             Value::Number(value) => value(&a.process).cmp(&value(&b.process)),
             Value::Verdict => {
-                let what = |row: &Row| row.trouble.as_ref().map(|trouble| trouble.what.clone());
-                a.trouble.is_none().cmp(&b.trouble.is_none()).then_with(|| what(a).cmp(&what(b)))
+                let text = |row: &Row| row.headline.as_ref().map(|headline| headline.text.clone());
+                a.headline.is_none().cmp(&b.headline.is_none()).then_with(|| text(a).cmp(&text(b)))
             }
             _ => figure(b).unwrap_or(-1.0).total_cmp(&figure(a).unwrap_or(-1.0)),
         }

@@ -13,7 +13,7 @@ use crate::{
     evictions::{self, Flow},
     explain::Evidence,
     rates::{Before, History, Moment},
-    words::Trouble,
+    words::Headline,
 };
 
 /// One GPU, and how its counts grew.
@@ -87,8 +87,8 @@ impl Samples {
             let nothing = Counts::default();
             let earlier = known.get(&ProcessKey::of(&process)).map_or(&nothing, |row| &row.process.counts);
             let before = seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default();
-            let trouble = Trouble::of(&process, &verdicts, &gpu_details);
-            Row { process, trouble, before }
+            let headline = Headline::of(&process, &processes.time);
+            Row { process, headline, before }
         };
         let gpu = |gpu: &Gpu| {
             let memory = gpu_details.gpus.iter().find(|detail| is_same(&detail.gpu, gpu)).cloned();
@@ -143,9 +143,9 @@ fn measured(
 }
 
 fn is_same(one: &Gpu, other: &Gpu) -> bool {
-    match (&one.uuid, &other.uuid) {
+    match (&one.id.uuid, &other.id.uuid) {
         (Some(one), Some(other)) => one == other,
-        (None, None) => one.gpu == other.gpu,
+        (None, None) => one.id.processor_id == other.id.processor_id,
         _ => false,
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use model::api::{
-    Block, Counts, Distribution, Gpu, GpuDetail, Gpus, Process, ProcessDetail, ProcessGpu, Processes, Residency,
+    Block, Counts, Distribution, Gpu, GpuDetail, GpuId, Gpus, Process, ProcessDetail, ProcessGpu, Processes, Residency,
     Status, Verdicts,
 };
 
@@ -76,14 +76,13 @@ pub(super) fn process(pid: u32, name: &str, faults: u64) -> Process {
         managed_bytes: Some(64 << 30),
         resident: Some(exactly(0)),
         counts: counts(faults),
-        gpus: vec![ProcessGpu {
-            gpu: Some(1),
-            uuid: Some(GPU_UUID.to_owned()),
-            counts: counts(faults),
-            ..ProcessGpu::default()
-        }],
+        gpus: vec![ProcessGpu { id: gpu_id(), counts: counts(faults), ..ProcessGpu::default() }],
         ..Process::default()
     }
+}
+
+fn gpu_id() -> GpuId {
+    GpuId { gpu: Some(0), processor_id: Some(1), uuid: Some(GPU_UUID.to_owned()) }
 }
 
 pub(super) fn ended(process: Process) -> Process {
@@ -93,12 +92,7 @@ pub(super) fn ended(process: Process) -> Process {
 /// All on one GPU.
 pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
     let faults = processes.iter().map(|process| process.counts.fault_entries).sum();
-    let gpu = Gpu {
-        gpu: Some(1),
-        uuid: Some(GPU_UUID.to_owned()),
-        name: Some("NVIDIA H200".to_owned()),
-        counts: counts(faults),
-    };
+    let gpu = Gpu { id: gpu_id(), name: Some("NVIDIA H200".to_owned()), counts: counts(faults) };
     let status = Status {
         version: "1.2.3".to_owned(),
         hostname: "gpu-17".to_owned(),

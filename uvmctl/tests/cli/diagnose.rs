@@ -43,7 +43,7 @@ fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
     let output = run(&two_tenants().serve(), &["explain", "182"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
-182 streams (user alice) is thrashing GPU1 (NVIDIA H200): it fetches again what was evicted. Since
+182 streams (user alice) is thrashing GPU0 (NVIDIA H200): it fetches again what was evicted. Since
   14:02:11 UTC (4 min 12 s).
   It has 128 MiB of managed memory, of which 44.0 MiB (at least 43.0 MiB, at most 45.0 MiB) are in
   GPU memory. The card has 64.0 MiB; those who use it have 154 MiB of managed memory: 2.4x.
@@ -84,7 +84,7 @@ Evidence: uvmctl explain 182 -o json
 fn a_victim_is_sent_to_its_evictor() {
     let text = stdout(&run(&two_tenants().serve(), &["explain", "180"]));
     assert!(
-        text.starts_with("180 fits (user alice) loses its memory on GPU1 (NVIDIA H200) to 182 streams and fetches it"),
+        text.starts_with("180 fits (user alice) loses its memory on GPU0 (NVIDIA H200) to 182 streams and fetches it"),
         "{text}"
     );
     assert!(text.contains("uvmctl explain 182") && !text.contains("SetPreferredLocation"), "{text}");
@@ -146,9 +146,9 @@ fn evictions_are_listed_as_sums_and_measured_as_rates() {
     let output = run(&two_tenants().serve(), &["evictions"]);
     let expected = "\
 VICTIM       EVICTOR      CAUSE  GPU  EVICTED  CHUNKS
-182 streams  itself       fault    1  4.0 GiB    2.0k
-180 fits     182 streams  fault    1  588 MiB     294
-182 streams  180 fits     fault    1  500 MiB     250
+182 streams  itself       fault    0  4.0 GiB    2.0k
+180 fits     182 streams  fault    0  588 MiB     294
+182 streams  180 fits     fault    0  500 MiB     250
 ";
     assert_eq!(stdout(&output), expected);
     assert!(stderr(&output).contains("inferred"), "{}", stderr(&output));
@@ -191,8 +191,8 @@ fn a_heat_map_shows_ranges_by_address() {
 fn gpus_are_listed_with_what_managed_memory_takes_of_them() {
     let text = stdout(&run(&two_tenants().serve(), &["gpus"]));
     let expected = "\
-GPU  INDEX  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  REFETCH%  UUID
-  1      0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B      92 %  GPU-abababab-abab-abab-abab-abababababab
+GPU  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  REFETCH%  UUID
+  0  NVIDIA H200  64.0 MiB  63.0 MiB  154 MiB   2.4x  62.0 MiB  0 B  0 B      0 B      92 %  GPU-abababab-abab-abab-abab-abababababab
 ";
     assert_eq!(text, expected);
 }
@@ -202,7 +202,7 @@ fn show_names_the_owner_the_command_what_is_wrong_and_who_makes_it_suffer() {
     let text = stdout(&run(&two_tenants().serve(), &["show", "180"]));
     for line in [
         "Command   /opt/bin/run --fast",
-        "Verdict   capacity thrash on GPU1 since 14:02:11 UTC (uvmctl explain 180)",
+        "Verdict   capacity thrash on GPU0 since 14:02:11 UTC (uvmctl explain 180)",
         "Verdict   11.0 MiB/s of its memory are evicted for 182 streams",
         "Managed   24.0 MiB mapped; 16.0 MiB are in GPU memory",
     ] {

@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     Counters, RecordFigures, SourceState,
-    api::{Counts, Gpus, Process, Processes, VerdictSummary, Verdicts, VictimOf},
+    api::{Counts, Diagnosis, Evictor, Process, Processes, VerdictSummary, Verdicts},
 };
 
 use crate::support::{Canned, busy, counting, process, run, serve_snapshot, snapshot, stderr, stdout, uvmctl};
@@ -18,8 +18,8 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "  \
   PID  PROCESS          OWNER       GPU   MANAGED  RESIDENT  FAULTS       H2D      D2H  EVICTED   CAUSED  VERDICT
-41207  python train.py  user alice  1    64.0 MiB       0 B   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  4.0 KiB  -
-  512  idle             user alice  1    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B  -
+41207  python train.py  user alice  0    64.0 MiB       0 B   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  4.0 KiB  -
+  512  idle             user alice  0    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B  -
 ";
     assert_eq!(stdout(&output), expected);
     assert_eq!(stderr(&output), "");
@@ -28,12 +28,15 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
 /// What a listing says at this second: 1.0 GiB copied and 100 faults a second, and something wrong since second 10.
 fn listing(second: u64) -> Processes {
     let counts = Counts { fault_entries: second * 100, bytes_htod: second << 30, ..Counts::default() };
-    let wrong = VerdictSummary { kind: "capacity_thrash".to_owned(), started_at: time(10), gpu_uuid: None };
+    let wrong =
+        VerdictSummary { kind: "capacity_thrash".to_owned(), started_at: time(10), ..VerdictSummary::default() };
+    let diagnosis =
+        |kind: &str, verdict, evictor| Some(Diagnosis { kind: kind.to_owned(), verdict, evictor, decision: None });
     let process =
         |pid: u32, counts: &Counts| Process { pid, name: "p".to_owned(), counts: counts.clone(), ..Process::default() };
-    let thrasher = Process { verdicts: vec![wrong], ..process(41_207, &counts) };
-    let evictor = VictimOf { pid: 41_207, bytes_per_second: 1 << 30, inferred: true, ..VictimOf::default() };
-    let victim = Process { victim_of: Some(evictor), ..process(40_981, &Counts::default()) };
+    let thrasher = Process { diagnosis: diagnosis("verdict", Some(wrong), None), ..process(41_207, &counts) };
+    let evictor = Evictor { pid: 41_207, bytes_per_second: 1 << 30, inferred: true, ..Evictor::default() };
+    let victim = Process { diagnosis: diagnosis("victim", None, Some(evictor)), ..process(40_981, &Counts::default()) };
     let processes = vec![thrasher, victim, process(1, &Counts::default())];
     Processes { time: time(second), processes, ..Processes::default() }
 }
@@ -49,8 +52,7 @@ fn ps_shows_rates_and_who_is_thrashing_since_when_at_whose_cost() {
     let daemon = Canned::default()
         .once("/api/v1/processes", &listing(260))
         .with("/api/v1/processes", &listing(262))
-        .with("/api/v1/verdicts", &verdicts)
-        .with("/api/v1/gpus", &Gpus::default());
+        .with("/api/v1/verdicts", &verdicts);
     let text = stdout(&run(&daemon.serve(), &["ps", "--interval", "0.1"]));
     let columns = ["PID", "FAULTS/s", "H2D/s", "VERDICT"].map(|title| text.find(title).unwrap());
     assert!(columns.is_sorted(), "{text}");
@@ -102,7 +104,7 @@ faults          310      59      61      61      61      61
 service time    310  480 us  492 us  492 us  492 us  492 us
 
 GPU  NAME         FAULTS  BATCHES       H2D      D2H  EVICTED  UUID
-  1  NVIDIA H200   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
+  0  NVIDIA H200   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB  GPU-abababab-abab-abab-abab-abababababab
 
 PROBE                   HITS  TIME/HIT
 uvm_perf_event_notify  20.0k    400 ns

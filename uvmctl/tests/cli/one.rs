@@ -46,10 +46,10 @@ faults          310      59      61      61      61      61
 service time    310  480 us  492 us  492 us  492 us  492 us
 
 GPU  FAULTS  BATCHES       H2D      D2H  EVICTED  RESIDENT  UUID
-  1   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB       0 B  GPU-abababab-abab-abab-abab-abababababab
+  0   18.4k      310  12.3 MiB  5.0 GiB  5.0 GiB       0 B  GPU-abababab-abab-abab-abab-abababababab
 
          BLOCK  GPU  FAULTS  CPU-FLT      H2D      D2H  EVICTED  EVICTIONS  LAST (UTC)
-0x7f2a40000000    1     900        2  4.0 MiB  2.0 MiB  2.0 MiB          1    22:13:23
+0x7f2a40000000    0     900        2  4.0 MiB  2.0 MiB  2.0 MiB          1    22:13:23
     0x20000000    -      30        2  4.0 MiB  2.0 MiB  2.0 MiB          1    22:13:23
 
 2 of 48 blocks of 2 MiB, busiest first

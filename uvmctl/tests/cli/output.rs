@@ -40,7 +40,7 @@ fn yaml_is_the_json_in_another_form() {
     }
     let json: Gpus = serde_json::from_str(&stdout(&run(&url, &["gpus", "-o", "json"]))).unwrap();
     let yaml = stdout(&run(&url, &["gpus", "-o", "yaml"]));
-    assert!(yaml.contains(&format!("uuid: {}\n", json.gpus[0].gpu.uuid.as_deref().unwrap())), "{yaml}");
+    assert!(yaml.contains(&format!("uuid: {}\n", json.gpus[0].gpu.id.uuid.as_deref().unwrap())), "{yaml}");
 }
 
 #[test]

@@ -223,7 +223,9 @@ pub(crate) fn busy() -> Snapshot {
         run_time: Some(Duration::from_millis(8)),
         missing: None,
     }];
-    snapshot.gpus.insert(GPU, Gpu { id: Some(1), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() });
+    snapshot
+        .gpus
+        .insert(GPU, Gpu { id: Some(1), index: Some(0), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() });
     let mut counters = Counters::default();
     counters.fault_entries[Access::Read] = 18_400;
     counters.fault_instances[Access::Read] = 36_800;

@@ -1,6 +1,6 @@
 //! GPUs, with their memory.
 
-use model::{GpuKey, GpuSource, Snapshot, api};
+use model::{GpuSource, Snapshot, api};
 
 use super::{status::gpu, time};
 use crate::{
@@ -10,21 +10,19 @@ use crate::{
 
 /// By index, then UUID.
 pub(crate) fn gpus(snapshot: &Snapshot) -> api::Gpus {
-    let mut totals = gpus::totals(snapshot);
-    let index = |key: &GpuKey| snapshot.gpus.get(key).and_then(|gpu| gpu.index);
-    totals.sort_by_key(|each| (index(&each.key).is_none(), index(&each.key), each.key));
-    api::Gpus { time: time(snapshot.taken), gpus: totals.iter().map(|each| detail(snapshot, each)).collect() }
+    let gpus = gpus::totals(snapshot);
+    api::Gpus { time: time(snapshot.taken), gpus: gpus.iter().map(|each| detail(snapshot, each)).collect() }
 }
 
 fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
     let card = snapshot.gpus.get(&each.key);
     let memory = gpus::memory(snapshot, each.key);
     api::GpuDetail {
-        gpu: gpu(each, Capabilities::of(snapshot)),
-        index: card.and_then(|card| card.index),
+        gpu: gpu(snapshot, each, Capabilities::of(snapshot)),
         pci_address: card.and_then(|card| card.pci_address.clone()),
         memory_bytes: card.and_then(|card| card.memory_bytes),
         memory_used_bytes: card.and_then(|card| card.memory_used_bytes),
+        managed_capacity_bytes: memory.capacity_bytes(card),
         managed_bytes: memory.managed_bytes,
         resident: memory.resident,
         oversubscription_ratio: memory.oversubscription_ratio,

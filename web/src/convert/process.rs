@@ -1,18 +1,15 @@
 //! Processes.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use model::{Counters, GpuKey, ProcessId, api};
 
 use super::{
-    INFERRED, View, address,
+    View, address,
     counts::{busyness, counts, summary},
-    of,
+    diagnosis, of,
     owner::owner,
-    rate, sum, time,
+    sum, time,
 };
 use crate::{
     capabilities::Capabilities,
@@ -108,14 +105,12 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         owner: owner(&process.owner),
         resident: capabilities.resident(sum(process.residency.values())),
         reuse: sum(process.reuse.values()),
-        verdicts: verdicts(view, process.id),
-        victim_of: victim_of(view, process.id),
-        decisions: decisions(view, process.id),
+        diagnosis: diagnosis::diagnosis(view, process.id),
+        verdicts: of(&view.active, process.id).map(diagnosis::verdict).collect(),
+        victim_of: diagnosis::victim_of(view, process.id),
+        decisions: of(&view.decisions, process.id).map(diagnosis::decision).collect(),
         counts: summary(total, capabilities),
-        gpus: gpus
-            .into_iter()
-            .map(|key| api::GpuId { gpu: gpus::id(view.snapshot, key), uuid: gpus::uuid(key) })
-            .collect(),
+        gpus: gpus.into_iter().map(|key| gpus::id(view.snapshot, key)).collect(),
     }
 }
 
@@ -130,56 +125,12 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
     counters
         .iter()
         .map(|(key, counters)| api::ProcessGpu {
-            gpu: gpus::id(view.snapshot, *key),
-            uuid: gpus::uuid(*key),
+            id: gpus::id(view.snapshot, *key),
             resident: capabilities.resident(residencies.get(key).copied().unwrap_or_default()),
             reuse: reuses.get(key).copied().unwrap_or_default(),
             counts: counts(counters, capabilities),
         })
         .collect()
-}
-
-/// What is wrong with it. The one with most traffic is the worst, and they are in that order.
-fn verdicts(view: &View<'_>, id: ProcessId) -> Vec<api::VerdictSummary> {
-    of(&view.active, id)
-        .map(|verdict| api::VerdictSummary {
-            gpu_uuid: gpus::uuid(verdict.gpu),
-            kind: verdict.kind.name().to_owned(),
-            started_at: time(verdict.started_at),
-        })
-        .collect()
-}
-
-/// What is in force about it, or would be.
-fn decisions(view: &View<'_>, id: ProcessId) -> Vec<api::DecisionSummary> {
-    of(&view.decisions, id)
-        .map(|decision| api::DecisionSummary {
-            id: decision.id.0,
-            gpu_uuid: decision.gpu.to_string(),
-            policy: decision.policy.to_owned(),
-            stage: decision.stage.name().to_owned(),
-            expected: decision.expected,
-            link_bytes_saved: decision.link_bytes_saved(),
-            faults_saved: decision.faults_saved(),
-        })
-        .collect()
-}
-
-/// Of the others whom its memory was pushed out for, all GPUs together, the one that it lost most to.
-fn victim_of(view: &View<'_>, id: ProcessId) -> Option<api::VictimOf> {
-    let mut rates: BTreeMap<ProcessId, u64> = BTreeMap::new();
-    for lost in of(&view.lost, id) {
-        let bytes_per_second = rates.entry(lost.evictor).or_default();
-        *bytes_per_second = bytes_per_second.saturating_add(rate(lost.bytes, lost.window));
-    }
-    let (evictor, bytes_per_second) = rates.into_iter().max_by_key(|(evictor, rate)| (*rate, Reverse(*evictor)))?;
-    Some(api::VictimOf {
-        pid: evictor.pid,
-        start_ticks: evictor.start_ticks,
-        name: view.process(evictor).map(|process| process.name.clone()).unwrap_or_default(),
-        bytes_per_second,
-        inferred: INFERRED,
-    })
 }
 
 fn block(block: &model::Block, capabilities: Capabilities) -> api::Block {

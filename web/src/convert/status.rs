@@ -41,7 +41,7 @@ pub(crate) fn status(
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
         layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
         driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),
-        gpus: gpus::totals(snapshot).iter().map(|each| gpu(each, capabilities)).collect(),
+        gpus: gpus::totals(snapshot).iter().map(|each| gpu(snapshot, each, capabilities)).collect(),
         probes: source.probes.iter().map(probe).collect(),
         dropped_events: snapshot.dropped_events(),
         dropped_events_by_reason: source
@@ -60,9 +60,9 @@ pub(crate) fn status(
     }
 }
 
-pub(super) fn gpu(each: &GpuTotal<'_>, capabilities: Capabilities) -> api::Gpu {
+pub(super) fn gpu(snapshot: &Snapshot, each: &GpuTotal<'_>, capabilities: Capabilities) -> api::Gpu {
     let name = each.name.map(str::to_owned);
-    api::Gpu { gpu: each.id, uuid: gpus::uuid(each.key), name, counts: counts(&each.total, capabilities) }
+    api::Gpu { id: gpus::id(snapshot, each.key), name, counts: counts(&each.total, capabilities) }
 }
 
 fn degradation(each: &model::Degradation) -> api::Degradation {

@@ -8,7 +8,7 @@ use model::{
     verdict::{Check, Involved, Verdict, Victim},
 };
 
-use super::{INFERRED, View, address, memory::pattern, of, owner::owner, rate, time};
+use super::{INFERRED, View, address, diagnosis, memory::pattern, of, owner::owner, rate, time};
 use crate::{
     gpus,
     paging::{Cursors, Order, Page, PageRequest},
@@ -89,6 +89,7 @@ fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
         inputs: each.inputs,
         total: each.total,
         checks: each.checks.iter().map(check).collect(),
+        evictor: diagnosis::evictor(view, each),
         victims: victims.map(|lost| victim(view, lost)).collect(),
     }
 }

@@ -104,12 +104,20 @@ async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_co
     snapshot.gpus.insert(GpuKey::Known(GpuUuid([0xab; 16])), Gpu { id: Some(1), name: None, ..Gpu::default() });
     let router = router(snapshot);
     let status = get(&router, "/api/v1/status").await.json();
-    let gpus: Vec<_> = status["gpus"].as_array().unwrap().iter().map(|gpu| (&gpu["gpu"], &gpu["uuid"])).collect();
+    let names = |gpu: &Value| (gpu["gpu"].clone(), gpu["processor_id"].clone(), gpu["uuid"].clone());
+    let gpus: Vec<_> = status["gpus"].as_array().unwrap().iter().map(names).collect();
     let (last, other) = ("GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f", "GPU-abababab-abab-abab-abab-abababababab");
-    assert_eq!(gpus, [(&1.into(), &other.into()), (&2.into(), &Value::Null), (&Value::Null, &last.into())]);
-    assert_eq!(status["gpus"][2]["fault_entries"], 917);
+    assert_eq!(
+        gpus,
+        [
+            (0.into(), Value::Null, last.into()),
+            (Value::Null, 1.into(), other.into()),
+            (Value::Null, 2.into(), Value::Null),
+        ]
+    );
+    assert_eq!(status["gpus"][0]["fault_entries"], 917);
     let heavy = &get(&router, "/api/v1/processes").await.json()["processes"][0]["gpus"][0];
-    assert_eq!((&heavy["gpu"], &heavy["uuid"]), (&Value::Null, &last.into()));
+    assert_eq!((&heavy["processor_id"], &heavy["uuid"]), (&Value::Null, &last.into()));
 }
 
 #[tokio::test]
@@ -119,7 +127,7 @@ async fn what_is_pending_is_shown_with_what_is_not_known_and_in_the_sums() {
     snapshot.gpu_totals.insert(GpuKey::Pending(2), light);
     let answer = get(&router(snapshot), "/api/v1/status").await;
     let status: Status = serde_json::from_str(&answer.text).unwrap();
-    assert_eq!((status.gpus[1].gpu, status.gpus[1].uuid.as_deref()), (Some(2), None));
+    assert_eq!((status.gpus[1].id.processor_id, status.gpus[1].id.uuid.as_deref()), (Some(2), None));
     assert_eq!((status.gpus[1].counts.fault_entries, status.gpus.len()), (20, 2));
     assert_eq!(status.total.fault_entries, 937);
 }

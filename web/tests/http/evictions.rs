@@ -92,12 +92,18 @@ async fn gpus_are_told_with_their_memory_and_what_is_in_it() {
     snapshot.reuse_totals = BTreeMap::from([(known, Reuse { refetched_bytes: 9, ..Reuse::default() })]);
     let gpus: api::Gpus = ask(snapshot, "/api/v1/gpus").await;
     let [card, unknown] = &gpus.gpus[..] else { panic!("{gpus:?}") };
-    assert_eq!((card.index, card.gpu.gpu, card.gpu.name.as_deref()), (Some(3), Some(1), Some("NVIDIA H200")));
+    assert_eq!(
+        (card.gpu.id.gpu, card.gpu.id.processor_id, card.gpu.name.as_deref()),
+        (Some(3), Some(1), Some("NVIDIA H200"))
+    );
     assert_eq!((card.pci_address.as_deref(), card.source.as_deref()), (Some("0000:17:00.0"), Some("nvml")));
     assert_eq!((card.memory_bytes, card.memory_used_bytes), (Some(64 << 20), Some(60 << 20)));
     // Of the two that live, 64 MiB each.
     assert_eq!((card.managed_bytes, card.oversubscription_ratio), (128 << 20, Some(2.0)));
     assert_eq!(card.resident, Some(Residency { bytes: 8, min_bytes: 6, max_bytes: 10 }));
     assert_eq!((card.reuse.refetched_bytes, card.gpu.counts.fault_entries), (9, 917));
-    assert_eq!((unknown.gpu.uuid.as_ref(), unknown.memory_bytes, unknown.oversubscription_ratio), (None, None, None));
+    assert_eq!(
+        (unknown.gpu.id.uuid.as_ref(), unknown.memory_bytes, unknown.oversubscription_ratio),
+        (None, None, None)
+    );
 }

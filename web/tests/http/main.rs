@@ -7,6 +7,7 @@ mod auth;
 mod control;
 mod decisions;
 mod detail;
+mod diagnosis;
 mod evictions;
 mod fakes;
 mod filters;

@@ -1,13 +1,13 @@
 //! What is evicted is fetched again: more is in use than there is room for.
 
-use model::api::VictimOf;
+use model::api::Evictor;
 
 use super::{Advice, Advised, Case, FEW_WRITES, leave_at_host, read_mostly};
 use crate::text;
 
 pub(super) fn advice(case: &Case<'_>) -> Advised {
     // What others push out says nothing of how it uses its memory.
-    if let Some(evictor) = case.evictor {
+    if let Some(evictor) = case.verdict.evictor.as_ref() {
         return Advised { helps: vec![from_other(case, evictor)], does_not_help: Vec::new() };
     }
     if let Some(apart) = apart(case) {
@@ -19,7 +19,7 @@ pub(super) fn advice(case: &Case<'_>) -> Advised {
     Advised { helps: helps.into_iter().flatten().collect(), does_not_help: vec![does_not_help.to_owned()] }
 }
 
-fn from_other(case: &Case<'_>, evictor: &VictimOf) -> Advice {
+fn from_other(case: &Case<'_>, evictor: &Evictor) -> Advice {
     let pid = evictor.pid;
     let action = format!(
         "keep it apart from {pid} {}: one after the other, or on different GPUs; what {pid} could do itself: uvmctl explain {pid}",
@@ -116,7 +116,7 @@ fn strided(case: &Case<'_>) -> Option<Advice> {
 
 /// Alone it would fit: then it is not for its own sake that it thrashes, and how it uses its memory is no matter.
 fn apart(case: &Case<'_>) -> Option<Advice> {
-    let (managed, room, others) = (case.process.managed_bytes?, case.room_bytes()?, case.others_bytes()?);
+    let (managed, room, others) = (case.process.managed_bytes?, case.managed_capacity_bytes()?, case.others_bytes()?);
     (managed <= room).then(|| {
         let evidence = format!(
             "it has {} of managed memory and there is room for {}; the others on this GPU have {}",
@@ -131,7 +131,7 @@ fn apart(case: &Case<'_>) -> Option<Advice> {
 fn less(case: &Case<'_>) -> Option<Advice> {
     let about = case.involved_bytes().or(case.process.managed_bytes)?;
     let shared = if case.others_bytes().is_some() { " for it and the others on this GPU" } else { "" };
-    let (room, evidence) = if let Some(room) = case.room_bytes() {
+    let (room, evidence) = if let Some(room) = case.managed_capacity_bytes() {
         (room, format!("there is room for {}{shared}", text::bytes(room)))
     } else {
         let resident = case.resident_bytes()?;
@@ -194,9 +194,7 @@ mod tests {
             advice[1].evidence,
             "this is about 48.0 GiB, and there is room for 40.0 GiB for it and the others on this GPU"
         );
-        // The size of the card is not known: what all have there is.
-        let gpu = known.gpu.as_mut().unwrap();
-        (gpu.memory_bytes, gpu.resident) = (None, Some(model::Residency::exactly(42 * GIB)));
+        known.gpu.as_mut().unwrap().managed_capacity_bytes = Some(42 * GIB);
         assert!(actions(&known)[1].contains("6.0 GiB less"), "{:?}", actions(&known));
     }
 
@@ -281,8 +279,8 @@ mod tests {
     fn a_victim_is_told_whom_to_look_at_and_not_to_change_what_it_does() {
         let mut known = thrashing("cyclic");
         known.verdict.inputs.evicted_bytes = 20 * GIB;
-        known.process.victim_of =
-            Some(VictimOf { pid: 182, name: "streams".to_owned(), bytes_per_second: 3 * GIB, ..VictimOf::default() });
+        known.verdict.evictor =
+            Some(Evictor { pid: 182, name: "streams".to_owned(), bytes_per_second: 3 * GIB, ..Evictor::default() });
         let advice = helps(&known);
         assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(

@@ -11,7 +11,7 @@ pub(super) fn advice(case: &Case<'_>) -> Advised {
 fn before_use(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
-    let fits = case.process.managed_bytes? <= case.room_bytes()?;
+    let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
     let how = if fits { "" } else { ", a piece at a time, as not all of it finds room" };
     let action = format!("in the program: cudaMemPrefetchAsync {what} to the GPU before the first kernel uses it{how}");
     let evidence = format!(
@@ -23,7 +23,7 @@ fn before_use(case: &Case<'_>) -> Option<Advice> {
 }
 
 fn device_memory(case: &Case<'_>) -> Option<Advice> {
-    let fits = case.process.managed_bytes? <= case.room_bytes()?;
+    let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
     (case.process.counts.cpu_faults == 0 && fits).then(|| {
         let evidence = "no CPU fault was seen on its managed memory, and all of it finds room on the GPU";
         Advice::new("in the program: allocate it with cudaMalloc", evidence)

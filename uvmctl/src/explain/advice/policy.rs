@@ -7,7 +7,7 @@ use crate::text;
 
 /// The command that asks for it, in the mode that changes nothing; `None` where no policy is for it.
 pub(crate) fn advice(case: &Case<'_>) -> Option<Advice> {
-    let (whom, policy, does) = match (case.verdict.kind.as_str(), case.evictor) {
+    let (whom, policy, does) = match (case.verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
         // What others push out is theirs to be stopped.
         ("capacity_thrash", Some(evictor)) => {
             (format!("--pid {}", evictor.pid), "tenants", "have that process evict its own memory first")
@@ -51,7 +51,7 @@ fn whom(process: &Process) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::api::VictimOf;
+    use model::api::Evictor;
 
     use super::*;
     use crate::explain::advice::testing::{GIB, Known};
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn who_suffers_for_another_has_the_other_named() {
         let mut known = Known::new("capacity_thrash");
-        known.process.victim_of = Some(VictimOf { pid: 40_981, bytes_per_second: 1 << 30, ..VictimOf::default() });
+        known.verdict.evictor = Some(Evictor { pid: 40_981, bytes_per_second: 1 << 30, ..Evictor::default() });
         assert!(action(&known).unwrap().contains("set --pid 40981 --policy tenants"));
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::api::{GpuDetail, InvolvedRange, Pattern, Process, Range, Ranges, Residency, Verdict};
 
 use super::{Advice, on};
-use crate::{explain::case::Case, words};
+use crate::explain::case::Case;
 
 pub(crate) const GIB: u64 = 1 << 30;
 
@@ -25,13 +25,7 @@ impl Known {
     }
 
     pub(crate) fn case(&self) -> Case<'_> {
-        Case {
-            verdict: &self.verdict,
-            evictor: words::evictor(&self.process, Some(&self.verdict), self.gpu.as_ref()),
-            process: &self.process,
-            ranges: self.ranges.as_ref(),
-            gpu: self.gpu.as_ref(),
-        }
+        Case { verdict: &self.verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu: self.gpu.as_ref() }
     }
 
     /// One more range that the verdict is about.
@@ -65,7 +59,12 @@ impl Known {
 
     /// The card's memory, and the managed memory of all who use it.
     pub(crate) fn card(&mut self, memory_bytes: u64, managed_bytes: u64) -> &mut Self {
-        self.gpu = Some(GpuDetail { memory_bytes: Some(memory_bytes), managed_bytes, ..GpuDetail::default() });
+        self.gpu = Some(GpuDetail {
+            memory_bytes: Some(memory_bytes),
+            managed_capacity_bytes: Some(memory_bytes),
+            managed_bytes,
+            ..GpuDetail::default()
+        });
         self
     }
 }

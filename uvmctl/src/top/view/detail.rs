@@ -208,11 +208,11 @@ fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -
         lines.push(Line::styled(format!("{heading:<width$}"), Look::HEADING));
     }
     lines.extend(detail.blocks.iter().map(|block| {
-        let gpu = process.gpus.iter().find(|gpu| gpu.uuid.is_some() && gpu.uuid == block.gpu_uuid);
+        let gpu = process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid == block.gpu_uuid);
         let figures = format!(
             " {:<14} {:>3} {:>6} {:>6} {:>8} {:>8} {:>8} {:>6} ",
             look.text(&block.address),
-            text::gpu(gpu.and_then(|gpu| gpu.gpu)),
+            gpu.map_or_else(|| "-".to_owned(), |gpu| text::gpu(&gpu.id)),
             text::count(block.fault_entries),
             text::count(block.cpu_faults),
             text::bytes(block.bytes_htod),

@@ -132,10 +132,10 @@ fn per_second(rate: Option<f64>, shown: fn(u64) -> String) -> String {
 }
 
 fn label(gpu: &GpuRow) -> String {
-    format!("GPU{}", text::gpu(gpu.gpu.gpu))
+    text::gpu_label(&gpu.gpu.id)
 }
 
-/// `GPU1 H200  faults 20.5k/s  ...`
+/// `GPU0 H200  faults 20.5k/s  ...`
 fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
     let counted = |what: &str, counter: Counter, shown: fn(u64) -> String, width: usize| match state.settings.figures {
         Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),

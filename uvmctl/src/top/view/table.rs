@@ -67,7 +67,7 @@ pub(crate) fn row(state: &State, row: &Row, look: Look, width: usize) -> Line<'s
     let (mark, style) = match (state.is_selected(row), ended) {
         (true, _) => (">", Look::SELECTED),
         (false, true) => ("x", Look::FADED),
-        (false, false) if row.trouble.is_some() => (" ", look.warning()),
+        (false, false) if row.headline.is_some() => (" ", look.warning()),
         (false, false) => (" ", Style::new()),
     };
     let cells: Vec<_> = (columns::fitting(width).into_iter())

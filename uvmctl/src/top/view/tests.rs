@@ -152,7 +152,7 @@ fn where_in_memory_is_told_to_whom_may_know() {
     let detailed = Detailed { process: thrashing::detail_of(of.pid), ranges: None, heat: None };
     state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
     let details = screen(&mut state, Look::PLAIN, 80, 24);
-    assert!(details.contains("is thrashing GPU1") && details.contains("told to root"), "{details}");
+    assert!(details.contains("is thrashing GPU0") && details.contains("told to root"), "{details}");
     state.apply(Action::Open(Page::Explain));
     let explained = screen(&mut state, Look::PLAIN, 80, 60);
     assert!(explained.contains("Where in its memory this happens requires read permission"), "{explained}");
@@ -195,8 +195,11 @@ fn many_gpus_take_a_line_each_and_those_without_room_are_counted() {
     let with = |gpus: u32| {
         let mut sample = sample(2, vec![process(1, "a", 1)]);
         let gpu = sample.status.gpus.remove(0);
-        sample.status.gpus =
-            (1..=gpus).map(|id| model::api::Gpu { gpu: Some(id), uuid: None, ..gpu.clone() }).collect();
+        let with_index = |index| {
+            let id = model::api::GpuId { gpu: Some(index), processor_id: Some(index + 1), uuid: None };
+            model::api::Gpu { id, ..gpu.clone() }
+        };
+        sample.status.gpus = (0..gpus).map(with_index).collect();
         screen(&mut state(sample), Look::PLAIN, 80, 24)
     };
     assert_eq!(with(8).matches("h2d [").count(), 8);

@@ -1,0 +1,96 @@
+//! Foremost concern of a process, and who causes it. The page and uvmctl only show it.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use model::{
+    Decision, GpuKey, ProcessId, VerdictKind,
+    api::{DecisionSummary, Diagnosis, Evictor, VerdictSummary},
+    decision::Stage,
+    verdict::{Verdict, Victim},
+};
+
+use super::{INFERRED, View, of, rate, time};
+use crate::gpus;
+
+/// Where a decision is in effect, whether it helps matters more than what it is about.
+pub(super) fn diagnosis(view: &View<'_>, id: ProcessId) -> Option<Diagnosis> {
+    if let Some(in_effect) = of(&view.decisions, id).find(|decision| !matches!(decision.stage, Stage::Shadow(_))) {
+        let decision = Some(decision(in_effect));
+        return Some(Diagnosis { kind: "decision".to_owned(), decision, ..Diagnosis::default() });
+    }
+    let worst = of(&view.active, id).next();
+    let evictor = match worst {
+        Some(worst) => evictor(view, worst),
+        None => victim_of(view, id),
+    };
+    let kind = match (&evictor, worst) {
+        (Some(_), _) => "victim",
+        (None, Some(_)) => "verdict",
+        (None, None) => return None,
+    };
+    Some(Diagnosis { kind: kind.to_owned(), decision: None, evictor, verdict: worst.map(verdict) })
+}
+
+/// See [`model::api::Verdict::evictor`]. Only evicted memory can be evicted by others.
+pub(super) fn evictor(view: &View<'_>, verdict: &Verdict) -> Option<Evictor> {
+    if verdict.kind != VerdictKind::CapacityThrash || verdict.ended_at.is_some() {
+        return None;
+    }
+    let evictor = largest_evictor(view, verdict.process, |gpu| gpu == verdict.gpu)?;
+    let caused_at_least_half = || {
+        let bytes = evictor.bytes_per_second as f64 * verdict.window.as_secs_f64();
+        bytes * 2.0 >= verdict.inputs.evicted_bytes as f64
+    };
+    fits_alone(view, verdict.process, verdict.gpu).unwrap_or_else(caused_at_least_half).then_some(evictor)
+}
+
+/// Whether all managed memory of a process would fit into a GPU without other processes'; `None` if that is not known.
+fn fits_alone(view: &View<'_>, process: ProcessId, gpu: GpuKey) -> Option<bool> {
+    let gpu = gpus::shown_as(gpu);
+    let capacity_bytes = gpus::memory(view.snapshot, gpu).capacity_bytes(view.snapshot.gpus.get(&gpu))?;
+    Some(view.process(process)?.managed_bytes? <= capacity_bytes)
+}
+
+/// Process that evicted most of another's memory in the last window, on all GPUs.
+pub(super) fn victim_of(view: &View<'_>, id: ProcessId) -> Option<Evictor> {
+    largest_evictor(view, id, |_| true)
+}
+
+fn largest_evictor(view: &View<'_>, victim: ProcessId, at: impl Fn(GpuKey) -> bool) -> Option<Evictor> {
+    let mut rates: BTreeMap<ProcessId, u64> = BTreeMap::new();
+    for Victim { evictor, bytes, window, .. } in of(&view.lost, victim).filter(|eviction| at(eviction.gpu)) {
+        let bytes_per_second = rates.entry(*evictor).or_default();
+        *bytes_per_second = bytes_per_second.saturating_add(rate(*bytes, *window));
+    }
+    let (evictor, bytes_per_second) = rates.into_iter().max_by_key(|(evictor, rate)| (*rate, Reverse(*evictor)))?;
+    Some(Evictor {
+        pid: evictor.pid,
+        start_ticks: evictor.start_ticks,
+        name: view.process(evictor).map(|process| process.name.clone()).unwrap_or_default(),
+        bytes_per_second,
+        inferred: INFERRED,
+    })
+}
+
+/// A verdict in short.
+pub(super) fn verdict(verdict: &Verdict) -> VerdictSummary {
+    VerdictSummary {
+        gpu_uuid: gpus::uuid(verdict.gpu),
+        kind: verdict.kind.name().to_owned(),
+        thrashing: verdict.kind.is_thrashing(),
+        started_at: time(verdict.started_at),
+    }
+}
+
+/// A decision in short.
+pub(super) fn decision(decision: &Decision) -> DecisionSummary {
+    DecisionSummary {
+        id: decision.id.0,
+        gpu_uuid: decision.gpu.to_string(),
+        policy: decision.policy.to_owned(),
+        stage: decision.stage.name().to_owned(),
+        expected: decision.expected,
+        link_bytes_saved: decision.link_bytes_saved(),
+        faults_saved: decision.faults_saved(),
+    }
+}

@@ -1,0 +1,188 @@
+//! Foremost concern of a process, and the process that causes a verdict.
+
+use std::{sync::Arc, time::Duration};
+
+use model::{
+    Decision, Gpu, GpuKey, GpuUuid, ProcessId, Residency, Stage, Verdict, VerdictKind, Verdicts,
+    api::{self, Diagnosis},
+    verdict::{Inputs, Victim},
+};
+use web::{DecisionSource, Sources, VerdictSource};
+
+use crate::{
+    fakes::decision,
+    support::{always, at, busy, get, router_over},
+};
+
+const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
+const LIGHT: ProcessId = ProcessId { pid: 10, start_ticks: 110 };
+const GPU: GpuKey = GpuKey::Known(GpuUuid([0xab; 16]));
+const OTHER_GPU: GpuKey = GpuKey::Known(GpuUuid([0xcd; 16]));
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// A node where HEAVY evicts memory of LIGHT.
+struct Node {
+    size_bytes: Option<u64>,
+    managed_bytes: Option<u64>,
+    verdicts: Vec<Verdict>,
+    victims: Vec<Victim>,
+    decisions: Vec<Decision>,
+}
+
+impl Node {
+    fn new(verdicts: Vec<Verdict>, victims: Vec<Victim>) -> Self {
+        Self { size_bytes: None, managed_bytes: Some(64), verdicts, victims, decisions: Vec::new() }
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(self, path: &str) -> T {
+        let Self { size_bytes, managed_bytes, verdicts, victims, decisions } = self;
+        let mut snapshot = busy();
+        snapshot.gpus.insert(GPU, Gpu { memory_bytes: size_bytes, ..Gpu::default() });
+        snapshot.processes.iter_mut().find(|process| process.id == LIGHT).unwrap().managed_bytes = managed_bytes;
+        let verdicts = Arc::new(Verdicts { active: verdicts, victims, ..Verdicts::default() });
+        let decisions: Arc<[Decision]> = decisions.into();
+        let sources = Sources {
+            verdicts: VerdictSource::new(move || Arc::clone(&verdicts)),
+            decisions: DecisionSource::new(move || Arc::clone(&decisions)),
+            ..always(snapshot).into()
+        };
+        serde_json::from_str(&get(&router_over(sources), path).await.text).unwrap()
+    }
+
+    async fn diagnosis_of(self, pid: u32) -> Option<Diagnosis> {
+        self.get::<api::ProcessDetail>(&format!("/api/v1/processes/{pid}")).await.process.diagnosis
+    }
+
+    async fn evictor(self) -> Option<u32> {
+        let verdicts: api::Verdicts = self.get("/api/v1/verdicts").await;
+        verdicts.active[0].evictor.as_ref().map(|evictor| evictor.pid)
+    }
+}
+
+fn verdict(kind: VerdictKind, evicted_bytes: u64) -> Verdict {
+    Verdict {
+        process: LIGHT,
+        gpu: GPU,
+        kind,
+        started_at: at(10),
+        confirmed_at: at(12),
+        ended_at: None,
+        ranges: Vec::new(),
+        window: WINDOW,
+        inputs: Inputs { evicted_bytes, ..Inputs::default() },
+        total: Inputs::default(),
+        checks: Vec::new(),
+    }
+}
+
+fn evicted_for(evictor: ProcessId, gpu: GpuKey, bytes: u64) -> Victim {
+    Victim { victim: LIGHT, evictor, gpu, bytes, window: WINDOW }
+}
+
+fn thrashing(evicted_bytes: u64) -> Node {
+    let victims = vec![evicted_for(HEAVY, GPU, 100)];
+    Node::new(vec![verdict(VerdictKind::CapacityThrash, evicted_bytes)], victims)
+}
+
+#[tokio::test]
+async fn a_process_that_would_fit_into_the_gpu_alone_is_a_victim() {
+    let fits = Node { size_bytes: Some(64), ..thrashing(10_000) };
+    assert_eq!(fits.evictor().await, Some(20));
+    let exceeds = Node { size_bytes: Some(63), ..thrashing(100) };
+    assert_eq!(exceeds.evictor().await, None);
+}
+
+#[tokio::test]
+async fn where_the_capacity_is_unknown_half_of_the_evicted_bytes_decide() {
+    assert_eq!(thrashing(200).evictor().await, Some(20));
+    assert_eq!(thrashing(201).evictor().await, None);
+    let mapped_bytes_unknown = Node { size_bytes: Some(64), managed_bytes: None, ..thrashing(201) };
+    assert_eq!(mapped_bytes_unknown.evictor().await, None);
+}
+
+#[tokio::test]
+async fn evictions_at_another_gpu_do_not_cause_a_verdict_at_this_one() {
+    let victims = vec![evicted_for(HEAVY, OTHER_GPU, 1000)];
+    let node = || Node::new(vec![verdict(VerdictKind::CapacityThrash, 100)], victims.clone());
+    assert_eq!(node().evictor().await, None);
+    assert_eq!(node().diagnosis_of(10).await.unwrap().kind, "verdict");
+}
+
+#[tokio::test]
+async fn a_process_is_never_its_own_evictor() {
+    let victims = vec![evicted_for(LIGHT, GPU, 1000)];
+    assert_eq!(Node::new(vec![verdict(VerdictKind::CapacityThrash, 100)], victims).evictor().await, None);
+}
+
+#[tokio::test]
+async fn only_capacity_thrash_has_an_evictor() {
+    let victims = vec![evicted_for(HEAVY, GPU, 1000)];
+    for kind in VerdictKind::ALL.into_iter().filter(|kind| *kind != VerdictKind::CapacityThrash) {
+        let node = || Node::new(vec![verdict(kind, 1000)], victims.clone());
+        assert_eq!(node().evictor().await, None, "{kind:?}");
+        let diagnosis = node().diagnosis_of(10).await.unwrap();
+        assert_eq!((diagnosis.kind.as_str(), diagnosis.evictor), ("verdict", None), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_victim_is_diagnosed_with_its_evictor_and_its_verdict() {
+    let diagnosis = thrashing(100).diagnosis_of(10).await.unwrap();
+    let (evictor, verdict) = (diagnosis.evictor.unwrap(), diagnosis.verdict.unwrap());
+    assert_eq!((diagnosis.kind.as_str(), evictor.pid, evictor.name.as_str()), ("victim", 20, "heavy"));
+    assert_eq!((evictor.bytes_per_second, verdict.kind.as_str(), verdict.thrashing), (100, "capacity_thrash", true));
+}
+
+#[tokio::test]
+async fn a_process_without_a_verdict_is_a_victim_of_whoever_evicts_most_of_it() {
+    let others = [evicted_for(ProcessId { pid: 7, start_ticks: 1 }, GPU, 99), evicted_for(HEAVY, OTHER_GPU, 100)];
+    let diagnosis = Node::new(Vec::new(), others.to_vec()).diagnosis_of(10).await.unwrap();
+    assert_eq!((diagnosis.kind.as_str(), diagnosis.evictor.unwrap().pid), ("victim", 20));
+    assert_eq!(diagnosis.verdict, None);
+}
+
+#[tokio::test]
+async fn the_worst_verdict_is_the_diagnosis_where_nobody_else_causes_it() {
+    let worst = verdict(VerdictKind::PingPong, 0);
+    let verdicts = vec![worst, verdict(VerdictKind::FirstTouchStorm, 0)];
+    let diagnosis = Node::new(verdicts, Vec::new()).diagnosis_of(10).await.unwrap();
+    assert_eq!((diagnosis.kind.as_str(), diagnosis.verdict.unwrap().kind.as_str()), ("verdict", "ping_pong"));
+    assert_eq!(Node::new(Vec::new(), Vec::new()).diagnosis_of(10).await, None);
+}
+
+#[tokio::test]
+async fn a_decision_in_effect_precedes_a_verdict_and_one_in_shadow_does_not() {
+    let of_heavy = || Verdict { process: HEAVY, ..verdict(VerdictKind::CapacityThrash, 100) };
+    let with = |stage| Node { decisions: vec![decision(1, stage)], ..Node::new(vec![of_heavy()], Vec::new()) };
+    for stage in [Stage::Trial, Stage::Confirmed] {
+        let diagnosis = with(stage).diagnosis_of(20).await.unwrap();
+        assert_eq!((diagnosis.kind.as_str(), diagnosis.decision.unwrap().id), ("decision", 1));
+    }
+    assert_eq!(with(Stage::Shadow(String::new())).diagnosis_of(20).await.unwrap().kind, "verdict");
+}
+
+#[tokio::test]
+async fn the_capacity_of_a_gpu_is_its_size_without_unmanaged_memory() {
+    let capacity = |size_bytes, used_bytes, resident_bytes: Option<u64>| async move {
+        let mut snapshot = busy();
+        snapshot.gpus.clear();
+        let gpu = Gpu { memory_bytes: size_bytes, memory_used_bytes: used_bytes, ..Gpu::default() };
+        snapshot.gpus.insert(GPU, gpu);
+        for process in &mut snapshot.processes {
+            process.residency.clear();
+        }
+        let light = snapshot.processes.iter_mut().find(|process| process.id == LIGHT).unwrap();
+        match resident_bytes {
+            Some(bytes) => drop(light.residency.insert(GPU, Residency::exactly(bytes))),
+            None => snapshot.source.block_records.is_off = true,
+        }
+        let answer = get(&router_over(always(snapshot)), "/api/v1/gpus").await;
+        let gpus: api::Gpus = serde_json::from_str(&answer.text).unwrap();
+        let uuid = GPU.uuid().unwrap().to_string();
+        gpus.gpus.iter().find(|gpu| gpu.gpu.id.uuid.as_ref() == Some(&uuid)).unwrap().managed_capacity_bytes
+    };
+    assert_eq!(capacity(Some(100), Some(70), Some(50)).await, Some(80), "20 of the bytes in use are unmanaged");
+    assert_eq!(capacity(Some(100), None, Some(50)).await, Some(100), "unmanaged memory is unknown");
+    assert_eq!(capacity(None, None, Some(50)).await, Some(50), "the size is unknown");
+    assert_eq!(capacity(Some(100), Some(70), None).await, None, "managed and unmanaged cannot be distinguished");
+}
