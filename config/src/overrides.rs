@@ -1,8 +1,10 @@
 //! Overrides as files: one file, and the fragments of a folder beside it, in TOML or JSON.
 //!
 //! * `document`: one text
+//! * `write`: the same, written
 
 mod document;
+mod write;
 
 use std::{
     collections::HashMap,
@@ -15,6 +17,7 @@ pub use document::{Form, parse, parse_as};
 use document::{Located, locate};
 use model::Override;
 use sys::private;
+pub use write::write;
 
 use crate::{
     error::{ConfigError, Mistake},

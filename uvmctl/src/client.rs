@@ -27,11 +27,9 @@ use ureq::{
 
 use crate::text;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// A page of a list has 2 MiB at most, and no other answer is much longer.
 const LONGEST_ANSWER_BYTES: u64 = 16 << 20;
-/// How often the daemon is asked again that has too much to do, and for how long it is waited for at most each time.
-const RETRIES: u32 = 5;
+/// Longest wait before a retry.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Where to ask, and as whom.
@@ -104,24 +102,46 @@ enum Said {
     },
 }
 
+/// How long a response is waited for, and how often a daemon that has too much to do is asked again.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    timeout: Duration,
+    retries: u32,
+}
+
+impl Patience {
+    const USUAL: Self = Self { timeout: Duration::from_secs(10), retries: 5 };
+    const BRIEF: Self = Self { timeout: Duration::from_secs(1), retries: 0 };
+}
+
 pub(crate) struct Client {
     agent: Agent,
     place: Place,
     token: Option<TokenFile>,
+    patience: Patience,
 }
 
 impl Client {
     /// Chooses where to ask. Fails only if there is a token file that holds no token.
     pub(crate) fn new(options: Options) -> anyhow::Result<Self> {
+        Self::with(options, Patience::USUAL)
+    }
+
+    /// The same for a completion, which somebody waits for at each key.
+    pub(crate) fn brief(options: Options) -> anyhow::Result<Self> {
+        Self::with(options, Patience::BRIEF)
+    }
+
+    fn with(options: Options, patience: Patience) -> anyhow::Result<Self> {
         let Options { url, socket, socket_owner, token_file } = options;
         let token = token_file.map(TokenFile::read).transpose()?;
-        Ok(Self::at(Place::choose(url, socket), Owners::new(socket_owner), token))
+        Ok(Self::at(Place::choose(url, socket), Owners::new(socket_owner), token, patience))
     }
 
     /// Asks there.
-    fn at(place: Place, owners: Owners, token: Option<TokenFile>) -> Self {
+    fn at(place: Place, owners: Owners, token: Option<TokenFile>, patience: Patience) -> Self {
         let config = Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(patience.timeout))
             .http_status_as_error(false)
             .max_redirects(0)
             // The daemon is on this node, or at the end of a tunnel: never behind the proxy that the environment names for the Internet.
@@ -133,7 +153,7 @@ impl Client {
             }
             Place::Url(_) | Place::UsualPort { .. } => config.into(),
         };
-        Self { agent, place, token }
+        Self { agent, place, token, patience }
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Error> {
@@ -180,7 +200,7 @@ impl Client {
 
     /// Asks again where the daemon says when to.
     fn ask(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
-        let mut retries = if *method == Method::GET { RETRIES } else { 0 };
+        let mut retries = if *method == Method::GET { self.patience.retries } else { 0 };
         loop {
             match self.ask_once(method, path, body)? {
                 Said::Answer(json) => return Ok(json),
@@ -272,7 +292,7 @@ impl Client {
             },
             ureq::Error::HostNotFound => "there is no such host".to_owned(),
             ureq::Error::ConnectionFailed => "no connection".to_owned(),
-            ureq::Error::Timeout(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
+            ureq::Error::Timeout(_) => format!("no answer within {} s", self.patience.timeout.as_secs()),
             other => return self.foreign(text::printable(&other.to_string()).into_owned()),
         };
         Error::Unreachable { place: self.place.clone(), reason }
@@ -312,7 +332,7 @@ mod testing {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, TOKEN).unwrap();
-        Client::at(place, owners, Some(TokenFile::read(path).unwrap()))
+        Client::at(place, owners, Some(TokenFile::read(path).unwrap()), Patience::USUAL)
     }
 }
 

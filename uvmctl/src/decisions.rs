@@ -12,6 +12,7 @@ use model::{
 
 use crate::{
     client::{Client, PAGE},
+    completion,
     output::{
         Page, Screen, View,
         cell::Cell,
@@ -25,11 +26,11 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Decision to show alone, with its windows before and after
-    #[arg(conflicts_with_all = ["pid", "stage", "limit"], value_parser = resource::decision)]
+    #[arg(conflicts_with_all = ["pid", "stage", "limit"], value_parser = resource::decision, add = completion::decisions())]
     pub(crate) id: Option<u64>,
 
     /// Process
-    #[arg(long, value_parser = resource::process)]
+    #[arg(long, value_parser = resource::process, add = completion::processes())]
     pid: Option<u32>,
 
     /// Stage

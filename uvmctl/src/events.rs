@@ -12,7 +12,7 @@ use model::api::decision::{Event, Outcome};
 
 use crate::{
     client::{Client, Error},
-    decisions,
+    completion, decisions,
     output::{self, Format, UsageError, end_on_signals, yaml},
     resource,
     terminal::{Colour, Style},
@@ -34,7 +34,7 @@ const TYPES: [&str; 6] =
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Options {
     /// Process; events about no process are shown as well
-    #[arg(long, value_parser = resource::process)]
+    #[arg(long, value_parser = resource::process, add = completion::processes())]
     pid: Option<u32>,
 
     /// Type of the events; several by commas, or by repeating this

@@ -21,6 +21,7 @@ use model::api::Verdicts;
 
 use crate::{
     client::Client,
+    completion,
     output::{Page, Screen, View},
     resource::{self, Kind},
 };
@@ -28,7 +29,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
     /// Process
-    #[arg(value_parser = resource::process)]
+    #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
     /// Start time of the process in clock ticks since boot [default: the running process, else the last one]

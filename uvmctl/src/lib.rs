@@ -6,6 +6,7 @@
 //! A library only so that fuzz targets reach what reads the daemon's responses.
 
 mod client;
+mod completion;
 mod cpu;
 mod decisions;
 mod doctor;
@@ -146,6 +147,8 @@ enum Command {
     #[command(subcommand)]
     Plan(plan::Options),
     /// Print the completion script of a shell
+    ///
+    /// Completes commands, options, PIDs, and the ids of overrides and decisions. In ~/.bashrc: source <(uvmctl completions bash)
     Completions {
         /// Name of the shell
         shell: Shell,
@@ -165,6 +168,7 @@ enum Command {
 /// The program.
 #[must_use]
 pub fn main() -> ExitCode {
+    completion::complete_if_asked();
     let Options { client, output, command } = Options::parse();
     let result = Client::new(client).and_then(|client| run(client, &output, command));
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
@@ -216,18 +220,11 @@ fn run(client: Client, output: &output::Options, command: Command) -> anyhow::Re
             return status::check(&client);
         }
         Command::Status(status::Options { check: false }) => output.show(&client, &mut status::State),
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         Command::Man { directory } => man(&directory),
         Command::Top(options) => output.refuse("top").map_err(Into::into).and_then(|()| top::run(client, options)),
     }?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn completions(shell: Shell) -> anyhow::Result<()> {
-    // Written at once: the generator itself panics where nobody reads any more.
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Options::command(), "uvmctl", &mut text);
-    Ok(io::stdout().write_all(&text)?)
 }
 
 fn man(directory: &Path) -> anyhow::Result<()> {

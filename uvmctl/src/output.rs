@@ -104,7 +104,7 @@ impl Options {
             Format::Table | Format::Wide => text.to_owned() + "\n",
             Format::Json => text::printable_json(json).into_owned() + "\n",
             Format::Yaml => yaml(json)?,
-            Format::Name => text::printable(name).into_owned() + "\n",
+            Format::Name => text::printable_lines(name) + "\n",
         };
         Ok(io::stdout().lock().write_all(text.as_bytes())?)
     }
@@ -212,6 +212,11 @@ impl Options {
         };
         Frame { text, notes }
     }
+}
+
+/// Prints text that is printable.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    Ok(io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 /// JSON as YAML.

@@ -1,5 +1,7 @@
 //! `uvmctl policy`: overrides, and the switch of all acting.
 
+mod apply;
+mod export;
 mod selection;
 pub(crate) mod show;
 
@@ -25,7 +27,7 @@ use ureq::http::Method;
 
 use crate::{
     client::{Client, PAGE},
-    explain,
+    completion, explain,
     output::{self, Page, Screen, View},
     resource::{self, Kind},
     terminal, text,
@@ -42,6 +44,12 @@ pub(crate) enum Options {
     Set(Box<SetOptions>),
     /// Remove an override, by its id or by the same selection
     Unset(Box<UnsetOptions>),
+    /// Create or replace the overrides of files, and report each as created, configured or unchanged
+    ///
+    /// All files are read and checked before anything changes. The form is that of overrides.toml and overrides.d, in TOML or JSON.
+    Apply(apply::ApplyOptions),
+    /// Write overrides in the form of files, which apply takes
+    Export(export::ExportOptions),
     /// Explain the policy in effect for a process: the selected override, the other candidates, and the restrictions
     Explain(ExplainOptions),
     /// Stop acting on all processes and roll back what is in effect, until acting is switched on again
@@ -92,7 +100,7 @@ pub(crate) struct SetOptions {
 #[derive(Debug, Args)]
 pub(crate) struct UnsetOptions {
     /// Name of the override
-    #[arg(required_unless_present = "selection", conflicts_with = "selection", value_parser = resource::r#override)]
+    #[arg(required_unless_present = "selection", conflicts_with = "selection", value_parser = resource::r#override, add = completion::overrides())]
     id: Option<String>,
 
     #[command(flatten)]
@@ -102,7 +110,7 @@ pub(crate) struct UnsetOptions {
 #[derive(Debug, Args)]
 pub(crate) struct ExplainOptions {
     /// Process
-    #[arg(value_parser = resource::process)]
+    #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
     /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
@@ -135,6 +143,8 @@ pub(crate) fn run(client: &Client, options: Options, output: &output::Options) -
         Options::Show => output.show(client, &mut List),
         Options::Set(options) => set(client, *options, output),
         Options::Unset(options) => unset(client, *options, output),
+        Options::Apply(options) => apply::run(client, &options, output),
+        Options::Export(options) => export::run(client, &options, output),
         Options::Explain(options) => output.show(client, &mut Effective(options)),
         Options::Off => switch(client, "off", output),
         Options::On => switch(client, "on", output),

@@ -7,6 +7,7 @@ use model::api::{Block, Evictor, Owner, Process, ProcessDetail, ProcessGpu, Verd
 
 use crate::{
     client::Client,
+    completion,
     explain::finding,
     output::{
         Page, Screen, View,
@@ -21,7 +22,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
     /// Process
-    #[arg(value_parser = resource::process)]
+    #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
     /// Start time of the process in clock ticks since boot [default: the running process, else the last one]

@@ -7,6 +7,8 @@ use model::api::{
     text::{parse_address, parse_bytes},
 };
 
+use crate::completion;
+
 /// For whom. All that is given must fit; `*` stands for any characters.
 #[derive(Clone, Debug, Args)]
 #[group(id = "selection", multiple = true)]
@@ -16,7 +18,7 @@ pub(crate) struct Selection {
     all: bool,
 
     /// The process with this id
-    #[arg(long)]
+    #[arg(long, add = completion::processes())]
     pid: Option<u32>,
 
     /// Processes of this short name, or whose executable has this path if there is a / in it

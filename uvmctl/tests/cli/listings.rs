@@ -224,18 +224,6 @@ fn on_a_terminal_a_listing_fits_and_has_colour() {
 }
 
 #[test]
-fn completions_know_every_command() {
-    for shell in ["bash", "zsh", "fish"] {
-        let output = run("http://192.0.2.1:1", &["completions", shell]);
-        assert_eq!(output.status.code(), Some(0));
-        let text = stdout(&output);
-        for command in ["doctor", "evictions", "explain", "ps", "status"] {
-            assert!(text.contains(command), "{shell}: {command}");
-        }
-    }
-}
-
-#[test]
 fn every_command_has_a_man_page() {
     let directory = tempfile::tempdir().unwrap();
     let output = run("http://192.0.2.1:1", &["man", directory.path().to_str().unwrap()]);

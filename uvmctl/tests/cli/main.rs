@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod authority;
+mod completion;
 mod daemons;
 mod diagnose;
 mod doctor;

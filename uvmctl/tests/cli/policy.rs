@@ -241,3 +241,94 @@ fn one_decision_is_shown_with_what_was_counted_before_and_after() {
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     assert!(row("before").contains("50.0 MiB") && row("after").contains("22.5 MiB"), "{text}");
 }
+
+fn listed(overrides: Vec<OverrideStatus>) -> Canned {
+    Canned::default()
+        .with("/api/v1/overrides/", &standing("pod-7c1f"))
+        .with("/api/v1/overrides", &Overrides { overrides, ..Overrides::default() })
+        .with("/api/v1/policy", &state(true))
+}
+
+/// Requests that change something, as `PUT /api/v1/overrides/llm`.
+fn changes(daemon: &Canned) -> Vec<String> {
+    let line = |request: String| request.split(" HTTP").next().unwrap().to_owned();
+    daemon.requests().into_iter().map(line).filter(|line| !line.starts_with("GET")).collect()
+}
+
+#[test]
+fn exported_overrides_are_applied_as_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    for form in ["table", "json"] {
+        let daemon = listed(vec![standing("a"), standing("b")]);
+        let url = daemon.serve();
+        let exported = run(&url, &["policy", "export", "-o", form]);
+        let file = folder.path().join(if form == "json" { "all.json" } else { "all.toml" });
+        std::fs::write(&file, stdout(&exported)).unwrap();
+        let output = run(&url, &["policy", "apply", "-f", file.to_str().unwrap(), "--prune"]);
+        assert_eq!(stdout(&output), "override/a unchanged\noverride/b unchanged\n", "{}", stderr(&output));
+        assert_eq!(changes(&daemon), [""; 0]);
+    }
+}
+
+#[test]
+fn overrides_of_files_are_created_configured_and_with_prune_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("1.toml", "[[override]]\nid = \"new\"\nmode = \"shadow\"\nmatch.pid = 7\n");
+    write("2.json", r#"[{"id": "old", "mode": "observe"}]"#);
+    write("notes.txt", "not an override");
+    let daemon = listed(vec![standing("old"), standing("extra")]);
+    let url = daemon.serve();
+    let apply = |options: &[&str]| {
+        let files = ["policy", "apply", "-f", folder.path().to_str().unwrap()];
+        run(&url, &[&files, options].concat())
+    };
+    let expected =
+        "override/new created (dry run)\noverride/old configured (dry run)\noverride/extra deleted (dry run)\n";
+    assert_eq!(stdout(&apply(&["--prune", "--dry-run"])), expected);
+    assert_eq!(changes(&daemon), [""; 0]);
+    let output = apply(&["-o", "name"]);
+    assert_eq!(stdout(&output), "override/new\noverride/old\n", "{}", stderr(&output));
+    assert_eq!(changes(&daemon), ["PUT /api/v1/overrides/new", "PUT /api/v1/overrides/old"]);
+    let json = stdout(&apply(&["--prune", "-o", "json"]));
+    assert!(json.contains(r#"{"id":"extra","change":"deleted"}"#), "{json}");
+    assert_eq!(changes(&daemon).last().unwrap(), "DELETE /api/v1/overrides/extra");
+}
+
+#[test]
+fn a_mistake_in_a_file_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = folder.path().join("good.toml");
+    let bad = folder.path().join("bad.toml");
+    std::fs::write(&good, "[[override]]\nid = \"a\"\nmode = \"shadow\"\n").unwrap();
+    let of_file = OverrideStatus { source: "file".to_owned(), ..standing("a") };
+    let daemon = listed(vec![of_file]);
+    let url = daemon.serve();
+    let apply = |files: &[&std::path::PathBuf]| {
+        let files = files.iter().flat_map(|file| ["-f", file.to_str().unwrap()]);
+        run(&url, &["policy", "apply"].into_iter().chain(files).collect::<Vec<_>>())
+    };
+    std::fs::write(&bad, "[[override]]\nid = \"b\"\n\nmode = \"on\"\n").unwrap();
+    let mistake = apply(&[&good, &bad]);
+    assert!(stderr(&mistake).contains("bad.toml:4: override.mode: expected \"observe\""), "{}", stderr(&mistake));
+    std::fs::copy(&good, &bad).unwrap();
+    assert!(stderr(&apply(&[&good, &bad])).contains("another file has an override \"a\""));
+    assert!(stderr(&apply(&[&good])).contains("override/a is in a file of uvmd"));
+    assert_eq!(apply(&[&folder.path().join("none.toml")]).status.code(), Some(1));
+    assert_eq!(changes(&daemon), [""; 0]);
+}
+
+#[test]
+fn export_omits_overrides_of_files_and_expired_ones() {
+    let of_file = OverrideStatus { source: "file".to_owned(), ..standing("of-file") };
+    let expired = OverrideStatus { expired: true, ..standing("expired") };
+    let url = listed(vec![standing("a"), of_file, expired]).serve();
+    let export = |options: &[&str]| run(&url, &[&["policy", "export"], options].concat());
+    let output = export(&[]);
+    assert_eq!(stdout(&output).matches("[[override]]").count(), 1, "{}", stdout(&output));
+    assert!(stdout(&output).contains("id = \"a\"") && stderr(&output).contains("expired, and not exported: expired"));
+    assert_eq!(stdout(&export(&["--all"])).matches("[[override]]").count(), 2);
+    assert!(stdout(&export(&["override/of-file"])).contains("id = \"of-file\""));
+    assert!(stderr(&export(&["none"])).contains("there is no override \"none\""));
+    assert_eq!(export(&["-o", "yaml"]).status.code(), Some(2));
+}
