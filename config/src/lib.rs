@@ -263,7 +263,7 @@ impl Default for Socket {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { filter: LogFilter::default(), format: LogFormat::Text, file: None }
+        Self { filter: LogFilter::default(), format: LogFormat::Auto, file: None }
     }
 }
 

@@ -168,6 +168,8 @@ impl Value for AbsolutePath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
+    /// Entries with fields where the journal of systemd reads standard error, else text.
+    Auto,
     /// For people.
     Text,
     /// One JSON object a line, for programs.
@@ -175,10 +177,11 @@ pub enum LogFormat {
 }
 
 impl Value for LogFormat {
-    const ALLOWED: &'static str = "\"text\" or \"json\"";
+    const ALLOWED: &'static str = "\"auto\", \"text\" or \"json\"";
 
     fn of_text(text: &str) -> Option<Self> {
         match text {
+            "auto" => Some(Self::Auto),
             "text" => Some(Self::Text),
             "json" => Some(Self::Json),
             _ => None,
@@ -247,7 +250,7 @@ pub(crate) mod tests {
         texts::<Hostname>(&["gpu-17", "node.example"], &["", "a b", "a\n"]);
         texts::<GroupName>(&["gpu-users", "1000"], &["", "a b", "a:b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);
-        texts::<LogFormat>(&["text", "json"], &["JSON", "yaml", ""]);
+        texts::<LogFormat>(&["auto", "text", "json"], &["JSON", "yaml", ""]);
         texts::<LogFilter>(
             &["off", "warn", "info,collector=debug", "INFO"],
             &["inof", "uvmd=shouting", "uvmd=", "=info", "info,", ""],

@@ -115,7 +115,9 @@ fn settings_override_the_file_which_overrides_the_defaults() {
     )
     .unwrap();
     assert!(file.is_some() && fragments.is_empty());
-    let mut expected = parse("listen = \"127.0.0.1:1\"\nlog.filter = \"warn\"\ncollector.interval = \"3s\"").unwrap();
+    let mut expected =
+        parse("listen = \"127.0.0.1:1\"\nlog = { filter = \"warn\", format = \"text\" }\ncollector.interval = \"3s\"")
+            .unwrap();
     expected.metrics.per_process = true;
     assert_eq!(config, expected);
 }
@@ -144,7 +146,7 @@ fn text_needs_no_quotes_in_a_setting_whatever_it_looks_like() {
 #[test]
 fn a_setting_that_is_not_allowed_says_what_is() {
     let error = |text: &str| text.parse::<Setting>().unwrap_err();
-    assert_eq!(error("log.format=yaml"), "invalid value: string \"yaml\", expected \"text\" or \"json\"");
+    assert_eq!(error("log.format=yaml"), "invalid value: string \"yaml\", expected \"auto\", \"text\" or \"json\"");
     assert!(error("log.formats=json").starts_with("unknown key `formats`"));
     assert_eq!(error("log.format"), "expected KEY=VALUE, with a key as in the file, such as log.format");
     assert!(error("hostname=a b").starts_with("invalid value: string \"a b\", expected a name"));

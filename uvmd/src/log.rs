@@ -1,11 +1,13 @@
-//! The service's own log: to standard error, or to a file.
+//! The service's own log: to standard error, to the journal behind it, or to a file.
 //!
 //! To log never fails and never waits: a line that cannot be written is counted and left out.
 //!
 //! * `writer`: the thread that writes
 //! * `file`: the file
+//! * `journal`: the journal of systemd
 
 pub(crate) mod file;
+mod journal;
 pub(crate) mod writer;
 
 use std::{
@@ -13,6 +15,7 @@ use std::{
     fs::File,
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -25,6 +28,7 @@ use config::{
     value::{LogFilter, LogFormat},
 };
 use file::LogFile;
+use journal::{Entries, Journal};
 use tracing_subscriber::{
     Layer, Registry,
     filter::Targets,
@@ -60,15 +64,20 @@ impl Logging {
     /// Everything that is logged from now on is written.
     pub(crate) fn start(log: &Log) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
-        let queue = match &log.file {
-            Some(path) => writer::write_to("uvmd-log", LogFile::open(&path.0)?, dropped.clone())?,
-            None => writer::write_to("uvmd-log", StandardError::new(), dropped.clone())?,
-        };
         let is_file = log.file.is_some();
+        let stderr = StandardError::new();
+        let journal = (log.format == LogFormat::Auto && !is_file).then(|| stderr.journal()).flatten();
+        let is_journal = journal.is_some();
+        let queue = match (&log.file, journal) {
+            (Some(path), _) => writer::write_to("uvmd-log", LogFile::open(&path.0)?, dropped.clone())?,
+            (None, Some(journal)) => writer::write_to("uvmd-log", journal, dropped.clone())?,
+            (None, None) => writer::write_to("uvmd-log", stderr, dropped.clone())?,
+        };
         let lines = Lines { queue, dropped };
         let layer = fmt::layer().with_writer(lines.clone()).log_internal_errors(false);
         let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-            LogFormat::Text => Box::new(layer.with_ansi(!is_file && colour())),
+            LogFormat::Auto if is_journal => Box::new(Entries(lines.clone())),
+            LogFormat::Auto | LogFormat::Text => Box::new(layer.with_ansi(!is_file && colour())),
             LogFormat::Json => Box::new(layer.json().flatten_event(true)),
         };
         let (filter, handle) = reload::Layer::new(log.filter.targets());
@@ -114,6 +123,12 @@ impl StandardError {
         // It may be closed.
         Self(io::stderr().as_fd().try_clone_to_owned().ok().map(File::from))
     }
+
+    /// The journal, where it is what reads standard error.
+    fn journal(&self) -> Option<Journal> {
+        let is_journal = journal::is_stream(env::var_os("JOURNAL_STREAM").as_deref(), self.0.as_ref()?);
+        is_journal.then(|| Journal::at(PathBuf::from(journal::SOCKET)).ok()).flatten()
+    }
 }
 
 impl Destination for StandardError {
@@ -143,6 +158,15 @@ struct Lines {
     dropped: Dropped,
 }
 
+impl Lines {
+    /// Does not wait: where there is no room, it is dropped and counted.
+    fn send(&self, line: Vec<u8>) {
+        if self.queue.try_send(Message::Line(line)).is_err() {
+            self.dropped.count_one();
+        }
+    }
+}
+
 impl<'a> MakeWriter<'a> for Lines {
     type Writer = &'a Self;
 
@@ -154,9 +178,7 @@ impl<'a> MakeWriter<'a> for Lines {
 impl Write for &Lines {
     /// A whole line at a time: the layer makes them so.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.queue.try_send(Message::Line(line.to_vec())).is_err() {
-            self.dropped.count_one();
-        }
+        self.send(line.to_vec());
         Ok(line.len())
     }
 
