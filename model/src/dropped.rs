@@ -51,7 +51,7 @@ impl DropReason {
         match self {
             Self::UnknownVaSpace => {
                 "Faults and migrations of VA spaces that uvmd does not know, so neither their process: made before it attached and not found then, \
-                 or lost for want of room (`spaces_full`)."
+                 or dropped for lack of space (`spaces_full`)."
             }
             Self::CountsFull => {
                 "Faults and migrations for which the counts in the kernel had no room: too many processes at once, or a process or user at its quota, \

@@ -58,7 +58,7 @@ impl Action {
             Self::Withdraw(advice) => match advice {
                 Advice::PreferredLocation(_) => "unset_preferred_location",
                 Advice::AccessedBy(_) => "unset_accessed_by",
-                Advice::ReadDuplication => "unset_read_duplication",
+                Advice::ReadDuplication => "disable_read_duplication",
             },
         }
     }

@@ -56,7 +56,7 @@ pub struct Override {
     /// Precedence: the highest is selected; then the most specific selector; then the first name.
     pub priority: i32,
     /// Time of expiry.
-    pub expires: Option<SystemTime>,
+    pub expires_at: Option<SystemTime>,
 }
 
 /// The directive for one process: mode, policy and limits of the selected override.

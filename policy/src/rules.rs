@@ -125,7 +125,7 @@ impl Rules {
     /// Whether an override's time is over.
     #[must_use]
     pub fn is_over(&self, rule: &Override, now: SystemTime) -> bool {
-        self.expired.contains(&rule.id) || rule.expires.is_some_and(|end| end <= now)
+        self.expired.contains(&rule.id) || rule.expires_at.is_some_and(|end| end <= now)
     }
 
     /// The overrides, in order of precedence.

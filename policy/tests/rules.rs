@@ -34,7 +34,7 @@ fn rule(id: &str, selector: Selector) -> Override {
         parameters: [].into(),
         budget: Budget::default(),
         priority: 0,
-        expires: None,
+        expires_at: None,
     }
 }
 
@@ -157,7 +157,7 @@ fn what_names_the_smaller_group_says_more() {
 
 #[test]
 fn one_whose_time_is_over_is_not_in_force() {
-    let ends = |at| Override { expires: Some(at), priority: 1, ..rule("brief", Selector::default()) };
+    let ends = |at| Override { expires_at: Some(at), priority: 1, ..rule("brief", Selector::default()) };
     let other = rule("other", Selector::default());
     assert_eq!(in_force(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
     let Explained { directive, candidates, .. } = explain(vec![ends(NOW), other]);
@@ -206,7 +206,7 @@ fn nobody_goes_further_than_is_allowed_at_all() {
 fn whose_time_is_known_to_be_over_has_none_left_when_the_clock_is_set_back() {
     let process = process();
     let subject = Subject { process: &process, executable: None };
-    let brief = Override { expires: Some(NOW + Duration::from_secs(1)), ..rule("brief", Selector::default()) };
+    let brief = Override { expires_at: Some(NOW + Duration::from_secs(1)), ..rule("brief", Selector::default()) };
     let rules = Rules::new(vec![brief], fallback());
     assert_eq!(rules.directive(subject, NOW).override_id.as_deref(), Some("brief"));
     let rules = rules.with_expired(["brief".to_owned()].into());

@@ -129,7 +129,7 @@ within 10 "without advice the memory is to move" is_copied
 act_out "read_duplication $pid $(at 0) $(at 4)"
 is_still() { ! is_copied; }
 within 10 "what is in both places is not to be copied again" is_still
-act_out "unset_read_duplication $pid $(at 0) $(at 4)"
+act_out "disable_read_duplication $pid $(at 0) $(at 4)"
 within 10 "with no advice left the memory is to move again" is_copied
 target_is_right
 echo "read duplication: nothing is copied twice, until it is withdrawn"

@@ -124,7 +124,7 @@ pub(crate) fn nothing(total: &Counts) -> &'static str {
 
 /// What there is now, and how it grew, most first.
 pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
-    let moment = |of: &Evictions| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_since: None };
+    let moment = |of: &Evictions| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_started_at: None };
     let before = before.and_then(|before| {
         let pairs: HashMap<_, _> = before.pairs.iter().map(|pair| (key(pair), pair.bytes)).collect();
         Some((pairs, moment(now).seconds_since(moment(before))?))

@@ -211,7 +211,7 @@ fn set(client: &Client, options: SetOptions, output: &output::Options) -> anyhow
         parameters: parameters.into_iter().collect::<BTreeMap<_, _>>(),
         budget: Budget { bytes_per_second, bytes },
         priority,
-        expires: expires.map(time),
+        expires_at: expires.map(time),
     };
     let body = serde_json::to_string(&wanted)?;
     let response = client.change(&Method::PUT, &path(&id), Some(&body))?;

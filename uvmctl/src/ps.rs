@@ -172,7 +172,7 @@ fn unavailable(verdicts: &Verdicts) -> Option<String> {
 
 /// What each process had counted at the first look. One that was not there counted from nothing.
 pub(crate) fn before(first: &Processes, now: &Processes) -> Vec<Before> {
-    let moment = |of: &Processes| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_since: None };
+    let moment = |of: &Processes| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_started_at: None };
     let seconds = moment(now).seconds_since(moment(first));
     let known: HashMap<_, _> =
         first.processes.iter().map(|process| ((process.pid, process.start_ticks), &process.counts)).collect();

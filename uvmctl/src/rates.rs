@@ -49,13 +49,13 @@ pub(crate) fn per_second(rate: Option<f64>, shown: Shown) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) taken: Option<SystemTime>,
-    pub(crate) counting_since: Option<SystemTime>,
+    pub(crate) counting_started_at: Option<SystemTime>,
 }
 
 impl Moment {
     /// Seconds since `earlier`, if rates between the two mean anything: the daemon has not started anew, and its clock went on.
     pub(crate) fn seconds_since(self, earlier: Self) -> Option<f64> {
-        if self.counting_since != earlier.counting_since {
+        if self.counting_started_at != earlier.counting_started_at {
             return None;
         }
         let seconds = self.taken?.duration_since(earlier.taken?).ok()?.as_secs_f64();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn moment(taken: f64, since: f64) -> Moment {
-        Moment { taken: Some(at(taken)), counting_since: Some(at(since)) }
+        Moment { taken: Some(at(taken)), counting_started_at: Some(at(since)) }
     }
 
     #[test]

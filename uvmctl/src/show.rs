@@ -229,7 +229,7 @@ fn known(detail: &ProcessDetail, colour: Colour) -> String {
     };
     let losses: Vec<_> = [
         (block_records_sampled_out, "records sampled out, as too many came at once"),
-        (block_records_dropped, "lost for want of room"),
+        (block_records_dropped, "records dropped for lack of space"),
         (blocks_forgotten, "blocks forgotten to make room"),
     ]
     .into_iter()

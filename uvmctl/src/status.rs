@@ -127,7 +127,7 @@ fn state(status: &Status, colour: Colour) -> String {
 
 /// By the daemon's own clock: this one may differ.
 fn counting_for(status: &Status) -> Option<std::time::Duration> {
-    let since = humantime::parse_rfc3339(status.counting_since.as_deref()?).ok()?;
+    let since = humantime::parse_rfc3339(status.counting_started_at.as_deref()?).ok()?;
     humantime::parse_rfc3339(&status.time).ok()?.duration_since(since).ok()
 }
 

@@ -200,7 +200,7 @@ function causes(byDirection) {
 function losses(process) {
   const losses = [
     [process.block_records_sampled_out, "records were omitted by sampling, as too many came at once"],
-    [process.block_records_dropped, "were dropped for want of room"],
+    [process.block_records_dropped, "were dropped for lack of space"],
     [process.blocks_forgotten, "blocks were forgotten to make room"],
   ].filter(([count]) => count > 0);
   if (losses.length === 0) return process.blocks_known === 0 ? "No block of it is known." : "";

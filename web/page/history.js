@@ -130,7 +130,7 @@ export function show(history, { decisions }) {
   const done = marks.of(decisions);
   for (const plot of plots) plot.update(history, done);
   say(element("history-done"), done.slice(-DONE_SHOWN).map(({ at, text }) => `${format.moment(at)} ${text}`).join(" · "));
-  const end = Date.parse(history.begin) + history.interval_seconds * history.samples.length * 1000;
+  const end = Date.parse(history.started_at) + history.interval_seconds * history.samples.length * 1000;
   say(element("history-from"), format.moment(end - span.seconds * 1000));
   say(element("history-to"), format.moment(end));
 }

@@ -56,7 +56,8 @@ export function show(ranges, map) {
   say(element("ranges-known"), `${ranges.ranges.length} of ${format.count(ranges.ranges_known)}${joined}${left}`);
   element("no-ranges").hidden = ranges.ranges.length > 0;
   const lost = [
-    [ranges.records_dropped, "block records were omitted or dropped"],
+    [ranges.block_records_sampled_out, "block records were left out by sampling"],
+    [ranges.block_records_dropped, "block records were dropped for lack of space"],
     [ranges.blocks_forgotten, "blocks were forgotten to make room"],
     [ranges.ranges_forgotten, "ranges that are mapped no more were forgotten to make room"],
   ].filter(([count]) => count > 0);

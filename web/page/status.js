@@ -15,7 +15,7 @@ export function show(status) {
   const driver = status.driver ? [`driver ${status.driver}${layout}`] : [];
   say(element("watched"), format.printable([status.version, ...driver, status.backend].join(" · ")));
   if (status.state === "counting") {
-    const since = (Date.parse(status.time) - Date.parse(status.counting_since)) / 1000;
+    const since = (Date.parse(status.time) - Date.parse(status.counting_started_at)) / 1000;
     const degraded = status.degraded.length > 0;
     state(degraded ? "degraded" : "counting", `${degraded ? "Degraded, counting" : "Counting"} for ${format.duration(since)}`);
     if (degraded) {

@@ -240,7 +240,7 @@ mod tests {
     fn a_file_has_as_many_overrides_as_it_likes() {
         let overrides = parse(
             "[[override]]\nid = \"llm\"\nmatch = { pod = \"7c1f*\", allocation_larger_than_bytes = \"64 MiB\" }\nmode = \"act\"\n\
-             budget = { bytes_per_second = \"4 GiB\" }\nexpires = \"2027-01-01T00:00:00Z\"\n\n\
+             budget = { bytes_per_second = \"4 GiB\" }\nexpires_at = \"2027-01-01T00:00:00Z\"\n\n\
              [[override]]\nid = \"mine\"\nmode = \"shadow\"\npolicy = \"cycle\"\npriority = 3\n[override.match]\npid = 7\n",
         )
         .unwrap();
@@ -253,7 +253,7 @@ mod tests {
             (llm.selector.allocation_larger_than_bytes, llm.budget.bytes_per_second),
             (Some(64 << 20), Some(4 << 30))
         );
-        assert!(llm.expires.is_some());
+        assert!(llm.expires_at.is_some());
         assert_eq!(
             (mine.mode, mine.policy.as_str(), mine.selector.pid, mine.priority),
             (Mode::Shadow, "cycle", Some(7), 3)
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn a_time_needs_no_quotes_in_toml() {
         let expires = |time: &str| {
-            let text = format!("[[override]]\nid = \"a\"\nmode = \"act\"\nexpires = {time}\n");
-            parse(&text).map(|overrides| overrides[0].expires)
+            let text = format!("[[override]]\nid = \"a\"\nmode = \"act\"\nexpires_at = {time}\n");
+            parse(&text).map(|overrides| overrides[0].expires_at)
         };
         assert_eq!(expires("2027-01-01T00:00:00Z"), expires("\"2027-01-01T00:00:00Z\""));
         assert!(expires("2027-01-01T00:00:00Z").unwrap().is_some());

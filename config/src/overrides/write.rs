@@ -76,7 +76,7 @@ mod tests {
             parameters: BTreeMap::from([("rest".to_owned(), "remote".to_owned())]),
             budget: Budget { bytes_per_second: Some(4 << 30), bytes: Some(u64::MAX) },
             priority: -3,
-            expires: Some("2027-01-01T00:00:00.000Z".to_owned()),
+            expires_at: Some("2027-01-01T00:00:00.000Z".to_owned()),
         }
     }
 

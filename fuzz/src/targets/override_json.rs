@@ -42,5 +42,5 @@ pub(super) fn check(known: &model::Override) {
     let told = rule::Override::from(known);
     let again = model::Override::try_from(told.clone()).expect("what is told reads");
     assert_eq!(rule::Override::from(&again), told);
-    assert_eq!(model::Override { expires: None, ..again }, model::Override { expires: None, ..known.clone() });
+    assert_eq!(model::Override { expires_at: None, ..again }, model::Override { expires_at: None, ..known.clone() });
 }

@@ -38,7 +38,7 @@ struct Status {
     /// When what it says was true.
     time: String,
     /// Changes when uvmd starts anew.
-    counting_since: Option<String>,
+    counting_started_at: Option<String>,
     /// Over all reasons, whether a process is known for them or not.
     dropped_events: u64,
     gpus: Vec<Gpu>,
@@ -221,7 +221,7 @@ impl Answer {
 
     /// Everything since an earlier answer of the same uvmd, dropped events without a process too.
     pub(crate) fn total_since(&self, before: &Self) -> anyhow::Result<Figures> {
-        if self.status.counting_since != before.status.counting_since {
+        if self.status.counting_started_at != before.status.counting_started_at {
             bail!("uvmd was restarted during the run");
         }
         since(&self.status.total(), &before.status.total())
@@ -268,9 +268,9 @@ mod tests {
 
     const GPU: &str = r#"{"uuid":"GPU-00-01","resident":{"bytes":2,"min_bytes":1,"max_bytes":3}}"#;
 
-    fn answer(counting_since: &str, dropped: u64, faults: u64) -> Answer {
+    fn answer(counting_started_at: &str, dropped: u64, faults: u64) -> Answer {
         let status = json!({
-            "state": "counting", "reasons": [], "time": "2026-01-02T03:04:05Z", "counting_since": counting_since,
+            "state": "counting", "reasons": [], "time": "2026-01-02T03:04:05Z", "counting_started_at": counting_started_at,
             "dropped_events": dropped, "gpus": [{ "gpu": 1, "uuid": "GPU-00-01", "fault_instances": faults }],
             "total": { "fault_entries": faults, "dropped_events": 0 },
         });
@@ -298,7 +298,7 @@ mod tests {
             r#"{{"processes":[{{"pid":7,"start_ticks":99,"name":"old",{COUNTS}}},{{"pid":7,"start_ticks":500,"name":"a","gpus":[{GPU}],{COUNTS}}}]}}"#
         );
         let status = format!(
-            r#"{{"version":"0.1.0","state":"counting","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_since":"x",
+            r#"{{"version":"0.1.0","state":"counting","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_started_at":"x",
                 "dropped_events":0,"gpus":[],"total":{{{COUNTS}}}}}"#
         );
         let evictions = r#"{"time":"x","inferred":true,"pairs":[]}"#.to_owned();

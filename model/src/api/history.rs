@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
-    /// When the first interval began.
-    pub begin: String,
+    /// Start of the first interval.
+    pub started_at: String,
     /// Seconds of each interval.
     pub interval_seconds: f64,
     /// Oldest first, without gaps; null where nothing was read.

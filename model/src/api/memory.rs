@@ -60,8 +60,10 @@ pub struct Ranges {
     pub ranges_forgotten: u64,
     /// Blocks forgotten to make room: if not 0, counts are lower bounds.
     pub blocks_forgotten: u64,
-    /// Block records dropped or omitted by sampling; likewise.
-    pub records_dropped: u64,
+    /// Block records left out by sampling; likewise.
+    pub block_records_sampled_out: u64,
+    /// Block records dropped for lack of space; likewise.
+    pub block_records_dropped: u64,
     /// What faults cannot show.
     pub caveats: Vec<String>,
 }

@@ -141,9 +141,9 @@ pub struct ProcessDetail {
     pub blocks_known: u64,
     /// How many were forgotten to make room.
     pub blocks_forgotten: u64,
-    /// Block records left out because too many came at once; if not 0, the blocks' counts are lower bounds.
+    /// Block records left out by sampling, as too many came at once; if not 0, the blocks' counts are lower bounds.
     pub block_records_sampled_out: u64,
-    /// Block records for which there was no room; likewise.
+    /// Block records dropped for lack of space; likewise.
     pub block_records_dropped: u64,
 }
 

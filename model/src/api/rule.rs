@@ -38,7 +38,7 @@ pub struct Override {
     pub priority: i32,
     /// Time of expiry; never by default.
     #[serde(default, deserialize_with = "instant")]
-    pub expires: Option<String>,
+    pub expires_at: Option<String>,
 }
 
 /// Selector of processes and of their memory. All given fields must match. In texts `*` stands for any characters.

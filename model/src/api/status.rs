@@ -32,7 +32,7 @@ pub struct Status {
     /// is well.
     pub reasons: Vec<String>,
     /// Time since which it counts.
-    pub counting_since: Option<String>,
+    pub counting_started_at: Option<String>,
     /// The driver's version.
     pub driver: Option<String>,
     /// The family of struct layouts in use.
@@ -51,7 +51,7 @@ pub struct Status {
     pub block_records: u64,
     /// Block records omitted by sampling, because too many came at once.
     pub block_records_sampled_out: u64,
-    /// Block records dropped for want of room.
+    /// Block records dropped for lack of space.
     pub block_records_dropped: u64,
     /// Lines of uvmd's own log that could not be written.
     pub log_lines_dropped: u64,

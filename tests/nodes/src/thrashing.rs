@@ -240,7 +240,7 @@ pub fn status() -> Status {
         time: NOW.to_owned(),
         backend: "ebpf".to_owned(),
         state: "counting".to_owned(),
-        counting_since: Some(SINCE.to_owned()),
+        counting_started_at: Some(SINCE.to_owned()),
         driver: Some("580.159.04".to_owned()),
         gpus: vec![gpu],
         ..Status::default()

@@ -47,7 +47,7 @@ pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
     let cells = |cell: fn(&Override) -> Cell| all.iter().map(move |each| cell(&each.r#override));
     let text = |text: Option<&str>| text::printable(text.unwrap_or_default()).into_owned();
     let texts = |of: fn(&Override) -> Option<&str>| all.iter().map(move |each| text(of(&each.r#override)));
-    let expires = |each: &OverrideStatus| match (&each.r#override.expires, each.expired) {
+    let expires = |each: &OverrideStatus| match (&each.r#override.expires_at, each.expired) {
         (None, _) => Cell::shown_as("never".to_owned(), None),
         (Some(_), true) => Cell::shown_as("expired".to_owned(), Some(0.0)),
         (Some(end), false) => words::age(now, end).map_or_else(
@@ -97,7 +97,7 @@ pub(super) fn meaning(rule: &Override) -> String {
     let policy = text::printable(rule.policy.as_deref().unwrap_or_default());
     let mode = text::printable(&rule.mode);
     let limits = limits(&rule.budget).map(|limits| format!(", at most {limits}")).unwrap_or_default();
-    let ends = rule.expires.as_deref().map(|end| format!(", until {}", text::printable(end))).unwrap_or_default();
+    let ends = rule.expires_at.as_deref().map(|end| format!(", until {}", text::printable(end))).unwrap_or_default();
     format!("{mode} by {policy} for {}{limits}{ends}", whom(&rule.selector))
 }
 

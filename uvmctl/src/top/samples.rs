@@ -73,8 +73,8 @@ impl Samples {
 
     fn following(sample: Sample, before: Option<&Self>) -> Self {
         let Sample { status, processes, gpus: gpu_details, verdicts, evictions, detail: _ } = sample;
-        let counting_since = status.counting_since.as_deref().and_then(time);
-        let moment = |taken: &str| Moment { taken: time(taken), counting_since };
+        let counting_started_at = status.counting_started_at.as_deref().and_then(time);
+        let moment = |taken: &str| Moment { taken: time(taken), counting_started_at };
         let status_moment = moment(&status.time);
         let processes_moment = moment(&processes.time);
         let status_seconds = before.and_then(|before| status_moment.seconds_since(before.status_moment));
@@ -119,8 +119,8 @@ impl Samples {
 
     /// How long it has counted, by its own clock: this one may differ.
     pub(crate) fn counting_for(&self) -> Option<std::time::Duration> {
-        let Moment { taken, counting_since } = self.status_moment;
-        taken?.duration_since(counting_since?).ok()
+        let Moment { taken, counting_started_at } = self.status_moment;
+        taken?.duration_since(counting_started_at?).ok()
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
         time: time(second),
         backend: "ebpf".to_owned(),
         state: "counting".to_owned(),
-        counting_since: Some(time(0)),
+        counting_started_at: Some(time(0)),
         driver: Some("580.159.04".to_owned()),
         layout: Some("580-595".to_owned()),
         gpus: vec![gpu],

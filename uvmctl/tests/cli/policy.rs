@@ -25,7 +25,7 @@ fn standing(id: &str) -> OverrideStatus {
             mode: "act".to_owned(),
             policy: Some("cycle".to_owned()),
             budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
-            expires: Some("2026-11-21T16:00:00.000Z".to_owned()),
+            expires_at: Some("2026-11-21T16:00:00.000Z".to_owned()),
             ..Override::default()
         },
         source: "api".to_owned(),

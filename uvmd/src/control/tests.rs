@@ -44,7 +44,7 @@ fn rule(mode: Mode) -> Override {
         parameters: [].into(),
         budget: Budget::default(),
         priority: 0,
-        expires: None,
+        expires_at: None,
     }
 }
 

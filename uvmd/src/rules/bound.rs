@@ -94,7 +94,7 @@ mod tests {
             parameters: [].into(),
             budget: Budget::default(),
             priority: 0,
-            expires: None,
+            expires_at: None,
         }
     }
 

@@ -32,9 +32,9 @@ impl Rules {
         api::rule::check_parameters(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
         let rule = &bound::to_process(rule)?;
         let _changing = self.changing();
-        if rule.expires.is_some_and(|end| end <= self.now()) {
+        if rule.expires_at.is_some_and(|end| end <= self.now()) {
             let detail = "this time has passed already".to_owned();
-            return Err(ChangeError::Invalid(Invalid { field: "expires".into(), detail }));
+            return Err(ChangeError::Invalid(Invalid { field: "expires_at".into(), detail }));
         }
         let there = self.there(&rule.id, fits)?;
         let is_new = there.is_none();

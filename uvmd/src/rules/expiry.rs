@@ -42,14 +42,14 @@ fn unix_ns(time: SystemTime) -> u64 {
 }
 
 fn is_over(rule: &Override, now: SystemTime) -> bool {
-    rule.expires.is_some_and(|end| end <= now)
+    rule.expires_at.is_some_and(|end| end <= now)
 }
 
 impl Known {
     /// Whether this one of the file was seen to be over.
     fn has_expired(&self, rule: &Override) -> bool {
         let expired = self.expired_of_file.get(&rule.id);
-        expired.is_some_and(|end| rule.expires.is_some_and(|at| text::time(at) == *end))
+        expired.is_some_and(|end| rule.expires_at.is_some_and(|at| text::time(at) == *end))
     }
 
     /// Overrides of the file as it is that were seen to be over.
@@ -60,7 +60,7 @@ impl Known {
     /// When the next is over, in nanoseconds since 1970; never, where none will be.
     pub(super) fn next_expiry_ns(&self) -> u64 {
         let of_file = self.of_file.iter().flatten().filter(|rule| !self.has_expired(rule));
-        of_file.chain(&self.of_api).filter_map(|rule| rule.expires).map(unix_ns).min().unwrap_or(u64::MAX)
+        of_file.chain(&self.of_api).filter_map(|rule| rule.expires_at).map(unix_ns).min().unwrap_or(u64::MAX)
     }
 
     /// Forgets those that the file has no more, or says otherwise now.
@@ -92,7 +92,7 @@ impl Rules {
             self.0.audit.write(None, &end_of(rule, "expired"));
         }
         let of_file: Expired =
-            of_file.into_iter().filter_map(|rule| Some((rule.id, text::time(rule.expires?)))).collect();
+            of_file.into_iter().filter_map(|rule| Some((rule.id, text::time(rule.expires_at?)))).collect();
         let of_api: Vec<Override> = known.of_api.extract_if(.., |rule| is_over(rule, now)).collect();
         for rule in &of_api {
             tracing::info!("override {} has expired and is gone", rule.id);

@@ -70,7 +70,7 @@ fn rule(id: &str) -> Override {
         parameters: [].into(),
         budget: Budget::default(),
         priority: 0,
-        expires: None,
+        expires_at: None,
     }
 }
 
@@ -303,10 +303,10 @@ fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
 
 /// For everybody, up to second 10.
 fn brief(id: &str) -> Override {
-    Override { selector: Selector::default(), expires: Some(at(10)), ..rule(id) }
+    Override { selector: Selector::default(), expires_at: Some(at(10)), ..rule(id) }
 }
 
-const BRIEF_FILE: &str = "[[override]]\nid = \"b\"\nmode = \"act\"\nexpires = \"1970-01-01T00:00:10.0001Z\"\n";
+const BRIEF_FILE: &str = "[[override]]\nid = \"b\"\nmode = \"act\"\nexpires_at = \"1970-01-01T00:00:10.0001Z\"\n";
 
 #[test]
 fn one_of_the_api_is_gone_when_its_time_is_over_whatever_the_clock_says_then() {
@@ -415,7 +415,7 @@ fn one_whose_time_is_over_already_is_refused() {
     let Err(ChangeError::Invalid(invalid)) = rules.put(&brief("mine"), &whatever(), &granted) else {
         panic!("it is taken")
     };
-    assert_eq!((invalid.field.as_ref(), names(&rules).len()), ("expires", 0));
+    assert_eq!((invalid.field.as_ref(), names(&rules).len()), ("expires_at", 0));
 }
 
 #[test]

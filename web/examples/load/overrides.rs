@@ -25,7 +25,7 @@ impl InMemory {
             parameters: [].into(),
             budget: model::Budget::default(),
             priority: 0,
-            expires: None,
+            expires_at: None,
         };
         Self(Mutex::new((0..count).map(rule).map(|rule| (rule.id.clone(), standing(&rule))).collect()))
     }

@@ -7,7 +7,7 @@ use crate::capabilities::Capabilities;
 
 pub(crate) fn history(history: &History, capabilities: Capabilities) -> api::History {
     api::History {
-        begin: time(history.begin),
+        started_at: time(history.begin),
         interval_seconds: history.interval.as_secs_f64(),
         samples: history.samples.iter().map(|sample| sample.map(|sample| self::sample(sample, capabilities))).collect(),
     }

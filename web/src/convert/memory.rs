@@ -7,11 +7,11 @@ use model::{PatternKind, Process, Snapshot, api};
 use super::{address, time};
 use crate::capabilities::Capabilities;
 
-/// What no answer about memory can tell, as faults are all that is seen.
+/// Limits of what faults show about memory.
 const LIMITS: [&str; 3] = [
     "Accesses to memory that is resident or mapped raise no fault: how often they happen, and in which order, is not known.",
-    "Counts and patterns are those of 2 MiB blocks since uvmd counts, from block records; what was left out or lost of them is in none.",
-    "Bytes that come back are compared by block and not by page: a block that loses one half and fetches the other counts as fetched again.",
+    "Counts and patterns are those of 2 MiB blocks since uvmd counts, from block records; dropped and sampled-out records are in none.",
+    "Refetched bytes are by block, not by page: a block of which one half is evicted and the other fetched counts as refetched.",
 ];
 
 pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
@@ -23,7 +23,8 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
         mappings: process.ranges.mappings,
         ranges_forgotten: process.ranges.forgotten,
         blocks_forgotten: *forgotten,
-        records_dropped: sampled_out_records.saturating_add(*dropped_records),
+        block_records_sampled_out: *sampled_out_records,
+        block_records_dropped: *dropped_records,
         caveats: LIMITS.map(str::to_owned).into(),
     }
 }

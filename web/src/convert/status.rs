@@ -19,7 +19,7 @@ pub(crate) fn status(
     warnings: impl Iterator<Item = String>,
 ) -> api::Status {
     let (source, capabilities) = (&snapshot.source, Capabilities::of(snapshot));
-    let (state, reasons, counting_since) = match &source.state {
+    let (state, reasons, counting_started_at) = match &source.state {
         SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
         SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
         SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
@@ -37,7 +37,7 @@ pub(crate) fn status(
         degraded: source.degraded.iter().map(degradation).collect(),
         quota_refusals: source.quota_refusals.iter().map(refusals).collect(),
         reasons,
-        counting_since,
+        counting_started_at,
         driver: source.driver.as_ref().map(|driver| driver.version.clone()),
         layout: source.driver.as_ref().and_then(|driver| driver.layout.clone()),
         driver_parameters: source.driver.as_ref().map(|driver| driver.parameters.clone()).unwrap_or_default(),

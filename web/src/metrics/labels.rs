@@ -133,7 +133,7 @@ pub(super) static POLICY: Label =
 pub(super) static ACTION: Label = Label {
     name: "action",
     help: "`migrate_to_gpu`, `migrate_to_host`, `touch` (makes the driver evict a block later), `prefer_host`, `prefer_gpu`, `accessed_by`, `read_duplication`, and \
-           the withdrawals of advice: `unset_preferred_location`, `unset_accessed_by`, `unset_read_duplication`.",
+           the withdrawals of advice: `unset_preferred_location`, `unset_accessed_by`, `disable_read_duplication`.",
 };
 pub(super) static RESULT: Label = Label {
     name: "result",

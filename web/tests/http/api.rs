@@ -88,7 +88,7 @@ async fn status_sums_what_forgotten_processes_did_too() {
     assert_eq!((status.version.as_str(), status.hostname.as_str()), ("1.2.3", "gpu-17"));
     assert_eq!((status.state.as_str(), status.reasons.len()), ("counting", 0));
     assert_eq!((status.driver.as_deref(), status.layout.as_deref()), (Some("550.163.01"), Some("550-555")));
-    assert_eq!(status.counting_since.as_deref(), Some("2023-11-14T22:13:20.000Z"));
+    assert_eq!(status.counting_started_at.as_deref(), Some("2023-11-14T22:13:20.000Z"));
     assert_eq!((status.dropped_events, status.dropped_events_by_reason["map_full"]), (5, 5));
     assert_eq!((status.total.fault_entries, status.total.cpu_faults), (927, 7));
     assert_eq!((status.gpus[0].counts.fault_entries, status.gpus[1].counts.fault_entries), (917, 10));

@@ -157,7 +157,7 @@ async fn a_mistake_is_named_by_its_field() {
         ),
         (json!({ "mode": "act", "budget": { "bytes": "much" } }), "#/budget/bytes", "expected a number of bytes"),
         (json!({ "mode": "act", "id": "other" }), "#/id", "as in the path"),
-        (json!({ "mode": "act", "expires": "2h" }), "#/expires", "no time in UTC"),
+        (json!({ "mode": "act", "expires_at": "2h" }), "#/expires_at", "no time in UTC"),
         (json!({ "mode": "act", "parameters": { "rest": "remot" } }), "#/parameters/rest", "not \"remot\""),
         (json!({ "mode": "act", "policy": "tenants", "parameters": { "x": "" } }), "#/parameters/x", "no parameters"),
         (json!({ "mode": "act", "parameters": { "a/b": "" } }), "#/parameters", "not \"a/b\""),

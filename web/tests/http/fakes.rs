@@ -41,7 +41,7 @@ pub(crate) fn rule(id: &str) -> Override {
         parameters: [("rest".to_owned(), "stream".to_owned())].into(),
         budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
         priority: 0,
-        expires: Some(at(3600)),
+        expires_at: Some(at(3600)),
     }
 }
 

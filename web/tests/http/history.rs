@@ -34,7 +34,7 @@ async fn samples_are_of_equal_length_and_say_where_nothing_was_read() {
     let (router, _) = remembering();
     for path in ["/api/v1/processes/20/history".to_owned(), format!("/api/v1/gpus/{GPU}/history")] {
         let history: api::History = serde_json::from_str(&get(&router, &path).await.text).unwrap();
-        assert_eq!((history.begin.as_str(), history.interval_seconds), ("2023-11-14T22:13:20.000Z", 2.5));
+        assert_eq!((history.started_at.as_str(), history.interval_seconds), ("2023-11-14T22:13:20.000Z", 2.5));
         let [None, Some(sample)] = history.samples[..] else { panic!("{history:?}") };
         assert_eq!(
             (sample.bytes_htod, sample.evicted_bytes, sample.refetched_bytes, sample.resident_bytes),

@@ -44,7 +44,7 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
     let answer = get_as_reader(&router(snapshot), "/api/v1/processes/20/ranges").await;
     let ranges: api::Ranges = serde_json::from_str(&answer.text).unwrap();
     assert_eq!((ranges.ranges_known, ranges.mappings, ranges.ranges_forgotten), (3, 7, 8));
-    assert_eq!((ranges.blocks_forgotten, ranges.records_dropped), (4, 11));
+    assert_eq!((ranges.blocks_forgotten, ranges.block_records_sampled_out, ranges.block_records_dropped), (4, 5, 6));
     assert!(ranges.caveats.iter().any(|limit| limit.contains("raise no fault")), "{:?}", ranges.caveats);
     assert_eq!(
         ranges.ranges,

@@ -253,7 +253,7 @@ async fn an_answer_that_is_not_as_it_says_would_be_found() {
 fn new_override(id: &str) -> Value {
     json!({
         "id": id, "match": { "uid": 1000 }, "mode": "shadow", "policy": "cycle",
-        "budget": { "bytes_per_second": 4_294_967_296_u64 }, "expires": "2027-01-01T00:00:00Z",
+        "budget": { "bytes_per_second": 4_294_967_296_u64 }, "expires_at": "2027-01-01T00:00:00Z",
     })
 }
 

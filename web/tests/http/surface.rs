@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use model::{
-    Access, ApiCall, Cause, DegradedReason, Direction, DropReason, EvictionCause, Mode, RemoteCause, Stage,
-    VerdictKind, policy,
+    Access, Action, Advice, ApiCall, CallResult, Cause, DegradedReason, Direction, DropReason, EvictionCause,
+    GpuSource, GpuUuid, Mode, PatternKind, Place, RemoteCause, RestrictionScope, Stage, VerdictKind, policy,
 };
 use web::{ProblemKind, Warning};
 
@@ -28,6 +28,51 @@ fn metrics(document: &str) -> String {
     text
 }
 
+const GPU: GpuUuid = GpuUuid([0; 16]);
+
+/// Values of types that have no list of their own.
+fn of_variants() -> [(&'static str, Vec<&'static str>); 5] {
+    let advice = [
+        Advice::PreferredLocation(Place::Host),
+        Advice::PreferredLocation(Place::Gpu(GPU)),
+        Advice::AccessedBy(GPU),
+        Advice::ReadDuplication,
+    ];
+    let moves = [Action::Migrate(Place::Host), Action::Migrate(Place::Gpu(GPU)), Action::Touch(GPU)];
+    let mut actions: Vec<_> = moves.into_iter().chain(advice.map(Action::Advise)).map(Action::name).collect();
+    actions.extend(advice.map(|advice| Action::Withdraw(advice).name()));
+    actions.dedup();
+    let strided = PatternKind::Strided { stride_bytes: 1 };
+    let patterns = [PatternKind::Sequential, strided, PatternKind::Cyclic, PatternKind::Random];
+    let patterns = patterns.into_iter().chain([PatternKind::HotSet, PatternKind::Unknown]);
+    let results = [
+        CallResult::Done,
+        CallResult::NotMapped,
+        CallResult::Exited,
+        CallResult::HostMemory,
+        CallResult::Cancelled,
+        CallResult::Shadow,
+        CallResult::Failed(String::new()),
+        CallResult::Denied(String::new()),
+    ];
+    let scopes = [
+        RestrictionScope::Everything,
+        RestrictionScope::Advice,
+        RestrictionScope::SomeMemory,
+        RestrictionScope::Moves,
+        RestrictionScope::MovesToGpu,
+        RestrictionScope::MovesToHost,
+        RestrictionScope::RemoteMappings,
+    ];
+    [
+        ("action", actions),
+        ("call result", results.iter().map(CallResult::name).collect()),
+        ("GPU source", [GpuSource::Nvml, GpuSource::Procfs].map(GpuSource::name).into()),
+        ("pattern", patterns.map(PatternKind::name).collect()),
+        ("restriction scope", scopes.map(RestrictionScope::name).into()),
+    ]
+}
+
 /// Values of fields and labels that clients compare with: of each kind a line.
 fn values() -> String {
     let policies: Vec<_> = policy::POLICIES.iter().map(|policy| policy.name).collect();
@@ -49,6 +94,8 @@ fn values() -> String {
         ("warning", &Warning::ALL.map(Warning::name)),
     ];
     let mut text = String::new();
+    let variants = of_variants();
+    let kinds = kinds.into_iter().chain(variants.iter().map(|(kind, values)| (*kind, values.as_slice())));
     for (kind, values) in kinds {
         writeln!(text, "{kind}: {}", values.join(" ")).unwrap();
     }

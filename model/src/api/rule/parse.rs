@@ -43,7 +43,7 @@ impl TryFrom<Override> for rule::Override {
     type Error = Invalid;
 
     fn try_from(given: Override) -> Result<Self, Invalid> {
-        let Override { id, selector, mode, policy, parameters, budget, priority, expires } = given;
+        let Override { id, selector, mode, policy, parameters, budget, priority, expires_at } = given;
         let id = id.ok_or_else(|| invalid("id", "an override needs a name"))?;
         let is_id = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if id.is_empty() || id.len() > ID_MAX_BYTES || !id.chars().all(is_id) || id.starts_with('.') {
@@ -70,7 +70,8 @@ impl TryFrom<Override> for rule::Override {
                 return Err(invalid("parameters", format!("{name:?} or its value is too long, or empty")));
             }
         }
-        let expires = expires.map(|text| parse_time(&text).map_err(|detail| invalid("expires", detail))).transpose()?;
+        let expires_at =
+            expires_at.map(|text| parse_time(&text).map_err(|detail| invalid("expires_at", detail))).transpose()?;
         Ok(Self {
             id,
             selector: selector.try_into()?,
@@ -79,7 +80,7 @@ impl TryFrom<Override> for rule::Override {
             parameters,
             budget: budget.try_into()?,
             priority,
-            expires,
+            expires_at,
         })
     }
 }
@@ -180,7 +181,7 @@ impl From<&rule::Override> for Override {
             parameters: known.parameters.clone(),
             budget: known.budget.into(),
             priority: known.priority,
-            expires: known.expires.map(|at: SystemTime| time(at)),
+            expires_at: known.expires_at.map(|at: SystemTime| time(at)),
         }
     }
 }
@@ -241,7 +242,7 @@ mod tests {
             parameters: [("share".to_owned(), "0.5".to_owned())].into(),
             budget: Budget { bytes_per_second: Some(4 << 30), bytes: None },
             priority: -3,
-            expires: Some("2027-01-01T00:00:00.000Z".to_owned()),
+            expires_at: Some("2027-01-01T00:00:00.000Z".to_owned()),
             ..given()
         };
         let known = rule::Override::try_from(given.clone()).unwrap();
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(field_of(Override { id: None, ..given() }), "id");
         assert_eq!(field_of(Override { mode: "on".to_owned(), ..given() }), "mode");
         assert_eq!(field_of(Override { policy: Some("none".to_owned()), ..given() }), "policy");
-        assert_eq!(field_of(Override { expires: Some("2h".to_owned()), ..given() }), "expires");
+        assert_eq!(field_of(Override { expires_at: Some("2h".to_owned()), ..given() }), "expires_at");
         let with = |selector| Override { selector, ..given() };
         assert_eq!(field_of(with(Selector { pid: Some(0), ..Selector::default() })), "match.pid");
         let start_ticks = Some(884_213);

@@ -70,7 +70,7 @@ fn a_daemon_that_started_anew_has_no_rates_until_its_second_answer() {
     let mut state = three();
     let anew = |second, faults| {
         let mut sample = sample(second, vec![process(1, "ann", faults)]);
-        sample.status.counting_since = Some(time(3));
+        sample.status.counting_started_at = Some(time(3));
         sample
     };
     // More than before, and yet no difference to it.

@@ -229,13 +229,13 @@ fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -
 
 fn blocks_title(detail: &ProcessDetail, look: Look) -> Line<'static> {
     let ProcessDetail { blocks_known, blocks_forgotten, block_records_sampled_out, block_records_dropped, .. } = detail;
-    let lost = block_records_sampled_out + block_records_dropped;
+    let missing = block_records_sampled_out + block_records_dropped;
     let mut spans = vec![Span::raw(format!("Busiest of {} blocks of 2 MiB", text::count(*blocks_known)))];
     if *blocks_forgotten > 0 {
         spans.push(Span::raw(format!(" ({} forgotten)", text::count(*blocks_forgotten))));
     }
-    if lost > 0 {
-        let bound = format!("; LOWER BOUNDS: {} records missing", text::count(lost));
+    if missing > 0 {
+        let bound = format!("; LOWER BOUNDS: {} records missing", text::count(missing));
         spans.push(Span::styled(bound, look.strong()));
     }
     Line::from(spans)

@@ -162,7 +162,7 @@ fn where_in_memory_is_told_to_whom_may_know() {
 fn what_is_wrong_is_said_first() {
     let mut waiting = sample(0, Vec::new());
     waiting.status.state = "waiting".to_owned();
-    waiting.status.counting_since = None;
+    waiting.status.counting_started_at = None;
     waiting.status.driver = None;
     waiting.status.gpus.clear();
     waiting.status.reasons = vec![
