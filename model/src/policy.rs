@@ -69,7 +69,7 @@ macro_rules! live_policies {
                 "observe", [crate::act::controls::Observe], ByName, [], [],
                     "does nothing";
                 "ping-pong", [crate::act::pingpong::PingPong], Automatic, ["prefer_host", "accessed_by"], [BOUNCES],
-                    "keeps on the host what CPU and GPU use in turn";
+                    "keeps memory that CPU and GPU use in turn on the host";
                 "stream", [crate::act::stream::Stream], Automatic, ["touch", "migrate_to_gpu"], [AHEAD_MIB],
                     "prefetches ahead of a sequential walk";
                 "cycle", [crate::act::cycle::Cycle], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
@@ -83,9 +83,9 @@ macro_rules! live_policies {
                 "pin-host", [crate::act::controls::PinHost], Control, ["prefer_host", "accessed_by", "migrate_to_host"], [],
                     "pins all memory to the host";
                 "prefetch-all", [crate::act::controls::PrefetchAll], Control, ["migrate_to_gpu"], [],
-                    "prefetches all memory again and again";
+                    "prefetches all memory repeatedly";
                 "harmful", [crate::act::controls::Harmful], Control, ["migrate_to_host"], [],
-                    "evicts the hottest memory again and again";
+                    "evicts the hottest memory repeatedly";
             }
         }
     };

@@ -36,19 +36,19 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// Where uvmd serves over TCP [default: the socket if it may be opened, else port 9477 of 127.0.0.1]
+    /// TCP address of uvmd [default: the socket if it can be opened, else port 9477 of 127.0.0.1]
     #[arg(long, global = true, value_name = "URL", env = "UVMD_URL")]
     url: Option<BaseUrl>,
 
-    /// The Unix socket on which uvmd serves; wins over a URL
+    /// Unix socket of uvmd; has precedence over a URL
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// The user that runs uvmd, by name or number, if that is neither root nor you: nobody else is believed on a socket
+    /// User that runs uvmd, by name or number, if neither root nor you: a socket of any other user is refused
     #[arg(long, global = true, value_name = "USER", env = "UVMD_SOCKET_OWNER", value_parser = owner::parse_user)]
     socket_owner: Option<u32>,
 
-    /// A file with a token that gives authority to read everything, or to change things as well. Over TCP it is sent only to a URL that is named
+    /// File with a token for read or write permission. Over TCP it is sent only to a URL that is named
     #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }

@@ -29,15 +29,15 @@ use crate::{
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The daemon's configuration file [default: /etc/uvmd/uvmd.toml, if it is there]
+    /// Configuration file of uvmd [default: /etc/uvmd/uvmd.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where the node's /proc is, as in a container
+    /// Path of the node's /proc, as in a container
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
 
-    /// Where the node's /sys is
+    /// Path of the node's /sys
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     sys: PathBuf,
 }

@@ -35,7 +35,7 @@ pub(crate) enum Measure {
     /// Pages faulted on or copied
     #[default]
     Activity,
-    /// Bytes fetched again after they were evicted
+    /// Bytes refetched after an eviction
     Refetched,
     /// Bytes evicted
     Evicted,
@@ -43,7 +43,7 @@ pub(crate) enum Measure {
     Faults,
     /// CPU faults
     CpuFaults,
-    /// What part of it is in GPU memory now
+    /// Share in GPU memory now
     Resident,
 }
 

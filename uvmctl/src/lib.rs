@@ -81,7 +81,7 @@ enum Command {
     ///
     /// OWNER: pod, job, container, unit or user of the process. MANAGED: managed memory mapped. RESIDENT: estimate of it in GPU memory. INSTANCES:
     /// faults before the driver merges equal ones. H2D, D2H: bytes copied from host to GPU and back. EVICTED: bytes of the process evicted from GPUs.
-    /// CAUSED: bytes of any process evicted because this one needed memory. THRASH: pages that the driver found thrashing. REMOTE: bytes mapped
+    /// INDUCED: bytes of any process evicted because this one needed memory. THRASH: pages that the driver found thrashing. REMOTE: bytes mapped
     /// remotely. VERDICT: the worst verdict and its age, or the evictor of a victim (see uvmctl explain).
     Ps(ps::Options),
     /// Show one process: owner, counts, fault batches, and the busiest 2 MiB blocks of its memory
@@ -90,7 +90,7 @@ enum Command {
     Show(show::Options),
     /// Explain the verdicts on a process: cause, victims, and remedies
     ///
-    /// Each remedy comes with the evidence for it, and with what would speak against it and cannot be observed.
+    /// Each remedy comes with the evidence for it, and with objections that cannot be observed.
     Explain(explain::Options),
     /// List evictions by victim and evictor
     ///
@@ -98,7 +98,7 @@ enum Command {
     /// process's own call (api), a call by another process such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
     /// --window 5 shows rates over 5 seconds.
     Evictions(evictions::Options),
-    /// List the GPUs, their memory and what managed memory takes of it
+    /// List the GPUs, their memory and the managed memory on them
     ///
     /// GPU: the driver's number. INDEX: NVML's, as nvidia-smi has it. MANAGED: managed memory of the running processes that use the GPU. RATIO: that over the GPU's
     /// memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; -o json has them). REFETCH%: share of the fetched bytes that had been
@@ -139,7 +139,7 @@ enum Command {
     Sim(simulate::Options),
     /// Show the state of uvmd, its driver, probes, dropped events and totals
     ///
-    /// Exits with 0 when uvmd responds, counting or not; --check has exit codes for what keeps it from counting everything.
+    /// Exits with 0 when uvmd responds, counting or not; --check has exit codes for incomplete counts.
     Status(status::Options),
     /// Plan the memory of an iteration from a trace
     ///
@@ -249,5 +249,10 @@ mod tests {
     #[test]
     fn the_command_line_is_that_of_the_golden_file() {
         surface::hold("uvmctl.txt", &surface::commands(&Options::command().name("uvmctl")));
+    }
+
+    #[test]
+    fn the_help_has_the_words_of_the_field() {
+        assert_eq!(surface::refused_in_help(&Options::command()), Vec::<String>::new());
     }
 }

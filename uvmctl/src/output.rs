@@ -44,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long, global = true, value_name = "COLUMN", allow_hyphen_values = true)]
     sort_by: Option<String>,
 
-    /// Show it again every so many seconds (2 by default), in place on a terminal, until interrupted
+    /// Repeat the output at this interval in seconds (2 by default), in place on a terminal, until interrupted
     #[arg(
         long,
         short = 'w',

@@ -10,16 +10,16 @@ use clap::Subcommand;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Options {
-    /// Give every block of an iteration its place in one pool, and say how small the pool can be
+    /// Place all blocks of an iteration in one pool, and report the smallest size of the pool
     ///
-    /// BOUND is the most bytes alive at once: no pool is smaller. The same blocks are placed by a pool that does not know what comes next (online), by
-    /// size (smartpool), and by a search that proves or improves (optimal). SAVED is what a pool takes less than the online one, or, with --own-pool, less
-    /// than the program's own.
+    /// BOUND is the most bytes alive at once: no pool is smaller. PLANNER: online (without knowledge of later blocks),
+    /// smartpool (by size), or optimal (a search that proves or improves). METHOD: its fit, or whether its result is proven. TOTAL: the pool and the
+    /// persistent bytes. SAVED: reduction compared with the online pool, or, with --own-pool, with the program's own.
     Pool(pool::Options),
-    /// Send tensors to the host while they are idle, and say how much less GPU memory an iteration can do with
+    /// Plan the eviction of idle tensors to the host, and report the GPU memory that an iteration saves
     ///
-    /// Which absences are taken is chosen by four scores, by a vote of them, and by the best weights of them. Without --limit, each line is the lowest peak that
-    /// costs no time; with it, what keeping the limit costs.
+    /// Absences are selected by four scores, by a vote of them, and by the best weights of them. Without --limit, each line is the lowest peak that
+    /// costs no time; with it, the overhead at that limit. MOVED: bytes in each direction.
     Swap(swap::Options),
 }
 

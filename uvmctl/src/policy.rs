@@ -40,7 +40,7 @@ pub(crate) enum Options {
     /// Create or replace an override
     ///
     /// The same selection replaces the same override, unless --id names another. An override stays until it is unset or expires, over restarts of uvmd
-    /// too. Begin with --mode shadow, which changes nothing: uvmctl decisions then lists what uvmd would do.
+    /// too. Begin with --mode shadow, which changes nothing: uvmctl decisions then lists the decisions that uvmd would execute.
     Set(Box<SetOptions>),
     /// Remove an override, by its id or by the same selection
     Unset(Box<UnsetOptions>),
@@ -52,9 +52,9 @@ pub(crate) enum Options {
     Export(export::ExportOptions),
     /// Explain the policy in effect for a process: the selected override, the other candidates, and the restrictions
     Explain(ExplainOptions),
-    /// Stop acting on all processes and roll back what is in effect, until acting is switched on again
+    /// Stop acting on all processes and roll back all decisions in effect, until acting is switched on
     Off,
-    /// Switch acting on again
+    /// Switch acting on
     On,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, short)]
     totals: bool,
 
-    /// Seconds to measure rates over; with --watch, the first rates alone
+    /// Window of the rates in seconds; with --watch, of the first rates alone
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = rates::interval, conflicts_with = "totals")]
     interval: Duration,
 }
@@ -58,7 +58,7 @@ const COUNTERS: [Counter; 11] = [
     counter("H2D", "H2D/s", |counts| counts.bytes_htod, text::bytes),
     counter("D2H", "D2H/s", |counts| counts.bytes_dtoh, text::bytes),
     counter("EVICTED", "EVICTED/s", |counts| counts.evicted_bytes, text::bytes),
-    counter("CAUSED", "CAUSED/s", |counts| counts.induced_eviction_bytes, text::bytes),
+    counter("INDUCED", "INDUCED/s", |counts| counts.induced_eviction_bytes, text::bytes),
     wide(counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count)),
     wide(counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count)),
     wide(counter("CPU-FAULTS", "CPU-FAULTS/s", |counts| counts.cpu_faults, text::count)),
@@ -69,7 +69,7 @@ const COUNTERS: [Counter; 11] = [
 
 /// The name and the verdict are what a reader looks for: the name is shortened only when the least telling columns are gone, the verdict never.
 const CONCESSIONS: [Concession; 9] = [
-    Concession::Drop("CAUSED"),
+    Concession::Drop("INDUCED"),
     Concession::Shorten("OWNER", 12),
     Concession::Shorten("PROCESS", 12),
     Concession::Drop("GPU"),

@@ -102,7 +102,7 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
     if counts.induced_evictions > 0 {
         let (bytes, chunks) =
             (text::bytes(counts.induced_eviction_bytes), text::counted(counts.induced_evictions, "chunk"));
-        line("Caused", &format!("{bytes} of any process evicted for it, in {chunks}"))?;
+        line("Induced", &format!("{bytes} of any process evicted for it, in {chunks}"))?;
     }
     if let Some(table) = summary::distributions(counts) {
         write!(out, "\n{}", table.render(colour))?;

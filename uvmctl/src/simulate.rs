@@ -43,50 +43,50 @@ pub(crate) struct Options {
     #[command(flatten)]
     cut: Cut,
 
-    /// The machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200; or a file that describes one, whose path ends in .toml
+    /// Machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200; or a file that describes one, whose path ends in .toml
     #[arg(long, value_name = "NAME")]
     machine: String,
 
-    /// GPU memory that the program may have, as in 40GiB; all of the machine's by default
+    /// GPU memory that the program may have, as in 40GiB [default: all of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     gpu_mem: Option<u64>,
 
-    /// Host memory that it may have; what does not fit goes to flash
+    /// Host memory that the program may have; the rest goes to flash
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     host_mem: Option<u64>,
 
-    /// What manages memory, in the order in which it is shown: ideal is memory without end, driver its faults, its prefetcher and its order of
-    /// eviction; the others are planners, vdnn is vdnn-dyn, and auto-plan the best of whatever it tries
+    /// Memory managers, in the order of the output: ideal is unlimited memory, driver its faults, prefetcher and order of
+    /// eviction; the others are planners, vdnn is vdnn-dyn, and auto-plan the best of those that it tries
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver", value_parser = manager::parser())]
     policy: Vec<Manager>,
 
-    /// How long before it could begin a kernel is launched: what pump knows
+    /// Lead of a kernel's launch before its earliest start, for pump
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10ms")]
     launch_lead: Duration,
 
-    /// What crosses the link is packed to one part in so many, by an engine as cDMA's; docs/policies/cdma.md tells what data come to. Bytes are shown as they
-    /// are before
+    /// Compression ratio on the link, of an engine such as cDMA's; docs/policies/cdma.md has ratios of real data. Bytes are shown
+    /// uncompressed
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     packing: Option<f64>,
 
-    /// What becomes of memory whose tensor is dead
+    /// Memory of dead tensors
     #[arg(long, value_enum, default_value = "cached")]
     freed: Kept,
 
-    /// Write the figures as JSON into this file as well; - prints them instead of the table
+    /// Write the figures as JSON to this file, too; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write a page with a picture of memory and transfers over time into this file as well
+    /// Write a page with charts of memory and transfers over time to this file, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kept {
-    /// A framework's cache keeps it, contents and all, and the driver moves them
+    /// Stays in the framework's cache with its contents, which the driver moves
     Cached,
-    /// It goes back to the driver
+    /// Returns to the driver
     Released,
 }
 
@@ -147,7 +147,7 @@ impl Report {
 }
 
 const CONCESSIONS: [Concession; 5] = [
-    Concession::Drop("PLANNED IN"),
+    Concession::Drop("PLAN TIME"),
     Concession::Drop("BATCHES"),
     Concession::Drop("FLASH WRITTEN"),
     Concession::Drop("FLASH READ"),
@@ -272,7 +272,7 @@ fn table(report: &Report) -> Table {
         number("FAULTS", |outcome| text::count(outcome.faults)),
         number("BATCHES", |outcome| text::count(outcome.fault_batches)),
         number("PEAK", |outcome| text::bytes(outcome.peak_bytes)),
-        Column::number("PLANNED IN", report.policies.iter().map(|figures| seconds(figures.plan_cpu_s))),
+        Column::number("PLAN TIME", report.policies.iter().map(|figures| seconds(figures.plan_cpu_s))),
     ];
     Table::new(columns, vec![Style::Plain; report.policies.len()])
 }

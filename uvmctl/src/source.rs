@@ -14,19 +14,19 @@ use trace::{
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
-    /// The trace: an iteration, a run, or blocks, in any of the forms that docs/traces.md lists
+    /// Trace: an iteration, a run, or blocks, in any of the forms that docs/traces.md lists
     #[arg(long, value_name = "PATH", required_unless_present = "zoo")]
     trace: Option<PathBuf>,
 
-    /// A made iteration instead: bert:256, gpt:8x1024 and so on; its kernels last as long as the machine's GPU needs at best
+    /// Generated iteration instead, such as bert:256 or gpt:8x1024; its kernels take the least time of the machine's GPU
     #[arg(long, value_name = "NAME:BATCH", conflicts_with = "trace")]
     zoo: Option<Recipe>,
 
-    /// Of a run, this many allocations make an iteration, instead of what repeats in it
+    /// Allocations in an iteration of a run [default: the period of the run]
     #[arg(long, value_name = "COUNT", conflicts_with = "zoo")]
     mallocs: Option<usize>,
 
-    /// The allocation with which the iteration begins, counted from 0
+    /// First allocation of the iteration, counted from 0
     #[arg(long, value_name = "NUMBER", requires = "mallocs", default_value_t = 0)]
     first_malloc: usize,
 }
@@ -34,11 +34,11 @@ pub(crate) struct Source {
 /// How an iteration is cut out of a run that tells what uses its blocks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Cut {
-    /// Of a run, from when to when its blocks are there
+    /// Lifetime of the blocks of a run
     #[arg(long, value_enum, default_value_t = Lives::Used, conflicts_with = "zoo")]
     lives: Lives,
 
-    /// Of an op trace of SINGA, the log of when the program was busy with something else: that time is cut out
+    /// Log of the time that the program of a SINGA op trace was busy elsewhere: that time is cut out
     #[arg(long, value_name = "PATH", conflicts_with = "zoo")]
     busy: Option<PathBuf>,
 }

@@ -27,15 +27,15 @@ use crate::{client::Client, rates};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Seconds from one look to the next
+    /// Interval between readings in seconds
     #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = rates::interval)]
     interval: Duration,
 
-    /// Print one plain frame and end; rates need a second look, one interval after the first
+    /// Print one plain frame and exit; rates need a second reading, one interval after the first
     #[arg(long, conflicts_with = "batch")]
     once: bool,
 
-    /// Print so many plain frames and end
+    /// Print this number of plain frames and exit
     #[arg(long, short, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
 

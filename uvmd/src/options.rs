@@ -10,13 +10,13 @@ use config::{
 
 /// Service that counts, by process and GPU, the faults and migrations of NVIDIA's UVM driver, and acts on them where enabled.
 #[derive(Clone, Debug, Parser)]
-#[command(version, after_help = "Waits for the driver and for kprobes; /readyz names what is missing.")]
+#[command(version, after_help = "Waits for the driver and for kprobes; /readyz names the missing one.")]
 pub(crate) struct Options {
     /// Configuration file [default: /etc/uvmd/uvmd.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Check the configuration, print what is in effect, and exit
+    /// Check the configuration, print the configuration in effect, and exit
     #[arg(long)]
     pub(crate) check_config: bool,
 
@@ -120,6 +120,11 @@ mod tests {
     #[test]
     fn the_command_line_is_that_of_the_golden_file() {
         surface::hold("uvmd.txt", &surface::commands(&Options::command().name("uvmd")));
+    }
+
+    #[test]
+    fn the_help_has_the_words_of_the_field() {
+        assert_eq!(surface::refused_in_help(&Options::command()), Vec::<String>::new());
     }
 
     #[test]

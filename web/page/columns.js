@@ -72,7 +72,7 @@ export function processColumns(rates, headlineOf) {
     htod,
     { ...dtoh, spare: true },
     evicted,
-    figure("Caused", "Bytes per second of any process evicted for this one", rate("induced_eviction_bytes"), format.bytesRate, rare),
+    figure("Induced", "Bytes per second of any process evicted for this one", rate("induced_eviction_bytes"), format.bytesRate, rare),
     thrash,
     throttled,
     remote,

@@ -171,7 +171,7 @@ function sums(process) {
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
     ["Populated", `${format.optional(bytes)(process.populated_bytes)} without a copy`],
     ["Evicted", `${bytes(process.evicted_bytes)} in ${count(process.evictions)} chunks`],
-    ["Caused", `${bytes(process.induced_eviction_bytes)} of any process evicted for it, in ${count(process.induced_evictions)} chunks`],
+    ["Induced", `${bytes(process.induced_eviction_bytes)} of any process evicted for it, in ${count(process.induced_evictions)} chunks`],
     ["Thrashing", `${count(process.thrashing_pages)} pages by the driver's detector, ${count(process.throttles)} throttles of ${format.time(process.throttled_ns)} in total`],
     ["Remote", [`${bytes(process.remote_mapped_bytes)} in ${count(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": ")],
     ["Its calls", list(process.api_calls_by_kind, count) || "none"],

@@ -6,11 +6,13 @@
 
 mod commands;
 mod openapi;
+mod words;
 
 use std::{env, fs, path::Path};
 
 pub use commands::commands;
 pub use openapi::openapi;
+pub use words::{identifiers, refused, refused_in_help};
 
 /// Folder of the golden files.
 pub const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");

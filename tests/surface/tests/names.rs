@@ -3,62 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use surface::GOLDEN;
-
-/// Words of everyday language that stand for a noun of the field. Each was a public name once; the second is the noun in its place.
-const REFUSED_WORDS: &[(&str, &str)] = &[
-    ("again", "refetched"),
-    ("alternations", "bounces"),
-    ("answer", "result, response"),
-    ("aside", "lookup cache, log writer"),
-    ("asked", "requested"),
-    ("considered", "candidates"),
-    ("everybody", "all"),
-    ("fits", "matches"),
-    ("hindrances", "restrictions"),
-    ("holds", "met"),
-    ("kept", "confirmed"),
-    ("lost", "dropped, missing"),
-    ("made", "created_at"),
-    ("over", "ended"),
-    ("pieces", "chunks"),
-    ("pushed", "evicted"),
-    ("renew", "touch"),
-    ("said", "reported"),
-    ("strays", "orphans"),
-    ("taken", "reclaimed"),
-    ("told", "reported"),
-    ("trouble", "last_error"),
-    ("undone", "rolled_back"),
-    ("untold", "unavailable"),
-    ("upkeep", "renewal, lifetime"),
-    ("what", "description"),
-    ("who", "owner, requester"),
-    ("whom", "selector"),
-    ("why", "reason"),
-    ("wish", "directive"),
-];
-
-/// Names of more than one word, as far as their words alone are no mistake.
-const REFUSED_NAMES: &[&str] = &[
-    "asked_by",
-    "batch_service_ns",
-    "call_size",
-    "called_off",
-    "changed_at",
-    "ended_max",
-    "handler_ns",
-    "held_back",
-    "in_force",
-    "left_out",
-    "not_accessed_by",
-    "of_ideal",
-    "off_by",
-    "owners_max",
-    "prefer_nothing",
-    "read_authority",
-    "returned_bytes",
-];
+use surface::{GOLDEN, identifiers, refused};
 
 /// Lines of a golden file without their indentation.
 fn lines(file: &str) -> Vec<(usize, String)> {
@@ -70,23 +15,6 @@ fn lines(file: &str) -> Vec<(usize, String)> {
 fn files() -> Vec<String> {
     let entries = fs::read_dir(GOLDEN).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     entries.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "txt")).collect()
-}
-
-/// Identifiers of a line: letters, digits, `_` and `-` together.
-fn identifiers(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|character: char| !(character.is_ascii_alphanumeric() || "_-".contains(character)))
-        .map(|name| name.trim_matches('-'))
-        .filter(|name| !name.is_empty())
-}
-
-/// What is wrong with the words of a name.
-fn refused(name: &str) -> Option<String> {
-    let name = name.replace('-', "_").to_lowercase();
-    if REFUSED_NAMES.contains(&name.as_str()) {
-        return Some(format!("`{name}` is no name of the field"));
-    }
-    let (word, noun) = REFUSED_WORDS.iter().find(|(word, _)| name.split('_').any(|part| part == *word))?;
-    Some(format!("`{name}` has the word `{word}`: {noun}?"))
 }
 
 #[test]

@@ -28,11 +28,11 @@ pub(crate) struct Options {
     #[command(flatten)]
     source: Source,
 
-    /// To what sizes are rounded up
+    /// Rounding of sizes
     #[arg(long, value_enum, default_value_t = Rounding::Small)]
     align: Rounding,
 
-    /// What the program's own pool takes, all in all, to compare with: 3592MiB
+    /// Total size of the program's own pool, for comparison, as in 3592MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     own_pool: Option<u64>,
 
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COUNT", default_value_t = Effort::default().rounds)]
     rounds: u64,
 
-    /// Nodes of the search, after which it gives up
+    /// Limit of nodes of the search
     #[arg(long, value_name = "COUNT", default_value_t = Effort::default().nodes)]
     nodes: u64,
 
@@ -187,10 +187,10 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let pools = &report.pools;
     let columns = vec![
         Column::text("PLANNER", pools.iter().map(|pool| pool.planner.to_owned())),
-        Column::text("HOW", pools.iter().map(|pool| fit(pool).to_owned())),
+        Column::text("METHOD", pools.iter().map(|pool| fit(pool).to_owned())),
         Column::number("POOL", pools.iter().map(|pool| text::bytes(pool.bytes))),
-        Column::number("OF BOUND", pools.iter().map(|pool| format!("{:.4}", ratio(pool)))),
-        Column::number("ALL IN ALL", pools.iter().map(|pool| text::bytes(pool.bytes + persistent))),
+        Column::number("BOUND RATIO", pools.iter().map(|pool| format!("{:.4}", ratio(pool)))),
+        Column::number("TOTAL", pools.iter().map(|pool| text::bytes(pool.bytes + persistent))),
         Column::number("SAVED", pools.iter().map(|pool| format!("{:.2} %", pool.saved_percent))),
     ];
     let table = Table::new(columns, vec![Style::Plain; pools.len()]).fit(terminal::width(), &[]);

@@ -35,24 +35,24 @@ pub(crate) struct Options {
     #[command(flatten)]
     cut: Cut,
 
-    /// GPU memory that the iteration may have, as in 40GiB; the lowest that costs nothing by default
+    /// GPU memory that the iteration may have, as in 40GiB [default: the lowest without overhead]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     limit: Option<u64>,
 
-    /// What gives way where memory is short
+    /// Concession where memory is short
     #[arg(long, value_enum, default_value_t = Mode::Stick)]
     mode: Mode,
 
-    /// The machine whose link to the host is planned for: gtx1080ti, a100, rtx5090, h100, h200, gh200, or a file whose path ends in .toml; by default that of
+    /// Machine with the link to plan for: gtx1080ti, a100, rtx5090, h100, h200, gh200, or a file whose path ends in .toml; by default that of
     /// the authors, PCI Express 3.0
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
-    /// Only tensors that are idle at the highest peak leave, as in the paper
+    /// Evict only tensors that are idle at the highest peak, as in the paper
     #[arg(long)]
     first_peak_only: bool,
 
-    /// How many weights of the scores are tried, besides those spread evenly
+    /// Number of weights of the scores to try, besides those spread evenly
     #[arg(long, value_name = "COUNT", default_value_t = Effort::default().steps)]
     steps: usize,
 
@@ -65,7 +65,7 @@ pub(crate) struct Options {
 enum Mode {
     /// Memory: the limit may be exceeded, and no kernel waits
     NoOverhead,
-    /// Time: the limit is kept, and kernels wait
+    /// Time: the limit is obeyed, and kernels wait
     Stick,
 }
 
@@ -199,12 +199,12 @@ fn print(report: &Report) -> anyhow::Result<()> {
     )?;
     let plans = &report.plans;
     let columns = vec![
-        Column::text("CHOSEN BY", plans.iter().map(|plan| plan.planner.to_owned())),
+        Column::text("PLANNER", plans.iter().map(|plan| plan.planner.to_owned())),
         Column::number("PEAK", plans.iter().map(|plan| text::bytes(plan.peak_bytes))),
         Column::number("REDUCTION", plans.iter().map(|plan| format!("{:.1} %", plan.reduction_percent))),
         Column::number("OVERHEAD", plans.iter().map(|plan| text::nanoseconds(plan.overhead_ns))),
         Column::number("ABSENCES", plans.iter().map(|plan| text::count(plan.absences as u64))),
-        Column::number("MOVED EACH WAY", plans.iter().map(|plan| text::bytes(plan.moved_bytes))),
+        Column::number("MOVED", plans.iter().map(|plan| text::bytes(plan.moved_bytes))),
         Column::text("WEIGHTS", plans.iter().map(|plan| weights(plan.rule))),
     ];
     let table = Table::new(columns, vec![Style::Plain; plans.len()]).fit(terminal::width(), &[]);

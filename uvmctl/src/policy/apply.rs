@@ -26,7 +26,7 @@ pub(crate) struct ApplyOptions {
     #[arg(long)]
     prune: bool,
 
-    /// Report what would change, and change nothing
+    /// Report the changes without making them
     #[arg(long)]
     dry_run: bool,
 }

@@ -92,7 +92,7 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("verdict", "VERDICT", 17, 0, Value::Verdict, "what is wrong and for how long, or the evictor of its memory"),
     column("managed", "MANAGED", 8, 5, Value::Size(|process| process.managed_bytes), "managed memory it has mapped"),
     column("resident", "RESIDENT", 8, 4, Value::Size(|process| Some(process.resident?.bytes)), "what of it is in GPU memory: an estimate"),
-    column("caused", "CAUSED", 8, 8, Value::Bytes(|counts| counts.induced_eviction_bytes), "evicted bytes of any process for it"),
+    column("induced", "INDUCE", 8, 8, Value::Bytes(|counts| counts.induced_eviction_bytes), "evicted bytes of any process for it"),
     column("thrash", "THRASH", 8, 6, Value::Count(|counts| counts.thrashing_pages), "pages the driver found to be thrashing"),
     column("batches", "BATCH", 7, 9, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
     column("p99", "BATCHP99", 8, 11, Value::Time(|counts| counts.batch_duration_ns.p99), "99 of 100 of its batches took less"),

@@ -17,7 +17,7 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
     let output = run(&serve_snapshot(busy()), &["ps", "--totals"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "  \
-  PID  PROCESS          OWNER       GPU   MANAGED  RESIDENT  FAULTS       H2D      D2H  EVICTED   CAUSED  VERDICT
+  PID  PROCESS          OWNER       GPU   MANAGED  RESIDENT  FAULTS       H2D      D2H  EVICTED  INDUCED  VERDICT
 41207  python train.py  user alice  0    64.0 MiB       0 B   18.4k  12.3 MiB  5.0 GiB  5.0 GiB  4.0 KiB  -
   512  idle             user alice  0    64.0 MiB       0 B       0       0 B      0 B      0 B      0 B  -
 ";

@@ -39,7 +39,7 @@ Copied    12.3 MiB host to GPU, 5.0 GiB GPU to host, 0 B GPU to GPU
 Populated 8.0 MiB without a copy
 Evicted   5.0 GiB in 2.6k chunks
 Thrash    3 thrashing pages, 2 throttles of 1.0 ms in total
-Caused    4.0 KiB of any process evicted for it, in 1 chunk
+Induced   4.0 KiB of any process evicted for it, in 1 chunk
 
 BATCH         COUNT    MEAN     P50     P90     P99     MAX
 faults          310      59      61      61      61      61
@@ -87,7 +87,7 @@ fn it_says_what_makes_blocks_lower_bounds() {
 fn who_did_nothing_is_shown_without_empty_tables() {
     let text = stdout(&run(&serve_snapshot(busy()), &["show", "512"]));
     assert!(text.contains("Faults    0 on GPUs") && text.ends_with("No 2 MiB block of it is known\n"), "{text}");
-    for absent in ["BATCH  ", "BLOCK  ", "Thrash", "Remote", "Calls", "Caused"] {
+    for absent in ["BATCH  ", "BLOCK  ", "Thrash", "Remote", "Calls", "Induced"] {
         assert!(!text.contains(absent), "{absent} in {text}");
     }
 }
