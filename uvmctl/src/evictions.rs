@@ -81,7 +81,7 @@ impl View for Pairs {
         flows.retain(|flow| flow.bytes_per_second != Some(0.0));
         let status = client.get::<Status>("/api/v1/status")?.body;
         if flows.is_empty() {
-            let no_flow = "nothing was evicted from a GPU in that time";
+            let no_flow = "no evictions in that window";
             return Ok(Page::nothing(if window.is_some() { no_flow } else { nothing(&status.total) }));
         }
         let page = if matrix {
@@ -116,9 +116,9 @@ pub(crate) fn ask(client: &Client) -> Result<Evictions, Error> {
 /// Why there is nothing to show.
 pub(crate) fn nothing(total: &Counts) -> &'static str {
     if total.evictions == 0 {
-        "nothing was evicted from a GPU since uvmd counts"
+        "no evictions since uvmd counts"
     } else {
-        "memory was evicted from GPUs, and for whom is not known: a probe is missing (see uvmctl status)"
+        "evictions without a known evictor: a probe is missing (see uvmctl status)"
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
     let (own, others) = evictors.split_at(shown);
 
     let unit = if with_rates { "evicted/s" } else { "evicted" };
-    let mut heading = text::left(&format!("{unit} for:"), LABEL_WIDTH);
+    let mut heading = text::left(&format!("{unit} by:"), LABEL_WIDTH);
     for evictor in own {
         heading += &cell(&evictor.pid.map_or_else(|| party(evictor), |pid| pid.to_string()));
     }
@@ -27,13 +27,13 @@ pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
         heading += &cell("others");
     }
     let row = |victim: &Party| {
-        let lost = |is_column: &dyn Fn(&Party) -> bool| {
+        let evicted = |is_column: &dyn Fn(&Party) -> bool| {
             let of_cell = |flow: &&Flow| is(&flow.pair.victim, victim) && is_column(&flow.pair.evictor);
             figure(flows.iter().filter(of_cell), with_rates)
         };
         let label = text::left(&text::shortened(&party(victim), LABEL_WIDTH - 1, '~'), LABEL_WIDTH);
-        let cells: String = own.iter().map(|evictor| cell(&lost(&|column| is(column, evictor)))).collect();
-        let rest = (!others.is_empty()).then(|| cell(&lost(&|column| others.iter().any(|other| is(column, other)))));
+        let cells: String = own.iter().map(|evictor| cell(&evicted(&|column| is(column, evictor)))).collect();
+        let rest = (!others.is_empty()).then(|| cell(&evicted(&|column| others.iter().any(|other| is(column, other)))));
         label + &cells + &rest.unwrap_or_default()
     };
     [heading].into_iter().chain(victims.into_iter().map(row)).collect()
@@ -85,7 +85,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn rows_lose_what_columns_needed() {
+    fn rows_are_victims_and_columns_evictors() {
         let (fits, streams) = (|| process(180, "fits"), || process(182, "streams"));
         let mut other_cause = pair(streams(), streams(), MIB);
         other_cause.cause = "api".to_owned();
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "evicted for:                182        180",
+                "evicted by:                 182        180",
                 "182 streams            65.0 MiB    2.0 MiB",
                 "180 fits                8.0 MiB          .",
             ]

@@ -20,19 +20,17 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
     let gpu = gpu(case.gpu, verdict.gpu_uuid.as_deref());
     let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
     let what = match (verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
-        ("capacity_thrash", Some(evictor)) => format!(
-            "loses its memory on {gpu} to {} {} and fetches it again",
-            evictor.pid,
-            text::printable(&evictor.name)
-        ),
-        ("capacity_thrash", None) => format!("is thrashing {gpu}: it fetches again what was evicted"),
+        ("capacity_thrash", Some(evictor)) => {
+            format!("refetches memory on {gpu} that {} {} evicts", evictor.pid, text::printable(&evictor.name))
+        }
+        ("capacity_thrash", None) => format!("is thrashing {gpu}: it refetches evicted memory"),
         ("ping_pong", _) => format!("is thrashing: its memory goes back and forth between CPUs and {gpu}"),
         ("driver_throttling", _) => {
             format!("is throttled by the driver, as its memory bounces between CPUs and {gpu}")
         }
         ("streaming", _) => {
             format!(
-                "walks through more memory than {gpu} has room for, and hardly fetches any of it again: no thrashing, but costly"
+                "streams through more memory than {gpu} has room for, and refetches hardly any of it: no thrashing, but costly"
             )
         }
         ("first_touch_storm", _) => format!("waits for faults on memory that it touches on {gpu} for the first time"),
@@ -49,8 +47,9 @@ fn since(verdict: &Verdict, now: &str) -> String {
 
 /// What may be wrong and cannot be told.
 pub(crate) fn unavailable(verdicts: &Verdicts) -> Vec<String> {
-    let unavailable =
-        |each: &UnavailableKind| format!("Not told: {}; {}.", words::kind(&each.kind), text::printable(&each.reason));
+    let unavailable = |each: &UnavailableKind| {
+        format!("Unavailable: {}; {}.", words::kind(&each.kind), text::printable(&each.reason))
+    };
     verdicts.unavailable.iter().map(unavailable).collect()
 }
 
@@ -88,7 +87,7 @@ fn memory(case: &Case<'_>) -> String {
     let card = gpu.and_then(|gpu| {
         let (memory, ratio) = (text::bytes(gpu.memory_bytes?), gpu.oversubscription_ratio?);
         let (all, ratio) = (text::bytes(gpu.managed_bytes), words::ratio(ratio));
-        Some(format!(" The card has {memory}; those who use it have {all} of managed memory: {ratio}."))
+        Some(format!(" The GPU has {memory}; its processes have {all} of managed memory: {ratio}."))
     });
     format!("It has {managed} of managed memory, of which {resident} in GPU memory.{}", card.unwrap_or_default())
 }
@@ -112,9 +111,9 @@ fn counted(case: &Case<'_>) -> String {
             let lost_to = verdict
                 .evictor
                 .as_ref()
-                .map(|evictor| format!(", {}/s of it for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
+                .map(|evictor| format!(", {}/s of them for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
             format!(
-                "it fetched {}, and {} of that had been evicted before; it lost {}{}",
+                "it fetched {}, {} of that refetched after an eviction; {} were evicted{}",
                 bytes(inputs.bytes_htod),
                 of_fetched(inputs.refetched_bytes),
                 bytes(inputs.evicted_bytes),
@@ -122,7 +121,7 @@ fn counted(case: &Case<'_>) -> String {
             )
         }
         "ping_pong" => format!(
-            "blocks of 2 MiB changed sides {}; it fetched {}, and {} of that had been taken by CPU faults before ({})",
+            "blocks of 2 MiB changed sides {}; it fetched {}, and {} of that had been reclaimed by CPU faults ({})",
             events(inputs.bounces),
             bytes(inputs.bytes_htod),
             of_fetched(inputs.cpu_reclaimed_bytes),
@@ -140,7 +139,7 @@ fn counted(case: &Case<'_>) -> String {
             events(inputs.fault_entries),
             bytes(inputs.bytes_htod)
         ),
-        _ => format!("it fetched {} and lost {}", bytes(inputs.bytes_htod), bytes(inputs.evicted_bytes)),
+        _ => format!("it fetched {}, and {} were evicted", bytes(inputs.bytes_htod), bytes(inputs.evicted_bytes)),
     }
 }
 
@@ -152,7 +151,7 @@ fn already_asked(case: &Case<'_>) -> Option<String> {
         .filter(|(_, calls)| **calls > 0)
         .map(|(kind, calls)| format!("{} {}", text::count(*calls), text::printable(&kind.replace('_', " "))))
         .collect();
-    (!made.is_empty()).then(|| format!("It has asked for this itself since it is counted: {}.", made.join(", ")))
+    (!made.is_empty()).then(|| format!("Its own calls since it is counted: {}.", made.join(", ")))
 }
 
 /// The ranges that this is about, a line each.
@@ -179,13 +178,13 @@ pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
     let others: Vec<_> = others.iter().map(cost).collect();
     let and = if others.is_empty() { "" } else { " and " };
     let inferred = if victims.iter().any(|victim| victim.inferred) { " (inferred)" } else { "" };
-    Some(format!("It costs {}{and}{} of memory, evicted for it{inferred}.", others.join(", "), cost(last)))
+    Some(format!("Evicted for it{inferred}: {}{and}{}.", others.join(", "), cost(last)))
 }
 
 /// A condition that was checked: its words end with what is compared.
 pub(crate) fn check(check: &Check) -> String {
     let Check { name, description: what, value, threshold, met: holds } = check;
-    let holds = if *holds { "" } else { " (does not hold)" };
+    let holds = if *holds { "" } else { " (not met)" };
     let shown = if name.ends_with("_bytes") { in_bytes } else { number };
     format!("{} {}: it is {}{holds}", text::printable(what), shown(*threshold), shown(*value))
 }
@@ -227,7 +226,7 @@ mod tests {
         thrashing.card(44 * GIB, 70 * GIB);
         assert_eq!(
             headline(&thrashing.case(), NOW),
-            "41207 python train.py (user alice) is thrashing GPU?: it fetches again what was evicted. Since 14:02:11 UTC (4 min 11 s)."
+            "41207 python train.py (user alice) is thrashing GPU?: it refetches evicted memory. Since 14:02:11 UTC (4 min 11 s)."
         );
     }
 
@@ -236,8 +235,8 @@ mod tests {
         let mut victim = known("capacity_thrash");
         victim.verdict.evictor =
             Some(Evictor { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..Evictor::default() });
-        assert!(headline(&victim.case(), NOW).contains("loses its memory on a GPU to 182 streams"));
-        assert!(facts(&victim.case())[1].contains("it lost 9.0 GiB/s, 8.0 GiB/s of it for 182"));
+        assert!(headline(&victim.case(), NOW).contains("refetches memory on a GPU that 182 streams evicts"));
+        assert!(facts(&victim.case())[1].contains("9.0 GiB/s were evicted, 8.0 GiB/s of them for 182"));
         victim.verdict.evictor = None;
         assert!(headline(&victim.case(), NOW).contains("is thrashing"));
     }
@@ -252,10 +251,10 @@ mod tests {
         assert_eq!(
             facts(&thrashing.case()),
             [
-                "It has 61.0 GiB of managed memory, of which 38.0 GiB are in GPU memory. The card has 44.0 GiB; those who use it have 70.0 GiB of \
+                "It has 61.0 GiB of managed memory, of which 38.0 GiB are in GPU memory. The GPU has 44.0 GiB; its processes have 70.0 GiB of \
                  managed memory: 1.6x.",
-                "In the last window (5.0 s) it fetched 10.0 GiB/s, and 92 % of that had been evicted before; it lost 9.0 GiB/s.",
-                "It has asked for this itself since it is counted: 3 set accessed by.",
+                "In the last window (5.0 s) it fetched 10.0 GiB/s, 92 % of that refetched after an eviction; 9.0 GiB/s were evicted.",
+                "Its own calls since it is counted: 3 set accessed by.",
                 "7 block records are missing in that window: refetched bytes may be more.",
             ]
         );
@@ -277,9 +276,9 @@ mod tests {
             ..VerdictVictim::default()
         };
         assert_eq!(costs(&[]), None);
-        assert_eq!(costs(&[victim(1, 3)]).unwrap(), "It costs 1 p 3.0 GiB/s of memory, evicted for it.");
+        assert_eq!(costs(&[victim(1, 3)]).unwrap(), "Evicted for it: 1 p 3.0 GiB/s.");
         let all = [victim(1, 3), victim(2, 2), VerdictVictim { inferred: true, ..victim(3, 1) }];
-        let expected = "It costs 1 p 3.0 GiB/s, 2 p 2.0 GiB/s and 3 p 1.0 GiB/s of memory, evicted for it (inferred).";
+        let expected = "Evicted for it (inferred): 1 p 3.0 GiB/s, 2 p 2.0 GiB/s and 3 p 1.0 GiB/s.";
         assert_eq!(costs(&all).unwrap(), expected);
     }
 

@@ -6,17 +6,17 @@ use super::{Evidence, finding};
 use crate::{text, words};
 
 pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String {
-    let nothing = if verdicts.unavailable.is_empty() { "Nothing" } else { "Nothing that can be told" };
+    let verdict = if verdicts.unavailable.is_empty() { "No verdict" } else { "No verdict, of those available," };
     let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
     match (&process.victim_of, process.state.as_str()) {
-        (_, "exited") => format!("{who} has exited. {nothing} is wrong with it any more."),
+        (_, "exited") => format!("{verdict} on {who}, which has exited."),
         (Some(evictor), _) => format!(
-            "{nothing} is wrong with what {who} does itself, but {} {} evicts {}/s of its memory.",
+            "{verdict} on {who} itself, but {} {} evicts {}/s of its memory.",
             evictor.pid,
             text::printable(&evictor.name),
             text::bytes(evictor.bytes_per_second)
         ),
-        (None, _) => format!("{nothing} is wrong with {who}."),
+        (None, _) => format!("{verdict} on {who}."),
     }
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     let mut facts = vec![
         format!("It has {managed} of managed memory, of which {} in GPU memory.", finding::resident(*resident)),
         format!(
-            "Since it is counted it made {} and {}, fetched {}, and had {} evicted.",
+            "Since it is counted: {} and {}, {} fetched, {} evicted.",
             text::counted(counts.fault_entries, "GPU fault"),
             text::counted(counts.cpu_faults, "CPU fault"),
             text::bytes(counts.bytes_htod),
@@ -36,13 +36,13 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     let Reuse { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, .. } = reuse;
     if *fetched_bytes > 0 {
         facts.push(format!(
-            "Of what it fetched, {} had been evicted before and {} had been taken by CPU faults before.",
+            "Of the fetched bytes, {} were refetched after an eviction, and {} after a CPU fault.",
             text::share(*refetched_bytes, *fetched_bytes),
             text::share(*cpu_reclaimed_bytes, *fetched_bytes)
         ));
     }
     if let Some(evictor) = victim_of {
-        facts.push(format!("Look at the other one: uvmctl explain {}", evictor.pid));
+        facts.push(format!("The evictor: uvmctl explain {}", evictor.pid));
     }
     facts.extend(evidence.verdicts.ended.first().map(over));
     facts.extend(finding::unavailable(&evidence.verdicts));
@@ -52,7 +52,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
 fn over(verdict: &Verdict) -> String {
     let ended = verdict.ended_at.as_deref().map_or_else(|| "an unknown time".to_owned(), finding::time_of_day);
     format!(
-        "There was something: {}, from {} to {ended}.",
+        "Last verdict: {}, from {} to {ended}.",
         words::kind(&verdict.kind),
         finding::time_of_day(&verdict.started_at)
     )

@@ -43,7 +43,7 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
         page.push(Paragraph::new(style, (0, 2), healthy::headline(evidence)));
         page.extend(healthy::facts(evidence).into_iter().map(Paragraph::plain));
     } else {
-        page.push(Paragraph::title("What cannot be known"));
+        page.push(Paragraph::title("Limitations"));
         page.extend(
             limits(evidence)
                 .into_iter()
@@ -51,11 +51,7 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
                 .map(|limit| item("-", Style::Plain, limit)),
         );
         if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
-            page.push(item(
-                "-",
-                Style::Warning,
-                format!("Where in its memory this happens requires read permission: {remedy}"),
-            ));
+            page.push(item("-", Style::Warning, format!("The ranges of its memory require read permission: {remedy}")));
         }
     }
     page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} -o json", evidence.process.pid)));
@@ -72,20 +68,20 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
     page.extend(finding::facts(&case).into_iter().map(Paragraph::plain));
     let ranges = finding::ranges(&case);
     if !ranges.is_empty() {
-        page.push(Paragraph::plain("It happens in:"));
+        page.push(Paragraph::plain("Ranges:"));
         // Columns stay columns: no line is broken unless it must be.
         page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
     page.extend(finding::costs(&verdict.victims).map(Paragraph::plain));
     if !verdict.checks.is_empty() {
-        page.push(Paragraph::title("What was checked"));
+        page.push(Paragraph::title("Checks"));
         page.extend(verdict.checks.iter().map(|check| item("-", Style::Plain, finding::check(check))));
     }
     let advised = advice::on(&case);
     // What needs no change of the program is cheapest.
     let helps: Vec<_> = advice::policy::advice(&case).into_iter().chain(advised.helps).collect();
     if !helps.is_empty() {
-        page.push(Paragraph::title("What would help, cheapest first"));
+        page.push(Paragraph::title("Remedies, cheapest first"));
     }
     for (number, advice::Advice { action, evidence, unless }) in (1..).zip(helps) {
         let mark = format!("{number}.");
@@ -95,7 +91,7 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
         page.extend(unless.map(|unless| Paragraph::new(Style::Faded, indents, format!("Not if {unless}."))));
     }
     if !advised.does_not_help.is_empty() {
-        page.push(Paragraph::title("What would not"));
+        page.push(Paragraph::title("Ineffective"));
         page.extend(advised.does_not_help.into_iter().map(|text| item("-", Style::Plain, text + ".")));
     }
     page
@@ -105,7 +101,7 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
 fn limits(evidence: &Evidence) -> Vec<String> {
     let told = evidence.ranges.as_ref().map(|ranges| ranges.caveats.as_slice()).unwrap_or_default();
     if told.is_empty() {
-        return vec!["How often memory is used that is there: an access that hits raises no fault.".to_owned()];
+        return vec!["Accesses to resident memory are not counted: they raise no fault.".to_owned()];
     }
     told.iter().map(|limit| text::printable(limit).into_owned()).collect()
 }

@@ -114,7 +114,7 @@ fn without_authority_the_rest_is_shown_and_what_is_missing_is_said() {
     assert!(stderr(&shown).contains("--token-file"), "{}", stderr(&shown));
     let explained = run("explain");
     assert_eq!(explained.status.code(), Some(0), "{}", stderr(&explained));
-    assert!(stdout(&explained).contains("Nothing is wrong with 41207"), "{}", stdout(&explained));
+    assert!(stdout(&explained).contains("No verdict on 41207"), "{}", stdout(&explained));
     let refused = run("heatmap");
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("refuses: this needs read permission: send the token"), "{}", stderr(&refused));

@@ -43,18 +43,18 @@ fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
     let output = run(&two_tenants().serve(), &["explain", "182"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
-182 streams (user alice) is thrashing GPU0 (NVIDIA H200): it fetches again what was evicted. Since
+182 streams (user alice) is thrashing GPU0 (NVIDIA H200): it refetches evicted memory. Since
   14:02:11 UTC (4 min 12 s).
   It has 128 MiB of managed memory, of which 44.0 MiB (at least 43.0 MiB, at most 45.0 MiB) are in
-  GPU memory. The card has 64.0 MiB; those who use it have 154 MiB of managed memory: 2.4x.
-  In the last window (2.0 s) it fetched 100 MiB/s, and 92 % of that had been evicted before; it lost
-  100 MiB/s.
-  It happens in:
+  GPU memory. The GPU has 64.0 MiB; its processes have 154 MiB of managed memory: 2.4x.
+  In the last window (2.0 s) it fetched 100 MiB/s, 92 % of that refetched after an eviction; 100
+  MiB/s were evicted.
+  Ranges:
    128 MiB at 0x7f2a40000000  cyclic      100 % of the traffic,  92 % refetched
-  It costs 180 fits 11.0 MiB/s of memory, evicted for it (inferred).
-What was checked
+  Evicted for it (inferred): 180 fits 11.0 MiB/s.
+Checks
   - refetched bytes, to arrived bytes: at least 0.25: it is 0.92
-What would help, cheapest first
+Remedies, cheapest first
   1. uvmctl policy set --pid 182 --policy cycle --mode shadow
      Because uvmd could keep a part that fits on the GPU and leave the rest at the host, with
      nothing changed in the program; in the mode shadow it only says what it would do, and uvmctl
@@ -70,10 +70,10 @@ What would help, cheapest first
      Because this is about 128 MiB, and there is room for 63.0 MiB for it and the others on this
      GPU.
      Not if part of it is not in use: then less is enough.
-What would not
+Ineffective
   - cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would evict as much
     as the faults do.
-What cannot be known
+Limitations
   - How often memory is used that is in GPU memory: an access that hits raises no fault.
 Evidence: uvmctl explain 182 -o json
 ";
@@ -84,7 +84,7 @@ Evidence: uvmctl explain 182 -o json
 fn a_victim_is_sent_to_its_evictor() {
     let text = stdout(&run(&two_tenants().serve(), &["explain", "180"]));
     assert!(
-        text.starts_with("180 fits (user alice) loses its memory on GPU0 (NVIDIA H200) to 182 streams and fetches it"),
+        text.starts_with("180 fits (user alice) refetches memory on GPU0 (NVIDIA H200) that 182 streams evicts."),
         "{text}"
     );
     assert!(text.contains("uvmctl explain 182") && !text.contains("SetPreferredLocation"), "{text}");
@@ -94,10 +94,9 @@ fn a_victim_is_sent_to_its_evictor() {
 fn a_healthy_process_gets_a_clear_word_and_figures() {
     let output = run(&two_tenants().serve(), &["explain", "512"]);
     let expected = "\
-Nothing is wrong with 512 idle (user alice).
+No verdict on 512 idle (user alice).
   It has 2.0 MiB of managed memory, of which 2.0 MiB are in GPU memory.
-  Since it is counted it made 1.0k GPU faults and 0 CPU faults, fetched 4.0 GiB, and had 4.0 GiB
-  evicted.
+  Since it is counted: 1.0k GPU faults and 0 CPU faults, 4.0 GiB fetched, 4.0 GiB evicted.
 Evidence: uvmctl explain 512 -o json
 ";
     assert_eq!(stdout(&output), expected);
@@ -112,9 +111,9 @@ fn without_block_records_it_is_said_what_cannot_be_told() {
         .once("/api/v1/processes/512/verdict", &Verdicts { unavailable, ..verdicts_of(512) })
         .serve();
     let explained = stdout(&run(&daemon, &["explain", "512"]));
-    assert!(explained.starts_with("Nothing that can be told is wrong with 512 idle"), "{explained}");
+    assert!(explained.starts_with("No verdict, of those available, on 512 idle"), "{explained}");
     assert!(
-        explained.contains("  Not told: capacity thrash; block records are off (records.enabled = false), so"),
+        explained.contains("  Unavailable: capacity thrash; block records are off (records.enabled = false), so"),
         "{explained}"
     );
     let listed = run(&daemon, &["ps", "--totals"]);
@@ -167,7 +166,7 @@ VICTIM       EVICTOR      CAUSE  GPU  EVICTED  CHUNKS
 fn evictions_as_a_matrix_have_victims_against_evictors() {
     let text = stdout(&run(&two_tenants().serve(), &["evictions", "--matrix"]));
     let expected = "\
-evicted for:                182        180
+evicted by:                 182        180
 182 streams             4.0 GiB    500 MiB
 180 fits                588 MiB          .
 ";

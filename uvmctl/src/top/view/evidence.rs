@@ -41,7 +41,7 @@ const BEHIND_STRIP: usize = 1 + 9 + 1;
 /// A line for each range, busiest first.
 pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usize) -> Vec<Line<'static>> {
     let Some(ranges) = &detailed.ranges else {
-        return vec![Line::raw("Where in its memory is told to root, to the socket's group and to who has a token")];
+        return vec![Line::raw("The ranges require read permission: root, the socket's group, or a token")];
     };
     let room = width.saturating_sub(BEFORE_STRIP + BEHIND_STRIP);
     let heat = detailed.heat.as_ref();

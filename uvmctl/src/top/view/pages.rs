@@ -14,10 +14,10 @@ use crate::{
 
 pub(crate) fn explain(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
     let detailed = match (state.selected, state.detail()) {
-        (None, _) => return vec![Line::raw("There is no process to explain")],
-        (_, None) => return vec![Line::raw("Asking")],
+        (None, _) => return vec![Line::raw("No process to explain")],
+        (_, None) => return vec![Line::raw("Loading")],
         (_, Some(Err(error))) => {
-            return vec![Line::raw(format!("Nothing is known of it: {}", look.text(&error.to_string())))];
+            return vec![Line::raw(format!("No data: {}", look.text(&error.to_string())))];
         }
         (_, Some(Ok(detailed))) => detailed,
     };
@@ -40,7 +40,7 @@ fn style(style: terminal::Style, look: Look) -> Style {
 
 pub(crate) fn evictions(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
     let title = |text: String| Line::styled(format!("{text:<width$}"), Look::HEADING);
-    let Some(flows) = &state.samples.flows else { return vec![Line::raw("Asking")] };
+    let Some(flows) = &state.samples.flows else { return vec![Line::raw("Loading")] };
     if flows.is_empty() {
         let nothing = evictions::nothing(&state.samples.status.total);
         return wrapped(nothing, width).into_iter().map(Line::raw).collect();

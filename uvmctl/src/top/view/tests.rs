@@ -152,10 +152,10 @@ fn where_in_memory_is_told_to_whom_may_know() {
     let detailed = Detailed { process: thrashing::detail_of(of.pid), ranges: None, heat: None };
     state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
     let details = screen(&mut state, Look::PLAIN, 80, 24);
-    assert!(details.contains("is thrashing GPU0") && details.contains("told to root"), "{details}");
+    assert!(details.contains("is thrashing GPU0") && details.contains("require read permission"), "{details}");
     state.apply(Action::Open(Page::Explain));
     let explained = screen(&mut state, Look::PLAIN, 80, 60);
-    assert!(explained.contains("Where in its memory this happens requires read permission"), "{explained}");
+    assert!(explained.contains("The ranges of its memory require read permission"), "{explained}");
 }
 
 #[test]
