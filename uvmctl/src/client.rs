@@ -66,17 +66,17 @@ impl Options {
 pub(crate) enum Error {
     #[error("cannot reach uvmd at {place}: {reason}. Is it running there? Name another place with --url or UVMD_URL")]
     Unreachable { place: Place, reason: String },
-    #[error("uvmd at {place} cannot answer: {detail}")]
+    #[error("uvmd at {place} failed: {detail}")]
     Refused { place: Place, detail: String },
-    #[error("uvmd at {place} refuses: {detail}{remark}")]
+    #[error("uvmd at {place} denied the request: {detail}{remark}")]
     NoAuthority { place: Place, detail: String, remark: String },
     #[error(
-        "{place} is not believed to be uvmd: {impostor}. Where that user runs uvmd, name it with --socket-owner or UVMD_SOCKET_OWNER"
+        "{place} is not trusted as uvmd: {impostor}. Where that user runs uvmd, name it with --socket-owner or UVMD_SOCKET_OWNER"
     )]
     Untrusted { place: Place, impostor: String },
-    #[error("{place} does not answer as uvmd does: {reason}")]
+    #[error("{place} sent no response of uvmd: {reason}")]
     Foreign { place: Place, reason: String },
-    #[error("the list that {place} answers does not end: {why}")]
+    #[error("the list of {place} does not end: {why}")]
     Endless { place: Place, why: String },
 }
 
@@ -242,11 +242,11 @@ impl Client {
             (Place::UsualPort { .. }, Some(token)) => withheld(token),
             (_, Some(token)) => format!("the token in {} is not uvmd's", token.path().display()),
             (Place::Socket(path), None) => format!(
-                "{} tells it to root and to the group that uvmd's configuration names; or name uvmd's token with --token-file",
+                "{} gives read permission to root and to the group of `socket.group`; or name uvmd's token with --token-file",
                 path.display()
             ),
             (Place::UsualPort { shut_socket: Some(path) }, None) => format!(
-                "{} may not be opened by you: run this as root or as a member of its group, or name uvmd's token with --token-file and where it serves with --url",
+                "no permission to open {}: run this as root or as a member of its group, or name uvmd's token with --token-file and where it serves with --url",
                 path.display()
             ),
             (Place::Url(_) | Place::UsualPort { .. }, None) => {
@@ -269,7 +269,7 @@ impl Client {
                     (Place::UsualPort { .. }, Some(token)) => format!(" ({})", withheld(token)),
                     (_, Some(token)) => format!(" ({})", token.path().display()),
                     (Place::UsualPort { shut_socket: Some(path) }, None) => {
-                        format!(" ({} may not be opened by you)", path.display())
+                        format!(" (no permission to open {})", path.display())
                     }
                     _ => String::new(),
                 };
@@ -362,7 +362,10 @@ mod tests {
     fn whoever_is_refused_at_the_usual_port_is_told_that_the_token_was_not_sent() {
         let client = testing::client(Place::usual(Path::new("/nonexistent/uvmd.sock")), Owners::new(None));
         let error = client.refused(StatusCode::UNAUTHORIZED, r#"{"detail":"send the token"}"#).to_string();
-        assert!(error.contains("refuses: send the token (the token in ") && error.contains("was not sent"), "{error}");
+        assert!(
+            error.contains("denied the request: send the token (the token in ") && error.contains("was not sent"),
+            "{error}"
+        );
         assert!(client.remedy().contains("was not sent") && client.remedy().contains("--url"), "{}", client.remedy());
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct Owners(Vec<u32>);
 
 /// Somebody else serves on the socket.
 #[derive(Debug, thiserror::Error)]
-#[error("it is served by uid {uid}, and not by root or you")]
+#[error("served by uid {uid}, neither root nor you")]
 pub(crate) struct Impostor {
     uid: u32,
 }
@@ -56,7 +56,7 @@ mod tests {
         let error = client.get::<()>("/api/v1/status").err().unwrap();
         assert!(matches!(error, Error::Untrusted { .. }), "{error}");
         let own = uzers::get_effective_uid();
-        let told = format!("{} is not believed to be uvmd: it is served by uid {own}", path.display());
+        let told = format!("{} is not trusted as uvmd: served by uid {own}", path.display());
         assert!(error.to_string().starts_with(&told) && error.to_string().contains("--socket-owner"), "{error}");
         assert!(server.join().unwrap().is_empty());
     }

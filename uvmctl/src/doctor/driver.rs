@@ -29,7 +29,7 @@ fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
     let Some(version) = &module.version else {
         return Check::missing(
             NAME,
-            "nvidia-uvm does not tell its version, so the layout of its structures is not known",
+            "nvidia-uvm reports no version, so the layout of its structures is unknown",
             "load the driver of a release",
         );
     };
@@ -38,7 +38,7 @@ fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
         Some(family) => Check::ok(NAME, format!("nvidia-uvm {shown}, layout {family}")),
         None => Check::missing(
             NAME,
-            format!("nvidia-uvm {shown} is not supported: the layout of its structures is not known"),
+            format!("nvidia-uvm {shown} is not supported: the layout of its structures is unknown"),
             format!("update uvmd, or use a driver of {families}"),
         ),
     }
@@ -47,9 +47,9 @@ fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
 fn types(roots: &Roots) -> Check {
     let has_types = roots.sys.join("kernel/btf/nvidia_uvm").exists();
     let finding = if has_types {
-        "the driver shows its own types in /sys/kernel/btf/nvidia_uvm"
+        "the driver exposes its types in /sys/kernel/btf/nvidia_uvm"
     } else {
-        "the driver shows no types of its own, as is common; its version tells the layout"
+        "the driver exposes no types, as is common; the layout follows from its version"
     };
     Check::ok("driver types", finding)
 }

@@ -65,7 +65,7 @@ fn kprobes(roots: &Roots, lacking: &[Missing]) -> Check {
     if switch.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) && !lacking.contains(&Missing::Kprobes) {
         return Check::unknown(
             NAME,
-            "the kernel has them; whether they are switched on may not be seen",
+            "the kernel has them; no permission to see whether they are switched on",
             "run this as root",
         );
     }
@@ -129,8 +129,8 @@ fn rights(whose: &Whose) -> Check {
         },
         Whose::Asking(None) => Check::unknown(NAME, "/proc/self/status cannot be read", WHAT_TO_DO),
         Whose::Asking(Some(capabilities)) => match capabilities.may_probe() {
-            Ok(()) => Check::ok(NAME, "no uvmd runs here that can be seen; you may start one"),
-            Err(_) => Check::unknown(NAME, "no uvmd runs here that can be seen; you may not start one", WHAT_TO_DO),
+            Ok(()) => Check::ok(NAME, "no visible uvmd runs here; you may start one"),
+            Err(_) => Check::unknown(NAME, "no visible uvmd runs here; you may not start one", WHAT_TO_DO),
         },
     }
 }

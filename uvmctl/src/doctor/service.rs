@@ -24,9 +24,9 @@ pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
             "start it, or name the place where it serves with --url or UVMD_URL",
         )),
         Err(error @ Error::Untrusted { .. }) => {
-            checks.push(Check::missing("uvmd", error.to_string(), "find out who serves there, and why"));
+            checks.push(Check::missing("uvmd", error.to_string(), "find out which program listens there"));
         }
-        Err(error) => checks.push(Check::missing("uvmd", error.to_string(), "look at its log")),
+        Err(error) => checks.push(Check::missing("uvmd", error.to_string(), "see its log")),
     }
     checks
 }
@@ -44,7 +44,7 @@ fn configuration(file: Option<&Path>) -> Check {
         Err(error) => Check::missing(
             NAME,
             text::printable(&error.to_string()),
-            "correct it, as uvmd does not start with it; `uvmd --check-config` tells more",
+            "correct it, as uvmd does not start with it; `uvmd --check-config` has details",
         ),
     }
 }
@@ -70,9 +70,7 @@ fn state(status: &Status) -> Check {
     let reasons = reasons.join("; ");
     match (status.state.as_str(), reasons.is_empty()) {
         ("counting", true) => Check::ok(NAME, format!("counts {on}, by {}", text::printable(&status.backend))),
-        ("counting", false) => {
-            Check::warning(NAME, format!("counts {on}, but does not do all that it should"), reasons)
-        }
+        ("counting", false) => Check::warning(NAME, format!("counts {on}, but is degraded"), reasons),
         ("waiting", _) => Check::missing(NAME, format!("waits {on} and counts nothing"), reasons),
         _ => Check::missing(NAME, format!("refuses the driver {on} and counts nothing"), reasons),
     }
@@ -109,10 +107,10 @@ fn probes(status: &Status) -> Check {
 fn losses(status: &Status) -> Check {
     const NAME: &str = "losses";
     let losses = [
-        (status.dropped_events, "events were not counted"),
-        (status.block_records_dropped, "block records were dropped"),
-        (status.log_lines_dropped, "lines of uvmd's log could not be written"),
-        (status.audit_lines_dropped, "lines of the audit log could not be written"),
+        (status.dropped_events, "dropped events"),
+        (status.block_records_dropped, "dropped block records"),
+        (status.log_lines_dropped, "dropped lines of uvmd's log"),
+        (status.audit_lines_dropped, "dropped lines of the audit log"),
     ];
     let losses: Vec<_> = losses
         .into_iter()
@@ -120,7 +118,7 @@ fn losses(status: &Status) -> Check {
         .map(|(count, what)| format!("{} {what}", text::count(count)))
         .collect();
     if losses.is_empty() {
-        return Check::ok(NAME, "every event was counted");
+        return Check::ok(NAME, "no dropped events");
     }
-    Check::warning(NAME, losses.join(", "), "`uvmctl status` and docs/metrics.md tell the reasons and what they mean")
+    Check::warning(NAME, losses.join(", "), "`uvmctl status` has the reasons, docs/metrics.md their meaning")
 }

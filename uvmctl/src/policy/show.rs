@@ -141,7 +141,7 @@ fn whom(selector: &Selector) -> String {
 /// `  No advice at GPU-9a31…: the application advises the driver itself.`
 fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String {
     let what = match scope.as_str() {
-        "everything" => "Nothing",
+        "everything" => "No action",
         "advice" => "No advice",
         "some_memory" => "Not all memory",
         "moves" => "No moves",
@@ -159,20 +159,20 @@ pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
     let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, .. } = effective;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
-    let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Because {}.", printed(reason))];
+    let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Reason: {}.", printed(reason))];
     lines.extend(limits(budget).map(|limits| format!("  At most {limits}.")));
-    let nothing = match mode.as_str() {
-        "observe" => Some("  Nothing is done: it is only watched."),
-        "shadow" => Some("  Nothing is done, but told: uvmctl decisions."),
-        _ if !active => Some("  Nothing is done all the same: acting is switched off (uvmctl policy show)."),
+    let no_action = match mode.as_str() {
+        "observe" => Some("  No action: the process is only observed."),
+        "shadow" => Some("  No action: decisions are reported alone (uvmctl decisions)."),
+        _ if !active => Some("  No action: acting is switched off (uvmctl policy show)."),
         _ => None,
     };
-    lines.extend(nothing.map(|nothing| colour.paint(Style::Warning, nothing)));
+    lines.extend(no_action.map(|text| colour.paint(Style::Warning, text)));
     lines.extend(restrictions.iter().map(|each| colour.paint(Style::Warning, &restriction(each))));
-    let mark = |in_force: bool, fits: bool| {
-        if in_force {
+    let mark = |selected: bool, matches: bool| {
+        if selected {
             "*"
-        } else if fits {
+        } else if matches {
             "+"
         } else {
             "-"

@@ -97,7 +97,7 @@ fn who_may_not_know_is_told_how_to() {
         let output = run(&serve_bytes(answer.leak().as_bytes()), &["heatmap", "1"]);
         let message = stderr(&output);
         assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
-        assert!(message.contains("refuses: needs read authority"), "{message}");
+        assert!(message.contains("denied the request: needs read authority"), "{message}");
     }
 }
 
@@ -117,7 +117,11 @@ fn without_authority_the_rest_is_shown_and_what_is_missing_is_said() {
     assert!(stdout(&explained).contains("No verdict on 41207"), "{}", stdout(&explained));
     let refused = run("heatmap");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("refuses: this needs read permission: send the token"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("denied the request: this needs read permission: send the token"),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn a_socket_of_somebody_else_is_not_believed_unless_that_is_said() {
     let output = ask(&[]);
     let message = stderr(&output);
     assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
-    assert!(message.contains("it is served by uid 64001, and not by root or you"), "{message}");
+    assert!(message.contains("served by uid 64001, neither root nor you"), "{message}");
     let output = ask(&["--socket-owner", "64001"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("on gpu-17"));

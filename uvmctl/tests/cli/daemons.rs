@@ -35,7 +35,7 @@ fn someone_else_there_is_exit_code_1_and_one_line() {
             let message = stderr(&output);
             assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()), "{message}");
             assert_eq!(message.lines().count(), 1, "{message:?}");
-            assert!(message.contains("does not answer as uvmd does") && !message.contains('\u{1b}'), "{message:?}");
+            assert!(message.contains("sent no response of uvmd") && !message.contains('\u{1b}'), "{message:?}");
         }
     }
 }
@@ -53,7 +53,7 @@ fn a_problem_is_passed_on_in_the_daemons_words() {
     let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 49\r\n\r\n{\"status\":503,\"detail\":\"the collector is \\u001b\"}";
     let output = run(&serve_bytes(answer), &["ps"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains(r"cannot answer: the collector is \u{1b}"), "{}", stderr(&output));
+    assert!(stderr(&output).contains(r"failed: the collector is \u{1b}"), "{}", stderr(&output));
 }
 
 #[test]

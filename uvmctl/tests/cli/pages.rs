@@ -225,7 +225,7 @@ fn a_page_is_not_read_beyond_all_measure() {
     let url = serve(|_, _| "x".repeat(17 << 20));
     let output = run(&url, &["ps"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
-    assert!(stderr(&output).contains("does not answer as uvmd does"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("sent no response of uvmd"), "{}", stderr(&output));
 }
 
 // === a daemon that has too much to do ===
@@ -250,6 +250,6 @@ fn a_daemon_that_always_has_too_much_to_do_is_given_up_in_its_own_words() {
     });
     let output = run(&url, &["ps"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cannot answer: too much to do"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("failed: too much to do"), "{}", stderr(&output));
     assert_eq!(asked.load(Ordering::Relaxed), 6);
 }

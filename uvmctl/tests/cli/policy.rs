@@ -156,8 +156,8 @@ fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_
     let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
     let expected = "\
 41207 python: act by cycle
-  Because of 2 that fit, a says more about the process.
-  Nothing is done all the same: acting is switched off (uvmctl policy show).
+  Reason: of 2 that fit, a says more about the process.
+  No action: acting is switched off (uvmctl policy show).
   No advice at GPU-abab: the application advises the driver itself.
   No cycle: it was rolled back\\u{1b}.
   * a: it is the first that fits
