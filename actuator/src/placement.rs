@@ -23,7 +23,7 @@ const PIDS_RESERVE: u64 = 8;
 /// Why none may.
 #[derive(Debug, Error)]
 pub(crate) enum PlacementError {
-    #[error("its cgroup cannot be seen from here")]
+    #[error("its cgroup is not visible to uvmd")]
     Hidden,
     #[error("its memory is accounted by cgroups of version 1")]
     VersionOne,
@@ -31,7 +31,7 @@ pub(crate) enum PlacementError {
     Unreadable(PathBuf),
     #[error("{} is frozen", .0.display())]
     Frozen(PathBuf),
-    #[error("memory.oom.group of {} is set: for want of memory, of the node too, all of it would be killed", .0.display())]
+    #[error("memory.oom.group of {} is set: at a shortage of memory, of the node too, the whole cgroup would be killed", .0.display())]
     OomGroup(PathBuf),
     #[error("pids.max of {} leaves less than {PIDS_RESERVE} processes to it", .0.display())]
     Pids(PathBuf),
@@ -39,7 +39,7 @@ pub(crate) enum PlacementError {
     Memory,
     #[error("its cgroup cannot be opened: {}", sys::reason(.0))]
     NotOpened(#[source] io::Error),
-    #[error("it went to another cgroup meanwhile")]
+    #[error("it moved to another cgroup")]
     Moved,
     /// The actor's own word.
     #[error("{0}")]
@@ -183,7 +183,7 @@ mod tests {
         for folder in ["a/b", "a"] {
             let machine = machine();
             machine.write(&format!("sys/fs/cgroup/{folder}/memory.oom.group"), "1\n");
-            let killed = "is set: for want of memory, of the node too, all of it would be killed";
+            let killed = "is set: at a shortage of memory, of the node too, the whole cgroup would be killed";
             assert_eq!(refusal(&machine), format!("memory.oom.group of {folder} {killed}"));
             // Above a limit too: the node's memory is above both.
             machine.write("sys/fs/cgroup/a/b/memory.current", "0\n");
@@ -230,12 +230,12 @@ mod tests {
     fn unreadable_cgroup_prevents_placement() {
         for text in ["0::/../other\n", "nonsense\n", ""] {
             let machine = Machine::new().with("proc/42/cgroup", text);
-            assert_eq!(refusal(&machine), "its cgroup cannot be seen from here", "{text}");
+            assert_eq!(refusal(&machine), "its cgroup is not visible to uvmd", "{text}");
         }
         let machine = machine();
         machine.write("sys/fs/cgroup/a/pids.max", "many\n");
         assert_eq!(refusal(&machine), "a/pids.max cannot be read");
         let gone = Machine::new().with("proc/42/cgroup", "0::/gone\n").with("sys/fs/cgroup/cgroup.procs", "");
-        assert_eq!(refusal(&gone), "its cgroup cannot be seen from here");
+        assert_eq!(refusal(&gone), "its cgroup is not visible to uvmd");
     }
 }

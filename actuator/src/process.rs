@@ -19,7 +19,7 @@ pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, CallResult> {
         Ok(false) => Err(CallResult::Exited),
         Err(error) => {
             let why = sys::reason(&error);
-            Err(CallResult::Failed(format!("whether it is still the process that was meant cannot be told: {why}")))
+            Err(CallResult::Failed(format!("its identity cannot be verified: {why}")))
         }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         let machine = Machine::new().with(&format!("proc/{pid}/stat/x"), "");
         let answer = hold(&machine.roots, ProcessId { pid, start_ticks }).unwrap_err();
         let CallResult::Failed(why) = answer else { panic!("{answer:?}") };
-        assert!(why.ends_with("cannot be told: is a directory"), "{why}");
+        assert!(why.ends_with("cannot be verified: is a directory"), "{why}");
     }
 
     #[test]

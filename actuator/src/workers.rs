@@ -101,7 +101,7 @@ impl Workers {
                 thread::sleep(Duration::from_millis(1));
             }
             if !worker.thread.is_finished() {
-                tracing::warn!("what was begun at {gpu} has not ended: its worker is left alone");
+                tracing::warn!("the calls at {gpu} have not ended: their worker is abandoned");
             }
         }
         self.outcomes.try_iter().collect()

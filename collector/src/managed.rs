@@ -84,11 +84,11 @@ fn warning(hung: &Hung<ProcessId>) -> Option<String> {
     let Hung { keys, is_full } = hung;
     let pids: Vec<_> = keys.iter().take(NAMED_MAX).map(|process| process.pid.to_string()).collect();
     let more = if keys.len() > NAMED_MAX { ", ..." } else { "" };
-    let others = if *is_full { "; as they are many, no other is read until one of them lets go" } else { "" };
+    let others = if *is_full { "; at this number, no other is read until one of them is released" } else { "" };
     (!keys.is_empty()).then(|| {
         format!(
-            "/proc/PID/maps of {} processes cannot be read, as they hold their memory maps (pid {}{more}): which managed memory they have is as it \
-             was read last, or not known{others}",
+            "/proc/PID/maps of {} processes cannot be read, as they hold their memory maps (pid {}{more}): their managed memory is as of the last \
+             reading, or unknown{others}",
             keys.len(),
             pids.join(", ")
         )
@@ -122,7 +122,7 @@ mod tests {
         };
         assert_eq!(hung(0..0, false), None);
         let few = hung(7..9, false).unwrap();
-        assert!(few.contains("of 2 processes") && few.contains("(pid 7, 8)") && few.ends_with("not known"), "{few}");
+        assert!(few.contains("of 2 processes") && few.contains("(pid 7, 8)") && few.ends_with("or unknown"), "{few}");
         let many = hung(1..17, true).unwrap();
         assert!(many.contains("of 16 processes") && many.contains("(pid 1, 2, 3, 4, ...)"), "{many}");
         assert!(many.contains("no other is read"), "{many}");

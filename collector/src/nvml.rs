@@ -86,9 +86,7 @@ impl Nvml {
         let mut told = lock(&self.told);
         if told.is_busy {
             if age.is_some_and(|age| age > DEADLINE) && !std::mem::replace(&mut self.warned, true) {
-                tracing::warn!(
-                    "NVML does not answer: the GPUs' indices, and how much of their memory is taken, may not be known"
-                );
+                tracing::warn!("NVML does not respond: GPU indices and memory in use may be unknown");
             }
             return;
         }
@@ -151,9 +149,7 @@ fn answer(library: &OsStr, questions: &Receiver<BTreeSet<GpuUuid>>, told: &Mutex
             }
             Err(error) => {
                 if told.error.as_ref() != Some(&error) {
-                    tracing::info!(
-                        "NVML is of no use, so the GPUs' indices, and how much of their memory is taken, are not known: {error}"
-                    );
+                    tracing::info!("NVML is unavailable, so GPU indices and memory in use are unknown: {error}");
                 }
                 told.error = Some(error);
             }

@@ -9,12 +9,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     #[error(
-        "the driver does not tell its version, neither in /sys/module/nvidia_uvm/version nor in /sys/module/nvidia/version, \
-         so the layout of its structures is not known"
+        "the driver's version is neither in /sys/module/nvidia_uvm/version nor in /sys/module/nvidia/version, \
+         so the layout of its structures is unknown"
     )]
     NoVersion,
     #[error(
-        "driver {version} is not supported: the layout of its structures is not known; supported are {supported}; update uvmd, or change the driver"
+        "driver {version} is not supported: the layout of its structures is unknown; supported are {supported}; update uvmd, or change the driver"
     )]
     UnknownVersion { version: String, supported: String },
     #[error("{0}")]

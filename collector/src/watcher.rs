@@ -224,7 +224,7 @@ impl Watcher {
         }
         self.state = State::Waiting(Vec::new());
         self.ledger.close_all(None);
-        tracing::info!("detached from the driver; what was counted for processes that still run is dropped");
+        tracing::info!("detached from the driver; counts of running processes are dropped");
     }
 
     /// Looks which processes are still there, and whether they have other names or cgroups by now: at so many a second, in turn.
@@ -261,7 +261,7 @@ impl Watcher {
             }
             Err(error) => {
                 self.gpus_unreadable = Some(format!(
-                    "which GPUs the counts belong to is not known, as /proc/driver/nvidia-uvm/gpus cannot be read ({error})"
+                    "the GPUs of counts are unknown: /proc/driver/nvidia-uvm/gpus cannot be read ({error})"
                 ));
             }
         }

@@ -208,7 +208,7 @@ impl Config {
         let Self { listen, socket, auth, policy, .. } = self;
         let mut warnings = Vec::new();
         if policy.enabled && policy.mode.0 == model::Mode::Act {
-            warnings.push("policy.mode is \"act\": what no override is for is acted on, whoever's it is".to_owned());
+            warnings.push("policy.mode is \"act\": processes of all users without an override are acted on".to_owned());
         }
         let listen = match listen {
             Listen::None if socket.enabled => return warnings,

@@ -49,16 +49,16 @@ impl DegradedReason {
     pub const fn description(self) -> &'static str {
         match self {
             Self::QuotaReached => {
-                "A process or user holds as many entries of the kernel's maps as one may. What it does beyond that is not counted; others are."
+                "A process or user has reached its quota of entries in the kernel's maps. Its further events are dropped; others are not affected."
             }
             Self::RegistrationRate => {
-                "A process or user makes VA spaces faster than each can be told apart. They are counted together; others are counted as ever."
+                "A process or user creates VA spaces too fast to be distinguished. They are counted together; others are not affected."
             }
             Self::OwnerQuotaReached => {
-                "A user has as many units, containers and jobs with sums of their own as one may. Further ones are summed under `other`."
+                "A user has reached its quota of units, containers and jobs with sums of their own. Further ones are summed under `other`."
             }
             Self::ResidencyUnavailable => {
-                "How much memory is populated and resident is not counted, as it is not known where this driver keeps that."
+                "Populated and resident memory is not counted, as the driver's fields for it are unknown."
             }
         }
     }

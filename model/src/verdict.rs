@@ -45,9 +45,11 @@ impl VerdictKind {
     #[must_use]
     pub const fn needs_records_for(self) -> Option<&'static str> {
         match self {
-            Self::CapacityThrash => Some("whether what is fetched had been evicted before"),
-            Self::PingPong => Some("how often memory changes sides between CPUs and the GPU"),
-            Self::Streaming => Some("whether what is fetched is new, so that it is told only where nothing is fetched"),
+            Self::CapacityThrash => Some("whether fetched bytes were evicted before"),
+            Self::PingPong => Some("how often blocks bounce between CPUs and the GPU"),
+            Self::Streaming => {
+                Some("whether fetched bytes are new, so that the verdict needs a window without fetches")
+            }
             Self::DriverThrottling | Self::FirstTouchStorm => None,
         }
     }

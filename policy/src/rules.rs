@@ -100,10 +100,10 @@ impl Fit {
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InForce => f.write_str("it is the first that fits"),
-            Self::Outranked { by, because } => write!(f, "it fits, but {by} {because}"),
-            Self::Expired => f.write_str("its time is over"),
-            Self::Differs { key, is } => write!(f, "{key} does not fit: {is}"),
+            Self::InForce => f.write_str("it is the first that matches"),
+            Self::Outranked { by, because } => write!(f, "it matches, but {by} {because}"),
+            Self::Expired => f.write_str("it has expired"),
+            Self::Differs { key, is } => write!(f, "{key} does not match: {is}"),
         }
     }
 }
@@ -191,19 +191,21 @@ impl Rules {
     fn why(&self, in_force: Option<&Override>, candidates: &[Candidate]) -> String {
         let asked = in_force.map_or(self.fallback.mode, |rule| rule.mode);
         let who = match (in_force, candidates.iter().filter(|each| each.fit.fits()).count()) {
-            (None, _) if candidates.is_empty() => "there is no override: the configuration's default holds".to_owned(),
-            (None, _) => "no override fits: the configuration's default holds".to_owned(),
-            (Some(rule), 0 | 1) => format!("{} is the only override that fits", rule.id),
+            (None, _) if candidates.is_empty() => {
+                "there is no override: the configuration's default applies".to_owned()
+            }
+            (None, _) => "no override matches: the configuration's default applies".to_owned(),
+            (Some(rule), 0 | 1) => format!("{} is the only override that matches", rule.id),
             (Some(rule), fitting) => {
                 let because = candidates.iter().find_map(|each| match &each.fit {
                     Fit::Outranked { because, .. } => Some(*because),
                     _ => None,
                 });
-                format!("of {fitting} that fit, {} {}", rule.id, because.unwrap_or("comes first"))
+                format!("of {fitting} that match, {} {}", rule.id, because.unwrap_or("comes first"))
             }
         };
         if asked > self.fallback.mode_max {
-            format!("{who}; it says {}, and policy.enabled in the configuration is not true", asked.name())
+            format!("{who}; its mode is {}, but policy.enabled is not true", asked.name())
         } else {
             who
         }

@@ -172,14 +172,14 @@ fn the_reasons_name_what_decided() {
         rule("pod", Selector { pod: Some("7c1f*".into()), ..Selector::default() }),
         rule("batch", Selector { job: Some("99".into()), ..Selector::default() }),
     ]);
-    assert_eq!(why, "of 2 that fit, pod says more about the process");
+    assert_eq!(why, "of 2 that match, pod is more specific");
     let told: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
     assert_eq!(
         told,
         [
-            "pod: it is the first that fits",
-            "batch: match.job does not fit: it is 123",
-            "team: it fits, but pod says more about the process",
+            "pod: it is the first that matches",
+            "batch: match.job does not match: it is 123",
+            "team: it matches, but pod is more specific",
         ]
     );
 }

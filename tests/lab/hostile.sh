@@ -84,7 +84,7 @@ begin processes
 work processes
 within 60 "who starts processes without end is not named" degraded registration_rate
 # From when its user has used up what it may cost at once.
-is_over() { answers && grep -q '"uid 65534: VA spaces are made too fast' /tmp/status; }
+is_over() { answers && grep -q '"uid 65534: VA spaces are created too fast' /tmp/status; }
 within 60 "its user's processes are still told apart" is_over
 # Its children are what it costs.
 cost processes
@@ -94,7 +94,7 @@ end
 
 begin spaces
 within 30 "who fills the map is not named" degraded quota_reached
-grep -q "process $attack of [^\"]*(*uid 65534)*: 256 VA spaces" /tmp/status || fail "it is not said what it has"
+grep -q "process $attack of [^\"]*(*uid 65534)*: 256 of at most 256 VA spaces" /tmp/status || fail "it is not said what it has"
 get /readyz || fail "it is not ready, though it counts others"
 grep -q '^degraded: quota_reached: ' /tmp/answer || fail "readyz does not say that it is degraded"
 get /metrics || fail "no metrics"

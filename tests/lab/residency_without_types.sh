@@ -46,9 +46,9 @@ stop_uvmd
 claim 525.147.05
 grep -q '"populated_bytes": *null' /tmp/status || fail "what is not counted is not null"
 ! grep -q '"populated_bytes": *[0-9]' /tmp/status || fail "something is told to be counted"
-grep -q 'how much is resident where, is not counted' /tmp/status || fail "the status does not say so"
+grep -q 'resident memory is not counted' /tmp/status || fail "the status does not say so"
 grep -q '"reason": *"residency_unavailable"' /tmp/status || fail "nor is it degraded"
-grep -q 'WARN.*how much is resident where, is not counted' $UVMD_LOG || fail "nor does the log"
+grep -q 'WARN.*resident memory is not counted' $UVMD_LOG || fail "nor does the log"
 metrics | grep -qx 'uvmd_degraded{.*reason="residency_unavailable"} 1' || fail "nor does a metric"
 ! metrics | grep -qE '^uvm_(owner_)?(resident|populated)' || fail "there are metrics of it"
 stop_uvmd

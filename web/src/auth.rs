@@ -278,11 +278,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
             Permissions { grant: Some(_), .. } => Ok(Self),
             Permissions { with_token: Some(_), .. } => {
                 let detail = "this needs read permission: send the token of auth.token_file or auth.write_token_file, as in \"Authorization: \
-                              Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.group";
+                              Bearer TOKEN\", or use uvmd's Unix socket as root or a member of socket.group";
                 Err(Problem::new(Kind::TokenRequired, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             Permissions { with_token: None, .. } => {
-                let detail = "this needs read permission: ask on uvmd's Unix socket as root or a member of socket.group, or configure \
+                let detail = "this needs read permission: use uvmd's Unix socket as root or a member of socket.group, or configure \
                               a token for uvmd (auth.token_file)";
                 Err(Problem::new(Kind::PermissionDenied, detail.to_owned()))
             }
@@ -305,12 +305,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Writer {
                     .challenging("Bearer realm=\"uvmd\", error=\"insufficient_scope\""))
             }
             Permissions { with_token: Some(Grant::Write), .. } => {
-                let detail = "this changes what uvmd does, and not everybody may: send the token of auth.write_token_file, as in \
-                              \"Authorization: Bearer TOKEN\", or ask on uvmd's Unix socket as root or a member of socket.write_group";
+                let detail = "this requires write permission: send the token of auth.write_token_file, as in \
+                              \"Authorization: Bearer TOKEN\", or use uvmd's Unix socket as root or a member of socket.write_group";
                 Err(Problem::new(Kind::TokenRequired, detail.to_owned()).challenging("Bearer realm=\"uvmd\""))
             }
             _ => {
-                let detail = "this changes what uvmd does, and not everybody may: ask on uvmd's Unix socket as root or a member of socket.write_group, \
+                let detail = "this requires write permission: use uvmd's Unix socket as root or a member of socket.write_group, \
                               or configure uvmd with a token (auth.write_token_file)";
                 Err(Problem::new(Kind::PermissionDenied, detail.to_owned()))
             }

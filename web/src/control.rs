@@ -142,14 +142,14 @@ impl Controls {
             move |_| Problem::new(Kind::DiskStalled, detail)
         };
         let turn = time::timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await;
-        let turn = turn.map_err(stuck("an earlier change still waits for it, and this one is not made"))?;
+        let turn = turn.map_err(stuck("an earlier change is still pending, and this one is not made"))?;
         let control = Arc::clone(&self.control);
         let changing = task::spawn_blocking(move || {
             let _turn = turn;
             change(control.as_ref())
         });
         let changed = time::timeout(PATIENCE, changing).await;
-        let failed = |_| Problem::new(Kind::InternalError, "uvmd failed: its log says how".to_owned());
+        let failed = |_| Problem::new(Kind::InternalError, "uvmd failed: its log has the cause".to_owned());
         changed.map_err(stuck("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
     }
 
@@ -191,7 +191,7 @@ impl From<ChangeError> for Problem {
             ChangeError::InFile(file) => (Kind::OverrideInFile, format!("this override is in {file}: change it there")),
             ChangeError::PreconditionFailed => (
                 Kind::PreconditionFailed,
-                "the override is not as the request's If-Match or If-None-Match says".to_owned(),
+                "the override does not match the request's If-Match or If-None-Match".to_owned(),
             ),
             ChangeError::Exists => (Kind::OverrideExists, "another override has this id: PUT replaces it".to_owned()),
             ChangeError::NoProcess(why) => return Self::of_field("match.pid", why),
@@ -215,7 +215,7 @@ impl From<ChangeError> for Problem {
 #[derive(Debug)]
 pub(crate) struct NoControl;
 
-const NOTHING: &str = "this service changes nothing";
+const NOTHING: &str = "this service accepts no changes";
 
 impl Control for NoControl {
     fn overrides(&self) -> Overrides {

@@ -112,8 +112,7 @@ pub(crate) async fn check_origin(request: Request, next: Next) -> Result<Respons
     };
     let from_elsewhere = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
     if from_elsewhere || !origins.all(is_own) {
-        let detail =
-            "a page of another site asked for this, through a visitor's browser: only uvmd's own may change things";
+        let detail = "a page of another site requested this change, through a visitor's browser";
         return Err(Problem::new(Kind::ForeignOrigin, detail.to_owned()));
     }
     Ok(next.run(request).await)

@@ -181,7 +181,7 @@ impl Position {
 }
 
 fn refused(why: &str) -> Problem {
-    let detail = format!("`continue` is {why}; ask for the list from its beginning, without it");
+    let detail = format!("`continue` is {why}; request the list from its first page, without it");
     Problem::new(Kind::InvalidCursor, detail)
 }
 

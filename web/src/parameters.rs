@@ -64,7 +64,7 @@ impl<'de, const MAX: u32, const MIN: u32> Deserialize<'de> for UpTo<MAX, MIN> {
             // A sign is a digit to the parser.
             let number = Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
             let number = number.filter(|number| (MIN..=MAX).contains(number));
-            number.map(Self).ok_or_else(|| format!("{text:?} is no whole number from {MIN} to {MAX}"))
+            number.map(Self).ok_or_else(|| format!("{text:?} is not a whole number from {MIN} to {MAX}"))
         })
     }
 }

@@ -102,6 +102,6 @@ pub(crate) async fn not_found(uri: Uri) -> Problem {
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
-    let detail = format!("{} does not take {method}; /openapi.json says what it takes", uri.path());
+    let detail = format!("{} does not take {method}; /openapi.json lists the methods", uri.path());
     Problem::new(Kind::MethodNotAllowed, detail)
 }

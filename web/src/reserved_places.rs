@@ -32,6 +32,6 @@ pub(crate) async fn only_health_checks(
         return next.run(request).await;
     }
     directory.reject();
-    let detail = "too many other clients are being answered: ask again in a second";
+    let detail = "too many clients are being served: retry in a second";
     Problem::new(Kind::Overloaded, detail.to_owned()).come_back_soon().into_response()
 }

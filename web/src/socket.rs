@@ -46,7 +46,7 @@ pub enum SocketError {
     #[error("another uvmd serves on {}", .0.display())]
     Taken(PathBuf),
     /// Somebody else's file has that name.
-    #[error("{} is there and is no socket", .0.display())]
+    #[error("{} exists and is not a socket", .0.display())]
     NoSocket(PathBuf),
     /// The system refuses.
     #[error("cannot listen on {}: {}", .0.display(), sys::reason(.1))]
@@ -106,7 +106,7 @@ impl Socket {
         let (stream, _) = self.listener.accept().await?;
         // Whom the kernel does not name is nobody.
         let peer = self.trusted.peer(&stream).unwrap_or_else(|error| {
-            tracing::debug!("cannot tell who connected: {error}");
+            tracing::debug!("cannot identify the client: {error}");
             Peer::Unknown
         });
         Ok((stream, peer))

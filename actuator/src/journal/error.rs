@@ -29,7 +29,7 @@ pub enum JournalError {
         waited: Duration,
     },
     /// As much advice is in force as may be.
-    #[error("the journal {} is full: as much advice is in force as may be", .0.display())]
+    #[error("the journal {} is full: the limit of advice in effect is reached", .0.display())]
     Full(PathBuf),
     /// It has a line about the same memory that is not understood.
     #[error("the journal {} has advice of a later uvmd (format {version}) on this memory", path.display())]

@@ -56,7 +56,7 @@ impl JournalMonitor {
         let found = found.into_iter().flatten().map(|what| format!("the journal {}: {what}", shared.path.display()));
         let set_aside = shared.set_aside.as_ref().map(|file| {
             format!(
-                "{} is a journal with more in it than could be kept: advice that only it has is not withdrawn; delete it once the processes of that time have ended",
+                "{} is a journal with more entries than fit: advice that only it has is not withdrawn; delete it once the processes of that time have exited",
                 file.display()
             )
         });

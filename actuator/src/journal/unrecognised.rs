@@ -99,7 +99,7 @@ impl Unrecognised {
         let of = if shown.is_empty() { String::new() } else { format!(", of processes {}{more}", shown.join(", ")) };
         Some(format!(
             "{} lines are of a later version of uvmd (format {latest}){of}: what they advised is not withdrawn, and that memory gets no other advice; run that \
-             version with --withdraw, or end these processes",
+             version with --withdraw, or stop these processes",
             self.newer.len()
         ))
     }

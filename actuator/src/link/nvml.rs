@@ -111,7 +111,7 @@ fn run(shared: &Weak<Mutex<Shared>>) {
     shared.is_running = false;
     if let Some(error) = error {
         if shared.failed.is_none() {
-            tracing::info!("NVML is of no use, so what goes over the GPUs' links is not known: {error}");
+            tracing::info!("NVML is unavailable, so the GPUs' link traffic is not measured: {error}");
         }
         shared.failed = Some(Instant::now());
     }

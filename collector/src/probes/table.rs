@@ -52,20 +52,18 @@ const fn without(lost: &'static str) -> Need {
 }
 
 /// Why those are not attached.
-pub(super) const NO_RESIDENCY: &str = "memory populated with nothing to copy, and how much is resident where, is not counted: where this version of the driver keeps residency is not \
-    known, and the kernel does not show the driver's types in /sys/kernel/btf/nvidia_uvm";
+pub(super) const NO_RESIDENCY: &str = "populated and resident memory is not counted: where this version of the driver keeps residency is unknown, \
+    and the kernel does not show the driver's types in /sys/kernel/btf/nvidia_uvm";
 
 const HANDLER: &[&str] = &["uvm_gpu_service_replayable_faults", "uvm_parent_gpu_service_replayable_faults"];
-const HANDLER_LOST: Need = without("runs of the fault handler, and on whose behalf it evicts, are");
+const HANDLER_LOST: Need = without("runs of the fault handler, and the evictors of its evictions, are");
 const THROTTLES_LOST: Need = without("throttles are");
-const POPULATED_LOST: Need = without("memory populated with nothing to copy, and how much is resident where, is");
-const DUPLICATED_LOST: Need = without(
-    "memory populated with nothing to copy, and how much is resident where, is, where copies to read are allowed,",
-);
-const SPLIT_LOST: Need = without("how much is resident of memory that advice was given for less than blocks of is");
+const POPULATED_LOST: Need = without("populated and resident memory is");
+const DUPLICATED_LOST: Need = without("populated and resident memory is, where reads may be duplicated,");
+const SPLIT_LOST: Need = without("resident memory of blocks that advice covers in part is");
 const ALLOC_PAGES: &[&str] = &["uvm_pmm_gpu_pma_evict_pages_wrapper_entry"];
 const ALLOC_RANGE: &[&str] = &["uvm_pmm_gpu_pma_evict_range_wrapper_entry"];
-const ALLOCATIONS_LOST: Need = without("evictions for device allocations, by that cause, are");
+const ALLOCATIONS_LOST: Need = without("evictions caused by device allocations are");
 const CALLS_LOST: Need = without("calls of the application of this kind are");
 
 /// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
@@ -82,7 +80,7 @@ pub(super) const PROBES: &[Row] = &[
         Probe::Evict,
         "uvm_evict",
         &["uvm_va_block_evict_chunks"],
-        without("evictions, but for the bytes that they copy, are"),
+        without("evictions, except for their copied bytes, are"),
     ),
     row(Probe::ResidentReturn, "uvm_resident_done", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
     row(Probe::Resident, "uvm_resident", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
@@ -94,12 +92,7 @@ pub(super) const PROBES: &[Row] = &[
     row(Probe::AllocPages, "uvm_alloc_pages", ALLOC_PAGES, ALLOCATIONS_LOST),
     row(Probe::AllocRangeReturn, "uvm_alloc_range_done", ALLOC_RANGE, ALLOCATIONS_LOST),
     row(Probe::AllocRange, "uvm_alloc_range", ALLOC_RANGE, ALLOCATIONS_LOST),
-    row(
-        Probe::MigrateReturn,
-        "uvm_migrated",
-        &["uvm_api_migrate"],
-        without("evictions for page tables, by their cause, are"),
-    ),
+    row(Probe::MigrateReturn, "uvm_migrated", &["uvm_api_migrate"], without("evictions caused by page tables are")),
     row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], CALLS_LOST),
     row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], CALLS_LOST),
     row(

@@ -95,7 +95,7 @@ impl Attached {
         let lifecycles = probes
             .lifecycles_fd()
             .and_then(watched)
-            .map_err(|error| Refusal::Load(format!("the ring of lifecycle records cannot be waited for: {error}")))?;
+            .map_err(|error| Refusal::Load(format!("cannot wait for the ring of lifecycle records: {error}")))?;
 
         let types = match (device, iterated) {
             (Some(_), Ok(types)) => Ok(types),
@@ -148,7 +148,7 @@ impl Attached {
         let adopted = types.as_ref().map_err(Clone::clone).and_then(|types| self.probes.adopt(types));
         let warning = adopted.err().map(|reason| {
             format!(
-                "processes that had opened the driver before uvmd attached could not be looked for ({reason}): what they do is not counted, only lost as unknown_va_space"
+                "cannot search for processes that opened the driver before uvmd attached ({reason}): their events are dropped as unknown_va_space"
             )
         });
         if let Some(warning) = warning.as_ref().filter(|warning| self.warning.as_ref() != Some(warning)) {

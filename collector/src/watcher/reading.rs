@@ -107,7 +107,9 @@ impl Watcher {
                 let shared = self.tenants.shared(0).into_iter().map(|shared| shared.generation);
                 let known: HashSet<_> = spaces.iter().map(|space| space.generation).chain(shared).collect();
                 for generation in attached.orphans.look(open, &known, ring_full, now) {
-                    tracing::warn!("the end of a VA space was not told: its process is taken for ended now");
+                    tracing::warn!(
+                        "the record of a destroyed VA space was dropped: its process counts as exited from now on"
+                    );
                     self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
                 }
             }
@@ -141,7 +143,7 @@ impl Watcher {
         ];
         let nearly_full = maps.into_iter().find(|(_, used, capacity)| used * 100 > *capacity as usize * NEARLY_FULL);
         if let (Some((what, used, capacity)), false) = (nearly_full, self.nearly_full) {
-            tracing::warn!("{used} of {capacity} {what} are in use: what finds no room is lost as counts_full");
+            tracing::warn!("{used} of {capacity} {what} are in use: at the limit, events are dropped as counts_full");
         }
         self.nearly_full = nearly_full.is_some();
         // Closed only once its keys are gone: what is left would be taken for another VA space's.

@@ -54,7 +54,7 @@ impl Watcher {
                 user,
                 pid: None,
                 description: format!(
-                    "{who}: has {} units, containers and jobs listed, as many as one may; further ones are summed under other",
+                    "{who}: has {} units, containers and jobs listed, its limit; further ones are summed under other",
                     self.config.owners.user_max()
                 ),
             }

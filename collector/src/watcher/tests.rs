@@ -48,7 +48,7 @@ async fn an_unknown_driver_is_refused_and_the_supported_ones_are_named() {
     let SourceState::Refused { reason } = state(&with_driver("600.10\n")) else { panic!() };
     assert_eq!(
         reason,
-        "driver 600.10 is not supported: the layout of its structures is not known; supported are \
+        "driver 600.10 is not supported: the layout of its structures is unknown; supported are \
          515-525, 530-545, 550-555, 560, 565-575, 580-595; update uvmd, or change the driver"
     );
 }
@@ -56,7 +56,7 @@ async fn an_unknown_driver_is_refused_and_the_supported_ones_are_named() {
 #[tokio::test]
 async fn a_driver_without_a_version_is_refused() {
     let SourceState::Refused { reason } = state(&with_driver("")) else { panic!() };
-    assert!(reason.starts_with("the driver does not tell its version"), "{reason}");
+    assert!(reason.starts_with("the driver's version is neither in"), "{reason}");
 }
 
 #[tokio::test]

@@ -17,6 +17,6 @@ pub(crate) struct Cycle;
 impl LivePolicy for Cycle {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let found = Found::of(view).filter(|found| found.skew() < EVEN_UP_TO)?;
-        Some(found.plan(view, self.name(), "more is used again and again than there is room for"))
+        Some(found.plan(view, self.name(), "the cyclic working set exceeds the GPU's capacity"))
     }
 }

@@ -154,8 +154,8 @@ impl Acting {
             let has_ended = process.is_some_and(|process| process.exited_at.is_some());
             let why = match process {
                 Some(_) if has_ended => "the process has ended",
-                Some(_) if is_counting(scene) => "nothing is wanted for the process any more",
-                Some(_) | None => "the process is not seen any more",
+                Some(_) if is_counting(scene) => "the process has no directive any more",
+                Some(_) | None => "the process is not watched any more",
             };
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
@@ -200,7 +200,7 @@ impl Acting {
         }
         if withdrawn.is_some() {
             let is_refused = self.rollbacks.is_refused(outcome.process);
-            let why = is_refused.then(|| "advice given before could not be withdrawn".to_owned());
+            let why = is_refused.then(|| "earlier advice could not be withdrawn".to_owned());
             self.guard.spoil(outcome.process, why);
         }
         self.events.push(Event::Applied(outcome));

@@ -124,10 +124,10 @@ impl Guard {
         limits: &Limits,
     ) -> Vec<(Step, Result<(), String>)> {
         if step.begin >= step.end || !step.begin.is_multiple_of(PAGE_BYTES) || !step.end.is_multiple_of(PAGE_BYTES) {
-            return vec![(step, Err("it is not of whole pages".to_owned()))];
+            return vec![(step, Err("it is not page-aligned".to_owned()))];
         }
         if !is_meant(&step, sight) {
-            return vec![(step, Err("it is about memory that the override is not about".to_owned()))];
+            return vec![(step, Err("it is outside the memory of the override".to_owned()))];
         }
         if let Some(why) = self.forbids(step.action, bounds.moves, sight) {
             return vec![(step, Err(why))];
@@ -229,7 +229,7 @@ impl Guard {
             Action::Withdraw(_) => None,
             Action::Migrate(_) | Action::Touch(_) => {
                 let presses = moves.presses && action != Action::Migrate(Place::Host);
-                let why = "it uses more than the GPU holds, and others that would fit lose to it, or are kept from it";
+                let why = "it exceeds the GPU's capacity, at the cost of processes that fit";
                 moves.may_be_duplicated.or(presses.then_some(why)).map(str::to_owned)
             }
         }
@@ -274,9 +274,9 @@ impl Guard {
         let why = if least == in_all {
             used_up(budget.bytes.unwrap_or(0))
         } else if least == process {
-            format!("the process has {rate} bytes a second")
+            format!("the rate limit of the process is {rate} bytes/s")
         } else {
-            format!("the node has {} bytes a second", limits.node_bytes_per_second)
+            format!("the rate limit of the node is {} bytes/s", limits.node_bytes_per_second)
         };
         (least, why)
     }
@@ -331,7 +331,7 @@ impl Guard {
         let kept = (kept_blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
         (
             room.saturating_sub(kept),
-            format!("{room} bytes of the GPU are free of what others use, and {kept} of them are kept"),
+            format!("{room} bytes of the GPU are not used by others, and {kept} of them are reserved"),
         )
     }
 
@@ -380,8 +380,8 @@ impl Guard {
     }
 }
 
-const NO_LINK: &str = "what goes over the GPU's link cannot be told, and accesses across it raise no faults";
-const NO_GPU_MEMORY: &str = "how much memory the GPU has is not known";
+const NO_LINK: &str = "the GPU's link traffic is not measured, and remote accesses raise no faults";
+const NO_GPU_MEMORY: &str = "the GPU's memory size is unknown";
 
 fn used_up(budget_bytes: u64) -> String {
     format!("the budget of {budget_bytes} bytes is used up")
@@ -392,7 +392,7 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 }
 
 fn too_little_host(left: u64) -> String {
-    format!("{left} bytes of host memory are left for it")
+    format!("{left} bytes of host memory are available for it")
 }
 /// Why a policy may not order an action: its row in the registry does not have it. Withdrawals need no permission.
 fn not_permitted(policy: &str, action: Action) -> Option<String> {

@@ -17,6 +17,6 @@ pub(crate) struct HotCold;
 impl LivePolicy for HotCold {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let found = Found::of(view).filter(|found| found.skew() >= EVEN_UP_TO)?;
-        Some(found.plan(view, self.name(), "some memory comes back again and again beside more that is walked through"))
+        Some(found.plan(view, self.name(), "a hot part of the working set is refetched beside a walk"))
     }
 }

@@ -28,17 +28,19 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
     let enable = ApiCall::EnableReadDuplication;
     if sight.process.is_adopted {
         return Some(
-            "the process was at work before uvmd counted: its memory may be read-duplicated, which must not be moved",
+            "the process used the driver before uvmd counted: its memory may be read-duplicated, which must not be migrated",
         );
     }
     if source.probes.iter().any(|probe| probe.missing.is_some() && is_told(&probe.name)) {
-        return Some("a probe is missing: memory may be read-duplicated, which must not be moved");
+        return Some("a probe is missing: memory may be read-duplicated, which must not be migrated");
     }
     if total.dropped_events > 0 {
-        return Some("events of the process were lost: its memory may be read-duplicated, which must not be moved");
+        return Some(
+            "events of the process were dropped: its memory may be read-duplicated, which must not be migrated",
+        );
     }
     (total.api_calls[enable] > 0 || total.tool_calls[enable] > 0)
-        .then_some("memory of the process is read-duplicated, which must not be moved")
+        .then_some("memory of the process is read-duplicated, which must not be migrated")
 }
 
 /// Why it is not known what advice is in force on the process's memory, apart from what uvmd itself gave by so many calls; `None` for those if they
@@ -49,14 +51,14 @@ pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Optio
         return Some("nothing is counted");
     }
     if sight.process.is_adopted {
-        return Some("the process was at work before uvmd counted: what it was advised then is not known");
+        return Some("the process used the driver before uvmd counted: its earlier advice is unknown");
     }
     if source.probes.iter().any(|probe| probe.missing.is_some() && is_of_advice(&probe.name)) {
-        return Some("a probe is missing: not all advice is seen");
+        return Some("a probe is missing: advice may be missed");
     }
     let total = sight.process.total();
     if total.dropped_events > 0 {
-        return Some("events of the process were lost: not all advice may have been seen");
+        return Some("events of the process were dropped: advice may have been missed");
     }
     if ADVICE_CALLS.iter().any(|call| total.api_calls[*call] > 0) {
         return Some("the application advises the driver itself");

@@ -77,9 +77,7 @@ impl Running for Watching {
             return Next::Over("the memory was freed".to_owned());
         }
         if view.does_atomics() {
-            return Next::Over(
-                "the GPU does atomics on it, and memory on the host has to come to it for each".to_owned(),
-            );
+            return Next::Over("the GPU does atomics on it, each of which migrates host memory to the GPU".to_owned());
         }
         for block in view.blocks {
             if let Some(bounces) = self.witnesses.get_mut(&block.address)
@@ -90,7 +88,7 @@ impl Running for Watching {
             }
         }
         if !self.witnesses.is_empty() && has_passed(QUIET, self.seen, view.now) {
-            return Next::Over("memory that was left alone has not changed sides for 10 s".to_owned());
+            return Next::Over("memory without advice has not bounced for 10 s".to_owned());
         }
         Next::Steps(Vec::new())
     }
@@ -133,7 +131,7 @@ fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
 
 fn reason(verdict: &Verdict, bytes: u64) -> String {
     format!(
-        "a CPU and the GPU use {} MiB in turn: it stays on the host, and the GPU reaches it there ({} changes of sides in a window)",
+        "a CPU and the GPU use {} MiB in turn: it stays on the host, mapped remotely by the GPU ({} bounces in a window)",
         bytes >> 20,
         verdict.inputs.bounces
     )

@@ -96,7 +96,7 @@ impl LivePolicy for Stream {
             gpu: view.gpu,
             policy: self.name(),
             reason: format!(
-                "{} MiB are walked through {}, and the GPU holds {}: {} MiB are brought ahead of the walk",
+                "{} MiB are walked through {}, and the GPU holds {}: {} MiB are prefetched ahead of the walk",
                 (range.end - range.begin) >> 20,
                 if running.walk.direction() == Direction::Up { "upwards" } else { "downwards" },
                 held_bytes >> 20,
@@ -159,13 +159,13 @@ impl Running for Streaming {
         };
         // Tripwires alone look like a stride.
         if matches!(range.pattern.kind, PatternKind::Random | PatternKind::HotSet) {
-            return Next::Over(format!("the memory is not walked through any more: {}", range.pattern.kind.name()));
+            return Next::Over(format!("the walk has ended: {}", range.pattern.kind.name()));
         }
         if self.strayed >= STRAYED_LOOKS {
             return Next::Over("the walk has turned".to_owned());
         }
         if has_passed(STOPPED, self.seen, view.now) {
-            return Next::Over("the walk has stopped, or has not been seen for 10 s".to_owned());
+            return Next::Over("the walk has not advanced for 10 s".to_owned());
         }
         self.pace.fits(view.resident().bytes / BLOCK_BYTES);
         let brought = self.bring(view);

@@ -79,11 +79,11 @@ impl Running for Protecting {
         if arrived > self.others.1 {
             self.others = (view.now, arrived);
         } else if has_passed(QUIET, self.others.0, view.now) {
-            return Next::Over("nothing has come to the GPU for others for 10 s".to_owned());
+            return Next::Over("no memory of other processes has migrated to the GPU for 10 s".to_owned());
         }
         let steps = self.kept.look(view, 0, || in_use(view).map(|block| block.address).collect());
         if self.kept.is_unused() {
-            return Next::Over("what is kept is not used any more".to_owned());
+            return Next::Over("the retained part is not used any more".to_owned());
         }
         Next::Steps(steps)
     }

@@ -134,12 +134,12 @@ impl Track {
         let open = self.open.as_mut()?;
         let now = sight.scene.now;
         if open.directive != *sight.directive {
-            return Some(Stage::Ended("what is wanted for the process has changed".to_owned()));
+            return Some(Stage::Ended("the directive for the process has changed".to_owned()));
         }
         let reaches_unseen = open.reaches_unseen(sight, limits);
         let Some(trial) = &mut open.trial else {
             let may = is_wanted(sight).is_ok() && open.may_be_done(guard, sight);
-            return may.then(|| Stage::Ended("it may be done now".to_owned()));
+            return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
         };
         if let Err(why) = is_wanted(sight) {
             return Some(Stage::RolledBack(why));
@@ -150,7 +150,7 @@ impl Track {
             return Some(Stage::Ended(why));
         }
         if reaches_unseen {
-            return Some(Stage::RolledBack("what goes over the GPU's link cannot be told any more".to_owned()));
+            return Some(Stage::RolledBack("the GPU's link traffic is not measured any more".to_owned()));
         }
         let name = open.decision.policy;
         if let Some(answer) = open.decision.last_error.as_ref().filter(|_| open.decision.done.calls == 0) {
@@ -158,7 +158,7 @@ impl Track {
                 return Some(Stage::Ended("the process has exited".to_owned()));
             }
             if !matches!(answer, CallResult::Denied(_)) {
-                let why = format!("nothing of it could be done: {}", said(answer));
+                let why = format!("no call succeeded: {}", said(answer));
                 self.cooldown.begin(name, now, limits, []);
                 return Some(Stage::RolledBack(why));
             }
@@ -204,7 +204,7 @@ impl Track {
         let proposals = catalogue::proposals(model::policy::CHOOSER, &view, rests, admits);
         let better = self.learned.better(proposals, (&before, left_before), left)?;
         self.follows = Some((better, left, now));
-        Some(Stage::Ended(format!("{better} is tried instead: it is expected to bring more")))
+        Some(Stage::Ended(format!("{better} is tried instead: its expected effect is larger")))
     }
 
     fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
@@ -276,7 +276,7 @@ impl Track {
 /// Whether anything may be done for the process; if not, why.
 fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
     if sight.directive.mode != Mode::Act {
-        Err("nothing is to be done for this process, only told".to_owned())
+        Err("the mode for this process is not act".to_owned())
     } else if !sight.scene.on {
         Err("acting is switched off".to_owned())
     } else {
@@ -291,7 +291,7 @@ fn said(answer: &CallResult) -> &str {
         CallResult::Exited => "the process has exited",
         CallResult::HostMemory => "there is too little host memory",
         CallResult::Cancelled => "it was cancelled",
-        CallResult::Shadow => "nothing is to be done",
+        CallResult::Shadow => "shadow",
         CallResult::Denied(why) | CallResult::Failed(why) => why,
     }
 }

@@ -158,7 +158,7 @@ impl Trial {
             (Finding::Idle, doubts) => {
                 let windows = if let Some(Doubt::Idle(before)) = doubts { before + 1 } else { 1 };
                 if windows >= IDLE_WINDOWS {
-                    let why = format!("the program did too little for {windows} windows to tell whether it helps");
+                    let why = format!("the program did too little in {windows} windows to verify the effect");
                     return Look::Fails { why, after, unless_changed: false };
                 }
                 self.watch(now, Some(Doubt::Idle(windows)));

@@ -82,7 +82,7 @@ pub(crate) fn compare(
         return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
     }
     Finding::NotBetter(format!(
-        "{}, {}: less than half of what it promised",
+        "{}, {}: less than half of the expected effect",
         said("GPU faults", was.faults, now(is.faults), by),
         said_bytes("bytes over the link", was.cost, now(is.cost), by),
     ))
@@ -115,12 +115,12 @@ impl Pace {
         if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {
             let passed = rate(passed, after.measured.window);
             if passed > 0.0 {
-                return Self { factor: passed / was.arrived, by: "for what it came through" };
+                return Self { factor: passed / was.arrived, by: "per passed byte" };
             }
         }
         match (before.arrived_beside(touched), after.arrived_beside(touched)) {
             (Some(was), Some(is)) if was > 0.0 && is > 0.0 => {
-                Self { factor: is / was, by: "for what arrived in memory left alone" }
+                Self { factor: is / was, by: "per byte that arrived in untouched memory" }
             }
             _ => Self { factor: 1.0, by: "a second" },
         }
@@ -137,7 +137,7 @@ fn said_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
 }
 
 fn takes(left: f64, by: &str) -> String {
-    format!("what the link and batches of faults take, modelled, went to {:.0} % {by}", left * 100.0)
+    format!("the modelled time of link and fault batches went to {:.0} % {by}", left * 100.0)
 }
 
 /// Each a second.

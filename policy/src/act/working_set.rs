@@ -119,11 +119,11 @@ impl<'a> Found<'a> {
             gpu: view.gpu,
             policy,
             reason: format!(
-                "{why}: {} of {} MiB stay, which have {:.0} % of what comes back, and the rest goes {}",
+                "{why}: {} of {} MiB stay, with {:.0} % of the refetched bytes; the rest is {}",
                 mib(kept.len()),
                 mib(self.blocks.len()),
                 self.share() * 100.0,
-                if rest == Rest::Remote { "nowhere" } else { "through the frames that are left" },
+                if rest == Rest::Remote { "mapped remotely" } else { "streamed through the remaining memory" },
             ),
             steps,
             expected: Expected {
@@ -205,12 +205,12 @@ impl Running for Protecting {
         if pressure.arrived_bytes > self.last.1 {
             self.last = (view.now, pressure.arrived_bytes);
         } else if has_passed(QUIET, self.last.0, view.now) {
-            return Next::Over("nothing has come to the GPU for 10 s".to_owned());
+            return Next::Over("no memory has migrated to the GPU for 10 s".to_owned());
         }
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
         let steps = self.kept.look(view, 0, || candidates(view));
         if self.kept.is_unused() {
-            return Next::Over("what is kept is not used any more".to_owned());
+            return Next::Over("the retained part is not used any more".to_owned());
         }
         Next::Steps(steps)
     }

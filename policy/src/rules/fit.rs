@@ -36,7 +36,7 @@ pub(super) fn difference(
     let pid = pid.filter(|pid| *pid != process.id.pid).map(|_| format!("it is {}", process.id.pid));
     let another = start_ticks
         .filter(|ticks| *ticks != process.id.start_ticks)
-        .map(|_| format!("it has the id of another that has ended, and began at tick {}", process.id.start_ticks));
+        .map(|_| format!("it is a later process with that id, started at tick {}", process.id.start_ticks));
     let uid = uid.filter(|uid| *uid != process.uid).map(|_| format!("it is {}", process.uid));
     let container_id = owner.container.as_ref().map(|container| container.id.as_str());
     let container = container.as_ref().map(|beginning| format!("{beginning}{ANY}"));

@@ -17,7 +17,7 @@ pub(super) fn because(first: &Override, second: &Override) -> &'static str {
     if first.priority != second.priority {
         "has the higher priority"
     } else if precision(&first.selector) != precision(&second.selector) {
-        "says more about the process"
+        "is more specific"
     } else {
         "comes first by name"
     }

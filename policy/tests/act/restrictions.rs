@@ -29,13 +29,13 @@ fn what_is_not_done_with_a_process_is_told_with_the_reason() {
     };
     let unlinked = |world: &mut World, _| world.has_link = false;
     let cases: [(&Change, RestrictionScope, &str); 7] = [
-        (&older, RestrictionScope::Advice, "at work before uvmd counted"),
+        (&older, RestrictionScope::Advice, "used the driver before uvmd counted"),
         (&older, RestrictionScope::Moves, "may be read-duplicated"),
-        (&lost, RestrictionScope::Advice, "events of the process were lost"),
+        (&lost, RestrictionScope::Advice, "events of the process were dropped"),
         (&advises, RestrictionScope::Advice, "the application advises the driver itself"),
         (&duplicates, RestrictionScope::Moves, "is read-duplicated"),
         (&denied, RestrictionScope::MovesToGpu, "github.com"),
-        (&unlinked, RestrictionScope::RemoteMappings, "cannot be told"),
+        (&unlinked, RestrictionScope::RemoteMappings, "is not measured"),
     ];
     for (change, scope, reason) in cases {
         let mut world = World::new();
@@ -103,13 +103,13 @@ fn where_no_policy_sees_what_it_is_for_that_is_told_with_the_verdicts() {
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "cycle")));
     world.run(0.3);
     assert!(
-        is_told(&world.restrictions(), RestrictionScope::Everything, "not watched for 2 s yet"),
+        is_told(&world.restrictions(), RestrictionScope::Everything, "watched for less than 2 s"),
         "{:#?}",
         world.restrictions()
     );
     world.run(10.0);
     let all = world.restrictions();
-    assert!(is_told(&all, RestrictionScope::Everything, "nothing that cycle is for is seen: ping_pong"), "{all:#?}");
+    assert!(is_told(&all, RestrictionScope::Everything, "no case for cycle: ping_pong"), "{all:#?}");
 }
 
 #[test]

@@ -117,10 +117,10 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
             vec![ProbeStatus { name, hits: 0, run_time: None, missing: Some("no such function".to_owned()) }];
     };
     let cases: [(&str, &Spoil, bool); 5] = [
-        ("the process was at work before", &older, false),
+        ("the process used the driver before", &older, false),
         ("the application advises", &by_application, true),
         ("another program advised", &by_a_tool, true),
-        ("events of the process were lost", &lost, false),
+        ("events of the process were dropped", &lost, false),
         ("a probe is missing", &unprobed, false),
     ];
     for (why, make, may_move) in cases {

@@ -137,10 +137,10 @@ fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_
         name: "python".to_owned(),
         mode: "act".to_owned(),
         policy: "cycle".to_owned(),
-        reason: "of 2 that fit, a says more about the process".to_owned(),
+        reason: "of 2 that match, a is more specific".to_owned(),
         candidates: vec![
-            considered("a", true, true, "it is the first that fits"),
-            considered("b", false, false, "match.job does not fit: it is 7"),
+            considered("a", true, true, "it is the first that matches"),
+            considered("b", false, false, "match.job does not match: it is 7"),
         ],
         restrictions: vec![
             Restriction {
@@ -156,12 +156,12 @@ fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_
     let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
     let expected = "\
 41207 python: act by cycle
-  Reason: of 2 that fit, a says more about the process.
+  Reason: of 2 that match, a is more specific.
   No action: acting is switched off (uvmctl policy show).
   No advice at GPU-abab: the application advises the driver itself.
   No cycle: it was rolled back\\u{1b}.
-  * a: it is the first that fits
-  - b: match.job does not fit: it is 7
+  * a: it is the first that matches
+  - b: match.job does not match: it is 7
 ";
     assert_eq!(text, expected);
 }

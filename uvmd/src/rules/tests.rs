@@ -337,7 +337,7 @@ fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then(
     let is_over = |rules: &Rules| {
         assert_eq!((override_id(rules), rules.may_want()), (None, false));
         let explained = rules.explain(&Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x"), None);
-        assert_eq!(explained.candidates[0].fit.to_string(), "its time is over");
+        assert_eq!(explained.candidates[0].fit.to_string(), "it has expired");
         assert!(rules.overrides().overrides[0].expired);
     };
     is_over(&rules);
@@ -454,7 +454,7 @@ fn an_override_for_a_process_goes_with_it() {
     };
     assert!(is_meant(start_ticks.unwrap()).0);
     let (is_meant, why) = is_meant(1);
-    let told = "match.start_ticks does not fit: it has the id of another that has ended, and began at tick 1";
+    let told = "match.start_ticks does not match: it is a later process with that id, started at tick 1";
     assert_eq!((is_meant, why.as_str()), (false, told));
     rules.forget_ended();
     assert_eq!(names(&rules), ["mine"]);

@@ -73,7 +73,7 @@ fn degradations() -> Vec<Degradation> {
         mallory(
             DegradedReason::RegistrationRate,
             None,
-            "user mallory (uid 1066): VA spaces are made too fast to be told apart, and are counted together",
+            "user mallory (uid 1066): VA spaces are created too fast to be distinguished, and are counted together",
         ),
     ]
 }

@@ -62,7 +62,7 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
     if !snapshot.source.block_records.is_off {
         return Vec::new();
     }
-    let reason = |what| format!("block records are off (records.enabled = false), so it is not known {what}");
+    let reason = |what| format!("block records are off (records.enabled = false), so it is unknown {what}");
     let kind = |kind: VerdictKind| {
         Some(api::UnavailableKind { kind: kind.name().to_owned(), reason: reason(kind.needs_records_for()?) })
     };

@@ -52,7 +52,7 @@ impl Lane {
 
     /// A place in the queue, if there is one for this peer.
     pub(crate) fn queue(self: &Arc<Self>, asker: PeerKey) -> Result<Place, Problem> {
-        let held = self.waiting.take(asker).ok_or_else(|| busy("too many answers wait to be made already"))?;
+        let held = self.waiting.take(asker).ok_or_else(|| busy("too many responses are pending"))?;
         Ok(Place { lane: Arc::clone(self), _held: held })
     }
 
@@ -63,7 +63,7 @@ impl Lane {
 
     pub(super) fn out_of_memory(&self) -> Problem {
         self.rejected_by_budget.fetch_add(1, Ordering::Relaxed);
-        busy("answers that others take slowly have all the memory that there is for answers")
+        busy("the memory for responses is used by slow clients")
     }
 }
 
@@ -91,7 +91,7 @@ impl Place {
 }
 
 fn busy(why: &str) -> Problem {
-    Problem::new(Kind::Overloaded, format!("{why}: ask again in a second")).come_back_soon()
+    Problem::new(Kind::Overloaded, format!("{why}: retry in a second")).come_back_soon()
 }
 
 /// Works where it may take its time.
@@ -103,5 +103,5 @@ pub(crate) async fn on_a_thread<T: Send + 'static>(
 
 /// A mistake of ours: a panic, which the log has.
 pub(crate) fn failed() -> Problem {
-    Problem::new(Kind::InternalError, "uvmd failed: its log says how".to_owned())
+    Problem::new(Kind::InternalError, "uvmd failed: its log has the cause".to_owned())
 }

@@ -170,7 +170,7 @@ async fn so_many_are_made_at_a_time_so_many_wait_and_the_rest_is_asked_to_come_b
     stuck.ask(2 + 64).await;
     assert_eq!(stuck.asked.load(Ordering::Relaxed), 2);
     let turned_away = get(&stuck.router, "/api/v1/processes").await;
-    assert_problem(&turned_away, StatusCode::SERVICE_UNAVAILABLE, "too many answers wait to be made already");
+    assert_problem(&turned_away, StatusCode::SERVICE_UNAVAILABLE, "too many responses are pending");
     assert_eq!(turned_away.header("retry-after"), "1");
     // Who asks for what others wait for waits with them.
     let joined = tokio::spawn({
@@ -260,7 +260,7 @@ async fn a_mistake_in_making_an_answer_is_a_problem_and_the_next_is_made() {
     let router = router_over(Sources { heat, ..snapshots.into() });
     for _ in 0..5 {
         let answer = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
-        assert_problem(&answer, StatusCode::INTERNAL_SERVER_ERROR, "its log says how");
+        assert_problem(&answer, StatusCode::INTERNAL_SERVER_ERROR, "its log has the cause");
     }
     assert_eq!(get(&router, "/api/v1/processes").await.status, StatusCode::OK);
 }

@@ -113,7 +113,8 @@ async fn what_needs_block_records_is_said_not_to_be_told_without_them() {
     let kinds: Vec<_> =
         body["unavailable"].as_array().unwrap().iter().map(|unavailable| &unavailable["kind"]).collect();
     assert_eq!(kinds, ["capacity_thrash", "ping_pong", "streaming"]);
-    let expected = "block records are off (records.enabled = false), so it is not known whether what is fetched had been evicted before";
+    let expected =
+        "block records are off (records.enabled = false), so it is unknown whether fetched bytes were evicted before";
     assert_eq!(body["unavailable"][0]["reason"], expected);
 }
 

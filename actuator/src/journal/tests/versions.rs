@@ -184,7 +184,12 @@ fn oversized_journal_is_moved_away_and_its_advice_stays_in_force() {
     assert_eq!(left(&journal).len(), 1);
     assert_eq!(fs::metadata(&aside).unwrap().ino(), inode, "the file itself");
     let health = journal.health();
-    assert!(health.warnings.iter().any(|each| each.contains("journal.unrecognised is a journal with more in it")));
+    assert!(
+        health
+            .warnings
+            .iter()
+            .any(|each| each.contains("journal.unrecognised is a journal with more entries than fit"))
+    );
     drop(journal);
     // There is one such place.
     write(&machine, noise);

@@ -126,14 +126,14 @@ impl Limits {
         let (reason, description) = match limit {
             Limit::Rate => (
                 DegradedReason::RegistrationRate,
-                format!("{who}: VA spaces are made too fast to be told apart, and are counted together"),
+                format!("{who}: VA spaces are created too fast to be distinguished, and are counted together"),
             ),
             Limit::Quota(resource) if tenant == Tenant::NODE => {
                 let largest = self.largest.get(&resource).into_iter().flatten();
                 let largest: Vec<_> = largest.map(|(uid, held)| format!("{}: {held}", called(*uid, &name))).collect();
                 let (what, held) = (noun(resource), reached.held);
                 let description = format!(
-                    "{held} {what} are in use, and the rest is for those that have few; events of others beyond them are not counted; most are of {}",
+                    "{held} {what} are in use, and the rest is reserved for processes with few; further events of others are dropped; the largest share is of {}",
                     largest.join(", ")
                 );
                 (DegradedReason::QuotaReached, description)
@@ -142,9 +142,8 @@ impl Limits {
                 let quota = &self.quotas.quotas[resource];
                 let max = if pid.is_some() { quota.process_max } else { quota.user_max };
                 let (what, held) = (noun(resource), reached.held);
-                let description = format!(
-                    "{who}: {held} {what} are in use, of {max} that one may have; events beyond them are not counted"
-                );
+                let description =
+                    format!("{who}: {held} of at most {max} {what} are in use; further events are dropped");
                 (DegradedReason::QuotaReached, description)
             }
         };
@@ -171,7 +170,7 @@ impl Limits {
 /// A user, in words.
 fn called(uid: Option<u32>, name: impl Fn(u32) -> Option<String>) -> String {
     match (uid, uid.and_then(name)) {
-        (None, _) => "users that are too many to be told apart".to_owned(),
+        (None, _) => "users beyond the limit".to_owned(),
         (Some(uid), None) => format!("uid {uid}"),
         (Some(uid), Some(user)) => format!("user {user} (uid {uid})"),
     }

@@ -178,7 +178,7 @@ fn a_process_at_its_quota_is_named_for_a_minute() {
     let [said] = &sentences(&tenants)[..] else { panic!("{:?}", sentences(&tenants)) };
     assert_eq!(
         said,
-        "process 7 of user eve (uid 1000): 1024 counts are in use, of 1024 that one may have; events beyond them are not counted"
+        "process 7 of user eve (uid 1000): 1024 of at most 1024 counts are in use; further events are dropped"
     );
     let degradation = &tenants.limits.degradations(|_| None)[0];
     assert_eq!(
@@ -197,7 +197,10 @@ fn a_user_whose_processes_are_many_is_named_itself() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, refused(8192, 1)), (PROCESS, refused(16, 0))], 0);
     let said = sentences(&tenants);
-    assert!(matches!(&said[..], [said] if said.starts_with("user eve (uid 1000): 8192 counts")), "{said:?}");
+    assert!(
+        matches!(&said[..], [said] if said.starts_with("user eve (uid 1000): 8192 of at most 8192 counts")),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -222,7 +225,9 @@ fn who_makes_va_spaces_too_fast_is_named() {
     tenants.observe(vec![(PROCESS, shared)], 0);
     assert_eq!(
         sentences(&tenants),
-        ["process 7 of user eve (uid 1000): VA spaces are made too fast to be told apart, and are counted together"]
+        [
+            "process 7 of user eve (uid 1000): VA spaces are created too fast to be distinguished, and are counted together"
+        ]
     );
 }
 
@@ -235,8 +240,8 @@ fn where_the_node_is_full_those_are_named_that_hold_most() {
     assert_eq!(
         sentences(&tenants),
         [
-            "65 counts are in use, and the rest is for those that have few; events of others beyond them are not counted; \
-          most are of user eve (uid 1000): 30, uid 3: 20, uid 1: 10"
+            "65 counts are in use, and the rest is reserved for processes with few; further events of others are dropped; \
+             the largest share is of user eve (uid 1000): 30, uid 3: 20, uid 1: 10"
         ]
     );
 }

@@ -35,7 +35,7 @@ fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
         if !is_counting(scene) {
             Some("nothing is counted")
         } else if gpus(process).next().is_none() {
-            Some("nothing was counted of it at any GPU that is known")
+            Some("it has no counts at a known GPU")
         } else {
             None
         }

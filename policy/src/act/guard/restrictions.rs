@@ -42,8 +42,7 @@ impl Guard {
 
 fn unseen(sight: &Sight<'_>) -> Option<String> {
     let unseen = sight.unseen_ranges;
-    (unseen > 0)
-        .then(|| format!("it has too many ranges: {unseen} of them, those with least traffic, are not looked at"))
+    (unseen > 0).then(|| format!("it has too many ranges: {unseen} of them, those with least traffic, are skipped"))
 }
 
-const NO_HEADROOM: &str = "how much host memory it may take is not known";
+const NO_HEADROOM: &str = "its limit of host memory is unknown";

@@ -28,7 +28,7 @@ impl Track {
             return all;
         }
         if rests {
-            all.push((RestrictionScope::Everything, "what was advised before is being withdrawn".to_owned()));
+            all.push((RestrictionScope::Everything, "earlier advice is being withdrawn".to_owned()));
             return all;
         }
         all.extend(self.keeps_from_trying(sight, guard, limits));
@@ -39,10 +39,10 @@ impl Track {
         let window = window(sight, limits);
         let everything = |why: String| vec![(RestrictionScope::Everything, why)];
         let (Some(before), Some(lately)) = (self.meter.last(window), self.meter.all()) else {
-            return everything(format!("it was not watched for {} s yet", window.as_secs()));
+            return everything(format!("it has been watched for less than {} s", window.as_secs()));
         };
         if !is_at_work(&before, &lately) {
-            return everything("the program pauses: nothing could be compared with that".to_owned());
+            return everything("the program pauses: there is no work to compare".to_owned());
         }
         let (now, circumstances) = (sight.scene.now, Circumstances::of(sight));
         let resting = |policy: &str| self.cooldown.rests(policy, now, &circumstances);
@@ -67,6 +67,6 @@ impl Track {
 fn unseen(sight: &Sight<'_>) -> String {
     let whom = if sight.directive.policy == model::policy::CHOOSER { "any policy" } else { &sight.directive.policy };
     let kinds: Vec<_> = sight.verdicts.iter().map(|verdict| verdict.kind.name()).collect();
-    let verdicts = if kinds.is_empty() { "no verdict is in force".to_owned() } else { kinds.join(", ") };
-    format!("nothing that {whom} is for is seen: {verdicts}")
+    let verdicts = if kinds.is_empty() { "no verdict is active".to_owned() } else { kinds.join(", ") };
+    format!("no case for {whom}: {verdicts}")
 }
