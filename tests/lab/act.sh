@@ -1,5 +1,5 @@
 #!/bin/sh
-# what acts on a process from outside does what it says, and never more: moves, advice, a target that ends or unmaps, a full cgroup, a killed actor
+# calls from outside: moves, advice, an exiting target, a full cgroup, a killed actor
 # LAB_CALLS: how many calls of a target are looked at for fairness
 set -u
 # shellcheck source=lab/vm/expect

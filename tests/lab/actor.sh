@@ -1,5 +1,5 @@
 #!/bin/sh
-# calls about a process are made in its cgroup: who is charged for them, what keeps them from being made there, and what is left of who makes them
+# actors in the cgroup of the target: charges, obstacles, confinement
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# a process is told to be its pod's, what it did there stays the pod's when it moves or ends, and its GPU, command and last seconds are known
+# counts of a pod outlive its processes; a GPU's and a process's history
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# addresses are told on the socket and to whoever knows the token, and sums by owner stay when a process is forgotten
+# addresses require permission; counts of an owner outlive its processes
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# another process's memory is moved from outside and counted exactly, and its death does no harm
+# another process's memory is moved and counted exactly; its death does no harm
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# uvmctl doctor names what is missing before, after and without a driver that is known, and nothing while uvmd counts
+# doctor names what is missing, and nothing while uvmd counts
 # set: LAB_DRIVER=no
 # set: LAB_UVMD=no
 set -u

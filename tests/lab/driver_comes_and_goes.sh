@@ -1,5 +1,5 @@
 #!/bin/sh
-# uvmd waits for the driver, attaches when it appears, counts exactly, survives its removal and attaches again; no sum goes back meanwhile
+# the driver is loaded, removed and loaded again; no count goes back
 # set: LAB_DRIVER=no
 set -u
 # shellcheck source=lab/vm/expect

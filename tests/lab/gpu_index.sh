@@ -1,5 +1,5 @@
 #!/bin/sh
-# `gpu` is NVML's index, and a NVML that hangs stops no counting
+# gpu is NVML's index, and an NVML that hangs stops no counting
 # set: LAB_NVML=yes
 # set: LAB_SWGPU_PARAMETERS=gpus=2
 set -u

@@ -1,5 +1,5 @@
 #!/bin/sh
-# a user who fills maps, opens the driver in a loop or starts processes without end is named, and costs others nothing and uvmd little
+# a hostile user is named, at no cost to others and little to uvmd
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

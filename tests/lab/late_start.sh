@@ -1,5 +1,5 @@
 #!/bin/sh
-# a process that was at work before uvmd started is found, counted from then on, and seen to end
+# a process that started before uvmd is found, counted, and seen to exit
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# without kprobes uvmd waits and says so
+# without kprobes uvmd waits
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

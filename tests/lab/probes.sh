@@ -1,5 +1,5 @@
 #!/bin/sh
-# every probe that this driver has is attached, and what they count of one process agrees with what the truth has no row for
+# every probe of the driver is attached, and their counts agree
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect

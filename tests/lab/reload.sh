@@ -1,5 +1,5 @@
 #!/bin/sh
-# SIGHUP changes what can be changed while uvmd counts and acts, a taken port keeps nobody from the socket, and a killed uvmd's advice is withdrawn before that
+# SIGHUP reloads, a taken port leaves the socket, old advice is withdrawn first
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

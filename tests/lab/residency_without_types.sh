@@ -1,5 +1,5 @@
 #!/bin/sh
-# without the driver's types what is resident and populated is counted for another version of its family, and told to be unknown where it cannot be
+# residency without the driver's types: counted in a family, else unknown
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# an unknown driver version is refused by name, and nothing is attached
+# an unknown driver version is refused by name, without probes
 # set: LAB_CLAIM_VERSION=999.12.03
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# advice of a uvmd that was killed stays in force until `uvmd --withdraw` takes it back, whatever the configuration is like
+# uvmd --withdraw withdraws the advice of a killed uvmd
 # set: LAB_UVMD=no
 set -u
 # shellcheck source=lab/vm/expect

@@ -1,5 +1,5 @@
 #!/bin/sh
-# a driver whose structures are not those of its version is refused: at once where the kernel shows its types, by its events elsewhere; unharmed
+# a driver of another layout is refused, by types or by events
 # set: LAB_CLAIM_VERSION=580.142
 # set: LAB_UVMD=no
 set -u

@@ -100,9 +100,9 @@ enum Command {
     Evictions(evictions::Options),
     /// List the GPUs, their memory and the managed memory on them
     ///
-    /// GPU: the driver's number. INDEX: NVML's, as nvidia-smi has it. MANAGED: managed memory of the running processes that use the GPU. RATIO: that over the GPU's
-    /// memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; -o json has them). REFETCH%: share of the fetched bytes that had been
-    /// evicted before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
+    /// GPU: NVML's index, as in nvidia-smi. PROCESSOR: the driver's processor id. MANAGED: managed memory of the running processes that use the GPU.
+    /// RATIO: that over the GPU's memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; -o json has them). REFETCH%: share of the
+    /// fetched bytes that had been evicted before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
     Gpus,
     /// Show faults, copies and residency of a process by address
     ///
