@@ -24,7 +24,7 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
             format!("refetches memory on {gpu} that {} {} evicts", evictor.pid, text::printable(&evictor.name))
         }
         ("capacity_thrash", None) => format!("is thrashing {gpu}: it refetches evicted memory"),
-        ("ping_pong", _) => format!("is thrashing: its memory goes back and forth between CPUs and {gpu}"),
+        ("ping_pong", _) => format!("is thrashing: its memory bounces between CPUs and {gpu}"),
         ("driver_throttling", _) => {
             format!("is throttled by the driver, as its memory bounces between CPUs and {gpu}")
         }
@@ -121,7 +121,7 @@ fn counted(case: &Case<'_>) -> String {
             )
         }
         "ping_pong" => format!(
-            "blocks of 2 MiB changed sides {}; it fetched {}, and {} of that had been reclaimed by CPU faults ({})",
+            "2 MiB blocks bounced {}; it fetched {}, and {} of that had been reclaimed by CPU faults ({})",
             events(inputs.bounces),
             bytes(inputs.bytes_htod),
             of_fetched(inputs.cpu_reclaimed_bytes),
@@ -134,7 +134,7 @@ fn counted(case: &Case<'_>) -> String {
             text::counted(inputs.thrashing_pages, "page")
         ),
         "first_touch_storm" => format!(
-            "{} became resident with nothing to copy, by {} GPU faults; {} were fetched",
+            "{} were populated by {} GPU faults; {} were fetched",
             bytes(inputs.populated_bytes),
             events(inputs.fault_entries),
             bytes(inputs.bytes_htod)
@@ -151,7 +151,7 @@ fn already_asked(case: &Case<'_>) -> Option<String> {
         .filter(|(_, calls)| **calls > 0)
         .map(|(kind, calls)| format!("{} {}", text::count(*calls), text::printable(&kind.replace('_', " "))))
         .collect();
-    (!made.is_empty()).then(|| format!("Its own calls since it is counted: {}.", made.join(", ")))
+    (!made.is_empty()).then(|| format!("Its calls since uvmd counts: {}.", made.join(", ")))
 }
 
 /// The ranges that this is about, a line each.
@@ -254,7 +254,7 @@ mod tests {
                 "It has 61.0 GiB of managed memory, of which 38.0 GiB are in GPU memory. The GPU has 44.0 GiB; its processes have 70.0 GiB of \
                  managed memory: 1.6x.",
                 "In the last window (5.0 s) it fetched 10.0 GiB/s, 92 % of that refetched after an eviction; 9.0 GiB/s were evicted.",
-                "Its own calls since it is counted: 3 set accessed by.",
+                "Its calls since uvmd counts: 3 set accessed by.",
                 "7 block records are missing in that window: refetched bytes may be more.",
             ]
         );

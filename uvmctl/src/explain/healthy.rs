@@ -26,7 +26,7 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     let mut facts = vec![
         format!("It has {managed} of managed memory, of which {} in GPU memory.", finding::resident(*resident)),
         format!(
-            "Since it is counted: {} and {}, {} fetched, {} evicted.",
+            "Since uvmd counts: {} and {}, {} fetched, {} evicted.",
             text::counted(counts.fault_entries, "GPU fault"),
             text::counted(counts.cpu_faults, "CPU fault"),
             text::bytes(counts.bytes_htod),

@@ -56,28 +56,27 @@ Checks
   - refetched bytes, to arrived bytes: at least 0.25: it is 0.92
 Remedies, cheapest first
   1. uvmctl policy set --pid 182 --policy cycle --mode shadow
-     Because uvmd could keep a part that fits on the GPU and leave the rest at the host, with
-     nothing changed in the program; in the mode shadow it only says what it would do, and uvmctl
-     decisions shows it.
+     Because uvmd could keep a part that fits on the GPU, and the rest at the host, without a change
+     of the program; in mode shadow it only reports its decisions, in uvmctl decisions.
   2. in the program: leave the last 65.0 MiB of the 128 MiB at 0x7f2a40000000 at the host, with
      cudaMemAdvise(SetPreferredLocation, cudaCpuDeviceId) and cudaMemAdvise(SetAccessedBy, GPU)
-     Because it is walked in order again and again (cyclic, which fits 98 % of 1.2k steps from fault
-     to fault), so each pass evicts what the next one needs, and 92 % of what is fetched into it had
-     been there before; then 65.0 MiB of it cross the bus in each pass instead of up to 128 MiB.
-     Not if each byte is used many times in one pass: accesses to what is there raise no fault and
-     are not seen.
-  3. use up to 65.0 MiB less at a time, as by a smaller batch
-     Because this is about 128 MiB, and there is room for 63.0 MiB for it and the others on this
-     GPU.
-     Not if part of it is not in use: then less is enough.
+     Because its pattern is cyclic, which fits 98 % of 1.2k steps from fault to fault, so each pass
+     evicts what the next one needs: 92 % of its fetched bytes are refetched; then 65.0 MiB of it
+     cross the link in each pass instead of up to 128 MiB.
+     Not if each byte is used many times in one pass: accesses to resident memory raise no fault.
+  3. use up to 65.0 MiB less at a time, for example by a smaller batch
+     Because the ranges involved have 128 MiB, and there is room for 63.0 MiB for all processes on
+     this GPU.
+     Not if part of it is not in use: then a smaller reduction is enough.
 Ineffective
-  - cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would evict as much
-    as the faults do.
+  - cudaMemPrefetchAsync alone: the GPU is full, so prefetches evict as much as the faults do.
 Limitations
   - How often memory is used that is in GPU memory: an access that hits raises no fault.
 Evidence: uvmctl explain 182 -o json
 ";
     assert_eq!(stdout(&output), expected);
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/diagnose.md");
+    assert!(std::fs::read_to_string(document).unwrap().contains(expected), "docs/diagnose.md shows another output");
 }
 
 #[test]
@@ -96,7 +95,7 @@ fn a_healthy_process_gets_a_clear_word_and_figures() {
     let expected = "\
 No verdict on 512 idle (user alice).
   It has 2.0 MiB of managed memory, of which 2.0 MiB are in GPU memory.
-  Since it is counted: 1.0k GPU faults and 0 CPU faults, 4.0 GiB fetched, 4.0 GiB evicted.
+  Since uvmd counts: 1.0k GPU faults and 0 CPU faults, 4.0 GiB fetched, 4.0 GiB evicted.
 Evidence: uvmctl explain 512 -o json
 ";
     assert_eq!(stdout(&output), expected);

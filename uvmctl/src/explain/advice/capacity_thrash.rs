@@ -14,15 +14,14 @@ pub(super) fn advice(case: &Case<'_>) -> Advised {
         return Advised { helps: vec![apart], does_not_help: Vec::new() };
     }
     let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), less(case)];
-    let does_not_help = "cudaMemPrefetchAsync alone: there is no room for what it would bring, so it would evict as much as \
-                         the faults do";
+    let does_not_help = "cudaMemPrefetchAsync alone: the GPU is full, so prefetches evict as much as the faults do";
     Advised { helps: helps.into_iter().flatten().collect(), does_not_help: vec![does_not_help.to_owned()] }
 }
 
 fn from_other(case: &Case<'_>, evictor: &Evictor) -> Advice {
     let pid = evictor.pid;
     let action = format!(
-        "keep it apart from {pid} {}: one after the other, or on different GPUs; what {pid} could do itself: uvmctl explain {pid}",
+        "run it apart from {pid} {}: one after the other, or on different GPUs; for remedies at {pid}: uvmctl explain {pid}",
         text::printable(&evictor.name)
     );
     let evidence = format!(
@@ -43,19 +42,18 @@ fn in_order(case: &Case<'_>) -> Option<Advice> {
     let out = out.filter(|out| *out < involved.range.bytes);
     let part = match out {
         Some(out) => format!("the last {} of the {}", text::bytes(out), involved.name()),
-        None => format!("the end of the {}, as much as finds no room,", involved.name()),
+        None => format!("the end of the {}, beyond the GPU's capacity,", involved.name()),
     };
     let all = text::bytes(involved.range.bytes);
     let bus = out.map_or_else(String::new, |out| {
-        format!("; then {} of it cross the bus in each pass instead of up to {all}", text::bytes(out))
+        format!("; then {} of it cross the link in each pass instead of up to {all}", text::bytes(out))
     });
     let evidence = format!(
-        "it is walked in order again and again ({}), so each pass evicts what the next one needs, and {} of what is fetched into it \
-         had been there before{bus}",
+        "its pattern is {}, so each pass evicts what the next one needs: {} of its fetched bytes are refetched{bus}",
         involved.pattern_with_evidence(),
         text::percent(involved.range.refetch_ratio)
     );
-    let unless = "each byte is used many times in one pass: accesses to what is there raise no fault and are not seen";
+    let unless = "each byte is used many times in one pass: accesses to resident memory raise no fault";
     Some(Advice::new(leave_at_host(&part), evidence).unless(unless))
 }
 
@@ -64,20 +62,19 @@ fn random(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
     let a_fault = inputs.fetched_bytes.checked_div(inputs.fault_entries)?;
     let evidence = format!(
-        "it is accessed in no order ({}); each GPU fault fetched {} on average, and {} of that had been there before",
+        "its pattern is {}; each GPU fault fetched {} on average, {} of it refetched",
         involved.pattern_with_evidence(),
         text::bytes(a_fault),
         text::percent(involved.range.refetch_ratio)
     );
-    let unless = "most of what is fetched is used before it is evicted again, which is not seen";
+    let unless = "most of the fetched bytes are used before their eviction, which raises no fault";
     Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
 }
 
 fn hot_set(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["hot_set"])?;
     let action = format!(
-        "in the program: keep the busy part of the {} on the GPU, with cudaMemAdvise(SetPreferredLocation, GPU), and the rest at the \
-         host; `uvmctl heatmap {}` shows which part that is",
+        "in the program: keep the hot part of the {} on the GPU, with cudaMemAdvise(SetPreferredLocation, GPU), and the rest at the host; `uvmctl heatmap {}` shows the hot part",
         involved.name(),
         case.process.pid
     );
@@ -92,12 +89,11 @@ fn only_read(case: &Case<'_>) -> Option<Advice> {
     let copied_back = inputs.bytes_dtoh.min(inputs.evicted_bytes);
     (copied_back > 0).then(|| {
         let evidence = format!(
-            "{} of its GPU faults were writes, and {}/s are copied back to the host as they are evicted; what is only read is \
-             dropped instead",
+            "{} of its GPU faults were writes, and {}/s are copied to the host at their eviction; read-duplicated pages are not",
             text::percent(writes),
             rate(case, copied_back)
         );
-        let unless = "the GPU writes to it: a write to what is there already may raise no fault, and each one then drops the copies";
+        let unless = "the GPU writes to it: writes to resident memory may raise no fault, and each one collapses the duplicates";
         Advice::new(read_mostly(case.involved().next()), evidence).unless(unless)
     })
 }
@@ -105,9 +101,10 @@ fn only_read(case: &Case<'_>) -> Option<Advice> {
 fn strided(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["strided"])?;
     let stride = involved.range.pattern.stride_bytes?;
-    let action = format!("in the program: lay the {} out so that what one pass uses lies together", involved.name());
+    let action =
+        format!("in the program: change the layout of the {} so that one pass uses contiguous memory", involved.name());
     let evidence = format!(
-        "it is accessed every {} ({}), and memory moves in pieces of 4 KiB to 2 MiB, used or not",
+        "it is accessed every {} ({}), and memory migrates in 4 KiB to 2 MiB, used or not",
         text::bytes(stride.unsigned_abs()),
         involved.pattern_with_evidence()
     );
@@ -119,18 +116,18 @@ fn apart(case: &Case<'_>) -> Option<Advice> {
     let (managed, room, others) = (case.process.managed_bytes?, case.managed_capacity_bytes()?, case.others_bytes()?);
     (managed <= room).then(|| {
         let evidence = format!(
-            "it has {} of managed memory and there is room for {}; the others on this GPU have {}",
+            "it has {} of managed memory, and the GPU has room for {}; the other processes on it have {}",
             text::bytes(managed),
             text::bytes(room),
             text::bytes(others)
         );
-        Advice::new("run it and the others on this GPU one after another, or on different GPUs", evidence)
+        Advice::new("run it and the other processes on this GPU one after another, or on different GPUs", evidence)
     })
 }
 
 fn less(case: &Case<'_>) -> Option<Advice> {
     let about = case.involved_bytes().or(case.process.managed_bytes)?;
-    let shared = if case.others_bytes().is_some() { " for it and the others on this GPU" } else { "" };
+    let shared = if case.others_bytes().is_some() { " for all processes on this GPU" } else { "" };
     let (room, evidence) = if let Some(room) = case.managed_capacity_bytes() {
         (room, format!("there is room for {}{shared}", text::bytes(room)))
     } else {
@@ -139,9 +136,9 @@ fn less(case: &Case<'_>) -> Option<Advice> {
     };
     // Nothing at all is no measure of what there is room for.
     let out = about.checked_sub(room).filter(|out| *out > 0 && room > 0)?;
-    let action = format!("use up to {} less at a time, as by a smaller batch", text::bytes(out));
-    let evidence = format!("this is about {}, and {evidence}", text::bytes(about));
-    Some(Advice::new(action, evidence).unless("part of it is not in use: then less is enough"))
+    let action = format!("use up to {} less at a time, for example by a smaller batch", text::bytes(out));
+    let evidence = format!("the ranges involved have {}, and {evidence}", text::bytes(about));
+    Some(Advice::new(action, evidence).unless("part of it is not in use: then a smaller reduction is enough"))
 }
 
 fn rate(case: &Case<'_>, bytes: u64) -> String {
@@ -169,8 +166,8 @@ mod tests {
             "{advice:?}"
         );
         assert!(advice[0].evidence.contains("cyclic, which fits 98 % of 1.2k steps"), "{advice:?}");
-        assert!(advice[0].evidence.contains("92 % of what is fetched"), "{advice:?}");
-        assert!(advice[0].unless.as_ref().unwrap().contains("are not seen"), "{advice:?}");
+        assert!(advice[0].evidence.contains("92 % of its fetched bytes"), "{advice:?}");
+        assert!(advice[0].unless.as_ref().unwrap().contains("raise no fault"), "{advice:?}");
     }
 
     #[test]
@@ -178,7 +175,7 @@ mod tests {
         let mut known = thrashing("cyclic");
         known.ranges = None;
         let actions = actions(&known);
-        assert!(actions[0].contains("as much as finds no room"), "{actions:?}");
+        assert!(actions[0].contains("beyond the GPU's capacity"), "{actions:?}");
         assert_eq!(actions.len(), 1, "and no figure to reduce by: {actions:?}");
     }
 
@@ -189,10 +186,10 @@ mod tests {
         known.card(40 * GIB, 70 * GIB);
         let advice = helps(&known);
         assert!(advice[0].action.contains("leave the last 8.0 GiB"), "{advice:?}");
-        assert_eq!(advice[1].action, "use up to 8.0 GiB less at a time, as by a smaller batch");
+        assert_eq!(advice[1].action, "use up to 8.0 GiB less at a time, for example by a smaller batch");
         assert_eq!(
             advice[1].evidence,
-            "this is about 48.0 GiB, and there is room for 40.0 GiB for it and the others on this GPU"
+            "the ranges involved have 48.0 GiB, and there is room for 40.0 GiB for all processes on this GPU"
         );
         known.gpu.as_mut().unwrap().managed_capacity_bytes = Some(42 * GIB);
         assert!(actions(&known)[1].contains("6.0 GiB less"), "{:?}", actions(&known));
@@ -204,7 +201,7 @@ mod tests {
         (known.ranges, known.process.managed_bytes) = (None, Some(48 * GIB));
         assert_eq!(actions(&known), [""; 0], "nothing is known of what is there");
         known.process.resident = Some(model::Residency::exactly(40 * GIB));
-        assert_eq!(actions(&known), ["use up to 8.0 GiB less at a time, as by a smaller batch"]);
+        assert_eq!(actions(&known), ["use up to 8.0 GiB less at a time, for example by a smaller batch"]);
     }
 
     #[test]
@@ -218,7 +215,7 @@ mod tests {
     fn of_a_hot_set_the_hot_part_stays_on_the_gpu() {
         let actions = actions(&thrashing("hot_set"));
         assert!(
-            actions[0].contains("keep the busy part") && actions[0].contains("uvmctl heatmap 41207"),
+            actions[0].contains("keep the hot part") && actions[0].contains("uvmctl heatmap 41207"),
             "{actions:?}"
         );
     }
@@ -234,7 +231,7 @@ mod tests {
     #[test]
     fn without_a_pattern_no_advice_rests_on_one() {
         let actions = actions(&thrashing("unknown"));
-        assert_eq!(actions, ["use up to 17.0 GiB less at a time, as by a smaller batch"]);
+        assert_eq!(actions, ["use up to 17.0 GiB less at a time, for example by a smaller batch"]);
     }
 
     #[test]
@@ -260,7 +257,7 @@ mod tests {
         let advice = helps(&known);
         assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(advice[0].action.contains("one after another"), "{advice:?}");
-        assert!(advice[0].evidence.contains("the others on this GPU have 40.0 GiB"), "{advice:?}");
+        assert!(advice[0].evidence.contains("the other processes on it have 40.0 GiB"), "{advice:?}");
         known.card(50 * GIB, 100 * GIB);
         assert!(!actions(&known).concat().contains("one after another"), "it does not fit alone either");
         known.card(80 * GIB, 60 * GIB);

@@ -12,10 +12,10 @@ fn before_use(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
     let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
-    let how = if fits { "" } else { ", a piece at a time, as not all of it finds room" };
+    let how = if fits { "" } else { ", in parts, as not all of it fits" };
     let action = format!("in the program: cudaMemPrefetchAsync {what} to the GPU before the first kernel uses it{how}");
     let evidence = format!(
-        "{} GPU faults a second made {}/s resident with nothing to copy; a prefetch does that without a fault",
+        "{} GPU faults per second populated {}/s; a prefetch populates without faults",
         rates::per_second(Some(case.per_second(inputs.fault_entries)), text::count),
         rates::per_second(Some(case.per_second(inputs.populated_bytes)), text::bytes)
     );
@@ -25,9 +25,9 @@ fn before_use(case: &Case<'_>) -> Option<Advice> {
 fn device_memory(case: &Case<'_>) -> Option<Advice> {
     let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
     (case.process.counts.cpu_faults == 0 && fits).then(|| {
-        let evidence = "no CPU fault was seen on its managed memory, and all of it finds room on the GPU";
+        let evidence = "its managed memory has no CPU faults, and fits into the GPU";
         Advice::new("in the program: allocate it with cudaMalloc", evidence)
-            .unless("a CPU prepares it before the GPU has it, or the program relies on getting more than fits")
+            .unless("a CPU initialises it before the GPU uses it, or the program relies on oversubscription")
     })
 }
 
@@ -36,11 +36,11 @@ fn pool(case: &Case<'_>) -> Option<Advice> {
     let (touched, managed) = (case.process.counts.populated_bytes?, case.process.managed_bytes?);
     (managed > 0 && touched >= 2 * managed).then(|| {
         let evidence = format!(
-            "{} were touched for the first time since it is counted, and it has {} of managed memory",
+            "{} were populated since uvmd counts, and it has {} of managed memory",
             text::bytes(touched),
             text::bytes(managed)
         );
-        Advice::new("in the program: allocate once and use that again, as with a memory pool", evidence)
+        Advice::new("in the program: allocate once and reuse the memory, for example with a memory pool", evidence)
     })
 }
 
@@ -63,14 +63,14 @@ mod tests {
         let advice = helps(&storm());
         assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(advice[0].action.ends_with("before the first kernel uses it"), "{advice:?}");
-        assert!(advice[0].evidence.contains("1.0k GPU faults a second made 2.0 GiB/s resident"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1.0k GPU faults per second populated 2.0 GiB/s"), "{advice:?}");
     }
 
     #[test]
     fn what_does_not_fit_is_prefetched_in_pieces() {
         let mut known = storm();
         known.card(4 * GIB, 8 * GIB);
-        assert!(actions(&known)[0].contains("a piece at a time"));
+        assert!(actions(&known)[0].contains("in parts"));
     }
 
     #[test]

@@ -14,11 +14,11 @@ fn both_read(case: &Case<'_>) -> Option<Advice> {
     let (gpu, cpu) = (case.gpu_write_share()?, case.cpu_write_share()?);
     (gpu < FEW_WRITES && cpu < FEW_WRITES).then(|| {
         let evidence = format!(
-            "{} of its GPU faults and {} of its CPU faults were writes: with copies of their own both could read",
+            "{} of its GPU faults and {} of its CPU faults were writes: read duplication lets both sides read without migration",
             text::percent(gpu),
             text::percent(cpu)
         );
-        let unless = "either writes to it: a write to what is there already may raise no fault, and each one then drops the copies";
+        let unless = "either side writes to it: writes to resident memory may raise no fault, and each one collapses the duplicates";
         Advice::new(read_mostly(case.involved().next()), evidence).unless(unless)
     })
 }
@@ -28,13 +28,12 @@ fn at_host(case: &Case<'_>) -> Option<Advice> {
     let moved = inputs.cpu_reclaimed_bytes.checked_div(inputs.bounces)?;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
     let evidence = format!(
-        "in the last window blocks of 2 MiB changed sides {} times, and each time {} came back to the GPU; at the host nothing moves, \
-         and the GPU reads what it needs over the bus",
+        "in the last window 2 MiB blocks bounced {} times, each time with {} fetched by the GPU; at the host nothing migrates, and the GPU accesses it over the link",
         text::count(inputs.bounces),
         text::bytes(moved)
     );
     let unless =
-        "the GPU uses the same bytes many times between two changes: those accesses raise no fault and are not seen";
+        "the GPU uses the same bytes many times between two bounces: accesses to resident memory raise no fault";
     Some(Advice::new(leave_at_host(&what), evidence).unless(unless))
 }
 
@@ -43,12 +42,11 @@ fn in_bulk(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["sequential", "cyclic"])?;
     let inputs = &case.verdict.inputs;
     let action = format!(
-        "in the program: move the {} at once where its phases change, with cudaMemPrefetchAsync to the GPU before a kernel and to \
-         cudaCpuDeviceId before the CPU's turn",
+        "in the program: prefetch the {} where its phases change: with cudaMemPrefetchAsync to the GPU before a kernel, and to cudaCpuDeviceId before the CPU uses it",
         involved.name()
     );
     let evidence = format!(
-        "it is used in order ({}), and what moves does so by {} GPU faults and {} CPU faults a second",
+        "its pattern is {}, and it migrates by {} GPU faults and {} CPU faults per second",
         involved.pattern_with_evidence(),
         rate(case, inputs.fault_entries),
         rate(case, inputs.cpu_faults)
@@ -63,11 +61,11 @@ fn apart(case: &Case<'_>) -> Option<Advice> {
     let shared = inputs.thrashing_pages * PAGE_BYTES;
     (shared > 0 && shared < involved.range.bytes / 10).then(|| {
         let action = format!(
-            "in the program: take what both use out of the {} and into memory of its own (cudaHostAlloc, or an allocation at the host)",
+            "in the program: move the data shared by CPU and GPU from the {} to an allocation of its own (cudaHostAlloc, or managed memory preferred at the host)",
             involved.name()
         );
         let evidence = format!(
-            "the driver found {} of it thrashing in the last window",
+            "the driver's detector found {} of it thrashing in the last window",
             text::bytes(shared)
         );
         Advice::new(action, evidence)
@@ -97,14 +95,14 @@ mod tests {
         let advice = helps(&alternating("random"));
         assert_eq!(advice.len(), 1);
         assert!(advice[0].action.contains("leave the 2.0 GiB at 0x10000000 at the host"), "{advice:?}");
-        assert!(advice[0].evidence.contains("1.0k times, and each time 64.0 KiB"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1.0k times, each time with 64.0 KiB"), "{advice:?}");
     }
 
     #[test]
     fn what_is_used_in_order_can_move_at_once() {
         let advice = helps(&alternating("sequential"));
         assert!(advice[1].action.contains("cudaMemPrefetchAsync"), "{advice:?}");
-        assert!(advice[1].evidence.contains("1.0k GPU faults and 2.0k CPU faults a second"), "{advice:?}");
+        assert!(advice[1].evidence.contains("1.0k GPU faults and 2.0k CPU faults per second"), "{advice:?}");
         assert!(!actions(&alternating("random")).concat().contains("Prefetch"));
     }
 
@@ -122,10 +120,10 @@ mod tests {
         let mut known = alternating("unknown");
         known.verdict.inputs.thrashing_pages = 16;
         let advice = helps(&known);
-        assert!(advice[1].action.contains("memory of its own"), "{advice:?}");
+        assert!(advice[1].action.contains("allocation of its own"), "{advice:?}");
         assert!(advice[1].evidence.contains("64.0 KiB of it thrashing"), "{advice:?}");
         known.verdict.inputs.thrashing_pages = 2 * GIB / PAGE_BYTES;
-        assert!(!actions(&known).concat().contains("memory of its own"), "all of it is shared");
+        assert!(!actions(&known).concat().contains("allocation of its own"), "all of it is shared");
     }
 
     #[test]

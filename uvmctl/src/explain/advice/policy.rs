@@ -15,24 +15,22 @@ pub(crate) fn advice(case: &Case<'_>) -> Option<Advice> {
         ("capacity_thrash", None) => {
             let (policy, does) = match case.involved().next().map(|involved| involved.pattern().to_owned()).as_deref() {
                 Some("cyclic" | "sequential") => {
-                    ("cycle", "keep a part that fits on the GPU and leave the rest at the host")
+                    ("cycle", "keep a part that fits on the GPU, and the rest at the host")
                 }
-                Some("hot_set") => ("hot-cold", "keep the busy part on the GPU and leave the rest at the host"),
-                _ => ("auto-live", "choose what promises most"),
+                Some("hot_set") => ("hot-cold", "keep the hot part on the GPU, and the rest at the host"),
+                _ => ("auto-live", "choose the policy with the largest expected effect"),
             };
             (whom(case.process), policy, does)
         }
         ("ping_pong" | "driver_throttling", _) => {
-            (whom(case.process), "ping-pong", "give the memory a place and let the other side access it there")
+            (whom(case.process), "ping-pong", "keep the memory at one side, mapped remotely by the other")
         }
-        ("streaming", _) => {
-            (whom(case.process), "stream", "fetch ahead of the program, and move behind it what it has left")
-        }
+        ("streaming", _) => (whom(case.process), "stream", "prefetch ahead of the walk, and evict behind it"),
         _ => return None,
     };
     let action = format!("uvmctl policy set {whom} --policy {policy} --mode shadow");
     let evidence = format!(
-        "uvmd could {does}, with nothing changed in the program; in the mode shadow it only says what it would do, and uvmctl decisions shows it"
+        "uvmd could {does}, without a change of the program; in mode shadow it only reports its decisions, in uvmctl decisions"
     );
     Some(Advice::new(action, evidence))
 }

@@ -11,13 +11,12 @@ pub(super) fn advice(case: &Case<'_>) -> Advised {
 fn ahead(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["sequential", "cyclic"])?;
     let action = format!(
-        "in the program: fetch the {} ahead, a piece at a time, with cudaMemPrefetchAsync on the next piece while a kernel works on \
-         this one",
+        "in the program: prefetch the {} in parts, with cudaMemPrefetchAsync on the next part while a kernel works on this one",
         involved.name()
     );
     let faults = rates::per_second(Some(case.per_second(case.verdict.inputs.fault_entries)), text::count);
     let evidence = format!(
-        "it is walked in order ({}), and every piece is waited for: {faults} GPU faults a second",
+        "its pattern is {}, and each waits for a fault: {faults} GPU faults per second",
         involved.pattern_with_evidence()
     );
     Some(Advice::new(action, evidence))
@@ -28,12 +27,12 @@ fn in_place(case: &Case<'_>) -> Option<Advice> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
     let evicted = rates::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
-    let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of others among it" };
+    let cost = if case.verdict.victims.is_empty() { "" } else { ", memory of other processes included" };
     let evidence = format!(
-        "{} of what is fetched into it had been there before, and {evicted}/s are evicted to make room for it{cost}",
+        "{} of its fetched bytes are refetched, and {evicted}/s are evicted for it{cost}",
         text::percent(involved.range.refetch_ratio)
     );
-    let unless = "each byte is used several times while it is there: those accesses raise no fault and are not seen";
+    let unless = "each byte is used several times while it is resident: those accesses raise no fault";
     Some(Advice::new(leave_at_host(&format!("the {}", involved.name())), evidence).unless(unless))
 }
 
@@ -51,18 +50,18 @@ mod tests {
     #[test]
     fn a_walk_is_fetched_ahead_or_read_in_place() {
         let advice = helps(&streaming("sequential"));
-        assert!(advice[0].action.contains("fetch the 200 GiB at 0x10000000 ahead"), "{advice:?}");
-        assert!(advice[0].evidence.contains("1.0k GPU faults a second"), "{advice:?}");
+        assert!(advice[0].action.contains("prefetch the 200 GiB at 0x10000000 in parts"), "{advice:?}");
+        assert!(advice[0].evidence.contains("1.0k GPU faults per second"), "{advice:?}");
         assert!(advice[1].action.contains("at the host"), "{advice:?}");
         assert!(
-            advice[1].evidence.contains("1 % of what is fetched") && advice[1].evidence.contains("4.0 GiB/s"),
+            advice[1].evidence.contains("1 % of its fetched bytes") && advice[1].evidence.contains("4.0 GiB/s"),
             "{advice:?}"
         );
     }
 
     #[test]
     fn what_comes_next_must_be_known_to_be_fetched_ahead() {
-        assert!(!actions(&streaming("random")).concat().contains("ahead"));
+        assert!(!actions(&streaming("random")).concat().contains("prefetch"));
     }
 
     #[test]

@@ -127,7 +127,10 @@ fn two_tenants() -> State {
 
 #[test]
 fn the_thrasher_its_victim_and_the_ranges_can_be_named_at_a_glance() {
-    assert_screen("80x24-thrash", &screen(&mut two_tenants(), Look::PLAIN, 80, 24));
+    let narrow = screen(&mut two_tenants(), Look::PLAIN, 80, 24);
+    assert_screen("80x24-thrash", &narrow);
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/top.md")).unwrap();
+    assert!(document.contains(&narrow), "docs/top.md shows another screen");
     assert_screen("200x50-thrash", &screen(&mut two_tenants(), Look::UNICODE, 200, 50));
 }
 
