@@ -68,7 +68,7 @@ pub struct BlockRecord {
     pub slots: u32,
     /// A [`RecordKind`].
     pub kind: u16,
-    /// Cause of a copy, in the driver's numbering; with [`ASKED_BY_TOOL`](crate::count::ASKED_BY_TOOL). Of a GPU's faults the lower half of their
+    /// Cause of a copy, in the driver's numbering; with [`REQUESTED_BY_TOOL`](crate::count::REQUESTED_BY_TOOL). Of a GPU's faults the lower half of their
     /// batch's number: within a batch the driver sorts them by address, so that only the order of batches tells of the order of accesses.
     pub cause: u16,
     /// Residency: pages of it that are resident at the GPU from now on, in the kernel's page size, or [`RESIDENT_UNKNOWN`].

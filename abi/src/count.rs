@@ -23,7 +23,7 @@ indexed! {
         Evicted => "evicted",
         /// Chunks of any memory evicted from the key's GPU because this VA space, or its process, needed memory; amount: bytes copied
         /// out. The sum of what [`EvictionKey`]s name it as the evictor of.
-        EvictionCaused => "eviction_caused",
+        InducedEviction => "induced_eviction",
         /// Replays after a batch that held faults of this VA space.
         Replay => "replay",
         /// Pages that the driver found to be thrashing. The key's GPU is the first of those involved.
@@ -79,7 +79,7 @@ impl Kind {
 }
 
 /// Flag in a copy's cause in the key's detail: another process than the VA space's own made the call.
-pub const ASKED_BY_TOOL: u16 = 0x100;
+pub const REQUESTED_BY_TOOL: u16 = 0x100;
 
 /// Buckets of distributions for each power of two: values in one differ by less than an eighth.
 const BUCKETS_PER_OCTAVE_LOG2: u32 = 3;
@@ -310,7 +310,7 @@ pub struct Space {
     /// Serial number that distinguishes the VA space from earlier ones at the same address. Its generation, where that is its own.
     pub serial: u64,
     /// Events of this VA space for which the counts had no room.
-    pub lost_events: u64,
+    pub dropped_events: u64,
     /// Losses of its block records.
     pub records: RecordLosses,
     /// The process that made it, and that one's user.

@@ -90,7 +90,7 @@ pub mod names {
     /// Global of type [`Quotas`](crate::Quotas).
     pub const QUOTAS: &str = "QUOTAS";
     /// Per-CPU array of dropped events, by [`DropReason`](crate::DropReason).
-    pub const LOST: &str = "LOST";
+    pub const DROPPED: &str = "DROPPED";
     /// Per-CPU array of failed self-tests, by [`SelfTest`](crate::SelfTest).
     pub const SELF_TESTS: &str = "SELF_TESTS";
     /// Per-CPU array of probe hits, by [`Probe`](crate::Probe).

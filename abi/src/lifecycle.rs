@@ -32,7 +32,7 @@ pub struct Lifecycle {
     /// losses and whose it was.
     pub start_boottime_ns: u64,
     /// `Destroyed`: events of this VA space for which the counts had no room.
-    pub lost_events: u64,
+    pub dropped_events: u64,
     /// `Destroyed`: what became of its block records.
     pub records: RecordLosses,
     /// A [`LifecycleKind`].

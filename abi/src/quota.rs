@@ -2,7 +2,7 @@
 //!
 //! Whoever may open the driver can fill a map: with VA spaces, with counts, with threads inside a call. So each entry is charged to the process
 //! and to the user that it is for, neither of which may hold more than its quota; and the last part of a map is a reserve for those that hold few. An
-//! entry that is refused is counted in the [`Usage`] of both, and what it was for is lost as for want of room.
+//! entry that is refused is counted in the [`Usage`] of both, and its events are dropped as at a full map.
 //!
 //! VA spaces have a rate as well: of each new one user space is told, which reads what /proc has of its process. A process, or a user, that makes them
 //! faster has the further ones counted together, under one shared generation.
@@ -113,7 +113,7 @@ pub struct Usage {
     /// VA spaces that were given the shared generation.
     pub shared_spaces: u64,
     /// Events of VA spaces of the shared generation that are gone, for which there was no room.
-    pub lost_events: u64,
+    pub dropped_events: u64,
     /// Their block records.
     pub records: RecordLosses,
     /// Time, in ns since boot, at which as many VA spaces would have been made at the allowed rate: see [`Rate`].

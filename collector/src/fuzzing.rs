@@ -65,7 +65,7 @@ impl Fed {
                 self.ledger.registered(record.generation, process, identity);
             }
             Some(LifecycleKind::Destroyed) => {
-                let losses = Losses { events: record.lost_events, records: record.records };
+                let losses = Losses { events: record.dropped_events, records: record.records };
                 self.ledger.destroyed(record.generation, losses, SystemTime::UNIX_EPOCH);
             }
             Some(LifecycleKind::SharedByUser) | None => {}

@@ -81,7 +81,7 @@ struct Space {
     tallies: HashMap<CountKey, Tally>,
     gpu_ids: GpuIds,
     /// Its events for which there was no room.
-    lost_events: u64,
+    dropped_events: u64,
     /// Its block records that were not written.
     records: RecordLosses,
     destroyed: bool,
@@ -251,7 +251,7 @@ impl Ledger {
     /// What of a VA space could not be counted or written so far.
     pub(crate) fn lost(&mut self, generation: Generation, losses: Losses) {
         let space = self.spaces.entry(generation).or_default();
-        space.lost_events = space.lost_events.max(losses.events);
+        space.dropped_events = space.dropped_events.max(losses.events);
         space.records = RecordLosses {
             sampled_out: space.records.sampled_out.max(losses.records.sampled_out),
             dropped: space.records.dropped.max(losses.records.dropped),

@@ -1,6 +1,6 @@
 //! The probes, loaded and attached, and their maps.
 //!
-//! * `table`: which probe goes where, and what is lost without it
+//! * `table`: where each probe is attached, and what is uncounted without it
 //! * `maps`: what they write
 //! * `figures`: how they do
 //! * `errors`: why the kernel does not take them
@@ -82,12 +82,12 @@ pub struct Probes {
     lifecycles: RingBuf<MapData>,
     blocks: RingBuf<MapData>,
     records: PerCpuArray<MapData, u64>,
-    lost: PerCpuArray<MapData, u64>,
+    dropped: PerCpuArray<MapData, u64>,
     self_tests: PerCpuArray<MapData, u64>,
     hits: PerCpuArray<MapData, u64>,
     /// Those that the kernel did not take, and why.
     rejected: BTreeMap<Probe, Refusal>,
-    /// Of those that could not be attached: what is lost, and why.
+    /// Of those that could not be attached: what is uncounted, and why.
     missing: BTreeMap<Probe, String>,
 }
 
@@ -137,7 +137,7 @@ impl Probes {
             lifecycles: take(&mut ebpf, names::LIFECYCLES)?,
             blocks: take(&mut ebpf, names::BLOCKS)?,
             records: take(&mut ebpf, names::RECORDS)?,
-            lost: take(&mut ebpf, names::LOST)?,
+            dropped: take(&mut ebpf, names::DROPPED)?,
             self_tests: take(&mut ebpf, names::SELF_TESTS)?,
             hits: take(&mut ebpf, names::HITS)?,
             rejected,
@@ -160,10 +160,10 @@ impl Probes {
                 (Ok(()), _) => {}
                 (Err(Refusal::NotPermitted), _) => return Err(Refusal::NotPermitted),
                 (Err(refusal), Need::Always) => return Err(refusal),
-                (Err(refusal), Need::Without { since, lost }) => {
-                    tracing::warn!("{}: {lost} not counted: {refusal}", row.probe.name());
+                (Err(refusal), Need::Without { since, uncounted }) => {
+                    tracing::warn!("{}: {uncounted} not counted: {refusal}", row.probe.name());
                     if major >= since {
-                        self.missing.insert(row.probe, format!("{lost} not counted: {refusal}"));
+                        self.missing.insert(row.probe, format!("{uncounted} not counted: {refusal}"));
                     }
                 }
             }
@@ -188,7 +188,7 @@ impl Probes {
         Err(refusal)
     }
 
-    /// Of the probes that could not be attached: what is lost, and why.
+    /// Of the probes that could not be attached: what is uncounted, and why.
     pub(crate) const fn missing(&self) -> &BTreeMap<Probe, String> {
         &self.missing
     }
@@ -240,7 +240,7 @@ impl Probes {
         }
         Ok(Figures {
             hits: self.hits()?,
-            lost: self.lost()?,
+            dropped: self.dropped()?,
             self_tests: self.self_tests()?,
             programs,
             records: self.record_fates()?,

@@ -86,9 +86,9 @@ impl Known {
     #[inline(always)]
     fn count_drop(&self) -> Dropped {
         // SAFETY: a field of a value of the map.
-        let lost_events = unsafe { &raw mut (*self.value).lost_events };
+        let dropped_events = unsafe { &raw mut (*self.value).dropped_events };
         // SAFETY: 8-byte aligned, and only ever changed atomically.
-        unsafe { memory::add_atomically(lost_events, 1) };
+        unsafe { memory::add_atomically(dropped_events, 1) };
         Dropped(DropReason::CountsFull)
     }
 }

@@ -148,17 +148,17 @@ fn latest(thread: u64) -> Account {
     Account { generation, owner: Owner { tgid, uid: unsafe { (*process).uid } } }
 }
 
-/// Adds to what a VA space lost, and to what another had evicted for it. Not inlined: the stack has 512 bytes for all.
+/// Adds to the evictions of a VA space, and to those induced by another. Not inlined: the stack has 512 bytes for all.
 #[inline(never)]
 pub fn evicted(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
     let (evictor, cause) = evictor();
     let added = Tally { events, amount };
     let key = EvictionKey { victim: victim.generation, evictor: evictor.generation, gpu, cause: cause as u32 };
-    // Whoever has many evictors, or makes many victims, has what is beyond its quota counted without the evictor: no byte is lost of what went.
+    // Whoever has many evictors, or makes many victims, has those beyond its quota counted without the evictor: no evicted byte is dropped.
     let nobody = EvictionKey { evictor: 0, ..key };
     let mut is_full = pair(victim, &key, &added) != 0 && pair(victim, &nobody, &added) != 0;
     if evictor.generation != 0 {
-        let key = CountKey { generation: evictor.generation, gpu, kind: Kind::EvictionCaused as u16, detail: 0 };
+        let key = CountKey { generation: evictor.generation, gpu, kind: Kind::InducedEviction as u16, detail: 0 };
         is_full |= counting::add(&evictor, &key, added).is_err();
     }
     if is_full {

@@ -88,7 +88,7 @@ fn uvm_destroy(ctx: ProbeContext) -> u32 {
         }
         quotas::leave_call(caller);
     }
-    // No room to wait for the return. What is still served of it is lost as of an unknown VA space.
+    // No room to wait for the return. Its further events are dropped as of an unknown VA space.
     gone(va_space, serial);
     0
 }
@@ -147,7 +147,7 @@ fn try_made(va_space: u64, maker: &Maker) -> Option<()> {
     let space = Space {
         generation,
         serial,
-        lost_events: 0,
+        dropped_events: 0,
         records: NO_LOSSES,
         owner,
         window_records: 0,
@@ -221,7 +221,7 @@ fn tell_made(generation: u64, kind: LifecycleKind, maker: &Maker) {
     tell(&Lifecycle {
         generation,
         start_boottime_ns: maker.start_boottime_ns,
-        lost_events: 0,
+        dropped_events: 0,
         records: NO_LOSSES,
         kind: kind as u32,
         tgid: maker.owner.tgid,
@@ -246,7 +246,7 @@ fn living(va_space: u64) -> Option<u64> {
 fn gone(va_space: u64, serial: u64) -> u32 {
     let Some(space) = SPACES.get_ptr(va_space) else { return 0 };
     // SAFETY: a value of the map, preallocated as said above.
-    let Space { generation, serial: found, lost_events, records, owner, shared_by, .. } = unsafe { *space };
+    let Space { generation, serial: found, dropped_events, records, owner, shared_by, .. } = unsafe { *space };
     if found != serial {
         return 0;
     }
@@ -269,13 +269,13 @@ fn gone(va_space: u64, serial: u64) -> u32 {
     if generation == serial {
         let Owner { tgid, uid } = owner;
         let kind = LifecycleKind::Destroyed as u32;
-        tell(&Lifecycle { generation, lost_events, records, kind, tgid, uid, ..NOBODY });
+        tell(&Lifecycle { generation, dropped_events, records, kind, tgid, uid, ..NOBODY });
         return 0;
     }
     let sharer =
         if shared_by == TenantKind::User as u32 { Tenant::user(owner.uid) } else { Tenant::process(owner.tgid) };
     if let Some(sharer) = quotas::usage(sharer) {
-        fold(sharer, lost_events, &records);
+        fold(sharer, dropped_events, &records);
     }
     // SAFETY: a helper without arguments.
     if quotas::leave(owner.tgid, unsafe { bpf_ktime_get_boot_ns() }) != 0 {
@@ -287,11 +287,11 @@ fn gone(va_space: u64, serial: u64) -> u32 {
 
 /// What of a VA space of a shared generation could not be counted stays with those that share it.
 #[inline(always)]
-fn fold(sharer: *mut Usage, lost_events: u64, records: &RecordLosses) {
+fn fold(sharer: *mut Usage, dropped_events: u64, records: &RecordLosses) {
     // SAFETY: a field of a value of the map, of which only the address is taken.
     let shared_spaces = unsafe { &raw mut (*sharer).shared_spaces };
     // SAFETY: as above.
-    let lost = unsafe { &raw mut (*sharer).lost_events };
+    let events = unsafe { &raw mut (*sharer).dropped_events };
     // SAFETY: as above.
     let sampled_out = unsafe { &raw mut (*sharer).records.sampled_out };
     // SAFETY: as above.
@@ -300,7 +300,7 @@ fn fold(sharer: *mut Usage, lost_events: u64, records: &RecordLosses) {
     let stale = unsafe { &raw mut (*sharer).records.stale };
     for (sum, added) in [
         (shared_spaces, u64::MAX),
-        (lost, lost_events),
+        (events, dropped_events),
         (sampled_out, records.sampled_out),
         (dropped, records.dropped),
         (stale, records.stale),
@@ -313,7 +313,7 @@ fn fold(sharer: *mut Usage, lost_events: u64, records: &RecordLosses) {
 const NOBODY: Lifecycle = Lifecycle {
     generation: 0,
     start_boottime_ns: 0,
-    lost_events: 0,
+    dropped_events: 0,
     records: NO_LOSSES,
     kind: 0,
     tgid: 0,

@@ -82,7 +82,7 @@ pub fn next_generation(sequence: Sequence) -> u64 {
 }
 
 #[map]
-static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(DropReason::COUNT, 0);
+static DROPPED: PerCpuArray<u64> = PerCpuArray::with_max_entries(DropReason::COUNT, 0);
 
 #[map]
 static SELF_TESTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(SelfTest::COUNT, 0);
@@ -99,7 +99,7 @@ pub fn hit(probe: Probe) {
 /// Counts an event that could not be counted.
 #[inline(always)]
 pub fn count_drop(reason: DropReason) {
-    increment(&LOST, reason as u32);
+    increment(&DROPPED, reason as u32);
 }
 
 /// Counts an event that contradicts the layout.
@@ -122,7 +122,7 @@ pub fn tell(record: &Lifecycle) {
 pub fn increment(array: &PerCpuArray<u64>, index: u32) -> u64 {
     let Some(element) = array.get_ptr_mut(index) else { return 0 };
     // SAFETY: a valid element of this CPU's array. Probes do not interrupt each other on one CPU; one may interrupt the iterator, which shares
-    // only the counts of lost events with them: at worst one of those is lost too.
+    // only the counts of dropped events with them: at worst one of those is missing too.
     let element = unsafe { &mut *element };
     *element += 1;
     *element

@@ -3,7 +3,7 @@
 //! Attaches to: kprobe `uvm_perf_event_notify(uvm_perf_va_space_events_t *, uvm_perf_event_t, uvm_perf_event_data_t *)`, which the
 //! driver calls for each GPU fault entry, each CPU fault on managed memory, each contiguous copy and each block of memory that is given back,
 //! whether or not anyone listens.
-//! Produces: `COUNTS`, and where an event cannot be counted, `LOST` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
+//! Produces: `COUNTS`, and where an event cannot be counted, `DROPPED` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
 //! and block records.
 //! Cost: at most three reads of kernel memory and two hash look-ups an event, four for a copy; no locks. Other events of
 //! the driver end after one comparison.
@@ -14,7 +14,7 @@
 use abi::{
     DropReason, Kind, Probe, RecordKind, SelfTest, Tally,
     block::slots,
-    count::ASKED_BY_TOOL,
+    count::REQUESTED_BY_TOOL,
     layout::{EVENT_DATA_MAX, FAULT_ENTRY_MAX},
 };
 use aya_ebpf::{
@@ -209,7 +209,7 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
     let space = Known::at(va_space)?;
     let is_copy = !matches!(kind, Kind::GpuFault | Kind::GpuFaultDuplicate | Kind::CpuFault);
     let is_of_tool = is_copy && detail >= CAUSE_API && !is_own(&space);
-    let detail = if is_of_tool { detail | u32::from(ASKED_BY_TOOL) } else { detail };
+    let detail = if is_of_tool { detail | u32::from(REQUESTED_BY_TOOL) } else { detail };
     let result = space.add(gpu, kind, detail, Tally { events: 1, amount });
     match kind {
         Kind::CopyHtod => _ = observe(&space.account(), gpu, Kind::HtodMigrationBytes as u32, amount),

@@ -44,7 +44,7 @@ impl Counts {
     }
 
     pub(super) fn add_space(&mut self, space: &Space) {
-        self.host.dropped_events = self.host.dropped_events.saturating_add(space.lost_events);
+        self.host.dropped_events = self.host.dropped_events.saturating_add(space.dropped_events);
         for (key, tally) in &space.tallies {
             self.add_tally(key, space.gpu_ids.key(key.gpu), *tally);
         }

@@ -158,7 +158,7 @@ const fn charged(owner: &OwnerKey, uid: u32) -> Option<u32> {
 
 impl Space {
     fn has_counted(&self) -> bool {
-        !self.tallies.is_empty() || self.lost_events > 0
+        !self.tallies.is_empty() || self.dropped_events > 0
     }
 }
 
@@ -207,7 +207,7 @@ impl Sums {
         let SpaceShare { before, lost_before, .. } = &space.share;
         if space.share.is_split() {
             let lost = &mut self.counts.host.dropped_events;
-            *lost = lost.saturating_add(space.lost_events.saturating_sub(*lost_before));
+            *lost = lost.saturating_add(space.dropped_events.saturating_sub(*lost_before));
             for (key, tally) in &space.tallies {
                 let before = before.get(key).copied().unwrap_or_default();
                 let since = Tally {
@@ -277,7 +277,7 @@ impl Ledger {
                 if space.has_counted() {
                     self.owners.account(&space.share.account).settled.add_space(space);
                 }
-                let (before, lost_before) = (space.tallies.clone(), space.lost_events);
+                let (before, lost_before) = (space.tallies.clone(), space.dropped_events);
                 space.share = SpaceShare { before, lost_before, ..entry.share.share() };
             }
         }

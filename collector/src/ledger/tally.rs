@@ -2,7 +2,7 @@
 
 use abi::{
     CountKey, Kind, Tally,
-    count::{ASKED_BY_TOOL, first_of_bucket},
+    count::{REQUESTED_BY_TOOL, first_of_bucket},
 };
 use model::{Access, ApiCall, Cause, Counters, Distribution, GpuKey, RemoteCause};
 
@@ -39,7 +39,7 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
         Kind::CopyDtod => add(&mut counters.bytes_dtod[cause(detail)], amount),
         Kind::Populated => add(&mut counters.populated_bytes, amount),
         Kind::Evicted => add(&mut counters.evictions, events),
-        Kind::EvictionCaused => {
+        Kind::InducedEviction => {
             add(&mut counters.induced_evictions, events);
             add(&mut counters.induced_eviction_bytes, amount);
         }
@@ -81,14 +81,14 @@ fn observe(distribution: &mut Distribution, bucket: u16, Tally { events, amount 
 
 /// The driver's `uvm_make_resident_cause_t`, and who asked.
 pub(super) const fn cause(number: u16) -> Cause {
-    match number & !ASKED_BY_TOOL {
+    match number & !REQUESTED_BY_TOOL {
         // Replayable and non-replayable; faults of CPUs are among the former.
         0 | 1 => Cause::Fault,
         2 => Cause::AccessCounter,
         3 => Cause::TreePrefetch,
         4 => Cause::Eviction,
         // Tools, migrate, range groups, hints.
-        5..=8 if number & ASKED_BY_TOOL != 0 => Cause::Tool,
+        5..=8 if number & REQUESTED_BY_TOOL != 0 => Cause::Tool,
         5..=8 => Cause::Api,
         _ => Cause::Other,
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_a_tool_asked_for_is_not_the_applications() {
         assert_eq!([5, 6, 8].map(cause), [Cause::Api; 3]);
-        assert_eq!([5, 6, 8].map(|number| cause(number | ASKED_BY_TOOL)), [Cause::Tool; 3]);
+        assert_eq!([5, 6, 8].map(|number| cause(number | REQUESTED_BY_TOOL)), [Cause::Tool; 3]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) struct Figures {
     /// Runs, by [`Probe`].
     pub(crate) hits: Vec<u64>,
     /// By [`DropReason`].
-    pub(crate) lost: Vec<u64>,
+    pub(crate) dropped: Vec<u64>,
     /// Failed, by [`SelfTest`].
     pub(crate) self_tests: Vec<u64>,
     /// By [`Probe`].

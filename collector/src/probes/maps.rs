@@ -148,8 +148,8 @@ impl Probes {
     ///
     /// # Errors
     /// As for all of these: if the kernel does not let the map be read.
-    pub fn lost(&self) -> Result<Vec<u64>, MapError> {
-        read(&self.lost, DropReason::COUNT)
+    pub fn dropped(&self) -> Result<Vec<u64>, MapError> {
+        read(&self.dropped, DropReason::COUNT)
     }
 
     /// Failed self-tests, by [`SelfTest`].

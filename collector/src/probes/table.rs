@@ -1,4 +1,4 @@
-//! Which probe goes where, and what is lost without it. A new one is a program of the probes' crate and a row here.
+//! Where each probe is attached, and what is uncounted without it. A new one is a program of the probes' crate and a row here.
 
 use abi::Probe;
 
@@ -16,10 +16,10 @@ pub(super) struct Row {
 #[derive(Clone, Copy)]
 pub(super) enum Need {
     Always,
-    /// From this major version on, earlier ones having nothing to count there; what is lost, with its verb.
+    /// From this major version on, earlier ones having nothing to count there; what is uncounted, with its verb.
     Without {
         since: u32,
-        lost: &'static str,
+        uncounted: &'static str,
     },
 }
 
@@ -47,8 +47,8 @@ const fn row(probe: Probe, program: &'static str, functions: &'static [&'static 
     Row { probe, program, functions, need }
 }
 
-const fn without(lost: &'static str) -> Need {
-    Need::Without { since: 0, lost }
+const fn without(uncounted: &'static str) -> Need {
+    Need::Without { since: 0, uncounted }
 }
 
 /// Why those are not attached.
@@ -56,25 +56,25 @@ pub(super) const NO_RESIDENCY: &str = "populated and resident memory is not coun
     and the kernel does not show the driver's types in /sys/kernel/btf/nvidia_uvm";
 
 const HANDLER: &[&str] = &["uvm_gpu_service_replayable_faults", "uvm_parent_gpu_service_replayable_faults"];
-const HANDLER_LOST: Need = without("runs of the fault handler, and the evictors of its evictions, are");
-const THROTTLES_LOST: Need = without("throttles are");
-const POPULATED_LOST: Need = without("populated and resident memory is");
-const DUPLICATED_LOST: Need = without("populated and resident memory is, where reads may be duplicated,");
-const SPLIT_LOST: Need = without("resident memory of blocks that advice covers in part is");
+const WITHOUT_HANDLER: Need = without("runs of the fault handler, and the evictors of its evictions, are");
+const WITHOUT_THROTTLES: Need = without("throttles are");
+const WITHOUT_POPULATED: Need = without("populated and resident memory is");
+const WITHOUT_DUPLICATED: Need = without("populated and resident memory is, where reads may be duplicated,");
+const WITHOUT_SPLIT: Need = without("resident memory of blocks that advice covers in part is");
 const ALLOC_PAGES: &[&str] = &["uvm_pmm_gpu_pma_evict_pages_wrapper_entry"];
 const ALLOC_RANGE: &[&str] = &["uvm_pmm_gpu_pma_evict_range_wrapper_entry"];
-const ALLOCATIONS_LOST: Need = without("evictions caused by device allocations are");
-const CALLS_LOST: Need = without("calls of the application of this kind are");
+const WITHOUT_ALLOCATIONS: Need = without("evictions caused by device allocations are");
+const WITHOUT_CALLS: Need = without("calls of the application of this kind are");
 
-/// In the order in which they are attached. Events count as lost from the first on, as nobody's yet; and a VA space must not be made before
+/// In the order in which they are attached. Events are dropped from the first on, as of unknown VA spaces; and a VA space must not be made before
 /// its end can be seen. So the last is the one that makes them known, and all else stands ready by then.
 pub(super) const PROBES: &[Row] = &[
-    row(Probe::HandlerReturn, "uvm_handled", HANDLER, HANDLER_LOST),
-    row(Probe::Handler, "uvm_handler", HANDLER, HANDLER_LOST),
+    row(Probe::HandlerReturn, "uvm_handled", HANDLER, WITHOUT_HANDLER),
+    row(Probe::Handler, "uvm_handler", HANDLER, WITHOUT_HANDLER),
     row(Probe::Replay, "uvm_replay", &["uvm_tools_broadcast_replay"], without("replays are")),
     row(Probe::Thrashing, "uvm_thrashing", &["uvm_tools_record_thrashing"], without("thrashing pages are")),
-    row(Probe::ThrottleEnd, "uvm_throttled", &["uvm_tools_record_throttling_end"], THROTTLES_LOST),
-    row(Probe::ThrottleStart, "uvm_throttle", &["uvm_tools_record_throttling_start"], THROTTLES_LOST),
+    row(Probe::ThrottleEnd, "uvm_throttled", &["uvm_tools_record_throttling_end"], WITHOUT_THROTTLES),
+    row(Probe::ThrottleStart, "uvm_throttle", &["uvm_tools_record_throttling_start"], WITHOUT_THROTTLES),
     row(Probe::MapRemote, "uvm_map_remote", &["uvm_tools_record_map_remote"], without("remote mappings are")),
     row(
         Probe::Evict,
@@ -82,39 +82,49 @@ pub(super) const PROBES: &[Row] = &[
         &["uvm_va_block_evict_chunks"],
         without("evictions, except for their copied bytes, are"),
     ),
-    row(Probe::ResidentReturn, "uvm_resident_done", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
-    row(Probe::Resident, "uvm_resident", &["uvm_va_block_make_resident_copy"], POPULATED_LOST),
-    row(Probe::DuplicateReturn, "uvm_duplicate_done", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
-    row(Probe::Duplicate, "uvm_duplicate", &["uvm_va_block_make_resident_read_duplicate"], DUPLICATED_LOST),
-    row(Probe::SplitReturn, "uvm_split_done", &["uvm_va_block_split"], SPLIT_LOST),
-    row(Probe::Split, "uvm_split", &["uvm_va_block_split"], SPLIT_LOST),
-    row(Probe::AllocPagesReturn, "uvm_alloc_pages_done", ALLOC_PAGES, ALLOCATIONS_LOST),
-    row(Probe::AllocPages, "uvm_alloc_pages", ALLOC_PAGES, ALLOCATIONS_LOST),
-    row(Probe::AllocRangeReturn, "uvm_alloc_range_done", ALLOC_RANGE, ALLOCATIONS_LOST),
-    row(Probe::AllocRange, "uvm_alloc_range", ALLOC_RANGE, ALLOCATIONS_LOST),
+    row(Probe::ResidentReturn, "uvm_resident_done", &["uvm_va_block_make_resident_copy"], WITHOUT_POPULATED),
+    row(Probe::Resident, "uvm_resident", &["uvm_va_block_make_resident_copy"], WITHOUT_POPULATED),
+    row(
+        Probe::DuplicateReturn,
+        "uvm_duplicate_done",
+        &["uvm_va_block_make_resident_read_duplicate"],
+        WITHOUT_DUPLICATED,
+    ),
+    row(Probe::Duplicate, "uvm_duplicate", &["uvm_va_block_make_resident_read_duplicate"], WITHOUT_DUPLICATED),
+    row(Probe::SplitReturn, "uvm_split_done", &["uvm_va_block_split"], WITHOUT_SPLIT),
+    row(Probe::Split, "uvm_split", &["uvm_va_block_split"], WITHOUT_SPLIT),
+    row(Probe::AllocPagesReturn, "uvm_alloc_pages_done", ALLOC_PAGES, WITHOUT_ALLOCATIONS),
+    row(Probe::AllocPages, "uvm_alloc_pages", ALLOC_PAGES, WITHOUT_ALLOCATIONS),
+    row(Probe::AllocRangeReturn, "uvm_alloc_range_done", ALLOC_RANGE, WITHOUT_ALLOCATIONS),
+    row(Probe::AllocRange, "uvm_alloc_range", ALLOC_RANGE, WITHOUT_ALLOCATIONS),
     row(Probe::MigrateReturn, "uvm_migrated", &["uvm_api_migrate"], without("evictions caused by page tables are")),
-    row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], CALLS_LOST),
-    row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], CALLS_LOST),
+    row(Probe::Migrate, "uvm_migrate", &["uvm_api_migrate"], WITHOUT_CALLS),
+    row(Probe::SetPreferredLocation, "uvm_set_preferred_location", &["uvm_api_set_preferred_location"], WITHOUT_CALLS),
     row(
         Probe::UnsetPreferredLocation,
         "uvm_unset_preferred_location",
         &["uvm_api_unset_preferred_location"],
-        CALLS_LOST,
+        WITHOUT_CALLS,
     ),
-    row(Probe::SetAccessedBy, "uvm_set_accessed_by", &["uvm_api_set_accessed_by"], CALLS_LOST),
-    row(Probe::UnsetAccessedBy, "uvm_unset_accessed_by", &["uvm_api_unset_accessed_by"], CALLS_LOST),
-    row(Probe::EnableReadDuplication, "uvm_enable_read_duplication", &["uvm_api_enable_read_duplication"], CALLS_LOST),
+    row(Probe::SetAccessedBy, "uvm_set_accessed_by", &["uvm_api_set_accessed_by"], WITHOUT_CALLS),
+    row(Probe::UnsetAccessedBy, "uvm_unset_accessed_by", &["uvm_api_unset_accessed_by"], WITHOUT_CALLS),
+    row(
+        Probe::EnableReadDuplication,
+        "uvm_enable_read_duplication",
+        &["uvm_api_enable_read_duplication"],
+        WITHOUT_CALLS,
+    ),
     row(
         Probe::DisableReadDuplication,
         "uvm_disable_read_duplication",
         &["uvm_api_disable_read_duplication"],
-        CALLS_LOST,
+        WITHOUT_CALLS,
     ),
     row(
         Probe::Discard,
         "uvm_discard",
         &["uvm_api_discard"],
-        Need::Without { since: 580, lost: "calls of the application to discard memory are" },
+        Need::Without { since: 580, uncounted: "calls of the application to discard memory are" },
     ),
     row(Probe::Notify, "uvm_notify", &["uvm_perf_event_notify"], Need::Always),
     row(Probe::DestroyReturn, "uvm_destroyed", &["uvm_va_space_destroy"], Need::Always),

@@ -134,7 +134,7 @@ impl Attached {
     /// Looks for VA spaces again where events of unknown ones have come since: one that was being made while the probes were attached, or
     /// whose making they missed.
     pub(super) fn adopt_if_missed(&mut self, now: Instant) {
-        let unknown = self.figures.lost.get(DropReason::UnknownVaSpace as usize).copied().unwrap_or_default();
+        let unknown = self.figures.dropped.get(DropReason::UnknownVaSpace as usize).copied().unwrap_or_default();
         if unknown > self.adoption.unknown && now >= self.adoption.again {
             self.adoption.unknown = unknown;
             self.adopt(now);

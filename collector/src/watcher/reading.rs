@@ -42,7 +42,7 @@ impl Watcher {
                 // Of no process that is known: it counts to the sums.
                 Some(LifecycleKind::SharedByUser) => self.tenants.owns(record.generation, owner(&record)),
                 Some(LifecycleKind::Destroyed) => {
-                    let losses = Losses { events: record.lost_events, records: record.records };
+                    let losses = Losses { events: record.dropped_events, records: record.records };
                     self.ledger.destroyed(record.generation, losses, SystemTime::now());
                 }
                 None => tracing::error!("a lifecycle record of unknown kind {}", record.kind),
@@ -96,7 +96,7 @@ impl Watcher {
             self.ledger.lost_by_all(clock::not_before_now(&self.config.roots));
         }
         attached.adopt_if_missed(Instant::now());
-        let ring_full = attached.figures.lost.get(DropReason::RingFull as usize).copied().unwrap_or_default();
+        let ring_full = attached.figures.dropped.get(DropReason::RingFull as usize).copied().unwrap_or_default();
         let now = Instant::now();
         if !attached.orphans.is_due(ring_full, now) {
             return;

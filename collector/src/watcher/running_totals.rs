@@ -13,7 +13,7 @@ pub(super) const SKIPPED: &str = "skipped";
 /// What earlier attachments had.
 #[derive(Debug, Default)]
 pub(super) struct RunningTotals {
-    lost: BTreeMap<&'static str, u64>,
+    dropped: BTreeMap<&'static str, u64>,
     records: RecordFigures,
     probes: BTreeMap<&'static str, ProbeStatus>,
 }
@@ -25,7 +25,7 @@ impl RunningTotals {
 
     /// An attachment is over.
     pub(super) fn add(&mut self, figures: &Figures) {
-        self.lost = self.lost(figures);
+        self.dropped = self.dropped(figures);
         self.records = self.records(figures);
         for probe in Probe::ALL {
             self.probes.insert(probe.name(), self.probe(*probe, figures, None));
@@ -33,9 +33,9 @@ impl RunningTotals {
     }
 
     /// What was lost so far, by reason, every one of which is always there. `figures`: of the attachment that there is, or none.
-    pub(super) fn lost(&self, figures: &Figures) -> BTreeMap<&'static str, u64> {
-        let now = DropReason::ALL.iter().map(|reason| (reason.name(), figures.lost.get(*reason as usize).copied()));
-        let mut sums = self.lost.clone();
+    pub(super) fn dropped(&self, figures: &Figures) -> BTreeMap<&'static str, u64> {
+        let now = DropReason::ALL.iter().map(|reason| (reason.name(), figures.dropped.get(*reason as usize).copied()));
+        let mut sums = self.dropped.clone();
         for (reason, events) in now.chain([(SKIPPED, Some(figures.skipped()))]) {
             let sum: &mut u64 = sums.entry(reason).or_default();
             *sum = sum.saturating_add(events.unwrap_or_default());
@@ -79,8 +79,8 @@ mod tests {
     use crate::probes::ProgramInfo;
 
     fn figures(hits: u64, unreadable: u64, run_time: Option<Duration>) -> Figures {
-        let mut figures = Figures { hits: vec![hits; Probe::ALL.len()], lost: vec![0; 6], ..Figures::default() };
-        figures.lost[DropReason::Unreadable as usize] = unreadable;
+        let mut figures = Figures { hits: vec![hits; Probe::ALL.len()], dropped: vec![0; 6], ..Figures::default() };
+        figures.dropped[DropReason::Unreadable as usize] = unreadable;
         figures.programs[Probe::Notify as usize] = ProgramInfo { run_time, skipped: 1 };
         figures
     }
@@ -92,7 +92,7 @@ mod tests {
         let second = figures(5, 1, Some(Duration::from_secs(2)));
         let [notify, ..] = &totals.probes(&second, &BTreeMap::new())[..] else { panic!() };
         assert_eq!((notify.hits, notify.run_time), (15, Some(Duration::from_secs(3))));
-        let lost = totals.lost(&second);
+        let lost = totals.dropped(&second);
         assert_eq!((lost["unreadable"], lost["skipped"], lost["ring_full"]), (3, 2, 0));
     }
 

@@ -81,9 +81,9 @@ impl Watcher {
         let (probes, dropped_events, not_adopted) = match &self.state {
             State::Counting(attached) => {
                 let probes = self.running_totals.probes(&attached.figures, attached.probes.missing());
-                (probes, self.running_totals.lost(&attached.figures), attached.warning.clone())
+                (probes, self.running_totals.dropped(&attached.figures), attached.warning.clone())
             }
-            _ => (Vec::new(), self.running_totals.lost(&Figures::default()), None),
+            _ => (Vec::new(), self.running_totals.dropped(&Figures::default()), None),
         };
         let degraded = self.degraded(driver.as_ref());
         // What it is degraded for is said there.

@@ -170,9 +170,9 @@ impl Tenants {
     /// What could not be counted or written of each generation.
     pub(super) fn losses(&self, spaces: &[Space]) -> HashMap<Generation, Losses> {
         let mut losses: HashMap<Generation, Losses> = HashMap::new();
-        let of_spaces = spaces.iter().map(|space| (space.generation, space.lost_events, space.records));
+        let of_spaces = spaces.iter().map(|space| (space.generation, space.dropped_events, space.records));
         let of_shared = self.usage.values().filter(|usage| usage.shared_generation != 0);
-        let of_shared = of_shared.map(|usage| (usage.shared_generation, usage.lost_events, usage.records));
+        let of_shared = of_shared.map(|usage| (usage.shared_generation, usage.dropped_events, usage.records));
         for (generation, events, records) in of_spaces.chain(of_shared) {
             let sum = losses.entry(generation).or_default();
             *sum = sum.plus(Losses { events, records });

@@ -19,7 +19,7 @@ const UNREADABLE_MIN: u64 = 100;
 pub(super) fn verdict(family: &Family, figures: &Figures) -> Option<Refusal> {
     let events = at(&figures.hits, Probe::Notify as usize);
     let contradictions: u64 = figures.self_tests.iter().sum();
-    let unreadable = at(&figures.lost, DropReason::Unreadable as usize);
+    let unreadable = at(&figures.dropped, DropReason::Unreadable as usize);
 
     let contradicts =
         if events <= STRICT_EVENTS { contradictions > 0 } else { contradictions > events / CONTRADICTIONS_ONE_IN };
@@ -55,9 +55,9 @@ mod tests {
     fn figures(events: u64, lost: &[(DropReason, u64)], self_tests: &[u64]) -> Figures {
         let mut figures = Figures { self_tests: self_tests.to_vec(), ..Figures::default() };
         figures.hits = vec![events];
-        figures.lost = vec![0; DropReason::COUNT as usize];
+        figures.dropped = vec![0; DropReason::COUNT as usize];
         for (reason, events) in lost {
-            figures.lost[*reason as usize] = *events;
+            figures.dropped[*reason as usize] = *events;
         }
         figures
     }

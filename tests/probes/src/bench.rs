@@ -212,7 +212,7 @@ impl Bench {
 
     /// Events lost, those that were.
     pub fn lost(&self) -> Vec<(DropReason, u64)> {
-        let lost = self.probes.lost().expect("the losses can be read");
+        let lost = self.probes.dropped().expect("the losses can be read");
         DropReason::ALL.iter().copied().zip(lost).filter(|(_, events)| *events > 0).collect()
     }
 

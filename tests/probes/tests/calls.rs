@@ -1,6 +1,6 @@
 //! What processes ask for is the file's VA space's, and a tool's is not the application's own.
 
-use abi::{ApiCall, Kind, count::ASKED_BY_TOOL};
+use abi::{ApiCall, Kind, count::REQUESTED_BY_TOOL};
 use probes_test::{
     bench::{Bench, Migration},
     driver::{self, Asked},
@@ -59,7 +59,7 @@ fn what_another_process_asks_for_is_told_apart_and_so_is_what_it_moves() {
     bench.migration(&space, &Migration { cause: 6, ..Migration::default() });
     let expected = [
         ((0, Kind::ToolCall, ApiCall::Migrate as u16), (1, 3 << 20)),
-        ((1, Kind::CopyHtod, 6 | ASKED_BY_TOOL), (1, 65536)),
+        ((1, Kind::CopyHtod, 6 | REQUESTED_BY_TOOL), (1, 65536)),
         ((1, Kind::CopyHtod, 0), (1, 65536)),
         ((1, Kind::CopyHtod, 6), (1, 65536)),
     ];

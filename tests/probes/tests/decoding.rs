@@ -89,7 +89,7 @@ fn migrations_are_counted_at_the_gpu_by_direction_and_cause() {
             ((1, Kind::CopyHtod, 8), (1, 65536)),
             ((1, Kind::CopyDtoh, 4), (1, 2 << 20)),
             // Pushed out by this process, which has no other VA space.
-            ((1, Kind::EvictionCaused, 0), (0, 2 << 20)),
+            ((1, Kind::InducedEviction, 0), (0, 2 << 20)),
             // From one GPU to another: at the one that receives.
             ((9, Kind::CopyDtod, 6), (1, 4096)),
         ],

@@ -47,7 +47,7 @@ fn assert_sums(bench: &Bench, generations: &[u64]) {
         let counts = bench.counts(*generation);
         let count = |kind, detail| counts.get(&(GPU, kind, detail)).copied().unwrap_or_default();
         assert_eq!(sum(&|victim, _| victim == *generation), (count(Kind::Evicted, 0).0, count(Kind::CopyDtoh, 4).1));
-        assert_eq!(sum(&|_, evictor| evictor == *generation), count(Kind::EvictionCaused, 0));
+        assert_eq!(sum(&|_, evictor| evictor == *generation), count(Kind::InducedEviction, 0));
     }
 }
 

@@ -37,10 +37,10 @@ fn events_for_which_the_counts_have_no_room_are_also_known_to_their_va_space() {
     assert_eq!(bench.counts(record.generation)[&(1, Kind::GpuFault, 3)], (2, 2));
 
     let lost: std::collections::HashMap<_, _> =
-        bench.probes().spaces().unwrap().iter().map(|space| (space.generation, space.lost_events)).collect();
+        bench.probes().spaces().unwrap().iter().map(|space| (space.generation, space.dropped_events)).collect();
     assert_eq!(lost, [(record.generation, 2), (other_record.generation, 1)].into());
     driver::destroy(SPACE, || {});
-    assert_eq!(bench.probes().lifecycles()[0].lost_events, 2);
+    assert_eq!(bench.probes().lifecycles()[0].dropped_events, 2);
 }
 
 #[test]

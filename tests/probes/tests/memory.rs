@@ -26,8 +26,8 @@ fn an_eviction_is_the_victims_and_that_of_whom_the_handler_serves() {
         });
         let counts = bench.counts(victims.generation);
         assert_eq!(counts[&(1, Kind::Evicted, 0)], (1, 0), "{family}");
-        assert_eq!(counts.get(&(1, Kind::EvictionCaused, 0)), None, "{family}");
-        assert_eq!(bench.counts(aggressors.generation)[&(1, Kind::EvictionCaused, 0)], (1, 65536), "{family}");
+        assert_eq!(counts.get(&(1, Kind::InducedEviction, 0)), None, "{family}");
+        assert_eq!(bench.counts(aggressors.generation)[&(1, Kind::InducedEviction, 0)], (1, 65536), "{family}");
         let kinds: Vec<_> = bench.blocks().iter().map(|record| (u32::from(record.kind), record.address)).collect();
         assert!(kinds.contains(&(RecordKind::Evicted as u32, START)), "{family} {kinds:?}");
         assert_eq!(bench.lost(), [], "{family}");
@@ -42,7 +42,7 @@ fn an_eviction_outside_the_handler_is_caused_by_the_current_process() {
     let (block, gpu) = (bench.block(&victim, START), bench.gpu(9));
     driver::evict_chunks(block.address(), gpu.address());
     // Its latest VA space stands for it.
-    assert_eq!(bench.counts(record.generation)[&(9, Kind::EvictionCaused, 0)], (1, 0));
+    assert_eq!(bench.counts(record.generation)[&(9, Kind::InducedEviction, 0)], (1, 0));
     assert_eq!(bench.counts(earlier.generation), [].into());
 }
 

@@ -305,7 +305,7 @@ fn losses_of_va_spaces_that_share_a_generation_stay_with_those_that_share_it() {
         bench.cpu_fault(&space, 0);
         driver::destroy(at(number), || {});
     }
-    assert_eq!(usage(&mut bench, own()).lost_events, 2);
+    assert_eq!(usage(&mut bench, own()).dropped_events, 2);
 }
 
 #[test]

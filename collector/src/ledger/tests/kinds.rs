@@ -92,7 +92,7 @@ fn what_a_tool_asked_for_and_what_the_application_did_are_two_things() {
     count(&mut ledger, 1, 0, Kind::ApiCall, 0, 2, 8192);
     count(&mut ledger, 1, 0, Kind::ToolCall, 0, 1, 4096);
     count(&mut ledger, 1, 1, Kind::CopyHtod, 6, 2, 8192);
-    count(&mut ledger, 1, 1, Kind::CopyHtod, 6 | abi::count::ASKED_BY_TOOL, 1, 4096);
+    count(&mut ledger, 1, 1, Kind::CopyHtod, 6 | abi::count::REQUESTED_BY_TOOL, 1, 4096);
     let total = processes(&ledger)[0].total();
     assert_eq!((total.api_calls.total(), total.api_bytes.total()), (2, 8192));
     assert_eq!((total.tool_calls.total(), total.tool_bytes.total()), (1, 4096));

@@ -16,7 +16,7 @@ fn usage(charge: impl FnOnce(&mut Usage)) -> Usage {
         latest_generation: 0,
         shared_generation: 0,
         shared_spaces: 0,
-        lost_events: 0,
+        dropped_events: 0,
         records: RecordLosses::default(),
         paced_until_ns: 0,
         start_boottime_ns: 0,
@@ -40,7 +40,7 @@ fn space(generation: Generation) -> Space {
     Space {
         generation,
         serial: generation,
-        lost_events: 0,
+        dropped_events: 0,
         records: RecordLosses::default(),
         owner: OWNER,
         window_records: 0,
@@ -137,10 +137,10 @@ fn losses_of_a_shared_generation_are_those_of_all_that_share_it() {
     let mut tenants = tenants();
     let shared = usage(|usage| {
         usage.shared_generation = 9;
-        usage.lost_events = 2;
+        usage.dropped_events = 2;
     });
     tenants.observe(vec![(PROCESS, shared)], 0);
-    let lost = |generation, lost_events| Space { lost_events, ..space(generation) };
+    let lost = |generation, dropped_events| Space { dropped_events, ..space(generation) };
     let losses = tenants.losses(&[lost(9, 3), lost(9, 4), lost(1, 0), lost(2, 5)]);
     let events: BTreeMap<_, _> = losses.into_iter().map(|(generation, losses)| (generation, losses.events)).collect();
     assert_eq!(events, [(2, 5), (9, 9)].into());

@@ -214,10 +214,7 @@ mod tests {
     #[test]
     fn of_a_hot_set_the_hot_part_stays_on_the_gpu() {
         let actions = actions(&thrashing("hot_set"));
-        assert!(
-            actions[0].contains("keep the hot part") && actions[0].contains("uvmctl heatmap 41207"),
-            "{actions:?}"
-        );
+        assert!(actions[0].contains("keep the hot part") && actions[0].contains("uvmctl heatmap 41207"), "{actions:?}");
     }
 
     #[test]
