@@ -75,7 +75,7 @@ def rate(figure, begin, end):
     for history in said["histories"].values():
         each = timedelta(seconds=history["interval_seconds"])
         for at, sample in enumerate(history["samples"]):
-            if sample is not None and begin <= time(history["begin"]) + at * each and time(history["begin"]) + (at + 1) * each <= end:
+            if sample is not None and begin <= time(history["started_at"]) + at * each and time(history["started_at"]) + (at + 1) * each <= end:
                 counted += sum(sample[name] for name in figure)
                 seconds += each.total_seconds()
     return counted * len(said["histories"]) / seconds
