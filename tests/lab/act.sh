@@ -186,6 +186,7 @@ churn "${LAB_CALLS:-2000}"
 # Its other memory comes and goes at the same address: it is there or not, and each time another.
 reused='migrate_to_gpu '"$pid"' 0x30000000000 0x30000200000'
 act_out "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused"
+grep -qE '"(done|not_mapped)"' /tmp/told || fail "no answer"
 ! grep -qE '"(failed|exited)"' /tmp/told || fail "an answer that is not clean"
 act_out "shuttle $pid $held" "overlaps /tmp/churn.log"
 wait "$pid" || fail "the target's data is not right"

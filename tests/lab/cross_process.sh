@@ -53,7 +53,7 @@ htod=$(sed -n 's/.*"bytes_htod": *\([0-9]*\).*/\1/p' /tmp/ps | head -n 1)
 ! gpu-check process 1 >/tmp/told 2>&1 || fail "a process without the driver"
 grep -q 'process 1 has no descriptor of a VA space' /tmp/told || fail "the message for a process without the driver"
 ! gpu-check process 99999 >/tmp/told 2>&1 || fail "no process"
-grep -q 'process 99999 has ended, or never was' /tmp/told || fail "the message for no process"
+grep -q 'there is no process 99999' /tmp/told || fail "the message for no process"
 
 # Its data is right after all that.
 kill -TERM $runner

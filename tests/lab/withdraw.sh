@@ -45,7 +45,7 @@ echo 'no = "TOML' >/tmp/uvmd.toml
 uvmd --withdraw --config /tmp/uvmd.toml --set policy.state_dir=$STATE >/tmp/told 2>&1 || fail "it is no success"
 cat /tmp/told
 expect_told "what became of the process" "process $pid (alternates): withdrawn: "
-expect_told "that nothing is left" "nothing that uvmd advised is in force any more"
+expect_told "that nothing is left" "no advice of uvmd is in effect any more"
 within 10 "the advice is still in force" is_copied
 ! grep -q '"advice"' $JOURNAL || fail "the journal has it still"
 
@@ -55,7 +55,7 @@ uvmd --withdraw --set policy.state_dir=$STATE >/tmp/told 2>&1 || fail "it is no 
 # shellcheck disable=SC2086 # words
 start uvmd $policy --set policy.mode=observe
 state_becomes counting
-! grep -q 'a former run left advice' $UVMD_LOG || fail "the next uvmd finds advice"
+! grep -q 'advice of a former run is in effect' $UVMD_LOG || fail "the next uvmd finds advice"
 stop_uvmd
 kill -TERM $runner
 wait $runner || fail "the target's data is not right"

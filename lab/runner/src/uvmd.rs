@@ -57,9 +57,7 @@ struct Gpu {
 struct Process {
     pid: u32,
     start_ticks: u64,
-    #[serde(default)]
     gpus: Vec<ProcessGpu>,
-    #[serde(default)]
     reuse: Reuse,
     #[serde(flatten)]
     counts: Value,
@@ -295,7 +293,7 @@ mod tests {
     #[test]
     fn the_two_bodies_are_read_and_processes_found_by_pid_and_start() {
         let processes = format!(
-            r#"{{"processes":[{{"pid":7,"start_ticks":99,"name":"old",{COUNTS}}},{{"pid":7,"start_ticks":500,"name":"a","gpus":[{GPU}],{COUNTS}}}]}}"#
+            r#"{{"processes":[{{"pid":7,"start_ticks":99,"name":"old","gpus":[],"reuse":{{"fetched_bytes":0,"refetched_bytes":0,"cpu_reclaimed_bytes":0,"bounces":0}},{COUNTS}}},{{"pid":7,"start_ticks":500,"name":"a","gpus":[{GPU}],"reuse":{{"fetched_bytes":0,"refetched_bytes":0,"cpu_reclaimed_bytes":0,"bounces":0}},{COUNTS}}}]}}"#
         );
         let status = format!(
             r#"{{"version":"0.1.0","state":"counting","reasons":[],"time":"2026-01-02T03:04:05.5Z","counting_started_at":"x",
