@@ -18,7 +18,7 @@ struct Open {
 }
 
 impl Held {
-    /// A verdict has held for so long, or did when it ended. One at a GPU that is not known yet counts once that is known, or not at all: it would have
+    /// A verdict has held for so long, or did when it ended. One at an unknown GPU yet counts once that is known, or not at all: it would have
     /// to be taken back.
     pub(crate) fn add(&mut self, verdict: &Verdict, held: Duration, snapshot: &Snapshot) {
         let key = (verdict.process, verdict.gpu);

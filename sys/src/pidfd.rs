@@ -13,7 +13,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum PidFdError {
     /// The process does not exist, or has exited.
-    #[error("process {0} has ended, or never was")]
+    #[error("there is no process {0}")]
     NoProcess(u32),
     /// The kernel has no such call.
     #[error("this kernel has no {0}: it needs Linux 5.6 or later, and no sandbox that forbids it")]

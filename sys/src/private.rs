@@ -46,7 +46,7 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     }
     if found.mode() & OTHERS_WRITE != 0 {
         return Err(io::Error::other(format!(
-            "others may change what is in the folder: chmod go-w, it has mode {:o}",
+            "other users may change files in the folder: chmod go-w, it has mode {:o}",
             found.mode() & 0o7777
         )));
     }
@@ -167,7 +167,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
     file.sync_all()?;
     fs::rename(&new, path)?;
     sync_folder(path).map_err(|error| {
-        io::Error::new(error.kind(), format!("it is written, but may be lost with the machine's power: {error}"))
+        io::Error::new(error.kind(), format!("it is written, but not synchronized with the disk: {error}"))
     })?;
     Ok(file)
 }

@@ -53,7 +53,7 @@ pub enum UvmError {
         max: usize,
     },
     /// The process has several VA spaces, and it is unknown which of them are its parent's.
-    #[error("process {pid} has several VA spaces, and which of them it was forked with cannot be told: {source}")]
+    #[error("process {pid} has several VA spaces, and which of them it was forked with is unknown: {source}")]
     UnknownOwner {
         /// The process.
         pid: u32,
@@ -85,7 +85,7 @@ pub enum UvmError {
         status: Status,
     },
     /// The parameter blocks of that version are not known.
-    #[error("driver {0} is not supported: the layout of its calls is not known")]
+    #[error("driver {0} is not supported: the layout of its calls is unknown")]
     UnknownVersion(String),
 }
 

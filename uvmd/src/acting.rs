@@ -125,9 +125,8 @@ impl Deeds {
         self.stop.store(true, Ordering::Relaxed);
         let in_time = time::timeout(STOP_DEADLINE, self.ended()).await.is_ok();
         let ended = self.ended.borrow().clone().filter(|_| in_time);
-        let unknown = || {
-            anyhow!("advice may still be in force: the next start of uvmd takes it back, and so does `uvmd --withdraw`")
-        };
+        let unknown =
+            || anyhow!("advice may still be in effect: the next start of uvmd withdraws it, or `uvmd --withdraw`");
         Ok(ended.ok_or_else(unknown)??)
     }
 }
@@ -343,7 +342,7 @@ fn log(event: &Event) {
             if let Some(call) = outcome.calls.iter().find(failed) {
                 let pid = outcome.process.pid;
                 tracing::warn!(
-                    "what decision {} advised for {pid} is still in force: {:?}",
+                    "advice of decision {} for {pid} is still in effect: {:?}",
                     outcome.decision,
                     call.result
                 );

@@ -85,7 +85,7 @@ impl Audit {
             return Err(why);
         }
         self.dropped.count_one();
-        tracing::warn!("a change is made that is not in the audit log: {why}");
+        tracing::warn!("a change in effect is not in the audit log: {why}");
         Ok(())
     }
 
@@ -96,8 +96,8 @@ impl Audit {
 
     fn record(&self, entry: &Entry<'_>) -> Result<(), String> {
         let (done, is_done) = mpsc::sync_channel(1);
-        let line = line(entry).ok_or("it cannot be put into words")?;
-        self.queue.try_send(Message::Record(line, done)).map_err(|_| "too many lines wait to be written already")?;
+        let line = line(entry).ok_or("it has no JSON")?;
+        self.queue.try_send(Message::Record(line, done)).map_err(|_| "too many lines are pending")?;
         let written = is_done.recv_timeout(self.patience);
         written.map_err(|_| format!("nothing could be written to it for {} s", self.patience.as_secs()))?
     }

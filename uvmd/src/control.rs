@@ -47,7 +47,7 @@ impl web::Control for Control {
         // One that has a process left alone reduces what uvmd does.
         let may_be_held_back = rule.mode != Mode::Observe;
         let put = self.announced(by, change, may_be_held_back, |announce| self.rules.put(&rule, fits, announce))?;
-        tracing::info!("override {}: {} by {}, as {by} wants", rule.id, rule.mode.name(), rule.policy);
+        tracing::info!("override {}: {} by {}, set by {by}", rule.id, rule.mode.name(), rule.policy);
         Ok(put)
     }
 
@@ -59,7 +59,7 @@ impl web::Control for Control {
             result: Outcome::Accepted,
         };
         self.announced(by, change, false, |announce| self.rules.remove(id, fits, announce))?;
-        tracing::info!("override {id} is gone, as {by} wants");
+        tracing::info!("override {id} is deleted by {by}");
         Ok(())
     }
 

@@ -22,9 +22,9 @@ pub(crate) fn lock(state_dir: &Path, may_act: bool, warnings: &Warnings) -> anyh
         Err(error) => format!("policy.state_dir: {} cannot be used: {}", state_dir.display(), sys::reason(&error)),
     };
     if may_act {
-        return Err(anyhow::Error::msg(unusable)).context("uvmd may act and has nowhere to note what it did");
+        return Err(anyhow::Error::msg(unusable)).context("uvmd may act, and has no folder for its journal");
     }
-    let message = format!("{unusable}; nothing is kept there");
+    let message = format!("{unusable}; no state is saved");
     tracing::warn!("{message}");
     warnings.raise(Warning::StateUnavailable, message);
     Ok(None)

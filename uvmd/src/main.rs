@@ -76,7 +76,7 @@ fn withdraw(options: &Options) -> ExitCode {
     let state_dir = match options.state_dir() {
         Ok(state_dir) => state_dir,
         Err(error) => {
-            say(&format!("{error}; where the journal is cannot be told: name it with --set policy.state_dir=FOLDER"));
+            say(&format!("{error}; so the journal's folder is unknown: name it with --set policy.state_dir=FOLDER"));
             return ExitCode::from(MISTAKEN);
         }
     };
@@ -104,6 +104,6 @@ fn show(loaded: &Loaded) -> anyhow::Result<()> {
     config::overrides::load(&loaded.config.policy.overrides_file.0)?;
     let files = loaded.names().unwrap_or_else(|| "no file".to_owned());
     let text = toml::to_string(&loaded.config)?;
-    let text = format!("# ok: {files}; in force, with the command line:\n{text}");
+    let text = format!("# ok: {files}; in effect, with the command line:\n{text}");
     io::stdout().write_all(text.as_bytes()).map_err(|error| anyhow!("cannot print it: {}", sys::reason(&error)))
 }

@@ -31,7 +31,7 @@ async fn look_up(name: String) -> Option<String> {
     match time::timeout(PATIENCE, answer).await.ok()?.ok()? {
         Ok(name) => name,
         Err(error) => {
-            tracing::debug!("the resolver does not know this machine's name, so its domain is not known: {error}");
+            tracing::debug!("the resolver does not know this machine's name, so its domain is unknown: {error}");
             None
         }
     }

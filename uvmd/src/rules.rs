@@ -85,7 +85,7 @@ impl Rules {
         let text = match kept.text() {
             // Nobody is acted on then, and nothing is kept there either.
             Err(error) if !is_state_usable => {
-                tracing::warn!("no override that was made over the API is in force: {error:#}");
+                tracing::warn!("overrides of the API are not in effect: {error:#}");
                 None
             }
             text => text?,
@@ -95,8 +95,7 @@ impl Rules {
             Err(error) => {
                 let aside = kept.set_aside()?;
                 let why = format!(
-                    "no override that was made over the API before is in force: {error:#}; see {}; until one is made, or uvmd is started again, \
-                     nobody is acted on by policy.mode",
+                    "earlier overrides of the API are not in effect: {error:#}; see {}; until one is created or uvmd restarts, policy.mode acts on no process",
                     aside.display()
                 );
                 tracing::warn!("{why}");
@@ -172,7 +171,7 @@ impl Rules {
         let (hidden, of_api): (Vec<_>, Vec<_>) = known.of_api.iter().partition(|rule| known.is_of_file(&rule.id));
         for hidden in hidden {
             tracing::warn!(
-                "the override {} of {} is in force, and not the API's of that name",
+                "the override {} of {} is in effect instead of the API's of that name",
                 hidden.id,
                 known.file.display()
             );

@@ -76,20 +76,21 @@ impl StateFile {
 
     /// Keeps nothing any more, and what was kept under another name, which is told, for whoever wants to mend it. What was set aside before stays.
     pub(crate) fn set_aside(&self) -> anyhow::Result<PathBuf> {
-        let failed = |error: &io::Error| anyhow!("{} cannot be set aside: {}", self.path.display(), sys::reason(error));
+        let failed =
+            |error: &io::Error| anyhow!("{} cannot be moved away: {}", self.path.display(), sys::reason(error));
         private::check_folder(&self.folder).map_err(|error| failed(&error))?;
         let names = ENDINGS.map(|ending| private::beside(&self.path, ending));
         let is_free =
             |name: &&PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let aside = names.iter().find(is_free).ok_or_else(|| {
-            anyhow!("{} cannot be set aside: {} are there already", self.path.display(), ENDINGS.join(", "))
+            anyhow!("{} cannot be moved away: {} are there already", self.path.display(), ENDINGS.join(", "))
         })?;
         fs::rename(&self.path, aside).map_err(|error| failed(&error))?;
         Ok(aside.clone())
     }
 
     fn failed(&self, error: &io::Error) -> anyhow::Error {
-        anyhow!("cannot keep {}: {}", self.path.display(), sys::reason(error))
+        anyhow!("cannot save {}: {}", self.path.display(), sys::reason(error))
     }
 }
 
@@ -137,7 +138,7 @@ pub(crate) mod testing {
                 });
                 let waited = is_done.recv_timeout(PATIENCE);
                 self.0.is_stuck.store(false, Ordering::SeqCst);
-                assert_eq!(waited, Ok(()), "it waited for the disk, or failed");
+                assert_eq!(waited, Ok(()), "the disk stalled, or failed");
                 writing.join().unwrap()
             })
         }
@@ -180,7 +181,7 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "{").unwrap();
         let error = StateFile::new(&file, "x.json").write(&1).unwrap_err().to_string();
-        assert!(error.contains("cannot keep") && error.contains("x.json"), "{error}");
+        assert!(error.contains("cannot save") && error.contains("x.json"), "{error}");
         let error = StateFile::new(folder.path(), "file").read::<u32>().unwrap_err().to_string();
         assert!(error.ends_with("file is damaged, or of another version of uvmd"), "{error}");
     }
@@ -212,7 +213,7 @@ mod tests {
         kept.write(&1).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
         for error in [kept.write(&2).unwrap_err(), kept.read::<u32>().unwrap_err(), kept.set_aside().unwrap_err()] {
-            assert!(error.to_string().contains("others may change what is in the folder"), "{error}");
+            assert!(error.to_string().contains("other users may change files in the folder"), "{error}");
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(kept.read::<u32>().unwrap(), Some(1));

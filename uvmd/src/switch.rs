@@ -119,9 +119,9 @@ impl Switch {
         let was_refused = self.0.is_keeping_refused.swap(kept.is_err(), Ordering::Relaxed);
         match kept {
             Err(error) if !was_refused => {
-                tracing::warn!("acting is switched off, but not over a restart until this can be written: {error:#}");
+                tracing::warn!("acting is switched off, but not beyond a restart until this is saved: {error:#}");
             }
-            Ok(()) if was_refused => tracing::info!("acting is switched off over restarts, too: that could be written"),
+            Ok(()) if was_refused => tracing::info!("acting is switched off beyond restarts too: that is saved"),
             Ok(()) | Err(_) => {}
         }
     }

@@ -49,7 +49,7 @@ impl TokenFile {
         let file = file.map_err(|error| anyhow!("{}", reason(&error)))?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            bail!("it is no file");
+            bail!("it is not a regular file");
         }
         if metadata.uid() != 0 && metadata.uid() != uzers::get_effective_uid() {
             bail!("it must belong to root or to uvmd's own user, and belongs to uid {}", metadata.uid());
@@ -57,7 +57,7 @@ impl TokenFile {
         let (forbidden, allowed) = if self.group_readable { (0o037, "u=rw,g=r") } else { (0o077, "u=rw") };
         if metadata.mode() & forbidden != 0 {
             bail!(
-                "others than those meant may read or change it: chmod {allowed},o= or so, it has mode {:o}",
+                "other users may read or change it: chmod {allowed},o= or similar, it has mode {:o}",
                 metadata.mode() & 0o777
             );
         }
@@ -79,7 +79,7 @@ impl TokenFile {
                 Ok(Ok(token)) => Some(token),
                 Ok(Err(error)) => {
                     if known.is_some() {
-                        tracing::warn!("a token is not in force until this is mended: {error}");
+                        tracing::warn!("a token is not in effect until this is fixed: {error}");
                     }
                     None
                 }
@@ -88,7 +88,7 @@ impl TokenFile {
             };
             if token != known {
                 if token.is_some() {
-                    tracing::info!("the token of {} is another from now on", self.path.display());
+                    tracing::info!("the token of {} has changed", self.path.display());
                 }
                 access.change(self.grant, token.clone());
                 known = token;

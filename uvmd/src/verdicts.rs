@@ -78,7 +78,7 @@ fn ended(verdict: &Verdict, snapshot: &Snapshot) -> String {
     let shown = verdict.ended_at.and_then(|ended| ended.duration_since(verdict.started_at).ok()).unwrap_or_default();
     let mib = |bytes: u64| bytes >> 20;
     format!(
-        "{} is over after {:.1} s: {} MiB fetched, {} MiB of that again, {} MiB evicted",
+        "{} ended after {:.1} s: {} MiB fetched, {} MiB of that refetched, {} MiB evicted",
         subject(verdict, snapshot),
         shown.as_secs_f64(),
         mib(verdict.total.bytes_htod),
@@ -95,7 +95,7 @@ fn subject(verdict: &Verdict, snapshot: &Snapshot) -> String {
         .iter()
         .find(|process| process.id == verdict.process)
         .map_or_else(|| "forgotten".to_owned(), |process| process.name.escape_debug().to_string());
-    let gpu = verdict.gpu.uuid().map_or_else(|| "a GPU that is not known".to_owned(), |uuid| uuid.to_string());
+    let gpu = verdict.gpu.uuid().map_or_else(|| "an unknown GPU".to_owned(), |uuid| uuid.to_string());
     format!("{} of {pid} ({name}) on {gpu}", verdict.kind.name())
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(began(&verdict(), &snapshot), format!("{subject}: arrived_bytes 314572800, refetch_ratio 0.67"));
         assert_eq!(
             ended(&verdict(), &snapshot),
-            format!("{subject} is over after 4.2 s: 300 MiB fetched, 200 MiB of that again, 290 MiB evicted")
+            format!("{subject} ended after 4.2 s: 300 MiB fetched, 200 MiB of that refetched, 290 MiB evicted")
         );
     }
 
@@ -169,6 +169,6 @@ mod tests {
     fn a_process_or_gpu_that_is_not_known_any_more_is_said_so() {
         let verdict = Verdict { gpu: GpuKey::Unknown(1), ..verdict() };
         let line = began(&verdict, &snapshot(Vec::new()));
-        assert!(line.starts_with("capacity_thrash of 7 (forgotten) on a GPU that is not known: "), "{line}");
+        assert!(line.starts_with("capacity_thrash of 7 (forgotten) on an unknown GPU: "), "{line}");
     }
 }

@@ -29,19 +29,19 @@ pub(crate) fn run(state_dir: &Path) -> anyhow::Result<bool> {
     match fs::symlink_metadata(&file) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            writeln!(out, "uvmd gave no advice that it did not take back: there is no journal {}", file.display())?;
+            writeln!(out, "there is no advice to withdraw: there is no journal {}", file.display())?;
             return Ok(true);
         }
         Err(error) => bail!("cannot read {}: {}", file.display(), sys::reason(&error)),
     }
     private::check_folder(state_dir)
-        .map_err(|error| anyhow!("nothing is taken from {}: {}", state_dir.display(), sys::reason(&error)))?;
+        .map_err(|error| anyhow!("{} is not read: {}", state_dir.display(), sys::reason(&error)))?;
     let journal = Journal::open(&file, Roots::default()).map_err(|error| match error {
         JournalError::InUse(_) => anyhow!("{error}, and withdraws when it is stopped: `systemctl stop uvmd`"),
         error => error.into(),
     })?;
     let make = hands(actuator::Settings::default(), Roots::default(), true);
-    withdraw(&journal, make, PATIENCE, &mut out).context("cannot tell what was withdrawn")
+    withdraw(&journal, make, PATIENCE, &mut out).context("cannot report the withdrawal")
 }
 
 /// The same, by whom `make` makes.
@@ -52,7 +52,7 @@ fn withdraw(
     out: &mut impl Write,
 ) -> io::Result<bool> {
     for process in journal.ended() {
-        writeln!(out, "process {}: has ended, and its advice with it", process.pid)?;
+        writeln!(out, "process {}: has exited, and its advice with it", process.pid)?;
     }
     let mut workers = Workers::start(make, || false, Some(journal.clone()));
     let mut orders: Vec<Order> = journal.leftovers().into_iter().zip(0..).map(order).collect();
@@ -86,7 +86,7 @@ fn withdraw(
         writeln!(out, "{warning}")?;
     }
     let is_all = journal.leftovers().is_empty() && is_written && warnings.is_empty();
-    let all = if is_all { "nothing that uvmd advised is in force any more" } else { "not all is withdrawn: see above" };
+    let all = if is_all { "no advice of uvmd is in effect any more" } else { "not all is withdrawn: see above" };
     writeln!(out, "{all}")?;
     Ok(is_all)
 }
@@ -162,7 +162,7 @@ impl fmt::Display for Fate {
         let Self { steps, bytes, has_ended, left } = self;
         let what = format_args!("{steps} pieces of advice, {} KiB together", bytes >> 10);
         match left {
-            _ if *has_ended => write!(f, "has ended, and its advice with it"),
+            _ if *has_ended => write!(f, "has exited, and its advice with it"),
             Some(why) => write!(f, "NOT withdrawn, or not all of it: {what}: {why}"),
             None => write!(f, "withdrawn: {what}"),
         }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(lines.len(), 2, "{report}");
         assert!(lines[0].starts_with(&format!("process {} (", process::id())), "{report}");
         assert!(lines[0].ends_with("): withdrawn: 4 pieces of advice, 16 KiB together"), "{report}");
-        assert_eq!(lines[1], "nothing that uvmd advised is in force any more");
+        assert_eq!(lines[1], "no advice of uvmd is in effect any more");
         let text = fs::read_to_string(folder.path().join(JOURNAL_FILE)).unwrap();
         assert_eq!(text.lines().count(), 1, "written anew, with nothing but its header: {text}");
         // Again there is nothing to do.
@@ -290,7 +290,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU]);
         let (is_all, report, _) = withdrawn(&journal, &CallResult::Exited);
-        assert!(is_all && report.contains("has ended, and its advice with it\n"), "{report}");
+        assert!(is_all && report.contains("has exited, and its advice with it\n"), "{report}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn choose(snapshot: &Snapshot, Pid(pid): Pid, start_ticks: Option<u64>) -> Resul
         Problem::new(
             Kind::NotFound,
             format!(
-                "no process {pid}{which} is known to use managed memory, nor to have used it lately; /api/v1/processes lists those that are"
+                "no process {pid}{which} uses managed memory, or used it recently; /api/v1/processes lists those that do"
             ),
         )
     })

@@ -37,7 +37,7 @@ pub fn check_ancestors(path: &Path) -> io::Result<()> {
         let within = fs::symlink_metadata(&folder)?;
         if within.mode() & OTHERS_WRITE != 0 && within.mode() & STICKY == 0 {
             return Err(io::Error::other(format!(
-                "others may change what is in {}: chmod go-w, it has mode {:o}",
+                "other users may change files in {}: chmod go-w, it has mode {:o}",
                 folder.display(),
                 within.mode() & 0o7777
             )));
@@ -110,7 +110,7 @@ mod tests {
         set_mode(&above, 0o777);
         assert_eq!(
             refusal(&state),
-            format!("others may change what is in {}: chmod go-w, it has mode 777", above.display())
+            format!("other users may change files in {}: chmod go-w, it has mode 777", above.display())
         );
         assert!(!above.join("a").exists());
         // In a sticky one others take away nothing that is not theirs.
@@ -146,7 +146,7 @@ mod tests {
         check_folder(&path("state")).unwrap();
         set_mode(&path("real"), 0o770);
         let why = refusal(&path("state"));
-        assert!(why.starts_with(&format!("others may change what is in {}", path("real").display())), "{why}");
+        assert!(why.starts_with(&format!("other users may change files in {}", path("real").display())), "{why}");
         set_mode(&path("real"), 0o700);
         if lchown(path("relative"), Some(12345), None).is_ok() {
             let why = refusal(&path("absolute/state"));

@@ -120,5 +120,5 @@ fn of_processes_with_the_same_pid_the_living_one_is_shown_unless_asked_for_anoth
 fn a_process_that_is_not_known_is_exit_code_1_and_says_where_to_look() {
     let output = run(&serve_snapshot(busy()), &["show", "7"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
-    assert!(stderr(&output).contains("no process 7 is known"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no process 7 uses managed memory"), "{}", stderr(&output));
 }

@@ -62,7 +62,7 @@ impl Actuation {
     /// Waits until what a former run left in force is withdrawn. That goes on beside the rest where it is not done in time.
     pub(crate) fn withdraw_leftovers(&mut self) {
         if self.withdraw_all(Patience::AT_START, SystemTime::now).is_err() {
-            tracing::warn!("not all that a former run left in force is withdrawn yet: that goes on beside the rest");
+            tracing::warn!("advice of the former run is not all withdrawn yet: this continues in the background");
         }
         self.say_withdrawn();
     }
@@ -81,7 +81,7 @@ impl Actuation {
     /// Has the journal on the disk, as uvmd ends.
     pub(super) fn flush_journal(&self) {
         if self.journal.as_ref().is_some_and(|journal| !journal.flush(JOURNAL_FLUSH)) {
-            tracing::warn!("what was taken back could not be written down in time; the next run takes it back again");
+            tracing::warn!("the withdrawal could not be saved in time; the next run repeats it");
         }
     }
 
@@ -89,7 +89,7 @@ impl Actuation {
     pub(super) fn say_withdrawn(&mut self) {
         if self.has_leftovers && !self.acting.is_taking_back() {
             self.has_leftovers = false;
-            tracing::info!("what a former run left in force is withdrawn");
+            tracing::info!("advice of the former run is withdrawn");
         }
     }
 }
@@ -109,6 +109,6 @@ pub(crate) fn hands(
 fn say_leftovers(leftovers: &[Leftover]) {
     let processes: BTreeSet<ProcessId> = leftovers.iter().map(|left| left.process).collect();
     if !leftovers.is_empty() {
-        tracing::warn!("a former run left advice in force for {} processes: it is withdrawn now", processes.len());
+        tracing::warn!("advice of a former run is in effect for {} processes: withdrawing it", processes.len());
     }
 }

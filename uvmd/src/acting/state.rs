@@ -21,7 +21,7 @@ pub(super) fn open_journal(enabled: bool, state_dir: &Path) -> anyhow::Result<Op
     let opened = make_folder(state_dir).and_then(|()| Ok(Journal::open(&file, Roots::default())?));
     match opened {
         Err(error) if !enabled => {
-            tracing::warn!("what a former run advised is not withdrawn: {error:#}");
+            tracing::warn!("advice of the former run is not withdrawn: {error:#}");
             Ok(None)
         }
         opened => opened.map(Some),
@@ -31,7 +31,7 @@ pub(super) fn open_journal(enabled: bool, state_dir: &Path) -> anyhow::Result<Op
 /// For uvmd's own user alone.
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
     private::make_folder(folder)
-        .map_err(|error| anyhow!("nothing can be kept in {}: {}", folder.display(), sys::reason(&error)))
+        .map_err(|error| anyhow!("no state can be saved in {}: {}", folder.display(), sys::reason(&error)))
 }
 
 /// What the journal has is what takes advice back; what gave it is what is in force.

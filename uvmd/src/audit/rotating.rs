@@ -35,8 +35,7 @@ impl Rotating {
     pub(super) fn open(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
         let file = match LogFile::open(path) {
             Err(error) if !must_open => {
-                let message =
-                    format!("{error:#}; what is changed over the API is refused, but for what reduces what uvmd does");
+                let message = format!("{error:#}; changes over the API are refused, except those that restrict uvmd");
                 tracing::warn!("{message}");
                 warnings.raise(Warning::AuditUnavailable, message);
                 LogFile::later(path)

@@ -141,7 +141,7 @@ fn what_was_written_down_and_could_not_be_kept_has_a_line_that_says_so() {
     flush(&control.audit);
     let results: Vec<Value> = changes(folder.path()).iter().map(|line| line["result"].clone()).collect();
     assert_eq!(results, ["accepted", "failed"]);
-    assert!(changes(folder.path())[1]["reason"].as_str().unwrap().contains("cannot keep"));
+    assert!(changes(folder.path())[1]["reason"].as_str().unwrap().contains("cannot save"));
 }
 
 #[test]

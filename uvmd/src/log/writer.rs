@@ -141,7 +141,7 @@ impl<D: Destination> Writer<D> {
         if lost > self.told && !self.is_failing {
             self.told = lost;
             tracing::warn!(
-                "lines are missing in {} before this one: {lost} since uvmd started",
+                "lines were dropped from {} before this one: {lost} since uvmd started",
                 self.destination.name()
             );
         }

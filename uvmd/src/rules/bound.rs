@@ -28,7 +28,7 @@ pub(super) fn parse(kept: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<Overri
         let rule = Override::try_from(given)?;
         match rule.selector.pid {
             Some(pid) if !is_of_this_boot || has_ended(&rule) => {
-                tracing::info!("override {} is gone: the process {pid} that it was for has ended", rule.id);
+                tracing::info!("override {} is deleted: its process {pid} has exited", rule.id);
             }
             _ => {
                 // As it was accepted by another version: what it says beside that holds.
@@ -55,14 +55,14 @@ pub(super) fn to_process(rule: &Override) -> Result<Override, ChangeError> {
     let refused = |why: String| Err(ChangeError::NoProcess(why));
     match (processes::began(&Roots::default(), pid), rule.selector.start_ticks) {
         (Ok(None), _) => refused(format!("there is no process {pid}")),
-        (Ok(Some(began)), Some(meant)) if began != meant => refused(format!(
-            "the process {pid} that is meant has ended; the one that has the id now began at tick {began}"
-        )),
+        (Ok(Some(began)), Some(meant)) if began != meant => {
+            refused(format!("that process {pid} has exited; the one with the id now started at tick {began}"))
+        }
         (Ok(Some(began)), _) => {
             rule.selector.start_ticks = Some(began);
             Ok(rule)
         }
-        (Err(error), _) => refused(format!("the process {pid} cannot be looked at: {}", sys::reason(&error))),
+        (Err(error), _) => refused(format!("the process {pid} cannot be read: {}", sys::reason(&error))),
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
         let earlier = of(id(), began.map(|ticks| ticks - 1));
         assert!(has_ended(&earlier));
         let Err(ChangeError::NoProcess(why)) = to_process(&earlier) else { panic!("another has its id") };
-        assert!(why.contains("has ended; the one that has the id now began at tick"), "{why}");
+        assert!(why.contains("has exited; the one with the id now started at tick"), "{why}");
         let everybody = Override { selector: Selector::default(), ..of(1, None) };
         assert_eq!(to_process(&everybody).unwrap(), everybody);
     }

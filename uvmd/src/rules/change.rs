@@ -33,7 +33,7 @@ impl Rules {
         let rule = &bound::to_process(rule)?;
         let _changing = self.changing();
         if rule.expires_at.is_some_and(|end| end <= self.now()) {
-            let detail = "this time has passed already".to_owned();
+            let detail = "this time has passed".to_owned();
             return Err(ChangeError::Invalid(Invalid { field: "expires_at".into(), detail }));
         }
         let there = self.there(&rule.id, fits)?;
@@ -103,7 +103,7 @@ impl Rules {
         known.of_api.retain(|rule| {
             let has_ended = ended.contains(rule);
             if has_ended {
-                tracing::info!("override {} is gone: the process that it was for has ended", rule.id);
+                tracing::info!("override {} is deleted: its process has exited", rule.id);
                 self.0.audit.write(None, &end_of(rule, "process_exited"));
             }
             !has_ended

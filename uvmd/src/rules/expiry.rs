@@ -95,7 +95,7 @@ impl Rules {
             of_file.into_iter().filter_map(|rule| Some((rule.id, text::time(rule.expires_at?)))).collect();
         let of_api: Vec<Override> = known.of_api.extract_if(.., |rule| is_over(rule, now)).collect();
         for rule in &of_api {
-            tracing::info!("override {} has expired and is gone", rule.id);
+            tracing::info!("override {} has expired and is deleted", rule.id);
             self.0.audit.write(None, &end_of(rule, "expired"));
         }
         known.is_unkept |= !of_file.is_empty() || !of_api.is_empty();
@@ -117,7 +117,7 @@ impl Rules {
             let mut known = self.known();
             known.is_unkept = true;
             if !std::mem::replace(&mut known.is_keeping_refused, true) {
-                tracing::warn!("an override that has expired may be in force again after a restart: {error:#}");
+                tracing::warn!("an expired override may be in effect again after a restart: {error:#}");
             }
             return;
         }

@@ -96,7 +96,7 @@ impl Rules {
             }
             thread::sleep(EVERY_AT_START);
         }
-        tracing::warn!("{} is being written all the time: it is not in force yet", self.known().file.display());
+        tracing::warn!("{} changes all the time: it is not in effect yet", self.known().file.display());
     }
 
     /// Looks at the file once, and tells whether it is as the look before found it, and so taken.
@@ -133,10 +133,10 @@ impl Rules {
         match said {
             Ok(of_file) => {
                 if known.file_error.take().is_some() {
-                    tracing::info!("{} is in order again", known.file.display());
+                    tracing::info!("{} is valid again", known.file.display());
                 }
                 if known.of_file.as_deref().unwrap_or_default() != of_file {
-                    tracing::info!("{} overrides are in force of {}", of_file.len(), known.file.display());
+                    tracing::info!("{} overrides of {} are in effect", of_file.len(), known.file.display());
                 }
                 if known.of_file.as_ref() != Some(&of_file) {
                     self.0.audit.write(None, &loaded(known, Some(&of_file)));
@@ -175,9 +175,9 @@ fn etag_of_all(overrides: &[Override]) -> String {
 
 const fn what_holds(known: &Known) -> &'static str {
     if known.of_file.is_some() {
-        "the overrides that were in force still are"
+        "the former overrides stay in effect"
     } else {
-        "until it is known whom the file excepts, nobody is acted on by policy.mode"
+        "until the file's exceptions are known, policy.mode acts on no process"
     }
 }
 

@@ -162,7 +162,7 @@ fn until_the_file_is_in_order_for_the_first_time_nobody_is_acted_on_by_the_defau
     node.write("[[override");
     let rules = node.open();
     assert_eq!(rules.fallback().mode, Mode::Shadow);
-    assert!(rules.overrides().file_error.unwrap().starts_with("until it is known whom the file excepts"));
+    assert!(rules.overrides().file_error.unwrap().starts_with("until the file's exceptions are known"));
     node.write("");
     settle(&rules);
     assert_eq!(rules.fallback().mode, Mode::Act);
@@ -499,7 +499,7 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     let rules = node.open();
     assert_eq!((mode(&rules), rules.fallback().mode), (Mode::Shadow, Mode::Shadow));
     let told = rules.overrides().file_error.unwrap();
-    assert!(told.contains("overrides.json.damaged") && told.contains("nobody is acted on"), "{told}");
+    assert!(told.contains("overrides.json.damaged") && told.contains("acts on no process"), "{told}");
     // Whoever is named in the file still is.
     node.write(FILE);
     settle(&rules);

@@ -90,7 +90,7 @@ impl Reloader<'_> {
             Err(error) => {
                 let error = format!("{error:#}");
                 self.audit.failed(None, &self.change(None, &self.config, &[], &[]), error.clone());
-                tracing::error!("not reloaded, and what was in force still is: {error}");
+                tracing::error!("not reloaded, the former configuration stays in effect: {error}");
                 notify::status(&format!("serves; not reloaded: {error}"));
                 self.warnings.raise(Warning::ConfigurationNotReloaded, format!("not reloaded: {error}"));
                 self.reloads.failed(error);

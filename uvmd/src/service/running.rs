@@ -35,9 +35,9 @@ impl Running {
         tokio::select! {
             // Where nothing is served, nothing ends.
             Some(ended) = servers.join_next() => anyhow!("the HTTP server ended by itself: {ended:?}"),
-            () = collector.ended() => anyhow!("the collector ended by itself; what it said is above"),
-            () = deeds.ended() => anyhow!("nothing acts any more; what was said is above"),
-            () = judging.ended() => anyhow!("nothing is judged any more; what was said is above"),
+            () = collector.ended() => anyhow!("the collector ended by itself; the reason is above"),
+            () = deeds.ended() => anyhow!("the policy engine ended; the reason is above"),
+            () = judging.ended() => anyhow!("the verdicts' thread ended; the reason is above"),
         }
     }
 
@@ -97,7 +97,7 @@ async fn again(signals: &mut Signals) -> &'static str {
     loop {
         match signals.next().await {
             Signal::Stop(signal) => return signal,
-            Signal::Reload => tracing::info!("nothing is reloaded on SIGHUP: uvmd is stopping"),
+            Signal::Reload => tracing::info!("SIGHUP is ignored: uvmd is stopping"),
         }
     }
 }

@@ -104,7 +104,7 @@ fn a_token_is_in_force_for_as_long_as_its_file_says_it() {
     becomes(OTHER_TOKEN, None);
     daemon.signal("TERM");
     let (_, log) = daemon.wait();
-    assert!(log.contains("is another from now on") && log.contains("has mode 644"), "{log}");
+    assert!(log.contains("has changed") && log.contains("has mode 644"), "{log}");
     assert!(!log.contains(TOKEN) && !log.contains(OTHER_TOKEN), "{log}");
 }
 

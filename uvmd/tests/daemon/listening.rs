@@ -166,6 +166,6 @@ fn what_a_former_run_advised_is_withdrawn_before_anything_is_served_or_refused()
     target.wait().unwrap();
     let at = |text: &str| log.iter().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {log:?}"));
     // With no socket either, nobody could be served.
-    assert!(at("is withdrawn now") < at("what a former run left in force is withdrawn"), "{log:?}");
-    assert!(at("what a former run left in force is withdrawn") < at("cannot listen on"), "{log:?}");
+    assert!(at("withdrawing it") < at("advice of the former run is withdrawn"), "{log:?}");
+    assert!(at("advice of the former run is withdrawn") < at("cannot listen on"), "{log:?}");
 }

@@ -95,7 +95,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
     let text = || fs::read_to_string(seen("uvmd.log")).unwrap();
     eventually("the log goes on when there is room", || {
         cause_lines(&daemon);
-        text().contains("lines are missing in")
+        text().contains("lines were dropped from")
     });
     // The line that was cut has its end: every line begins with a time.
     let text = text();

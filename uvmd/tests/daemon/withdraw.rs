@@ -73,7 +73,7 @@ impl Left {
     fn still_in_force(&self) -> String {
         let pid = self.target.id();
         format!(
-            "advice is still in force for process {pid} (nvidia-uvm): the next start of uvmd takes it back, and so does `uvmd --withdraw`"
+            "advice is still in effect for process {pid} (nvidia-uvm): the next start of uvmd withdraws it, or `uvmd --withdraw`"
         )
     }
 
@@ -106,7 +106,7 @@ fn what_is_in_force_is_withdrawn_whatever_the_configuration_is_like() {
     let output = left.withdraw(&config);
     let report = text(&output.stdout);
     let withdrawn = format!("process {} (sleep): withdrawn: 1 pieces of advice, 4 KiB together\n", left.target.id());
-    assert_eq!(report, format!("{withdrawn}nothing that uvmd advised is in force any more\n"));
+    assert_eq!(report, format!("{withdrawn}no advice of uvmd is in effect any more\n"));
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     assert!(!fs::read_to_string(left.journal()).unwrap().contains("\"advice\""));
 }
@@ -122,7 +122,7 @@ fn a_process_that_has_ended_needs_nothing() {
     let output = left.withdraw("/dev/null".as_ref());
     let report = text(&output.stdout);
     assert!(
-        report.starts_with(&format!("process {}: has ended, and its advice with it\n", left.target.id())),
+        report.starts_with(&format!("process {}: has exited, and its advice with it\n", left.target.id())),
         "{report}"
     );
     assert_eq!(output.status.code(), Some(0));
@@ -186,7 +186,7 @@ fn a_uvmd_that_never_serves_withdraws_all_the_same() {
     let left = Left::new();
     assert_eq!(run(left.uvmd(&listen)).status.code(), Some(1));
     let output = left.withdraw("/dev/null".as_ref());
-    assert_eq!(text(&output.stdout), "nothing that uvmd advised is in force any more\n", "it is withdrawn already");
+    assert_eq!(text(&output.stdout), "no advice of uvmd is in effect any more\n", "it is withdrawn already");
 }
 
 #[test]

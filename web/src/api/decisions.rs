@@ -119,7 +119,7 @@ pub(crate) async fn decision(
     let decisions = decided.now();
     let named = decisions.iter().find(|decision| decision.id.to_string() == id);
     named.map(|decision| Json(told(decision, all))).ok_or_else(|| {
-        let detail = format!("no decision {id} is known; /api/v1/decisions lists those that are");
+        let detail = format!("there is no decision {id}; /api/v1/decisions lists them");
         Problem::new(Kind::NotFound, detail)
     })
 }

@@ -52,8 +52,7 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, Problem> {
     let held = streams.take(peer).ok_or_else(|| {
-        let detail =
-            "as many streams of events are open as may be, by this peer or in all: close one, or come back later";
+        let detail = "the limit of event streams is reached, for this peer or in total: close one, or retry later";
         Problem::new(Kind::Overloaded, detail.to_owned()).retry_after(HEARTBEAT)
     })?;
     // What is no text names no event.

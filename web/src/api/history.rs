@@ -142,7 +142,7 @@ fn gpu(snapshot: &Snapshot, uuid: &str) -> Result<GpuKey, Problem> {
     let keys = snapshot.gpus.keys().chain(snapshot.gpu_totals.keys());
     let named = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(uuid)));
     named.copied().next().ok_or_else(|| {
-        let detail = format!("no GPU {uuid} has been seen; /api/v1/gpus lists those that were");
+        let detail = format!("there is no GPU {uuid}; /api/v1/gpus lists them");
         Problem::new(Kind::NotFound, detail)
     })
 }
@@ -166,7 +166,7 @@ impl Span {
         let Self { seconds, samples } = self;
         let back = Duration::from_secs(seconds.into());
         let history = lately.ask(HistoryRequest { of, back, samples_max: samples as usize }).await?;
-        let nothing = || Problem::new(Kind::NotFound, "no history is known of it".to_owned());
+        let nothing = || Problem::new(Kind::NotFound, "it has no history".to_owned());
         let history = history.ok_or_else(nothing)?;
         on_a_thread(move || Ok(Text::json(&convert::history(&history, capabilities)))).await
     }

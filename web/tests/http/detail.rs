@@ -87,8 +87,8 @@ async fn of_those_that_had_a_pid_the_living_one_answers_unless_asked_for_another
 #[tokio::test]
 async fn a_process_that_is_not_known_is_a_problem() {
     for (path, detail) in [
-        ("999", "no process 999 is known"),
-        ("20?start_ticks=1", "no process 20 with start_ticks 1 is known"),
+        ("999", "no process 999 uses managed memory"),
+        ("20?start_ticks=1", "no process 20 with start_ticks 1 uses managed memory"),
         ("heavy", "there is no /api/v1/processes/heavy here"),
         ("-1", "there is no"),
         ("99999999999", "there is no"),

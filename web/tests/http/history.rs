@@ -74,7 +74,7 @@ async fn what_nothing_is_known_of_is_a_problem() {
         assert_problem(&get(&router_with, &format!("/api/v1/{path}")).await, StatusCode::NOT_FOUND, detail);
     }
     let answer = get(&router(busy()), "/api/v1/processes/20/history").await;
-    assert_problem(&answer, StatusCode::NOT_FOUND, "no history is known");
+    assert_problem(&answer, StatusCode::NOT_FOUND, "it has no history");
     for query in ["seconds=0", "seconds=86401", "samples=0", "samples=8641", "samples=-1", "begin=0x0"] {
         let answer = get(&router_with, &format!("/api/v1/processes/20/history?{query}")).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{query}");

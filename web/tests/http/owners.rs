@@ -65,6 +65,6 @@ async fn the_history_of_an_owner_is_asked_for_by_its_whole_id() {
     let router = router_over(Sources { history, ..always(snapshot).into() });
     let path = "/api/v1/owners/unit/user@1000.service%2Ftrain.service";
     assert_eq!(get(&router, path).await.status, StatusCode::OK);
-    assert_problem(&get(&router, &format!("{path}/history")).await, StatusCode::NOT_FOUND, "no history is known");
+    assert_problem(&get(&router, &format!("{path}/history")).await, StatusCode::NOT_FOUND, "it has no history");
     assert_eq!(*asked.lock().unwrap(), [HistoryOf::Owner(unit)]);
 }

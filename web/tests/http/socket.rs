@@ -173,7 +173,7 @@ async fn a_folder_in_which_others_could_put_files_is_refused() {
             Ok(_) => assert!(is_fit, "{mode:o}"),
             Err(error) => {
                 assert!(!is_fit && matches!(error, SocketError::UnfitFolder(..)), "{mode:o}: {error}");
-                let told = format!("{} is not fit for the socket: others may change", folder.path().display());
+                let told = format!("{} is not fit for the socket: other users may change", folder.path().display());
                 assert!(error.to_string().starts_with(&told), "{error}");
             }
         }

@@ -41,14 +41,14 @@ impl Error for StillInForce {}
 impl fmt::Display for StillInForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(processes) = self;
-        f.write_str("advice is still in force for ")?;
+        f.write_str("advice is still in effect for ")?;
         for (at, process) in processes.iter().take(NAMED_MAX).enumerate() {
             write!(f, "{}process {}{}", if at == 0 { "" } else { ", " }, process.pid, CommandName(*process))?;
         }
         if let more @ 1.. = processes.len().saturating_sub(NAMED_MAX) {
             write!(f, " and {more} more")?;
         }
-        f.write_str(": the next start of uvmd takes it back, and so does `uvmd --withdraw`")
+        f.write_str(": the next start of uvmd withdraws it, or `uvmd --withdraw`")
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
         let left = actuation.withdraw_all(patience, SystemTime::now).unwrap_err();
         assert_eq!(left, StillInForce([process(own)].into()));
         let said = left.to_string();
-        assert!(said.starts_with(&format!("advice is still in force for process {own} (")), "{said}");
-        assert!(said.ends_with("): the next start of uvmd takes it back, and so does `uvmd --withdraw`"), "{said}");
+        assert!(said.starts_with(&format!("advice is still in effect for process {own} (")), "{said}");
+        assert!(said.ends_with("): the next start of uvmd withdraws it, or `uvmd --withdraw`"), "{said}");
     }
 
     #[test]
