@@ -107,8 +107,10 @@ pub(crate) static COLUMNS: &[Column] = &[
 ];
 
 fn gpus(process: &Process) -> String {
-    let ids: Vec<_> = process.gpus.iter().map(|gpu| text::gpu(&gpu.id)).collect();
-    ids.join(",")
+    // Without NVML there is room for a dash, and not for UUIDs: the page of a process has them.
+    let index = |index: Option<u32>| index.map_or_else(|| "-".to_owned(), |index| index.to_string());
+    let indices: Vec<_> = process.gpus.iter().map(|gpu| index(gpu.id.gpu)).collect();
+    indices.join(",")
 }
 
 /// The column with this name.
