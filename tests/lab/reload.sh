@@ -58,7 +58,7 @@ configure ''
 uvmd --config $CONFIG >>$UVMD_LOG 2>&1 &
 uvmd=$!
 within 60 "the socket is not served" says 'serves on /run/uvmd/uvmd.sock'
-says 'what a former run left in force is withdrawn' || fail "the advice is not withdrawn"
+says 'advice of the former run is withdrawn' || fail "the advice is not withdrawn"
 [ "$(grep -n 'advice of the former run is withdrawn' $UVMD_LOG | cut -d: -f1)" -lt "$(grep -n 'serves on' $UVMD_LOG | head -n 1 | cut -d: -f1)" ] || fail "it was served before that"
 is_told() { asks status && grep -q "address already in use" /tmp/answer; }
 is_told || fail "the status does not say that the port is taken"

@@ -58,6 +58,16 @@ def live(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode(errors="replace")
 
 
+def stream(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """The same of a command that goes on until it is interrupted: its first line, and 0 if there is one."""
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    has_line = bool(select.select([process.stdout], [], [], PATIENCE_S)[0])
+    line = process.stdout.readline() if has_line else ""
+    process.terminate()
+    process.communicate()
+    return (0 if line else 1), line
+
+
 def pid_of(url: str) -> str:
     """A running process with managed memory, as soon as there is one."""
     for _ in range(PATIENCE_S):
@@ -83,7 +93,7 @@ def main() -> int:
             continue
         changes = words[1] == "policy" and words[2] in {"set", "unset", "off", "on", "apply"}
         environment = {**os.environ, "UVMD_URL": url, "UVMD_TOKEN_FILE": write_token if changes else read_token}
-        code, output = (live if words[1] == "top" else uvmctl)(words, environment)
+        code, output = {"top": live, "events": stream}.get(words[1], uvmctl)(words, environment)
         ran += 1
         print(f"    {code}  {command}", file=sys.stderr)
         if code not in {0} | OTHER_CODES.get(words[1], set()) or not output.strip():
