@@ -14,7 +14,6 @@ mod process;
 pub mod rule;
 mod status;
 mod summary;
-pub mod text;
 mod verdict;
 
 pub use counts::{Counts, Distribution};

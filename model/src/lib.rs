@@ -11,7 +11,7 @@
 //! * [`snapshot`]: everything known at one moment, as the collector publishes it
 //! * [`history`]: what was counted lately, second by second
 //! * [`verdict`]: what is wrong, and what that rests on
-//! * [`rule`]: what an operator wants done about it, for whom
+//! * [`rule`]: overrides of mode, policy and limits; [`selector`]: of which processes
 //! * [`plan`]: what is to be done to memory, who does it, and what came of it
 //! * [`decision`]: what was decided, and how it went
 //! * [`restriction`]: what keeps more from being done
@@ -29,6 +29,7 @@ pub mod heat;
 pub mod history;
 pub mod id;
 pub mod memory;
+pub mod memory_range;
 pub mod owner;
 pub mod plan;
 pub mod policy;
@@ -36,8 +37,10 @@ pub mod range;
 pub mod residency;
 pub mod restriction;
 pub mod rule;
+pub mod selector;
 pub mod snapshot;
 pub mod terms;
+pub mod text;
 pub mod verdict;
 
 pub use block::{Block, Blocks, CopiedBytes};
@@ -51,6 +54,7 @@ pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use id::{GpuKey, GpuUuid, ProcessId};
 pub use memory::Memory;
+pub use memory_range::MemoryRange;
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{
     Action, Actuator, Advice, Call, CallResult, DecisionId, Expected, Interrupt, LinkBytes, LinkMeter, Order, Outcome,
@@ -59,7 +63,8 @@ pub use plan::{
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;
 pub use restriction::{Restriction, RestrictionScope};
-pub use rule::{Budget, Directive, Override, Selector};
+pub use rule::{Budget, Directive, Override};
+pub use selector::{Criterion, Selector};
 pub use snapshot::{
     DriverInfo, Gpu, GpuSource, ProbeStatus, Process, RecordFigures, Snapshot, SourceState, SourceStatus,
 };

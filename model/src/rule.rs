@@ -1,40 +1,21 @@
-//! What an operator wants for which processes.
+//! Overrides, and the directive for a process that results from them.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use crate::Mode;
+use serde::{Deserialize, Serialize};
 
-/// Which processes, and what of their memory. All that is given must fit; nothing given fits everybody.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    /// The process with this id.
-    pub pid: Option<u32>,
-    /// Of the process with that id, when it began, in clock ticks since the boot: another that has the id later is not meant.
-    pub start_ticks: Option<u64>,
-    /// Its name (comm), or the path of its executable if there is a "/" in it; `*` stands for any characters, here and below.
-    pub executable: Option<String>,
-    /// Of this user.
-    pub uid: Option<u32>,
-    /// In this cgroup, or below it.
-    pub cgroup: Option<String>,
-    /// In this container, by id or the beginning of one.
-    pub container: Option<String>,
-    /// In this pod, by UID.
-    pub pod: Option<String>,
-    /// Of this Slurm job.
-    pub job: Option<String>,
-    /// Address range, end exclusive.
-    pub range: Option<(u64, u64)>,
-    /// Minimum size of an allocation in bytes, exclusive.
-    pub allocation_larger_than_bytes: Option<u64>,
-}
+use crate::{MemoryRange, Mode, Selector, text};
 
-/// Limits of migration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Limits of migration for a process: numbers, or texts with a unit, such as `4 GiB`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
 pub struct Budget {
     /// Bytes per second.
+    #[serde(default, deserialize_with = "text::bytes_or_text")]
     pub bytes_per_second: Option<u64>,
-    /// Bytes over the life of one process.
+    /// Bytes in all.
+    #[serde(default, deserialize_with = "text::bytes_or_text")]
     pub bytes: Option<u64>,
 }
 
@@ -72,8 +53,8 @@ pub struct Directive {
     pub parameters: BTreeMap<String, String>,
     /// Limits of migration.
     pub budget: Budget,
-    /// Address range, end exclusive.
-    pub range: Option<(u64, u64)>,
+    /// Address range.
+    pub range: Option<MemoryRange>,
     /// Minimum size of an allocation in bytes, exclusive.
     pub allocation_larger_than_bytes: Option<u64>,
 }

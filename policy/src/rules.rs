@@ -137,7 +137,7 @@ impl Rules {
     /// What is wanted for a process.
     #[must_use]
     pub fn directive(&self, subject: Subject<'_>, now: SystemTime) -> Directive {
-        let fits = |each: &&Override| !self.is_over(each, now) && fit::difference(&each.selector, subject).is_none();
+        let fits = |each: &&Override| !self.is_over(each, now) && fit::mismatch(&each.selector, subject).is_none();
         self.directive_of(self.ordered.iter().find(fits))
     }
 
@@ -147,7 +147,7 @@ impl Rules {
         let mut in_force: Option<&Override> = None;
         let mut candidates = Vec::with_capacity(self.ordered.len());
         for each in &self.ordered {
-            let fit = match (fit::difference(&each.selector, subject), in_force) {
+            let fit = match (fit::mismatch(&each.selector, subject), in_force) {
                 (Some((key, is)), _) => Fit::Differs { key, is },
                 (None, _) if self.is_over(each, now) => Fit::Expired,
                 (None, Some(first)) => Fit::Outranked { by: first.id.clone(), because: order::because(first, each) },

@@ -83,7 +83,7 @@ fn all_that_is_given_must_fit() {
         Selector { container: Some("1f9c".into()), ..Selector::default() },
         Selector { pod: Some("7c1f*".into()), ..Selector::default() },
         Selector { job: Some("123".into()), ..Selector::default() },
-        Selector { range: Some((0, 4096)), allocation_larger_than_bytes: Some(1), ..Selector::default() },
+        Selector { range: Some((0, 4096).into()), allocation_larger_than_bytes: Some(1), ..Selector::default() },
         Selector { uid: Some(1000), pod: Some("7c1f-0c0e".into()), job: Some("*".into()), ..Selector::default() },
     ];
     for selector in fitting {

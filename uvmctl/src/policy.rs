@@ -13,13 +13,13 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser},
 };
 use model::{
-    Mode,
+    Budget, Mode, Selector,
     api::{
         Status,
-        rule::{Budget, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
-        text::{parse_bytes, parse_time, time},
+        rule::{EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState},
     },
     policy,
+    text::{parse_bytes, parse_time, time},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use selection::Selection;
@@ -202,10 +202,11 @@ impl View for Effective {
 
 fn set(client: &Client, options: SetOptions, output: &output::Options) -> anyhow::Result<()> {
     let SetOptions { selection, mode, policy, parameters, bytes_per_second, bytes, priority, expires, id } = options;
-    let id = id.unwrap_or_else(|| selection.name());
+    let selector = Selector::from(selection);
+    let id = id.unwrap_or_else(|| selection::name(&selector));
     let wanted = Override {
         id: None,
-        selector: selection.into(),
+        selector,
         mode: Mode::from(mode).name().to_owned(),
         policy: Some(policy),
         parameters: parameters.into_iter().collect::<BTreeMap<_, _>>(),
@@ -230,7 +231,7 @@ fn unset(
     UnsetOptions { id, selection }: UnsetOptions,
     output: &output::Options,
 ) -> anyhow::Result<()> {
-    let Some(id) = id.or_else(|| selection.map(|selection| selection.name())) else {
+    let Some(id) = id.or_else(|| selection.map(|selection| selection::name(&selection.into()))) else {
         bail!("an id or a selection is needed");
     };
     client.change(&Method::DELETE, &path(&id), None)?;

@@ -19,7 +19,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use manager::{Manager, Plan};
-use model::api::text::parse_bytes;
+use model::text::parse_bytes;
 use planner::pump;
 use progress::Progress;
 use serde::Serialize;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::api::{rule::DisabledBy, text};
+use model::{api::rule::DisabledBy, text};
 use tokio::{
     task,
     time::{self, MissedTickBehavior},

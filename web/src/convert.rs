@@ -16,7 +16,7 @@ use std::{collections::HashMap, ops::AddAssign, time::Duration};
 
 use model::{
     Decision, Process, ProcessId, Snapshot, Verdict, Verdicts,
-    api::text::{address, time},
+    text::{address, time},
     verdict::Victim,
 };
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{GpuUuid, OwnerKey, VerdictKind, api::text::parse_address};
+use model::{GpuUuid, OwnerKey, VerdictKind, text::parse_address};
 use serde::{Deserialize, Deserializer, de::Error};
 
 /// An address as the API writes it: in hexadecimal, with `0x`.

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use model::api::{Configuration, text::time};
+use model::{api::Configuration, text::time};
 
 /// The last reading of the configuration; the first was that at the start. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]

@@ -43,10 +43,7 @@ fn sparse(each: &Override) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use model::api::{
-        decision::MemoryRange,
-        rule::{Budget, Selector},
-    };
+    use model::{Budget, MemoryRange, Selector};
 
     use super::*;
     use crate::overrides::parse_as;
@@ -68,7 +65,7 @@ mod tests {
                 container: Some("1f9c".to_owned()),
                 pod: Some("7c1f*".to_owned()),
                 job: Some("4711".to_owned()),
-                range: Some(MemoryRange { begin: "0x7f0000000000".to_owned(), end: "0x7f0040000000".to_owned() }),
+                range: Some(MemoryRange { begin: 0x7f00_0000_0000, end: 0x7f00_4000_0000 }),
                 allocation_larger_than_bytes: Some(64 << 20),
             },
             mode: "act".to_owned(),

@@ -1,6 +1,6 @@
 //! Amounts of memory, each with its bounds.
 
-use model::api::text::parse_bytes;
+use model::text::parse_bytes;
 use serde::{Serialize, Serializer};
 
 use super::Value;

@@ -34,7 +34,7 @@ pub(super) fn check(known: &model::Override) {
     assert!((1..=64).contains(&known.id.len()) && known.id.is_ascii(), "{:?}", known.id);
     assert!(known.parameters.len() <= 16);
     assert!(known.selector.pid != Some(0));
-    assert!(known.selector.range.is_none_or(|(begin, end)| begin < end));
+    assert!(known.selector.range.is_none_or(|range| range.begin < range.end));
     if let Err(invalid) = rule::check_parameters(&known.policy, &known.parameters) {
         assert!(invalid.field.starts_with("parameters"), "{invalid:?}");
     }

@@ -5,7 +5,7 @@ mod from;
 use serde::{Deserialize, Serialize};
 
 use super::{Verdict, VerdictInputs};
-pub use crate::{LinkBytes, Share, decision::Done, plan::Expected};
+pub use crate::{LinkBytes, MemoryRange, Share, decision::Done, plan::Expected};
 
 /// Body of `GET /api/v1/decisions`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,17 +73,6 @@ pub struct Decision {
     pub faults_saved: Option<f64>,
     /// Last result that was no success; null if there was none.
     pub last_error: Option<CallResult>,
-}
-
-/// An address range of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct MemoryRange {
-    /// First address, in hexadecimal, with `0x`.
-    pub begin: String,
-    /// Address behind the last one, likewise.
-    pub end: String,
 }
 
 /// Counts of one window.

@@ -9,7 +9,8 @@ pub use parameters::check_parameters;
 pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{decision::MemoryRange, object::object};
+use super::object::object;
+use crate::{Budget, MemoryRange, Selector};
 
 /// Mode, policy and budget of the processes that a selector matches. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,57 +40,6 @@ pub struct Override {
     /// Time of expiry; never by default.
     #[serde(default, deserialize_with = "instant")]
     pub expires_at: Option<String>,
-}
-
-/// Selector of processes and of their memory. All given fields must match. In texts `*` stands for any characters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Selector {
-    /// Process id, in uvmd's PID namespace.
-    #[serde(default)]
-    pub pid: Option<u32>,
-    /// Start time of that process, in clock ticks since boot, so that a later process with the id does not match. The API fills in that of the process that
-    /// has the id now.
-    #[serde(default)]
-    pub start_ticks: Option<u64>,
-    /// Short name, or path of the executable if it contains a `/`. A process sets both itself: no security boundary.
-    #[serde(default)]
-    pub executable: Option<String>,
-    /// User id.
-    #[serde(default)]
-    pub uid: Option<u32>,
-    /// Cgroup, or one below it.
-    #[serde(default)]
-    pub cgroup: Option<String>,
-    /// Container id, or a prefix of it.
-    #[serde(default)]
-    pub container: Option<String>,
-    /// UID of the Kubernetes pod.
-    #[serde(default)]
-    pub pod: Option<String>,
-    /// Slurm job id.
-    #[serde(default)]
-    pub job: Option<String>,
-    /// Address range. Requires read permission; null without.
-    #[serde(default)]
-    pub range: Option<MemoryRange>,
-    /// Minimum size of an allocation, exclusive: a number, or text with a unit, such as `64 MiB`.
-    #[serde(default, deserialize_with = "bytes")]
-    pub allocation_larger_than_bytes: Option<u64>,
-}
-
-/// Limits of migration for a process: numbers, or texts with a unit, such as `4 GiB`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Budget {
-    /// Bytes per second.
-    #[serde(default, deserialize_with = "bytes")]
-    pub bytes_per_second: Option<u64>,
-    /// Bytes in all.
-    #[serde(default, deserialize_with = "bytes")]
-    pub bytes: Option<u64>,
 }
 
 /// An override and its state. Body of `GET /api/v1/overrides/{id}`.
@@ -275,37 +225,4 @@ fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>,
     }
 
     deserializer.deserialize_any(Time)
-}
-
-/// A number of bytes, or text with a unit.
-fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct Bytes;
-
-    impl de::Visitor<'_> for Bytes {
-        type Value = Option<u64>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a number of bytes, or text with a unit, such as \"64 MiB\"")
-        }
-
-        fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Self::Value, E> {
-            Ok(Some(bytes))
-        }
-
-        fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Self::Value, E> {
-            let invalid = |_| E::invalid_value(de::Unexpected::Signed(bytes), &self);
-            u64::try_from(bytes).map(Some).map_err(invalid)
-        }
-
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            let invalid = |_| E::invalid_value(de::Unexpected::Str(text), &self);
-            super::text::parse_bytes(text).map(Some).map_err(invalid)
-        }
-
-        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-    }
-
-    deserializer.deserialize_any(Bytes)
 }

@@ -120,7 +120,7 @@ pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
 /// Whether the directive is about all of a step's memory.
 pub(crate) fn is_meant(step: &Step, sight: &Sight<'_>) -> bool {
     let directive = sight.directive;
-    let in_range = directive.range.is_none_or(|(begin, end)| begin <= step.begin && step.end <= end);
+    let in_range = directive.range.is_none_or(|range| range.begin <= step.begin && step.end <= range.end);
     let in_large = directive.allocation_larger_than_bytes.is_none()
         || range_with(&sight.ranges, step.begin).is_some_and(|range| step.end <= range.end);
     in_range && in_large

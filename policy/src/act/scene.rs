@@ -105,7 +105,7 @@ impl<'a> Sight<'a> {
         } else {
             let meant = |block: &&Block| range_with(&ranges, block.address).is_some();
             let inside = |block: &&Block| {
-                directive.range.is_none_or(|(begin, end)| begin <= block.address && block.address < end)
+                directive.range.is_none_or(|range| range.begin <= block.address && block.address < range.end)
             };
             Cow::Owned(blocks.iter().filter(meant).filter(inside).cloned().collect())
         };
@@ -164,6 +164,6 @@ pub(crate) fn range_with<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a R
 
 /// Whether a directive is about anything of this range.
 fn is_meant(directive: &Directive, begin: u64, end: u64) -> bool {
-    directive.range.is_none_or(|(from, until)| begin < until && from < end)
+    directive.range.is_none_or(|range| begin < range.end && range.begin < end)
         && directive.allocation_larger_than_bytes.is_none_or(|least| end.saturating_sub(begin) > least)
 }

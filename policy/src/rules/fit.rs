@@ -1,64 +1,54 @@
-//! Whether an override is for a process.
+//! Match of a selector with a process.
 
-use std::path::Path;
+use std::{fmt, path::Path};
 
-use model::Selector;
+use model::{Criterion, Selector};
 
 use super::Subject;
 
 /// Stands for any characters.
 const ANY: char = '*';
 
-/// The first thing that does not fit, as it is called in an override, and what the process is instead; `None` where all fits.
-pub(super) fn difference(
-    selector: &Selector,
-    Subject { process, executable }: Subject<'_>,
-) -> Option<(&'static str, String)> {
-    // What of its memory is meant says nothing about which process is.
-    let Selector {
-        pid,
-        start_ticks,
-        executable: name,
-        uid,
-        cgroup,
-        container,
-        pod,
-        job,
-        range: _,
-        allocation_larger_than_bytes: _,
-    } = selector;
-    let owner = &process.owner;
-    let differs = |wanted: &Option<String>, has: Option<&str>, nothing: &str| match (wanted, has) {
-        (None, _) => None,
-        (Some(pattern), Some(has)) if is_like(pattern, has) => None,
-        (Some(_), has) => Some(has.map_or_else(|| nothing.to_owned(), |has| format!("it is {has}"))),
-    };
-    let pid = pid.filter(|pid| *pid != process.id.pid).map(|_| format!("it is {}", process.id.pid));
-    let another = start_ticks
-        .filter(|ticks| *ticks != process.id.start_ticks)
-        .map(|_| format!("it is a later process with that id, started at tick {}", process.id.start_ticks));
-    let uid = uid.filter(|uid| *uid != process.uid).map(|_| format!("it is {}", process.uid));
-    let container_id = owner.container.as_ref().map(|container| container.id.as_str());
-    let container = container.as_ref().map(|beginning| format!("{beginning}{ANY}"));
-    let pod_uid = owner.pod.as_ref().map(|pod| pod.uid.as_str());
-    let job_id = owner.job.as_ref().map(|job| job.id.as_str());
-    let by_path = name.as_ref().is_some_and(|name| name.contains('/'));
-    let own_name = if by_path { executable.map(Path::to_string_lossy) } else { Some(process.name.as_str().into()) };
-    [
-        ("match.pid", pid),
-        ("match.start_ticks", another),
-        ("match.container", differs(&container, container_id, "it is in no container that is known")),
-        ("match.pod", differs(pod, pod_uid, "it is in no pod that is known")),
-        ("match.job", differs(job, job_id, "it is of no Slurm job that is known")),
-        ("match.cgroup", cgroup.as_ref().and_then(|wanted| outside(wanted, process.cgroup.as_deref()))),
-        ("match.executable", differs(name, own_name.as_deref(), "the path of its executable is not known")),
-        ("match.uid", uid),
-    ]
-    .into_iter()
-    .find_map(|(key, is)| Some((key, is?)))
+/// The first criterion of the selector that does not match the process: its field in an override, and the process's value as a sentence. `None` if
+/// all match.
+pub(super) fn mismatch(selector: &Selector, subject: Subject<'_>) -> Option<(&'static str, String)> {
+    selector.criteria().find_map(|criterion| Some((criterion.field(), mismatch_of(criterion, subject)?)))
 }
 
-/// Where the process is, if that is neither the cgroup meant nor below it.
+fn mismatch_of(criterion: Criterion<'_>, Subject { process, executable }: Subject<'_>) -> Option<String> {
+    let owner = &process.owner;
+    let differs = |matches: bool, has: &dyn fmt::Display| (!matches).then(|| format!("it is {has}"));
+    let text = |pattern: &str, has: Option<&str>, unknown: &str| match has {
+        Some(has) => differs(is_like(pattern, has), &has),
+        None => Some(unknown.to_owned()),
+    };
+    match criterion {
+        Criterion::Pid(pid) => differs(pid == process.id.pid, &process.id.pid),
+        Criterion::StartTicks(ticks) => (ticks != process.id.start_ticks)
+            .then(|| format!("it is a later process with that id, started at tick {}", process.id.start_ticks)),
+        Criterion::Container(prefix) => text(
+            &format!("{prefix}{ANY}"),
+            owner.container.as_ref().map(|container| container.id.as_str()),
+            "it is in no container that is known",
+        ),
+        Criterion::Pod(uid) => {
+            text(uid, owner.pod.as_ref().map(|pod| pod.uid.as_str()), "it is in no pod that is known")
+        }
+        Criterion::Job(id) => {
+            text(id, owner.job.as_ref().map(|job| job.id.as_str()), "it is of no Slurm job that is known")
+        }
+        Criterion::Cgroup(path) => outside(path, process.cgroup.as_deref()),
+        Criterion::Executable(path) if path.contains('/') => {
+            text(path, executable.map(Path::to_string_lossy).as_deref(), "the path of its executable is not known")
+        }
+        Criterion::Executable(name) => text(name, Some(&process.name), ""),
+        Criterion::Uid(uid) => differs(uid == process.uid, &process.uid),
+        // Parts of the process's memory: every process matches.
+        Criterion::Range(_) | Criterion::AllocationLargerThanBytes(_) => None,
+    }
+}
+
+/// The process's cgroup, as a sentence, if it is neither the wanted one nor below it.
 fn outside(wanted: &str, cgroup: Option<&Path>) -> Option<String> {
     let Some(cgroup) = cgroup else { return Some("its cgroup is not known".to_owned()) };
     let mut above = cgroup.ancestors();
@@ -73,7 +63,7 @@ pub(super) fn is_pattern(text: &str) -> bool {
     text.contains(ANY)
 }
 
-/// Whether a text is what a pattern says.
+/// Whether a text matches a pattern.
 fn is_like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split(ANY);
     let (Some(first), last) = (parts.next(), parts.next_back()) else { return false };

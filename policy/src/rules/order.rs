@@ -1,58 +1,52 @@
-//! Which of two overrides comes first.
+//! Precedence of overrides.
 
 use std::cmp::{Ordering, Reverse};
 
-use model::{Override, Selector};
+use model::{Criterion, Override, Selector};
 
 use super::fit::is_pattern;
 
-/// The first is before the second where both fit.
+/// Order of precedence: `Less` if the first override is selected where both match.
 pub(super) fn precedence(one: &Override, other: &Override) -> Ordering {
-    let key = |each: &Override| (Reverse(each.priority), Reverse(precision(&each.selector)));
+    let key = |each: &Override| (Reverse(each.priority), Reverse(specificity(&each.selector)));
     key(one).cmp(&key(other)).then_with(|| one.id.cmp(&other.id))
 }
 
-/// What put `first` before `second`.
+/// Why `first` takes precedence over `second`, as the end of a sentence.
 pub(super) fn because(first: &Override, second: &Override) -> &'static str {
     if first.priority != second.priority {
         "has the higher priority"
-    } else if precision(&first.selector) != precision(&second.selector) {
+    } else if specificity(&first.selector) != specificity(&second.selector) {
         "is more specific"
     } else {
         "comes first by name"
     }
 }
 
-/// How much is said about a process: by what names the smallest group of processes first, and exactly rather than by a pattern. Of two cgroups
-/// the one further down says more; a part of the memory says more than all of it.
-fn precision(selector: &Selector) -> [usize; 9] {
-    let Selector {
-        pid,
-        start_ticks,
-        executable,
-        uid,
-        cgroup,
-        container,
-        pod,
-        job,
-        range,
-        allocation_larger_than_bytes,
-    } = selector;
-    let text = |text: &Option<String>| match text {
-        None => 0,
-        Some(text) if is_pattern(text) => 1,
-        Some(_) => 2,
-    };
-    let depth = |path: &String| 1 + path.matches('/').count();
-    [
-        pid.map_or(0, |_| 1 + usize::from(start_ticks.is_some())),
-        text(container),
-        text(pod),
-        text(job),
-        cgroup.as_ref().map_or(0, depth),
-        text(executable),
-        usize::from(uid.is_some()),
-        usize::from(range.is_some()),
-        usize::from(allocation_larger_than_bytes.is_some()),
-    ]
+/// Weight of each criterion, the most specific criterion first: an exact text outweighs a pattern, and a cgroup one above it.
+fn specificity(selector: &Selector) -> [usize; Criterion::COUNT] {
+    let mut weights = [0; Criterion::COUNT];
+    for criterion in selector.criteria() {
+        if let Some(weight) = weights.get_mut(criterion.index()) {
+            *weight = match criterion {
+                Criterion::Cgroup(path) => 1 + path.matches('/').count(),
+                Criterion::Container(text)
+                | Criterion::Pod(text)
+                | Criterion::Job(text)
+                | Criterion::Executable(text) => {
+                    if is_pattern(text) {
+                        1
+                    } else {
+                        2
+                    }
+                }
+                Criterion::Pid(_)
+                | Criterion::StartTicks(_)
+                | Criterion::Uid(_)
+                | Criterion::Range(_)
+                | Criterion::AllocationLargerThanBytes(_) => 1,
+            };
+        }
+    }
+    weights
 }

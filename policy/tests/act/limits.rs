@@ -176,7 +176,7 @@ fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
 #[test]
 fn only_memory_that_the_wish_is_about_is_touched() {
     let mut only = directive(Mode::Act, "ping-pong");
-    only.range = Some((BASE + 8 * BLOCK_BYTES, BASE + 24 * BLOCK_BYTES));
+    only.range = Some((BASE + 8 * BLOCK_BYTES, BASE + 24 * BLOCK_BYTES).into());
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(only));
     world.run(10.0);

@@ -75,8 +75,9 @@ fn ranges(decision: &Decision) -> String {
     match &decision.ranges {
         None => ", where requires read permission".to_owned(),
         Some(ranges) => {
-            let ranges: Vec<String> = ranges.iter().map(|range| format!("{} to {}", range.begin, range.end)).collect();
-            format!(": {}", text::printable(&ranges.join(", ")))
+            let ranges: Vec<String> =
+                ranges.iter().map(|range| format!("{:#x} to {:#x}", range.begin, range.end)).collect();
+            format!(": {}", ranges.join(", "))
         }
     }
 }

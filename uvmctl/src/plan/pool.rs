@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use model::api::text::parse_bytes;
+use model::text::parse_bytes;
 use planner::{
     Placement, online,
     optimal::{self, Effort},

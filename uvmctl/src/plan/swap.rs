@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use model::api::text::parse_bytes;
+use model::text::parse_bytes;
 use planner::{
     Link, Machine, Schedule,
     autoswap::{self, Effort, Goal, Parameters, Problem, Rule, Settle},

@@ -1,15 +1,14 @@
-//! Processes, as they are named on the command line.
+//! Selectors on the command line.
 
 use clap::Args;
-use model::api::{
-    decision::MemoryRange,
-    rule::Selector,
+use model::{
+    Criterion, MemoryRange, Selector,
     text::{parse_address, parse_bytes},
 };
 
 use crate::completion;
 
-/// For whom. All that is given must fit; `*` stands for any characters.
+/// Selector of processes. All given options must match; `*` stands for any characters.
 #[derive(Clone, Debug, Args)]
 #[group(id = "selection", multiple = true)]
 pub(crate) struct Selection {
@@ -54,39 +53,30 @@ pub(crate) struct Selection {
     larger_than: Option<u64>,
 }
 
-impl Selection {
-    /// A name for an override that is for these: the same for the same.
-    pub(crate) fn name(&self) -> String {
-        const MAX: usize = 64;
-        let Self { all: _, pid, executable, uid, cgroup, container, pod, job, range, larger_than } = self;
-        let number = |value: Option<u32>| value.map(|value| value.to_string());
-        let parts = [
-            ("pid", number(*pid)),
-            ("executable", executable.clone()),
-            ("uid", number(*uid)),
-            ("cgroup", cgroup.clone()),
-            ("container", container.clone()),
-            ("pod", pod.clone()),
-            ("job", job.clone()),
-            ("range", range.as_ref().map(|MemoryRange { begin, end }| format!("{begin}-{end}"))),
-            ("larger", larger_than.map(|bytes| bytes.to_string())),
-        ];
-        let parts: Vec<String> =
-            parts.into_iter().filter_map(|(key, value)| Some(format!("{key}-{}", value?))).collect();
-        if parts.is_empty() {
-            return "all".to_owned();
-        }
-        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
-        let name: String = parts.join("_").chars().map(plain).collect();
-        // What is left out is told apart by a number made of all.
-        let whole = parts.join("\n");
-        if name.len() <= MAX && !whole.contains('_') && name.matches('_').count() + 1 == parts.len() {
-            return name;
-        }
-        let number = format!("_{:08x}", hash(&whole));
-        let kept: String = name.chars().take(MAX - number.len()).collect();
-        kept + &number
+/// Name of an override with this selector: the same for the same.
+pub(crate) fn name(selector: &Selector) -> String {
+    const MAX: usize = 64;
+    let part = |criterion: Criterion<'_>| {
+        let key = match criterion {
+            Criterion::AllocationLargerThanBytes(_) => "larger",
+            other => other.field().trim_start_matches("match."),
+        };
+        format!("{key}-{criterion}")
+    };
+    let parts: Vec<String> = selector.criteria().map(part).collect();
+    if parts.is_empty() {
+        return "all".to_owned();
     }
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
+    let name: String = parts.join("_").chars().map(plain).collect();
+    // A hash of all parts distinguishes names that lost characters.
+    let whole = parts.join("\n");
+    if name.len() <= MAX && !whole.contains('_') && name.matches('_').count() + 1 == parts.len() {
+        return name;
+    }
+    let suffix = format!("_{:08x}", hash(&whole));
+    let prefix: String = name.chars().take(MAX - suffix.len()).collect();
+    prefix + &suffix
 }
 
 impl From<Selection> for Selector {
@@ -114,7 +104,7 @@ fn hash(text: &str) -> u32 {
 
 fn range(text: &str) -> Result<MemoryRange, String> {
     let (begin, end) = text.split_once('-').ok_or("expected BEGIN-END, such as 0x7f2a40000000-0x7f2b40000000")?;
-    parse_address(begin).and(parse_address(end)).map(|_| MemoryRange { begin: begin.to_owned(), end: end.to_owned() })
+    Ok(MemoryRange { begin: parse_address(begin)?, end: parse_address(end)? })
 }
 
 #[cfg(test)]
@@ -130,13 +120,13 @@ mod tests {
     }
 
     fn name(arguments: &[&str]) -> String {
-        Line::try_parse_from(["x"].iter().chain(arguments)).unwrap().selection.name()
+        super::name(&Line::try_parse_from(["x"].iter().chain(arguments)).unwrap().selection.into())
     }
 
     #[test]
     fn a_name_says_for_whom() {
         assert_eq!(name(&["--pid", "7"]), "pid-7");
-        assert_eq!(name(&["--pod", "7c1f", "--uid", "3"]), "uid-3_pod-7c1f");
+        assert_eq!(name(&["--pod", "7c1f", "--uid", "3"]), "pod-7c1f_uid-3");
         assert_eq!(name(&["--all"]), "all");
         assert_eq!(name(&["--all", "--larger-than", "64MiB"]), "larger-67108864");
     }

@@ -1,10 +1,8 @@
 //! Overrides, and the policy in effect for a process, as text.
 
-use model::api::{
-    decision::MemoryRange,
-    rule::{
-        Budget, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState, Restriction, Selector,
-    },
+use model::{
+    Budget, Criterion, MemoryRange, Selector,
+    api::rule::{DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState, Restriction},
 };
 
 use crate::{
@@ -110,32 +108,20 @@ fn limits(Budget { bytes_per_second, bytes }: &Budget) -> Option<String> {
 
 /// `pod 7c1f*, allocations larger than 64.0 MiB`
 fn whom(selector: &Selector) -> String {
-    let Selector {
-        pid,
-        start_ticks,
-        executable,
-        uid,
-        cgroup,
-        container,
-        pod,
-        job,
-        range,
-        allocation_larger_than_bytes,
-    } = selector;
-    let text = |what: &str, value: &Option<String>| value.as_ref().map(|value| format!("{what} {value}"));
-    let parts = [
-        pid.map(|pid| start_ticks.map_or_else(|| format!("pid {pid}"), |ticks| format!("pid {pid} of tick {ticks}"))),
-        text("executable", executable),
-        uid.map(|uid| format!("uid {uid}")),
-        text("cgroup", cgroup),
-        text("container", container),
-        text("pod", pod),
-        text("job", job),
-        range.as_ref().map(|MemoryRange { begin, end }| format!("{begin} to {end}")),
-        allocation_larger_than_bytes.map(|bytes| format!("allocations larger than {}", text::bytes(bytes))),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { "all processes".to_owned() } else { text::printable(&parts.join(", ")).into_owned() }
+    let phrase = |criterion: Criterion<'_>| match criterion {
+        Criterion::Pid(pid) => format!("pid {pid}"),
+        Criterion::StartTicks(ticks) => format!("started at tick {ticks}"),
+        Criterion::Container(id) => format!("container {id}"),
+        Criterion::Pod(uid) => format!("pod {uid}"),
+        Criterion::Job(id) => format!("job {id}"),
+        Criterion::Cgroup(path) => format!("cgroup {path}"),
+        Criterion::Executable(name) => format!("executable {name}"),
+        Criterion::Uid(uid) => format!("uid {uid}"),
+        Criterion::Range(MemoryRange { begin, end }) => format!("{begin:#x} to {end:#x}"),
+        Criterion::AllocationLargerThanBytes(bytes) => format!("allocations larger than {}", text::bytes(bytes)),
+    };
+    let phrases: Vec<String> = selector.criteria().map(phrase).collect();
+    if phrases.is_empty() { "all processes".to_owned() } else { text::printable(&phrases.join(", ")).into_owned() }
 }
 
 /// `  No advice at GPU-9a31…: the application advises the driver itself.`

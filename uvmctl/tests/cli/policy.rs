@@ -1,14 +1,11 @@
 //! What operators ask for, and what is decided, on the command line.
 
 use model::{
-    LinkBytes, Share,
+    Budget, LinkBytes, Selector, Share,
     api::{
         Status,
         decision::{Decision, Decisions, Measured},
-        rule::{
-            Budget, Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState,
-            Restriction, Selector,
-        },
+        rule::{Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState, Restriction},
     },
     plan::Expected,
 };

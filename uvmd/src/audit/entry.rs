@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use model::api::{rule, text};
+use model::{api::rule, text};
 use serde::Serialize;
 use web::{Grant, Peer, Requester};
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use model::{Override, api::text};
+use model::{Override, text};
 
 use super::{Expired, Known, Rules, bound, change::end_of};
 

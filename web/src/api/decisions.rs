@@ -8,10 +8,8 @@ use axum::{
 };
 use model::{
     Stage,
-    api::{
-        decision::{Decision, Decisions},
-        text::time,
-    },
+    api::decision::{Decision, Decisions},
+    text::time,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};

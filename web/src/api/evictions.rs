@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use model::{
-    EvictionPair, Party,
-    api::{Evictions, text::time},
-};
+use model::{EvictionPair, Party, api::Evictions, text::time};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 

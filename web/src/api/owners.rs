@@ -8,7 +8,8 @@ use axum::{
 };
 use model::{
     OwnerKey, OwnerTotals,
-    api::{OwnerDetail, Owners, text::time},
+    api::{OwnerDetail, Owners},
+    text::time,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;

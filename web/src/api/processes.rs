@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use model::api::{ProcessDetail, ProcessSummaries, Processes, text::time};
+use model::{
+    api::{ProcessDetail, ProcessSummaries, Processes},
+    text::time,
+};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 

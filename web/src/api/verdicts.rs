@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use model::{
-    Verdict,
-    api::{Verdicts, text::time},
-};
+use model::{Verdict, api::Verdicts, text::time};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};

@@ -31,7 +31,7 @@ async fn living_processes_come_first_and_the_busiest_before_the_others() {
 #[tokio::test]
 async fn the_listing_says_when_it_was_taken() {
     let snapshot = counting();
-    let taken = model::api::text::time(snapshot.taken);
+    let taken = model::text::time(snapshot.taken);
     assert_eq!(get(&router(snapshot), "/api/v1/processes").await.json()["time"], taken);
 }
 

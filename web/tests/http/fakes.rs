@@ -35,7 +35,7 @@ pub(crate) struct Memory {
 pub(crate) fn rule(id: &str) -> Override {
     Override {
         id: id.to_owned(),
-        selector: Selector { pid: Some(20), range: Some((0, 1 << 21)), ..Selector::default() },
+        selector: Selector { pid: Some(20), range: Some((0, 1 << 21).into()), ..Selector::default() },
         mode: Mode::Shadow,
         policy: "cycle".to_owned(),
         parameters: [("rest".to_owned(), "stream".to_owned())].into(),

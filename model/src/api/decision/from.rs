@@ -3,20 +3,7 @@
 use std::time::SystemTime;
 
 use super::{Call, CallResult, Decision, Event, Measured, MemoryRange, Outcome, Switched};
-use crate::{
-    ProcessId,
-    api::{
-        Verdict,
-        text::{address, time},
-    },
-    decision,
-};
-
-impl From<(u64, u64)> for MemoryRange {
-    fn from((begin, end): (u64, u64)) -> Self {
-        Self { begin: address(begin), end: address(end) }
-    }
-}
+use crate::{ProcessId, api::Verdict, decision, text::time};
 
 impl From<&decision::Measured> for Measured {
     fn from(measured: &decision::Measured) -> Self {

@@ -1,12 +1,11 @@
-//! From what somebody wrote to an [`crate::Override`] that means something, and back.
+//! Overrides of the API to those of the model, and back.
 
 use std::{borrow::Cow, fmt, time::SystemTime};
 
-use super::{Budget, MemoryRange, Override, Selector};
+use super::Override;
 use crate::{
-    Mode,
-    api::text::{address, parse_address, parse_time, time},
-    rule,
+    Budget, Mode, Selector, rule,
+    text::{parse_time, time},
 };
 
 /// A text that is compared is no longer.
@@ -74,91 +73,64 @@ impl TryFrom<Override> for rule::Override {
             expires_at.map(|text| parse_time(&text).map_err(|detail| invalid("expires_at", detail))).transpose()?;
         Ok(Self {
             id,
-            selector: selector.try_into()?,
+            selector: checked_selector(selector)?,
             mode,
             policy,
             parameters,
-            budget: budget.try_into()?,
+            budget: checked_budget(budget)?,
             priority,
             expires_at,
         })
     }
 }
 
-impl TryFrom<Selector> for rule::Selector {
-    type Error = Invalid;
-
-    fn try_from(given: Selector) -> Result<Self, Invalid> {
-        let Selector {
-            pid,
-            start_ticks,
-            executable,
-            uid,
-            cgroup,
-            container,
-            pod,
-            job,
-            range,
-            allocation_larger_than_bytes,
-        } = given;
-        if pid == Some(0) {
-            return Err(invalid("match.pid", "no process has the id 0"));
-        }
-        if start_ticks.is_some() && pid.is_none() {
-            return Err(invalid("match.start_ticks", "expected together with match.pid"));
-        }
-        let cgroup = text("match.cgroup", cgroup)?;
-        if cgroup.as_ref().is_some_and(|path| !path.starts_with(['/', '*'])) {
-            return Err(invalid(
-                "match.cgroup",
-                "expected a path from the root of cgroups, such as \"/kubepods.slice\"",
-            ));
-        }
-        Ok(Self {
-            pid,
-            start_ticks,
-            executable: text("match.executable", executable)?,
-            uid,
-            cgroup,
-            container: text("match.container", container)?,
-            pod: text("match.pod", pod)?,
-            job: text("match.job", job)?,
-            range: range.map(bounds).transpose()?,
-            allocation_larger_than_bytes,
-        })
+fn checked_selector(selector: Selector) -> Result<Selector, Invalid> {
+    let Selector {
+        pid,
+        start_ticks,
+        executable,
+        uid: _,
+        cgroup,
+        container,
+        pod,
+        job,
+        range,
+        allocation_larger_than_bytes: _,
+    } = &selector;
+    if *pid == Some(0) {
+        return Err(invalid("match.pid", "no process has the id 0"));
     }
-}
-
-impl TryFrom<Budget> for rule::Budget {
-    type Error = Invalid;
-
-    fn try_from(Budget { bytes_per_second, bytes }: Budget) -> Result<Self, Invalid> {
-        // Who wants nothing moved says so by the mode.
-        for (field, bytes) in [("budget.bytes_per_second", bytes_per_second), ("budget.bytes", bytes)] {
-            if bytes == Some(0) {
-                return Err(invalid(field, "expected more than 0; mode = \"observe\" moves nothing"));
-            }
-        }
-        Ok(Self { bytes_per_second, bytes })
+    if start_ticks.is_some() && pid.is_none() {
+        return Err(invalid("match.start_ticks", "expected together with match.pid"));
     }
-}
-
-fn bounds(MemoryRange { begin, end }: MemoryRange) -> Result<(u64, u64), Invalid> {
-    let begin = parse_address(&begin).map_err(|detail| invalid("match.range.begin", detail))?;
-    let end = parse_address(&end).map_err(|detail| invalid("match.range.end", detail))?;
-    if begin >= end {
+    for (field, text) in [
+        ("match.executable", executable),
+        ("match.cgroup", cgroup),
+        ("match.container", container),
+        ("match.pod", pod),
+        ("match.job", job),
+    ] {
+        if text.as_ref().is_some_and(|text| text.is_empty() || text.len() > TEXT_MAX_BYTES) {
+            return Err(invalid(field, format!("expected a text of 1 to {TEXT_MAX_BYTES} bytes")));
+        }
+    }
+    if cgroup.as_ref().is_some_and(|path| !path.starts_with(['/', '*'])) {
+        return Err(invalid("match.cgroup", "expected a path from the root of cgroups, such as \"/kubepods.slice\""));
+    }
+    if range.is_some_and(|range| range.begin >= range.end) {
         return Err(invalid("match.range.end", "expected an address behind the range's first"));
     }
-    Ok((begin, end))
+    Ok(selector)
 }
 
-fn text(field: &'static str, text: Option<String>) -> Result<Option<String>, Invalid> {
-    match &text {
-        Some(given) if given.is_empty() || given.len() > TEXT_MAX_BYTES => {
-            Err(invalid(field, format!("expected a text of 1 to {TEXT_MAX_BYTES} bytes")))
+fn checked_budget(budget: Budget) -> Result<Budget, Invalid> {
+    let Budget { bytes_per_second, bytes } = budget;
+    for (field, bytes) in [("budget.bytes_per_second", bytes_per_second), ("budget.bytes", bytes)] {
+        if bytes == Some(0) {
+            return Err(invalid(field, "expected more than 0; mode = \"observe\" moves nothing"));
         }
-        _ => Ok(text),
     }
+    Ok(budget)
 }
 
 /// `"a", "b" or "c"`
@@ -175,39 +147,14 @@ impl From<&rule::Override> for Override {
     fn from(known: &rule::Override) -> Self {
         Self {
             id: Some(known.id.clone()),
-            selector: (&known.selector).into(),
+            selector: known.selector.clone(),
             mode: known.mode.name().to_owned(),
             policy: Some(known.policy.clone()),
             parameters: known.parameters.clone(),
-            budget: known.budget.into(),
+            budget: known.budget,
             priority: known.priority,
             expires_at: known.expires_at.map(|at: SystemTime| time(at)),
         }
-    }
-}
-
-impl From<&rule::Selector> for Selector {
-    fn from(known: &rule::Selector) -> Self {
-        let rule::Selector {
-            pid,
-            start_ticks,
-            executable,
-            uid,
-            cgroup,
-            container,
-            pod,
-            job,
-            range,
-            allocation_larger_than_bytes,
-        } = known.clone();
-        let range = range.map(|(begin, end)| MemoryRange { begin: address(begin), end: address(end) });
-        Self { pid, start_ticks, executable, uid, cgroup, container, pod, job, range, allocation_larger_than_bytes }
-    }
-}
-
-impl From<rule::Budget> for Budget {
-    fn from(rule::Budget { bytes_per_second, bytes }: rule::Budget) -> Self {
-        Self { bytes_per_second, bytes }
     }
 }
 

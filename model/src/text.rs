@@ -1,6 +1,8 @@
 //! How times, addresses and amounts of memory are written.
 
-use std::time::SystemTime;
+use std::{fmt, time::SystemTime};
+
+use serde::{Deserializer, de};
 
 /// RFC 3339 in UTC, to the millisecond.
 #[must_use]
@@ -61,6 +63,39 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let bytes = number.parse::<f64>().map_err(|_| error())? * unit_bytes as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked: it fits")]
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(error()) }
+}
+
+/// Reads a number of bytes, or text with a unit, from a document.
+pub(crate) fn bytes_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    struct Bytes;
+
+    impl de::Visitor<'_> for Bytes {
+        type Value = Option<u64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number of bytes, or text with a unit, such as \"64 MiB\"")
+        }
+
+        fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Self::Value, E> {
+            Ok(Some(bytes))
+        }
+
+        fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Self::Value, E> {
+            let invalid = |_| E::invalid_value(de::Unexpected::Signed(bytes), &self);
+            u64::try_from(bytes).map(Some).map_err(invalid)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            let invalid = |_| E::invalid_value(de::Unexpected::Str(text), &self);
+            parse_bytes(text).map(Some).map_err(invalid)
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(Bytes)
 }
 
 #[cfg(test)]
