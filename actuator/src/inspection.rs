@@ -214,13 +214,13 @@ mod tests {
     fn hung_inspections_are_bounded() {
         let mut inspector = Inspector::new();
         let ends: Vec<_> = (0..64).map(|pid| (mpsc::channel::<()>(), pid)).collect();
-        let mut kept = Vec::new();
+        let mut pending = Vec::new();
         for ((returning, returned), pid) in ends {
-            kept.push(returning);
+            pending.push(returning);
             inspector.hung.push(target(pid), returned);
         }
         assert!(within(&mut inspector, LONG, target(100), || 1).is_err());
-        drop(kept);
+        drop(pending);
         assert_eq!(within(&mut inspector, LONG, target(100), || 1).unwrap(), 1);
     }
 

@@ -134,8 +134,8 @@ mod tests {
     }
 
     fn refusal(machine: &Machine) -> String {
-        let told = Placement::of(&machine.roots, 42).unwrap_err().to_string();
-        told.replace(&format!("{}/fs/cgroup/", machine.roots.sys.display()), "")
+        let message = Placement::of(&machine.roots, 42).unwrap_err().to_string();
+        message.replace(&format!("{}/fs/cgroup/", machine.roots.sys.display()), "")
     }
 
     #[test]

@@ -91,8 +91,8 @@ mod tests {
         assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), CallResult::NotMapped);
         // It was asked for one because it has managed memory.
         assert!(matches!(answer_of(&process, &UvmError::NoVaSpace(1)), CallResult::Failed(_)));
-        let told = "UVM_MIGRATE failed: the driver says NV_ERR_ILLEGAL_ACTION";
-        assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), CallResult::Failed(told.to_owned()));
+        let detail = "UVM_MIGRATE failed: the driver says NV_ERR_ILLEGAL_ACTION";
+        assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), CallResult::Failed(detail.to_owned()));
         assert!(matches!(answer_of(&process, &PidFdError::NotPermitted(1).into()), CallResult::Failed(_)));
         child.kill().unwrap();
         child.wait().unwrap();

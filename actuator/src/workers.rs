@@ -38,7 +38,7 @@ pub struct Workers {
     off: Off,
     journal: Option<Journal>,
     gpus: BTreeMap<GpuUuid, Worker>,
-    told: Sender<Outcome>,
+    outcome_sender: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
 }
 
@@ -55,8 +55,8 @@ impl Workers {
         off: impl Fn() -> bool + Send + Sync + 'static,
         journal: Option<Journal>,
     ) -> Self {
-        let (told, outcomes) = mpsc::channel();
-        Self { make: Arc::new(make), off: Arc::new(off), journal, gpus: BTreeMap::new(), told, outcomes }
+        let (outcome_sender, outcomes) = mpsc::channel();
+        Self { make: Arc::new(make), off: Arc::new(off), journal, gpus: BTreeMap::new(), outcome_sender, outcomes }
     }
 
     /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
@@ -65,7 +65,7 @@ impl Workers {
             Ok(queue) => queue,
             Err(error) => {
                 let why = format!("no thread to carry it out: {error}");
-                let _ = self.told.send(all_answered(&order, &CallResult::Failed(why)));
+                let _ = self.outcome_sender.send(all_answered(&order, &CallResult::Failed(why)));
                 return;
             }
         };
@@ -78,7 +78,7 @@ impl Workers {
                 }
             };
             // The other end is this one's own.
-            let _ = self.told.send(outcome);
+            let _ = self.outcome_sender.send(outcome);
         }
     }
 
@@ -120,7 +120,7 @@ impl Workers {
                     off: Arc::clone(&self.off),
                     journal: self.journal.clone(),
                     orders: Arc::clone(&queue),
-                    told: self.told.clone(),
+                    outcome_sender: self.outcome_sender.clone(),
                     actuator: None,
                 };
                 let thread = thread::Builder::new().name("actuator".to_owned()).spawn(move || hand.work())?;

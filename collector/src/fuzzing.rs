@@ -100,8 +100,8 @@ impl Fed {
     /// What a snapshot tells, and closing what is gone.
     #[must_use]
     pub fn processes(&mut self) -> Vec<Process> {
-        let told = self.ledger.totals(|_| None, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).0;
+        let totals = self.ledger.totals(|_| None, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).0;
         self.ledger.forget(SystemTime::UNIX_EPOCH);
-        told
+        totals
     }
 }

@@ -45,19 +45,19 @@ pub(crate) struct Nvml {
     library: OsString,
     /// Once anybody asked.
     thread: Option<SyncSender<BTreeSet<GpuUuid>>>,
-    told: Arc<Mutex<Told>>,
-    /// What was asked last, and when.
+    shared: Arc<Mutex<Shared>>,
+    /// GPUs of the last query, and its time.
     asked: (BTreeSet<GpuUuid>, Option<Instant>),
-    /// Whether it was said that it hangs.
+    /// Whether a warning of its hang was logged.
     warned: bool,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Shared {
     facts: BTreeMap<GpuUuid, (Facts, Instant)>,
-    /// Whether a question is under way.
+    /// Whether a query is in progress.
     is_busy: bool,
-    /// Why the last question had no answer.
+    /// Error of the last query.
     error: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl Nvml {
         Self {
             library: library.to_owned(),
             thread: None,
-            told: Arc::default(),
+            shared: Arc::default(),
             asked: (BTreeSet::new(), None),
             warned: false,
         }
@@ -83,8 +83,8 @@ impl Nvml {
         let in_use: BTreeSet<_> = in_use.into_iter().collect();
         let (before, asked) = &self.asked;
         let age = asked.map(|asked| now.saturating_duration_since(asked));
-        let mut told = lock(&self.told);
-        if told.is_busy {
+        let mut shared = lock(&self.shared);
+        if shared.is_busy {
             if age.is_some_and(|age| age > DEADLINE) && !std::mem::replace(&mut self.warned, true) {
                 tracing::warn!("NVML does not respond: GPU indices and memory in use may be unknown");
             }
@@ -92,24 +92,24 @@ impl Nvml {
         }
         let is_due = match age {
             None => !in_use.is_empty(),
-            Some(age) if told.error.is_some() => age >= RETRY && !in_use.is_empty(),
+            Some(age) if shared.error.is_some() => age >= RETRY && !in_use.is_empty(),
             Some(age) => *before != in_use || (age >= EVERY && !in_use.is_empty()),
         };
         if !is_due {
             return;
         }
-        told.is_busy = true;
-        drop(told);
+        shared.is_busy = true;
+        drop(shared);
         self.asked = (in_use.clone(), Some(now));
         if !self.send(in_use) {
-            lock(&self.told).is_busy = false;
+            lock(&self.shared).is_busy = false;
         }
     }
 
     fn send(&mut self, question: BTreeSet<GpuUuid>) -> bool {
         let thread = match &self.thread {
             Some(thread) => thread,
-            None => match start(self.library.clone(), Arc::clone(&self.told)) {
+            None => match start(self.library.clone(), Arc::clone(&self.shared)) {
                 Ok(thread) => self.thread.insert(thread),
                 Err(error) => {
                     tracing::warn!("no thread to ask NVML: {error}");
@@ -123,35 +123,35 @@ impl Nvml {
 
     /// What is known of a GPU.
     pub(crate) fn facts(&self, gpu: GpuUuid, now: Instant) -> Option<Facts> {
-        let (facts, read) = lock(&self.told).facts.get(&gpu)?.clone();
+        let (facts, read) = lock(&self.shared).facts.get(&gpu)?.clone();
         let is_fresh = now.saturating_duration_since(read) <= DEADLINE;
         Some(Facts { memory_used_bytes: facts.memory_used_bytes.filter(|_| is_fresh), ..facts })
     }
 }
 
-fn start(library: OsString, told: Arc<Mutex<Told>>) -> std::io::Result<SyncSender<BTreeSet<GpuUuid>>> {
+fn start(library: OsString, shared: Arc<Mutex<Shared>>) -> std::io::Result<SyncSender<BTreeSet<GpuUuid>>> {
     let (ask, questions) = mpsc::sync_channel(1);
-    thread::Builder::new().name("nvml".to_owned()).spawn(move || answer(&library, &questions, &told))?;
+    thread::Builder::new().name("nvml".to_owned()).spawn(move || answer(&library, &questions, &shared))?;
     Ok(ask)
 }
 
-fn answer(library: &OsStr, questions: &Receiver<BTreeSet<GpuUuid>>, told: &Mutex<Told>) {
+fn answer(library: &OsStr, questions: &Receiver<BTreeSet<GpuUuid>>, shared: &Mutex<Shared>) {
     let mut open = None;
     while let Ok(gpus) = questions.recv() {
         let answer = read(&mut open, library, &gpus).map_err(|error| error.to_string());
-        let mut told = lock(told);
-        told.is_busy = false;
+        let mut shared = lock(shared);
+        shared.is_busy = false;
         let read = Instant::now();
         match answer {
             Ok(facts) => {
-                told.facts.extend(facts.into_iter().map(|(gpu, facts)| (gpu, (facts, read))));
-                told.error = None;
+                shared.facts.extend(facts.into_iter().map(|(gpu, facts)| (gpu, (facts, read))));
+                shared.error = None;
             }
             Err(error) => {
-                if told.error.as_ref() != Some(&error) {
+                if shared.error.as_ref() != Some(&error) {
                     tracing::info!("NVML is unavailable, so GPU indices and memory in use are unknown: {error}");
                 }
-                told.error = Some(error);
+                shared.error = Some(error);
             }
         }
     }
@@ -208,8 +208,8 @@ fn pci_address(bus_id: &str) -> String {
     bus_id.get(bus_id.bytes().take(spare).take_while(|digit| *digit == b'0').count()..).unwrap_or_default().to_owned()
 }
 
-fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -55,11 +55,11 @@ pub fn adopt(probes: &mut Probes) -> Result<(), String> {
     probes.adopt(&types)
 }
 
-/// What is kept of processes, fed by hand.
+/// A ledger of processes, fed by a test.
 #[derive(Debug)]
-pub struct Kept(Ledger);
+pub struct TestLedger(Ledger);
 
-impl Kept {
+impl TestLedger {
     /// Nothing yet.
     #[must_use]
     pub fn new(blocks: BlockLimits) -> Self {

@@ -6,7 +6,7 @@ use abi::{
     BlockRecord, RecordKind,
     block::{BLOCK_BYTES, SLOTS},
 };
-use collector::{BlockLimits, testing::Kept};
+use collector::{BlockLimits, testing::TestLedger};
 use model::Blocks;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 
@@ -34,24 +34,24 @@ fn happens(block: u64, at: u64) -> impl Iterator<Item = BlockRecord> {
 
 #[test]
 fn a_process_with_a_tebibyte_costs_no_more_than_64_mib_and_one_with_more_than_that_neither() {
-    let mut kept = Kept::new(BlockLimits::default());
-    kept.process(1, 1);
+    let mut ledger = TestLedger::new(BlockLimits::default());
+    ledger.process(1, 1);
     let region = Region::new(ALLOCATOR);
     let blocks = TIB / BLOCK_BYTES;
     let (mut most, mut allocated) = (0, 0);
     for block in 0..blocks * 3 / 2 {
-        kept.records(happens(block, block));
+        ledger.records(happens(block, block));
         let Stats { bytes_allocated, bytes_deallocated, .. } = region.change();
         // What is allocated for a moment counts too, all of it at once.
         most = most.max(bytes_allocated.saturating_sub(bytes_deallocated) + (bytes_allocated - allocated));
         allocated = bytes_allocated;
         if block + 1 == blocks {
-            assert_eq!(kept.processes()[0].blocks.known, blocks);
+            assert_eq!(ledger.processes()[0].blocks.known, blocks);
             assert!(most <= 64 * MIB, "{most} bytes for 1 TiB");
         }
     }
     assert!(most <= 64 * MIB, "{most} bytes for more");
-    let Blocks { known, forgotten, .. } = kept.processes()[0].blocks;
+    let Blocks { known, forgotten, .. } = ledger.processes()[0].blocks;
     assert_eq!(known + forgotten, blocks * 3 / 2);
     println!("{most} bytes at most");
 }

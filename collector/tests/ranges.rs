@@ -2,7 +2,7 @@
 
 use std::{alloc::System, ops::Range};
 
-use collector::{BlockLimits, testing::Kept};
+use collector::{BlockLimits, testing::TestLedger};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -14,18 +14,18 @@ const MAPPINGS: u64 = 20_000;
 
 #[test]
 fn processes_with_more_mappings_than_there_is_room_for_cost_no_more_than_40_mib_together() {
-    let mut kept = Kept::new(BlockLimits::default());
+    let mut ledger = TestLedger::new(BlockLimits::default());
     let mappings: Vec<Range<u64>> = (1..=MAPPINGS).map(|at| at << 22..(at << 22) + 4096).collect();
     let region = Region::new(ALLOCATOR);
     let mut most = 0;
     for pid in 1..=PROCESSES {
-        kept.process(pid, pid.into());
-        kept.mappings(pid, &mappings, 1);
+        ledger.process(pid, pid.into());
+        ledger.mappings(pid, &mappings, 1);
         let change = region.change();
         most = most.max(change.bytes_allocated.saturating_sub(change.bytes_deallocated));
     }
     assert!(most <= 40 * MIB, "{most} bytes");
-    let processes = kept.processes();
+    let processes = ledger.processes();
     let known: u64 = processes.iter().map(|process| process.ranges.known).sum();
     assert!(known <= BlockLimits::default().ranges_of_all as u64, "{known}");
     assert!(processes.iter().all(|process| process.ranges.mappings == MAPPINGS && process.ranges.known > 600));

@@ -17,12 +17,12 @@ pub const ORDER: [VerdictKind; 5] = [
     VerdictKind::FirstTouchStorm,
 ];
 
-/// What was found.
+/// Result of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// What is wrong, if anything.
+    /// Kind of the verdict, if there is one.
     pub kind: Option<VerdictKind>,
-    /// Why: the conditions of that kind.
+    /// The conditions of that kind, with their values.
     pub checks: Vec<Check>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn precedes(one: VerdictKind, other: VerdictKind) -> bool {
     ORDER.iter().find(|kind| [one, other].contains(kind)) == Some(&one) && one != other
 }
 
-/// What the conditions are about.
+/// Quantities that the conditions compare.
 struct Shares {
     arrived_bytes: f64,
     evicted: f64,
@@ -53,7 +53,7 @@ struct Shares {
     cpu_reclaimed: f64,
     readback: f64,
     populated: f64,
-    /// Of the fetched bytes, those that block records tell of.
+    /// Fetched bytes for which there are block records.
     recorded: f64,
     throttles: f64,
     faults_per_populated_block: f64,
@@ -92,7 +92,7 @@ impl Shares {
     }
 }
 
-/// One comparison.
+/// A condition: a value and its threshold.
 struct Condition {
     name: &'static str,
     what: &'static str,

@@ -13,27 +13,27 @@ use crate::{
     window::Stretch,
 };
 
-/// What became of a verdict.
+/// A change of a verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It was told.
+    /// It was published.
     Began(Verdict),
-    /// It is over.
+    /// It has ended.
     Ended(Verdict),
 }
 
-/// What stands against one process at one GPU.
+/// The verdict in effect for one process at one GPU, and the windows that contradict it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hysteresis {
-    told: Option<Told>,
-    /// The windows since, that do not show it.
+    active: Option<Active>,
+    /// Windows since the last one that showed it.
     contrary: Vec<Shown>,
 }
 
 #[derive(Clone, Debug)]
-struct Told {
+struct Active {
     verdict: Verdict,
-    /// The end of the last window that showed it.
+    /// End of the last window that showed it.
     shown_until: SystemTime,
 }
 
@@ -45,12 +45,12 @@ struct Shown {
 
 impl Hysteresis {
     pub(crate) fn verdict(&self) -> Option<&Verdict> {
-        self.told.as_ref().map(|told| &told.verdict)
+        self.active.as_ref().map(|active| &active.verdict)
     }
 
-    /// The end of the last window that showed it.
+    /// End of the last window that showed it.
     pub(crate) fn shown_until(&self) -> Option<SystemTime> {
-        self.told.as_ref().map(|told| told.shown_until)
+        self.active.as_ref().map(|active| active.shown_until)
     }
 
     /// A window is over. At most one verdict ends, and then one begins.
@@ -58,16 +58,16 @@ impl Hysteresis {
         let hysteresis = self.verdict().map(|verdict| verdict.kind);
         let decision = decide(&stretch.inputs, hysteresis);
         let shown = Shown { decision, stretch };
-        match (&mut self.told, shown.decision.kind) {
-            (Some(told), Some(kind)) if kind == told.verdict.kind => {
-                told.goes_on(&self.contrary, shown);
+        match (&mut self.active, shown.decision.kind) {
+            (Some(active), Some(kind)) if kind == active.verdict.kind => {
+                active.goes_on(&self.contrary, shown);
                 self.contrary.clear();
                 return Vec::new();
             }
             (None, None) => return Vec::new(),
             (None, Some(_)) => self.contrary = vec![shown],
-            (Some(told), kind) => {
-                let is_worse = kind.is_some_and(|kind| precedes(kind, told.verdict.kind));
+            (Some(active), kind) => {
+                let is_worse = kind.is_some_and(|kind| precedes(kind, active.verdict.kind));
                 self.contrary.push(shown);
                 if !is_worse && self.contrary.len() < CONTRARY_WINDOWS {
                     return Vec::new();
@@ -76,27 +76,27 @@ impl Hysteresis {
         }
         let windows = std::mem::take(&mut self.contrary);
         let ended = self.end().map(Change::Ended);
-        self.told = Told::begins(process, gpu, windows);
+        self.active = Active::begins(process, gpu, windows);
         ended.into_iter().chain(self.verdict().cloned().map(Change::Began)).collect()
     }
 
     /// Nothing came for long, or the process is gone.
     pub(crate) fn end(&mut self) -> Option<Verdict> {
         self.contrary.clear();
-        let Told { verdict, shown_until } = self.told.take()?;
+        let Active { verdict, shown_until } = self.active.take()?;
         // Not before its beginning, should the clock have been set back.
         Some(Verdict { ended_at: Some(shown_until.max(verdict.started_at)), ..verdict })
     }
 
-    /// Which GPU it is became known.
+    /// Replaces the GPU, whose identity has become known.
     pub(crate) fn is_at(&mut self, gpu: GpuKey) {
-        if let Some(told) = &mut self.told {
-            told.verdict.gpu = gpu;
+        if let Some(active) = &mut self.active {
+            active.verdict.gpu = gpu;
         }
     }
 }
 
-impl Told {
+impl Active {
     /// By what the last of these windows shows, from the first on after which all show it.
     fn begins(process: ProcessId, gpu: GpuKey, mut windows: Vec<Shown>) -> Option<Self> {
         let last = windows.last()?;
@@ -104,7 +104,7 @@ impl Told {
         let before = windows.iter().rposition(|window| window.decision.kind != Some(kind)).map_or(0, |at| at + 1);
         let mut showing = windows.drain(before..);
         let first = showing.next()?;
-        let mut told = Self {
+        let mut active = Self {
             shown_until: first.stretch.to.at,
             verdict: Verdict {
                 process,
@@ -120,12 +120,12 @@ impl Told {
                 checks: Vec::new(),
             },
         };
-        told.goes_on(&[], first);
+        active.goes_on(&[], first);
         for window in showing {
-            told.verdict.confirmed_at = window.stretch.to.at;
-            told.goes_on(&[], window);
+            active.verdict.confirmed_at = window.stretch.to.at;
+            active.goes_on(&[], window);
         }
-        Some(told)
+        Some(active)
     }
 
     /// A window showed it again, after some that did not.

@@ -1,10 +1,10 @@
-//! Which ranges of a process's memory a verdict is about.
+//! Ranges of a process's memory that a verdict involves.
 
 use model::{Pattern, Range, RangeCounts, Ranges, Reuse, VerdictKind, verdict::Involved};
 
 use crate::thresholds::{RANGE_SHARE_MIN, RANGES_MAX};
 
-/// What one snapshot says of a process's ranges.
+/// Readings of one snapshot: cumulative counts of a process's ranges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangesReading {
     busiest: Vec<RangeReading>,
@@ -32,7 +32,7 @@ impl RangesReading {
         Self { is_cut: ranges.known > busiest.len() as u64, busiest }
     }
 
-    /// What had been counted in a range; `None` if that is not known.
+    /// Cumulative counts of a range; `None` if unknown.
     fn counted(&self, range: &RangeReading) -> Option<RangeCounts> {
         let same = |other: &&RangeReading| (other.begin, other.end) == (range.begin, range.end);
         let known = self.busiest.iter().find(same).map(|range| range.counts);
@@ -128,7 +128,7 @@ mod tests {
         RangesReading::of(&Ranges { known: busiest.len() as u64 + others, busiest, ..Ranges::default() })
     }
 
-    /// Where each begins, and its share in percent.
+    /// First address of each range, and its share in percent.
     fn shares(involved: &[Involved]) -> Vec<(u64, String)> {
         involved.iter().map(|range| (range.begin, format!("{:.0}", range.traffic_ratio * 100.0))).collect()
     }

@@ -1,4 +1,4 @@
-//! What one snapshot says of a process at a GPU, counted since the beginning.
+//! Readings of one snapshot: cumulative counts of a process at a GPU.
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
@@ -15,9 +15,9 @@ pub(crate) struct Reading {
     pub(crate) ranges: Arc<RangesReading>,
 }
 
-/// Of one process.
+/// Readings of one process.
 pub(crate) struct ProcessReading {
-    /// What belongs to no GPU: a part of each GPU's.
+    /// Counts that belong to no GPU, added to those of each GPU.
     pub(crate) host: Reading,
     pub(crate) gpus: BTreeMap<GpuKey, Reading>,
 }
@@ -50,7 +50,7 @@ impl ProcessReading {
     }
 }
 
-/// What was counted of a process at a GPU, without what belongs to no GPU.
+/// Counts of a process at a GPU, without those of no GPU.
 pub(crate) fn counted_at(process: &Process, gpu: GpuKey) -> Inputs {
     let counters = process.gpus.get(&gpu).map(of_counters).unwrap_or_default();
     let reuse = process.reuse.get(&gpu).copied().map(of_reuse).unwrap_or_default();
@@ -79,7 +79,7 @@ fn of_reuse(reuse: Reuse) -> Inputs {
     Inputs { fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces, ..Inputs::default() }
 }
 
-/// What was counted in two stretches together.
+/// Sum of the counts of two stretches.
 pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
     let (mut sum, mut other) = (*one, *other);
     for (mine, theirs) in fields(&mut sum).into_iter().zip(fields(&mut other)) {
@@ -88,7 +88,7 @@ pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
     sum
 }
 
-/// What was counted between two sums; `None` if anything went back, as it does when a GPU becomes known or wrong counts are dropped.
+/// Difference of two cumulative counts; `None` if any decreased, as when a GPU becomes known or wrong counts are dropped.
 pub(crate) fn difference(earlier: &Inputs, later: &Inputs) -> Option<Inputs> {
     let (mut earlier, mut difference) = (*earlier, *later);
     for (mine, theirs) in fields(&mut difference).into_iter().zip(fields(&mut earlier)) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a kind needs. Shares are of the bytes that arrived at the GPU: copied from the host, or populated.
+/// Thresholds of a kind. Shares are of the bytes that arrived at the GPU: copied from the host, or populated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     /// Fewer arrived bytes are no evidence for a share: 256 pages of 4 KiB.
@@ -39,7 +39,7 @@ pub const THRESHOLDS: Thresholds = Thresholds {
 /// wavers about a limit does not make it come and go. Windows of one steady program differ by less.
 pub const LENIENCY: f64 = 0.8;
 
-/// How many windows in a row must not show a verdict for it to end: one alone may be a pause.
+/// Windows in a row without a verdict after which it ends: one alone may be a pause.
 pub const CONTRARY_WINDOWS: usize = 2;
 
 /// A window has seen enough once this arrived at the GPU: two of the blocks that the driver evicts.
@@ -60,5 +60,5 @@ pub const EARLY: f64 = 0.05;
 pub const ENDED_MAX: usize = 256;
 /// Ranges that a verdict names.
 pub const RANGES_MAX: usize = 8;
-/// One with less of the traffic is not named.
+/// Minimum share of the traffic of a range that is named.
 pub const RANGE_SHARE_MIN: f64 = 0.01;

@@ -92,8 +92,8 @@ struct Problem {
     detail: String,
 }
 
-/// What came of asking once.
-enum Said {
+/// Reply to one request.
+enum Reply {
     Answer(String),
     /// It has too much to do.
     ComeBack {
@@ -203,17 +203,17 @@ impl Client {
         let mut retries = if *method == Method::GET { self.patience.retries } else { 0 };
         loop {
             match self.ask_once(method, path, body)? {
-                Said::Answer(json) => return Ok(json),
-                Said::ComeBack { after, .. } if retries > 0 => {
+                Reply::Answer(json) => return Ok(json),
+                Reply::ComeBack { after, .. } if retries > 0 => {
                     retries -= 1;
                     thread::sleep(after.min(RETRY_MAX));
                 }
-                Said::ComeBack { refused, .. } => return Err(refused),
+                Reply::ComeBack { refused, .. } => return Err(refused),
             }
         }
     }
 
-    fn ask_once(&self, method: &Method, path: &str, body: Option<&str>) -> Result<Said, Error> {
+    fn ask_once(&self, method: &Method, path: &str, body: Option<&str>) -> Result<Reply, Error> {
         let request = self.request(method, path);
         let sent = match body {
             Some(body) => {
@@ -226,12 +226,12 @@ impl Client {
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER_BYTES).read_to_string();
         let json = body.map_err(|error| self.failed(error))?;
         if response.status().is_success() {
-            return Ok(Said::Answer(json));
+            return Ok(Reply::Answer(json));
         }
         let refused = self.refused(response.status(), &json);
         let after = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
         match after.filter(|_| response.status() == StatusCode::SERVICE_UNAVAILABLE) {
-            Some(seconds) => Ok(Said::ComeBack { after: Duration::from_secs(seconds), refused }),
+            Some(seconds) => Ok(Reply::ComeBack { after: Duration::from_secs(seconds), refused }),
             None => Err(refused),
         }
     }

@@ -171,15 +171,15 @@ pub fn followed(stream: &[u8], json: bool) -> (String, Option<String>) {
 pub fn listed(socket: &Path) -> [String; 2] {
     let Ok(client) = Client::new(Options::on(socket)) else { return Default::default() };
     let path = "/api/v1/decisions?limit=1000";
-    let said = |error: &anyhow::Error| note(&format!("{error:#}"));
+    let report = |error: &anyhow::Error| note(&format!("{error:#}"));
     let held = match client.list::<Decisions>(path) {
         Ok(decisions) => decisions::table(&decisions).render(Colour::OFF),
-        Err(error) => said(&error.into()),
+        Err(error) => report(&error.into()),
     };
     let mut out = Vec::new();
     let passed = client.pass_on(path, path, "decisions", &mut out);
     let mut passed_on = String::from_utf8_lossy(&out).into_owned();
-    passed_on.extend(passed.err().map(|error| said(&error)));
+    passed_on.extend(passed.err().map(|error| report(&error)));
     [held, passed_on]
 }
 

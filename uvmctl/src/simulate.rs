@@ -71,7 +71,7 @@ pub(crate) struct Options {
 
     /// Memory of dead tensors
     #[arg(long, value_enum, default_value = "cached")]
-    freed: Kept,
+    freed: FreedMemory,
 
     /// Write the figures as JSON to this file, too; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
@@ -83,7 +83,7 @@ pub(crate) struct Options {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kept {
+enum FreedMemory {
     /// Stays in the framework's cache with its contents, which the driver moves
     Cached,
     /// Returns to the driver
@@ -164,8 +164,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         gpu_bytes: options.gpu_mem.unwrap_or(defaults.gpu_bytes),
         host_bytes: options.host_mem.unwrap_or(defaults.host_bytes),
         freed: match options.freed {
-            Kept::Cached => Freed::Cached,
-            Kept::Released => Freed::Released,
+            FreedMemory::Cached => Freed::Cached,
+            FreedMemory::Released => Freed::Released,
         },
         launch_lead_ns: u64::try_from(options.launch_lead.as_nanos()).unwrap_or(u64::MAX),
         ..defaults

@@ -24,7 +24,7 @@ pub(crate) use actuation::{Actuation, hands};
 pub(crate) use actuation::{CommandName, StillInForce};
 use actuator::{Journal, headroom};
 use anyhow::{Context, anyhow};
-pub(crate) use board::{Board, Told};
+pub(crate) use board::{Board, BoardReader};
 use collector::Snapshots;
 use model::{
     Call, CallResult, Decision, Directive, GpuKey, GpuUuid, LinkBytes, LinkMeter, Memory, Mode, Order, Process,
@@ -83,7 +83,7 @@ impl Rates {
 /// The loop, for as long as it works.
 #[derive(Debug)]
 pub(crate) struct Deeds {
-    told: Told,
+    reader: BoardReader,
     stop: Arc<AtomicBool>,
     /// How it ended, once it has: whether all advice is withdrawn.
     ended: watch::Receiver<Option<Result<(), StillInForce>>>,
@@ -92,7 +92,7 @@ pub(crate) struct Deeds {
 impl Deeds {
     /// Begins.
     pub(crate) fn start(parts: Parts, actuation: Actuation) -> anyhow::Result<Self> {
-        let (board, told) = Board::new(actuation.journal.as_ref().map(Journal::monitor));
+        let (board, reader) = Board::new(actuation.journal.as_ref().map(Journal::monitor));
         let (end, ended) = watch::channel(None);
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = Handle::current();
@@ -103,12 +103,12 @@ impl Deeds {
             end.send_replace(Some(withdrawn));
         };
         thread::Builder::new().name("acting".to_owned()).spawn(work).context("cannot start the thread that acts")?;
-        Ok(Self { told, stop, ended })
+        Ok(Self { reader, stop, ended })
     }
 
     /// Where to read what it decided, and what keeps it from more.
-    pub(crate) fn told(&self) -> Told {
-        self.told.clone()
+    pub(crate) fn reader(&self) -> BoardReader {
+        self.reader.clone()
     }
 
     /// Returns when it has ended by itself: with the collector, or by a mistake.

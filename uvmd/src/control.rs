@@ -12,7 +12,7 @@ use sys::Roots;
 use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};
 
 use crate::{
-    acting::Told,
+    acting::BoardReader,
     audit::{Audit, Change, Outcome},
     rules::{Announce, Rules},
     switch::Switch,
@@ -26,7 +26,7 @@ pub(crate) struct Control {
     /// Whether the configuration lets uvmd act at all.
     pub(crate) enabled: bool,
     /// What the loop that acts tells.
-    pub(crate) told: Told,
+    pub(crate) reader: BoardReader,
     /// Where changes are written down.
     pub(crate) audit: Audit,
 }
@@ -116,7 +116,7 @@ impl web::Control for Control {
     }
 
     fn journal(&self) -> Option<AdviceJournal> {
-        self.told.journal().map(|journal| {
+        self.reader.journal().map(|journal| {
             let JournalHealth { is_writable, unrecognised_bytes, dropped_lines, warnings } = journal;
             AdviceJournal { is_writable, unrecognised_bytes, dropped_lines, warnings }
         })
@@ -157,7 +157,7 @@ impl Control {
     }
 
     fn restrictions(&self, process: &Process) -> Vec<Restriction> {
-        let all = self.told.restrictions();
+        let all = self.reader.restrictions();
         all.iter().filter(|each| each.process == process.id).map(Restriction::from).collect()
     }
 

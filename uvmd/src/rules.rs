@@ -37,7 +37,7 @@ pub(crate) struct Rules(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    kept: StateFile,
+    state_file: StateFile,
     /// Held for moments only, and never while something is read or written: who acts and who asks waits for it.
     known: Mutex<Known>,
     /// Held while the API's change, which may wait for the disk.
@@ -81,8 +81,8 @@ impl Rules {
     /// # Errors
     /// If what was kept cannot be read, or not be set aside. It stays as it is: whoever was excepted there must not be acted on.
     pub(crate) fn open(policy: &Policy, is_state_usable: bool, audit: Audit, clock: Clock) -> anyhow::Result<Self> {
-        let kept = StateFile::new(&policy.state_dir.0, "overrides.json");
-        let text = match kept.text() {
+        let state_file = StateFile::new(&policy.state_dir.0, "overrides.json");
+        let text = match state_file.text() {
             // Nobody is acted on then, and nothing is kept there either.
             Err(error) if !is_state_usable => {
                 tracing::warn!("overrides of the API are not in effect: {error:#}");
@@ -90,13 +90,13 @@ impl Rules {
             }
             text => text?,
         };
-        let ((of_api, expired_of_file), set_aside) = match text.map(|text| bound::parse(&kept, &text)).transpose() {
+        let ((of_api, expired_of_file), set_aside) = match text.map(|text| bound::parse(&state_file, &text)).transpose() {
             Ok(of_former_runs) => (of_former_runs.unwrap_or_default(), None),
             Err(error) => {
-                let aside = kept.set_aside()?;
+                let quarantine = state_file.set_aside()?;
                 let why = format!(
                     "earlier overrides of the API are not in effect: {error:#}; see {}; until one is created or uvmd restarts, policy.mode acts on no process",
-                    aside.display()
+                    quarantine.display()
                 );
                 tracing::warn!("{why}");
                 (Default::default(), Some(why))
@@ -104,7 +104,7 @@ impl Rules {
         };
         let fallback = fallback(policy);
         let rules = Self(Arc::new(Shared {
-            kept,
+            state_file,
             ordered: RwLock::new(Arc::new(Ordered::new(Vec::new(), fallback.clone()))),
             known: Mutex::new(Known {
                 file: policy.overrides_file.0.clone(),

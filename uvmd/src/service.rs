@@ -91,11 +91,11 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, changed_rates, audit.clone());
     let deeds = Deeds::start(parts, actuation)?;
-    let told = deeds.told();
+    let reader = deeds.reader();
     let control =
-        Control { rules: rules.clone(), switch, enabled: policy.enabled, told: told.clone(), audit: audit.clone() };
+        Control { rules: rules.clone(), switch, enabled: policy.enabled, reader: reader.clone(), audit: audit.clone() };
     let sources = Sources {
-        decisions: DecisionSource::new(move || told.decisions()),
+        decisions: DecisionSource::new(move || reader.decisions()),
         events: events.clone(),
         controls: Controls::new(control),
         ..sources(&collector.snapshots(), judging.latest())

@@ -82,11 +82,11 @@ impl StateFile {
         let names = ENDINGS.map(|ending| private::beside(&self.path, ending));
         let is_free =
             |name: &&PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        let aside = names.iter().find(is_free).ok_or_else(|| {
+        let quarantine = names.iter().find(is_free).ok_or_else(|| {
             anyhow!("{} cannot be moved away: {} are there already", self.path.display(), ENDINGS.join(", "))
         })?;
-        fs::rename(&self.path, aside).map_err(|error| failed(&error))?;
-        Ok(aside.clone())
+        fs::rename(&self.path, quarantine).map_err(|error| failed(&error))?;
+        Ok(quarantine.clone())
     }
 
     fn failed(&self, error: &io::Error) -> anyhow::Error {
@@ -162,16 +162,16 @@ mod tests {
     fn what_is_kept_is_read_again_and_is_nobody_elses() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let kept = StateFile::new(&state, "x.json");
-        assert_eq!(kept.read::<Vec<u32>>().unwrap(), None);
-        kept.write(&[1, 2]).unwrap();
-        kept.write(&[3]).unwrap();
-        assert_eq!(kept.read::<Vec<u32>>().unwrap(), Some(vec![3]));
+        let state_file = StateFile::new(&state, "x.json");
+        assert_eq!(state_file.read::<Vec<u32>>().unwrap(), None);
+        state_file.write(&[1, 2]).unwrap();
+        state_file.write(&[3]).unwrap();
+        assert_eq!(state_file.read::<Vec<u32>>().unwrap(), Some(vec![3]));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&state), mode(&state.join("x.json"))), (0o700, 0o600));
-        kept.remove().unwrap();
-        kept.remove().unwrap();
-        assert_eq!(kept.read::<Vec<u32>>().unwrap(), None);
+        state_file.remove().unwrap();
+        state_file.remove().unwrap();
+        assert_eq!(state_file.read::<Vec<u32>>().unwrap(), None);
         assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
     }
 
@@ -189,33 +189,33 @@ mod tests {
     #[test]
     fn what_is_damaged_is_set_aside_and_what_was_before_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = StateFile::new(folder.path(), "x.json");
+        let state_file = StateFile::new(folder.path(), "x.json");
         let path = folder.path().join("x.json");
-        let asides: Vec<PathBuf> = (0..4)
+        let quarantines: Vec<PathBuf> = (0..4)
             .map(|text| {
                 fs::write(&path, format!("{{{text}")).unwrap();
-                kept.set_aside().unwrap()
+                state_file.set_aside().unwrap()
             })
             .collect();
-        for (at, aside) in asides.iter().enumerate() {
-            assert_eq!(fs::read_to_string(aside).unwrap(), format!("{{{at}"), "{}", aside.display());
+        for (at, quarantine) in quarantines.iter().enumerate() {
+            assert_eq!(fs::read_to_string(quarantine).unwrap(), format!("{{{at}"), "{}", quarantine.display());
         }
-        assert_eq!(kept.read::<u32>().unwrap(), None);
+        assert_eq!(state_file.read::<u32>().unwrap(), None);
         fs::write(&path, "{").unwrap();
-        assert!(kept.set_aside().unwrap_err().to_string().contains("damaged.4 are there already"));
+        assert!(state_file.set_aside().unwrap_err().to_string().contains("damaged.4 are there already"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "{");
     }
 
     #[test]
     fn nothing_is_kept_where_others_can_change_it_nor_taken_from_there() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = StateFile::new(folder.path(), "x.json");
-        kept.write(&1).unwrap();
+        let state_file = StateFile::new(folder.path(), "x.json");
+        state_file.write(&1).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
-        for error in [kept.write(&2).unwrap_err(), kept.read::<u32>().unwrap_err(), kept.set_aside().unwrap_err()] {
+        for error in [state_file.write(&2).unwrap_err(), state_file.read::<u32>().unwrap_err(), state_file.set_aside().unwrap_err()] {
             assert!(error.to_string().contains("other users may change files in the folder"), "{error}");
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(kept.read::<u32>().unwrap(), Some(1));
+        assert_eq!(state_file.read::<u32>().unwrap(), Some(1));
     }
 }

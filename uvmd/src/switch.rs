@@ -27,7 +27,7 @@ pub(crate) struct Switch(Arc<Shared>);
 struct Shared {
     /// While it is there, nothing acts.
     file: PathBuf,
-    kept: StateFile,
+    state_file: StateFile,
     /// As `asked` says; asked between any two calls of the driver.
     is_off: AtomicBool,
     /// Held for moments only: who acts and who asks waits for it, and nobody waits for a disk meanwhile.
@@ -52,9 +52,9 @@ struct Asked {
 impl Switch {
     /// As it was left by a former run.
     pub(crate) fn open(file: &Path, state_dir: &Path) -> Self {
-        let kept = StateFile::new(state_dir, "policy-off.json");
+        let state_file = StateFile::new(state_dir, "policy-off.json");
         // Better off than on by mistake.
-        let off = kept.read().unwrap_or_else(|error| {
+        let off = state_file.read().unwrap_or_else(|error| {
             tracing::warn!("acting is switched off until it is switched on again: {error:#}");
             Some(DisabledBy {
                 source: "api".to_owned(),
@@ -65,7 +65,7 @@ impl Switch {
         let is_off = AtomicBool::new(off.is_some());
         let asked = Mutex::new(Asked { off, ..Asked::default() });
         let (keeping, is_keeping_refused) = (Mutex::default(), AtomicBool::default());
-        Self(Arc::new(Shared { file: file.to_owned(), kept, is_off, asked, keeping, is_keeping_refused }))
+        Self(Arc::new(Shared { file: file.to_owned(), state_file, is_off, asked, keeping, is_keeping_refused }))
     }
 
     /// Whether anything may be done now.
@@ -112,12 +112,12 @@ impl Switch {
             let Some(off) = asked.off.clone() else { return };
             (off, asked.times_off)
         };
-        let kept = self.0.kept.write(&off);
-        if kept.is_ok() {
+        let written = self.0.state_file.write(&off);
+        if written.is_ok() {
             self.asked().times_kept = times_off;
         }
-        let was_refused = self.0.is_keeping_refused.swap(kept.is_err(), Ordering::Relaxed);
-        match kept {
+        let was_refused = self.0.is_keeping_refused.swap(written.is_err(), Ordering::Relaxed);
+        match written {
             Err(error) if !was_refused => {
                 tracing::warn!("acting is switched off, but not beyond a restart until this is saved: {error:#}");
             }
@@ -156,7 +156,7 @@ impl Switch {
         if self.times_off() != times_off {
             return Ok(());
         }
-        self.0.kept.remove()?;
+        self.0.state_file.remove()?;
         self.0.is_keeping_refused.store(false, Ordering::Relaxed);
         let mut asked = self.asked();
         // Whoever switched it off meanwhile is the last, and keeps that next.
@@ -261,7 +261,7 @@ mod tests {
     fn while_a_disk_is_stuck_it_is_switched_off_all_the_same_and_that_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let switch = Switch::open(&folder.path().join("off"), folder.path());
-        let disk = switch.0.kept.disk.clone();
+        let disk = switch.0.state_file.disk.clone();
         switch.off("one");
         disk.stuck(
             || switch.keep_off(),

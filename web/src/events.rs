@@ -15,7 +15,7 @@ pub(crate) use tally::Tally;
 use tokio::sync::watch;
 
 /// How many are kept.
-const KEPT: usize = 1024;
+const RETAINED: usize = 1024;
 
 /// Where events are told, and read. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    kept: VecDeque<Arc<Event>>,
+    retained: VecDeque<Arc<Event>>,
     /// The number of the first that is kept.
     first: u64,
     lost: u64,
@@ -62,12 +62,12 @@ impl Events {
         let next = {
             let mut state = self.state();
             state.tally.add(&event);
-            state.kept.push_back(Arc::new(event));
-            if state.kept.len() > KEPT {
-                state.kept.pop_front();
+            state.retained.push_back(Arc::new(event));
+            if state.retained.len() > RETAINED {
+                state.retained.pop_front();
                 state.first += 1;
             }
-            state.first + state.kept.len() as u64
+            state.first + state.retained.len() as u64
         };
         if let Some(sender) = &*self.next() {
             sender.send_replace(next);
@@ -83,7 +83,7 @@ impl Events {
     pub(crate) fn read(&self, behind: Option<&str>) -> Reader {
         let next = self.next().as_ref().map(watch::Sender::subscribe);
         let state = self.state();
-        let end = state.first + state.kept.len() as u64;
+        let end = state.first + state.retained.len() as u64;
         let at = match behind.map(|name| {
             name.split_once('-').and_then(|(run, number)| {
                 (run.parse::<u64>().ok()? == self.0.run).then_some(number.parse::<u64>().ok()?.saturating_add(1))
@@ -139,7 +139,7 @@ impl Reader {
             return Some((name, Arc::new(Event::dropped(lost, SystemTime::now()))));
         }
         let index = usize::try_from(*at - state.first).ok()?;
-        let event = Arc::clone(state.kept.get(index)?);
+        let event = Arc::clone(state.retained.get(index)?);
         let name = format!("{}-{at}", events.0.run);
         *at += 1;
         Some((name, event))
@@ -183,7 +183,7 @@ mod tests {
     async fn who_is_too_slow_is_told_how_much_it_missed() {
         let events = Events::default();
         let mut reader = events.read(None);
-        (0..KEPT as u64 + 5).for_each(|number| events.tell(event(number)));
+        (0..RETAINED as u64 + 5).for_each(|number| events.tell(event(number)));
         let (name, lost) = reader.next().await.unwrap();
         assert_eq!((lost.r#type.as_str(), lost.dropped), ("events_dropped", Some(5)));
         assert_eq!(reader.next().await.unwrap().1.decision_id, Some(5));

@@ -46,7 +46,7 @@ impl Reloads {
         self.last().succeeded_at
     }
 
-    pub(crate) fn told(&self) -> Configuration {
+    pub(crate) fn configuration(&self) -> Configuration {
         let Last { succeeded_at, error, restart_required } = &*self.last();
         Configuration {
             last_reload_successful: error.is_none(),

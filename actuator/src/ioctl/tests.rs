@@ -28,8 +28,8 @@ fn order(process: ProcessId, is_rollback: bool) -> Order {
 
 fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
     let outcome = Ioctl::new(Settings::default(), Roots::default()).carry_out(order, interrupt);
-    let told: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
-    assert_eq!(told, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
+    let reported_bytes: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
+    assert_eq!(reported_bytes, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
     outcome.calls.into_iter().map(|call| call.result).collect()
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Hand {
     pub(super) off: Off,
     pub(super) journal: Option<Journal>,
     pub(super) orders: Arc<Queue>,
-    pub(super) told: Sender<Outcome>,
+    pub(super) outcome_sender: Sender<Outcome>,
     /// Made when it is first needed, and anew after a panic.
     pub(super) actuator: Option<Box<dyn Actuator>>,
 }
@@ -110,7 +110,7 @@ impl Hand {
 
     fn tell(&self, outcome: Outcome) {
         // Whoever listened may be gone.
-        let _ = self.told.send(outcome);
+        let _ = self.outcome_sender.send(outcome);
     }
 }
 

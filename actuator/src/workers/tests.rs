@@ -67,9 +67,9 @@ fn gated() -> (Workers, Arc<Gate>) {
 }
 
 /// So many outcomes as (decision, whether it puts something back, the answer).
-fn told(workers: &Workers, count: usize) -> Vec<(u64, bool, CallResult)> {
-    let told = |outcome: Outcome| (outcome.decision.0, outcome.is_rollback, outcome.calls[0].result.clone());
-    (0..count).map(|_| told(workers.next_outcome(SOON).expect("an outcome"))).collect()
+fn results(workers: &Workers, count: usize) -> Vec<(u64, bool, CallResult)> {
+    let results = |outcome: Outcome| (outcome.decision.0, outcome.is_rollback, outcome.calls[0].result.clone());
+    (0..count).map(|_| results(workers.next_outcome(SOON).expect("an outcome"))).collect()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn orders_are_carried_out_one_after_the_other_and_what_puts_back_comes_first() {
     workers.submit(order(9, true));
     gate.open();
     let done = |decision, is_rollback| (decision, is_rollback, CallResult::Done);
-    assert_eq!(told(&workers, 4), [done(1, false), done(9, true), done(2, false), done(3, false)]);
+    assert_eq!(results(&workers, 4), [done(1, false), done(9, true), done(2, false), done(3, false)]);
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn what_is_put_back_does_not_begin_afterwards() {
     workers.submit(order(1, false));
     workers.submit(order(1, true));
     // The one that waited has its answer at once, the one at work stops, and only then is it put back.
-    assert_eq!(told(&workers, 1), [(1, false, CallResult::Cancelled)]);
+    assert_eq!(results(&workers, 1), [(1, false, CallResult::Cancelled)]);
     gate.open();
     let rest = [(1, false, CallResult::Cancelled), (1, true, CallResult::Done), (2, false, CallResult::Done)];
-    assert_eq!(told(&workers, 3), rest);
+    assert_eq!(results(&workers, 3), rest);
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn an_order_without_room_is_answered_and_one_that_puts_back_always_has_room() {
         workers.submit(order(decision, false));
     }
     let full = CallResult::Denied("64 orders wait for this GPU already".to_owned());
-    assert_eq!(told(&workers, 1), [(65, false, full)]);
+    assert_eq!(results(&workers, 1), [(65, false, full)]);
     for decision in 100..200 {
         workers.submit(order(decision, true));
     }
     gate.open();
-    let rest = told(&workers, 165);
+    let rest = results(&workers, 165);
     assert!(rest.iter().all(|(_, _, answer)| *answer == CallResult::Done));
     assert_eq!(rest.iter().filter(|(_, is_rollback, _)| *is_rollback).count(), 100);
 }
@@ -143,7 +143,7 @@ fn a_panic_is_the_outcome_of_its_order_and_the_next_is_carried_out() {
     workers.submit(order(1, false));
     workers.submit(order(2, false));
     let failed = CallResult::Failed("it failed in the middle: out of luck".to_owned());
-    assert_eq!(told(&workers, 2), [(1, false, failed), (2, false, CallResult::Done)]);
+    assert_eq!(results(&workers, 2), [(1, false, failed), (2, false, CallResult::Done)]);
     assert_eq!(made.load(Ordering::Relaxed), 2, "what panicked is not used again");
 }
 
@@ -155,7 +155,7 @@ fn a_gpu_whose_worker_hangs_does_not_hold_up_another() {
     workers.submit(Order { gpu: GpuUuid([2; 16]), ..order(2, false) });
     gate.wait_for_arrivals(2);
     gate.open();
-    assert_eq!(told(&workers, 2).len(), 2);
+    assert_eq!(results(&workers, 2).len(), 2);
 }
 
 /// Works until it is called off.

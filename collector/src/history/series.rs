@@ -226,7 +226,7 @@ fn read(bytes: &mut &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn kept(series: &Series) -> Vec<(u64, Sample)> {
+    fn samples_of(series: &Series) -> Vec<(u64, Sample)> {
         series.samples().collect()
     }
 
@@ -261,7 +261,7 @@ mod tests {
         for (slot, sample) in &samples {
             series.push(*slot, sample, 3600);
         }
-        assert_eq!(kept(&series), samples);
+        assert_eq!(samples_of(&series), samples);
         assert_eq!(series.first(), Some(7));
     }
 
@@ -272,10 +272,10 @@ mod tests {
         for slot in 0..2000 {
             series.push(slot, &sample(slot), 500);
         }
-        let kept = kept(&series);
-        assert!(kept.len() as u64 >= 500 && (kept.len() as u64) < 500 + 2 * CHUNK_SLOTS, "{}", kept.len());
-        assert!(kept.iter().all(|(slot, kept)| *kept == sample(*slot)));
-        assert_eq!(kept.last().unwrap().0, 1999);
+        let samples_of = samples_of(&series);
+        assert!(samples_of.len() as u64 >= 500 && (samples_of.len() as u64) < 500 + 2 * CHUNK_SLOTS, "{}", samples_of.len());
+        assert!(samples_of.iter().all(|(slot, samples_of)| *samples_of == sample(*slot)));
+        assert_eq!(samples_of.last().unwrap().0, 1999);
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
         let mut series = Series::default();
         series.push(1, &faults(1), 3600);
         series.push(1_000_000_000, &faults(2), 3600);
-        assert_eq!(kept(&series), [(1_000_000_000, faults(2))]);
+        assert_eq!(samples_of(&series), [(1_000_000_000, faults(2))]);
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         for slot in 0..3600 {
             series.push(slot, &Sample { resident_bytes: 1 << 30, ..Sample::default() }, 3600);
         }
-        assert_eq!(kept(&series).len(), 3600);
+        assert_eq!(samples_of(&series).len(), 3600);
         assert!(series.bytes() < 2048, "{} bytes", series.bytes());
     }
 
@@ -308,6 +308,6 @@ mod tests {
         for _ in 0..3 {
             series.halve();
         }
-        assert_eq!((kept(&series), series.bytes()), (vec![], 0));
+        assert_eq!((samples_of(&series), series.bytes()), (vec![], 0));
     }
 }

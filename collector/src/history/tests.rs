@@ -227,13 +227,13 @@ fn where_there_is_no_room_who_did_nothing_for_longest_gives_up_all_and_the_busy_
         node.copied(&[(ONE, 7), (NEXT, second * 1_000_000_000)]);
         node.read(SECOND * u32::try_from(second).unwrap());
     }
-    let kept = |node: &Node| [ONE, NEXT].map(|process| node.bytes(HistoryOf::Process(process)).len());
-    assert_eq!(kept(&node), [1000, 1000]);
+    let bytes_per_process = |node: &Node| [ONE, NEXT].map(|process| node.bytes(HistoryOf::Process(process)).len());
+    assert_eq!(bytes_per_process(&node), [1000, 1000]);
     let bytes = |node: &Node| node.history.processes.values().map(|of| of.ring.bytes()).sum::<usize>();
     node.history.bytes_max = bytes(&node) - 1;
     node.history.bound();
-    assert_eq!(kept(&node), [0, 1000 - 512]);
+    assert_eq!(bytes_per_process(&node), [0, 1000 - 512]);
     // What comes next is kept.
     node.read(SECOND * 1001);
-    assert_eq!(kept(&node), [1, 1001 - 512]);
+    assert_eq!(bytes_per_process(&node), [1, 1001 - 512]);
 }

@@ -41,7 +41,7 @@ impl StandIn {
     }
 
     fn is_busy(&self) -> bool {
-        lock(&self.nvml.told).is_busy
+        lock(&self.nvml.shared).is_busy
     }
 
     /// Asks, and waits for the answer.
@@ -150,7 +150,7 @@ fn without_a_library_nothing_is_known() {
     let mut on = StandIn { folder, nvml, start: Instant::now() };
     on.ask(&[CARD], Duration::ZERO);
     assert_eq!(on.facts(CARD), None);
-    assert!(lock(&on.nvml.told).error.is_some());
+    assert!(lock(&on.nvml.shared).error.is_some());
 }
 
 #[test]

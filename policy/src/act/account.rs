@@ -1,4 +1,4 @@
-//! What was moved and advised for one process.
+//! Account of moves and advice of one process.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -22,8 +22,8 @@ pub(super) struct Account {
     /// Advice that could not be withdrawn: why.
     pub(super) spoiled: Option<String>,
     /// At GPUs at which the decision that stands keeps memory of it, however rarely that has to be renewed: blocks that were asked to stay, and when last.
-    pub(super) kept: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
-    /// When the process was last seen.
+    pub(super) reserved_blocks: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
+    /// Time at which the process was last seen.
     pub(super) seen: SystemTime,
 }
 
@@ -37,12 +37,12 @@ impl Account {
             awaited: 0,
             own_advice_calls: 0,
             spoiled: None,
-            kept: BTreeMap::new(),
+            reserved_blocks: BTreeMap::new(),
             seen: now,
         }
     }
 
-    /// What came of an order.
+    /// Books the outcome of an order.
     pub(super) fn carried_out(&mut self, outcome: &Outcome) {
         self.awaited = self.awaited.saturating_sub(1);
         for Call { step, result: answer, duration_ns } in &outcome.calls {
@@ -65,7 +65,7 @@ impl Account {
     }
 }
 
-/// How often the driver is called for a call that gives or takes advice: a preference for the host is withdrawn by one for the GPU first.
+/// Driver calls of one advice call: a preference for the host is withdrawn by one for the GPU first.
 const fn requests(action: Action) -> u64 {
     if matches!(action, Action::Withdraw(Advice::PreferredLocation(Place::Host))) { 2 } else { 1 }
 }

@@ -13,27 +13,27 @@ use super::{
     proposal::Proposal,
 };
 
-/// What a window showed, and what was left in it already.
+/// Readings of a window, and the cost left in it already.
 pub(crate) type Base<'a> = (&'a Measured, Left);
 
-/// What is left under each policy that was tried, as measured.
+/// Measured cost left under each policy that was tried.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Learned(BTreeMap<&'static str, Left>);
 
 impl Learned {
-    /// One window is not much: each counts half of what was known.
+    /// Weight of a new window against what was known: one window alone is weak evidence.
     pub(crate) fn note(&mut self, policy: &'static str, left: Left) {
         let known = self.0.entry(policy).or_insert(left);
         known.time = f64::midpoint(known.time, left.time);
         known.link_bytes = f64::midpoint(known.link_bytes, left.link_bytes);
     }
 
-    /// What was noted, once it was.
+    /// Cost left under a policy, if it was measured.
     pub(crate) fn of(&self, policy: &str) -> Option<Left> {
         self.0.get(policy).copied()
     }
 
-    /// What is thought to be left under a plan, if this was before it.
+    /// Cost left under a plan: as measured, otherwise as the plan promises for the work of `before`.
     fn left(&self, plan: &Plan, (before, left_before): Base<'_>, saved: fn(Share) -> f64) -> Left {
         self.of(plan.policy).unwrap_or_else(|| {
             let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh);

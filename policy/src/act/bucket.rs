@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// What is allowed of something: so much a second, and as much at once as one second brings.
+/// Token bucket: a rate per second, and a burst of one second.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     per_second: u64,
@@ -16,7 +16,7 @@ impl Bucket {
         Self { per_second, left: per_second, filled: now }
     }
 
-    /// What may be taken now. From then on there may be so much a second.
+    /// Available amount now; from now on the bucket fills at this rate.
     pub(crate) fn left(&mut self, per_second: u64, now: SystemTime) -> u64 {
         let passed = now.duration_since(self.filled).unwrap_or_default();
         let gained = u128::from(self.per_second).saturating_mul(passed.as_nanos()) / NANOS;

@@ -1,4 +1,4 @@
-//! What was tried on a process and is not tried again for now.
+//! Cooldowns of policies on a process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +16,13 @@ use super::{
 /// Of a range, this part of the traffic that a verdict is about makes it worth telling apart by.
 const SHARE: f64 = 0.1;
 
-/// What has to change for a policy that was undone to be tried again.
+/// Circumstances of a rollback: a change of them ends the cooldown early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Circumstances {
     verdicts: BTreeSet<VerdictKind>,
     ranges: BTreeSet<(u64, u64)>,
     processes: BTreeSet<ProcessId>,
-    /// What was being done for others may have been why.
+    /// Actions for other processes may have been the cause.
     acted_on: BTreeSet<ProcessId>,
     parameters: BTreeMap<String, String>,
 }
@@ -53,7 +53,7 @@ struct Rest {
     failed_in: Vec<Circumstances>,
 }
 
-/// How a policy cools down.
+/// Form of a cooldown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resting {
     /// For this time, whatever changes.
@@ -75,11 +75,11 @@ impl fmt::Display for Resting {
     }
 }
 
-/// As many are remembered; the oldest are forgotten.
+/// Maximum remembered; the oldest is forgotten.
 const FAILED_MAX: usize = 16;
 
 impl Cooldown {
-    /// Why this policy is not tried now; `None` if it may be.
+    /// Reason why this policy is not tried now; `None` if it may be.
     pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Resting> {
         let rest = self.0.get(policy)?;
         let left = rest.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
@@ -113,13 +113,13 @@ impl Cooldown {
         rest.failed_in.drain(..too_many);
     }
 
-    /// For a moment, whatever changes.
+    /// Starts a short cooldown, whatever changes.
     pub(crate) fn pause(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
         let rest = self.0.entry(policy).or_default();
         rest.until = rest.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
     }
 
-    /// It helped: what was before counts no more.
+    /// Clears the cooldowns after a success.
     pub(crate) fn forget(&mut self, policy: &str) {
         self.0.remove(policy);
     }

@@ -1,13 +1,13 @@
-//! What the same work costs with a plan and without: bytes over the link, and the time for those and for batches of faults.
+//! Cost of the same work with a plan and without: bytes over the link, and the time for those and for fault batches.
 
 use super::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};
 
-/// What is left for the same work of what the driver alone takes, as parts of that.
+/// Cost left for the same work, as parts of that with the driver alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Left {
-    /// Of the time for the link and for batches of faults, modelled: see [`seconds`].
+    /// Part of the modelled time for the link and for fault batches: see [`seconds`].
     pub(crate) time: f64,
-    /// Of the bytes over the link.
+    /// Part of the bytes over the link.
     pub(crate) link_bytes: f64,
 }
 
@@ -15,7 +15,7 @@ impl Left {
     /// Nothing is saved.
     pub(crate) const ALL: Self = Self { time: 1.0, link_bytes: 1.0 };
 
-    /// Of what is left already.
+    /// The same relative to the driver alone, where this is relative to `before`.
     pub(crate) const fn of(self, before: Self) -> Self {
         Self { time: self.time * before.time, link_bytes: self.link_bytes * before.link_bytes }
     }

@@ -1,17 +1,17 @@
-//! What is not done with which driver and GPU, as somebody's machine stood still. Data: a row for each public report.
+//! Actions that are refused with a driver or GPU because a machine hung. Data: a row for each public report.
 
-/// One report.
+/// A public report.
 #[derive(Clone, Copy, Debug)]
 pub struct Denied {
     /// The first driver version it holds for, as far as is known.
     pub driver_from: &'static str,
     /// The last one of which it was reported; `None` for reports of current versions.
     pub driver_until: Option<&'static str>,
-    /// One of these is in the GPU's name, whatever the case.
+    /// Parts of the GPU's name, of which one must match, without regard to case.
     pub gpus: &'static [&'static str],
-    /// What is refused.
+    /// Refused actions.
     pub what: What,
-    /// Why, as a sentence.
+    /// Reason, as a sentence.
     pub why: &'static str,
     /// The report.
     pub url: &'static str,
@@ -22,7 +22,7 @@ pub struct Denied {
 pub enum What {
     /// All.
     Everything,
-    /// Whatever makes the driver find room on the GPU, and so evict.
+    /// Actions that allocate GPU memory and so can evict.
     ToGpu,
 }
 

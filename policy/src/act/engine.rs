@@ -33,7 +33,7 @@ pub struct Acting {
     over: VecDeque<Decision>,
     events: Vec<Event>,
     next: DecisionId,
-    /// When it looked last, by the calendar.
+    /// Time of the last interval, by the calendar.
     taken: SystemTime,
 }
 
@@ -53,7 +53,7 @@ impl Acting {
         }
     }
 
-    /// As many bytes may be moved a second from now on, on the node and for one process.
+    /// Sets the limits of bytes migrated per second, of the node and of one process.
     pub const fn set_rates(&mut self, node_bytes_per_second: u64, process_bytes_per_second: u64) {
         self.limits.node_bytes_per_second = node_bytes_per_second;
         self.limits.process_bytes_per_second = process_bytes_per_second;
@@ -206,7 +206,7 @@ impl Acting {
         self.events.push(Event::Applied(outcome));
     }
 
-    /// What happened since this was asked last.
+    /// Takes the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

@@ -1,4 +1,4 @@
-//! What may be done at all, how much of it, and to which memory.
+//! Guard: permitted actions, their amount, and the memory they may affect.
 
 mod restrictions;
 
@@ -25,18 +25,18 @@ use super::{
 
 const PAGE_BYTES: u64 = 4096;
 
-/// What may become of a plan.
+/// Admission of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be tried.
+    /// It may be executed.
     Act,
-    /// It may be told.
+    /// It may be reported as a shadow decision.
     Shadow(String),
-    /// It may not be made.
+    /// It is denied.
     Refused(String),
 }
 
-/// Keeps account of what was moved, for whom.
+/// Guard, with the accounts of all processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guard {
     node: Option<Bucket>,
@@ -49,16 +49,16 @@ struct Bounds {
     moves: Moves,
     /// GPU memory that the process may fill or keep, if it is known how much there is.
     room_bytes: Option<u64>,
-    /// To be moved to the GPU by the steps that passed.
+    /// Bytes moved to the GPU by the steps that passed.
     filling_bytes: u64,
 }
 
-/// What is known about moving the process's memory, whatever the step.
+/// Restrictions of moves of the process's memory, for all steps.
 #[derive(Clone, Copy)]
 struct Moves {
-    /// It may fill no GPU memory: others lose by it.
+    /// No GPU memory may be filled: others would lose it.
     presses: bool,
-    /// Why none of it may be moved.
+    /// Reason why none of it may be moved.
     may_be_duplicated: Option<&'static str>,
 }
 
@@ -194,7 +194,7 @@ impl Guard {
         let now = sight.scene.now;
         let (room, why_room) = self.gpu_left(bounds, sight, limits);
         let (budget, why_budget) = self.budget_left(sight, limits);
-        let kept = self.account(sight, limits).kept.entry(sight.gpu).or_default();
+        let reserved_blocks = self.account(sight, limits).reserved_blocks.entry(sight.gpu).or_default();
         let (mut fits, mut affordable) = (room / BLOCK_BYTES, budget / RENEWAL_BYTES);
         let (mut end, mut charged) = (step.begin, 0_u64);
         let why = loop {
@@ -202,13 +202,13 @@ impl Guard {
                 break None;
             }
             let block = end / BLOCK_BYTES * BLOCK_BYTES;
-            let is_new = !kept.contains_key(&block);
+            let is_new = !reserved_blocks.contains_key(&block);
             match (affordable.checked_sub(1), fits.checked_sub(u64::from(is_new))) {
                 (None, _) => break Some(why_budget),
                 (_, None) => break Some(why_room),
                 (Some(left), Some(room)) => (affordable, fits) = (left, room),
             }
-            kept.insert(block, now);
+            reserved_blocks.insert(block, now);
             charged += RENEWAL_BYTES;
             end = block.saturating_add(BLOCK_BYTES).min(step.end);
         };
@@ -219,7 +219,7 @@ impl Guard {
         parts
     }
 
-    /// Why this is not done to this process at all.
+    /// Reason why this process gets no action at all.
     fn forbids(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
@@ -241,11 +241,11 @@ impl Guard {
 
     /// Whether the process uses more than the GPU holds while another that would fit loses memory to it, or is kept from losing it.
     fn presses(&self, sight: &Sight<'_>) -> bool {
-        let is_kept = |other| self.processes.get(&other).is_some_and(|account| account.kept.contains_key(&sight.gpu));
-        exceeds_gpu(sight) && fitting_others(sight).any(|other| is_kept(other) || takes_from(sight, other))
+        let has_reserved = |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
+        exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
     }
 
-    /// Why no advice may be given to the process, or stay in force.
+    /// Reason why the process may get no advice, and keep none.
     pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
         let account = self.processes.get(&sight.process.id);
         if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
@@ -327,32 +327,32 @@ impl Guard {
         let Some(room) = bounds.room_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
         };
-        let kept_blocks = self.account(sight, limits).kept.get(&sight.gpu).map_or(0, BTreeMap::len);
-        let kept = (kept_blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
+        let blocks = self.account(sight, limits).reserved_blocks.get(&sight.gpu).map_or(0, BTreeMap::len);
+        let reserved_bytes = (blocks as u64 * BLOCK_BYTES).saturating_add(bounds.filling_bytes);
         (
-            room.saturating_sub(kept),
-            format!("{room} bytes of the GPU are not used by others, and {kept} of them are reserved"),
+            room.saturating_sub(reserved_bytes),
+            format!("{room} bytes of the GPU are not used by others, and {reserved_bytes} of them are reserved"),
         )
     }
 
     /// What has left the GPU is kept no more. What was asked to stay just now may not be seen there yet.
     pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
-        let kept = self.processes.get_mut(&sight.process.id).and_then(|account| account.kept.get_mut(&sight.gpu));
-        if let Some(kept) = kept {
+        let reserved_blocks = self.processes.get_mut(&sight.process.id).and_then(|account| account.reserved_blocks.get_mut(&sight.gpu));
+        if let Some(reserved_blocks) = reserved_blocks {
             let is_new = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
-            kept.retain(|address, at| is_resident(*address, sight) || is_new(*at));
+            reserved_blocks.retain(|address, at| is_resident(*address, sight) || is_new(*at));
         }
     }
 
     /// Nothing is kept where no decision stands.
     pub(crate) fn keeps_nothing(&mut self, process: ProcessId, gpu: GpuUuid) {
         if let Some(account) = self.processes.get_mut(&process) {
-            account.kept.remove(&gpu);
+            account.reserved_blocks.remove(&gpu);
         }
     }
 
-    /// What came of an order.
+    /// Books the outcome of an order.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         if let Some(account) = self.processes.get_mut(&outcome.process) {
             account.carried_out(outcome);
@@ -394,7 +394,7 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 fn too_little_host(left: u64) -> String {
     format!("{left} bytes of host memory are available for it")
 }
-/// Why a policy may not order an action: its row in the registry does not have it. Withdrawals need no permission.
+/// Reason why a policy may not order an action: its row in the registry lacks it. Withdrawals need no permission.
 fn not_permitted(policy: &str, action: Action) -> Option<String> {
     let is_permitted = || policy::named(policy).is_some_and(|row| row.actions.contains(&action.name()));
     let needs_none = matches!(action, Action::Withdraw(_));

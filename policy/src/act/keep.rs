@@ -15,7 +15,7 @@ use super::{
     scene::{block_at, range_with},
 };
 
-/// What all processes together have at the GPU, and what came to it.
+/// GPU memory of all processes together, and bytes that arrived there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
     /// While the driver evicts, that is what there is room for.
@@ -47,7 +47,7 @@ fn arrived(counters: &Counters) -> u64 {
     copied.saturating_add(counters.populated_bytes)
 }
 
-/// What others have at the GPU.
+/// GPU memory of other processes, in bytes.
 pub(crate) fn others_bytes(view: &View<'_>) -> u64 {
     let resident = |other: &Process| other.residency.get(&view.key()).map_or(0, |resident| resident.bytes);
     view.others.iter().map(|(other, _)| resident(other)).fold(0, u64::saturating_add)
@@ -68,13 +68,13 @@ pub(crate) const fn is_held(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 2
 }
 
-/// One step for each row of blocks that follow each other, by address.
+/// One step for each run of contiguous blocks, in order of address.
 pub(crate) fn rows(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     let sorted: BTreeSet<u64> = blocks.into_iter().collect();
     in_turn(sorted, action)
 }
 
-/// The same, in the order in which they come.
+/// One step for each run of contiguous blocks, in the given order.
 fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for begin in blocks {
@@ -92,7 +92,7 @@ fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
     block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key()) && is_whole(block, view.ranges))
 }
 
-/// Of a set, one block in so many is let go at a time, and comes back if the program still uses it.
+/// One block in this many is released at a time as a probe: it comes back if the program still uses it.
 const LET_GO_EACH: usize = 32;
 /// One that has not come back while so many times what the GPU holds was brought is not used any more: a walk through as much comes round to it.
 const TURNS: u64 = 4;
@@ -101,24 +101,24 @@ const GONE: u64 = 8;
 
 /// A set of blocks that is being kept.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedSet {
     /// The most valuable first.
     members: Vec<Member>,
-    /// What had arrived at the last look.
+    /// Cumulative bytes that had arrived at the last interval.
     looked: u64,
     renewal_rate: RenewalRate,
-    /// What is left to everything else, however little arrives.
+    /// Minimum of GPU memory left to all other memory, in bytes.
     left_bytes: u64,
     claim: Claim,
-    /// Of those that were let go, how many came back and how many did not. The older ones count less and less.
+    /// Released blocks that came back, and that did not, both decayed with time.
     came_back: u64,
     gone: u64,
 }
 
-/// Of what the GPU holds, how much may be the set's.
+/// Share of GPU memory that the set may claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// What others do not have there.
+    /// GPU memory that no other process has.
     BesideOthers,
     /// Others' as well: they took it.
     All,
@@ -139,7 +139,7 @@ struct Member {
     seen: u64,
     /// What had when it was renewed last, or came; 0 if that is not known.
     renewed: u64,
-    /// Of those renewed by one order, the lower the sooner.
+    /// Rank within one order of renewals: the lowest is renewed first.
     turn: u64,
     /// What had when it was last known to be used: it came.
     used: u64,
@@ -165,7 +165,7 @@ impl Member {
     }
 }
 
-impl Kept {
+impl RetainedSet {
     /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in [`LOOK`](super::renewal_rate::LOOK), and so much is left to
     /// everything else, which is brought there on purpose.
     pub(crate) fn new(
@@ -180,10 +180,10 @@ impl Kept {
         let fitting = renewal_rate.fitting(view, pressure.held_bytes, claim.others_bytes(view), left_bytes);
         let joining = |address| Member::joining(address, pressure.arrived_bytes);
         let members = candidates.into_iter().take(fitting).map(joining).collect();
-        let mut kept =
+        let mut retained =
             Self { members, looked: pressure.arrived_bytes, renewal_rate, left_bytes, claim, came_back: 0, gone: 0 };
-        kept.note_held(view, pressure);
-        kept
+        retained.note_held(view, pressure);
+        retained
     }
 
     /// Leaves so much to everything else from now on.
@@ -205,7 +205,7 @@ impl Kept {
         self.members.iter().map(|member| member.address).collect()
     }
 
-    /// Those that were at the GPU at the last look.
+    /// Members that were resident at the last interval.
     pub(crate) fn held(&self) -> impl Iterator<Item = u64> {
         self.members.iter().filter(|member| member.is_held).map(|member| member.address)
     }
@@ -233,9 +233,9 @@ impl Kept {
         {
             self.note_held(view, pressure);
         }
-        let kept_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
+        let retained_bytes = (self.members.len() as u64).saturating_mul(BLOCK_BYTES);
         // Until then each is renewed once.
-        let period_bytes = pressure.held_bytes.saturating_sub(kept_bytes) / TIMES;
+        let period_bytes = pressure.held_bytes.saturating_sub(retained_bytes) / TIMES;
         let soon = self.renewal_rate.per_look_bytes().saturating_add(coming_bytes);
         self.let_go();
         // While nothing comes, one that was renewed is where it was.
@@ -333,7 +333,7 @@ impl Kept {
         }
     }
 
-    /// What is gone goes first, then the least valuable. Whether any joined.
+    /// Changes the number of members: those that are gone leave first, then the least valuable. Returns whether any joined.
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {

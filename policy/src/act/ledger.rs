@@ -1,4 +1,4 @@
-//! What advice may be in force because of a decision.
+//! Advice that may be in effect because of a decision.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use model::{Action, Advice, Call, CallResult, Step};
 
 use super::intervals::Intervals;
 
-/// From the moment that advice is ordered it may be in force; it is not once it was withdrawn, or was found not to have been given.
+/// Advice may be in effect from its order until its withdrawal succeeded, or its call is known to have failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// Not answered yet.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the loop may do, whoever asks.
+/// Limits of the loop, for all policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// How long before and after are measured. The same as that of verdicts: what a verdict needs to be told is enough to see it gone.
@@ -10,15 +10,15 @@ pub struct Limits {
     /// Bytes that may be moved a second on the node, all processes together. A quarter of what a link of the slowest kind in use moves: the rest is the
     /// programs' own.
     pub node_bytes_per_second: u64,
-    /// The same for one process, where no override says less.
+    /// Limit of one process, where no override sets a lower one.
     pub process_bytes_per_second: u64,
     /// Host memory that is left alone: programs need some to live.
     pub host_reserve_bytes: u64,
-    /// Of the GPU's memory, one part in so many is left alone: contexts, kernels, the driver's own.
+    /// Share of GPU memory that is never filled: 1 / this, for contexts, kernels and the driver.
     pub gpu_reserve_part: u64,
-    /// For how many windows a policy is not tried again where it was undone, the first time; each time doubles it.
+    /// First cooldown of a policy after its rollback, in windows; each further rollback doubles it.
     pub cool_down_windows: u32,
-    /// It grows no longer than this.
+    /// Maximum cooldown, in windows.
     pub cool_down_windows_max: u32,
     /// Decisions that are over and are remembered.
     pub decisions_max: usize,
@@ -70,11 +70,11 @@ pub(crate) const WITHDRAWALS_TOLD: u32 = 5;
 pub(crate) const WITHDRAWALS_REST_MAX: u32 = 600;
 /// For so long what a process has spent, and that it gets no more advice, is remembered while it is not seen: one snapshot may miss it.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_mins(1);
-/// So many ranges of a process are looked at, the busiest.
+/// Maximum ranges considered of a process: the busiest.
 pub(crate) const RANGES_MAX: usize = 4096;
 /// Bytes that a renewal is charged: the page that it brings if its block is gone.
 pub(crate) const RENEWAL_BYTES: u64 = 64 << 10;
-/// One part in so many of a budget may go to renewals: what is brought needs some.
+/// Maximum share of a budget for renewals: 1 / this, so that prefetches keep some.
 pub(crate) const RENEWALS_PART: u64 = 2;
 /// Another policy is tried instead of one that is kept if it is expected to leave less than this part of what that one leaves.
 pub(crate) const BETTER: f64 = 0.9;

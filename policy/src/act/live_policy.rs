@@ -19,17 +19,17 @@ use model::policy::{Form, Parameter};
 pub struct View<'a> {
     /// When that was so, by a clock that nobody sets. The only clock there is.
     pub now: SystemTime,
-    /// Whose memory it is about.
+    /// The process.
     pub process: &'a Process,
     /// At which GPU.
     pub gpu: GpuUuid,
     /// All memory of that GPU, where it is known.
     pub gpu_memory_bytes: Option<u64>,
-    /// What is wrong with this process at this GPU.
+    /// Verdict on this process at this GPU.
     pub verdicts: &'a [&'a Verdict],
-    /// Who loses memory to whom at this GPU.
+    /// Evictions at this GPU, by victim and evictor.
     pub victims: &'a [Victim],
-    /// How its memory was accessed in the last window, as far as faults show; `None` if so much was not seen yet.
+    /// Access pattern in the last window, as far as faults show; `None` without a full window.
     pub accessed: Option<Accessed>,
     /// The process's ranges that may be acted upon and are mapped, by address.
     pub ranges: &'a [&'a Range],
@@ -37,15 +37,15 @@ pub struct View<'a> {
     pub blocks: &'a [Block],
     /// The other processes at this GPU, each with its blocks by address.
     pub others: &'a [(&'a Process, &'a [Block])],
-    /// What was counted at the GPU for all processes there ever were; never less than before.
+    /// Counts of all processes at the GPU, also of those that exited; monotonic.
     pub gpu_totals: Option<&'a Counters>,
     /// Blocks that may be renewed a second, by the budgets.
     pub renewals_per_second: u64,
-    /// What the policy was told, by name.
+    /// Parameters of the policy, by name.
     pub parameters: &'a BTreeMap<String, String>,
 }
 
-/// Which faults came.
+/// Kinds of faults that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessed {
     /// The GPU did atomics: memory that it reaches across the link has to come to it for them.
@@ -65,13 +65,13 @@ impl<'a> View<'a> {
         GpuKey::Known(self.gpu)
     }
 
-    /// What was counted of the process at the GPU.
+    /// Counts of the process at the GPU.
     #[must_use]
     pub fn counters(&self) -> Option<&'a Counters> {
         self.process.gpus.get(&self.key())
     }
 
-    /// What of its memory is at the GPU.
+    /// Its memory resident at the GPU.
     #[must_use]
     pub fn resident(&self) -> Residency {
         self.process.residency.get(&self.key()).copied().unwrap_or_default()
@@ -138,12 +138,12 @@ pub trait Running: Send + fmt::Debug {
     }
 }
 
-/// How a plan goes on.
+/// Next action of a running plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// With these steps; none, if there is nothing to do now.
+    /// These steps; none if there is nothing to do now.
     Steps(Vec<Step>),
-    /// Not: what justified it has ended, and why that is thought.
+    /// The end: its phase is over, for this reason.
     Over(String),
 }
 

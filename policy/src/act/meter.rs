@@ -1,4 +1,4 @@
-//! What is counted of a process at a GPU, and beside it, over stretches of time: for what was before a plan and what came after.
+//! Counts of a process at a GPU, and of others beside it, over stretches of time before and after a plan.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,9 +19,9 @@ use crate::{
     thresholds::EARLY,
 };
 
-/// How far back is remembered, in windows.
+/// History, in windows.
 const KEPT_WINDOWS: u32 = 4;
-/// How many times in a window it is written down what arrived in each block.
+/// Samples in a window of the arrivals in each block.
 const MARKS_A_WINDOW: u32 = 4;
 
 /// Sums at one moment.
@@ -35,13 +35,13 @@ struct Sample {
     copied_bytes: u64,
     /// Evicted of others for this process.
     others_evicted_bytes: u64,
-    /// What arrived for others.
+    /// Bytes that arrived for other processes.
     others_arrived_bytes: u64,
     passed_bytes: Option<u64>,
     atomic_faults: u64,
 }
 
-/// What had arrived in each block.
+/// Cumulative bytes that arrived in each block.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     at: SystemTime,
@@ -55,11 +55,11 @@ pub(crate) struct Meter {
     marks: VecDeque<Arc<Mark>>,
 }
 
-/// What a stretch showed.
+/// Counts of a stretch.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) measured: Measured,
-    /// Of its bytes over the link, what was accessed remotely.
+    /// Remotely accessed part of its bytes over the link.
     pub(crate) remote_bytes: u64,
     pub(crate) others_arrived_bytes: u64,
     pub(crate) passed_bytes: Option<u64>,
@@ -103,18 +103,18 @@ impl Meter {
         }
     }
 
-    /// What the last stretch of at least this length showed; `None` if so much was not seen yet.
+    /// Counts of the last stretch of at least this length; `None` without such a stretch.
     pub(crate) fn last(&self, window: Duration) -> Option<Span> {
         let (from, to) = self.stretch(window)?;
         self.span(from, to)
     }
 
-    /// What all that is remembered showed.
+    /// Counts of the whole history.
     pub(crate) fn all(&self) -> Option<Span> {
         self.span(self.samples.front()?, self.samples.back()?)
     }
 
-    /// Which faults came in the last stretch of this length.
+    /// Kinds of faults in the last stretch of this length.
     pub(crate) fn accessed(&self, window: Duration) -> Option<Accessed> {
         let (from, to) = self.stretch(window)?;
         Some(Accessed { gpu_atomics: to.atomic_faults > from.atomic_faults })
@@ -126,7 +126,7 @@ impl Meter {
         Some((from, to))
     }
 
-    /// What was seen since then, if anything was counted at that time.
+    /// Counts since then, if there is a sample of that time.
     pub(crate) fn since(&self, begin: SystemTime) -> Option<Span> {
         let to = self.samples.back()?;
         self.span(self.samples.iter().find(|from| from.at >= begin)?, to)
@@ -249,7 +249,7 @@ fn between(earlier: SystemTime, later: SystemTime) -> Duration {
     later.duration_since(earlier).unwrap_or_default()
 }
 
-/// So many a second.
+/// Rate per second.
 pub(crate) fn rate(count: u64, lasted: Duration) -> f64 {
     if lasted.is_zero() { 0.0 } else { count as f64 / lasted.as_secs_f64() }
 }

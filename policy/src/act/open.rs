@@ -19,9 +19,9 @@ use super::{
 pub(crate) struct Open {
     pub(crate) decision: Decision,
     pub(crate) running: Box<dyn Running>,
-    /// What was wanted when it was made.
+    /// Directive in effect at its creation.
     pub(crate) directive: Directive,
-    /// What was there when it was made.
+    /// Circumstances at its creation.
     pub(crate) circumstances: Circumstances,
     /// What it began with: whether that may be done is asked again while it may only be told.
     first: Vec<Step>,
@@ -32,7 +32,7 @@ pub(crate) struct Open {
     pub(crate) touched: Intervals,
     /// An order that is not answered yet.
     pub(crate) waits: bool,
-    /// When what goes over the GPU's link was read last.
+    /// Time of the last reading of the GPU's link meter.
     link_read: SystemTime,
 }
 
@@ -95,7 +95,7 @@ impl Open {
         Ok(None)
     }
 
-    /// What is to be done next, if anything; or why it is over.
+    /// Next steps, if any; or the reason of its end.
     pub(crate) fn go_on(
         &mut self,
         view: &View<'_>,

@@ -1,4 +1,4 @@
-//! How far ahead of a walk memory is brought, and how much of it the walk uses up before it is seen again.
+//! Prefetch distance ahead of a walk, and the distance between tripwires at which the walk is seen again.
 //!
 //! Of `frames` blocks that the process has at the GPU, `between` lie from one tripwire to the next, and `lead` blocks are still ahead of the walk when it comes
 //! to one: enough for it not to wait while more is brought. How many that takes depends on how fast the walk is, and how soon uvmd sees it and the driver
@@ -14,14 +14,14 @@ const AT_ONCE: (u64, u64) = (1, 64);
 const AT_ONCE_MIN_BLOCKS: u64 = 16;
 /// The lead grows and shrinks by this part of what the process has.
 const STEP: (u64, u64) = (1, 16);
-/// So many tripwires in a row, and the lead shrinks.
+/// Tripwires hit in a row after which the lead shrinks.
 const STEADY: u32 = 16;
-/// What lies behind a walk and is still in use, or was brought late.
+/// Blocks behind a walk that are still in use, or were prefetched late.
 const BEHIND_BLOCKS: u64 = 3;
 /// The least lead: what is used at once, and what comes next.
 const LEAD_MIN_BLOCKS: u64 = 2;
 
-/// In blocks.
+/// Pace of a walk, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     frames: u64,
@@ -43,23 +43,23 @@ impl Pace {
         self.frames = frames;
     }
 
-    /// From one tripwire to the next.
+    /// Distance from one tripwire to the next.
     pub(crate) fn between(&self) -> u64 {
         (self.frames * BETWEEN.0 / BETWEEN.1).min(BETWEEN_MAX_BLOCKS).min(self.ahead_max / 2).max(1)
     }
 
-    /// How much is brought at a look at most.
+    /// Maximum prefetched at an interval.
     pub(crate) fn at_once(&self) -> u64 {
         (self.frames * AT_ONCE.0 / AT_ONCE.1).max(AT_ONCE_MIN_BLOCKS)
     }
 
-    /// How far ahead of the walk memory is brought.
+    /// Prefetch distance ahead of the walk.
     pub(crate) fn ahead(&self) -> u64 {
         let most = self.frames.saturating_sub(BEHIND_BLOCKS).min(self.ahead_max);
         self.between().saturating_add(self.lead).min(most)
     }
 
-    /// What the walk needs, with what lies behind it.
+    /// Blocks that the walk needs, with those behind it.
     pub(crate) fn needs(&self) -> u64 {
         self.ahead().saturating_add(BEHIND_BLOCKS)
     }

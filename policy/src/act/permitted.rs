@@ -1,4 +1,4 @@
-//! Which advice may be given to a process at all, and what is not done with which driver and GPU.
+//! Advice that a process may get at all, and actions refused with a driver or GPU.
 
 use std::cmp::Ordering;
 

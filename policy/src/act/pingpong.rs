@@ -23,7 +23,7 @@ const ALTERNATIONS: u64 = 4;
 const SHARE: f64 = 0.1;
 /// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
 const WITNESS_EACH: usize = 32;
-/// When those that were left alone have not changed sides for so long, the phase is over.
+/// Time without a change of sides of the control blocks after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The policy.
@@ -34,7 +34,7 @@ pub(crate) struct PingPong;
 struct Watching {
     /// Blocks left alone, with how often each has changed sides.
     witnesses: BTreeMap<u64, u64>,
-    /// When one of them last did.
+    /// Time of the last one.
     seen: SystemTime,
     memory: Intervals,
 }
@@ -106,7 +106,7 @@ fn meant(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
     verdict.ranges.iter().filter(|range| range.traffic_ratio >= SHARE)
 }
 
-/// Which of them get advice, and which are left alone.
+/// Blocks to advise, and control blocks without advice.
 fn with_witnesses<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
     let is_witness = |at: usize| blocks.len() >= WITNESS_EACH / 2 && at % WITNESS_EACH == WITNESS_EACH / 4;
     let (witnesses, meant): (Vec<_>, Vec<_>) = blocks.iter().copied().enumerate().partition(|(at, _)| is_witness(*at));
@@ -114,7 +114,7 @@ fn with_witnesses<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) 
     (bare(meant), bare(witnesses))
 }
 
-/// What of them is mapped, and in ranges that the verdict is about.
+/// The mapped parts of them, within ranges that the verdict involves.
 fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
     let mut memory = Intervals::default();
     for range in view

@@ -1,4 +1,4 @@
-//! How large a set of blocks can be kept at the GPU, and how many of them are to be renewed at each look.
+//! Size of the set of blocks that can be retained at the GPU, and the number of blocks to renew at each interval.
 //!
 //! While `arriving` blocks come in a second and `left` frames are not the set's, a block that was renewed is evicted `left / arriving` seconds later.
 //! Each is renewed twice in that time, as looks come late: `2 * members * arriving / left` a second. So of `frames` in all, with `renewals` that can be done
@@ -19,27 +19,27 @@ const RESERVE_MAX: (u64, u64) = (1, 2);
 const MORE: u64 = 4;
 /// ...and of what is less, this part. A look that was late once is no reason to keep less for long.
 const LESS: u64 = 16;
-/// From one look to the next, until that has been seen.
+/// Assumed interval between two looks, until it is measured.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-/// What the driver takes to renew a block, until that has been seen.
+/// Assumed time of the driver to renew a block, until it is measured.
 const RENEWAL: Duration = Duration::from_micros(10);
-/// Of the time, one part in so many goes to renewing at most.
+/// Maximum share of the time spent on renewals: 1 / this.
 const BUSY: u128 = 2;
 const NANOS: u128 = 1_000_000_000;
-/// How often a block is renewed before it would be evicted.
+/// Renewals of a block before its eviction is due.
 pub(crate) const TIMES: u64 = 2;
 
 /// A call that took so many times longer than others tells no more than one that took this much longer.
 const ODD: u32 = 10;
 
-/// What keeping blocks takes, as far as it was seen.
+/// Measured cost of retaining blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RenewalRate {
-    /// What arrives from one look to the next.
+    /// Bytes that arrive in an interval.
     per_look_bytes: u64,
     per_second_bytes: u64,
     looked: SystemTime,
-    /// How long the driver takes to renew a block.
+    /// Time of the driver to renew a block.
     renewal: Duration,
     /// And what it takes to get there, for each.
     ready: Duration,

@@ -14,9 +14,9 @@ use super::{
 /// Advice that may be in force because of a decision, as a journal of a former run tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// Which decision.
+    /// The decision.
     pub decision: DecisionId,
-    /// Whose memory.
+    /// The process.
     pub process: ProcessId,
     /// At which GPU.
     pub gpu: GpuUuid,
@@ -36,16 +36,16 @@ struct Left {
     tries: u32,
     /// Looks to go until the next try.
     rests: u32,
-    /// For an answer.
+    /// Whether an outcome is pending.
     waits: bool,
 }
 
-/// What came of an order that withdraws.
+/// Result of an order of withdrawals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
     /// Nothing is in force any more; whether that was [`Withdrawn::Refused`] before.
     All { was_refused: bool },
-    /// Something is, and it is tried again.
+    /// Something is in effect, and is withdrawn again.
     NotYet,
     /// Something is, and was refused so often that somebody should know; it is tried again, less and less often.
     Refused(CallResult),
@@ -98,7 +98,7 @@ impl Rollback {
         self.again()
     }
 
-    /// The same, once all of the last tries have been answered: none before.
+    /// The same, once all of the last attempts have outcomes; none before.
     pub(crate) fn once_answered(&mut self) -> Vec<Order> {
         if self.0.values().any(|left| left.waits) { Vec::new() } else { self.at_once() }
     }

@@ -1,4 +1,4 @@
-//! What the loop is told at each interval, and what of it concerns one process at one GPU.
+//! Input of the loop at each interval, and the part of one process at one GPU.
 
 use std::{
     borrow::Cow,
@@ -22,26 +22,26 @@ use super::{
 pub struct Scene<'a> {
     /// When that was, by a clock that nobody sets: all that lasts is measured by it. What is told carries the snapshot's time, which is the calendar's.
     pub now: SystemTime,
-    /// What was counted.
+    /// Snapshot of the counts.
     pub snapshot: &'a Snapshot,
-    /// What is wrong.
+    /// Verdicts on that snapshot.
     pub verdicts: &'a Verdicts,
     /// All that is known of the memory of the processes that [`super::Acting::wants_memory`] named.
     pub memory: &'a BTreeMap<ProcessId, Memory>,
-    /// What went over each GPU's link; a GPU of which that cannot be told is not in here.
+    /// Bytes over each GPU's link; a GPU that cannot be metered is absent.
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,
     /// Host memory that each process may still take: the node's, or less where a cgroup above it allows less. One that is not in here may take none.
     pub headroom_bytes: &'a BTreeMap<ProcessId, u64>,
     /// Host memory that the node has left, for all of them together; none where that cannot be told.
     pub node_headroom_bytes: u64,
-    /// What is wanted for whom.
+    /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,
     /// Whether uvmd may act: the kill switch.
     pub on: bool,
 }
 
 impl<'a> Scene<'a> {
-    /// Those that are known of a process, by address.
+    /// Known ranges of a process, by address.
     pub(crate) fn blocks_of(&self, process: ProcessId) -> &'a [Block] {
         self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
     }
@@ -62,7 +62,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What is seen of one process at one GPU.
+/// View of one process at one GPU.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
     pub(crate) process: &'a Process,
@@ -125,7 +125,7 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// What a policy sees of it.
+    /// View that a policy gets.
     pub(crate) fn view(&self, accessed: Option<Accessed>, limits: &Limits) -> View<'_> {
         let budget = self.directive.budget.bytes_per_second.unwrap_or(u64::MAX);
         let bytes_per_second = budget.min(limits.process_bytes_per_second).min(limits.node_bytes_per_second);

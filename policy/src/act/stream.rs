@@ -18,7 +18,7 @@ use model::{
 };
 
 use super::{
-    keep::{Claim, Kept, is_held, whole_blocks},
+    keep::{Claim, RetainedSet, is_held, whole_blocks},
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     pace::Pace,
     scene::block_at,
@@ -37,11 +37,11 @@ const LATELY_WINDOWS: u32 = 4;
 const AHEAD_MIN_BLOCKS: u64 = 4;
 /// A pattern that fewer of the late faults fit is none to rely on.
 const CONFIDENCE: f64 = 0.75;
-/// What may be brought in vain, as a part of all: what is ahead of the walk when it ends.
+/// Maximum share of useless prefetches: those ahead of the walk at its end.
 const OVERSHOOT: f64 = 0.05;
-/// When the walk has not been seen to go on for so long, it has stopped.
+/// Time without progress after which the walk has stopped.
 const STOPPED: Duration = Duration::from_secs(10);
-/// So many looks in a row at which faults were only seen where the walk is not, and it has turned.
+/// Intervals in a row with faults only elsewhere after which the walk has turned.
 const STRAYED_LOOKS: u32 = 5;
 
 /// The policy.
@@ -83,7 +83,7 @@ impl LivePolicy for Stream {
             next: walk.after(walk.position(), 1 + GAP_BLOCKS),
             walk,
             pace,
-            kept: None,
+            retained: None,
             tripwires: VecDeque::new(),
             passed_blocks: 0,
             ready_blocks: 0,
@@ -124,17 +124,17 @@ fn is_walked(range: &Range) -> bool {
 #[derive(Debug)]
 struct Streaming {
     walk: Walk,
-    /// What is brought next; `None` at the end.
+    /// Next block to prefetch; `None` at the end.
     next: Option<u64>,
     pace: Pace,
-    /// What stays, once the walk has begun again.
-    kept: Option<Kept>,
+    /// Retained blocks, once the walk has begun again.
+    retained: Option<RetainedSet>,
     /// Blocks that were left without their first part, in the order of the walk, which has not come to them yet.
     tripwires: VecDeque<u64>,
     passed_blocks: u64,
     /// Ahead of the walk and there, of what was to be brought.
     ready_blocks: u64,
-    /// When it was seen to go on.
+    /// Time of the last progress.
     seen: SystemTime,
     strayed: u32,
 }
@@ -178,8 +178,8 @@ impl Running for Streaming {
     }
 
     fn carried_out(&mut self, outcome: &Outcome) {
-        if let Some(kept) = &mut self.kept {
-            kept.carried_out(outcome);
+        if let Some(retained) = &mut self.retained {
+            retained.carried_out(outcome);
         }
         // What was to be brought and was not, for a budget or as there was no room, is brought later, from the first of it on.
         let walk = &self.walk;
@@ -203,7 +203,7 @@ impl Running for Streaming {
 }
 
 impl Streaming {
-    /// How many blocks are there, ahead of the walk, of those that were to be brought.
+    /// Prefetched blocks that are resident ahead of the walk.
     fn ready(&self, view: &View<'_>) -> u64 {
         let walk = &self.walk;
         let end = self.next.and_then(|next| walk.distance(walk.position(), next));
@@ -212,7 +212,7 @@ impl Streaming {
         blocks.filter(|block| is_there_at(*block, view.blocks)).count() as u64
     }
 
-    /// What of the walked memory stays, where it comes back: as much as is not needed for what comes next.
+    /// Retained part of a walked range that is walked again: as much as the prefetches leave.
     fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
@@ -229,17 +229,17 @@ impl Streaming {
             held.into_iter().map(|(_, address)| address).collect()
         };
         let left_bytes = self.pace.needs().saturating_mul(BLOCK_BYTES);
-        if let Some(kept) = &mut self.kept {
-            kept.leave(left_bytes);
-            return kept.look(view, coming_bytes, || behind(&self.walk));
+        if let Some(retained) = &mut self.retained {
+            retained.leave(left_bytes);
+            return retained.look(view, coming_bytes, || behind(&self.walk));
         }
-        let mut kept = Kept::new(view, behind(&self.walk), 0, left_bytes, Claim::BesideOthers);
-        let steps = kept.renew_all(view);
-        self.kept = Some(kept);
+        let mut retained = RetainedSet::new(view, behind(&self.walk), 0, left_bytes, Claim::BesideOthers);
+        let steps = retained.renew_all(view);
+        self.retained = Some(retained);
         steps
     }
 
-    /// What is to be brought now, so that so much is ahead of the walk.
+    /// Steps that prefetch up to this distance ahead of the walk.
     fn bring(&mut self, view: &View<'_>) -> Vec<Step> {
         let walk = &self.walk;
         // Where the walk has overtaken what was brought, it is met again a little ahead.
@@ -264,8 +264,8 @@ impl Streaming {
                 let is_tripwire = self.is_tripwire(next, view.blocks);
                 if is_tripwire {
                     self.tripwires.push_back(next);
-                    if let Some(kept) = &mut self.kept {
-                        kept.release(next);
+                    if let Some(retained) = &mut self.retained {
+                        retained.release(next);
                     }
                 }
                 let begin = if is_tripwire { begin.saturating_add(TRIPWIRE_BYTES) } else { begin };

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
-    keep::{Claim, Kept, Pressure, arrived_bytes, is_held, rows, whole_blocks},
+    keep::{Claim, RetainedSet, Pressure, arrived_bytes, is_held, rows, whole_blocks},
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     renewal_rate::RESERVE_MIN_BYTES,
 };
 
-/// Who loses less to others in a window is no victim: two blocks.
+/// Minimum loss to others in a window of a victim: two blocks.
 const LOST_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
-/// When nothing has come for others for so long, nobody presses any more.
+/// Time without arrivals for others after which the pressure has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The policy.
@@ -39,9 +39,9 @@ impl LivePolicy for Tenants {
         if walked_bytes(view, its) <= pressure.held_bytes {
             return None;
         }
-        let mut kept = Kept::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
+        let mut retained = RetainedSet::new(view, mine.iter().map(|block| block.address), 0, 0, Claim::All);
         let gone = mine.iter().filter(|block| !is_held(block) && came_as_a_whole(block)).map(|block| block.address);
-        let mut steps = kept.renew_all(view);
+        let mut steps = retained.renew_all(view);
         steps.extend(rows(gone, Action::Migrate(Place::Gpu(view.gpu))));
         let plan = Plan {
             process: view.process.id,
@@ -62,14 +62,14 @@ impl LivePolicy for Tenants {
                 faults_saved: Share { at_least: 0.5, at_most: 1.0 },
             },
         };
-        Some((plan, Box::new(Protecting { kept, others: (view.now, others_arrived(view)) })))
+        Some((plan, Box::new(Protecting { retained, others: (view.now, others_arrived(view)) })))
     }
 }
 
 #[derive(Debug)]
 struct Protecting {
-    kept: Kept,
-    /// When something came for others last, and what had by then.
+    retained: RetainedSet,
+    /// Time of the last arrival for others, and the cumulative bytes then.
     others: (SystemTime, u64),
 }
 
@@ -81,19 +81,19 @@ impl Running for Protecting {
         } else if has_passed(QUIET, self.others.0, view.now) {
             return Next::Over("no memory of other processes has migrated to the GPU for 10 s".to_owned());
         }
-        let steps = self.kept.look(view, 0, || in_use(view).map(|block| block.address).collect());
-        if self.kept.is_unused() {
+        let steps = self.retained.look(view, 0, || in_use(view).map(|block| block.address).collect());
+        if self.retained.is_unused() {
             return Next::Over("the retained part is not used any more".to_owned());
         }
         Next::Steps(steps)
     }
 
     fn carried_out(&mut self, outcome: &Outcome) {
-        self.kept.carried_out(outcome);
+        self.retained.carried_out(outcome);
     }
 }
 
-/// What the process has used at the GPU.
+/// Blocks of the process in use at the GPU.
 fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
     whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
 }
@@ -103,7 +103,7 @@ const fn came_as_a_whole(block: &Block) -> bool {
     block.evicted_bytes > BLOCK_BYTES / 2
 }
 
-/// What another process has used at the GPU.
+/// Blocks of another process in use at the GPU.
 fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
     let at_gpu = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
     (blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES)

@@ -1,4 +1,4 @@
-//! One process at one GPU: what is counted of it, the decision that stands, and what is not tried on it again.
+//! State of one process at one GPU: its counts, the open decision, and cooldowns.
 
 mod restrictions;
 
@@ -42,7 +42,7 @@ pub(crate) struct Closed {
     pub(crate) waits: bool,
 }
 
-/// What one interval brought.
+/// Result of one interval.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) events: Vec<Event>,
@@ -158,7 +158,7 @@ impl Track {
                 return Some(Stage::Ended("the process has exited".to_owned()));
             }
             if !matches!(answer, CallResult::Denied(_)) {
-                let why = format!("no call succeeded: {}", said(answer));
+                let why = format!("no call succeeded: {}", detail(answer));
                 self.cooldown.begin(name, now, limits, []);
                 return Some(Stage::RolledBack(why));
             }
@@ -284,7 +284,7 @@ fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
     }
 }
 
-fn said(answer: &CallResult) -> &str {
+fn detail(answer: &CallResult) -> &str {
     match answer {
         CallResult::Done => "it was done",
         CallResult::NotMapped => "the memory is not mapped any more",

@@ -16,12 +16,12 @@ use super::{
     meter::{Span, rate},
 };
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Finding {
-    /// It helps.
+    /// The plan helps.
     Better,
-    /// It does harm, or none and no good either: what shows it.
+    /// The plan harms, or has no benefit: the evidence.
     NotBetter(String),
     /// The program does too little to tell.
     Idle,
@@ -58,23 +58,23 @@ pub(crate) fn compare(
     let grown = |was: f64, is: f64| if was > 0.0 { now(is) / was - 1.0 } else { f64::INFINITY };
     let may_grow = noise.max(-expected.link_bytes_saved.at_least);
     if is.cost > 0.0 && grown(was.cost, is.cost) > may_grow {
-        return Finding::NotBetter(said_bytes("bytes over the link", was.cost, now(is.cost), by));
+        return Finding::NotBetter(change_bytes("bytes over the link", was.cost, now(is.cost), by));
     }
     // What others lose for this process was theirs to use.
     if now(is.others_evicted) > was.others_evicted * (1.0 + noise) + was.cost.max(is.cost) * noise {
-        return Finding::NotBetter(said_bytes(
+        return Finding::NotBetter(change_bytes(
             "bytes evicted of others",
             was.others_evicted,
             now(is.others_evicted),
             by,
         ));
     }
-    let kept = |was: f64, is: f64, promised: f64| {
+    let is_met = |was: f64, is: f64, promised: f64| {
         let wanted = if promised > 0.0 { promised * KEPT_PROMISE } else { noise };
         was > 0.0 && now(is) <= was * (1.0 - wanted)
     };
-    let fewer_faults = kept(was.faults, is.faults, expected.faults_saved.at_least);
-    let fewer_bytes = kept(was.cost, is.cost, expected.link_bytes_saved.at_least);
+    let fewer_faults = is_met(was.faults, is.faults, expected.faults_saved.at_least);
+    let fewer_bytes = is_met(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
         // Fewer faults in more batches, or fewer bytes for more faults, may cost more than they bring.
         let left = left(before, after, pace).time;
@@ -83,12 +83,12 @@ pub(crate) fn compare(
     }
     Finding::NotBetter(format!(
         "{}, {}: less than half of the expected effect",
-        said("GPU faults", was.faults, now(is.faults), by),
-        said_bytes("bytes over the link", was.cost, now(is.cost), by),
+        change("GPU faults", was.faults, now(is.faults), by),
+        change_bytes("bytes over the link", was.cost, now(is.cost), by),
     ))
 }
 
-/// What is left for the same work.
+/// Cost of the same work with the plan, as parts of that without.
 pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
     let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
     let part = |of: fn(&Span) -> f64| {
@@ -99,12 +99,12 @@ pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
     Left { time: part(takes), link_bytes: part(|span| span.measured.own_link_bytes as f64) }
 }
 
-/// How fast the program goes after a plan.
+/// Pace of the program after a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// How many times as fast as before.
+    /// Multiple of the pace before.
     pub(crate) factor: f64,
-    /// By what that is told.
+    /// Measure that the factor was derived from.
     by: &'static str,
 }
 
@@ -127,11 +127,11 @@ impl Pace {
     }
 }
 
-fn said(what: &str, was: f64, is: f64, by: &str) -> String {
+fn change(what: &str, was: f64, is: f64, by: &str) -> String {
     format!("{what} went from {was:.0} to {is:.0} {by}")
 }
 
-fn said_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
+fn change_bytes(what: &str, was: f64, is: f64, by: &str) -> String {
     const MIB: f64 = 1_048_576.0;
     format!("{what} went from {:.1} to {:.1} MiB {by}", was / MIB, is / MIB)
 }
@@ -160,7 +160,7 @@ impl Rates {
         }
     }
 
-    /// What it does, in bytes: what goes over the link, and a page for each fault.
+    /// Work in bytes: those over the link, and a page for each fault.
     fn activity(&self) -> f64 {
         const PAGE_BYTES: f64 = 4096.0;
         self.cost + self.arrived + self.faults * PAGE_BYTES

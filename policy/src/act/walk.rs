@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::{Block, GpuKey, Range, block::BLOCK_BYTES};
 
-/// Which way it goes.
+/// Direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
@@ -13,7 +13,7 @@ pub(crate) enum Direction {
 
 /// Blocks whose order in time is looked at.
 const LATEST: usize = 8;
-/// What part of their moves goes one way, in a walk.
+/// Minimum share of moves in one direction, in a walk.
 const ONE_WAY: f64 = 0.7;
 
 /// So far behind the furthest block that faulted, it is still the same place.
@@ -28,11 +28,11 @@ pub(crate) struct Walk {
     wraps: bool,
     /// The block where it was seen last.
     position: u64,
-    /// Of each block at the last look, its faults, and whether nearly all of it was at the GPU.
+    /// Each block's faults at the last interval, and whether nearly all of it was resident.
     seen: BTreeMap<u64, (u64, bool)>,
 }
 
-/// How far a walk came from one look to the next.
+/// Progress of a walk in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) blocks: u64,
@@ -50,7 +50,7 @@ const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
     begin < block.address.saturating_add(BLOCK_BYTES) && block.address < end
 }
 
-/// Of the blocks at the GPU of which something was seen lately, what part is the range's.
+/// The range's share of the recently active blocks at the GPU.
 pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
     // By what happened last: the calendar may have been set since.
@@ -110,12 +110,12 @@ impl Walk {
         range.begin <= self.begin && self.end <= range.end
     }
 
-    /// What of a block is in the range.
+    /// Part of a block within the range.
     pub(crate) fn clipped(&self, block: u64) -> (u64, u64) {
         (block.max(self.begin), block.saturating_add(BLOCK_BYTES).min(self.end))
     }
 
-    /// Where it will be so many blocks later.
+    /// Position after this many blocks.
     pub(crate) fn after(&self, block: u64, blocks: u64) -> Option<u64> {
         let (all, at) = (self.blocks(), self.index(block)?);
         let at = at.checked_add(blocks)?;
@@ -129,12 +129,12 @@ impl Walk {
         Some(self.at(at))
     }
 
-    /// How many blocks it has to go to come to the end.
+    /// Blocks left to the end.
     pub(crate) fn to_end(&self, from: u64) -> Option<u64> {
         Some(self.blocks().saturating_sub(self.index(from)?))
     }
 
-    /// How many blocks it has to go from one to the other.
+    /// Distance from one to the other, in blocks.
     pub(crate) fn distance(&self, from: u64, to: u64) -> Option<u64> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         if to >= from {
@@ -146,7 +146,7 @@ impl Walk {
         }
     }
 
-    /// How far it has come, by where faults came; `None` if they came only where it is not.
+    /// Progress by the places of faults; `None` if all are elsewhere.
     pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<Progress> {
         let mut faulted = Vec::new();
         for block in blocks.iter().filter(|block| is_within(block, self.begin, self.end)) {
@@ -177,12 +177,12 @@ impl Walk {
         }
     }
 
-    /// How many there are.
+    /// Number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.end.div_ceil(BLOCK_BYTES).saturating_sub(self.begin / BLOCK_BYTES)
     }
 
-    /// In the order of the walk.
+    /// Index of a block in the order of the walk.
     fn index(&self, block: u64) -> Option<u64> {
         let at = (block / BLOCK_BYTES).checked_sub(self.begin / BLOCK_BYTES).filter(|at| *at < self.blocks())?;
         Some(if self.direction == Direction::Up { at } else { self.blocks() - 1 - at })

@@ -12,24 +12,24 @@ use model::{
 };
 
 use super::{
-    keep::{Claim, Kept, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
+    keep::{Claim, RetainedSet, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
     live_policy::{Next, Running, View, has_passed},
     renewal_rate::{LOOK, RenewalRate},
 };
 
-/// Where the blocks that fit came back more often than others by this factor, they are a hot set: `hot-cold`.
+/// Minimum ratio of returns of the blocks that fit to those of others for a hot set: `hot-cold`.
 pub(crate) const EVEN_UP_TO: f64 = 1.5;
-/// When nothing has come to the GPU for so long, nothing has to be kept there.
+/// Time without arrivals at the GPU after which nothing needs to be retained.
 const QUIET: Duration = Duration::from_secs(10);
-/// Of the rest, one block of so many is not accessed remotely, and shows that the program goes on.
+/// One block in this many of the rest is not mapped remotely: its faults show that the program goes on.
 const WITNESS_EACH: usize = 16;
 
-/// The same.
+/// Treatment of the blocks that do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// It is fetched and evicted.
+    /// The rest is fetched and evicted.
     Stream,
-    /// It stays on the host, and the GPU reaches it across the link.
+    /// The rest stays on the host, with remote mappings of the GPU.
     Remote,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Found<'a> {
         self.came_back() / self.part()
     }
 
-    /// What part of the blocks fits.
+    /// Share of the blocks that fits.
     fn part(&self) -> f64 {
         (self.fitting as f64 / self.blocks.len().max(1) as f64).min(1.0)
     }
@@ -90,7 +90,7 @@ impl<'a> Found<'a> {
         if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.came_back() }
     }
 
-    /// What part of what has come back so far was theirs.
+    /// Their share of all returns so far.
     fn came_back(&self) -> f64 {
         let came_back = |blocks: &[&Block]| blocks.iter().map(|block| block.refetched_bytes as f64).sum::<f64>();
         let all = came_back(&self.blocks);
@@ -100,10 +100,10 @@ impl<'a> Found<'a> {
     pub(crate) fn plan(&self, view: &View<'_>, policy: &'static str, why: &str) -> (Plan, Box<dyn Running>) {
         let rest = Rest::wanted(view);
         let fitting = self.blocks.iter().take(self.fitting).map(|block| block.address);
-        let mut kept = Kept::new(view, fitting, self.per_look_bytes, 0, Claim::BesideOthers);
-        let mut steps = kept.renew_all(view);
+        let mut retained = RetainedSet::new(view, fitting, self.per_look_bytes, 0, Claim::BesideOthers);
+        let mut steps = retained.renew_all(view);
         if rest == Rest::Remote {
-            steps.extend(remote(view, &self.blocks, &kept));
+            steps.extend(remote(view, &self.blocks, &retained));
         }
         let inputs = &self.verdict.inputs;
         let arrived = inputs.bytes_htod.saturating_add(inputs.populated_bytes).max(1);
@@ -120,7 +120,7 @@ impl<'a> Found<'a> {
             policy,
             reason: format!(
                 "{why}: {} of {} MiB stay, with {:.0} % of the refetched bytes; the rest is {}",
-                mib(kept.len()),
+                mib(retained.len()),
                 mib(self.blocks.len()),
                 self.share() * 100.0,
                 if rest == Rest::Remote { "mapped remotely" } else { "streamed through the remaining memory" },
@@ -133,7 +133,7 @@ impl<'a> Found<'a> {
             },
         };
         let running = Protecting {
-            kept,
+            retained,
             rest,
             begun_at: Pressure::of(view).arrived_bytes,
             has_settled: false,
@@ -147,11 +147,11 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What is not kept stays on the host.
-fn remote(view: &View<'_>, blocks: &[&Block], kept: &Kept) -> Vec<Step> {
-    let kept = kept.set();
+/// Steps that leave the remaining blocks on the host.
+fn remote(view: &View<'_>, blocks: &[&Block], retained: &RetainedSet) -> Vec<Step> {
+    let retained = retained.set();
     let mut rest: Vec<u64> =
-        blocks.iter().map(|block| block.address).filter(|address| !kept.contains(address)).collect();
+        blocks.iter().map(|block| block.address).filter(|address| !retained.contains(address)).collect();
     rest.sort_unstable();
     let rest: Vec<u64> = rest
         .iter()
@@ -165,18 +165,18 @@ fn remote(view: &View<'_>, blocks: &[&Block], kept: &Kept) -> Vec<Step> {
 
 #[derive(Debug)]
 struct Protecting {
-    kept: Kept,
+    retained: RetainedSet,
     rest: Rest,
-    /// What had arrived at the GPU when it began.
+    /// Cumulative bytes that had arrived at the GPU at its begin.
     begun_at: u64,
     /// Whether as much has arrived since as there is room for.
     has_settled: bool,
-    /// When something arrived last, and what had by then.
+    /// Time of the last arrival, and the cumulative bytes then.
     last: (SystemTime, u64),
-    /// What had come of each block before, and of all.
+    /// Earlier arrivals of each block, and of all.
     came: HashMap<u64, u64>,
     came_bytes: u64,
-    /// What had arrived for the process at the last look.
+    /// Cumulative bytes that had arrived for the process at the last interval.
     mine_bytes: u64,
     passed_bytes: u64,
 }
@@ -184,7 +184,7 @@ struct Protecting {
 impl Protecting {
     /// What comes is what is not kept: with it, the program has come through its part of what is kept.
     fn note_progress(&mut self, view: &View<'_>) {
-        let held = self.kept.held().filter_map(|address| self.came.get(&address));
+        let held = self.retained.held().filter_map(|address| self.came.get(&address));
         let all = self.came_bytes;
         let moving = all.saturating_sub(held.copied().fold(0, u64::saturating_add));
         let mine = arrived_bytes(view.process, view);
@@ -208,15 +208,15 @@ impl Running for Protecting {
             return Next::Over("no memory has migrated to the GPU for 10 s".to_owned());
         }
         self.has_settled |= pressure.arrived_bytes.saturating_sub(self.begun_at) >= pressure.held_bytes;
-        let steps = self.kept.look(view, 0, || candidates(view));
-        if self.kept.is_unused() {
+        let steps = self.retained.look(view, 0, || candidates(view));
+        if self.retained.is_unused() {
             return Next::Over("the retained part is not used any more".to_owned());
         }
         Next::Steps(steps)
     }
 
     fn carried_out(&mut self, outcome: &Outcome) {
-        self.kept.carried_out(outcome);
+        self.retained.carried_out(outcome);
     }
 
     fn has_settled(&self) -> bool {
@@ -229,7 +229,7 @@ impl Running for Protecting {
     }
 }
 
-/// Those that are there, the one that came back most first.
+/// Resident blocks, by number of returns, the highest first.
 fn candidates(view: &View<'_>) -> Vec<u64> {
     let mut held: Vec<&Block> = whole_blocks(view).filter(|block| is_held(block)).collect();
     held.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));

@@ -76,7 +76,7 @@ pub(super) struct OfActor<'a> {
 
 /// Give up all that making calls does not need, but these descriptors.
 pub(super) fn of_actor(
-    kept: &mut [i32],
+    open_fds: &mut [i32],
     &OfActor { spawner, may_change_user, in_target_cgroup, filter }: &OfActor<'_>,
 ) -> Result<(), Failed> {
     if in_target_cgroup {
@@ -84,8 +84,8 @@ pub(super) fn of_actor(
         // all of the cgroup goes with the one that is chosen.
         fs::write("/proc/self/oom_score_adj", KILLED_FIRST).map_err(|error| (Step::RaiseOomScore, error))?;
     }
-    kept.sort_unstable();
-    close_all_but(kept).map_err(|error| (Step::CloseDescriptors, error))?;
+    open_fds.sort_unstable();
+    close_all_but(open_fds).map_err(|error| (Step::CloseDescriptors, error))?;
     let _ = rustix::thread::set_name(c"uvmd-actor");
     set_requests_to_end(libc::SIG_DFL);
     let privileges = || {
@@ -146,7 +146,7 @@ pub(super) fn filter() -> Result<BpfProgram, Failed> {
 
 /// Close all descriptors but these, which are in order.
 #[expect(unsafe_code, reason = "what else has them must not use them any more")]
-fn close_all_but(kept: &[i32]) -> io::Result<()> {
+fn close_all_but(open_fds: &[i32]) -> io::Result<()> {
     let close = |first: u32, last: u32| {
         if first > last {
             return Ok(());
@@ -159,7 +159,7 @@ fn close_all_but(kept: &[i32]) -> io::Result<()> {
         }
     };
     let mut next = 0;
-    for fd in kept.iter().map(|fd| fd.cast_unsigned()) {
+    for fd in open_fds.iter().map(|fd| fd.cast_unsigned()) {
         if fd > next {
             close(next, fd - 1)?;
         }

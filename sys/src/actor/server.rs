@@ -26,9 +26,9 @@ pub(super) fn run(start: &Start<'_>) -> ! {
 }
 
 fn serve(Start { channel, spaces, confinement }: &Start<'_>) -> io::Result<()> {
-    let mut kept: Vec<i32> = spaces.iter().chain([channel]).map(AsRawFd::as_raw_fd).collect();
+    let mut open_fds: Vec<i32> = spaces.iter().chain([channel]).map(AsRawFd::as_raw_fd).collect();
     let channel = channel.as_fd();
-    if let Err((step, error)) = confinement::of_actor(&mut kept, confinement) {
+    if let Err((step, error)) = confinement::of_actor(&mut open_fds, confinement) {
         let errno = error.raw_os_error().unwrap_or(libc::EPERM);
         return send(channel, &Response::NotConfined { step, errno }, &[]);
     }

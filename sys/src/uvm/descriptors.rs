@@ -213,11 +213,11 @@ mod tests {
         for fd in 0..=OF_DRIVER_MAX {
             machine.link(&format!("proc/7/fd/{fd}"), "/dev/nvidia-uvm");
         }
-        let told = candidates(&machine, 7).unwrap_err().to_string();
-        assert_eq!(told, "process 7 has too many open files of the driver: more than 4096");
+        let message = candidates(&machine, 7).unwrap_err().to_string();
+        assert_eq!(message, "process 7 has too many open files of the driver: more than 4096");
         let mut search = Search { left: 10, ..Search::new(&machine.roots, 7) };
-        let told = search.candidates(&machine.roots.proc.join("7")).unwrap_err().to_string();
-        assert_eq!(told, "process 7 has too many open files: more than 65536");
+        let message = search.candidates(&machine.roots.proc.join("7")).unwrap_err().to_string();
+        assert_eq!(message, "process 7 has too many open files: more than 65536");
     }
 
     #[test]

@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn parts_cover_a_range_and_end_at_block_boundaries() {
         let parts = PageRange::parts(3 * MIB, 4 * MIB, 2 * MIB).unwrap();
-        let told: Vec<(u64, u64)> = parts.iter().map(|part| (part.base / MIB, part.length / MIB)).collect();
-        assert_eq!(told, [(3, 1), (4, 2), (6, 1)]);
+        let spans: Vec<(u64, u64)> = parts.iter().map(|part| (part.base / MIB, part.length / MIB)).collect();
+        assert_eq!(spans, [(3, 1), (4, 2), (6, 1)]);
         assert_eq!(PageRange::parts(2 * MIB, 2 * MIB, 2 * MIB).unwrap().len(), 1);
         for (base, length, part) in [(0, 0, MIB), (1, MIB, MIB), (0, MIB, 0), (0, MIB, 100), (u64::MAX, 2, MIB)] {
             assert_eq!(PageRange::parts(base, length, part), None, "{base:#x} {length:#x} {part}");

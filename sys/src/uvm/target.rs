@@ -156,8 +156,8 @@ mod tests {
         });
         assert_eq!((spaces.unwrap().len(), counts.1.get()), (4, 5));
         let counts = Rc::default();
-        let told = take_each(7, 0..2000, |_| Ok(Some(Counted::open(&counts)))).map(drop).unwrap_err().to_string();
-        assert_eq!(told, "process 7 has too many VA spaces: more than 8");
+        let message = take_each(7, 0..2000, |_| Ok(Some(Counted::open(&counts)))).map(drop).unwrap_err().to_string();
+        assert_eq!(message, "process 7 has too many VA spaces: more than 8");
         assert_eq!((counts.0.get(), counts.1.get()), (0, 9));
     }
 

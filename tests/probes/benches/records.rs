@@ -12,7 +12,7 @@ use std::{
 };
 
 use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
-use collector::{BlockLimits, Records, testing::Kept};
+use collector::{BlockLimits, Records, testing::TestLedger};
 use probes_test::{
     bench::Bench,
     flood::{self, Flood},
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if !std::env::args().any(|argument| argument == "--bench") {
         return ExitCode::SUCCESS;
     }
-    kept();
+    ledger();
     match through_the_ring() {
         Some(()) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
@@ -51,8 +51,8 @@ fn through_the_ring() -> Option<()> {
             return None;
         }
     };
-    let mut kept = Kept::new(BlockLimits::default());
-    kept.process(1, made.generation);
+    let mut ledger = TestLedger::new(BlockLimits::default());
+    ledger.process(1, made.generation);
     let done = AtomicBool::new(false);
     let (mut took, mut busy, mut room) = (0, Duration::ZERO, Vec::with_capacity(4096));
     let wrote = thread::scope(|scope| {
@@ -68,11 +68,11 @@ fn through_the_ring() -> Option<()> {
                 room.push(record);
                 if room.len() == room.capacity() {
                     took += room.len() as u64;
-                    kept.records(room.drain(..));
+                    ledger.records(room.drain(..));
                 }
             });
             took += room.len() as u64;
-            kept.records(room.drain(..));
+            ledger.records(room.drain(..));
             busy += began.elapsed();
             if is_last {
                 break;
@@ -83,7 +83,7 @@ fn through_the_ring() -> Option<()> {
     });
     let Wrote { asked, no_room, seconds } = wrote?;
     assert_eq!(asked - no_room, took, "none is lost silently");
-    let bytes = fetched_bytes(&kept);
+    let bytes = fetched_bytes(&ledger);
     assert_eq!(bytes, took * u64::from(flood::BYTES.unsigned_abs()), "what was taken is in the snapshot");
     println!(
         "through the ring: {asked} records in {seconds:.1} s, {:.2} million a second; {took} in the snapshot, {no_room} without room; \
@@ -117,14 +117,14 @@ fn write(flood: &Flood) -> Option<Wrote> {
     Some(Wrote { asked, no_room, seconds: began.elapsed().as_secs_f64() })
 }
 
-fn fetched_bytes(kept: &Kept) -> u64 {
-    kept.processes().iter().flat_map(|process| process.reuse.values()).map(|reuse| reuse.fetched_bytes).sum()
+fn fetched_bytes(ledger: &TestLedger) -> u64 {
+    ledger.processes().iter().flat_map(|process| process.reuse.values()).map(|reuse| reuse.fetched_bytes).sum()
 }
 
 /// What is behind the ring alone, where the events are not the limit.
-fn kept() {
-    let mut kept = Kept::new(BlockLimits::default());
-    kept.process(1, 7);
+fn ledger() {
+    let mut ledger = TestLedger::new(BlockLimits::default());
+    ledger.process(1, 7);
     let record = |number: u64| BlockRecord {
         boottime_ns: number * 1000,
         generation: 7,
@@ -140,13 +140,13 @@ fn kept() {
     let mut resident = Vec::new();
     let began = Instant::now();
     for part in 0..MANY / PART {
-        kept.records((part * PART..(part + 1) * PART).map(record));
+        ledger.records((part * PART..(part + 1) * PART).map(record));
         if part % 50 == 49 {
             resident.push(resident_kib());
         }
     }
     let took = began.elapsed();
-    let bytes = fetched_bytes(&kept);
+    let bytes = fetched_bytes(&ledger);
     assert_eq!(bytes, MANY / 2 * 65536, "what was taken is in the snapshot");
     println!(
         "behind the ring: {MANY} records of {BLOCKS} blocks, {:.1} million a second; resident {} KiB after a tenth, {} KiB in the end",

@@ -56,8 +56,8 @@ mod tests {
         let error = client.get::<()>("/api/v1/status").err().unwrap();
         assert!(matches!(error, Error::Untrusted { .. }), "{error}");
         let own = uzers::get_effective_uid();
-        let told = format!("{} is not trusted as uvmd: served by uid {own}", path.display());
-        assert!(error.to_string().starts_with(&told) && error.to_string().contains("--socket-owner"), "{error}");
+        let message = format!("{} is not trusted as uvmd: served by uid {own}", path.display());
+        assert!(error.to_string().starts_with(&message) && error.to_string().contains("--socket-owner"), "{error}");
         assert!(server.join().unwrap().is_empty());
     }
 

@@ -99,9 +99,9 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
 
 /// The daemon's own words where it says any.
 fn limits(evidence: &Evidence) -> Vec<String> {
-    let told = evidence.ranges.as_ref().map(|ranges| ranges.caveats.as_slice()).unwrap_or_default();
-    if told.is_empty() {
+    let caveats = evidence.ranges.as_ref().map(|ranges| ranges.caveats.as_slice()).unwrap_or_default();
+    if caveats.is_empty() {
         return vec!["Accesses to resident memory are not counted: they raise no fault.".to_owned()];
     }
-    told.iter().map(|limit| text::printable(limit).into_owned()).collect()
+    caveats.iter().map(|limit| text::printable(limit).into_owned()).collect()
 }

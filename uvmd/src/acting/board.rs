@@ -22,26 +22,26 @@ pub(crate) struct Board {
     next: Option<Instant>,
 }
 
-/// What others read. Cheap to clone.
+/// Reader of the board. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct BoardReader {
     decisions: watch::Receiver<Arc<[Decision]>>,
     restrictions: watch::Receiver<Arc<[Restriction]>>,
     journal: Option<JournalMonitor>,
 }
 
-impl Told {
-    /// What was decided, newest first.
+impl BoardReader {
+    /// Decisions, newest first.
     pub(crate) fn decisions(&self) -> Arc<[Decision]> {
         Arc::clone(&self.decisions.borrow())
     }
 
-    /// What keeps more from being done, for whom something is wanted.
+    /// Restrictions of the processes that a policy is in effect for.
     pub(crate) fn restrictions(&self) -> Arc<[Restriction]> {
         Arc::clone(&self.restrictions.borrow())
     }
 
-    /// How the journal of advice is; `None` where there is none.
+    /// Health of the journal of advice; `None` where there is no journal.
     pub(crate) fn journal(&self) -> Option<JournalHealth> {
         self.journal.as_ref().map(JournalMonitor::health)
     }
@@ -49,12 +49,12 @@ impl Told {
 
 impl Board {
     /// With the journal of the advice that is in force, if there is one.
-    pub(crate) fn new(journal: Option<JournalMonitor>) -> (Self, Told) {
+    pub(crate) fn new(journal: Option<JournalMonitor>) -> (Self, BoardReader) {
         let (publish_decisions, decisions) = watch::channel(Arc::default());
         let (publish_restrictions, restrictions) = watch::channel(Arc::default());
         let board =
             Self { decisions: publish_decisions, is_stale: false, restrictions: publish_restrictions, next: None };
-        (board, Told { decisions, restrictions, journal })
+        (board, BoardReader { decisions, restrictions, journal })
     }
 
     /// Decisions have changed.
@@ -102,17 +102,17 @@ mod tests {
             scope: RestrictionScope::Everything,
             reason: why.to_owned(),
         };
-        let (mut board, told) = Board::new(None);
+        let (mut board, reader) = Board::new(None);
         let start = Instant::now();
         let almost = start + Duration::from_millis(999);
         board.publish_restrictions(start, || vec![restriction("first")]);
         board.publish_restrictions(almost, || panic!("that was a moment ago"));
-        assert_eq!(told.restrictions()[..], [restriction("first")]);
+        assert_eq!(reader.restrictions()[..], [restriction("first")]);
         board.rest();
-        assert_eq!(told.restrictions()[..], []);
+        assert_eq!(reader.restrictions()[..], []);
         board.publish_restrictions(almost, || vec![restriction("second")]);
-        assert_eq!(told.restrictions()[..], [restriction("second")]);
+        assert_eq!(reader.restrictions()[..], [restriction("second")]);
         board.publish_restrictions(almost + Duration::from_secs(1), || vec![restriction("third")]);
-        assert_eq!(told.restrictions()[..], [restriction("third")]);
+        assert_eq!(reader.restrictions()[..], [restriction("third")]);
     }
 }

@@ -19,13 +19,13 @@ fn control(folder: &Path) -> (Control, Board) {
         state_dir: AbsolutePath(folder.join("state")),
         ..Policy::default()
     };
-    let (board, told) = Board::new(None);
+    let (board, reader) = Board::new(None);
     let audit = audit(folder);
     let control = Control {
         rules: Rules::open(&policy, true, audit.clone(), Clock::default()).unwrap(),
         switch: Switch::open(&folder.join("off"), &folder.join("state")),
         enabled: true,
-        told,
+        reader,
         audit,
     };
     (control, board)
@@ -77,10 +77,10 @@ fn each_change_is_in_the_audit_log_with_who_asked_and_what_there_was_before_and_
     let lines = changes(folder.path());
     assert!(lines.iter().all(|line| line["requester"] == requester && line["result"] == "accepted"), "{lines:?}");
     let tags = |line: &Value| (line["type"].clone(), line["etag_before"].clone(), line["etag_after"].clone());
-    let told: Vec<_> = lines.iter().map(tags).collect();
+    let reader: Vec<_> = lines.iter().map(tags).collect();
     let null = Value::Null;
     assert_eq!(
-        told,
+        reader,
         [
             (json!("override_put"), null.clone(), json!(first)),
             (json!("override_put"), json!(first), json!(second)),
@@ -125,8 +125,8 @@ fn who_switched_off_is_written_down_whatever_becomes_of_the_disk_that_keeps_it()
     control.switch_off(&by()).unwrap();
     assert!(control.state().persist_pending, "nobody has kept it yet");
     flush(&control.audit);
-    let told: Vec<Value> = changes(folder.path()).iter().map(|line| line["type"].clone()).collect();
-    assert_eq!(told, ["policy_off"]);
+    let reader: Vec<Value> = changes(folder.path()).iter().map(|line| line["type"].clone()).collect();
+    assert_eq!(reader, ["policy_off"]);
     control.keep_off();
     flush(&control.audit);
     assert_eq!((control.state().persist_pending, changes(folder.path()).len()), (false, 1));
@@ -158,13 +158,13 @@ fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() 
     board.publish_restrictions(std::time::Instant::now(), || {
         vec![restriction(7, RestrictionScope::Advice), restriction(8, RestrictionScope::Policy("cycle"))]
     });
-    let told = |pid| control.wanted(&Process::new(id(pid), "x")).restrictions;
+    let reader = |pid| control.wanted(&Process::new(id(pid), "x")).restrictions;
     let expected = Restriction {
         gpu_uuid: Some("GPU-01010101-0101-0101-0101-010101010101".to_owned()),
         scope: "advice".to_owned(),
         reason: "it advises the driver itself".to_owned(),
     };
-    assert_eq!(told(7), [expected]);
-    assert_eq!(told(8)[0].scope, "cycle");
-    assert_eq!(told(9), []);
+    assert_eq!(reader(7), [expected]);
+    assert_eq!(reader(8)[0].scope, "cycle");
+    assert_eq!(reader(9), []);
 }

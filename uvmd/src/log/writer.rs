@@ -56,7 +56,7 @@ pub(crate) fn write_to(
     dropped: Dropped,
 ) -> anyhow::Result<SyncSender<Message>> {
     let (sender, receiver) = mpsc::sync_channel(QUEUE_LINES);
-    let write = move || Writer { destination, dropped, told: 0, is_failing: false }.write_all(&receiver);
+    let write = move || Writer { destination, dropped, reported: 0, is_failing: false }.write_all(&receiver);
     thread::Builder::new()
         .name(thread_name.to_owned())
         .spawn(write)
@@ -82,7 +82,7 @@ struct Writer<D> {
     destination: D,
     dropped: Dropped,
     /// How many dropped lines the log itself has told of.
-    told: u64,
+    reported: u64,
     /// What was done last failed.
     is_failing: bool,
 }
@@ -138,8 +138,8 @@ impl<D: Destination> Writer<D> {
     /// In all, so that nothing is lost where this line is.
     fn tell_losses(&mut self) {
         let lost = self.dropped.get();
-        if lost > self.told && !self.is_failing {
-            self.told = lost;
+        if lost > self.reported && !self.is_failing {
+            self.reported = lost;
             tracing::warn!(
                 "lines were dropped from {} before this one: {lost} since uvmd started",
                 self.destination.name()

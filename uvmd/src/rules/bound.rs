@@ -20,8 +20,8 @@ struct Made {
 }
 
 /// Those that were kept, in this text, and still mean somebody; and those of the file that were seen to be over.
-pub(super) fn parse(kept: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<Override>, Expired)> {
-    let Made { boot_id, overrides, expired_of_file } = kept.parse(text)?;
+pub(super) fn parse(state_file: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<Override>, Expired)> {
+    let Made { boot_id, overrides, expired_of_file } = state_file.parse(text)?;
     let is_of_this_boot = boot_id.is_some() && boot_id == this_boot();
     let mut known = Vec::with_capacity(overrides.len());
     for given in overrides {
@@ -43,9 +43,9 @@ pub(super) fn parse(kept: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<Overri
 }
 
 /// Keeps both.
-pub(super) fn write(kept: &StateFile, overrides: &[Override], expired_of_file: &Expired) -> anyhow::Result<()> {
+pub(super) fn write(state_file: &StateFile, overrides: &[Override], expired_of_file: &Expired) -> anyhow::Result<()> {
     let overrides = overrides.iter().map(rule::Override::from).collect();
-    kept.write(&Made { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
+    state_file.write(&Made { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
 }
 
 /// The same for the process that has the id now, if it is for one.
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    fn read(kept: &StateFile) -> anyhow::Result<Vec<Override>> {
-        parse(kept, &kept.text()?.unwrap()).map(|(overrides, _)| overrides)
+    fn read(state_file: &StateFile) -> anyhow::Result<Vec<Override>> {
+        parse(state_file, &state_file.text()?.unwrap()).map(|(overrides, _)| overrides)
     }
 
     fn sleeping() -> Child {
@@ -137,16 +137,16 @@ mod tests {
     #[test]
     fn what_was_kept_for_a_process_is_forgotten_with_it_and_with_its_boot() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = StateFile::new(folder.path(), "overrides.json");
+        let state_file = StateFile::new(folder.path(), "overrides.json");
         let child = sleeping();
         let (living, ending) = (to_process(&of(id(), None)).unwrap(), to_process(&of(child.id(), None)).unwrap());
-        write(&kept, &[living.clone(), ending.clone()], &Expired::new()).unwrap();
-        assert_eq!(read(&kept).unwrap(), [living.clone(), ending]);
+        write(&state_file, &[living.clone(), ending.clone()], &Expired::new()).unwrap();
+        assert_eq!(read(&state_file).unwrap(), [living.clone(), ending]);
         end(child);
-        assert_eq!(read(&kept).unwrap(), std::slice::from_ref(&living));
+        assert_eq!(read(&state_file).unwrap(), std::slice::from_ref(&living));
         // The same id and start after the next boot are another process.
         let overrides = vec![rule::Override::from(&living)];
-        kept.write(&Made { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() }).unwrap();
-        assert_eq!(read(&kept).unwrap(), []);
+        state_file.write(&Made { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() }).unwrap();
+        assert_eq!(read(&state_file).unwrap(), []);
     }
 }

@@ -63,8 +63,8 @@ impl Rules {
             return Err(ChangeError::InFile(known.file.display().to_string()));
         }
         let there = known.of_api.iter().find(|rule| rule.id == id);
-        let told = there.map(|rule| standing(rule, &known, false));
-        if fits(told.as_ref()) { Ok(there.cloned()) } else { Err(ChangeError::PreconditionFailed) }
+        let current = there.map(|rule| standing(rule, &known, false));
+        if fits(current.as_ref()) { Ok(there.cloned()) } else { Err(ChangeError::PreconditionFailed) }
     }
 
     /// Keeps this one under the name, or none. For who holds `changing`.
@@ -74,8 +74,8 @@ impl Rules {
             let beside = known.of_api.iter().filter(|rule| rule.id != id);
             (beside.chain(rule).cloned().collect::<Vec<_>>(), known.expired_of_file.clone())
         };
-        let kept = bound::write(&self.0.kept, &of_api, &expired_of_file);
-        kept.map_err(|error| ChangeError::NotSaved(format!("{error:#}")))?;
+        let written = bound::write(&self.0.state_file, &of_api, &expired_of_file);
+        written.map_err(|error| ChangeError::NotSaved(format!("{error:#}")))?;
         let mut known = self.known();
         // What has ended meanwhile, with its process or by the clock, is not brought back.
         known.of_api.retain(|rule| rule.id != id);

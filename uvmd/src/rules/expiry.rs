@@ -113,7 +113,7 @@ impl Rules {
             }
             (known.of_api.clone(), known.expired_of_file.clone())
         };
-        if let Err(error) = bound::write(&self.0.kept, &of_api, &expired_of_file) {
+        if let Err(error) = bound::write(&self.0.state_file, &of_api, &expired_of_file) {
             let mut known = self.known();
             known.is_unkept = true;
             if !std::mem::replace(&mut known.is_keeping_refused, true) {

@@ -128,9 +128,9 @@ impl Rules {
         self.apply(&known);
     }
 
-    /// One that is not in order changes nothing but what is told of it.
-    fn take(&self, known: &mut Known, said: Result<Vec<Override>, String>) {
-        match said {
+    /// Puts the overrides of the file in effect. An error changes only the reported error.
+    fn take(&self, known: &mut Known, read: Result<Vec<Override>, String>) {
+        match read {
             Ok(of_file) => {
                 if known.file_error.take().is_some() {
                     tracing::info!("{} is valid again", known.file.display());

@@ -275,7 +275,7 @@ fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_
     let Err(ChangeError::Invalid(invalid)) = rules.put(&misspelt, &whatever(), &granted) else { panic!("it is taken") };
     assert_eq!(invalid.field, "parameters.rest");
     assert!(names(&rules).is_empty());
-    bound::write(&rules.0.kept, &[misspelt], &Expired::new()).unwrap();
+    bound::write(&rules.0.state_file, &[misspelt], &Expired::new()).unwrap();
     assert_eq!((names(&node.open()), override_id(&node.open())), (vec!["mine".to_owned()], Some("mine".to_owned())));
 }
 
@@ -290,10 +290,10 @@ fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
         rules.look_at_file();
         rules.forget_ended();
     };
-    let put = rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), reads);
+    let put = rules.0.state_file.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), reads);
     assert!(put.unwrap().is_new);
     assert_eq!(names(&rules), ["mine", "a"]);
-    let removed = rules.0.kept.disk.stuck(
+    let removed = rules.0.state_file.disk.stuck(
         || rules.remove("mine", &whatever(), &granted),
         || assert_eq!(names(&rules), ["mine", "a"], "it is in force until that is kept"),
     );
@@ -349,8 +349,8 @@ fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then(
     assert_eq!(override_id(&rules).as_deref(), Some("b"));
     // That it was once over is forgotten with it.
     rules.keep_expired();
-    let kept = fs::read_to_string(node.folder.path().join("state/overrides.json")).unwrap();
-    assert!(!kept.contains("1970-01-01T00:00:10"), "{kept}");
+    let text = fs::read_to_string(node.folder.path().join("state/overrides.json")).unwrap();
+    assert!(!text.contains("1970-01-01T00:00:10"), "{text}");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn that_one_has_expired_is_seen_by_whoever_asks_first_and_no_change_brings_it_ba
         assert_eq!(override_id(&rules), None);
         node.set_clock(5);
     };
-    rules.0.kept.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), expires_meanwhile).unwrap();
+    rules.0.state_file.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), expires_meanwhile).unwrap();
     assert_eq!(names(&rules), ["mine"]);
     rules.keep_expired();
     assert_eq!(names(&node.open()), ["mine"]);
@@ -423,13 +423,13 @@ fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
     let node = Node::new();
     let state = node.folder.path().join("state");
     node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
-    let kept = state.join("overrides.json");
+    let state_file = state.join("overrides.json");
     for (text, name) in [
         ("{", "overrides.json.damaged"),
         ("[]", "overrides.json.damaged.2"),
         ("{\"overrides\":[{\"id\":\"a\",\"mode\":\"on\"}]}", "overrides.json.damaged.3"),
     ] {
-        fs::write(&kept, text).unwrap();
+        fs::write(&state_file, text).unwrap();
         assert!(names(&node.open()).is_empty());
         assert_eq!(fs::read_to_string(state.join(name)).unwrap(), text);
     }

@@ -91,7 +91,7 @@ pub(crate) async fn decisions(
         };
         let known = decided.now();
         let wanted = known.iter().filter(is_wanted).map(|decision| (Reverse(decision.id.0), decision)).collect();
-        let page = cursors.page(&part, wanted, |decision| told(decision, all))?;
+        let page = cursors.page(&part, wanted, |decision| visible(decision, all))?;
         let time = time(std::time::SystemTime::now());
         Ok(Text::page(&[("time", time.into())], &[("decisions", &page.items)], &page))
     };
@@ -116,13 +116,13 @@ pub(crate) async fn decision(
 ) -> Result<Json<Decision>, Problem> {
     let decisions = decided.now();
     let named = decisions.iter().find(|decision| decision.id.to_string() == id);
-    named.map(|decision| Json(told(decision, all))).ok_or_else(|| {
+    named.map(|decision| Json(visible(decision, all))).ok_or_else(|| {
         let detail = format!("there is no decision {id}; /api/v1/decisions lists them");
         Problem::new(Kind::NotFound, detail)
     })
 }
 
-fn told(decision: &model::Decision, all: bool) -> Decision {
+fn visible(decision: &model::Decision, all: bool) -> Decision {
     let decision = Decision::from(decision);
     if all { decision } else { decision.redacted() }
 }

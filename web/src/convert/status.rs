@@ -55,7 +55,7 @@ pub(crate) fn status(
         log_lines_dropped: node.log_lines_dropped.load(Ordering::Relaxed),
         audit_lines_dropped: node.audit_lines_dropped.load(Ordering::Relaxed),
         warnings: node.warnings.list(),
-        configuration: node.reloads.told(),
+        configuration: node.reloads.configuration(),
         total: counts(&snapshot.gpu_totals.values().chain([&snapshot.host_totals]).sum(), capabilities),
     }
 }

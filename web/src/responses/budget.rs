@@ -193,9 +193,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_kept_for_others_makes_room_first() {
         let budget = budget(100);
-        let kept = Mutex::new(Some(budget.reserve(100, || {}).await.unwrap()));
+        let reservation = Mutex::new(Some(budget.reserve(100, || {}).await.unwrap()));
         let begun = Instant::now();
-        assert!(budget.reserve(100, || drop(kept.lock().unwrap().take())).await.is_some());
+        assert!(budget.reserve(100, || drop(reservation.lock().unwrap().take())).await.is_some());
         assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }

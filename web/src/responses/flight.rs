@@ -156,14 +156,14 @@ impl Landing {
         if let Some(payload) = reading.as_ref().and_then(|reading| reading.response(question)) {
             return Ok(payload);
         }
-        let kept_with = reading.as_ref().map(Arc::downgrade);
+        let reading_if_held = reading.as_ref().map(Arc::downgrade);
         let Text { content_type, mut text } = make(reading).await?;
         text.shrink_to_fit();
         reservation.resize(text.len());
         lane.built.fetch_add(1, Ordering::Relaxed);
         let payload = Arc::new(Payload { content_type, text, reservation });
         // For those who have yet to ask for it; whoever needs the reading holds it.
-        if let Some(reading) = kept_with.and_then(|reading| reading.upgrade()) {
+        if let Some(reading) = reading_if_held.and_then(|reading| reading.upgrade()) {
             reading.keep(question.clone(), &payload);
         }
         Ok(payload)

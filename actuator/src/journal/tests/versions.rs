@@ -175,14 +175,14 @@ fn unfinished_line_is_removed() {
 fn oversized_journal_is_moved_away_and_its_advice_stays_in_force() {
     let machine = machine();
     let path = machine.roots.proc.join("journal");
-    let aside = machine.roots.proc.join("journal.unrecognised");
+    let quarantine = machine.roots.proc.join("journal.unrecognised");
     let noise = format!("{}\n", "x".repeat(60_000)).repeat(20);
     let line = FIRST.lines().next().unwrap();
     write(&machine, format!("{noise}{line}\n"));
     let inode = fs::metadata(&path).unwrap().ino();
     let journal = open(&machine);
     assert_eq!(left(&journal).len(), 1);
-    assert_eq!(fs::metadata(&aside).unwrap().ino(), inode, "the file itself");
+    assert_eq!(fs::metadata(&quarantine).unwrap().ino(), inode, "the file itself");
     let health = journal.health();
     assert!(
         health
@@ -195,7 +195,7 @@ fn oversized_journal_is_moved_away_and_its_advice_stays_in_force() {
     write(&machine, noise);
     let error = Journal::open(&path, machine.roots.clone()).unwrap_err().to_string();
     assert!(error.contains("journal.unrecognised is there already"), "{error}");
-    fs::remove_file(&aside).unwrap();
+    fs::remove_file(&quarantine).unwrap();
     drop(open(&machine));
 }
 

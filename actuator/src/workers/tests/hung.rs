@@ -50,10 +50,10 @@ fn a_withdrawal_does_not_wait_behind_processes_that_hold_their_locks() {
     for (pid, decision) in [(7, 1), (8, 2), (9, 3)] {
         workers.submit(about(pid, decision, true));
     }
-    let told = told(&workers, 3);
-    assert!(matches!(&told[0], (1, true, CallResult::Failed(why)) if why.ends_with("a withdrawal of others waits")));
-    assert!(matches!(&told[1], (2, true, CallResult::Failed(_))));
-    assert_eq!(told[2], (3, true, CallResult::Done));
+    let results = results(&workers, 3);
+    assert!(matches!(&results[0], (1, true, CallResult::Failed(why)) if why.ends_with("a withdrawal of others waits")));
+    assert!(matches!(&results[1], (2, true, CallResult::Failed(_))));
+    assert_eq!(results[2], (3, true, CallResult::Done));
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn nor_behind_an_order_that_puts_nothing_back() {
     workers.submit(about(7, 1, false));
     assert_eq!(begun.recv_timeout(SOON), Ok(7));
     workers.submit(about(9, 2, true));
-    let told = told(&workers, 2);
-    assert!(matches!(&told[..], [(1, false, CallResult::Failed(_)), (2, true, CallResult::Done)]), "{told:?}");
+    let results = results(&workers, 2);
+    assert!(matches!(&results[..], [(1, false, CallResult::Failed(_)), (2, true, CallResult::Done)]), "{results:?}");
 }
 
 #[test]

@@ -60,8 +60,8 @@ impl Bench {
     }
 
     /// Orders, and the answers to as many as are there.
-    fn told(&self, count: usize) -> BTreeMap<(u64, bool), CallResult> {
-        told(&self.workers, count)
+    fn results(&self, count: usize) -> BTreeMap<(u64, bool), CallResult> {
+        results(&self.workers, count)
             .into_iter()
             .map(|(decision, is_rollback, answer)| ((decision, is_rollback), answer))
             .collect()
@@ -87,9 +87,9 @@ fn advice_is_in_the_journal_before_it_is_given_and_until_it_is_withdrawn() {
     let mut bench = Bench::new(LONG);
     bench.workers.submit(advise(1, GPU));
     bench.workers.submit(advise(2, GPU));
-    assert!(bench.told(2).values().all(|answer| *answer == CallResult::Done));
+    assert!(bench.results(2).values().all(|answer| *answer == CallResult::Done));
     bench.workers.submit(withdraw(1, GPU));
-    bench.told(1);
+    bench.results(1);
     assert_eq!(bench.in_force(), [2]);
 }
 
@@ -99,7 +99,7 @@ fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu
     for (decision, gpu) in [(1, GPU), (2, OTHER_GPU)] {
         bench.workers.submit(advise(decision, gpu));
     }
-    bench.told(2);
+    bench.results(2);
     bench.stick(advise(3, GPU));
     // Moves at another GPU do not wait for it either.
     let moves = order(4, OTHER_GPU, 9, Action::Migrate(Place::Host));
@@ -107,22 +107,22 @@ fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu
         bench.workers.submit(order);
     }
     let done = |decision, is_rollback| ((decision, is_rollback), CallResult::Done);
-    assert_eq!(bench.told(3), BTreeMap::from([done(1, true), done(2, true), done(4, false)]));
+    assert_eq!(bench.results(3), BTreeMap::from([done(1, true), done(2, true), done(4, false)]));
     assert_eq!(bench.in_force(), [3]);
     bench.disk.release();
-    assert_eq!(bench.told(1), BTreeMap::from([done(3, false)]));
+    assert_eq!(bench.results(1), BTreeMap::from([done(3, false)]));
 }
 
 #[test]
 fn advice_that_a_stuck_disk_does_not_take_in_time_is_refused_and_not_in_force() {
     let mut bench = Bench::new(Waits { intent: Duration::from_millis(1), ..LONG });
     bench.stick(advise(1, GPU));
-    let answer = bench.told(1).remove(&(1, false));
+    let answer = bench.results(1).remove(&(1, false));
     assert!(matches!(&answer, Some(CallResult::Failed(why)) if why.contains("was not written for")), "{answer:?}");
     assert_eq!(bench.in_force(), [0; 0]);
     // What comes now does not wait.
     bench.workers.submit(advise(2, GPU));
-    assert!(matches!(bench.told(1)[&(2, false)], CallResult::Failed(_)));
+    assert!(matches!(bench.results(1)[&(2, false)], CallResult::Failed(_)));
     bench.disk.release();
     assert!(bench.journal.flush(SOON));
     // That it was not given is on the disk, too.
@@ -137,7 +137,7 @@ fn advice_that_waits_for_a_stuck_disk_is_called_off_by_what_puts_it_back_and_by_
     bench.stick(advise(1, GPU));
     bench.workers.submit(withdraw(1, GPU));
     let expected = BTreeMap::from([((1, false), CallResult::Cancelled), ((1, true), CallResult::Done)]);
-    assert_eq!(bench.told(2), expected);
+    assert_eq!(bench.results(2), expected);
     bench.workers.submit(advise(2, GPU));
     let outcomes = bench.workers.stop(SOON);
     assert_eq!(
@@ -154,7 +154,7 @@ fn what_is_called_off_before_it_begins_is_not_written_down() {
     let tries = bench.disk.state().tries;
     bench.off.store(true, Ordering::SeqCst);
     bench.workers.submit(advise(1, GPU));
-    assert_eq!(bench.told(1)[&(1, false)], CallResult::Cancelled);
+    assert_eq!(bench.results(1)[&(1, false)], CallResult::Cancelled);
     assert!(bench.journal.flush(SOON));
     assert_eq!(bench.disk.state().tries, tries);
 }
@@ -166,6 +166,6 @@ fn what_panics_may_have_given_its_advice() {
     let make = |_| -> Box<dyn Actuator> { Box::new(Panics(Arc::default())) };
     let mut workers = Workers::start(make, || false, Some(journal.clone()));
     workers.submit(advise(1, GPU));
-    assert!(matches!(told(&workers, 1)[0].2, CallResult::Failed(_)));
+    assert!(matches!(results(&workers, 1)[0].2, CallResult::Failed(_)));
     assert_eq!(journal.leftovers().len(), 1);
 }

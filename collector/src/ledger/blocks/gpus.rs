@@ -18,12 +18,12 @@ struct OfGpu {
     /// What is resident there.
     resident: Resident,
     /// Whether that was ever told.
-    is_told: bool,
+    has_residency: bool,
 }
 
 impl OfGpu {
     fn new(gpu: Gpu) -> Self {
-        Self { gpu, reuse: Reuse::default(), resident: Resident::default(), is_told: false }
+        Self { gpu, reuse: Reuse::default(), resident: Resident::default(), has_residency: false }
     }
 }
 
@@ -69,10 +69,10 @@ impl Gpus {
         }
     }
 
-    /// It is told what is resident at a GPU.
-    pub(super) fn told(&mut self, index: GpuIndex) {
+    /// Marks a GPU as one whose residency is known.
+    pub(super) fn note_residency(&mut self, index: GpuIndex) {
         if let Some(of) = self.0.get_mut(usize::from(index.0)) {
-            of.is_told = true;
+            of.has_residency = true;
         }
     }
 
@@ -103,7 +103,7 @@ impl Gpus {
 
     /// How many there are of which it was told what is resident.
     pub(super) fn count_told(&self) -> usize {
-        self.0.iter().filter(|of| of.is_told).count()
+        self.0.iter().filter(|of| of.has_residency).count()
     }
 
     /// A VA space is gone: which GPUs it meant is final. Returns where each index is now: a GPU is listed once.
@@ -121,7 +121,7 @@ impl Gpus {
                 Some(same) => {
                     same.reuse += &of.reuse;
                     same.resident += of.resident;
-                    same.is_told |= of.is_told;
+                    same.has_residency |= of.has_residency;
                 }
                 None => settled.push(OfGpu { gpu, ..of }),
             }
@@ -140,7 +140,7 @@ impl Gpus {
     /// What is resident at each of which that was ever told.
     pub(super) fn residents(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Resident> {
         let mut residents: BTreeMap<_, Resident> = BTreeMap::new();
-        for of in self.0.iter().filter(|of| of.is_told) {
+        for of in self.0.iter().filter(|of| of.has_residency) {
             *residents.entry(of.gpu.key(&key)).or_default() += of.resident;
         }
         residents

@@ -24,7 +24,7 @@ pub(super) struct Piece {
     /// Pages of 4 KiB.
     pub(super) resident: u16,
     /// When that was told, ns since boot.
-    pub(super) told_ns: u64,
+    pub(super) recorded_ns: u64,
 }
 
 impl Pieces {

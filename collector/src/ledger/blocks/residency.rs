@@ -19,7 +19,7 @@ use super::{
 impl BlockMap {
     /// Bytes of a block are resident at a GPU, and no others.
     pub(super) fn resident(&mut self, gpu: GpuIndex, record: &BlockRecord, page_bytes: u64) {
-        self.gpus.told(gpu);
+        self.gpus.note_residency(gpu);
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
         let number = record.address / BLOCK_BYTES;
         let Some(seen) = table.get_mut(number) else { return };
@@ -32,16 +32,16 @@ impl BlockMap {
             knowledge.has_gaps();
             let noted = pieces.of(number).iter().find(|other| other.gpu == gpu && other.first_page == first_page);
             let own = if first_page == 0 && seen.resident_gpu == gpu { seen.resident } else { 0 };
-            Piece { gpu, first_page, resident: noted.map_or(own, |noted| noted.resident), told_ns: 0 }
+            Piece { gpu, first_page, resident: noted.map_or(own, |noted| noted.resident), recorded_ns: 0 }
         } else {
             let pages = u64::from(record.resident_pages).saturating_mul(page_bytes) / PAGE_BYTES;
             let resident = u16::try_from(pages.min(BLOCK_BYTES / PAGE_BYTES)).unwrap_or_default();
-            Piece { gpu, first_page, resident, told_ns: record.boottime_ns }
+            Piece { gpu, first_page, resident, recorded_ns: record.boottime_ns }
         };
         let is_own = piece.first_page == 0 && (seen.resident_gpu == gpu || seen.resident == 0);
         sums.take(seen.resident_gpu, of_block(knowledge, seen, &range));
         let before = if is_own {
-            (seen.resident, seen.resident_gpu, seen.resident_ns) = (piece.resident, gpu, piece.told_ns);
+            (seen.resident, seen.resident_gpu, seen.resident_ns) = (piece.resident, gpu, piece.recorded_ns);
             pieces.take(number, |other| other.gpu == gpu && other.first_page == 0).pop()
         } else {
             seen.is_split |= piece.first_page != 0;
@@ -65,7 +65,7 @@ impl BlockMap {
         {
             pieces.take(number, |piece| *piece == other);
             sums.take(other.gpu, of_piece(knowledge, &other));
-            (seen.resident, seen.resident_gpu, seen.resident_ns) = (other.resident, other.gpu, other.told_ns);
+            (seen.resident, seen.resident_gpu, seen.resident_ns) = (other.resident, other.gpu, other.recorded_ns);
         }
         sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
     }

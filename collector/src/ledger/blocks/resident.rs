@@ -82,8 +82,8 @@ impl Knowledge {
     }
 
     /// What a part of a block adds, of which was told at some time that so many bytes are resident.
-    pub(super) const fn of(&self, told_ns: u64, bytes: u64, span_bytes: u64) -> Resident {
-        if told_ns > self.lost_ns {
+    pub(super) const fn of(&self, recorded_ns: u64, bytes: u64, span_bytes: u64) -> Resident {
+        if recorded_ns > self.lost_ns {
             Resident { bytes, certain_bytes: bytes, certain_span_bytes: span_bytes }
         } else {
             Resident { bytes, certain_bytes: 0, certain_span_bytes: 0 }

@@ -19,7 +19,7 @@ pub(super) fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resi
 
 /// What a piece adds.
 pub(super) fn of_piece(knowledge: &Knowledge, piece: &Piece) -> Resident {
-    knowledge.of(piece.told_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
+    knowledge.of(piece.recorded_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
 }
 
 /// Where a block's share is summed up.

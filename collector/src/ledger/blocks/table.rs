@@ -69,7 +69,7 @@ impl Table {
     }
 
     /// Forgets so many blocks, those that were not seen for longest, and tells each.
-    pub(super) fn forget(&mut self, too_many: usize, mut told: impl FnMut(&Seen)) {
+    pub(super) fn forget(&mut self, too_many: usize, mut visit: impl FnMut(&Seen)) {
         let mut times: Vec<_> = self.blocks.iter().map(|seen| seen.last_ns).collect();
         let Some(last) = too_many.min(times.len()).checked_sub(1) else { return };
         let (_, oldest, _) = times.select_nth_unstable(last);
@@ -81,7 +81,7 @@ impl Table {
             let goes = left > 0 && seen.last_ns <= oldest;
             if goes {
                 left -= 1;
-                told(seen);
+                visit(seen);
             }
             !goes
         });

@@ -111,9 +111,9 @@ fn of_too_many_pairs_of_the_past_the_smallest_are_told_apart_no_more_and_the_sum
     let forgotten: Vec<_> = all.iter().filter(|pair| pair.victim == Party::Forgotten).collect();
     assert!(forgotten.len() == 1 && forgotten[0].evictor == Party::Forgotten, "{forgotten:?}");
     // The largest are there.
-    let kept: Vec<_> = all.iter().filter(|pair| pair.victim != Party::Forgotten).map(|pair| pair.bytes).collect();
-    assert_eq!(kept.iter().min(), Some(&(at_most - kept.len() as u64 + 1)));
-    assert!(kept.len() >= PAST_MAX - PAST_MAX / ROOM - 1, "{}", kept.len());
+    let remembered: Vec<_> = all.iter().filter(|pair| pair.victim != Party::Forgotten).map(|pair| pair.bytes).collect();
+    assert_eq!(remembered.iter().min(), Some(&(at_most - remembered.len() as u64 + 1)));
+    assert!(remembered.len() >= PAST_MAX - PAST_MAX / ROOM - 1, "{}", remembered.len());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What keeps more from being done, for whoever asks.
+//! Restrictions that currently prevent action.
 
 use model::{Process, Restriction, RestrictionScope};
 
@@ -29,7 +29,7 @@ impl Acting {
     }
 }
 
-/// Those of them that are not [`seen`] at any GPU.
+/// Processes of them that are not [`seen`] at any GPU.
 fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
     let reason = |process: &Process| {
         if !is_counting(scene) {

@@ -1,4 +1,4 @@
-//! What the guard would say to whatever were proposed.
+//! Restrictions that the guard currently applies.
 
 use model::{Action, Advice, Place, RestrictionScope, block::BLOCK_BYTES};
 
@@ -6,7 +6,7 @@ use super::{Guard, NO_GPU_MEMORY, NO_LINK, headroom, too_little_host, used_up};
 use crate::act::{limits::Limits, scene::Sight};
 
 impl Guard {
-    /// What is not done to this process at this GPU now, each with the reason.
+    /// Restrictions of this process at this GPU, each with its reason.
     pub(crate) fn restrictions(&self, sight: &Sight<'_>, limits: &Limits) -> Vec<(RestrictionScope, String)> {
         let known = self.moves(sight);
         let forbids = |action| self.forbids(action, known, sight);
@@ -31,7 +31,7 @@ impl Guard {
         all.into_iter().filter_map(|(scope, reason)| Some((scope, reason?))).collect()
     }
 
-    /// What was allowed in all was moved.
+    /// Reason why the budget of the process is spent; `None` while some is left.
     fn is_used_up(&self, sight: &Sight<'_>) -> Option<String> {
         let all = sight.directive.budget.bytes?;
         let account = self.processes.get(&sight.process.id)?;

@@ -1,4 +1,4 @@
-//! What keeps more from being done for one process at one GPU.
+//! Restrictions of one process at one GPU.
 
 use model::{Plan, RestrictionScope};
 

@@ -29,8 +29,8 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
 
 /// What is done about it, or would be.
 pub(crate) fn deeds(process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
-    let said = |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", words::deed(decision), decision.id);
-    let lines = process.decisions.iter().flat_map(|decision| wrapped(&look.text(&said(decision)), width));
+    let line = |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", words::deed(decision), decision.id);
+    let lines = process.decisions.iter().flat_map(|decision| wrapped(&look.text(&line(decision)), width));
     lines.map(|line| Line::styled(line, look.strong())).collect()
 }
 

@@ -172,16 +172,16 @@ mod tests {
         let patience = Patience { stalled: Duration::from_secs(1), in_all: LONG };
         let left = actuation.withdraw_all(patience, SystemTime::now).unwrap_err();
         assert_eq!(left, StillInForce([process(own)].into()));
-        let said = left.to_string();
-        assert!(said.starts_with(&format!("advice is still in effect for process {own} (")), "{said}");
-        assert!(said.ends_with("): the next start of uvmd withdraws it, or `uvmd --withdraw`"), "{said}");
+        let message = left.to_string();
+        assert!(message.starts_with(&format!("advice is still in effect for process {own} (")), "{message}");
+        assert!(message.ends_with("): the next start of uvmd withdraws it, or `uvmd --withdraw`"), "{message}");
     }
 
     #[test]
     fn of_many_processes_the_first_are_named() {
         let left = StillInForce((1..=10).map(|number| process(u32::MAX - number)).collect());
-        let said = left.to_string();
-        assert_eq!(said.matches("process ").count(), 8, "{said}");
-        assert!(said.contains(" and 2 more: the next start"), "{said}");
+        let message = left.to_string();
+        assert_eq!(message.matches("process ").count(), 8, "{message}");
+        assert!(message.contains(" and 2 more: the next start"), "{message}");
     }
 }
