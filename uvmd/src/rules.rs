@@ -90,7 +90,8 @@ impl Rules {
             }
             text => text?,
         };
-        let ((of_api, expired_of_file), set_aside) = match text.map(|text| bound::parse(&state_file, &text)).transpose() {
+        let ((of_api, expired_of_file), set_aside) = match text.map(|text| bound::parse(&state_file, &text)).transpose()
+        {
             Ok(of_former_runs) => (of_former_runs.unwrap_or_default(), None),
             Err(error) => {
                 let quarantine = state_file.set_aside()?;

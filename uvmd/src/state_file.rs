@@ -212,7 +212,11 @@ mod tests {
         let state_file = StateFile::new(folder.path(), "x.json");
         state_file.write(&1).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
-        for error in [state_file.write(&2).unwrap_err(), state_file.read::<u32>().unwrap_err(), state_file.set_aside().unwrap_err()] {
+        for error in [
+            state_file.write(&2).unwrap_err(),
+            state_file.read::<u32>().unwrap_err(),
+            state_file.set_aside().unwrap_err(),
+        ] {
             assert!(error.to_string().contains("other users may change files in the folder"), "{error}");
         }
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();

@@ -273,7 +273,11 @@ mod tests {
             series.push(slot, &sample(slot), 500);
         }
         let samples_of = samples_of(&series);
-        assert!(samples_of.len() as u64 >= 500 && (samples_of.len() as u64) < 500 + 2 * CHUNK_SLOTS, "{}", samples_of.len());
+        assert!(
+            samples_of.len() as u64 >= 500 && (samples_of.len() as u64) < 500 + 2 * CHUNK_SLOTS,
+            "{}",
+            samples_of.len()
+        );
         assert!(samples_of.iter().all(|(slot, samples_of)| *samples_of == sample(*slot)));
         assert_eq!(samples_of.last().unwrap().0, 1999);
     }

@@ -21,7 +21,7 @@ pub(crate) type Base<'a> = (&'a Measured, Left);
 pub(crate) struct Learned(BTreeMap<&'static str, Left>);
 
 impl Learned {
-    /// Weight of a new window against what was known: one window alone is weak evidence.
+    /// Notes a measured cost: the mean with the former one, as one window alone is weak evidence.
     pub(crate) fn note(&mut self, policy: &'static str, left: Left) {
         let known = self.0.entry(policy).or_insert(left);
         known.time = f64::midpoint(known.time, left.time);

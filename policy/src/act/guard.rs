@@ -58,7 +58,7 @@ struct Bounds {
 struct Moves {
     /// No GPU memory may be filled: others would lose it.
     presses: bool,
-    /// Reason why none of it may be moved.
+    /// Reason why none of it may be moved: it may be read-duplicated.
     may_be_duplicated: Option<&'static str>,
 }
 
@@ -219,7 +219,7 @@ impl Guard {
         parts
     }
 
-    /// Reason why this process gets no action at all.
+    /// Reason why the process may not get this action, whichever step.
     fn forbids(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
@@ -241,7 +241,8 @@ impl Guard {
 
     /// Whether the process uses more than the GPU holds while another that would fit loses memory to it, or is kept from losing it.
     fn presses(&self, sight: &Sight<'_>) -> bool {
-        let has_reserved = |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
+        let has_reserved =
+            |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
         exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
     }
 
@@ -338,7 +339,8 @@ impl Guard {
     /// What has left the GPU is kept no more. What was asked to stay just now may not be seen there yet.
     pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
-        let reserved_blocks = self.processes.get_mut(&sight.process.id).and_then(|account| account.reserved_blocks.get_mut(&sight.gpu));
+        let reserved_blocks =
+            self.processes.get_mut(&sight.process.id).and_then(|account| account.reserved_blocks.get_mut(&sight.gpu));
         if let Some(reserved_blocks) = reserved_blocks {
             let is_new = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
             reserved_blocks.retain(|address, at| is_resident(*address, sight) || is_new(*at));

@@ -25,7 +25,7 @@ pub struct View<'a> {
     pub gpu: GpuUuid,
     /// All memory of that GPU, where it is known.
     pub gpu_memory_bytes: Option<u64>,
-    /// Verdict on this process at this GPU.
+    /// Verdicts on this process at this GPU.
     pub verdicts: &'a [&'a Verdict],
     /// Evictions at this GPU, by victim and evictor.
     pub victims: &'a [Victim],

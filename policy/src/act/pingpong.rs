@@ -34,7 +34,7 @@ pub(crate) struct PingPong;
 struct Watching {
     /// Blocks left alone, with how often each has changed sides.
     witnesses: BTreeMap<u64, u64>,
-    /// Time of the last one.
+    /// Time of the last change of sides of one of them.
     seen: SystemTime,
     memory: Intervals,
 }

@@ -41,7 +41,7 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// Known ranges of a process, by address.
+    /// Known blocks of a process, by address.
     pub(crate) fn blocks_of(&self, process: ProcessId) -> &'a [Block] {
         self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
     }

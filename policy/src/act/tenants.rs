@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use model::{Action, Block, Expected, Outcome, Place, Plan, Process, Share, block::BLOCK_BYTES, verdict::Victim};
 
 use super::{
-    keep::{Claim, RetainedSet, Pressure, arrived_bytes, is_held, rows, whole_blocks},
+    keep::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, rows, whole_blocks},
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
     renewal_rate::RESERVE_MIN_BYTES,
 };
 
-/// Minimum loss to others in a window of a victim: two blocks.
+/// Minimum bytes that a victim loses to others in a window: two blocks.
 const LOST_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// Time without arrivals for others after which the pressure has ended.
 const QUIET: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ const fn came_as_a_whole(block: &Block) -> bool {
     block.evicted_bytes > BLOCK_BYTES / 2
 }
 
-/// Blocks of another process in use at the GPU.
+/// Bytes of another process in use at the GPU.
 fn walked_bytes(view: &View<'_>, blocks: &[Block]) -> u64 {
     let at_gpu = |block: &&Block| block.gpu == Some(view.key()) && (block.bytes_htod > 0 || block.populated_bytes > 0);
     (blocks.iter().filter(at_gpu).count() as u64).saturating_mul(BLOCK_BYTES)

@@ -12,7 +12,7 @@ use model::{
 };
 
 use super::{
-    keep::{Claim, RetainedSet, Pressure, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
+    keep::{Claim, Pressure, RetainedSet, arrived_bytes, is_held, others_bytes, rows, whole_blocks},
     live_policy::{Next, Running, View, has_passed},
     renewal_rate::{LOOK, RenewalRate},
 };

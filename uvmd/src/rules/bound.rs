@@ -146,7 +146,9 @@ mod tests {
         assert_eq!(read(&state_file).unwrap(), std::slice::from_ref(&living));
         // The same id and start after the next boot are another process.
         let overrides = vec![rule::Override::from(&living)];
-        state_file.write(&Made { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() }).unwrap();
+        state_file
+            .write(&Made { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() })
+            .unwrap();
         assert_eq!(read(&state_file).unwrap(), []);
     }
 }

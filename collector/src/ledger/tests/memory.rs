@@ -53,7 +53,10 @@ fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
     ledger.happened(&record);
     let bounds = |ledger: &Ledger| {
         let residency = &processes(ledger)[0].residency;
-        residency.values().map(|residency| (residency.bytes, residency.min_bytes, residency.max_bytes)).collect::<Vec<_>>()
+        residency
+            .values()
+            .map(|residency| (residency.bytes, residency.min_bytes, residency.max_bytes))
+            .collect::<Vec<_>>()
     };
     let losses = |stale| Losses { records: RecordLosses { sampled_out: 9, dropped: 4, stale }, events: 0 };
     ledger.lost_by(1, losses(0), 10);
