@@ -32,7 +32,7 @@ use crate::{
 
 /// After a spawner ended, the next is started so much later at the earliest.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Why no actor is started.
+/// Reason why no actor is started.
 const HANGS: &str = "a former call about it, or about too many processes of its user, hangs in the driver";
 
 /// Starts actors.
@@ -41,7 +41,7 @@ pub(crate) struct Actors {
     program: Program,
     roots: Roots,
     spawner: Option<Spawner>,
-    /// When the next one may be started, if one ended.
+    /// Earliest time of the next start, after an end.
     restart: Option<Instant>,
     /// Actors that were killed and have not ended.
     hung: Hung<PidFd>,
@@ -51,7 +51,7 @@ pub(crate) struct Actors {
 #[derive(Debug)]
 pub(crate) struct Batch<'a, 'b> {
     actors: &'a mut Actors,
-    /// What its order may still wait for the target.
+    /// Time that its order may still wait for the target.
     budget: &'a mut TimeBudget<'b>,
     target: Target,
     /// Taken away when it is over.
@@ -61,7 +61,7 @@ pub(crate) struct Batch<'a, 'b> {
     place: Option<Placement>,
 }
 
-/// Why there is no actor where one was wanted.
+/// Error of starting an actor.
 enum StartError {
     /// Somewhere else there may be one.
     Here(PlacementError),
@@ -69,7 +69,7 @@ enum StartError {
     AtAll(CallResult),
 }
 
-/// Why a call has no reply.
+/// Error of a call without a reply.
 enum ReplyError {
     Actor(ActorError),
     Placement(PlacementError),
@@ -218,7 +218,7 @@ impl Actors {
         CallResult::Failed(why)
     }
 
-    /// How it ended.
+    /// Ends an actor, and returns how it exited.
     fn end(&mut self, target: Target, actor: Actor) -> Option<String> {
         let ended = match self.spawner.as_mut() {
             Some(spawner) => spawner.end(actor),
@@ -238,7 +238,7 @@ impl Actors {
 // === impl Batch ===
 
 impl Batch<'_, '_> {
-    /// How many VA spaces there are to call on.
+    /// Number of VA spaces to call on.
     pub(crate) const fn spaces(&self) -> usize {
         self.spaces
     }
@@ -294,7 +294,7 @@ impl Drop for Batch<'_, '_> {
     }
 }
 
-/// What an actor says, by `poll`, while its cgroup is not frozen and the budget lasts.
+/// Readiness of an actor's channel, by `poll`, while its cgroup is not frozen and the budget lasts.
 fn wait<T>(
     budget: &mut TimeBudget<'_>,
     place: Option<&Placement>,

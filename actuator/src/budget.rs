@@ -8,7 +8,7 @@ use std::{
 
 use model::{CallResult, Interrupt};
 
-/// For the inspections, actors and calls of an order, all together. Pauses between calls come on top, and are no longer than the calls.
+/// Time budget of an order for its inspections, actors and calls together. Pauses between calls are extra, and no longer than the calls.
 pub(crate) const ORDER_BUDGET: Duration = Duration::from_secs(30);
 /// A wait that is shorter gives way to no withdrawal.
 const UNDISTURBED: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ pub(crate) struct TimeBudget<'a> {
     interrupt: &'a dyn Interrupt,
 }
 
-/// Why a wait ended without a reply.
+/// Reason why a wait ended without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
     /// Its time limit, or the order's, is reached.

@@ -7,10 +7,10 @@ use std::{
 
 use sys::{Roots, processes};
 
-/// Which of the two kinds of trees.
+/// Version of the cgroup tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// That of the memory controller.
+    /// Version 1: the tree of the memory controller.
     One,
     /// The only one, where version 1 does not have the memory controller.
     Two,
@@ -66,7 +66,7 @@ impl Cgroup {
     }
 }
 
-/// What a file says; `Some(None)` where there is none.
+/// Content of a file; `Some(None)` where there is none.
 #[expect(clippy::option_option, reason = "a file that is not there and one that cannot be read are two things")]
 pub(crate) fn if_there(path: &Path) -> Option<Option<String>> {
     match fs::read_to_string(path) {

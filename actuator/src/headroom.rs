@@ -27,7 +27,7 @@ pub fn of_node(roots: &Roots) -> Option<u64> {
     field(&meminfo, "MemAvailable:")?.checked_mul(1024)
 }
 
-/// Of whichever process has this id.
+/// Headroom of the process with this id.
 pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
     Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
 }
@@ -37,7 +37,7 @@ pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     Cgroup::of(roots, pid)?.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))
 }
 
-/// What the two versions call the same things.
+/// Names of the same files in the two versions.
 struct Names {
     limits: &'static [&'static str],
     used: &'static str,

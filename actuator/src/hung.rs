@@ -1,10 +1,10 @@
-//! What hangs, by the target that it hangs at: one for each target, with a bound in all and one for each user.
+//! Hung inspections by target: one for each target, with a limit in all and one for each user.
 
 use sys::{Roots, processes};
 
 /// In all, at one GPU.
 const MAX: usize = 64;
-/// Of the targets of one user: others have room left.
+/// Limit for the targets of one user, so that others have room left.
 const OF_USER_MAX: usize = 16;
 
 /// A process that something may hang at.
@@ -21,7 +21,7 @@ impl Target {
     }
 }
 
-/// What hangs.
+/// A hung inspection.
 #[derive(Debug)]
 pub(crate) struct Hung<T>(Vec<(Target, T)>);
 

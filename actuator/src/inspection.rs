@@ -28,7 +28,7 @@ use crate::{
 /// An inspection that takes longer is abandoned.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What calls about a process can be about.
+/// Targets of inspections.
 #[derive(Debug)]
 pub(crate) struct Inspection {
     /// Where it has managed memory, in the order of addresses.
@@ -44,7 +44,7 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Inspector {
     /// A thread that waits for the next one.
     idle: Option<Sender<Job>>,
-    /// Those that hang; disconnected when they return.
+    /// Hung inspections; disconnected when they return.
     hung: Hung<Receiver<()>>,
 }
 
@@ -67,7 +67,7 @@ impl Inspector {
         self.within(TIMEOUT, budget, target, move || inspect(&roots, &held))?
     }
 
-    /// What a function returns, if it does within so long and within the budget.
+    /// Result of a function that returns within this time and within the budget.
     pub(crate) fn within<T: Send + 'static>(
         &mut self,
         at_most: Duration,
@@ -115,7 +115,7 @@ impl Inspector {
     }
 }
 
-/// Why there is no result.
+/// Reason why there is no result.
 enum WaitError {
     Panicked,
     Expired(Expired),

@@ -40,7 +40,7 @@ use crate::{
 /// for most processes, and two for each VA space at most.
 const PARTS_PER_BATCH: usize = 16;
 
-/// How it acts.
+/// Settings of the actuator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The most that one call moves: the target's locks are held for so long. From the driver's block of 2 MiB up to [`CALL_MAX_BYTES`].
@@ -67,7 +67,7 @@ pub struct Ioctl {
     backoff: Backoff,
 }
 
-/// Of whom an order is.
+/// Target of an order.
 struct Held {
     process: Arc<PidFd>,
     target: Target,
@@ -132,7 +132,7 @@ impl Ioctl {
     }
 }
 
-/// What a call is made with.
+/// Inputs of a call.
 struct Calls<'a, 'b, 'c> {
     settings: &'a Settings,
     roots: &'a Roots,
@@ -142,7 +142,7 @@ struct Calls<'a, 'b, 'c> {
 }
 
 impl Calls<'_, '_, '_> {
-    /// What is done of a step, and whether the batch is over.
+    /// Calls the driver for a part of a step, and returns whether the batch is complete.
     fn call(&mut self, step: Step, pages: PageRange) -> (Call, bool) {
         let begun = Instant::now();
         let has_room = self.has_room(&step);
@@ -209,11 +209,11 @@ impl Calls<'_, '_, '_> {
     }
 }
 
-/// Why the driver did not do something.
+/// Reason why the driver did not do something.
 #[derive(Debug)]
 enum Failed {
     Uvm(UvmError),
-    /// It was not asked, or did not answer, nor will it be asked for more of this order.
+    /// It was not called, or did not answer, and gets no more calls of this order.
     Over(CallResult),
 }
 

@@ -41,7 +41,7 @@ use state::{Life, Refusal, State};
 use sys::Roots;
 use waiting::Slot;
 
-/// How long anybody waits for the disk.
+/// Maximum wait for the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
     /// An intent. A disk that took nothing for so long is stuck, and others do not wait for it then.
@@ -61,7 +61,7 @@ pub struct Leftover {
     pub process: ProcessId,
     /// At which GPU it was decided.
     pub gpu: GpuUuid,
-    /// What withdraws it.
+    /// Steps that withdraw it.
     pub steps: Vec<Step>,
 }
 
@@ -75,7 +75,7 @@ struct Handle {
     ended: Vec<ProcessId>,
 }
 
-/// What its users and the writer share.
+/// State shared by its users and the writer.
 struct Shared {
     path: PathBuf,
     roots: Roots,
@@ -88,7 +88,7 @@ struct Shared {
 }
 
 impl Journal {
-    /// What is in force, as far as is known, by process and GPU: after [`Journal::open`], what a former run left.
+    /// Advice known to be in effect, by process and GPU: after [`Journal::open`], that of the former run.
     #[must_use]
     pub fn leftovers(&self) -> Vec<Leftover> {
         let mut found: BTreeMap<(ProcessId, GpuUuid), Vec<Step>> = BTreeMap::new();

@@ -51,7 +51,7 @@ fn outcome_of(order: &Order) -> Outcome {
     }
 }
 
-/// What of an order was not even tried has the same answer throughout.
+/// The same result for all steps of an order that was not tried.
 fn all_answered(order: &Order, answer: &CallResult) -> Outcome {
     Outcome { calls: order.steps.iter().map(|step| untried(*step, answer.clone())).collect(), ..outcome_of(order) }
 }

@@ -1,4 +1,4 @@
-//! What went over a GPU's link to the host.
+//! Bytes over a GPU's link to the host.
 //!
 //! * [`software`]: of the lab's software GPU, exactly
 //! * [`nvml`]: of a GPU, as NVIDIA's library samples it

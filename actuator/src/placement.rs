@@ -17,10 +17,10 @@ use crate::{
 
 /// What an actor takes of its cgroup's memory: some 100 KiB (docs/acting.md), and as the kernel charges in advance, a batch of 64 pages on each of two processors.
 pub(crate) const FOOTPRINT_BYTES: u64 = 1 << 20;
-/// So many processes are left to the target.
+/// Processes of the cgroup's limit that are left to the target.
 const PIDS_RESERVE: u64 = 8;
 
-/// Why none may.
+/// Reason why no actor may be placed.
 #[derive(Debug, Error)]
 pub(crate) enum PlacementError {
     #[error("its cgroup is not visible to uvmd")]
@@ -57,7 +57,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// That of this process.
+    /// The placement of this process.
     pub(crate) fn of(roots: &Roots, pid: u32) -> Result<Self, PlacementError> {
         let cgroup = accounted(roots, pid)?;
         for folder in cgroup.upwards().filter(|folder| !cgroup.is_root(folder)) {

@@ -32,7 +32,7 @@ pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> io::Result<bool> {
     Ok(id.start_ticks != 0 && processes::began(roots, id.pid)? == Some(id.start_ticks))
 }
 
-/// What an error comes to where a process is held, or to be held.
+/// Call result of an error of holding a process.
 pub(crate) fn answer_to(error: &PidFdError) -> CallResult {
     match error {
         PidFdError::NoProcess(_) => CallResult::Exited,
@@ -40,7 +40,7 @@ pub(crate) fn answer_to(error: &PidFdError) -> CallResult {
     }
 }
 
-/// What an error of a call on a held process comes to.
+/// Call result of an error of a call on a held process.
 pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> CallResult {
     match error {
         UvmError::Process(error) => answer_to(error),

@@ -38,7 +38,7 @@ use web::Events;
 
 use crate::{audit::Audit, rules::Rules, switch::Switch};
 
-/// How often to look whether anything is wanted.
+/// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);
 /// While orders are out, nothing new can be told of what they are about: where that is all there is, the next look is as soon as they are done, or so much later
 /// than it would be otherwise.
@@ -46,7 +46,7 @@ const LOOK_WAITS: Duration = Duration::from_millis(200);
 /// Time for the thread to stop: to withdraw all advice, and to see that it is to.
 pub(crate) const STOP_DEADLINE: Duration = Patience::AT_STOP.in_all.saturating_add(Duration::from_secs(3));
 
-/// What it works with.
+/// Inputs of the loop.
 pub(crate) struct Parts {
     pub(crate) snapshots: Snapshots,
     pub(crate) verdicts: watch::Receiver<Arc<Verdicts>>,
@@ -55,7 +55,7 @@ pub(crate) struct Parts {
     pub(crate) switch: Switch,
     /// Where what happens is told.
     pub(crate) events: Events,
-    /// What may be moved a second, which may change.
+    /// Limits of bytes migrated per second, which a reload may change.
     pub(crate) rates: watch::Receiver<Rates>,
     pub(crate) interval: Duration,
     /// Where what is decided is written down.
@@ -67,7 +67,7 @@ pub(crate) struct Parts {
 pub(crate) struct Rates {
     /// On the node, for all processes together.
     pub(crate) node_bytes_per_second: u64,
-    /// For one process.
+    /// Limit of one process.
     pub(crate) process_bytes_per_second: u64,
 }
 
@@ -85,7 +85,7 @@ impl Rates {
 pub(crate) struct Deeds {
     reader: BoardReader,
     stop: Arc<AtomicBool>,
-    /// How it ended, once it has: whether all advice is withdrawn.
+    /// Result of the loop, once it has ended: whether all advice is withdrawn.
     ended: watch::Receiver<Option<Result<(), StillInForce>>>,
 }
 
@@ -140,7 +140,7 @@ struct Loop {
     executables: BTreeMap<ProcessId, Option<PathBuf>>,
     board: Board,
     was_on: bool,
-    /// When it began, by the calendar and by the clock that nobody sets.
+    /// Begin of the interval, by the calendar and by the monotonic clock.
     began: (SystemTime, Instant),
 }
 
@@ -175,7 +175,7 @@ impl Loop {
         self.put_back()
     }
 
-    /// What was carried out, until it is time for the next look.
+    /// Outcomes until the next interval.
     fn take_outcomes(&mut self, looked: Instant) {
         loop {
             let waits = if self.actuation.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
@@ -195,7 +195,7 @@ impl Loop {
         if self.is_idle() { self.parts.interval.max(IDLE) } else { self.parts.interval }
     }
 
-    /// What lasts is told by this: nobody sets it.
+    /// Monotonic clock, for durations.
     fn now(&self) -> SystemTime {
         let (calendar, clock) = self.began;
         calendar + clock.elapsed()
@@ -250,7 +250,7 @@ impl Loop {
         }
     }
 
-    /// What is wanted for each living process of which anything is.
+    /// Directives of the living processes that have one.
     fn directives(&mut self, snapshot: &Snapshot) -> BTreeMap<ProcessId, Directive> {
         let living: Vec<&Process> = snapshot.processes.iter().filter(|process| process.exited_at.is_none()).collect();
         self.executables.retain(|process, _| living.iter().any(|living| living.id == *process));
@@ -290,7 +290,7 @@ impl Loop {
         on
     }
 
-    /// Whoever wants to know is told what happened.
+    /// Publishes events.
     fn tell(&mut self) {
         let happened = self.actuation.acting.take_events();
         if happened.is_empty() {
@@ -322,7 +322,7 @@ impl Loop {
     }
 }
 
-/// What an operator should see without asking. What was carried out is in the audit log alone: it may be much.
+/// Logs events for operators. Executed calls are in the audit log alone: they may be many.
 fn log(event: &Event) {
     match event {
         Event::Created(decision) | Event::Updated(decision) => {

@@ -42,7 +42,7 @@ const RECORDING: Duration = Duration::from_secs(1);
 pub(crate) struct Audit {
     queue: SyncSender<Message>,
     dropped: Dropped,
-    /// How long a change waits for its line.
+    /// Maximum wait of a change for its line.
     patience: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Audit {
         self.write_event(&Entry::new(change, requester));
     }
 
-    /// The same about a decision.
+    /// Writes the line of a decision.
     pub(crate) fn write_event(&self, event: &impl Serialize) {
         let line = line(event);
         if line.is_none_or(|line| self.queue.try_send(Message::Line(line)).is_err()) {
@@ -89,7 +89,7 @@ impl Audit {
         Ok(())
     }
 
-    /// What was to be changed could not be.
+    /// Writes that a change failed.
     pub(crate) fn failed(&self, requester: Option<&Requester>, change: &Change, reason: String) {
         self.write(requester, &change.clone().failed(reason));
     }

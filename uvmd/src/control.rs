@@ -1,4 +1,4 @@
-//! What operators change over the API: overrides, and the kill switch; and what comes of that for a process.
+//! Changes over the API: overrides and the kill switch; and the resulting policy of a process.
 
 use std::cell::RefCell;
 
@@ -25,7 +25,7 @@ pub(crate) struct Control {
     pub(crate) switch: Switch,
     /// Whether the configuration lets uvmd act at all.
     pub(crate) enabled: bool,
-    /// What the loop that acts tells.
+    /// Decisions and restrictions of the loop that acts.
     pub(crate) reader: BoardReader,
     /// Where changes are written down.
     pub(crate) audit: Audit,

@@ -1,4 +1,4 @@
-//! One uvmd for each folder of a state: two would withdraw each other's advice and forget each other's overrides.
+//! Lock of the state folder: two uvmds would withdraw each other's advice and lose each other's overrides.
 
 use std::path::Path;
 

@@ -96,7 +96,7 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Listens on this address.
 ///
 /// # Errors
-/// Why it cannot be had, and what to do.
+/// Binds the address; an error says why it cannot be bound, and the remedy.
 async fn tcp(listen: SocketAddr) -> Result<Bound, String> {
     let advice = |error: &io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => "another program, perhaps another uvmd, is there; stop it or choose with --listen",
@@ -116,12 +116,12 @@ async fn tcp(listen: SocketAddr) -> Result<Bound, String> {
 struct Unavailable {
     listen: SocketAddr,
     warnings: Warnings,
-    /// What was logged of it last.
+    /// Last logged state.
     logged: String,
 }
 
 impl Unavailable {
-    /// For this reason.
+    /// Pending, for this reason.
     fn new(listen: SocketAddr, reason: &str, warnings: Warnings) -> Self {
         let mut unavailable = Self { listen, warnings, logged: String::new() };
         unavailable.warn(reason);

@@ -115,7 +115,7 @@ impl Drop for Logging {
     }
 }
 
-/// What was standard error when this was made, without the lock that a write that is stuck would hold.
+/// Standard error at creation, without the lock that a stuck write would hold.
 struct StandardError(Option<File>);
 
 impl StandardError {

@@ -32,7 +32,7 @@ use log::{Logging, say};
 use options::Options;
 use signals::Hangup;
 
-/// Of this build.
+/// Version of this build.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const MISTAKEN: u8 = 2;

@@ -2,12 +2,12 @@
 
 use sd_notify::NotifyState;
 
-/// It serves.
+/// Tells systemd that uvmd serves.
 pub(crate) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// It reads its configuration again, until [`ready`].
+/// Tells systemd of a reload, until [`ready`].
 pub(crate) fn reloading() {
     // Without the time of this very moment systemd would wait for it in vain.
     match NotifyState::monotonic_usec_now() {
@@ -16,13 +16,13 @@ pub(crate) fn reloading() {
     }
 }
 
-/// What came of that, in a sentence.
+/// Tells systemd the status, as a sentence.
 pub(crate) fn status(text: &str) {
     // A line of its own would be another message.
     notify(&[NotifyState::Status(&text.replace('\n', " "))]);
 }
 
-/// It has begun to stop.
+/// Tells systemd that uvmd stops.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }

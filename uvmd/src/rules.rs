@@ -1,4 +1,4 @@
-//! What is wanted for which processes: the overrides of the file, which is followed, and those made over the API, which are kept.
+//! Overrides in effect: those of the file, which is followed, and those of the API, which persist.
 
 mod bound;
 mod change;
@@ -45,7 +45,7 @@ struct Shared {
     ordered: RwLock<Arc<Ordered>>,
     audit: Audit,
     clock: Clock,
-    /// When the next override is over, in nanoseconds since 1970.
+    /// Next expiry of an override, in nanoseconds since 1970.
     next_expiry_ns: AtomicU64,
 }
 
@@ -53,24 +53,24 @@ struct Shared {
 #[derive(Debug)]
 struct Known {
     file: PathBuf,
-    /// What holds where none fits, where all is known.
+    /// Default without a matching override.
     fallback: Fallback,
     /// `None` until the file was in order for the first time: who is excepted there is not known then.
     of_file: Option<Vec<Override>>,
-    /// How the files were found last.
+    /// Last state of the files.
     looked: Option<Look>,
     /// The files that were taken last, or why they could not be read.
     taken: Option<Result<Files, String>>,
-    /// What is wrong with the file now, so that these are of an earlier state of it.
+    /// Error of the file; its overrides are then of an earlier version.
     file_error: Option<String>,
     of_api: Vec<Override>,
-    /// Those of the file that were seen to be over.
+    /// Overrides of the file that have expired.
     expired_of_file: Expired,
     /// Some have expired, and the disk has not been told.
     is_unkept: bool,
     /// The disk has refused that, and it was said.
     is_keeping_refused: bool,
-    /// What was set aside, and why: who was excepted is not known then.
+    /// Quarantined state file, and its error: exceptions are then unknown.
     set_aside: Option<String>,
 }
 
@@ -130,13 +130,13 @@ impl Rules {
         Ok(rules)
     }
 
-    /// What is wanted for a process, whose executable is at this path.
+    /// Directive of a process with this executable.
     pub(crate) fn directive(&self, process: &Process, executable: Option<&Path>) -> Directive {
         let now = self.now();
         self.ordered().directive(Subject { process, executable }, now)
     }
 
-    /// The same, with the reasons.
+    /// Directive with its reasons.
     pub(crate) fn explain(&self, process: &Process, executable: Option<&Path>) -> Explained {
         let now = self.now();
         self.ordered().explain(Subject { process, executable }, now)
@@ -163,7 +163,7 @@ impl Rules {
         Overrides { overrides, file_error, ..Overrides::default() }
     }
 
-    /// What holds where none fits.
+    /// Default without a matching override.
     pub(crate) fn fallback(&self) -> Fallback {
         self.known().fallback_now()
     }
@@ -199,7 +199,7 @@ impl Rules {
 }
 
 impl Known {
-    /// What holds where none fits: while it is not known who is excepted, nobody is acted on by it.
+    /// Default without a matching override: while exceptions are unknown it acts on no process.
     fn fallback_now(&self) -> Fallback {
         let mut fallback = self.fallback.clone();
         if self.set_aside.is_some() || self.of_file.is_none() {
@@ -213,7 +213,7 @@ impl Known {
     }
 }
 
-/// What the configuration says of those whom none fits.
+/// Default of the configuration.
 fn fallback(policy: &Policy) -> Fallback {
     Fallback {
         mode: policy.mode.0,

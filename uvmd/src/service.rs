@@ -1,4 +1,4 @@
-//! One run of the service, from taking its state to a clean stop.
+//! A run of the service, from its state folder to a clean stop.
 
 mod reload;
 mod running;
@@ -143,7 +143,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     }
 }
 
-/// What is served, and may be: where each is read, bound and attached.
+/// Listeners and their addresses.
 struct Ready {
     signals: Signals,
     tokens: Tokens,
@@ -221,7 +221,7 @@ async fn sum_up(denials: Denials) {
     }
 }
 
-/// What the collector works with.
+/// Configuration of the collector.
 fn watching(collector: &config::Collector, records: config::Records) -> collector::Config {
     let Retention { ended_retention, max_ended, owners } = retention(collector);
     collector::Config {
@@ -239,7 +239,7 @@ fn watching(collector: &config::Collector, records: config::Records) -> collecto
     }
 }
 
-/// How much of it is kept.
+/// Retention of history.
 fn retention(collector: &config::Collector) -> Retention {
     Retention {
         ended_retention: collector.ended_retention.0,
@@ -252,7 +252,7 @@ fn retention(collector: &config::Collector) -> Retention {
     }
 }
 
-/// What limits the policies.
+/// Limits of the policies.
 fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
     let Rates { node_bytes_per_second, process_bytes_per_second } = Rates::of(policy);
     policy::act::Limits {
@@ -264,7 +264,7 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
     }
 }
 
-/// What the loop that acts works with.
+/// Inputs of the loop that acts.
 fn parts(
     policy: &config::Policy,
     collector: &Collector,
@@ -286,7 +286,7 @@ fn parts(
     }
 }
 
-/// What the web service asks the collector, and the judge.
+/// Sources of the web service.
 fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdicts>>) -> Sources {
     let [taken, heat, lately] = std::array::from_fn(|_| collector.clone());
     Sources {

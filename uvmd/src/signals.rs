@@ -15,7 +15,7 @@ impl Hangup {
     }
 }
 
-/// What a signal asks for.
+/// Request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// To read the configuration again.

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use serde::{Serialize, de::DeserializeOwned};
 use sys::private;
 
-/// Of files that were set aside.
+/// Endings of quarantined files.
 const ENDINGS: [&str; 4] = ["damaged", "damaged.2", "damaged.3", "damaged.4"];
 
 /// A file that holds a value, in JSON, for uvmd's own user alone.
@@ -32,7 +32,7 @@ impl StateFile {
         }
     }
 
-    /// What was kept last; `None` if nothing was. Nothing is taken from a folder that others can change.
+    /// Last written value; `None` if there is none. A folder that others can change is refused.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<Option<T>> {
         self.text()?.map(|text| self.parse(&text)).transpose()
     }

@@ -14,7 +14,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// whoever was woken, and what is not renewed in time is lost.
 const PAUSE_RENEWAL: Duration = Duration::from_millis(1);
 
-/// How long the calls since the last pause have taken, each no longer than the pause that it wants.
+/// Duration of the calls since the last pause, each at most that of the pause it requires.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Duration);
 
@@ -31,7 +31,7 @@ impl Pace {
     }
 }
 
-/// How long others are let in for a call.
+/// Pause in which others run after a call.
 fn pause_wanted(call: &Call) -> Duration {
     let took = Duration::from_nanos(call.duration_ns);
     let wanted = match call.step.action {

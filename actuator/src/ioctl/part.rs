@@ -1,4 +1,4 @@
-//! What of a step one call is about.
+//! Part of a step for one call.
 
 use std::ops::Range;
 

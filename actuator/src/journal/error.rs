@@ -1,42 +1,42 @@
-//! What goes wrong with the journal.
+//! Errors of the journal.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
-/// Why advice must not be given, or the journal cannot be kept at all.
+/// Reason why advice must not be given, or the journal cannot be written.
 #[derive(Debug, Error)]
 pub enum JournalError {
     /// Another uvmd has it.
     #[error("the journal {} is in use: another uvmd runs", .0.display())]
     InUse(PathBuf),
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("the journal {} cannot be {what}: {}", path.display(), sys::reason(source))]
     Failed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The disk takes nothing.
     #[error("the journal {} was not written for {:.1} s", path.display(), waited.as_secs_f64())]
     Stuck {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// For how long.
+        /// The time without an answer.
         waited: Duration,
     },
     /// As much advice is in force as may be.
     #[error("the journal {} is full: the limit of advice in effect is reached", .0.display())]
     Full(PathBuf),
-    /// It has a line about the same memory that is not understood.
+    /// A line about the same memory is not understood.
     #[error("the journal {} has advice of a later uvmd (format {version}) on this memory", path.display())]
     Newer {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Of the line.
+        /// Version of the line's format.
         version: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a journal says, for fuzz targets: read and written anew, without a disk.
+//! Content of a journal, for fuzz targets: read and rewritten, without a disk.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::{
     writer::rewrite,
 };
 
-/// What was read.
+/// Content that was read.
 #[derive(Debug)]
 pub struct JournalContents {
     contents: Contents,
@@ -45,13 +45,13 @@ impl JournalContents {
         Ok(Self { contents: read::read(text, boot)?, boot: boot.to_owned() })
     }
 
-    /// What is in force.
+    /// Advice in effect.
     #[must_use]
     pub fn in_force(&self) -> Vec<(ProcessId, GpuUuid, u64, u64, Advice)> {
         self.contents.in_force.iter().collect()
     }
 
-    /// What is not understood, line by line.
+    /// Unrecognised lines.
     #[must_use]
     pub fn unrecognised(&self) -> Vec<Vec<u8>> {
         self.contents.unrecognised.lines().map(<[u8]>::to_vec).collect()

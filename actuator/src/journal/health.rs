@@ -1,10 +1,10 @@
-//! How the journal is.
+//! Health of the journal.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use super::{Journal, JournalError, Shared, writer::Seen};
 
-/// What an operator should know of the journal.
+/// Health of the journal, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalHealth {
     /// Whether the last that was written is on the disk, and the disk takes more. Else no advice is given.
@@ -14,7 +14,7 @@ pub struct JournalHealth {
     /// Lines of withdrawals and the like that were dropped since uvmd started, because too many waited for the disk. The file is written anew after
     /// that; a uvmd that is killed before withdraws once more what they withdrew.
     pub dropped_lines: u64,
-    /// What is wrong, in sentences.
+    /// Problems, as sentences.
     pub warnings: Vec<String>,
 }
 
@@ -23,13 +23,13 @@ pub struct JournalHealth {
 pub struct JournalMonitor(Arc<Shared>);
 
 impl Journal {
-    /// What tells how it is.
+    /// Source of the health.
     #[must_use]
     pub fn monitor(&self) -> JournalMonitor {
         JournalMonitor(Arc::clone(&self.0.shared))
     }
 
-    /// How it is.
+    /// Current health.
     #[must_use]
     pub fn health(&self) -> JournalHealth {
         self.monitor().health()
@@ -37,7 +37,7 @@ impl Journal {
 }
 
 impl JournalMonitor {
-    /// How it is.
+    /// Current health.
     #[must_use]
     pub fn health(&self) -> JournalHealth {
         let Self(shared) = self;

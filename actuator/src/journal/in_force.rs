@@ -1,4 +1,4 @@
-//! Which advice is in force where.
+//! Advice in effect, by memory.
 
 use std::collections::BTreeMap;
 
@@ -86,13 +86,13 @@ impl InForce {
         Kind::of(advice) == Kind::of(other)
     }
 
-    /// What of it is this process's.
+    /// Its part for this process.
     pub(super) fn of(&self, process: ProcessId) -> Self {
         let own = self.0.iter().filter(|((found, _), _)| *found == process);
         Self(own.map(|(key, spans)| (*key, spans.clone())).collect())
     }
 
-    /// What is in force in this range of the kind of this advice, from its beginning on.
+    /// Advice of this kind in effect in this range, in order of address.
     pub(super) fn within(
         &self,
         process: ProcessId,

@@ -49,7 +49,7 @@ impl Intent {
         self.number
     }
 
-    /// It is not carried out.
+    /// Drops the intent: the order is not executed.
     pub(crate) fn cancel(self) {
         self.journal.cancel(self.number, &self.before);
     }
@@ -59,7 +59,7 @@ impl Intent {
         self.journal.stuck(self.since.elapsed())
     }
 
-    /// What came of it.
+    /// Records the outcome.
     pub(crate) fn carried_out(self, outcome: &Outcome) {
         let Self { journal, process, gpu, number, before, .. } = self;
         journal.settle((process, gpu), &outcome.calls, Some((number, before)));

@@ -50,7 +50,7 @@ enum Kind {
     ReadDuplication,
 }
 
-/// What a line is.
+/// Parsed line.
 #[derive(Debug)]
 pub(super) enum Parsed<'a> {
     /// The first line of a file: in which boot it was written anew.
@@ -66,7 +66,7 @@ pub(super) enum Parsed<'a> {
     Damaged,
 }
 
-/// What can be told of a line of a later version.
+/// Readable part of a line of a later version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Newer {
     pub(super) version: u64,
@@ -152,7 +152,7 @@ pub(super) fn header(boot: &str) -> io::Result<Vec<u8>> {
     sealed(&Header { version: VERSION, boot })
 }
 
-/// What this text is, which has no end of a line in it.
+/// Parses a line without its line feed.
 pub(super) fn parse(text: &[u8]) -> Parsed<'_> {
     let Ok(value) = serde_json::from_slice::<Value>(text) else { return Parsed::Damaged };
     let number = |name: &str| value.get(name).and_then(Value::as_u64);
@@ -217,7 +217,7 @@ mod tests {
         String::from_utf8(line.text().unwrap()).unwrap().trim_end().to_owned()
     }
 
-    /// The same with another checksum, which is right.
+    /// The same with a correct checksum.
     fn resealed(line: &str) -> String {
         let body = line.split(",\"crc32\"").next().unwrap();
         format!("{body},\"crc32\":\"{:08x}\"}}", crc32fast::hash(body.as_bytes()))

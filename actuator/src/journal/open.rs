@@ -73,7 +73,7 @@ impl Journal {
     }
 }
 
-/// What the file says, and whether all of it was read.
+/// Content of the file, and whether all of it was read.
 fn read_file(path: &Path, boot: &str) -> io::Result<(Contents, bool)> {
     match private::open(OpenOptions::new().read(true), path) {
         Ok(file) => {

@@ -17,10 +17,10 @@ pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 /// No line is longer, of any version. Of what is, so much is kept.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// What a journal says.
+/// Content of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Of this boot.
+    /// Advice of this boot.
     pub(super) in_force: InForce,
     pub(super) unrecognised: Unrecognised,
     /// In which boot it was written anew; `None` where it does not say.
@@ -40,7 +40,7 @@ pub(super) fn read(source: impl BufRead, boot: &str) -> io::Result<Contents> {
     Ok(reading.contents)
 }
 
-/// What stands between two separators.
+/// A chunk between two separators.
 #[derive(Debug, Default)]
 struct Chunk {
     /// At most [`LINE_BYTES_MAX`] of it.
@@ -82,7 +82,7 @@ impl Chunk {
 struct Reading<'a> {
     boot: &'a str,
     contents: Contents,
-    /// What could not be read of the last chunk, if no line feed followed: damage, unless it is at the file's end.
+    /// Unreadable rest of the last chunk, if no line feed followed: damage, unless it is at the file's end.
     rest: Vec<u8>,
     /// Likewise, zero bytes.
     has_gap: bool,
@@ -143,7 +143,7 @@ impl Reading<'_> {
     }
 }
 
-/// What stands before the first pair of braces with none between, in it, and behind it.
+/// Text before, within and behind the first innermost pair of braces.
 fn first_object(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let end = text.iter().position(|byte| *byte == b'}')?;
     let (until_end, behind) = text.split_at_checked(end + 1)?;

@@ -19,7 +19,7 @@ use super::{
 
 /// Ranges in which advice may be in force at once.
 const RANGES_MAX: usize = 1 << 16;
-/// What is to be carried out, or is: what withdraws other advice leaves it in force.
+/// Intents of orders that wait or execute: withdrawals of other advice leave theirs in effect.
 struct Intended {
     process: ProcessId,
     gpu: GpuUuid,
@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) waiting: Waiting,
     /// Since when something is being written.
     writing_since: Option<Instant>,
-    /// Why the last was not.
+    /// Error of the last write.
     pub(super) last_error: Option<Arc<JournalError>>,
     pub(super) life: Life,
 }
@@ -51,12 +51,12 @@ pub(super) enum Life {
     Closed,
 }
 
-/// Why advice must not be given.
+/// Reason why advice must not be given.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Stuck(Duration),
     Full,
-    /// Of this version.
+    /// Lines of this version.
     Newer(u64),
 }
 
@@ -209,14 +209,14 @@ impl State {
         !self.waiting.is_due && self.writing_since.is_none()
     }
 
-    /// What is to be written next, which begins now: all of it if that is wanted, or has to be.
+    /// Begins the next write: of the whole file if that is wanted or necessary.
     pub(super) fn take(&mut self, is_anew: bool) -> Batch {
         self.writing_since = Some(Instant::now());
         let Self { waiting, in_force, unrecognised, .. } = self;
         waiting.take(is_anew, || Lines::Anew(in_force.clone(), unrecognised.clone()))
     }
 
-    /// What was taken is written, or is not.
+    /// Ends a write, with or without success.
     pub(super) fn written(&mut self, result: &Result<(), Arc<JournalError>>) {
         self.writing_since = None;
         if result.is_err() {

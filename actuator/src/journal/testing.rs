@@ -40,9 +40,9 @@ pub(crate) struct Disk(Arc<(Mutex<DiskState>, Condvar)>);
 pub(crate) struct DiskState {
     is_stuck: bool,
     is_full: bool,
-    /// How often something was to be written.
+    /// Number of writes.
     pub(crate) tries: usize,
-    /// How often something had to be on it before it went on.
+    /// Number of syncs.
     pub(crate) syncs: usize,
 }
 

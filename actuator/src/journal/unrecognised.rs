@@ -87,7 +87,7 @@ impl Unrecognised {
         self.newer.iter().find(|(newer, _)| is_about(newer)).map(|(newer, _)| newer.version)
     }
 
-    /// What to say of lines of a later version; `None` if there are none.
+    /// Message on lines of a later version; `None` if there are none.
     pub(super) fn newer_warning(&self) -> Option<String> {
         let versions = self.newer.iter().map(|(newer, _)| newer.version);
         let latest = versions.max()?;
@@ -104,7 +104,7 @@ impl Unrecognised {
         ))
     }
 
-    /// What to say of damage; `None` if there is none.
+    /// Message on damage; `None` if there is none.
     pub(super) fn damage_warning(&self) -> Option<String> {
         let places = self.damaged.len() as u64 + self.gaps;
         (places > 0).then(|| {

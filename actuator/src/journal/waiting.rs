@@ -1,4 +1,4 @@
-//! What waits to be written.
+//! Pending lines of the journal.
 
 use std::{
     io, mem,
@@ -28,10 +28,10 @@ impl Slot {
     }
 }
 
-/// What is to be written next.
+/// Content of the next write.
 pub(super) struct Batch {
     pub(super) what: Lines,
-    /// Those who wait until it is on the disk.
+    /// Waiters for its completion.
     pub(super) slots: Vec<Arc<Slot>>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Waiting {
     pub(super) is_due: bool,
     /// Lines were dropped, or not written: only writing it anew helps.
     is_behind: bool,
-    /// Of lines for which there was no room.
+    /// Lines for which there was no room.
     pub(super) dropped_lines: u64,
 }
 

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::process::is_alive;
 
-/// It is written anew when it has so many lines more than it needs.
+/// Superfluous lines at which the file is rewritten.
 pub(super) const SPARE_LINES_MAX: usize = 1024;
 
 pub(super) struct Writer<S> {
@@ -31,7 +31,7 @@ pub(super) struct Writer<S> {
     pub(super) roots: Roots,
     pub(super) boot: String,
     pub(super) lines: usize,
-    /// So many were needed when it was written anew.
+    /// Lines at the last rewrite.
     pub(super) needed: usize,
     /// Held for as long as something may be written.
     pub(super) lock: Lock,
@@ -103,7 +103,7 @@ impl<S: Storage> Writer<S> {
     }
 }
 
-/// Which processes live, each looked at once.
+/// Living processes, each looked up once.
 pub(super) struct Seen<'a> {
     roots: &'a Roots,
     is_alive: BTreeMap<ProcessId, bool>,
@@ -114,7 +114,7 @@ impl<'a> Seen<'a> {
         Self { roots, is_alive: BTreeMap::new() }
     }
 
-    /// Who cannot be looked at may live.
+    /// A process that cannot be looked up counts as living.
     pub(super) fn is_alive(&mut self, process: ProcessId) -> bool {
         let look = || is_alive(self.roots, process).unwrap_or(true);
         *self.is_alive.entry(process).or_insert_with(look)

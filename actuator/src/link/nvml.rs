@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_millis(50);
 const FORGOTTEN: Duration = Duration::from_secs(5);
 /// A sum that did not grow for so long tells nothing of now, and what went over the link meanwhile is not known.
 const STALE: Duration = Duration::from_secs(1);
-/// How soon to try again where the library is of no use.
+/// Time until the next attempt after a failure of the library.
 const RETRY: Duration = Duration::from_mins(1);
 
 /// See the module's documentation.
@@ -38,7 +38,7 @@ pub(super) struct Sampler {
 struct Shared {
     gpus: BTreeMap<GpuUuid, Sampled>,
     is_running: bool,
-    /// When the library failed last.
+    /// Time of the last failure of the library.
     failed: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! What one worker's thread does.
+//! Thread of one worker.
 
 use std::{
     cell::Cell,
@@ -103,7 +103,7 @@ impl Hand {
         })
     }
 
-    /// What puts something back is done all the same.
+    /// Whether acting is off for an order: never for a rollback.
     fn is_off(&self, order: &Order) -> bool {
         !order.is_rollback && ((self.off)() || self.orders.is_called_off())
     }
@@ -127,7 +127,7 @@ struct Turn<'a> {
     orders: &'a Queue,
     pid: u32,
     begun: Instant,
-    /// It gives way to nobody for so long.
+    /// Time in which it gives way to nobody.
     undisturbed: Duration,
     gives_way: Cell<bool>,
 }

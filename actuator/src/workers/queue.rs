@@ -8,7 +8,7 @@ use std::{
 
 use model::{Action, DecisionId, Order};
 
-/// So many wait for one GPU at most, beside those that put something back.
+/// Maximum orders that wait for one GPU, beside rollbacks.
 pub(super) const WAITING_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -25,26 +25,26 @@ struct Waiting {
     undoing: VecDeque<Order>,
     others: VecDeque<Order>,
     is_closed: bool,
-    /// Whose order is being carried out, if it is one that can be put back, and whether it is.
+    /// Decision of the executing order, if it can be rolled back, and whether it is a rollback.
     at_work: Option<(DecisionId, bool)>,
     /// By process id: how often its withdrawal gave way to others, until one does not.
     given_way: BTreeMap<u32, u32>,
 }
 
-/// Why an order does not wait.
+/// Reason why an order is not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// What it does was put back before it began.
+    /// Its decision was rolled back before it began.
     PutBack,
     /// There is no room.
     Full,
 }
 
-/// What to do next.
+/// Order that the worker takes next.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) order: Order,
-    /// It is not to be done: all ends.
+    /// Whether it is cancelled, as everything ends.
     pub(super) is_called_off: bool,
 }
 
@@ -127,7 +127,7 @@ impl Queue {
         self.lock().undoing.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
     }
 
-    /// How often the withdrawal about this process gave way to others since the last that did not.
+    /// Times in a row that the withdrawal about this process gave way to others.
     pub(super) fn times_given_way(&self, pid: u32) -> u32 {
         self.lock().given_way.get(&pid).copied().unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl Queue {
         }
     }
 
-    /// What the one at work waits for may be there.
+    /// Wakes the executing order: what it waits for may be there.
     pub(super) fn wake(&self) {
         // Whoever waits has looked before this, or looks after it.
         let _waiting = self.lock();

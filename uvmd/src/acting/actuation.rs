@@ -1,4 +1,4 @@
-//! What carries orders out, and what has to be put back first: advice that a former run left in force, as it was killed.
+//! The actuator, and the withdrawal of advice that a killed former run left in effect.
 
 mod withdrawal;
 
@@ -18,14 +18,14 @@ use crate::switch::Switch;
 
 pub(crate) use withdrawal::{CommandName, Patience, StillInForce};
 
-/// How long the journal may take to have on record what was withdrawn. What it lacks is withdrawn once more by the next run.
+/// Maximum wait for the journal's record of withdrawals. The next run repeats those that it lacks.
 const JOURNAL_FLUSH: Duration = Duration::from_millis(500);
 
 /// The policies' decisions, and the workers that carry them out.
 pub(crate) struct Actuation {
     pub(super) acting: Acting,
     pub(super) workers: Workers,
-    /// Of the advice that is in force; `None` where none may be given.
+    /// Journal of the advice in effect; `None` where none may be given.
     pub(super) journal: Option<Journal>,
     /// Whether advice of a former run is being withdrawn.
     pub(super) has_leftovers: bool,
@@ -67,10 +67,10 @@ impl Actuation {
         self.say_withdrawn();
     }
 
-    /// The same where nothing comes after it: uvmd ends before it serves.
+    /// The same for a uvmd that ends before it serves.
     ///
     /// # Errors
-    /// Whose advice is still in force.
+    /// Processes whose advice is still in effect.
     pub(crate) fn end(mut self) -> Result<(), StillInForce> {
         let withdrawn = self.withdraw_all(Patience::AT_STOP, SystemTime::now);
         self.flush_journal();
@@ -85,7 +85,7 @@ impl Actuation {
         }
     }
 
-    /// That nothing of a former run is in force any more.
+    /// Logs once that no advice of a former run is in effect any more.
     pub(super) fn say_withdrawn(&mut self) {
         if self.has_leftovers && !self.acting.is_taking_back() {
             self.has_leftovers = false;
@@ -94,7 +94,7 @@ impl Actuation {
     }
 }
 
-/// Who carries out orders; where there is no journal, nothing may be done.
+/// Actuator of each worker; shadow alone where acting is not permitted.
 pub(crate) fn hands(
     settings: actuator::Settings,
     roots: Roots,
@@ -105,7 +105,7 @@ pub(crate) fn hands(
     }
 }
 
-/// What a former run did not take back itself.
+/// Logs the advice that a former run did not withdraw.
 fn say_leftovers(leftovers: &[Leftover]) {
     let processes: BTreeSet<ProcessId> = leftovers.iter().map(|left| left.process).collect();
     if !leftovers.is_empty() {

@@ -9,16 +9,16 @@ use actuator::{JournalHealth, JournalMonitor};
 use model::{Decision, Restriction};
 use tokio::sync::watch;
 
-/// What keeps more from being done is looked at so often: that takes as long as a look.
-const HINDRANCES_EVERY: Duration = Duration::from_secs(1);
+/// Interval of restrictions: computing them takes as long as an interval of the loop.
+const RESTRICTIONS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the loop writes on.
+/// Board: published decisions and restrictions of the loop.
 pub(crate) struct Board {
     decisions: watch::Sender<Arc<[Decision]>>,
     /// Whether they have changed since.
     is_stale: bool,
     restrictions: watch::Sender<Arc<[Restriction]>>,
-    /// When those are due; at once where nothing was told yet.
+    /// Time at which restrictions are due; at once if none were published yet.
     next: Option<Instant>,
 }
 
@@ -69,10 +69,10 @@ impl Board {
         }
     }
 
-    /// What keeps more from being done, where that is due now.
+    /// Publishes the restrictions, if they are due now.
     pub(crate) fn publish_restrictions(&mut self, now: Instant, restrictions: impl FnOnce() -> Vec<Restriction>) {
         if self.next.is_none_or(|next| next <= now) {
-            self.next = Some(now + HINDRANCES_EVERY);
+            self.next = Some(now + RESTRICTIONS_INTERVAL);
             self.restrictions.send_replace(restrictions().into());
         }
     }

@@ -1,4 +1,4 @@
-//! What outlives the loop: the journal of the advice that is in force.
+//! State that outlives the loop: the journal of the advice in effect.
 
 use std::{path::Path, time::SystemTime};
 

@@ -47,7 +47,7 @@ impl Denials {
         }
     }
 
-    /// How many were not written down in the last minute, once that is over.
+    /// Refusals without a line in the last complete minute.
     pub(crate) fn sum_up(&self, now: Instant) {
         let rest = self.limiter().take_over(now);
         if let Some(rest) = rest {
@@ -55,7 +55,7 @@ impl Denials {
         }
     }
 
-    /// The same of the minute that is not over, as the service stops.
+    /// The same of the current minute, when the service stops.
     pub(crate) fn sum_up_all(&self) {
         self.sum_up(Instant::now() + WINDOW);
     }
@@ -99,7 +99,7 @@ struct Count {
 #[derive(Debug, PartialEq, Eq)]
 struct Rest {
     suppressed: u64,
-    /// Of whom most, the most first.
+    /// Peers with the most refusals, the most first.
     top: Vec<(Sender, u64)>,
 }
 
@@ -122,10 +122,10 @@ impl Rest {
     }
 }
 
-/// Of one minute after another. Pure: it is told the time.
+/// Refusals minute by minute. Pure: the time is an argument.
 #[derive(Debug, Default)]
 struct Limiter {
-    /// When the minute began; `None` before the first refusal of it.
+    /// Begin of the minute; `None` before its first refusal.
     begin: Option<Instant>,
     counts: BTreeMap<Sender, Count>,
     /// Lines of all peers.

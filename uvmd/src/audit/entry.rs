@@ -1,4 +1,4 @@
-//! What is changed, as the audit log has it: JSON objects beside those of decisions.
+//! Changes in the audit log: JSON objects beside those of decisions.
 
 use std::time::SystemTime;
 
@@ -17,13 +17,13 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Of this moment.
+    /// A line of the current time.
     pub(super) fn new(change: &'a Change, requester: Option<&Requester>) -> Self {
         Self { change, time: text::time(SystemTime::now()), requester: requester.map(Who::new) }
     }
 }
 
-/// What is asked for. A line is written before anything is changed; where the change then cannot be made, another one says so.
+/// A requested change. Its line is written before the change; a second line reports a failure.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Change {
@@ -81,7 +81,7 @@ pub(crate) enum Change {
     RequestsDenied { suppressed: u64, peers: Vec<DeniedPeer>, suppressed_of_others: u64 },
 }
 
-/// How many refused requests of a peer have no line.
+/// Number of refused requests of a peer without a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct DeniedPeer {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,14 +95,14 @@ pub(crate) struct DeniedPeer {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// It is allowed, and made next.
+    /// Accepted, and made next.
     Accepted,
-    /// It is not made after all, or could not be.
+    /// Failed, or not made.
     Failed { reason: String },
 }
 
 impl Change {
-    /// The same, which was not made.
+    /// The same as a failure.
     pub(super) fn failed(mut self, reason: String) -> Self {
         match &mut self {
             Self::OverridePut { result, .. }
@@ -117,7 +117,7 @@ impl Change {
     }
 }
 
-/// Who asked, as far as that is known.
+/// Actor, as far as known.
 #[derive(Debug, Serialize)]
 struct Who {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,7 @@ struct Who {
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     credential: &'static str,
-    /// What the kernel's word for it gives on the socket: `read` or `write`.
+    /// Permission by the peer's credentials on the socket: `read` or `write`.
     #[serde(skip_serializing_if = "Option::is_none")]
     grant: Option<&'static str>,
 }

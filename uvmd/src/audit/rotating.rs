@@ -9,7 +9,7 @@ use web::{Warning, Warnings};
 
 use crate::log::{file::LogFile, writer::Destination};
 
-/// How much of it is kept.
+/// Size and number of files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rotation {
     /// A file that is as large takes no more.

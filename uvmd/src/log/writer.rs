@@ -19,7 +19,7 @@ pub(crate) const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Where lines can be written, at the end of what is there.
 pub(crate) trait Destination: Send + 'static {
-    /// What it is, to follow "cannot write to".
+    /// Name of the destination, to follow "cannot write to".
     fn name(&self) -> String;
 
     /// Writes a line, which has its end. May take its time.
@@ -81,9 +81,9 @@ pub(crate) fn flush(log: &SyncSender<Message>, at_most: Duration) {
 struct Writer<D> {
     destination: D,
     dropped: Dropped,
-    /// How many dropped lines the log itself has told of.
+    /// Dropped lines that the log has reported.
     reported: u64,
-    /// What was done last failed.
+    /// Whether the last write failed.
     is_failing: bool,
 }
 
@@ -124,7 +124,7 @@ impl<D: Destination> Writer<D> {
         }
     }
 
-    /// That it begins to fail is said where the log cannot say it.
+    /// Notes the result of a write, and reports the first failure on standard error.
     fn note(&mut self, result: &io::Result<()>) {
         if let Err(error) = result
             && !self.is_failing

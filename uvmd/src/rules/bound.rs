@@ -12,7 +12,7 @@ use crate::state_file::StateFile;
 /// Overrides made over the API, as they are kept.
 #[derive(Debug, Serialize, Deserialize)]
 struct Made {
-    /// Of which boot the processes are that they name.
+    /// Boot of the processes that they name.
     boot_id: Option<String>,
     overrides: Vec<rule::Override>,
     #[serde(default)]
@@ -48,7 +48,7 @@ pub(super) fn write(state_file: &StateFile, overrides: &[Override], expired_of_f
     state_file.write(&Made { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
 }
 
-/// The same for the process that has the id now, if it is for one.
+/// The override bound to the process that has the id now, if it names one.
 pub(super) fn to_process(rule: &Override) -> Result<Override, ChangeError> {
     let mut rule = rule.clone();
     let Some(pid) = rule.selector.pid else { return Ok(rule) };

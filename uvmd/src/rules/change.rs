@@ -15,7 +15,7 @@ const MAX: usize = 1000;
 /// Is told of a change that is about to be made: what there is, and what there will be. What it refuses is not made.
 pub(crate) type Announce<'a> = &'a dyn Fn(Option<&Override>, Option<&Override>) -> Result<(), ChangeError>;
 
-/// That an override ended by itself.
+/// Change of the audit log for an override that ended by itself.
 pub(super) fn end_of(rule: &Override, reason: &'static str) -> Change {
     let etag = web::etag(&api::rule::Override::from(rule));
     Change::OverrideEnd { id: rule.id.clone(), etag_before: Some(etag), reason }
@@ -56,7 +56,7 @@ impl Rules {
         self.keep(id, None)
     }
 
-    /// What has this name, if it is not the file's and is as whoever asks thinks.
+    /// The override of this name, if it is of the API and meets the request's precondition.
     fn there(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
         let known = self.known();
         if known.is_of_file(id) {

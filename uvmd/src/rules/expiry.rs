@@ -57,7 +57,7 @@ impl Known {
         self.of_file.iter().flatten().filter(|rule| self.has_expired(rule))
     }
 
-    /// When the next is over, in nanoseconds since 1970; never, where none will be.
+    /// Next expiry, in nanoseconds since 1970; never without one.
     pub(super) fn next_expiry_ns(&self) -> u64 {
         let of_file = self.of_file.iter().flatten().filter(|rule| !self.has_expired(rule));
         of_file.chain(&self.of_api).filter_map(|rule| rule.expires_at).map(unix_ns).min().unwrap_or(u64::MAX)

@@ -20,7 +20,7 @@ use tokio::{task, time};
 use super::{Known, Rules};
 use crate::audit::{Change, Outcome};
 
-/// How often the file is looked at.
+/// Interval of checks of the file.
 const EVERY: Duration = Duration::from_secs(1);
 /// The same when the service starts and on SIGHUP, and how many such looks it waits for.
 const EVERY_AT_START: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub(crate) fn load_settled(file: &Path) -> anyhow::Result<Vec<Override>> {
     settled(file, || Look::at(file), || thread::sleep(EVERY_AT_START))
 }
 
-/// The same by these looks, with a rest between any two.
+/// The same with these reads, and a pause between two.
 fn settled(file: &Path, mut look: impl FnMut() -> Look, mut rest: impl FnMut()) -> anyhow::Result<Vec<Override>> {
     let mut before = look();
     for _ in 1..LOOKS_AT_START {
@@ -157,7 +157,7 @@ impl Rules {
     }
 }
 
-/// That the file says something else; nothing, where it is not in order.
+/// Audit line of a changed file; none if it is invalid.
 fn loaded(known: &Known, of_file: Option<&[Override]>) -> Change {
     Change::OverridesFileLoad {
         file: known.file.display().to_string(),
@@ -168,7 +168,7 @@ fn loaded(known: &Known, of_file: Option<&[Override]>) -> Change {
     }
 }
 
-/// Of all that the file says, in its order.
+/// ETag of the overrides of the file, in its order.
 fn etag_of_all(overrides: &[Override]) -> String {
     web::etag(&overrides.iter().map(api::rule::Override::from).collect::<Vec<_>>())
 }

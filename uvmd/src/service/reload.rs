@@ -28,7 +28,7 @@ use crate::{
 /// Time to read the files: one on a disk that hangs is not in order.
 const READING: Duration = Duration::from_secs(10);
 
-/// What can be changed, and by what.
+/// Parts that a reload can change.
 pub(super) struct Reloader<'a> {
     pub(super) options: &'a Options,
     pub(super) config: Config,
@@ -111,7 +111,7 @@ impl Reloader<'_> {
         read.with_context(|| format!("the files could not be read within {} s", READING.as_secs()))??
     }
 
-    /// What will be in force, the options that change, and those that need a restart.
+    /// The resulting configuration, the changed options, and those that require a restart.
     fn compare(&self, new: &Config) -> (Config, Vec<String>, Vec<String>) {
         let config = self.config.reloaded(new);
         let (changed, restart_required) = (self.config.differences(&config), config.differences(new));

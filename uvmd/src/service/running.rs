@@ -85,7 +85,7 @@ impl Running {
     }
 }
 
-/// What this comes to, or that it took too long.
+/// Result of a future, or that it took too long.
 async fn within_deadline(what: &str, stops: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let seconds = STOP_DEADLINE.as_secs();
     let late = |_| anyhow!("{what} did not stop within {seconds} s; the kernel detaches what is left");

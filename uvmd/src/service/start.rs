@@ -14,7 +14,7 @@ use crate::{
     switch::Switch,
 };
 
-/// What is there then.
+/// Result of the start.
 pub(super) struct Start {
     pub(super) audit: Audit,
     pub(super) denials: Denials,
@@ -52,7 +52,7 @@ impl Start {
     }
 }
 
-/// What is changed and what is in force of it, where `is_kept` over restarts.
+/// Overrides and switch, which persist if `is_kept`.
 fn records(policy: &Policy, is_kept: bool, warnings: &Warnings) -> anyhow::Result<(Audit, Rules)> {
     let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
     let audit = Audit::start(&policy.audit_log(), rotation, policy.enabled, warnings.clone())?;

@@ -11,7 +11,7 @@ use model::{CallResult, Outcome, ProcessId};
 
 use super::Actuation;
 
-/// What could not be withdrawn is tried again when nothing was answered for so long.
+/// Time without an outcome after which failed withdrawals are repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Processes that are named, of those whose advice is in force.
 const NAMED_MAX: usize = 8;
@@ -68,7 +68,7 @@ impl Actuation {
     /// Waits until all that is to be withdrawn is. What could not be is tried again for as long as others are withdrawn: each has its turn at least once.
     ///
     /// # Errors
-    /// Whose advice is in force when the patience ends.
+    /// Processes whose advice is in effect when the patience ends.
     pub(in crate::acting) fn withdraw_all(
         &mut self,
         patience: Patience,
