@@ -28,7 +28,7 @@ use crate::{
 /// An inspection that takes longer is abandoned.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Targets of inspections.
+/// Managed memory of a process, as an inspection found it.
 #[derive(Debug)]
 pub(crate) struct Inspection {
     /// Where it has managed memory, in the order of addresses.

@@ -95,7 +95,7 @@ index_by!(Cause, 7);
 index_by!(RemoteCause, 6);
 index_by!(ApiCall, 8);
 
-/// What was counted for one process on one GPU, or for any sum of those. All counts only grow.
+/// Counters of one process at one GPU, or a sum of such. All are monotonic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// GPU fault entries: one for each page and batch, after the driver merged equal faults.
@@ -134,7 +134,7 @@ pub struct Counters {
     pub thrashing_pages: u64,
     /// Times that the driver held a processor back from a thrashing page.
     pub throttles: u64,
-    /// How long, together, where the end was seen.
+    /// Sum of the durations whose end was seen.
     pub throttled_ns: u64,
     /// Mappings to memory that stays on another processor, by cause. The driver tells of them only while a tool is attached to the process.
     pub remote_mappings: RarePerVariant<6>,
@@ -144,7 +144,7 @@ pub struct Counters {
     pub api_calls: RarePerVariant<8>,
     /// Bytes in the ranges that those calls named.
     pub api_bytes: RarePerVariant<8>,
-    /// The same calls about this process's memory by other processes: uvmd itself, a profiler.
+    /// Calls of other processes about this process's memory: uvmd itself, a profiler.
     pub tool_calls: RarePerVariant<8>,
     /// Bytes in the ranges that those calls named.
     pub tool_bytes: RarePerVariant<8>,
@@ -154,7 +154,7 @@ pub struct Counters {
 
 /// The fault batches of a process on a GPU, or of any sum of those. The driver serves GPU faults in batches.
 ///
-/// One batch may hold faults of several processes. Each of them counts it; the totals of a GPU count it once.
+/// Fault batches. A batch with faults of several processes counts for each; the totals of a GPU count it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batches {
     /// Fault entries in each batch; of a process: its own.

@@ -1,4 +1,4 @@
-//! What was decided about a process, and how it went.
+//! Decisions about processes, and their outcomes.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Advice, CallResult, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs};
 
-/// How far uvmd goes.
+/// Mode of acting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// It watches.
+    /// Observes only.
     #[default]
     Observe,
-    /// It says what it would do.
+    /// Reports what `Act` would do.
     Shadow,
-    /// It does it.
+    /// Acts.
     Act,
 }
 
@@ -38,11 +38,11 @@ impl Mode {
 pub enum Stage {
     /// Denied by the guard: the reason.
     Denied(String),
-    /// What would be done is known, and nothing is done: why.
+    /// Known, and not executed, for this reason.
     Shadow(String),
-    /// It is in force, and whether it helps is not known yet.
+    /// In effect on trial: its benefit is not known yet.
     Trial,
-    /// It helped, and stays in force.
+    /// Confirmed by its benefit, and in effect.
     Confirmed,
     /// Rolled back: the reason.
     RolledBack(String),
@@ -85,12 +85,12 @@ impl Stage {
     }
 }
 
-/// What a window counted, of the process and of those beside it.
+/// Counts of a window, of the process and of others beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// How long it was.
+    /// Length.
     pub window: Duration,
-    /// Of the process at the GPU.
+    /// Counts of the process at the GPU.
     pub inputs: Inputs,
     /// Replays of fault batches that held its faults.
     pub replays: u64,
@@ -122,7 +122,7 @@ pub struct Done {
     pub longest_ns: u64,
 }
 
-/// One decision, from its beginning to now.
+/// One decision, from its creation to now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Its name.
@@ -139,17 +139,17 @@ pub struct Decision {
     pub override_id: Option<String>,
     /// On what verdict it rests.
     pub verdict: Option<VerdictKind>,
-    /// Why, as a sentence; with no addresses in it, since everybody may read it.
+    /// Reason, as a sentence without addresses, since everybody may read it.
     pub reason: String,
     /// The ranges it is about.
     pub ranges: Vec<(u64, u64)>,
     /// The kinds of advice it has given.
     pub advice: Vec<Advice>,
-    /// What it was to bring.
+    /// Expected benefit.
     pub expected: Expected,
-    /// When it was created.
+    /// Time of its creation.
     pub created_at: SystemTime,
-    /// When it came to its stage.
+    /// Time of its last change of stage.
     pub updated_at: SystemTime,
     /// Where it stands.
     pub stage: Stage,
@@ -157,23 +157,23 @@ pub struct Decision {
     pub before: Measured,
     /// The window it was judged by, once there is one.
     pub after: Option<Measured>,
-    /// How many times as fast as in `before` the program went in `after`, by its own work; 1 where only time could tell.
+    /// Pace of the program in `after` as a multiple of that in `before`, by its own work; 1 where only time is known.
     pub pace: Option<f64>,
-    /// What was done.
+    /// Executed calls.
     pub done: Done,
     /// The last result that was no success, if there was one.
     pub last_error: Option<CallResult>,
 }
 
 impl Decision {
-    /// What part of its bytes over the GPU's link was saved for the same work; negative if there were more. `None` where that is not known.
+    /// Saved share of its bytes over the GPU's link for the same work; negative if there were more. `None` if unknown.
     #[must_use]
     pub fn link_bytes_saved(&self) -> Option<f64> {
         let bytes = |of: &Measured| (of.own_link_bytes, of.window);
         saved(bytes(&self.before), bytes(self.after.as_ref()?), self.pace?)
     }
 
-    /// What part of its GPU faults was saved, likewise.
+    /// Saved share of its GPU faults, likewise.
     #[must_use]
     pub fn faults_saved(&self) -> Option<f64> {
         let faults = |of: &Measured| (of.inputs.fault_entries, of.window);
@@ -188,20 +188,20 @@ fn saved((before, window_before): (u64, Duration), (after, window_after): (u64, 
     (before > 0.0 && before.is_finite() && after.is_finite()).then(|| 1.0 - after / before)
 }
 
-/// What happened to a decision: a line of the audit log, and an event of the stream.
+/// Event of a decision: a line of the audit log, and an event of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It was created.
+    /// Creation.
     Created(Decision),
     /// Steps of it were carried out, or tried.
     Applied(crate::Outcome),
-    /// It came to another stage.
+    /// Change of stage.
     Updated(Decision),
     /// Acting was switched off or on for all processes.
     Switched {
         /// Whether uvmd may act now.
         active: bool,
-        /// Who did it.
+        /// Who switched it, in words.
         actor: String,
     },
 }

@@ -3,19 +3,19 @@
 /// One reason why a source is degraded, and who caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Degradation {
-    /// Why.
+    /// Reason.
     pub reason: DegradedReason,
     /// The user that caused it, where one did.
     pub uid: Option<u32>,
-    /// That user's name, where the node knows one.
+    /// Name of the user, if the node knows one.
     pub user: Option<String>,
     /// The process that caused it, where one did.
     pub pid: Option<u32>,
-    /// One sentence: what is not counted, of whom, and what to do about it.
+    /// Uncounted part, its owner and the remedy, as a sentence.
     pub description: String,
 }
 
-/// Why a source is degraded. The names are those in labels and JSON.
+/// Reason why a source is degraded. The names are those in labels and JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DegradedReason {
     /// A process or user holds as many entries of the probes' maps as one may.
@@ -24,7 +24,7 @@ pub enum DegradedReason {
     RegistrationRate,
     /// A user has as many owners listed as one may.
     OwnerQuotaReached,
-    /// How much memory is populated and resident cannot be counted on this driver.
+    /// Populated and resident memory cannot be counted on this driver.
     ResidencyUnavailable,
 }
 
@@ -71,9 +71,9 @@ pub struct QuotaRefusals {
     pub uid: Option<u32>,
     /// Its name, where the node knows one.
     pub user: Option<String>,
-    /// What it was refused.
+    /// Refused resource.
     pub resource: &'static str,
-    /// How often.
+    /// Number of refusals.
     pub refusals: u64,
 }
 

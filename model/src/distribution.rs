@@ -1,4 +1,4 @@
-//! How a quantity was distributed: batch sizes, service times.
+//! Distributions of quantities: batch sizes, service times.
 
 use std::{cmp::Ordering, ops::AddAssign};
 
@@ -13,7 +13,7 @@ pub struct Distribution {
     sum: u64,
 }
 
-/// Which bucket, in the upper bits, and how many values it has, in the others. So buckets are in the order of their values.
+/// Bucket in the upper bits, and its number of values in the others, so that buckets are in the order of their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bucket(u64);
 
@@ -55,7 +55,7 @@ impl Bucket {
 }
 
 impl Distribution {
-    /// Of nothing.
+    /// The empty distribution.
     pub const EMPTY: Self = Self { buckets: None, sum: 0 };
 
     /// Adds `count` values near `value`, which together are `sum`.
@@ -84,7 +84,7 @@ impl Distribution {
         self.buckets.as_deref().unwrap_or_default()
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets().iter().map(|bucket| bucket.count()).fold(0, u64::saturating_add)
@@ -109,7 +109,7 @@ impl Distribution {
         reached.or(self.buckets().last()).map_or(0, |bucket| bucket.last())
     }
 
-    /// How many values are at most `value`, as far as its digits tell.
+    /// Number of values up to `value`, to the precision of buckets.
     #[must_use]
     pub fn at_most(&self, value: u64) -> u64 {
         let last = Bucket::of(value, 0).index();

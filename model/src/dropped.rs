@@ -1,6 +1,6 @@
-//! Why something was not counted.
+//! Reasons of dropped events.
 
-/// Why something was not counted. The names are those in labels and JSON.
+/// Reason why an event was dropped. The names are those in labels and JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
     /// The process is not known.
@@ -13,7 +13,7 @@ pub enum DropReason {
     RingFull,
     /// The driver's memory could not be read.
     Unreadable,
-    /// It contradicts the layout in use.
+    /// A structure contradicts the layout in use.
     SelfTest,
     /// The kernel did not run the probe.
     Skipped,
@@ -45,7 +45,7 @@ impl DropReason {
         }
     }
 
-    /// What is counted under it, for people who ask what to make of a figure. Not all of them are events of the driver.
+    /// Help text of the reason. Not all of them count events of the driver.
     #[must_use]
     pub const fn counts(self) -> &'static str {
         match self {

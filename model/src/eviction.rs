@@ -1,10 +1,10 @@
-//! Who pushed whose memory out of a GPU.
+//! Evictions by victim and evictor.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{GpuKey, OwnerKey, ProcessId};
 
-/// What memory was needed for when something was pushed out.
+/// Cause of an eviction: the use for which memory was needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EvictionCause {
     /// A GPU fault was served.
@@ -47,16 +47,16 @@ pub enum Party {
     Unknown,
 }
 
-/// What was pushed out of one GPU of one party for another. Counts only grow, but for those that move to [`Party::Forgotten`].
+/// Evictions of one party's memory from one GPU for another party. Monotonic, but for counts that move to [`Party::Forgotten`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionPair {
     /// The GPU.
     pub gpu: GpuKey,
-    /// Whose memory was pushed out.
+    /// Victim: the party whose memory was evicted.
     pub victim: Party,
-    /// Whom the memory was needed for. May be the victim.
+    /// Evictor: the party for which memory was needed. May be the victim.
     pub evictor: Party,
-    /// What for.
+    /// Cause.
     pub cause: EvictionCause,
     /// Pieces of at most 2 MiB that were pushed out.
     pub evictions: u64,
@@ -64,16 +64,16 @@ pub struct EvictionPair {
     pub bytes: u64,
 }
 
-/// The same by owner. Counts only grow for as long as both owners are listed.
+/// Evictions by owner. Monotonic while both owners are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerEvictions {
     /// The GPU. Never one that is pending: what is, is not yet in here.
     pub gpu: GpuKey,
-    /// Whose memory was pushed out; `None` if nobody could be named.
+    /// Victim; `None` if unknown.
     pub victim: Option<OwnerKey>,
-    /// Whom the memory was needed for; likewise. May be the victim.
+    /// Evictor; `None` if unknown. May be the victim.
     pub evictor: Option<OwnerKey>,
-    /// What for.
+    /// Cause.
     pub cause: EvictionCause,
     /// Pieces of at most 2 MiB that were pushed out.
     pub evictions: u64,

@@ -2,10 +2,10 @@
 
 use crate::{ProcessId, Residency};
 
-/// Which memory, and how fine.
+/// Memory and resolution of a heat map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeatRequest {
-    /// Whose.
+    /// Process.
     pub process: ProcessId,
     /// From this address; 0 for all of it.
     pub begin: u64,
@@ -36,7 +36,7 @@ pub struct HeatCell {
     pub idle_ns: Option<u64>,
 }
 
-/// One range in cells.
+/// Heat of one range, by cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeatRange {
     /// First address.

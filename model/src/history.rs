@@ -1,10 +1,10 @@
-//! What was counted lately, second by second.
+//! Recent counts, second by second.
 
 use std::time::{Duration, SystemTime};
 
 use crate::{GpuKey, OwnerKey, ProcessId};
 
-/// Whose history.
+/// Subject of a history.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HistoryOf {
     /// A process, all GPUs together.
@@ -15,18 +15,18 @@ pub enum HistoryOf {
     Owner(OwnerKey),
 }
 
-/// Which history, and how much of it.
+/// Subject and period of a requested history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRequest {
-    /// Whose.
+    /// Subject.
     pub of: HistoryOf,
-    /// How far back from now.
+    /// Period before now.
     pub back: Duration,
     /// At most so many samples: neighbours are added up until they are.
     pub samples_max: usize,
 }
 
-/// What was counted in one interval.
+/// Counts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// GPU fault entries.
@@ -48,9 +48,9 @@ pub struct Sample {
 /// Samples of equal length, oldest first, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// When the first interval began.
+    /// Begin of the first interval.
     pub begin: SystemTime,
-    /// How long each is.
+    /// Length of each interval.
     pub interval: Duration,
     /// `None` where nothing was read, as while uvmd waited.
     pub samples: Vec<Option<Sample>>,

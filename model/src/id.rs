@@ -42,7 +42,7 @@ impl fmt::Debug for GpuUuid {
     }
 }
 
-/// Which GPU something was counted on.
+/// GPU of a count.
 ///
 /// The driver's events name a GPU by a processor id, as in /proc/driver/nvidia-uvm/gpus (0 is the CPU and never here). An id is a GPU's only
 /// while some process uses it; then the driver gives it to the next GPU that needs one. So sums are kept by UUID.

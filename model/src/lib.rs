@@ -1,4 +1,4 @@
-//! What uvmd knows about managed memory: identifiers, counters, snapshots, and the JSON form of them. Pure data, no I/O.
+//! Data of managed memory: identifiers, counters, snapshots, and their JSON form. No I/O.
 //!
 //! * [`counters`]: what is counted, per process and GPU
 //! * [`terms`]: what that is told apart by

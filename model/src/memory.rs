@@ -2,7 +2,7 @@
 
 use crate::{Block, Range};
 
-/// What is known of one process's memory.
+/// Memory of one process: its ranges, blocks and residency.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     /// By address.

@@ -1,4 +1,4 @@
-//! Who a process works for: its container, pod, batch job or service.
+//! Owners of processes: container, pod, batch job or service.
 
 use std::{collections::BTreeMap, fmt, time::SystemTime};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Counters, GpuKey, Reuse};
 
-/// What a process's cgroup says of whom it belongs to. Empty where it says nothing.
+/// Owner of a process, by its cgroup. Empty where the cgroup names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The container it runs in.
@@ -22,7 +22,7 @@ pub struct Owner {
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Container {
-    /// Who runs it: `containerd`, `cri-o`, `docker`, `podman`; `None` where the path does not tell.
+    /// Container runtime: `containerd`, `cri-o`, `docker`, `podman`; `None` where the path does not name it.
     pub runtime: Option<&'static str>,
     /// Its id, as that runtime gives it: 64 hexadecimal digits.
     pub id: String,
@@ -44,7 +44,7 @@ pub struct Job {
     pub step: Option<String>,
 }
 
-/// What sums are kept by, beyond the life of processes.
+/// Key of sums that outlive processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum OwnerKey {
     /// A pod, by UID.
@@ -86,7 +86,7 @@ impl OwnerKey {
         }
     }
 
-    /// Which of its kind; empty for [`Self::Other`].
+    /// Name within its kind; empty for [`Self::Other`].
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
@@ -106,7 +106,7 @@ impl fmt::Display for OwnerKey {
 }
 
 impl Owner {
-    /// What its sums are kept by: the outermost that an operator would name.
+    /// Key of its sums: the outermost owner that an operator would name.
     #[must_use]
     pub fn key(&self) -> OwnerKey {
         let Self { container, pod, job, unit } = self;
@@ -126,11 +126,11 @@ pub struct OwnerTotals {
     pub host: Counters,
     /// By GPU.
     pub gpus: BTreeMap<GpuKey, Counters>,
-    /// What of the traffic was fetched again, by GPU.
+    /// Reuse of the traffic, by GPU.
     pub reuse: BTreeMap<GpuKey, Reuse>,
     /// Its processes that live.
     pub processes: u64,
-    /// When anything was last counted for it.
+    /// Time of its last count.
     pub last_active_at: SystemTime,
 }
 

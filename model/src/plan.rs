@@ -1,4 +1,4 @@
-//! What is to be done to a process's managed memory, and what became of it.
+//! Plans for a process's managed memory, orders of calls, and their outcomes.
 
 use std::fmt;
 
@@ -23,11 +23,11 @@ pub enum Advice {
     PreferredLocation(Place),
     /// The GPU gets a mapping to the memory, wherever it is.
     AccessedBy(GpuUuid),
-    /// What is read may be in several places at once; a write collapses it.
+    /// Pages that are read may have copies in several places; a write collapses them.
     ReadDuplication,
 }
 
-/// What can be done to a range.
+/// Action on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Move its pages.
@@ -63,7 +63,7 @@ impl Action {
         }
     }
 
-    /// What puts things back as they were before anything was advised; `None` for what leaves nothing behind but where pages are.
+    /// Action that withdraws this one; `None` for actions that leave nothing in effect.
     #[must_use]
     pub const fn inverse(self) -> Option<Self> {
         match self {
@@ -86,7 +86,7 @@ pub struct Step {
     pub begin: u64,
     /// The address behind the last; likewise, and greater.
     pub end: u64,
-    /// What to do to it.
+    /// Action.
     pub action: Action,
 }
 
@@ -108,7 +108,7 @@ pub struct Share {
     pub at_most: f64,
 }
 
-/// What a plan is thought to do, as shares of what the last window before it counted.
+/// Expected benefit of a plan, as shares of the counts of the last window before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Expected {
@@ -118,20 +118,20 @@ pub struct Expected {
     pub faults_saved: Share,
 }
 
-/// What to do to one process's memory at one GPU.
+/// Plan for one process's memory at one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Whose memory.
+    /// Process.
     pub process: ProcessId,
     /// At which GPU.
     pub gpu: GpuUuid,
-    /// Who thought of it.
+    /// Policy.
     pub policy: &'static str,
     /// Why, as a sentence; with no addresses in it, since everybody may read it.
     pub reason: String,
-    /// What to do first; what follows from it as things go on is not in here.
+    /// First steps; those that follow while it runs are not included.
     pub steps: Vec<Step>,
-    /// What it is to bring.
+    /// Expected benefit.
     pub expected: Expected,
 }
 
@@ -148,13 +148,13 @@ impl fmt::Display for DecisionId {
 /// Steps that are to be carried out now, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What they belong to.
+    /// Decision.
     pub decision: DecisionId,
-    /// Whose memory.
+    /// Process.
     pub process: ProcessId,
     /// At which GPU: one worker each carries them out.
     pub gpu: GpuUuid,
-    /// What to do.
+    /// Steps.
     pub steps: Vec<Step>,
     /// Whether they put something back: then they are carried out whatever the kill switch says.
     pub is_rollback: bool,
@@ -173,7 +173,7 @@ pub enum CallResult {
     HostMemory,
     /// Cancelled before it began: by the kill switch, a rollback, or because the service stops.
     Cancelled,
-    /// It was not done because nothing is (shadow).
+    /// Not executed: the actuator is shadow.
     Shadow,
     /// Denied by uvmd and never asked of the driver, as for want of budget or room: the reason.
     Denied(String),
@@ -209,20 +209,20 @@ pub struct Call {
     pub duration_ns: u64,
 }
 
-/// What came of an order.
+/// Outcome of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What it belonged to.
+    /// Decision.
     pub decision: DecisionId,
-    /// Whose memory.
+    /// Process.
     pub process: ProcessId,
     /// At which GPU.
     pub gpu: GpuUuid,
     /// Whether it put something back.
     pub is_rollback: bool,
-    /// What was called, in this order. What was not reached is in here too, as [`CallResult::Cancelled`].
+    /// Calls, in this order. Those not reached are included, as [`CallResult::Cancelled`].
     pub calls: Vec<Call>,
-    /// How long it took to get ready for the calls, all together, in nanoseconds: to find the process's descriptors of the driver, and what it has mapped.
+    /// Sum of the preparation of the calls, in nanoseconds: the search for the process's descriptors of the driver, and for its mappings.
     pub ready_ns: u64,
 }
 
@@ -261,7 +261,7 @@ pub struct LinkBytes {
 
 /// Tells what went over the link: copies, and accesses to memory elsewhere, which raise no fault and which nothing else shows.
 pub trait LinkMeter: Send {
-    /// What went over this GPU's link so far; `None` where it cannot be told.
+    /// Cumulative bytes over this GPU's link; `None` where they cannot be metered.
     fn read(&mut self, gpu: GpuUuid) -> Option<LinkBytes>;
 }
 

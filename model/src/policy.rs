@@ -8,9 +8,9 @@
 pub struct Policy {
     /// Its name in overrides, metrics and the audit log, in kebab-case.
     pub name: &'static str,
-    /// How it is chosen.
+    /// Kind of choice.
     pub choice: Choice,
-    /// What it does, in a few words.
+    /// Help: its action in a few words.
     pub help: &'static str,
     /// Names of the actions that it may order ([`crate::Action::name`]). The guard denies any other; withdrawals need no permission.
     pub actions: &'static [&'static str],
@@ -18,7 +18,7 @@ pub struct Policy {
     pub parameters: &'static [Parameter],
 }
 
-/// How a policy is chosen.
+/// Choice of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Chooses among the others: [`CHOOSER`].
@@ -43,7 +43,7 @@ pub struct Parameter {
 /// Permitted values of a parameter.
 #[derive(Debug)]
 pub enum Form {
-    /// Whole numbers, from the first to the last of these.
+    /// Whole numbers in this range.
     Number(u64, u64),
     /// These words, of which the first is the default.
     Word(&'static [&'static str]),

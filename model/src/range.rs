@@ -8,15 +8,15 @@ use crate::Residency;
 
 /// Traffic that brings back what was there before. From block records: a lower bound where records were left out.
 ///
-/// It is kept by 2 MiB block: bytes that come back are compared with the bytes that left that block, not page by page.
+/// Counted by 2 MiB block: returning bytes are compared with the bytes that left that block, not page by page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reuse {
     /// Bytes copied to a GPU, as the records tell: what the shares below are shares of.
     pub fetched_bytes: u64,
-    /// Of those, bytes of blocks that had lost as much by eviction since they were fetched before.
+    /// Refetched part of `fetched_bytes`: in blocks that had lost as much by eviction since the last fetch.
     pub refetched_bytes: u64,
-    /// Of those, bytes of blocks that had given as much to a CPU that faulted.
+    /// CPU-reclaimed part of `fetched_bytes`: in blocks that had given as much to a CPU that faulted.
     pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
     pub bounces: u64,
@@ -36,7 +36,7 @@ impl AddAssign<&Self> for Reuse {
     }
 }
 
-/// What was counted for a range, from block records. All counts only grow while the range exists.
+/// Counts of a range, from block records. Monotonic while the range exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RangeCounts {
@@ -56,7 +56,7 @@ pub struct RangeCounts {
     pub evicted_bytes: u64,
     /// Times that a block, or a part of it, was pushed out.
     pub evictions: u64,
-    /// What came back.
+    /// Reuse.
     pub reuse: Reuse,
 }
 
@@ -111,7 +111,7 @@ pub enum PatternKind {
         /// From one place to the next.
         stride_bytes: i64,
     },
-    /// The same order again and again, from one end to the other.
+    /// Repeated passes in the same order, from one end to the other.
     Cyclic,
     /// No order.
     Random,
@@ -139,11 +139,11 @@ impl PatternKind {
 /// A pattern with how sure it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pattern {
-    /// Which.
+    /// Kind.
     pub kind: PatternKind,
     /// The share of what was seen lately that fits it, from 0 to 1; 0 where it is unknown.
     pub confidence: f64,
-    /// How many steps, from one faulted place to the next, that rests on.
+    /// Number of steps, from one faulted place to the next, that the classification rests on.
     pub steps: u64,
 }
 
@@ -161,11 +161,11 @@ pub struct Range {
     pub end: u64,
     /// Whether it is mapped still, as /proc said last. Where /proc was not read, ranges are those that blocks showed.
     pub mapped: bool,
-    /// What was counted in it.
+    /// Counts.
     pub counts: RangeCounts,
-    /// What of it is in GPU memory, all GPUs together.
+    /// Resident bytes, all GPUs together.
     pub residency: Residency,
-    /// How it is accessed.
+    /// Access pattern.
     pub pattern: Pattern,
 }
 
@@ -174,10 +174,10 @@ pub struct Range {
 pub struct Ranges {
     /// The busiest, busiest first.
     pub busiest: Vec<Range>,
-    /// How many there are.
+    /// Number of ranges.
     pub known: u64,
-    /// How many mappings there are. Where they are too many, neighbours are one range.
+    /// Number of mappings. Where they are too many, neighbours form one range.
     pub mappings: u64,
-    /// How many ranges were forgotten to make room: of those that are not mapped, those not seen for longest.
+    /// Ranges evicted from the table to make room: of those not mapped, the ones not seen for longest.
     pub forgotten: u64,
 }

@@ -1,4 +1,4 @@
-//! How much of a process's managed memory is in GPU memory.
+//! Residency: a process's managed memory in GPU memory.
 
 use std::ops::AddAssign;
 
@@ -26,7 +26,7 @@ impl Residency {
         Self { bytes, min_bytes: bytes, max_bytes: bytes }
     }
 
-    /// The same, of which it is known that it cannot be more than so much.
+    /// The same with an upper bound.
     #[must_use]
     pub fn at_most(self, bytes: u64) -> Self {
         Self {

@@ -9,13 +9,13 @@ pub struct Restriction {
     pub process: ProcessId,
     /// GPU; `None` for all GPUs.
     pub gpu: Option<GpuUuid>,
-    /// What it prevents.
+    /// Scope: the prevented actions.
     pub scope: RestrictionScope,
     /// Reason, as a sentence, without addresses: it requires no permission to read.
     pub reason: String,
 }
 
-/// What a restriction prevents.
+/// Scope of a restriction: the prevented actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RestrictionScope {
     /// Every action.

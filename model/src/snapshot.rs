@@ -11,7 +11,7 @@ use crate::{
     QuotaRefusals, Ranges, Residency, Reuse,
 };
 
-/// Who told what is known of a GPU beyond its UUID.
+/// Source of the facts about a GPU beyond its UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuSource {
     /// NVIDIA's management library.
@@ -44,32 +44,32 @@ pub struct Gpu {
     pub pci_address: Option<String>,
     /// All of its memory.
     pub memory_bytes: Option<u64>,
-    /// What of it is taken, by managed memory and everything else.
+    /// Used memory, managed and other.
     pub memory_used_bytes: Option<u64>,
-    /// Who told.
+    /// Source of these facts.
     pub source: Option<GpuSource>,
 }
 
 /// One process that uses managed memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
-    /// Which process.
+    /// Identity.
     pub id: ProcessId,
-    /// When it started.
+    /// Time of its start.
     pub started_at: Option<SystemTime>,
     /// Its short name (comm).
     pub name: String,
     /// Its real user id.
     pub uid: u32,
-    /// That user's name, where the node knows one.
+    /// Name of the user, if the node knows one.
     pub user: Option<String>,
     /// Its cgroup: the unified hierarchy's path, or the memory controller's where that is still of version 1.
     pub cgroup: Option<PathBuf>,
-    /// When its last VA space was destroyed, or the process was found gone; `None` before.
+    /// Time at which its last VA space was destroyed, or the process was found gone; `None` before.
     pub exited_at: Option<SystemTime>,
     /// CPU faults, which belong to no GPU, and events that could not be counted.
     pub host: Counters,
-    /// What was counted on each GPU.
+    /// Counters by GPU.
     pub gpus: BTreeMap<GpuKey, Counters>,
     /// Whether what it did before uvmd counted was not seen: what it advised the driver, for one.
     pub is_adopted: bool,
@@ -79,13 +79,13 @@ pub struct Process {
     pub blocks: Blocks,
     /// Its command line, arguments separated by spaces; `None` if it could not be read.
     pub command_line: Option<String>,
-    /// Whom it works for.
+    /// Owner.
     pub owner: Owner,
     /// Where its managed memory is, and how it is used.
     pub ranges: Ranges,
-    /// How much of it is in each GPU's memory.
+    /// Residency by GPU.
     pub residency: BTreeMap<GpuKey, Residency>,
-    /// What of its traffic brought back what was there before.
+    /// Reuse: traffic that brought back what was there before.
     pub reuse: BTreeMap<GpuKey, Reuse>,
 }
 
@@ -130,7 +130,7 @@ pub struct DriverInfo {
     pub layout: Option<String>,
     /// Module parameters that change what is counted, by name. They are fixed when the driver is loaded.
     pub parameters: BTreeMap<String, String>,
-    /// Why memory that is resident at a GPU, or became so with nothing to copy, is not counted, as one sentence; `None` where it is.
+    /// Reason why resident and populated memory is not counted, as one sentence; `None` where it is.
     pub residency_unavailable: Option<String>,
 }
 
@@ -139,12 +139,12 @@ pub struct DriverInfo {
 pub enum SourceState {
     /// Something the source needs is missing; it looks again by itself. Each reason is one sentence that says what to do.
     Waiting {
-        /// What is missing.
+        /// Missing prerequisite.
         missing: Vec<String>,
     },
     /// The driver is there but must not be counted on: unknown version, failed self-test.
     Refused {
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
     },
     /// Counting.
@@ -159,11 +159,11 @@ pub enum SourceState {
 pub struct ProbeStatus {
     /// The driver function it is attached to.
     pub name: String,
-    /// How often it ran.
+    /// Number of runs.
     pub hits: u64,
     /// Time spent in it, where the kernel measures that.
     pub run_time: Option<Duration>,
-    /// What is not counted because it could not be attached, and why; `None` where it is attached.
+    /// Uncounted events and the reason, if it could not be attached; `None` where it is attached.
     pub missing: Option<String>,
 }
 
@@ -180,16 +180,16 @@ pub struct RecordFigures {
     pub dropped: u64,
 }
 
-/// How a source is doing.
+/// Status of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceStatus {
     /// `ebpf`, and in time `tools` and `replay`.
     pub backend: &'static str,
     /// Whether it delivers.
     pub state: SourceState,
-    /// What keeps it from telling all that it could, and what to do about it. Each is one sentence.
+    /// Warnings: missing data and the remedy, each as one sentence.
     pub warnings: Vec<String>,
-    /// Why it does not count all that it should, although it counts; empty when all is well.
+    /// Degradations: reasons why it counts less than it should; empty without any.
     pub degraded: Vec<Degradation>,
     /// Entries of the probes' maps that users were refused.
     pub quota_refusals: Vec<QuotaRefusals>,
@@ -206,7 +206,7 @@ pub struct SourceStatus {
 /// Everything known at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// When it was taken.
+    /// Time of the snapshot.
     pub taken: SystemTime,
     /// The source.
     pub source: SourceStatus,
@@ -219,13 +219,13 @@ pub struct Snapshot {
     pub gpu_totals: BTreeMap<GpuKey, Counters>,
     /// CPU faults of all processes ever seen, and events that no process is known for.
     pub host_totals: Counters,
-    /// What of the traffic on each GPU was fetched again, of all processes ever seen; as `gpu_totals`.
+    /// Reuse of the traffic at each GPU, of all processes ever seen; as `gpu_totals`.
     pub reuse_totals: BTreeMap<GpuKey, Reuse>,
     /// Sums by owner, which outlive its processes. Their number is bounded; what finds no room is in [`OwnerKey::Other`].
     pub owners: BTreeMap<OwnerKey, OwnerTotals>,
-    /// Who pushed whose memory out.
+    /// Evictions by victim and evictor.
     pub evictions: Vec<EvictionPair>,
-    /// The same by owner, beyond the life of processes.
+    /// Evictions by owner, beyond the life of processes.
     pub owner_evictions: Vec<OwnerEvictions>,
 }
 

@@ -1,6 +1,6 @@
-//! What counts are told apart by, in the driver's terms.
+//! Dimensions of counts, in the driver's terms.
 
-/// How memory was accessed when a fault was raised. The driver's `uvm_fault_access_type_t`.
+/// Access type of a fault: the driver's `uvm_fault_access_type_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
     /// A GPU prefetch instruction; not the driver's own prefetcher.
@@ -39,7 +39,7 @@ pub enum Direction {
     Htod,
     /// GPU to host.
     Dtoh,
-    /// One GPU to another. Counted at the GPU that receives.
+    /// From one GPU to another. Counted at the receiving GPU.
     Dtod,
 }
 
@@ -58,7 +58,7 @@ impl Direction {
     }
 }
 
-/// Why bytes were migrated. Groups the driver's `uvm_make_resident_cause_t`.
+/// Cause of a migration. Groups the driver's `uvm_make_resident_cause_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// A page fault of a GPU or a CPU.
@@ -97,7 +97,7 @@ impl Cause {
     }
 }
 
-/// Why a processor was given a mapping to memory that stays on another. The driver's `UvmEventMapRemoteCause`.
+/// Cause of a remote mapping: the driver's `UvmEventMapRemoteCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RemoteCause {
     /// The memory has to stay where it is for coherence.
@@ -133,7 +133,7 @@ impl RemoteCause {
     }
 }
 
-/// What a program asks of the driver about its managed memory, by the driver's calls: `cudaMemPrefetchAsync` and `cudaMemAdvise` end in these.
+/// Call of a program about its managed memory, by the driver's name: `cudaMemPrefetchAsync` and `cudaMemAdvise` end in these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApiCall {
     /// `UVM_MIGRATE`: a prefetch to a GPU or to the host.

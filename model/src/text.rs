@@ -1,4 +1,4 @@
-//! How times, addresses and amounts of memory are written.
+//! Text of times, addresses and amounts of memory.
 
 use std::{fmt, time::SystemTime};
 
@@ -14,7 +14,7 @@ pub fn time(at: SystemTime) -> String {
 /// Reads a time as [`time`] writes it, or with less or more digits.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn parse_time(text: &str) -> Result<SystemTime, String> {
     humantime::parse_rfc3339(text).map_err(|_| format!("{text:?} is no time in UTC such as \"2027-01-01T00:00:00Z\""))
 }
@@ -28,7 +28,7 @@ pub fn address(address: u64) -> String {
 /// Reads an address as [`address`] writes it.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn parse_address(text: &str) -> Result<u64, String> {
     // A sign is a digit to the parser.
     let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
@@ -39,7 +39,7 @@ pub fn parse_address(text: &str) -> Result<u64, String> {
 /// Reads bytes, or as many of a unit: `40GiB`, `1.5 TiB`, `512MB`. Powers of 1024 have an i, powers of 1000 none.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let error = || format!("{text:?} is no amount of memory such as 40GiB, 512MB or a number of bytes");
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! What is wrong with a process's use of managed memory, since when, and what that rests on.
+//! Verdicts on processes' use of managed memory, with their evidence.
 
 use std::{
     collections::BTreeMap,
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{GpuKey, OwnerKey, Pattern, ProcessId};
 
-/// What is wrong.
+/// Kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VerdictKind {
-    /// What is evicted is fetched again: more memory is in use than there is room for.
+    /// Evicted memory is fetched again: the working set exceeds GPU memory.
     CapacityThrash,
     /// Memory goes back and forth between a CPU and a GPU that both use it.
     PingPong,
@@ -41,7 +41,7 @@ impl VerdictKind {
         }
     }
 
-    /// What it rests on that only block records tell: without them it is not told.
+    /// Inputs of the kind that only block records have: without them it is unavailable.
     #[must_use]
     pub const fn needs_records_for(self) -> Option<&'static str> {
         match self {
@@ -61,7 +61,7 @@ impl VerdictKind {
     }
 }
 
-/// What was counted between two moments: the inputs of a decision.
+/// Inputs of a decision: counts between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = VerdictInputs))]
@@ -83,15 +83,15 @@ pub struct Inputs {
     pub populated_bytes: u64,
     /// Bytes copied to the GPU, as the block records tell.
     pub fetched_bytes: u64,
-    /// Of those, bytes that had been evicted before.
+    /// Refetched part of `fetched_bytes`: evicted before.
     pub refetched_bytes: u64,
-    /// Of those, bytes that a CPU that faulted had taken before.
+    /// CPU-reclaimed part of `fetched_bytes`: taken before by a CPU that faulted.
     pub cpu_reclaimed_bytes: u64,
     /// Times that a block changed sides between a CPU that faulted and a GPU.
     pub bounces: u64,
     /// Times that the driver held a processor back.
     pub throttles: u64,
-    /// How long, together.
+    /// Sum of the durations.
     pub throttled_ns: u64,
     /// Pages that the driver found to be thrashing.
     pub thrashing_pages: u64,
@@ -104,13 +104,13 @@ pub struct Inputs {
 /// A condition that was checked, so that a person can check it too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What was compared, in words: "share of the fetched bytes that had been evicted".
+    /// Quantity, in words: "share of the fetched bytes that had been evicted".
     pub description: &'static str,
     /// A short name for programs: `refetch_ratio`.
     pub name: &'static str,
-    /// What it was.
+    /// Value.
     pub value: f64,
-    /// What it was compared with.
+    /// Threshold.
     pub threshold: f64,
     /// Whether it is as the verdict needs it.
     pub met: bool,
@@ -123,26 +123,26 @@ pub struct Involved {
     pub begin: u64,
     /// The address behind the last.
     pub end: u64,
-    /// How it is accessed.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// What part of the traffic that the verdict is about is its, from 0 to 1.
+    /// Its share of the traffic that the verdict is about, from 0 to 1.
     pub traffic_ratio: f64,
-    /// What part of the bytes fetched into it in the window came back, from 0 to 1.
+    /// Share of the bytes fetched into it in the window that had been there before, from 0 to 1.
     pub refetch_ratio: f64,
 }
 
 /// A verdict on one process at one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Which process.
+    /// Process.
     pub process: ProcessId,
     /// Where.
     pub gpu: GpuKey,
-    /// What.
+    /// Kind.
     pub kind: VerdictKind,
     /// The beginning of the first window that showed it.
     pub started_at: SystemTime,
-    /// When it was certain enough to be told.
+    /// Time of its confirmation.
     pub confirmed_at: SystemTime,
     /// The end of the last window that showed it, if it is over.
     pub ended_at: Option<SystemTime>,
@@ -150,11 +150,11 @@ pub struct Verdict {
     pub ranges: Vec<Involved>,
     /// The last window that showed it.
     pub window: Duration,
-    /// What was counted in that window.
+    /// Inputs of that window.
     pub inputs: Inputs,
-    /// What was counted since the verdict's beginning.
+    /// Inputs since the verdict's begin.
     pub total: Inputs,
-    /// What was checked in that window.
+    /// Checks of that window.
     pub checks: Vec<Check>,
 }
 
@@ -170,9 +170,9 @@ impl Verdict {
 /// A process that lost memory to another one in the last window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// Whose memory was pushed out.
+    /// Victim.
     pub victim: ProcessId,
-    /// For whom.
+    /// Evictor.
     pub evictor: ProcessId,
     /// Where.
     pub gpu: GpuKey,
@@ -185,11 +185,11 @@ pub struct Victim {
 /// All verdicts at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts {
-    /// Those in force, the one with most traffic first.
+    /// Current verdicts, the one with most traffic first.
     pub active: Vec<Verdict>,
-    /// Those that are over, the latest first; the oldest are forgotten.
+    /// Ended verdicts, the latest first; the oldest are dropped.
     pub ended: Vec<Verdict>,
-    /// Who loses memory to whom, most bytes first.
+    /// Victims and evictors, most bytes first.
     pub victims: Vec<Victim>,
     /// Time for which verdicts held, of the owners that are listed. It only grows for as long as an owner is.
     pub held: BTreeMap<HeldBy, Duration>,

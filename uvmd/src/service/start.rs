@@ -52,7 +52,7 @@ impl Start {
     }
 }
 
-/// Overrides and switch, which persist if `is_kept`.
+/// Audit log, and overrides that persist if `is_kept`.
 fn records(policy: &Policy, is_kept: bool, warnings: &Warnings) -> anyhow::Result<(Audit, Rules)> {
     let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
     let audit = Audit::start(&policy.audit_log(), rotation, policy.enabled, warnings.clone())?;
