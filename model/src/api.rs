@@ -1,6 +1,6 @@
 //! The JSON bodies of the HTTP API. Bytes and counts are plain numbers with the unit in the name; times are RFC 3339.
 //!
-//! What is nothing but numbers is what the rest of the model counts in. What names GPUs, processes and times has a form of its own here.
+//! Types of plain numbers are those of the rest of the model. Types that name GPUs, processes and times have a form of their own here.
 
 mod counts;
 pub mod decision;

@@ -1,4 +1,4 @@
-//! What is counted, and what follows from it.
+//! Counts, and distributions of counted quantities.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub struct Counts {
     pub api_calls_by_kind: BTreeMap<String, u64>,
     /// Bytes in the ranges that those calls named, by kind.
     pub api_bytes_by_kind: BTreeMap<String, u64>,
-    /// The same calls by other processes, such as uvmd itself, by kind.
+    /// Calls of other processes, such as uvmd itself, about the process's memory, by kind.
     pub tool_calls_by_kind: BTreeMap<String, u64>,
     /// Bytes in the ranges that those calls named, by kind.
     pub tool_bytes_by_kind: BTreeMap<String, u64>,

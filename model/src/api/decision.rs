@@ -65,11 +65,11 @@ pub struct Decision {
     pub before: Measured,
     /// Window that verified it; null until there is one.
     pub after: Option<Measured>,
-    /// How many times as fast as in `before` the program went in `after`, by its own work; 1 where only time could tell. Null until there is one.
+    /// Pace of the program in `after` as a multiple of that in `before`, by its own work; 1 where only time is known. Null until measured.
     pub pace: Option<f64>,
-    /// What part of the process's bytes over the GPU's link it saves for the same work; negative if there are more. Null until that is known.
+    /// Saved share of the process's bytes over the GPU's link for the same work; negative if there are more. Null until measured.
     pub link_bytes_saved: Option<f64>,
-    /// What part of its GPU faults it saves, likewise.
+    /// Saved share of its GPU faults, likewise.
     pub faults_saved: Option<f64>,
     /// Last result that was no success; null if there was none.
     pub last_error: Option<CallResult>,
@@ -81,13 +81,13 @@ pub struct Decision {
 pub struct Measured {
     /// Length, in seconds.
     pub window_seconds: f64,
-    /// Of the process at the GPU.
+    /// Counts of the process at the GPU.
     pub inputs: VerdictInputs,
     /// Replays of fault batches that held its faults.
     pub replays: u64,
     /// Over the GPU's link, all programs together, accesses to memory elsewhere included; null where that cannot be told.
     pub link_bytes: Option<LinkBytes>,
-    /// Of that, what a plan is judged by: copied for the process, both ways, and accessed across the link by anybody.
+    /// Part that a plan is judged by: copied for the process in both directions, and accessed remotely by any process.
     pub own_link_bytes: u64,
     /// Bytes evicted of other processes at the GPU because this one needed the memory.
     pub others_evicted_bytes: u64,
@@ -146,7 +146,7 @@ pub struct Outcome {
 pub struct Switched {
     /// Whether uvmd may act now.
     pub active: bool,
-    /// Who switched it.
+    /// Who switched it, in words.
     pub actor: String,
 }
 
@@ -166,13 +166,13 @@ pub struct Event {
     pub start_ticks: Option<u64>,
     /// Decision after the event, for `decision_created` and `decision_updated`.
     pub decision: Option<Decision>,
-    /// For `decision_applied`.
+    /// Outcome, in `decision_applied`.
     pub outcome: Option<Outcome>,
-    /// For `policy_switched`.
+    /// Switch, in `policy_switched`.
     pub switched: Option<Switched>,
-    /// For `verdict_started` and `verdict_ended`.
+    /// Verdict, in `verdict_started` and `verdict_ended`.
     pub verdict: Option<Verdict>,
-    /// For `events_dropped`: number of events that the client read too slowly.
+    /// Number of events that the client read too slowly, in `events_dropped`.
     pub dropped: Option<u64>,
 }
 

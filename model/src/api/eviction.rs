@@ -1,4 +1,4 @@
-//! Who pushed whose memory out.
+//! Evictions by victim and evictor.
 
 use serde::{Deserialize, Serialize};
 

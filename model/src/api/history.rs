@@ -1,4 +1,4 @@
-//! What was counted lately.
+//! Recent counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct History {
     pub samples: Vec<Option<HistorySample>>,
 }
 
-/// What was counted in one interval.
+/// Counts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistorySample {

@@ -38,7 +38,7 @@ pub struct Block {
     pub cpu_reclaimed_bytes: u64,
     /// Times that it bounced between a faulting CPU and a GPU.
     pub bounces: u64,
-    /// What of it is in GPU memory; null where unknown.
+    /// Resident part; null where unknown.
     pub resident: Option<Residency>,
     /// Time of the last event.
     pub last_seen_at: String,
@@ -52,9 +52,9 @@ pub struct Ranges {
     pub time: String,
     /// The busiest, busiest first.
     pub ranges: Vec<Range>,
-    /// How many there are.
+    /// Number of ranges.
     pub ranges_known: u64,
-    /// How many mappings there are: where they are too many, neighbours are one range.
+    /// Number of mappings. Where they are too many, neighbours form one range.
     pub mappings: u64,
     /// Ranges forgotten to make room, none of them mapped.
     pub ranges_forgotten: u64,
@@ -64,7 +64,7 @@ pub struct Ranges {
     pub block_records_sampled_out: u64,
     /// Block records dropped for lack of space; likewise.
     pub block_records_dropped: u64,
-    /// What faults cannot show.
+    /// Limits of what faults show, as sentences.
     pub caveats: Vec<String>,
 }
 
@@ -80,11 +80,11 @@ pub struct Range {
     pub bytes: u64,
     /// Whether it is mapped still.
     pub mapped: bool,
-    /// What of it is in GPU memory; null where unknown.
+    /// Resident part; null where unknown.
     pub resident: Option<Residency>,
-    /// How it is accessed.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// What was counted in it.
+    /// Counts.
     #[serde(flatten)]
     pub counts: RangeCounts,
 }
@@ -95,11 +95,11 @@ pub struct Range {
 pub struct Pattern {
     /// `sequential`, `strided`, `cyclic`, `random`, `hot_set` or `unknown`.
     pub kind: String,
-    /// Of a strided one: bytes from one place to the next; negative downwards.
+    /// Stride of a strided pattern in bytes; negative downwards.
     pub stride_bytes: Option<i64>,
     /// The share of what was seen lately that fits it, from 0 to 1.
     pub confidence: f64,
-    /// How many steps that rests on.
+    /// Number of steps that the classification rests on.
     pub steps: u64,
 }
 
@@ -115,7 +115,7 @@ pub struct HeatMap {
     pub ranges_omitted: u64,
 }
 
-/// One range in cells.
+/// Heat of one range, by cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeatRange {

@@ -1,4 +1,4 @@
-//! Whom processes work for.
+//! Owners of processes.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ pub struct OwnerTotals {
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The same by GPU.
+    /// Counts by GPU.
     pub gpus: Vec<OwnerGpu>,
 }
 
@@ -71,7 +71,7 @@ pub struct OwnerGpu {
     pub uuid: Option<String>,
     /// Reuse of evicted and reclaimed memory.
     pub reuse: Reuse,
-    /// What was counted here.
+    /// Counts at this GPU.
     #[serde(flatten)]
     pub counts: Counts,
 }

@@ -60,7 +60,7 @@ pub struct Process {
     /// Sums over all GPUs, and CPU faults.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The same by GPU.
+    /// Counts by GPU.
     pub gpus: Vec<ProcessGpu>,
 }
 
@@ -137,9 +137,9 @@ pub struct ProcessDetail {
     pub command_line: Option<String>,
     /// The busiest blocks of its memory, busiest first. Requires read permission; empty without.
     pub blocks: Vec<Block>,
-    /// How many blocks are known.
+    /// Number of known blocks.
     pub blocks_known: u64,
-    /// How many were forgotten to make room.
+    /// Blocks evicted from the table to make room.
     pub blocks_forgotten: u64,
     /// Block records left out by sampling, as too many came at once; if not 0, the blocks' counts are lower bounds.
     pub block_records_sampled_out: u64,
@@ -159,10 +159,10 @@ pub struct DecisionSummary {
     pub policy: String,
     /// `shadow`, `trial` or `confirmed`.
     pub stage: String,
-    /// What it was to bring.
+    /// Expected benefit.
     pub expected: Expected,
-    /// What part of the process's bytes over the GPU's link it saves for the same work; negative if there are more. Null until that is known.
+    /// Saved share of the process's bytes over the GPU's link for the same work; negative if there are more. Null until measured.
     pub link_bytes_saved: Option<f64>,
-    /// What part of its GPU faults it saves, likewise.
+    /// Saved share of its GPU faults, likewise.
     pub faults_saved: Option<f64>,
 }

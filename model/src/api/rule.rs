@@ -1,4 +1,4 @@
-//! What operators want done, for whom: overrides, and the switch for all of them. In a file and over the API they have the same form.
+//! Overrides, and the switch of all acting. Files and the API have the same form.
 
 mod parameters;
 mod parse;

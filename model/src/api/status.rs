@@ -37,7 +37,7 @@ pub struct Status {
     pub driver: Option<String>,
     /// The family of struct layouts in use.
     pub layout: Option<String>,
-    /// What nvidia-uvm was loaded with: module parameters that change what is counted, by name.
+    /// Module parameters of nvidia-uvm that change what is counted, by name.
     pub driver_parameters: BTreeMap<String, String>,
     /// GPUs seen.
     pub gpus: Vec<Gpu>,
@@ -45,7 +45,7 @@ pub struct Status {
     pub probes: Vec<Probe>,
     /// Events dropped, for all reasons.
     pub dropped_events: u64,
-    /// The same by reason.
+    /// Dropped events by reason.
     pub dropped_events_by_reason: BTreeMap<String, u64>,
     /// Block records that the probes wrote. Dropped ones make the counts of blocks lower bounds, and nothing else.
     pub block_records: u64,
@@ -57,15 +57,15 @@ pub struct Status {
     pub log_lines_dropped: u64,
     /// Lines of the audit log that could not be written.
     pub audit_lines_dropped: u64,
-    /// What is wrong with uvmd itself, which goes on and does not do all that it should; empty when all is well.
+    /// Active warnings about uvmd itself; empty without any.
     pub warnings: Vec<Warning>,
-    /// When the configuration was read last, and what came of it.
+    /// Last read of the configuration, and its result.
     pub configuration: Configuration,
     /// Sums over every process seen since uvmd counts.
     pub total: Counts,
 }
 
-/// One reason why uvmd counts less than it should.
+/// A reason why uvmd counts less than it should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Degradation {
@@ -73,11 +73,11 @@ pub struct Degradation {
     pub reason: String,
     /// The user that caused it; null where none did.
     pub uid: Option<u32>,
-    /// That user's name, where the node knows one.
+    /// Name of the user, if the node knows one.
     pub user: Option<String>,
     /// The process that caused it; null where none did alone.
     pub pid: Option<u32>,
-    /// One sentence: what is not counted, of whom, and what to do about it.
+    /// Uncounted part, its owner and the remedy, as a sentence.
     pub description: String,
 }
 
@@ -89,9 +89,9 @@ pub struct QuotaRefusals {
     pub uid: Option<u32>,
     /// Its name, where the node knows one.
     pub user: Option<String>,
-    /// What: `va_spaces`, `processes`, `counts`, `distributions`, `evictor_pairs`, `evictions`, `calls` or `users`.
+    /// Resource: `va_spaces`, `processes`, `counts`, `distributions`, `evictor_pairs`, `evictions`, `calls` or `users`.
     pub resource: String,
-    /// How often.
+    /// Number of refusals.
     pub refusals: u64,
 }
 
@@ -99,21 +99,21 @@ pub struct QuotaRefusals {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Warning {
-    /// Which, for programs: as the label of `uvmd_warning_active`.
+    /// Name, as the label of `uvmd_warning_active`.
     pub name: String,
-    /// What, for people.
+    /// Description, as a sentence.
     pub message: String,
 }
 
-/// When the configuration was read last, and what came of it: at the start, and at each SIGHUP.
+/// Last read of the configuration, at the start or on SIGHUP, and its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Configuration {
     /// Whether it was in order then; if not, what was in force before still is.
     pub last_reload_successful: bool,
-    /// When it was so last.
+    /// Time of the last success.
     pub last_reload_success_at: String,
-    /// Why it could not be taken; null where it was.
+    /// Error of the last read; null if it succeeded.
     pub error: Option<String>,
     /// Options whose new values in the file take effect after a restart.
     pub restart_required: Vec<String>,
@@ -129,6 +129,6 @@ pub struct Probe {
     pub hits: u64,
     /// Time spent in it, in nanoseconds, where the kernel measures that.
     pub run_time_ns: Option<u64>,
-    /// Why the probe is not attached, and what is not counted without it; null where it is attached.
+    /// Reason why the probe is not attached, and what is not counted without it; null where it is attached.
     pub unavailable_reason: Option<String>,
 }

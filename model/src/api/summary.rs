@@ -69,7 +69,7 @@ pub struct ProcessSummary {
 /// Fields of [`Counts`], without the breakdowns and most distributions.
 macro_rules! counts_summary {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
-        /// What was counted, as sums.
+        /// Sums of the counts.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub struct CountsSummary {
@@ -105,7 +105,7 @@ counts_summary! {
     populated_bytes: Option<u64>,
     /// Chunks of memory, of at most 2 MiB, evicted from GPU memory.
     evictions: u64,
-    /// The same, by whom the memory was needed for; of anybody's, its own among them.
+    /// Evictions that needed memory for this process, of any process's chunks, its own included.
     induced_evictions: u64,
     /// Bytes copied out in `induced_evictions`.
     induced_eviction_bytes: u64,
@@ -119,7 +119,7 @@ counts_summary! {
     thrashing_pages: u64,
     /// Times that the driver held a processor back from a thrashing page.
     throttles: u64,
-    /// How long, together.
+    /// Sum of the time throttled, in nanoseconds.
     throttled_ns: u64,
     /// Mappings to memory that stays on another processor.
     remote_mappings: u64,

@@ -1,4 +1,4 @@
-//! What is wrong, and what that rests on.
+//! Verdicts and their evidence.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,11 +43,11 @@ pub struct Verdict {
     pub start_ticks: u64,
     /// Its short name; empty once it is forgotten.
     pub name: String,
-    /// Whom it works for.
+    /// Owner.
     pub owner: Owner,
     /// UUID of the GPU; null if it is not known.
     pub gpu_uuid: Option<String>,
-    /// What is wrong; see [`super::VerdictSummary::kind`].
+    /// Kind; see [`super::VerdictSummary::kind`].
     pub kind: String,
     /// Whether it is thrashing: work is done again that was done before.
     pub thrashing: bool,
@@ -61,11 +61,11 @@ pub struct Verdict {
     pub ranges: Option<Vec<InvolvedRange>>,
     /// Seconds of the last window that showed it.
     pub window_seconds: f64,
-    /// What was counted in that window.
+    /// Inputs of that window.
     pub inputs: Inputs,
-    /// What was counted since the beginning.
+    /// Inputs since the begin.
     pub total: Inputs,
-    /// What was checked in that window.
+    /// Checks of that window.
     pub checks: Vec<Check>,
     /// Process that causes it: with `capacity_thrash` of memory that would fit into the GPU alone. Where that is not known, it is the process for which
     /// at least half of the bytes were evicted. Null if the process itself does.
@@ -84,7 +84,7 @@ pub struct VerdictVictim {
     pub start_ticks: u64,
     /// Its short name.
     pub name: String,
-    /// Whom it works for.
+    /// Owner.
     pub owner: Owner,
     /// Bytes a second that it lost in the last window.
     pub bytes_per_second: u64,
@@ -102,7 +102,7 @@ pub struct InvolvedRange {
     pub end: String,
     /// Its length.
     pub bytes: u64,
-    /// How it is accessed.
+    /// Access pattern.
     pub pattern: Pattern,
     /// What part of the traffic that the verdict is about is its, from 0 to 1.
     pub traffic_ratio: f64,

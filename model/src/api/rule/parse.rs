@@ -13,15 +13,15 @@ const TEXT_MAX_BYTES: usize = 4096;
 const ID_MAX_BYTES: usize = 64;
 const PARAMETERS_MAX: usize = 16;
 
-/// Which field of an override is meant, with those it is in: `match.range.end`.
+/// Path of a field of an override: `match.range.end`.
 pub type Field = Cow<'static, str>;
 
-/// Why an override means nothing.
+/// Error of an invalid override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// Where.
     pub field: Field,
-    /// What is wrong, and what is allowed.
+    /// The error, and the expected form.
     pub detail: String,
 }
 
