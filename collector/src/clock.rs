@@ -1,4 +1,4 @@
-//! What time it is, as the probes count it: since boot, suspended time included.
+//! Clock of the probes: time since boot, suspended time included.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What time some ns since boot were, by the clock as it is set now.
+/// Calendar time of a time since boot in ns, by the clock as it is set now.
 pub(crate) fn wall(roots: &Roots) -> impl Fn(u64) -> SystemTime {
     let (now, uptime) = (SystemTime::now(), since_boot(roots));
     move |boottime_ns| {

@@ -21,7 +21,7 @@ use crate::{
 const DRIVER_EVERY: Duration = Duration::from_millis(100);
 /// How often to take block records: the ring holds many more than come in that time.
 const BLOCKS_EVERY: Duration = Duration::from_millis(100);
-/// How often to look at the processes.
+/// Interval of looks at the processes.
 const PROCESSES_EVERY: Duration = Duration::from_secs(1);
 /// After a reading there is none for so many times as long as that took: the kernel skips probes on a CPU that reads maps, so nobody may have them read all
 /// the time...
@@ -33,7 +33,7 @@ const REST_OF_CLIENTS_MIN: Duration = Duration::from_millis(50);
 /// Requests for a snapshot that wait while one is taken. Others wait to be queued.
 const REQUESTS_MAX: usize = 64;
 
-/// Why there is no collector.
+/// Reason why there is no collector.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The table of driver layouts, which is built in, has a mistake.

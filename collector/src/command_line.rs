@@ -25,7 +25,7 @@ const PACE: Pace = Pace {
     running_max: 4,
     patience: Duration::from_secs(2),
 };
-/// Of a longer one the beginning is shown.
+/// Maximum length; longer ones are cut.
 const MAX_BYTES: usize = 4096;
 const CUT: char = '…';
 

@@ -1,57 +1,57 @@
-//! What can be chosen about the collector.
+//! Configuration of the collector.
 
 use std::time::Duration;
 
 use abi::{RecordLimit, block::WINDOW_NS};
 use sys::Roots;
 
-/// Of a block record in the ring, with the ring's own header.
+/// Bytes of a block record in the ring, with the ring's own header.
 const RECORD_BYTES: u32 = 56;
 const _: () = assert!(RECORD_BYTES as usize == size_of::<abi::BlockRecord>() + 8);
 
-/// What can be chosen.
+/// Configuration of the collector.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How often counts are read when nobody asks.
+    /// Interval of readings without a request.
     pub interval: Duration,
-    /// How long a process is kept after its end.
+    /// Retention of a process after its end.
     pub ended_retention: Duration,
-    /// How many ended processes are kept at most.
+    /// Maximum of ended processes.
     pub max_ended: usize,
     /// Where /proc and /sys are.
     pub roots: Roots,
     /// Records of single blocks.
     pub records: Records,
-    /// How many blocks are kept.
+    /// Maximum of blocks.
     pub blocks: BlockLimits,
-    /// How many owners have sums of their own, and for how long.
+    /// Maximum and retention of owners with sums of their own.
     pub owners: OwnerLimits,
 }
 
-/// How much is kept, and for how long: what may change while it works.
+/// Retention, which may change at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// How long a process is kept after its end.
+    /// Retention of a process after its end.
     pub ended_retention: Duration,
-    /// How many ended processes are kept at most.
+    /// Maximum of ended processes.
     pub max_ended: usize,
-    /// How many owners have sums of their own, and for how long.
+    /// Maximum and retention of owners with sums of their own.
     pub owners: OwnerLimits,
 }
 
-/// Which owners have sums of their own.
+/// Owners with sums of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerLimits {
-    /// How many at most.
+    /// Maximum of owners.
     pub max: usize,
-    /// How many pairs of those who pushed out and were pushed out at most.
+    /// Maximum of pairs of evictor and victim.
     pub max_eviction_pairs: usize,
-    /// How long one keeps them after it was last active.
+    /// Retention after an owner's last activity.
     pub retention: Duration,
 }
 
 impl OwnerLimits {
-    /// How many of one user's units, containers and jobs at most; root's have no limit of their own.
+    /// Maximum of one user's units, containers and jobs; root's have no limit of their own.
     pub(crate) const fn user_max(&self) -> usize {
         self.max.div_ceil(4)
     }
@@ -67,9 +67,9 @@ impl Default for OwnerLimits {
 /// and ten at most to find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// Of one process.
+    /// Maximum of one process.
     pub of_process: usize,
-    /// Of all processes together.
+    /// Maximum of all processes together.
     pub of_all: usize,
     /// Ranges of all processes together, each of which has at most 16,384. Where they are more, mappings next to each other are one range.
     pub ranges_of_all: usize,
@@ -87,14 +87,14 @@ impl Default for BlockLimits {
 pub struct Records {
     /// Whether there are any.
     pub enabled: bool,
-    /// How many each CPU may write in a second.
+    /// Records that each CPU may write per second.
     pub max_per_second: u32,
     /// Size of the ring that they go through: a power of two, and a page at least.
     pub ring_bytes: u32,
 }
 
 impl Records {
-    /// What the probes may write: so many a CPU in a window, and in three quarters of the ring.
+    /// Limits of the probes: records of a CPU in a window, and in three quarters of the ring.
     pub(crate) const fn limit(&self) -> RecordLimit {
         const WINDOWS_PER_SECOND: u32 = 10;
         const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);

@@ -1,4 +1,4 @@
-//! Which GPUs there are, and which processor id of the driver's each of them has.
+//! GPUs of the node, and their processor ids of the driver.
 //!
 //! The driver shows a GPU in its procfs only while a process uses it, so what was seen is kept. The id goes to another GPU after that.
 //!
@@ -19,7 +19,7 @@ use crate::{
     nvml::Nvml,
 };
 
-/// Which GPU each processor id is at one moment, as the driver's procfs shows it.
+/// GPU of each processor id at one moment, by the driver's procfs.
 pub(crate) type Links = BTreeMap<u32, GpuUuid>;
 
 /// What is in procfs comes from the GPU's own driver, which may be asleep or stuck: one question at a time, and rarely again.
@@ -46,7 +46,7 @@ pub(crate) struct Gpus {
     memory_bytes: LookupCache<GpuUuid, u64>,
 }
 
-/// What nvidia.ko shows of a GPU.
+/// Facts of nvidia.ko about a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Product {
     name: Option<String>,
@@ -86,7 +86,7 @@ impl Gpus {
         self.nvml.ask([], Instant::now());
     }
 
-    /// What is known of the GPUs seen, and of those that were counted on.
+    /// Facts about the GPUs seen, and about those with counts.
     pub(crate) fn with(&self, counted: impl Iterator<Item = GpuKey>) -> BTreeMap<GpuKey, Gpu> {
         let now = Instant::now();
         let seen = self.seen.iter().map(|(uuid, id)| (GpuKey::Known(*uuid), self.gpu(*uuid, *id, now)));

@@ -14,12 +14,12 @@ pub struct Snapshots {
 
 pub(crate) type Answer<T> = oneshot::Sender<T>;
 
-/// How soon after the last reading there may be another.
+/// Minimum interval between readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// For clients of the service.
     Steady,
-    /// For what acts on what it sees.
+    /// For the loop that acts.
     Prompt,
 }
 
@@ -50,7 +50,7 @@ impl Snapshots {
         self.ask(|answer| Request::Snapshot(Pace::Steady, answer)).await
     }
 
-    /// The same, sooner after the last one. Not for clients, who are many.
+    /// The same with a shorter minimum interval. Not for clients, who are many.
     pub async fn prompt(&self) -> Option<Arc<Snapshot>> {
         self.ask(|answer| Request::Snapshot(Pace::Prompt, answer)).await
     }
@@ -60,7 +60,7 @@ impl Snapshots {
         self.ask(|answer| Request::Heat(request, answer)).await
     }
 
-    /// What was counted lately; `Some(None)` if nothing is known of it. `None` once the collector has stopped.
+    /// Recent counts; `Some(None)` for an unknown subject. `None` once the collector has stopped.
     pub async fn history(&self, request: HistoryRequest) -> Option<Option<History>> {
         self.ask(|answer| Request::History(request, answer)).await
     }

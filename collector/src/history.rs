@@ -39,12 +39,12 @@ pub(crate) struct Histories {
     gpus: BTreeMap<GpuKey, OfGpu>,
 }
 
-/// Of a process or an owner.
+/// History of a process or an owner.
 #[derive(Debug, Default)]
 struct Track {
     ring: Ring,
     counted: Counted,
-    /// Of what it fetched, bytes that it fetched again, by GPU.
+    /// Refetched bytes, by GPU.
     refetched: BTreeMap<GpuKey, u64>,
     /// The slot in which it was listed last.
     listed: u64,
@@ -56,7 +56,7 @@ struct OfGpu {
     counted: Counted,
 }
 
-/// What was counted up to a reading.
+/// Cumulative counts at a reading.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     fault_entries: u64,
@@ -67,7 +67,7 @@ struct Counted {
 }
 
 impl Histories {
-    /// For readings that are so far apart.
+    /// History for readings at this interval.
     pub(crate) fn new(interval: Duration) -> Self {
         Self {
             begin: None,
@@ -166,7 +166,7 @@ impl Histories {
         }
     }
 
-    /// What is asked for, as far as it is kept; `None` where nothing is. `now` and `time` are the same moment.
+    /// The requested history, as far as it reaches back; `None` without any. `now` and `time` are the same moment.
     pub(crate) fn lately(&self, request: &HistoryRequest, now: Instant, time: SystemTime) -> Option<History> {
         let ring = match &request.of {
             HistoryOf::Process(process) => &self.processes.get(process)?.ring,

@@ -1,4 +1,4 @@
-//! Who a process is, from /proc.
+//! Identity of processes, from /proc.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ const BOOT_READ_EVERY: Duration = Duration::from_secs(1);
 /// A path is at most 4 KiB, and of the lines there is one a hierarchy.
 const CGROUPS_MAX_BYTES: u64 = 256 << 10;
 
-/// What is shown of a process beside its counts.
+/// Facts about a process beside its counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) name: String,
@@ -33,12 +33,12 @@ pub(crate) struct Identity {
     pub(crate) started: Option<SystemTime>,
 }
 
-/// What /proc says of a process now.
+/// Current state of a process in /proc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, and taken apart at once")]
 pub(crate) enum Sighting {
     Here(Identity),
-    /// It has ended, or another process has its pid.
+    /// Ended, or another process has its pid.
     Gone,
     /// /proc could not be read, or does not show such processes to uvmd.
     Unknown,
@@ -50,7 +50,7 @@ pub(crate) struct Processes {
     roots: Roots,
     /// The probes see pids of the initial namespace; in another one the same pid is another process.
     pids_are_global: bool,
-    /// When it was read when the machine was started, and when that was: /proc/stat grows with the machine.
+    /// Time of boot, and the time of its reading: /proc/stat grows with the machine.
     boot: Option<(Instant, SystemTime)>,
 }
 
@@ -66,7 +66,7 @@ impl Processes {
         processes
     }
 
-    /// Why it cannot tell as much as it should.
+    /// Reason why it knows less than it should.
     pub(crate) fn warning(&self) -> Option<String> {
         (!self.pids_are_global).then(|| {
             "uvmd runs in a pid namespace of its own, so the end of processes, their cgroups and later names are not known: \
@@ -75,7 +75,7 @@ impl Processes {
         })
     }
 
-    /// Which process made a VA space.
+    /// Process that made a VA space.
     pub(crate) fn id(&self, record: &Lifecycle) -> ProcessId {
         let start_ticks = match record.start_boottime_ns {
             // The probe could not tell; whoever has the pid now is most likely it.
@@ -85,7 +85,7 @@ impl Processes {
         ProcessId { pid: record.tgid, start_ticks }
     }
 
-    /// Who that is. The record is enough to name the process, but /proc knows more, if the process is still there.
+    /// Identity of that process. The record names it, and /proc has more while it lives.
     pub(crate) fn of_record(&mut self, id: ProcessId, record: &Lifecycle) -> Identity {
         match self.read(id) {
             Sighting::Here(identity) => Identity { started: self.started(id), ..identity },
@@ -93,13 +93,13 @@ impl Processes {
         }
     }
 
-    /// Who that is, by the record alone.
+    /// Identity of that process, by the record alone.
     pub(crate) fn named_by(&mut self, id: ProcessId, record: &Lifecycle) -> Identity {
         let started = self.started(id);
         Identity { name: comm(&record.comm), uid: record.uid, cgroup: None, owner: Owner::default(), started }
     }
 
-    /// When a process started, by the clock as it is set now, or was a moment ago.
+    /// Start time of a process, by the clock as it is set now, or was a moment ago.
     fn started(&mut self, id: ProcessId) -> Option<SystemTime> {
         if id.start_ticks == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What was counted, by VA space and process. No I/O: the collector feeds it what the probes and /proc say.
+//! Ledger of counts, by VA space and process. No I/O: the collector feeds it with data of the probes and /proc.
 //!
 //! A VA space's counts are absolute and belong to its process, which may have several. When it is gone they are folded into the process; when
 //! the process is forgotten, into the totals. So every sum only grows; but what is pending, as its GPU is not known yet, moves there once it is.
@@ -45,12 +45,12 @@ mod pattern;
 mod tally;
 mod totals;
 
-/// Of a VA space: given by the probes, never twice.
+/// Number of a VA space: given by the probes, never twice.
 pub(crate) type Generation = u64;
-/// What is counted under it belongs to a GPU, and no VA space was there to tell which.
+/// Counts of a GPU without a VA space that names it.
 const NOBODYS: Generation = 0;
 
-/// What of a VA space could not be counted or written.
+/// Events of a VA space that were not counted or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// Events for which there was no room.
@@ -60,7 +60,7 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Those of two VA spaces.
+    /// Sum of two VA spaces.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self { events: self.events.saturating_add(other.events), records: sum(self.records, other.records) }
     }
@@ -85,16 +85,16 @@ struct Space {
     /// Its block records that were not written.
     records: RecordLosses,
     destroyed: bool,
-    /// Whose counts these are.
+    /// Owner of the counts.
     share: SpaceShare,
 }
 
 #[derive(Debug)]
 struct Entry {
     identity: Identity,
-    /// What its destroyed VA spaces had counted.
+    /// Counts of its destroyed VA spaces.
     past: Counts,
-    /// How many VA spaces it has.
+    /// Number of its VA spaces.
     living: usize,
     ended: Option<SystemTime>,
     presence: Presence,
@@ -105,7 +105,7 @@ struct Entry {
     is_adopted: bool,
     /// Block records of its destroyed VA spaces that were not written.
     past_records: RecordLosses,
-    /// Whose counts these are.
+    /// Owner of the counts.
     share: ProcessShare,
 }
 
@@ -123,16 +123,16 @@ enum Presence {
 pub(crate) struct Ledger {
     spaces: HashMap<Generation, Space>,
     processes: BTreeMap<ProcessId, Entry>,
-    /// What forgotten processes had, and VA spaces that no process is known for.
+    /// Counts of forgotten processes, and of VA spaces of unknown processes.
     past: Counts,
     owners: Owners,
     evictions: Evictions,
     limits: Limits,
-    /// Of this kernel: what records count residency in.
+    /// Page size of this kernel, the unit of residency in records.
     page_bytes: u64,
 }
 
-/// How much is kept.
+/// Limits of retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Processes, for so long after their end.
@@ -223,7 +223,7 @@ impl Ledger {
         open.map(|(generation, _)| *generation).collect()
     }
 
-    /// What a VA space has counted so far under one key.
+    /// Sets the cumulative counts of a VA space under one key.
     pub(crate) fn count(&mut self, key: CountKey, tally: Tally) {
         let space = self.spaces.entry(key.generation).or_default();
         space.gpu_ids.counted(key.gpu);
@@ -232,7 +232,7 @@ impl Ledger {
         }
     }
 
-    /// What one VA space's memory was pushed out for another so far.
+    /// Sets the cumulative evictions of one VA space's memory for another.
     pub(crate) fn evicted(&mut self, key: EvictionKey, tally: Tally) {
         for generation in [key.victim, key.evictor] {
             self.spaces.entry(generation).or_default().gpu_ids.counted(key.gpu);
@@ -248,7 +248,7 @@ impl Ledger {
         }
     }
 
-    /// What of a VA space could not be counted or written so far.
+    /// Sets the cumulative events of a VA space that were not counted or written.
     pub(crate) fn lost(&mut self, generation: Generation, losses: Losses) {
         let space = self.spaces.entry(generation).or_default();
         space.dropped_events = space.dropped_events.max(losses.events);
@@ -259,7 +259,7 @@ impl Ledger {
         };
     }
 
-    /// Who a process is, if it is known.
+    /// Identity of a process, if known.
     pub(crate) fn identity(&self, process: ProcessId) -> Option<&Identity> {
         self.processes.get(&process).map(|entry| &entry.identity)
     }
@@ -274,7 +274,7 @@ impl Ledger {
         self.processes.get(&process).map(|entry| entry.identity.name.as_str())
     }
 
-    /// What a process was run with.
+    /// Sets the command line of a process.
     pub(crate) fn runs(&mut self, process: ProcessId, command_line: String) {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.command_line = Some(command_line);
@@ -287,7 +287,7 @@ impl Ledger {
         present.map(|(process, _)| *process).collect()
     }
 
-    /// What /proc says of a process now. If it is gone, its VA space may live on: descriptors can be passed to others.
+    /// Sets the current state of a process. If it is gone, its VA space may live on: descriptors can be passed to others.
     pub(crate) fn seen(&mut self, process: ProcessId, sighting: Sighting, now: SystemTime) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         match sighting {
@@ -309,13 +309,13 @@ fn gpu(spaces: &HashMap<Generation, Space>, generation: Generation, id: u32) -> 
     spaces.get(&generation).map_or(GpuKey::Unknown(id), |space| space.gpu_ids.key(id))
 }
 
-/// Whose a VA space is.
+/// Owner of a VA space.
 fn party(processes: &BTreeMap<ProcessId, Entry>, space: Option<&Space>) -> Party {
     let process = space.and_then(|space| space.process).filter(|process| processes.contains_key(process));
     process.map_or(Party::Unknown, Party::Process)
 }
 
-/// Whom a VA space counts to; `None` if it is nobody's who is known.
+/// Process that a VA space counts for; `None` if unknown.
 fn owner(space: Option<&Space>) -> Option<OwnerKey> {
     space.filter(|space| space.process.is_some()).map(|space| space.share.account.clone())
 }

@@ -45,6 +45,6 @@ pub use sys::Roots;
 #[doc(hidden)]
 pub mod fuzzing;
 
-/// For the tests that run the probes on a kernel without kprobes; nothing else needs it.
+/// Support of the tests that run the probes on a kernel without kprobes.
 #[doc(hidden)]
 pub mod testing;

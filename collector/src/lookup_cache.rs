@@ -15,20 +15,20 @@ use std::{
 
 /// So few answers are kept, wanted or not.
 const FEW: usize = 64;
-/// How long a thread waits for another look-up.
+/// Time that a thread waits for another look-up.
 const IDLE: Duration = Duration::from_secs(10);
 /// Threads that may hang. With one more the look-ups that run at a time become fewer.
 const HUNG_MAX: usize = 16;
 
-/// How often to look up.
+/// Intervals of look-ups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// How long to wait after a look-up that found nothing; twice as long each time, up to `retry_max`.
+    /// Wait after a look-up that found nothing; doubled each time, up to `retry_max`.
     pub(crate) retry_min: Duration,
     pub(crate) retry_max: Duration,
-    /// How old an answer may become.
+    /// Maximum age of an answer.
     pub(crate) answer_max: Duration,
-    /// What nobody asked for that long is forgotten, sooner or later.
+    /// Time without requests after which an entry may be forgotten.
     pub(crate) wanted: Duration,
     /// Look-ups at a time.
     pub(crate) running_max: usize,
@@ -51,18 +51,18 @@ struct Known<K, V> {
     answers: HashMap<K, Answer<V>>,
     /// Look-ups that run, and since when.
     running: Vec<(K, Instant)>,
-    /// Those that hang.
+    /// Look-ups that hang.
     hung: Vec<K>,
     /// Threads that have nothing to look up.
     idle: usize,
-    /// What is next for them, and since when.
+    /// Keys that wait for a look-up, and since when.
     queue: VecDeque<(K, Instant)>,
     /// With so many answers it is looked which are forgotten.
     forget_at: usize,
 }
 
 struct Answer<V> {
-    /// What was found last, if anything ever was.
+    /// Last value found, if any.
     value: Option<V>,
     due: Due,
     /// Look-ups in a row that found nothing.
@@ -101,7 +101,7 @@ where
         Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)), assigned: Arc::default() }
     }
 
-    /// What is known by now. Begins to look it up where that is due.
+    /// Known value. Begins a look-up where it is due.
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
         let mut known = lock(&self.known);
         known.forget(now, self.pace.wanted);
@@ -125,7 +125,7 @@ where
         value
     }
 
-    /// Those whose look-ups hang.
+    /// Entries whose look-ups hang.
     pub(crate) fn hung(&self, now: Instant) -> Hung<K> {
         let mut known = lock(&self.known);
         known.leave_alone(now, self.pace.patience);
@@ -172,7 +172,7 @@ fn look_up<K: Clone + Eq + Hash, V>(key: K, now: Instant, find: &Find<K, V>, pac
     }
 }
 
-/// What to look up next; `None` if nothing comes for a while, or others wait for it already.
+/// Next look-up; `None` if nothing comes for a while, or others wait for it already.
 fn wait<K, V>(known: &Mutex<Known<K, V>>, assigned: &Condvar, pace: Pace) -> Option<(K, Instant)> {
     let mut known = lock(known);
     if known.idle >= pace.running_max {

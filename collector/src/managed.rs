@@ -1,4 +1,4 @@
-//! Which managed memory processes have mapped.
+//! Mapped managed memory of processes.
 //!
 //! To read it the kernel holds the process's memory map, and a process may have very many mappings: it is read aside, seldom, one process at a
 //! time, and given up where it is too much. A process may also hold its map itself, for as long as it likes: then the reading hangs, and is left
@@ -30,14 +30,14 @@ const PACE: Pace = Pace {
     running_max: 1,
     patience: Duration::from_secs(2),
 };
-/// Of those whose reading hangs, so many are named.
+/// Maximum of named processes whose reading hangs.
 const NAMED_MAX: usize = 4;
 
-/// What was read so far.
+/// Known mappings.
 #[derive(Debug)]
 pub(crate) struct ManagedMemory {
     read: LookupCache<ProcessId, Managed>,
-    /// How many ranges are kept of each process.
+    /// Maximum of ranges of each process.
     ranges_max: Arc<AtomicUsize>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Managed {
     pub(crate) bytes: u64,
     /// Its mappings in the order of addresses. Where there are very many, neighbours are taken together.
     pub(crate) ranges: Arc<[Span]>,
-    /// How many there are.
+    /// Number of mappings.
     pub(crate) mappings: usize,
-    /// When it was read, at the earliest; ns since boot.
+    /// Earliest time of the reading, ns since boot.
     pub(crate) read_ns: u64,
 }
 
@@ -69,12 +69,12 @@ impl ManagedMemory {
         self.ranges_max.store(max, Ordering::Relaxed);
     }
 
-    /// What is known by now of a process that is there: some seconds old.
+    /// Known mappings of a living process, some seconds old.
     pub(crate) fn of(&self, process: ProcessId) -> Option<Managed> {
         self.read.get(&process, Instant::now())
     }
 
-    /// Of which processes it cannot be read, as they hold their memory maps.
+    /// Processes whose mappings cannot be read, as they hold their memory maps.
     pub(crate) fn warning(&self) -> Option<String> {
         warning(&self.read.hung(Instant::now()))
     }

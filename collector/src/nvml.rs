@@ -1,4 +1,4 @@
-//! What NVIDIA's management library knows of GPUs.
+//! Facts of NVIDIA's management library about GPUs.
 //!
 //! It asks the GPU's own driver, which may hang for good, in a state in which a thread cannot even be ended. So one thread asks, one question at a
 //! time, and nobody waits for it: without an answer in time the GPU is shown with what else is known of it.
@@ -21,14 +21,14 @@ use nvml_wrapper::{Device, Nvml as Library, error::NvmlError};
 
 /// Under this name it comes with the driver; the one without a number only with packages for development.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// How often to ask how much memory is taken.
+/// Interval of queries of used memory.
 const EVERY: Duration = Duration::from_secs(5);
-/// How soon to try again where it cannot be opened.
+/// Interval of attempts to open it.
 const RETRY: Duration = Duration::from_mins(1);
 /// A question that takes longer hangs, as far as anyone can tell. An answer that is older tells nothing of the memory that is taken now.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// What it knows of one GPU.
+/// Facts about one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) index: Option<u32>,
@@ -121,7 +121,7 @@ impl Nvml {
         thread.try_send(question).is_ok()
     }
 
-    /// What is known of a GPU.
+    /// Known facts about a GPU.
     pub(crate) fn facts(&self, gpu: GpuUuid, now: Instant) -> Option<Facts> {
         let (facts, read) = lock(&self.shared).facts.get(&gpu)?.clone();
         let is_fresh = now.saturating_duration_since(read) <= DEADLINE;

@@ -1,4 +1,4 @@
-//! Whom a process works for, by the names of its cgroups.
+//! Owner of a process, by the names of its cgroups.
 //!
 //! The names come from /proc, and whoever may make a cgroup chooses its name. So they are read from the root on, and only as far as the node's
 //! own managers made them; the outermost that is found wins:
@@ -24,7 +24,7 @@ pub(crate) fn of_paths<'a>(paths: impl IntoIterator<Item = &'a str>) -> Owner {
     paths.into_iter().map(of_path).fold(Owner::default(), more)
 }
 
-/// Who makes the cgroups at a place.
+/// Manager of the cgroups at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Maker {
     /// The node's own managers.
@@ -33,7 +33,7 @@ enum Maker {
     Slurm,
     /// The systemd of a user.
     UserManager,
-    /// Whoever was given the cgroup.
+    /// A user that the cgroup was delegated to.
     Anyone,
 }
 

@@ -54,10 +54,10 @@ const COUNTS_MAX: usize = 65536;
 /// on each GPU.
 pub(crate) const DISTRIBUTIONS_CAPACITY: u32 = 65536;
 
-/// How many pairs of evictor and victim there is room for, by cause and GPU: each takes some 80 bytes.
+/// Room for pairs of evictor and victim, by cause and GPU: each takes some 80 bytes.
 pub(crate) const EVICTIONS_CAPACITY: u32 = 16384;
 
-/// How many entries the counts have room for on a machine with so many possible CPUs: each takes 16 bytes a CPU.
+/// Room for counts on a machine with this many possible CPUs: each entry takes 16 bytes a CPU.
 #[must_use]
 pub(crate) fn counts_capacity(cpus: usize) -> u32 {
     let entries = COUNTS_MAX_BYTES / (size_of::<Tally>() * cpus.max(1));
@@ -85,9 +85,9 @@ pub struct Probes {
     dropped: PerCpuArray<MapData, u64>,
     self_tests: PerCpuArray<MapData, u64>,
     hits: PerCpuArray<MapData, u64>,
-    /// Those that the kernel did not take, and why.
+    /// Rejected probes, and the errors.
     rejected: BTreeMap<Probe, Refusal>,
-    /// Of those that could not be attached: what is uncounted, and why.
+    /// Uncounted events of the probes that could not be attached, and the reasons.
     missing: BTreeMap<Probe, String>,
 }
 
@@ -188,12 +188,12 @@ impl Probes {
         Err(refusal)
     }
 
-    /// Of the probes that could not be attached: what is uncounted, and why.
+    /// Uncounted events of the probes that could not be attached, and the reasons.
     pub(crate) const fn missing(&self) -> &BTreeMap<Probe, String> {
         &self.missing
     }
 
-    /// Why neither memory that is resident at a GPU is counted, nor what became so with nothing to copy; `None` where they are.
+    /// Reason why resident and populated memory is not counted; `None` where it is.
     pub(crate) fn residency_unavailable(&self) -> Option<String> {
         let needed = [Probe::Resident, Probe::ResidentReturn];
         needed.iter().find_map(|probe| self.missing.get(probe)).cloned()

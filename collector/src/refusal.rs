@@ -1,11 +1,11 @@
-//! Why a driver is not counted on.
+//! Reasons why a driver is refused.
 
 use std::io;
 
 use sys::{btf::BtfError, driver_types::Disagreement, families::TableError};
 use thiserror::Error;
 
-/// Why a driver that is there is not counted on.
+/// Reason why a present driver is refused.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     #[error(

@@ -91,7 +91,7 @@ impl TestLedger {
         }
     }
 
-    /// What a snapshot tells.
+    /// Content of a snapshot.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
         self.0.totals(|_| None, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).0

@@ -52,7 +52,7 @@ use tenants::Tenants;
 use turn::Turn;
 use verdict::verdict;
 
-/// How many processes are looked at each second. A look takes some 100 µs.
+/// Processes that are looked at each second. A look takes some 100 µs.
 const LOOKS_MAX: usize = 512;
 /// VA spaces that are gone and not yet read for the last time: with so many, the reading does not wait, or the counts fill up.
 const BACKLOG_MAX: usize = 64;

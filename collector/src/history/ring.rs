@@ -7,14 +7,14 @@ use model::Sample;
 use super::series::Series;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How far back fine samples go.
+/// Period of the fine samples.
 const FINE_BACK: Duration = Duration::from_hours(1);
-/// How long a coarse sample is, if a fine one is not longer.
+/// Length of a coarse sample, if a fine one is not longer.
 const COARSE: Duration = Duration::from_secs(10);
-/// How far back coarse samples go.
+/// Period of the coarse samples.
 const COARSE_BACK: Duration = Duration::from_hours(24);
 
-/// How time is cut. Slot `n` lasts from `n - 1` to `n` lengths after the beginning.
+/// Division of time into slots. Slot `n` lasts from `n - 1` to `n` lengths after the begin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steps {
     fine: Duration,
@@ -23,7 +23,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// For readings that are so far apart: whole seconds, so that each slot has one.
+    /// Slots for readings at this interval: whole seconds, so that each slot has one.
     pub(super) fn of(interval: Duration) -> Self {
         let seconds = interval.as_millis().div_ceil(SECOND.as_millis()).max(1);
         let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -35,7 +35,7 @@ impl Steps {
         moment.checked_sub(self.fine).unwrap_or(moment)
     }
 
-    /// Which slot a reading ends.
+    /// Slot that a reading ends.
     pub(super) fn ended_by(&self, since_begin: Duration) -> u64 {
         slots(since_begin + self.fine / 2, self.fine)
     }
@@ -69,10 +69,10 @@ pub(super) struct Ring {
     busy: u64,
 }
 
-/// What is kept of the time that was asked for.
+/// Samples of the requested period.
 #[derive(Debug, PartialEq)]
 pub(super) struct Found {
-    /// When the first sample began, after the beginning.
+    /// Begin of the first sample, after the begin of the history.
     pub(super) begin: Duration,
     pub(super) interval: Duration,
     pub(super) samples: Vec<Option<Sample>>,

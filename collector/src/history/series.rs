@@ -15,7 +15,7 @@ const RESIDENT: u8 = 1 << 6;
 #[derive(Debug, Default)]
 pub(super) struct Series {
     chunks: VecDeque<Chunk>,
-    /// Of the chunks' samples.
+    /// Number of the chunks' samples.
     bytes: usize,
 }
 
@@ -25,7 +25,7 @@ struct Chunk {
     first: u64,
     slots: u64,
     samples: Vec<u8>,
-    /// What is not yet among those: a run that goes on.
+    /// The current run, not yet in the chunks.
     run: Option<(u8, u64)>,
     /// As of the last sample; the first is relative to 0.
     resident: u64,

@@ -39,7 +39,7 @@ pub(super) struct BlockMap {
     busiest: Busiest,
     pieces: Pieces,
     knowledge: Knowledge,
-    /// How many had to make room.
+    /// Blocks evicted from the table to make room.
     forgotten: u64,
 }
 
@@ -98,7 +98,7 @@ impl BlockMap {
         self.table = table;
     }
 
-    /// How many there are.
+    /// Number of blocks.
     pub(super) const fn len(&self) -> usize {
         self.table.len()
     }
@@ -114,7 +114,7 @@ impl BlockMap {
         is_new
     }
 
-    /// How many ranges there would be if there was room for all.
+    /// Number of ranges with room for all.
     pub(super) fn ranges_wanted(&self) -> usize {
         self.ranges.wanted()
     }
@@ -152,7 +152,7 @@ impl BlockMap {
         self.recount();
     }
 
-    /// What came back to each GPU.
+    /// Reuse at each GPU.
     pub(super) fn reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Reuse> {
         self.gpus.reuse(key)
     }
@@ -177,7 +177,7 @@ impl BlockMap {
     }
 
     fn range(&self, span: &Span, known: &Known) -> Range {
-        let gpus = self.gpus.count_told().max(1) as u64;
+        let gpus = self.gpus.with_residency().max(1) as u64;
         Range {
             begin: span.start,
             end: span.end,
@@ -221,7 +221,7 @@ impl BlockMap {
     }
 
     fn block(&self, seen: &Seen, gpu: Option<GpuKey>, at: impl Fn(u64) -> SystemTime) -> Block {
-        let gpus = self.gpus.count_told().max(1) as u64;
+        let gpus = self.gpus.with_residency().max(1) as u64;
         Block {
             address: seen.number * BLOCK_BYTES,
             gpu,

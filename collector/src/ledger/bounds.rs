@@ -1,4 +1,4 @@
-//! How much is kept of the memory of all processes together.
+//! Limits of the memory tables of all processes together.
 
 use super::Ledger;
 use crate::spans::RANGES_MAX;

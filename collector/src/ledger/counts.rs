@@ -11,7 +11,7 @@ use super::Space;
 pub(crate) struct Counts {
     pub(crate) host: Counters,
     pub(crate) gpus: BTreeMap<GpuKey, Counters>,
-    /// What the fault handlers of GPUs did, whoever faulted: batches, replays and runs, and nothing else.
+    /// Counts of the GPUs' fault handlers, for all processes: batches, replays and runs, and nothing else.
     pub(super) handlers: BTreeMap<GpuKey, Counters>,
 }
 

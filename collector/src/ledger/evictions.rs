@@ -1,4 +1,4 @@
-//! Who pushed whose memory out of a GPU.
+//! Evictions by victim and evictor.
 //!
 //! The probes tell it by VA space. When one of the two is gone, what they had is kept by process; when the process is forgotten, under
 //! [`Party::Forgotten`]. So sums only grow. As the pairs grow with the square of the processes, their number is bounded: beyond it the smallest of
@@ -16,7 +16,7 @@ use model::{EvictionCause, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party
 
 use super::Generation;
 
-/// How many pairs are kept of VA spaces that are gone, with some 100 bytes each.
+/// Maximum of pairs of VA spaces that are gone, with some 100 bytes each.
 const PAST_MAX: usize = 4096;
 /// The part of them that makes room at once, so that it is seldom looked for the smallest.
 const ROOM: usize = 8;
@@ -33,7 +33,7 @@ pub(super) struct Evictions {
 struct Counted {
     /// Absolute, as the probes have it.
     tally: Tally,
-    /// What of it is among the owners' sums.
+    /// Part that is in the owners' sums.
     of_owners: Tally,
 }
 
@@ -46,14 +46,14 @@ struct Pair {
 }
 
 impl Pair {
-    /// What all those are that are not told apart any more.
+    /// Key that merged pairs are summed under.
     const fn forgotten(self) -> Self {
         Self { victim: Party::Forgotten, evictor: Party::Forgotten, ..self }
     }
 }
 
 impl Evictions {
-    /// What was counted so far under one key.
+    /// Sets the cumulative counts under one key.
     pub(super) fn count(&mut self, key: EvictionKey, tally: Tally) {
         self.living.entry(key).or_default().tally = tally;
     }
@@ -165,7 +165,7 @@ impl Evictions {
 }
 
 impl Counted {
-    /// What is not yet among the owners' sums, if anything is.
+    /// Part that is not yet in the owners' sums, if any.
     fn new_for_owners(&self) -> Option<Tally> {
         let Self { tally, of_owners } = self;
         let new = Tally {
@@ -180,7 +180,7 @@ fn owner_pair(key: &EvictionKey, gpu: GpuKey, owner: impl Fn(Generation) -> Opti
     OwnerPair { gpu, victim: owner(key.victim), evictor: owner(key.evictor), cause: cause(key.cause) }
 }
 
-/// Which GPU it was on. Both use it; either may have been looked at.
+/// GPU of the eviction. Both use it; either may have been looked at.
 fn known_gpu(key: &EvictionKey, gpu: impl Fn(Generation, u32) -> GpuKey) -> Option<GpuKey> {
     let known = |generation| match gpu(generation, key.gpu) {
         GpuKey::Pending(_) => None,

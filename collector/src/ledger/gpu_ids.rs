@@ -1,4 +1,4 @@
-//! Which GPUs the processor ids are that one VA space's events name.
+//! GPUs of the processor ids in one VA space's events.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ const MISSES_MAX: u8 = 3;
 #[derive(Debug, Default)]
 pub(super) struct GpuIds {
     ids: BTreeMap<u32, Id>,
-    /// What the driver showed last while the VA space lived.
+    /// Last state of the driver's procfs while the VA space lived.
     shown: Arc<Links>,
 }
 
@@ -32,7 +32,7 @@ impl GpuIds {
         self.ids.entry(id).or_insert(Id::Pending { misses: 0 });
     }
 
-    /// What the driver shows now, read after what was counted, while the VA space lives.
+    /// Sets the state of the driver's procfs, read after the counts, while the VA space lives.
     pub(super) fn look(&mut self, links: &Arc<Links>) {
         for (id, state) in &mut self.ids {
             let Id::Pending { misses } = state else { continue };

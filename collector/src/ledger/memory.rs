@@ -14,13 +14,13 @@ const PUBLISHED_MIN: usize = 8;
 /// Blocks of one process that are given out at once: those of 256 GiB.
 const ALL_MAX: usize = 1 << 17;
 
-/// How many of its blocks and ranges a snapshot holds of each of so many processes.
+/// Maximum of blocks and ranges of each process in a snapshot, for this many processes.
 pub(super) fn busiest_max(processes: usize) -> usize {
     (PUBLISHED_OF_ALL / processes.max(1)).clamp(PUBLISHED_MIN, PUBLISHED_MAX)
 }
 
 impl Ledger {
-    /// What happened to a block. That of a VA space whose process is not known is nowhere to be shown.
+    /// Adds the record of a block. Records of a VA space of an unknown process are not shown.
     pub(crate) fn happened(&mut self, record: &BlockRecord) {
         let process = self.spaces.get(&record.generation).and_then(|space| space.process);
         if let Some(entry) = process.and_then(|process| self.processes.get_mut(&process)) {
@@ -28,7 +28,7 @@ impl Ledger {
         }
     }
 
-    /// What of a VA space could not be counted or written so far, which was before `until_ns` since boot.
+    /// Sets the cumulative dropped events of a VA space, which were before `until_ns` since boot.
     pub(crate) fn lost_by(&mut self, generation: Generation, losses: Losses, until_ns: u64) {
         let stale = |ledger: &Self| ledger.spaces.get(&generation).map_or(0, |space| space.records.stale);
         let before = stale(self);
@@ -42,14 +42,14 @@ impl Ledger {
         }
     }
 
-    /// What changed of what is resident was not told, of whichever process, until then at the latest; ns since boot.
+    /// Marks residency records of any process as dropped until this time, ns since boot.
     pub(crate) fn lost_by_all(&mut self, until_ns: u64) {
         for entry in self.processes.values_mut().filter(|entry| entry.living > 0) {
             entry.blocks.lost(until_ns);
         }
     }
 
-    /// What a process did before was not seen.
+    /// Marks the earlier events of a process as unknown.
     pub(crate) fn adopted(&mut self, process: ProcessId) {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.is_adopted = true;
@@ -57,14 +57,14 @@ impl Ledger {
         self.mark_stale(process);
     }
 
-    /// What becomes resident is not told of a process, or was not told of its beginning.
+    /// Marks the residency of a process as unknown, or its begin.
     pub(crate) fn mark_stale(&mut self, process: ProcessId) {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.blocks.adopted();
         }
     }
 
-    /// Which managed memory a process has mapped. Whether it is other than before.
+    /// Sets the mapped managed memory of a process. Returns whether it changed.
     pub(crate) fn manages(&mut self, process: ProcessId, managed: &Managed) -> bool {
         let Some(entry) = self.processes.get_mut(&process) else { return false };
         let Managed { bytes, ranges, mappings, read_ns } = managed;

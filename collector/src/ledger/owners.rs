@@ -23,26 +23,26 @@ use crate::OwnerLimits;
 #[derive(Debug)]
 pub(super) struct Owners {
     listed: BTreeMap<OwnerKey, Account>,
-    /// Of those that are listed no more.
+    /// Sums of the owners that are no longer listed.
     retired: Sums,
     limits: OwnerLimits,
     /// Users that were refused a listing since the last [`Ledger::settle_owners`].
     refused: BTreeSet<u32>,
-    /// Those before it.
+    /// Users that were refused one before it.
     at_quota: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 struct Account {
-    /// Who is charged for its place in the list; nobody for what only the node's own managers name.
+    /// User that is charged for its place in the list; none for owners that only the node's own managers name.
     uid: Option<u32>,
-    /// What will not change any more.
+    /// Final counts.
     settled: Sums,
     /// Since [`Ledger::settle_owners`].
     is_active: bool,
     /// As of then.
     last_active_at: SystemTime,
-    /// When last something was counted for it or somebody belonged to it.
+    /// Time of its last count or its last process.
     last_needed: SystemTime,
 }
 
@@ -56,7 +56,7 @@ struct Sums {
 #[derive(Debug)]
 pub(super) struct SpaceShare {
     pub(super) account: OwnerKey,
-    /// What is settled of its tallies, and of its lost events.
+    /// Settled part of its tallies, and of its dropped events.
     before: HashMap<CountKey, Tally>,
     lost_before: u64,
     /// Something was counted since [`Ledger::settle_owners`].
@@ -110,7 +110,7 @@ impl Owners {
         may
     }
 
-    /// Who is charged for what is kept of an owner.
+    /// User that is charged for an owner.
     pub(super) fn user(&self, key: &OwnerKey) -> Option<u32> {
         self.listed.get(key)?.uid
     }
@@ -147,7 +147,7 @@ impl Owners {
     }
 }
 
-/// Whom the place of an owner in the list is charged to.
+/// User that the place of an owner in the list is charged to.
 const fn charged(owner: &OwnerKey, uid: u32) -> Option<u32> {
     match owner {
         OwnerKey::Other | OwnerKey::Pod(_) => None,
@@ -163,7 +163,7 @@ impl Space {
 }
 
 impl SpaceShare {
-    /// Of a VA space whose process is not known.
+    /// Share of a VA space whose process is not known yet.
     pub(super) fn new() -> Self {
         Self { account: OwnerKey::Other, before: HashMap::new(), lost_before: 0, is_active: false }
     }
@@ -173,7 +173,7 @@ impl SpaceShare {
         !self.before.is_empty() || self.lost_before > 0
     }
 
-    /// What was counted is dropped.
+    /// Drops the counts.
     pub(super) fn discard(&mut self) {
         self.before.clear();
     }
@@ -202,7 +202,7 @@ impl ProcessShare {
 }
 
 impl Sums {
-    /// What a VA space counted since its part was settled; not what the GPUs' fault handlers did, which is nobody's.
+    /// Adds the counts of a VA space since its last settlement, without those of the GPUs' fault handlers, which have no owner.
     fn add_space(&mut self, space: &Space) {
         let SpaceShare { before, lost_before, .. } = &space.share;
         if space.share.is_split() {
@@ -356,7 +356,7 @@ impl Ledger {
         totals.collect()
     }
 
-    /// What of the traffic came back, of every owner ever listed: of every process.
+    /// Reuse of every owner ever listed: of every process.
     pub(crate) fn reuse(&self) -> BTreeMap<GpuKey, Reuse> {
         let key = |generation, id| gpu(&self.spaces, generation, id);
         let mut sums = Sums { reuse: self.owners.retired.reuse.clone(), ..Sums::default() };

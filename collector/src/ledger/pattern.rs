@@ -35,7 +35,7 @@ const WHOLE: f32 = 0.75;
 /// And no more than this part of it was spanned by the one before, or no less where both are strewn over the same part of the range.
 const APART: f32 = 0.25;
 const STREWN: f32 = 0.5;
-/// So many strewn batches, and this share of all of late, before it is said that there is no order.
+/// Minimum of scattered batches, and their share of the recent ones, of a random pattern.
 const STREWN_MIN: u64 = 2;
 const STREWN_SHARE: f32 = 0.6;
 /// Distances before they are called a stride.
@@ -49,13 +49,13 @@ const TURNS_OF_WALK: f32 = 0.25;
 const TURNS_OF_NONE: f32 = 0.45;
 /// How often it turns where there is no order: of three numbers in a row, the middle one is the greatest or the least in two cases of three.
 const TURNS_EXPECTED: f32 = 2.0 / 3.0;
-/// So many records of other GPUs in a row, and the last of them is followed instead.
+/// Records of other GPUs in a row after which the last of them is followed instead.
 const STRANGERS_MAX: u8 = 64;
 
 /// Addresses in units of 64 KiB.
 type Place = u64;
 
-/// What is known of the order in one range.
+/// Access order in one range.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     /// The GPU whose faults these are: those of several have no order among them.
@@ -96,11 +96,11 @@ impl Batch {
     }
 }
 
-/// Of things that happen one after the other, those of one kind.
+/// Share of one kind among successive events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     count: u64,
-    /// Of late: all, and those.
+    /// Recent: all, and those of the kind.
     recent: f32,
     those: f32,
 }
@@ -188,7 +188,7 @@ impl Order {
         }
     }
 
-    /// What it is, and how sure.
+    /// The pattern and its confidence.
     pub(super) fn pattern(&self) -> Pattern {
         let mut now = self.clone();
         now.finish();

@@ -1,4 +1,4 @@
-//! What a tally means: which counter it adds to.
+//! Counters that tallies add to.
 
 use abi::{
     CountKey, Kind, Tally,

@@ -1,4 +1,4 @@
-//! What the ledger tells: every process, the sums, and who pushed whose memory out.
+//! Output of the ledger: processes, sums and evictions.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -70,13 +70,13 @@ impl Ledger {
         (processes, totals)
     }
 
-    /// Who pushed whose memory out.
+    /// Evictions by victim and evictor.
     pub(crate) fn evictions(&self) -> Vec<EvictionPair> {
         let find = |of| self.spaces.get(&of);
         self.evictions.all(|of| party(&self.processes, find(of)), |of, id| gpu(&self.spaces, of, id))
     }
 
-    /// The same by owner, of the owners that are listed.
+    /// Evictions by owner, of the listed owners.
     pub(crate) fn owner_evictions(&self) -> Vec<OwnerEvictions> {
         self.evictions.of_owners()
     }

@@ -1,4 +1,4 @@
-//! What the kernel answers when it does not take the probes.
+//! Errors of the kernel on loading the probes.
 
 use std::{error::Error, io};
 
@@ -12,7 +12,7 @@ pub(super) fn not_permitted(cause: &io::Error) -> Option<Refusal> {
     (cause.kind() == io::ErrorKind::PermissionDenied).then_some(Refusal::NotPermitted)
 }
 
-/// What the kernel answered, somewhere below an error.
+/// The kernel's answer, somewhere below an error.
 pub(super) fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     causes(error).find_map(|error| error.downcast_ref())
 }

@@ -1,10 +1,10 @@
-//! How the probes do.
+//! Statistics of the probes.
 
 use std::time::Duration;
 
 use abi::Probe;
 
-/// How the probes did since they were attached.
+/// Statistics of the probes since they were attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Runs, by [`Probe`].
@@ -15,7 +15,7 @@ pub(crate) struct Figures {
     pub(crate) self_tests: Vec<u64>,
     /// By [`Probe`].
     pub(crate) programs: [ProgramInfo; Probe::COUNT as usize],
-    /// What became of block records, by [`RecordFate`](abi::RecordFate).
+    /// Block records by [`RecordFate`](abi::RecordFate).
     pub(crate) records: Vec<u64>,
     /// Destructions of VA spaces that must have returned unseen.
     pub(crate) missed_returns: u64,
@@ -41,7 +41,7 @@ impl Figures {
     }
 }
 
-/// What the kernel knows of a loaded program, from its descriptor's fdinfo.
+/// Statistics of the kernel about a loaded program, from its descriptor's fdinfo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramInfo {
     /// Where the kernel measures it: sysctl `kernel.bpf_stats_enabled`.

@@ -1,4 +1,4 @@
-//! What the probes have written: records, counts, and figures of their own.
+//! Maps of the probes: records, counts and statistics.
 
 use std::{
     collections::HashMap,
@@ -62,7 +62,7 @@ impl Probes {
         self.distributions.iter().collect()
     }
 
-    /// Who pushed whose memory out.
+    /// Evictions by victim and evictor.
     ///
     /// # Errors
     /// If the kernel does not let the map be read.
@@ -100,7 +100,7 @@ impl Probes {
         Ok(by_address.into_values().collect())
     }
 
-    /// What each process and each user holds of these maps.
+    /// Entries of these maps of each process and each user.
     ///
     /// # Errors
     /// If the kernel does not let the map be read.
@@ -136,7 +136,7 @@ impl Probes {
         Ok(true)
     }
 
-    /// What became of block records, by [`RecordFate`].
+    /// Block records by [`RecordFate`].
     ///
     /// # Errors
     /// If the kernel does not let the map be read.

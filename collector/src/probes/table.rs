@@ -51,7 +51,7 @@ const fn without(uncounted: &'static str) -> Need {
     Need::Without { since: 0, uncounted }
 }
 
-/// Why those are not attached.
+/// Reasons why probes are not attached.
 pub(super) const NO_RESIDENCY: &str = "populated and resident memory is not counted: where this version of the driver keeps residency is unknown, \
     and the kernel does not show the driver's types in /sys/kernel/btf/nvidia_uvm";
 

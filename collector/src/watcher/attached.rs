@@ -27,7 +27,7 @@ use crate::{
 
 /// A VA space may take long to be destroyed, but hardly longer than this.
 const DESTRUCTION_MAX: Duration = Duration::from_mins(1);
-/// How soon to look for VA spaces again: every open file of the machine is looked at.
+/// Interval of searches for VA spaces: each looks at every open file of the machine.
 const ADOPT_AGAIN_MIN: Duration = Duration::from_secs(1);
 const ADOPT_AGAIN_MAX: Duration = Duration::from_mins(1);
 
@@ -43,7 +43,7 @@ pub(super) struct Attached {
     /// Runs of probes that were known to be skipped when that was last asked for.
     skipped: u64,
     pub(super) orphans: Orphans,
-    /// Why VA spaces that the probes did not see made are not known, where they could not be looked for.
+    /// Reason why the search for VA spaces that are older than the probes failed.
     pub(super) warning: Option<String>,
     pub(super) counts_capacity: u32,
     lifecycles: AsyncFd<OwnedFd>,

@@ -5,14 +5,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// What follows on a record costs some times as much as to take it: the command line, looks at the process, its end, and its line in every snapshot.
+/// Cost of all that follows on a record, as a multiple of that of taking it: the command line, looks at the process, its end, and its line in every snapshot.
 const FOLLOW_UP: u32 = 16;
 /// No record counts for more. One that was slow for reasons of its own, as the first after the start, must not cost its user the next: 31 are always told
 /// apart at once, however slow the machine is.
 const RECORD_MAX: Duration = Duration::from_millis(2);
-/// Of one user: a fiftieth of a processor, and a second of one at once.
+/// Budget of one user: a fiftieth of a processor, and a burst of one second.
 const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
-/// Of all users together.
+/// Budget of all users together.
 const OF_NODE: Allowance = Allowance { part: 10, burst: Duration::from_secs(4) };
 
 /// See the module's documentation. Times are since boot, as the probes have them.
@@ -22,16 +22,16 @@ pub(super) struct Budget {
     node: Account,
 }
 
-/// How much may be used of a processor.
+/// Share of a processor.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
-    /// One part in so many of the time.
+    /// Share of the time: 1 / this.
     part: u32,
     /// At once.
     burst: Duration,
 }
 
-/// When what was used will have been paid for.
+/// Time at which the used share is paid for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account(Duration);
 
@@ -88,7 +88,7 @@ impl Budget {
         (until > now).then_some(until)
     }
 
-    /// The same of those users that the probes do not tell apart.
+    /// The same of the users that the probes do not distinguish.
     pub(super) fn others_over_until(&self, now: Duration) -> Option<Duration> {
         let until = self.node.over_until(OF_NODE);
         (until > now).then_some(until)

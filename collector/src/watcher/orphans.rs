@@ -8,7 +8,7 @@ use std::{
 
 use crate::ledger::Generation;
 
-/// How often to look when nothing hints at one.
+/// Interval of searches without a hint.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// See the module's documentation.
@@ -31,7 +31,7 @@ impl Orphans {
         !self.suspects.is_empty() || ring_full > self.ring_full || now.duration_since(self.looked) >= EVERY
     }
 
-    /// Those of `open` that the probes do not know, neither now nor when last looked. `known` must have been read after `open`.
+    /// VA spaces of `open` that the probes know neither now nor at the last look. `known` must have been read after `open`.
     pub(super) fn look(
         &mut self,
         open: impl IntoIterator<Item = Generation>,

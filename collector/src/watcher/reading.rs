@@ -212,7 +212,7 @@ const fn owner(record: &Lifecycle) -> Owner {
     Owner { tgid: record.tgid, uid: record.uid }
 }
 
-/// What the record of a process's shared generation says.
+/// Record of a process's shared generation.
 fn record_of(process: Tenant, usage: &Usage) -> Lifecycle {
     Lifecycle {
         generation: usage.shared_generation,

@@ -1,4 +1,4 @@
-//! When to try again what may have been refused for a passing reason.
+//! Retries of operations that may have failed for a passing reason.
 
 use std::time::Duration;
 

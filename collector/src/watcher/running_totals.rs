@@ -10,7 +10,7 @@ use crate::{Records, probes::Figures};
 /// Runs of probes that the kernel skipped: not known to the probes, so not among their reasons.
 pub(super) const SKIPPED: &str = "skipped";
 
-/// What earlier attachments had.
+/// Totals of earlier attachments.
 #[derive(Debug, Default)]
 pub(super) struct RunningTotals {
     dropped: BTreeMap<&'static str, u64>,
@@ -32,7 +32,7 @@ impl RunningTotals {
         }
     }
 
-    /// What was lost so far, by reason, every one of which is always there. `figures`: of the attachment that there is, or none.
+    /// Dropped events by reason, all reasons included. `figures`: of the current attachment, if any.
     pub(super) fn dropped(&self, figures: &Figures) -> BTreeMap<&'static str, u64> {
         let now = DropReason::ALL.iter().map(|reason| (reason.name(), figures.dropped.get(*reason as usize).copied()));
         let mut sums = self.dropped.clone();
@@ -43,7 +43,7 @@ impl RunningTotals {
         sums
     }
 
-    /// What became of block records so far.
+    /// Block records by fate.
     pub(super) fn records(&self, figures: &Figures) -> RecordFigures {
         let now = |fate| figures.records.get(fate as usize).copied().unwrap_or_default();
         let RecordFigures { written, sampled_out, dropped, is_off } = self.records;
@@ -55,7 +55,7 @@ impl RunningTotals {
         }
     }
 
-    /// How the probes did so far. `missing`: those that are not attached now, and why.
+    /// Statistics of the probes. `missing`: those that are not attached now, and the reasons.
     pub(super) fn probes(&self, figures: &Figures, missing: &BTreeMap<Probe, String>) -> Vec<ProbeStatus> {
         Probe::ALL.iter().map(|probe| self.probe(*probe, figures, missing.get(probe))).collect()
     }

@@ -1,4 +1,4 @@
-//! What is given out: snapshots, heat maps and history.
+//! Output: snapshots, heat maps and history.
 
 use std::time::{Instant, SystemTime};
 
@@ -10,7 +10,7 @@ use model::{
 use super::{State, Watcher};
 use crate::{clock, probes::Figures};
 
-/// Of so many users with too many owners, each has a sentence of its own.
+/// Maximum of users with too many owners that have a sentence each.
 const USERS_NAMED_MAX: usize = 8;
 
 impl Watcher {
@@ -20,7 +20,7 @@ impl Watcher {
         self.ledger.heat(request, now_ns)
     }
 
-    /// What is known of a process's memory, as it is now; `None` if it is not known.
+    /// Current memory of a process; `None` if unknown.
     pub(crate) fn memory_of(&mut self, process: ProcessId) -> Option<Memory> {
         self.take_blocks();
         self.ledger.memory_of(process, clock::wall(&self.config.roots))
@@ -31,12 +31,12 @@ impl Watcher {
         self.history.take(snapshot, Instant::now());
     }
 
-    /// What was counted lately; `None` if nothing is known of it.
+    /// Recent counts; `None` if unknown.
     pub(crate) fn lately(&self, request: &HistoryRequest) -> Option<model::History> {
         self.history.lately(request, Instant::now(), SystemTime::now())
     }
 
-    /// Who has reached a limit, and what the driver does not let be counted.
+    /// Tenants at a limit, and data that the driver does not provide.
     fn degraded(&self, driver: Option<&DriverInfo>) -> Vec<Degradation> {
         let of_driver = driver.and_then(|driver| driver.residency_unavailable.clone()).map(|description| Degradation {
             reason: DegradedReason::ResidencyUnavailable,

@@ -25,7 +25,7 @@ pub(super) struct Tenants {
     /// As last read.
     usage: BTreeMap<Tenant, Usage>,
     released: BTreeMap<Tenant, Released>,
-    /// Whose a generation is, as far as it has keys or VA spaces.
+    /// Tenant of each generation with keys or VA spaces.
     owners: HashMap<Generation, Owner>,
 }
 
@@ -39,16 +39,16 @@ pub(super) struct Shared {
     pub(super) is_idle: bool,
 }
 
-/// How many entries each tenant holds, by [`Resource`].
+/// Entries of each tenant, by [`Resource`].
 type Held = BTreeMap<Tenant, ByResource<u64>>;
 
 impl Tenants {
-    /// Of probes with these quotas, which nobody has charged yet. What earlier ones refused stays counted.
+    /// Usage of new probes with these quotas. Refusals of earlier ones stay counted.
     pub(super) fn renewed(&mut self, quotas: &Quotas) -> Self {
         Self { limits: self.limits.renewed(quotas), ..Self::default() }
     }
 
-    /// What the probes charged and refused, read before the keys, at so many ns since boot.
+    /// Charges and refusals of the probes, read before the keys, at this time in ns since boot.
     pub(super) fn observe(&mut self, usage: Vec<(Tenant, Usage)>, now_ns: u64) {
         let usage = usage.into_iter().collect();
         let held = |tenant, usage: &Usage| held(&self.released, tenant, usage);
@@ -57,7 +57,7 @@ impl Tenants {
         self.usage = usage;
     }
 
-    /// Whose a generation is, as its record says.
+    /// Sets the tenant of a generation, by its record.
     pub(super) fn owns(&mut self, generation: Generation, owner: Owner) {
         self.owners.insert(generation, owner);
     }
@@ -131,13 +131,13 @@ impl Tenants {
         self.usage.iter().filter(|(tenant, _)| tenant.kind == TenantKind::Process as u32).map(|(_, usage)| usage)
     }
 
-    /// How many have a usage of their own.
+    /// Number of tenants with a usage of their own.
     fn users(&self) -> usize {
         let users = self.usage.keys().filter(|tenant| tenant.kind == TenantKind::User as u32);
         users.filter(|tenant| **tenant != Tenant::OTHER_USERS).count()
     }
 
-    /// Those that hold nothing, and that would be allowed as much as one that was never seen: the probes need not know them.
+    /// Tenants that hold nothing, with the same allowance as an unknown one: the probes need not know them.
     pub(super) fn forgettable(&self, now_ns: u64) -> Vec<(Tenant, Usage)> {
         let with_processes: BTreeSet<Tenant> = self.processes().map(|usage| self.user(usage.uid)).collect();
         let may_go = |(tenant, usage): &(&Tenant, &Usage)| {
@@ -167,7 +167,7 @@ impl Tenants {
         shared.collect()
     }
 
-    /// What could not be counted or written of each generation.
+    /// Events of each generation that were not counted or written.
     pub(super) fn losses(&self, spaces: &[Space]) -> HashMap<Generation, Losses> {
         let mut losses: HashMap<Generation, Losses> = HashMap::new();
         let of_spaces = spaces.iter().map(|space| (space.generation, space.dropped_events, space.records));
@@ -182,7 +182,7 @@ impl Tenants {
     }
 }
 
-/// What a tenant holds by [`Resource`], as far as it was charged and not given back.
+/// Holdings of a tenant by [`Resource`], charged and not given back.
 fn held(released: &BTreeMap<Tenant, Released>, tenant: Tenant, usage: &Usage) -> ByResource<u64> {
     let released = released.get(&tenant).copied().unwrap_or_default();
     let mut held = usage.charged;

@@ -1,4 +1,4 @@
-//! Whose turn it is to be looked at, where there are more than can be looked at in one go.
+//! Turns of processes to be looked at, where there are more than fit in one round.
 
 use model::ProcessId;
 

@@ -9,11 +9,11 @@ use crate::{probes::Figures, refusal::Refusal};
 const STRICT_EVENTS: u64 = 100_000;
 /// Later, one in so many: a single odd one after weeks is not worth the figures of all others. It is counted as lost.
 const CONTRADICTIONS_ONE_IN: u64 = 1000;
-/// Of the driver's memory, one event in so many may be unreadable, and so few always may.
+/// Maximum of unreadable events: one in this many, and always this few.
 const UNREADABLE_ONE_IN: u64 = 10;
 const UNREADABLE_MIN: u64 = 100;
 
-/// Why to stop counting, if so.
+/// Reason to stop counting, if any.
 ///
 /// Events of unknown VA spaces prove nothing: they may be of processes that were missed.
 pub(super) fn verdict(family: &Family, figures: &Figures) -> Option<Refusal> {

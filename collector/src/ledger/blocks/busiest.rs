@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use super::{seen::Seen, table::Table};
 
-/// How many are published at most.
+/// Maximum published.
 pub(crate) const PUBLISHED_MAX: usize = 64;
 /// Then the candidates are gone through.
 const CANDIDATES_MAX: usize = 16 * PUBLISHED_MAX;
@@ -86,7 +86,7 @@ fn order(table: &Table, candidates: &[u64]) -> Vec<(Reverse<u64>, u64)> {
 mod tests {
     use super::*;
 
-    /// What a look at all blocks would find.
+    /// Result of a scan of all blocks.
     fn expected(table: &Table) -> Vec<u64> {
         let mut activity: Vec<_> = table.iter().map(Seen::activity).collect();
         activity.sort_unstable_by_key(|activity| Reverse(*activity));

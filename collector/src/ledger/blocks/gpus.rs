@@ -10,12 +10,12 @@ use super::{super::Generation, resident::Resident, seen::GpuIndex};
 #[derive(Debug, Default)]
 pub(super) struct Gpus(Vec<OfGpu>);
 
-/// What is summed up of a GPU. Blocks may be forgotten, their sums are not.
+/// Sums of a GPU. Blocks may be forgotten, their sums are not.
 #[derive(Debug)]
 struct OfGpu {
     gpu: Gpu,
     reuse: Reuse,
-    /// What is resident there.
+    /// Resident bytes there.
     resident: Resident,
     /// Whether that was ever told.
     has_residency: bool,
@@ -27,7 +27,7 @@ impl OfGpu {
     }
 }
 
-/// Which GPU it is.
+/// The GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gpu {
     /// The one that a living VA space knows by this id.
@@ -101,8 +101,8 @@ impl Gpus {
         self.0.iter().any(|of| matches!(of.gpu, Gpu::Of(its, _) if its == generation))
     }
 
-    /// How many there are of which it was told what is resident.
-    pub(super) fn count_told(&self) -> usize {
+    /// Number of GPUs whose residency is known.
+    pub(super) fn with_residency(&self) -> usize {
         self.0.iter().filter(|of| of.has_residency).count()
     }
 
@@ -132,12 +132,12 @@ impl Gpus {
         moves
     }
 
-    /// Which GPU an index means.
+    /// GPU of an index.
     pub(super) fn key(&self, index: GpuIndex, key: impl Fn(Generation, u32) -> GpuKey) -> Option<GpuKey> {
         self.0.get(usize::from(index.0)).map(|of| of.gpu.key(key))
     }
 
-    /// What is resident at each of which that was ever told.
+    /// Residency at each GPU where it is known.
     pub(super) fn residents(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Resident> {
         let mut residents: BTreeMap<_, Resident> = BTreeMap::new();
         for of in self.0.iter().filter(|of| of.has_residency) {
@@ -146,7 +146,7 @@ impl Gpus {
         residents
     }
 
-    /// What came back to each.
+    /// Reuse at each GPU.
     pub(super) fn reuse(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Reuse> {
         let mut reuse: BTreeMap<_, Reuse> = BTreeMap::new();
         for of in &self.0 {

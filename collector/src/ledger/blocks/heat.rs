@@ -6,9 +6,9 @@ use model::{HeatCell, HeatMap, HeatRange, HeatRequest, Residency};
 use super::{BlockMap, resident::Resident, seen::Seen};
 use crate::spans::Span;
 
-/// How many ranges are shown at once: the busiest.
+/// Maximum of ranges shown at once: the busiest.
 const RANGES_MAX: usize = 256;
-/// How many cells, all together.
+/// Maximum of cells in all.
 const CELLS_MAX: usize = 4096;
 
 /// A range that is shown.
@@ -40,7 +40,7 @@ impl Shown {
     }
 }
 
-/// That a range, which is never empty, has some of.
+/// Last block of a span, which is never empty.
 const fn last_block(span: &Span) -> u64 {
     (span.end - 1) / BLOCK_BYTES
 }
@@ -60,7 +60,7 @@ impl BlockMap {
                 *resident += self.resident_of(seen);
             }
         }
-        let gpus = self.gpus.count_told().max(1) as u64;
+        let gpus = self.gpus.with_residency().max(1) as u64;
         let ranges = shown.into_iter().map(|range| HeatRange {
             begin: range.span.start,
             end: range.span.end,

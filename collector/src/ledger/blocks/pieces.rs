@@ -1,10 +1,10 @@
-//! What is resident of a block beyond what the block itself notes: at other GPUs, and of parts that the driver keeps for themselves.
+//! Residency of a block beyond its own note: at other GPUs, and of parts that the driver manages separately.
 
 use std::collections::HashMap;
 
 use super::seen::GpuIndex;
 
-/// How many there may be of one process: seldom more than a few.
+/// Maximum of one process: seldom more than a few.
 const PIECES_MAX: usize = 16_384;
 
 /// See the module's documentation.
@@ -23,7 +23,7 @@ pub(super) struct Piece {
     pub(super) first_page: u16,
     /// Pages of 4 KiB.
     pub(super) resident: u16,
-    /// When that was told, ns since boot.
+    /// Time of the record, ns since boot.
     pub(super) recorded_ns: u64,
 }
 
@@ -52,7 +52,7 @@ impl Pieces {
         taken
     }
 
-    /// Those of a block.
+    /// Pieces of a block.
     pub(super) fn of(&self, number: u64) -> &[Piece] {
         self.pieces.get(&number).map_or(&[], Vec::as_slice)
     }

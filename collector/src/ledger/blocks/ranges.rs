@@ -24,7 +24,7 @@ pub(super) use reading::Changes;
 
 /// Of how many it is looked at in which order they are faulted on: those that were last.
 const FOLLOWED_MAX: usize = 64;
-/// One that is followed is given up for another when nothing was seen of it for so long.
+/// Time without events after which a followed range is given up for another.
 const IDLE_NS: u64 = 10_000_000_000;
 /// So often, by faults on ranges that are not followed, it is looked for one to give up.
 const LOOK_EVERY: u32 = 1024;
@@ -34,17 +34,17 @@ const LOOK_EVERY: u32 = 1024;
 pub(super) struct Ranges {
     /// By their first; they do not overlap.
     by_address: BTreeMap<u64, Known>,
-    /// How many there may be.
+    /// Maximum of ranges.
     max: usize,
-    /// How many mappings there are.
+    /// Number of mappings.
     mappings: usize,
-    /// How many ranges had to make room.
+    /// Ranges evicted from the table to make room.
     forgotten: u64,
-    /// When /proc was read, ns since boot.
+    /// Time of the reading of /proc, ns since boot.
     read_ns: Option<u64>,
     /// Where a record was last: the next is often there too.
     last: Span,
-    /// Those whose order is followed.
+    /// Ranges whose access order is followed.
     followed: Vec<u64>,
     /// Faults on others since it was looked for one to give up.
     not_followed: u32,
@@ -65,29 +65,29 @@ impl Default for Ranges {
     }
 }
 
-/// What is known of a range.
+/// State of a range.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) end: u64,
     pub(super) origin: Origin,
     pub(super) counts: RangeCounts,
     pub(super) resident: Resident,
-    /// When something was seen of it last, ns since boot.
+    /// Time of its last event, ns since boot.
     last_ns: u64,
     /// In which order it is faulted on, where that is followed.
     pub(super) order: Option<Box<Order>>,
-    /// How many blocks are known in it.
+    /// Number of its known blocks.
     blocks: u32,
     /// Whether its counts are still to be summed up from its blocks.
     is_fresh: bool,
 }
 
-/// How it is known.
+/// Source of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It is a mapping, as /proc said last.
+    /// A mapping in the last reading of /proc.
     Mapped,
-    /// It was there and is no mapping any more.
+    /// No mapping any more.
     Unmapped,
     /// Blocks were seen there since /proc was read.
     Shown,
@@ -321,12 +321,12 @@ impl Ranges {
         self.by_address.values_mut().for_each(|known| known.resident.doubt());
     }
 
-    /// How many mappings there are, which may be more than ranges.
+    /// Number of mappings, which may be more than ranges.
     pub(super) const fn mappings(&self) -> u64 {
         self.mappings as u64
     }
 
-    /// How many ranges had to make room.
+    /// Ranges evicted from the table to make room.
     pub(super) const fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -1,4 +1,4 @@
-//! What of a process's memory is resident at which GPU: from what the records tell of each block to the sums of the process and its ranges.
+//! Residency of a process's memory by GPU: from the records of each block to the sums of the process and its ranges.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ impl BlockMap {
         ranges.lost(seen);
     }
 
-    /// What of a block is resident, at all GPUs together.
+    /// Resident bytes of a block, at all GPUs together.
     pub(super) fn resident_of(&self, seen: &Seen) -> Resident {
         let first = seen.number.saturating_mul(BLOCK_BYTES);
         let mut sum = of_block(&self.knowledge, seen, &(first..first.saturating_add(BLOCK_BYTES)));
@@ -113,7 +113,7 @@ impl BlockMap {
         sum
     }
 
-    /// What was there before the probes were is not known.
+    /// Marks the residency before the probes as unknown.
     pub(in super::super) fn adopted(&mut self) {
         self.knowledge.has_gaps();
     }
@@ -130,7 +130,7 @@ impl BlockMap {
         self.knowledge = Knowledge::default();
     }
 
-    /// What is resident at each GPU; none of which nothing was ever told.
+    /// Residency at each GPU; absent where no record named it.
     pub(in super::super) fn residency(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Residency> {
         let span = self.ranges.mapped_bytes(self.knowledge.lost_ns());
         let bounded = |(gpu, sum): (_, Resident)| (gpu, sum.bounded(&self.knowledge, span));

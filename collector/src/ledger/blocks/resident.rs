@@ -1,4 +1,4 @@
-//! How much is resident, summed up over blocks, and within which bounds that is certain.
+//! Sums of resident bytes over blocks, with certain bounds.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -10,7 +10,7 @@ use model::Residency;
 pub(super) struct Resident {
     /// Bytes resident, as the records told last.
     pub(super) bytes: u64,
-    /// Those of blocks whose records cannot have been lost since.
+    /// Bytes of blocks whose records cannot have been dropped since.
     pub(super) certain_bytes: u64,
     /// Bytes of those blocks, resident or not: of the rest it is not known.
     pub(super) certain_span_bytes: u64,
@@ -50,12 +50,12 @@ impl Resident {
     }
 }
 
-/// What the records of a process can tell.
+/// Completeness of the records of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Knowledge {
     /// Whether something of it is not known: it was there before the probes, records were lost, or blocks were forgotten.
     has_gaps: bool,
-    /// When records were lost last, at the latest; ns since boot.
+    /// Latest possible time of the last dropped record, ns since boot.
     lost_ns: u64,
 }
 
@@ -76,12 +76,12 @@ impl Knowledge {
         self.lost_ns = self.lost_ns.max(until_ns);
     }
 
-    /// When records were lost last, at the latest; ns since boot.
+    /// Latest possible time of the last dropped record, ns since boot.
     pub(super) const fn lost_ns(&self) -> u64 {
         self.lost_ns
     }
 
-    /// What a part of a block adds, of which was told at some time that so many bytes are resident.
+    /// Contribution of a part of a block, with this many bytes resident at the time of its record.
     pub(super) const fn of(&self, recorded_ns: u64, bytes: u64, span_bytes: u64) -> Resident {
         if recorded_ns > self.lost_ns {
             Resident { bytes, certain_bytes: bytes, certain_span_bytes: span_bytes }

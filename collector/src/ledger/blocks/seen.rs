@@ -1,4 +1,4 @@
-//! What was seen of one block, in as few bytes as it takes: there may be a million of them.
+//! State of one block, in few bytes: there may be a million of them.
 
 use abi::{BlockRecord, RecordKind, block::BLOCK_BYTES};
 use model::{Cause, RangeCounts, Reuse};
@@ -33,7 +33,7 @@ impl GpuIndex {
     pub(super) const NONE: Self = Self(u16::MAX);
 }
 
-/// Who used a block last, as far as faults and copies show.
+/// Last user of a block, as far as faults and copies show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Nobody,
@@ -46,9 +46,9 @@ enum Side {
 pub(super) struct Seen {
     /// Its address, in blocks.
     pub(super) number: u64,
-    /// When it was seen last, ns since boot.
+    /// Time of its last event, ns since boot.
     pub(super) last_ns: u64,
-    /// When it was last told what of it is resident, likewise; 0 if never.
+    /// Time of its last residency record, likewise; 0 if never.
     pub(super) resident_ns: u64,
     pub(super) fault_entries: u32,
     pub(super) cpu_faults: u32,
@@ -65,9 +65,9 @@ pub(super) struct Seen {
     pub(super) dtoh_asked: Pages,
     pub(super) dtod: Pages,
     pub(super) populated: Pages,
-    /// Of what was copied from the host, what eviction had taken.
+    /// Part of the bytes copied from the host that eviction had taken.
     pub(super) refetched: Pages,
-    /// And what a CPU's fault had.
+    /// Part of them that a CPU's fault had taken.
     pub(super) returned: Pages,
     /// Pages that eviction took and that did not come back yet.
     evicted_away: u16,
@@ -244,7 +244,7 @@ fn goes_away(away: &mut u16, bytes: u64) {
     *away = away.saturating_add(pages).min(PAGES_OF_BLOCK);
 }
 
-/// Of so many bytes, those that were away.
+/// Returning part of these bytes: pages that had left the GPU.
 fn comes_back(away: &mut u16, bytes: u64) -> u64 {
     let pages = u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX).min(*away);
     *away -= pages;

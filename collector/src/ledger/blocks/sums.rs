@@ -1,4 +1,4 @@
-//! What blocks add to the sums of their GPUs and of their range.
+//! Contributions of blocks to the sums of their GPUs and of their range.
 
 use super::{
     BlockMap,
@@ -10,14 +10,14 @@ use super::{
 };
 use crate::spans::Span;
 
-/// What the block itself adds, of which its range has these addresses.
+/// Contribution of the block itself, within these addresses of its range.
 pub(super) fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resident {
     // Of a block in parts it is not known which part is how long.
     let span = if seen.is_split { 0 } else { overlap(seen.number, range.start, range.end) };
     knowledge.of(seen.resident_ns, u64::from(seen.resident) * PAGE_BYTES, span)
 }
 
-/// What a piece adds.
+/// Contribution of a piece.
 pub(super) fn of_piece(knowledge: &Knowledge, piece: &Piece) -> Resident {
     knowledge.of(piece.recorded_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
 }

@@ -21,18 +21,18 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// How many blocks there are.
+    /// Number of blocks.
     pub(super) const fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// What is known of a block.
+    /// State of a block.
     pub(super) fn get(&self, number: u64) -> Option<&Seen> {
         let place = self.places.find(hash(number), is(&self.blocks, number))?;
         self.blocks.get(*place as usize)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Seen> {
         let place = self.places.find(hash(number), is(&self.blocks, number))?;
         self.blocks.get_mut(*place as usize)

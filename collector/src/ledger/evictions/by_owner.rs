@@ -89,7 +89,7 @@ impl OwnerPair {
         Self { victim: Some(OwnerKey::Other), evictor: Some(OwnerKey::Other), ..self }
     }
 
-    /// Whose user is charged for it.
+    /// Owner whose user is charged for it.
     fn charged(&self) -> Option<&OwnerKey> {
         self.evictor.as_ref().or(self.victim.as_ref())
     }

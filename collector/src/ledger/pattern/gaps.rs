@@ -1,4 +1,4 @@
-//! Which distances come often, of any number of different ones.
+//! Frequent distances, of any number of different ones.
 
 /// Weight of all that was before, at each distance: what is said rests on the last 256 or so.
 const KEEPS: f32 = 1.0 - 1.0 / 256.0;

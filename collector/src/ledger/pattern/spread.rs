@@ -1,13 +1,13 @@
-//! Which parts of a range have most of the faults.
+//! Distribution of faults over the parts of a range.
 
 /// Parts that are told apart. Where a range has more blocks, a part is several that are next to each other.
 const PARTS: usize = 64;
 /// A hot set is no larger than one in so many parts, and has no less than that share of the faults.
 const HOT_PARTS: usize = 4;
 const HOT_SHARE_MIN: f32 = 0.7;
-/// When a part has more, all are halved: what is longer ago has less weight.
+/// Count at which all are halved: older faults have less weight.
 const FAULTS_MAX: u16 = 1024;
-/// Of fewer parts, or with fewer faults, nothing is said.
+/// Minimum of parts and of faults for a statement.
 const PARTS_MIN: usize = 8;
 const FAULTS_MIN: u32 = 128;
 

@@ -1,12 +1,12 @@
-//! How something moves along a line: one way, back and forth, or round and round.
+//! Movement along a line: one way, back and forth, or cyclic.
 
 /// Weight of all that was before, at each move: what is said rests on the last 64 or so.
 const KEEPS: f32 = 1.0 - 1.0 / 64.0;
 /// A move against the way that is longer than this part of it is one back to its beginning.
 const BACK: f32 = 0.4;
-/// So many moves make a way from which one can go back.
+/// Minimum moves of a pass that can be returned from.
 const WAY_MIN: u32 = 5;
-/// And so many where no chance brings it about.
+/// The same for a return that no chance brings about.
 const WAY_MIN_FOR_CERTAIN: u32 = 1;
 /// A way is walked to its end when it is as long as this part of the one before.
 const WHOLE: f32 = 0.9;
@@ -17,9 +17,9 @@ const TURNS_MAX: f32 = 0.4;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Walk {
     moves: u64,
-    /// Those of them that no chance brought about.
+    /// Returns beyond chance.
     certain: u64,
-    /// Of late: moves, and those of them that turned. What is longer ago has less weight.
+    /// Recent moves, and turns among them. Older ones have less weight.
     recent: f32,
     turned: f32,
     is_downwards: Option<bool>,
@@ -27,9 +27,9 @@ pub(super) struct Walk {
     began: u64,
     length: u32,
     at: u64,
-    /// How long the way was from whose end it went back last.
+    /// Length of the pass before the last return.
     way_before: u64,
-    /// How often it went back to begin again.
+    /// Number of returns to the begin.
     wraps: u32,
 }
 
@@ -88,7 +88,7 @@ impl Walk {
         if self.recent > 0.0 { self.turned / self.recent } else { 0.0 }
     }
 
-    /// Which way it goes, or went last.
+    /// Current or last direction.
     pub(super) fn is_downwards(&self) -> bool {
         self.is_downwards.unwrap_or_default()
     }

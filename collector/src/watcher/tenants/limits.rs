@@ -1,4 +1,4 @@
-//! Who is at a limit: a quota, or the rate of VA spaces. Whoever was refused something is named for a while after it.
+//! Tenants at a limit: a quota, or the rate of VA spaces. A refused tenant is named for a while after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +7,20 @@ use model::{Degradation, DegradedReason, QuotaRefusals};
 
 use super::positive;
 
-/// For so long after the last refusal a tenant is named.
+/// Time after the last refusal in which a tenant is named.
 const NAMED_NS: u64 = 60_000_000_000;
 /// Refusals of so many users are told apart.
 const USERS_MAX: usize = 16;
-/// So many users are named of those that hold most of what the node has.
+/// Maximum of named users that hold most of what the node has.
 const LARGEST: usize = 3;
-/// Of so many tenants at limits, each has a sentence of its own.
+/// Maximum of tenants at limits that have a sentence each.
 const NAMED_MAX: usize = 16;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(in crate::watcher) struct Limits {
     quotas: Quotas,
-    /// Who was last refused something, or shared a generation for want of its own.
+    /// Tenants that were refused something, or shared a generation for want of their own.
     reached: BTreeMap<(Tenant, Limit), Reached>,
     /// Refusals since uvmd started, by user; `None` for those that are not told apart.
     refusals: BTreeMap<(Option<u32>, Resource), u64>,
@@ -28,7 +28,7 @@ pub(in crate::watcher) struct Limits {
     largest: BTreeMap<Resource, Vec<(Option<u32>, u64)>>,
 }
 
-/// What a tenant is at.
+/// Limit that a tenant is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Limit {
     /// Its quota of something.
@@ -40,15 +40,15 @@ enum Limit {
 /// One tenant at one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reached {
-    /// When that was last so, ns since boot.
+    /// Time of the last occurrence, ns since boot.
     at_ns: u64,
     uid: Option<u32>,
-    /// What it held then.
+    /// Holdings at that time.
     held: u64,
 }
 
 impl Limits {
-    /// What the probes refused between two readings. `shares`: whether the VA spaces of a user are to share a generation, as they cost too much.
+    /// Refusals of the probes between two readings. `shares`: whether the VA spaces of a user are to share a generation, as they cost too much.
     pub(super) fn observe(
         &mut self,
         before: &BTreeMap<Tenant, Usage>,
@@ -67,7 +67,7 @@ impl Limits {
                     continue;
                 }
                 if *tenant != Tenant::NODE {
-                    let uid = uid(*tenant, usage).filter(|uid| self.is_told_apart(*uid));
+                    let uid = uid(*tenant, usage).filter(|uid| self.is_distinguished(*uid));
                     *self.refusals.entry((uid, *resource)).or_default() += refused;
                 }
                 self.reached.insert((*tenant, Limit::Quota(*resource)), reached(held(*tenant, usage)[*resource]));
@@ -91,8 +91,8 @@ impl Limits {
         }
     }
 
-    /// Whoever was refused first stays listed: no sum goes back.
-    fn is_told_apart(&self, uid: u32) -> bool {
+    /// Whether a user is counted by itself. Users refused first stay so: no sum goes back.
+    fn is_distinguished(&self, uid: u32) -> bool {
         let users: BTreeSet<u32> = self.refusals.keys().filter_map(|(uid, _)| *uid).collect();
         users.contains(&uid) || users.len() < USERS_MAX
     }
@@ -161,7 +161,7 @@ impl Limits {
         refusals.collect()
     }
 
-    /// Of other probes with these quotas.
+    /// Limits of other probes with these quotas.
     pub(super) fn renewed(&mut self, quotas: &Quotas) -> Self {
         Self { quotas: *quotas, refusals: std::mem::take(&mut self.refusals), ..Self::default() }
     }

@@ -7,24 +7,24 @@ use abi::block::BLOCK_BYTES;
 use super::{Known, Origin, Ranges};
 use crate::spans::{RANGES_MAX, Span, together};
 
-/// How many ranges may be no longer mapped.
+/// Maximum of ranges that are no longer mapped.
 const UNMAPPED_MAX: usize = 1024;
 
-/// What becomes of the ranges of a process.
+/// Change of the ranges of a process.
 #[derive(Debug)]
 pub(in super::super) struct Changes {
     /// Every range that is a mapping now.
     mapped: Vec<Span>,
-    /// Those of them that are new.
+    /// New ones of them.
     new: Vec<Span>,
     /// Ranges that make place for others.
     gone: Vec<Span>,
-    /// How many of those are gone because there is no room for them.
+    /// Number of those that are gone for want of room.
     forgotten: u64,
 }
 
 impl Changes {
-    /// How many blocks may be of other ranges than before.
+    /// Number of blocks that may belong to other ranges than before.
     pub(in super::super) fn blocks(&self) -> u64 {
         self.spans().map(|span| span.end - span.start).sum()
     }
@@ -66,12 +66,12 @@ impl Ranges {
         })
     }
 
-    /// How many there would be if there was room for all.
+    /// Number with room for all.
     pub(in super::super) fn wanted(&self) -> usize {
         self.by_address.len().max(self.mappings).min(RANGES_MAX)
     }
 
-    /// Those that are mapped, as /proc said last.
+    /// Mapped ranges in the last reading of /proc.
     fn mapped(&self) -> impl Iterator<Item = Span> {
         self.iter().filter(|(_, known)| known.origin == Origin::Mapped).map(|(span, _)| span)
     }
