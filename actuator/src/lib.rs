@@ -1,14 +1,14 @@
-//! Carries out orders.
+//! Actuators: execution of orders.
 //!
-//! * [`Ioctl`]: on the driver, from outside of the process; `inspection` finds what there is to act on, and `actors` make the calls,
+//! * [`Ioctl`]: calls of the driver from outside the process; `inspection` finds its managed memory, and `actors` make the calls,
 //!   in the target's cgroup (`placement`)
-//! * [`Shadow`]: not at all
-//! * [`Workers`]: a thread for each GPU, in which one of these works
-//! * [`Journal`]: what advice may be in force, on disk, which the workers keep
-//! * [`headroom`]: how much host memory a process may still take
-//! * [`link`]: what went over a GPU's link
+//! * [`Shadow`]: executes nothing
+//! * [`Workers`]: a thread for each GPU, with one of these actuators
+//! * [`Journal`]: advice that may be in effect, on disk, written by the workers
+//! * [`headroom`]: host memory that a process may still take
+//! * [`link`]: bytes over a GPU's link
 //!
-//! docs/acting.md says what it does to a process, and what it never does.
+//! docs/acting.md describes its effects on a process, and what it never does.
 
 mod actors;
 mod backoff;

@@ -1,6 +1,6 @@
 //! Sources of driver events, and the per-process state made of them.
 //!
-//! [`Collector`] is the way in: it watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
+//! [`Collector`] is the entry: it watches the driver, attaches the probes while it is loaded, and publishes snapshots.
 //!
 //! Inside, from the driver to the snapshot:
 //! * `collector`: its thread and schedule; `handle`: requests to it from other threads
@@ -9,8 +9,8 @@
 //! * `probes`: loading, attachment and maps of the probes
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
-//! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: who the processes and GPUs are; `managed`: which memory they have; `lookup_cache`:
-//!   slow look-ups, on threads of their own
+//! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: identity of processes and GPUs; `managed`: mapped managed memory;
+//!   `lookup_cache`: slow look-ups, on threads of their own
 //!
 //! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
 //!

@@ -1,20 +1,20 @@
 //! Data of managed memory: identifiers, counters, snapshots, and their JSON form. No I/O.
 //!
-//! * [`counters`]: what is counted, per process and GPU
-//! * [`terms`]: what that is told apart by
-//! * [`distribution`]: how a quantity was distributed
-//! * [`block`], [`range`], [`memory`], [`heat`]: where in a process's memory it happened
-//! * [`residency`]: how much of it is in GPU memory
-//! * [`eviction`]: who pushed whose memory out
-//! * [`owner`]: whom a process works for
-//! * [`dropped`]: why something was not counted
-//! * [`snapshot`]: everything known at one moment, as the collector publishes it
-//! * [`history`]: what was counted lately, second by second
-//! * [`verdict`]: what is wrong, and what that rests on
+//! * [`counters`]: counters by process and GPU
+//! * [`terms`]: dimensions of the counters
+//! * [`distribution`]: distributions of quantities
+//! * [`block`], [`range`], [`memory`], [`heat`]: the parts of a process's memory
+//! * [`residency`]: the part in GPU memory
+//! * [`eviction`]: evictions by victim and evictor
+//! * [`owner`]: container, pod, job or service of a process
+//! * [`dropped`]: reasons of dropped events
+//! * [`snapshot`]: the state at one moment, as the collector publishes it
+//! * [`history`]: recent counts, second by second
+//! * [`verdict`]: verdicts and their evidence
 //! * [`rule`]: overrides of mode, policy and limits; [`selector`]: of which processes
-//! * [`plan`]: what is to be done to memory, who does it, and what came of it
-//! * [`decision`]: what was decided, and how it went
-//! * [`restriction`]: what keeps more from being done
+//! * [`plan`]: plans, orders of calls, and their outcomes
+//! * [`decision`]: decisions and their course
+//! * [`restriction`]: restrictions that prevent actions
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
 
 pub mod api;

@@ -189,7 +189,7 @@ pub struct SourceStatus {
     pub state: SourceState,
     /// Warnings: missing data and the remedy, each as one sentence.
     pub warnings: Vec<String>,
-    /// Degradations: reasons why it counts less than it should; empty without any.
+    /// Reasons why it counts less than it should; empty without any.
     pub degraded: Vec<Degradation>,
     /// Entries of the probes' maps that users were refused.
     pub quota_refusals: Vec<QuotaRefusals>,

@@ -1,20 +1,20 @@
-//! The loop that acts: from what is wrong with a process to steps that put it right, and back when they do not. docs/policies.md describes it.
+//! The loop that acts: from verdicts on a process to steps on its memory, their verification and rollback. docs/policies.md describes it.
 //!
-//! [`Scene`] -> proposal -> guard -> [`model::Order`] -> (an actuator) -> [`model::Outcome`] -> verification -> kept, or taken back
+//! [`Scene`] -> proposal -> guard -> [`model::Order`] -> (an actuator) -> [`model::Outcome`] -> verification -> confirmed, or rolled back
 //!
 //! * [`engine`]: [`Acting`], for all processes
-//! * [`track`], [`open`], [`rollback`]: one process at one GPU, the decision that stands for it, and advice that is being withdrawn
-//! * [`scene`]: what is looked at
+//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and advice that is being withdrawn
+//! * [`scene`]: input of an interval
 //! * [`live_policy`]: interface of a policy
-//! * [`catalogue`]: implementations of the policies, and which is tried; [`proposal`]: what they propose
-//! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: what may be done
-//! * [`meter`], [`trial`], [`verify`]: whether it helped; [`cost`]: by what that is told
-//! * [`cooldown`]: what is not tried again for now
-//! * [`ledger`], [`intervals`]: what advice is in force
+//! * [`catalogue`]: implementations of the policies, and the choice among them; [`proposal`]: their proposals
+//! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: permitted actions, and their amount
+//! * [`meter`], [`trial`], [`verify`]: verification of the benefit; [`cost`]: its measure
+//! * [`cooldown`]: policies that rest after a rollback
+//! * [`ledger`], [`intervals`]: advice in effect
 //! * [`limits`]: every limit, with its reason
 //!
 //! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and [`working_set`]; [`stream`], with [`walk`];
-//! [`auto_live`]; and [`controls`], which are there to be shown to be bad.
+//! [`auto_live`]; and [`controls`], which are there to be found harmful.
 
 mod account;
 mod auto_live;

@@ -1,24 +1,23 @@
-//! What uvmd thinks. No I/O and no clock: time is what snapshots say.
+//! Verdicts and live policies. No I/O and no clock: the time is that of the snapshots.
 //!
-//! **Verdicts**: what is wrong with a process's use of managed memory at a GPU, since when, and what that rests on. docs/verdicts.md defines the kinds
-//! and the windows.
+//! **Verdicts** on a process's use of managed memory at a GPU, with their evidence. docs/verdicts.md defines the kinds and the windows.
 //!
 //! snapshots -> [`reading`] -> [`window`] -> [`decision`] -> [`hysteresis`] -> verdicts
 //!
-//! * [`judge`]: keeps a window and a verdict for each process and GPU
-//! * [`reading`]: what one snapshot says of a process at a GPU
-//! * [`window`]: cuts what is counted into stretches that are long enough in time and in events
+//! * [`judge`]: the window and the verdict of each process and GPU
+//! * [`reading`]: cumulative counts of a process at a GPU in one snapshot
+//! * [`window`]: stretches of counts that are long enough in time and in events
 //! * [`thresholds`]: every limit, with its reason
-//! * [`decision`]: from what was counted in a stretch to a kind, by conditions that a person can check
-//! * [`hysteresis`]: when a verdict begins, stands and ends
+//! * [`decision`]: the kind of a stretch, by conditions that a person can check
+//! * [`hysteresis`]: begin and end of a verdict
 //! * [`held`]: the time for which verdicts held, by owner
-//! * [`ranges`]: which ranges a verdict is about
-//! * [`victims`]: who loses memory to whom
+//! * [`ranges`]: ranges that a verdict involves
+//! * [`victims`]: evictions by victim and evictor
 //!
 //! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes them.
 //!
 //! * [`act`]: the loop, and the policies
-//! * [`rules`]: what operators want for whom
+//! * [`rules`]: overrides, and the directive of each process
 
 pub mod act;
 pub mod decision;

@@ -28,7 +28,7 @@ use crate::{
 /// Time to read the files: one on a disk that hangs is not in order.
 const READING: Duration = Duration::from_secs(10);
 
-/// Reloader of the configuration, with the parts that it can change.
+/// Reload of the configuration, with the parts that it can change.
 pub(super) struct Reloader<'a> {
     pub(super) options: &'a Options,
     pub(super) config: Config,
