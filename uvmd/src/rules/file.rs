@@ -168,7 +168,7 @@ fn loaded(known: &Known, of_file: Option<&[Override]>) -> Change {
     }
 }
 
-/// ETag of the overrides of the file, in its order.
+/// Entity tag of the overrides of the file, in its order.
 fn etag_of_all(overrides: &[Override]) -> String {
     web::etag(&overrides.iter().map(api::rule::Override::from).collect::<Vec<_>>())
 }
