@@ -3,8 +3,8 @@
  * A stand-in for NVIDIA's management library over the software GPUs: the functions that uvmd calls, and no other.
  *
  * What it answers comes from the module: /dev/swgpu, and /proc/driver/nvidia/gpus. Indices are the one thing that it
- * decides itself: the last GPU has index 0, so that an index is never the driver's processor id less one, which it is
- * by accident on many nodes.
+ * decides itself: the last GPU has index 0. With two GPUs or more an index then differs from the driver's processor id
+ * less one, which it equals by accident on many nodes.
  *
  * /tmp/nvml-hangs: while that file exists, no question is answered.
  *

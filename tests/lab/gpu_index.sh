@@ -75,12 +75,15 @@ uvmctl gpus -o wide --no-headers >/tmp/table || fail "uvmctl gpus"
 # NVML hangs: faults are counted, and uvmd answers.
 faults() { get /api/v1/status | tr -d ' \n' | sed 's/.*"total":{//; s/.*"fault_entries":\([0-9]*\).*/\1/'; }
 touch /tmp/nvml-hangs
-sleep 6
+# The figures that are NVML's show that it hangs: the memory in use ages out, and the log has a warning.
+within 60 "the memory in use is still known while NVML hangs" gpu 0 '"memory_used_bytes":null'
+within 60 "the log has no warning of NVML" grep -q 'WARN.*NVML does not respond' $UVMD_LOG
 before=$(faults)
 rises() { [ "$(faults)" -gt "$before" ]; }
 within 20 "nothing is counted while NVML hangs" rises
 gpu 0 "\"uuid\":\"$uuid_0\"" || fail "the index is forgotten while NVML hangs"
 rm /tmp/nvml-hangs
+within 60 "NVML answers again and the memory in use is not known" gpu 0 '"memory_used_bytes":[0-9]'
 
 kill -TERM $runner
 wait $runner || fail "the work did not end well"

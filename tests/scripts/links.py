@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Check the links of all Markdown: each relative one names a file of the repository, and each anchor a heading of it."""
+"""Check the links of all Markdown: each relative one names a file of the repository, and each anchor a heading of it.
+
+Paths of the repository in backticks exist, too, apart from those with the placeholder NAME or TARGET, as `policy/src/act/NAME.rs`. Where a test is named behind
+one (`tests/a.rs::name`), the file has that name.
+"""
 
 import re
 import subprocess
@@ -8,6 +12,8 @@ from pathlib import Path
 
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"`([\w.-]+/[\w./-]+)(?:::(\w+))?`")
+PLACEHOLDER = re.compile(r"\b(NAME|TARGET)\b")
 HEADING = re.compile(r"^#+\s+(.+)$", re.MULTILINE)
 
 
@@ -43,12 +49,27 @@ def mistakes(file: Path, root: Path) -> list[str]:
     return wrong
 
 
+def missing_paths(file: Path, root: Path) -> list[str]:
+    """The paths in backticks that do not exist, of those below a folder of the repository."""
+    wrong = []
+    for path, name in PATH.findall(prose(file)):
+        if not (root / path.split("/")[0]).is_dir() or path.startswith("target/") or PLACEHOLDER.search(path):
+            continue
+        target = root / path
+        # A binary or a group of files may stand without its ending.
+        if not target.exists() and not any(target.parent.glob(f"{target.name}.*")):
+            wrong.append(f"{file.relative_to(root)}: {path}: no such file")
+        elif name and target.is_file() and name not in target.read_text():
+            wrong.append(f"{file.relative_to(root)}: {path}: has no {name}")
+    return wrong
+
+
 def main() -> int:
     root = Path(__file__).resolve().parents[2]
     listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=root, check=True, capture_output=True, text=True)
     pages = [root / name for name in listed.stdout.split("\0") if name]
-    wrong = [mistake for page in pages for mistake in mistakes(page, root)]
-    print("\n".join(wrong) or f"{len(pages)} pages, every link leads somewhere")
+    wrong = [mistake for page in pages for mistake in mistakes(page, root) + missing_paths(page, root)]
+    print("\n".join(wrong) or f"{len(pages)} pages, every link and path leads somewhere")
     return 1 if wrong else 0
 
 
