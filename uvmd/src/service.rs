@@ -172,7 +172,7 @@ impl Ready {
             Ok(names) => (names, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let reloads = Reloads::default();
+        let reloads = Reloads::new(config);
         tokio::spawn(sum_up(denials.clone()));
         let named = hostname.as_ref().map(|name| name.0.clone());
         let node = Node {

@@ -1,4 +1,4 @@
-//! When the configuration was read last, and what came of it.
+//! Last read of the configuration, and its result.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -6,6 +6,9 @@ use std::{
 };
 
 use model::{api::Configuration, text::time};
+use serde::Serialize;
+
+use crate::control::etag;
 
 /// The last reading of the configuration; the first was that at the start. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
@@ -14,25 +17,39 @@ pub struct Reloads(Arc<Mutex<Last>>);
 #[derive(Debug)]
 struct Last {
     succeeded_at: SystemTime,
-    /// Why the last one failed, if it did.
+    /// Of the configuration in effect.
+    etag: String,
+    /// Error of the last read, if it failed.
     error: Option<String>,
     restart_required: Vec<String>,
 }
 
+impl Last {
+    fn now(config: &impl Serialize, restart_required: Vec<String>) -> Self {
+        Self { succeeded_at: SystemTime::now(), etag: etag(config), error: None, restart_required }
+    }
+}
+
 impl Default for Reloads {
-    /// It has just been read.
+    /// Of an empty configuration.
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Last { succeeded_at: SystemTime::now(), error: None, restart_required: Vec::new() })))
+        Self::new(&())
     }
 }
 
 impl Reloads {
-    /// It was read and is in force, but for these options, which need a restart.
-    pub fn succeeded(&self, restart_required: Vec<String>) {
-        *self.last() = Last { succeeded_at: SystemTime::now(), error: None, restart_required };
+    /// Of this configuration, which has just been read.
+    #[must_use]
+    pub fn new(config: &impl Serialize) -> Self {
+        Self(Arc::new(Mutex::new(Last::now(config, Vec::new()))))
     }
 
-    /// It could not be read, or is not in order: what was in force still is.
+    /// A reload has put this configuration in effect. The new values of these options require a restart.
+    pub fn succeeded(&self, config: &impl Serialize, restart_required: Vec<String>) {
+        *self.last() = Last::now(config, restart_required);
+    }
+
+    /// A reload failed: the former configuration stays in effect.
     pub fn failed(&self, error: String) {
         self.last().error = Some(error);
     }
@@ -41,14 +58,22 @@ impl Reloads {
         self.last().error.is_none()
     }
 
-    /// When it was read with success last.
+    /// Hash of the configuration in effect: the first 48 bits of its entity tag, which a float holds exactly.
+    pub(crate) fn hash(&self) -> u64 {
+        let last = self.last();
+        let digits = last.etag.get(1..13).unwrap_or_default();
+        u64::from_str_radix(digits, 16).unwrap_or_default()
+    }
+
+    /// Time of the last successful read.
     pub(crate) fn succeeded_at(&self) -> SystemTime {
         self.last().succeeded_at
     }
 
     pub(crate) fn configuration(&self) -> Configuration {
-        let Last { succeeded_at, error, restart_required } = &*self.last();
+        let Last { succeeded_at, etag, error, restart_required } = &*self.last();
         Configuration {
+            etag: etag.clone(),
             last_reload_successful: error.is_none(),
             last_reload_success_at: time(*succeeded_at),
             error: error.clone(),

@@ -109,7 +109,9 @@ pub struct Warning {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Configuration {
-    /// Whether it was in order then; if not, what was in force before still is.
+    /// Entity tag of the configuration in effect, as `etag_after` in the audit log. Equal configurations have equal tags.
+    pub etag: String,
+    /// Whether it was valid; if not, the former configuration stays in effect.
     pub last_reload_successful: bool,
     /// Time of the last success.
     pub last_reload_success_at: String,

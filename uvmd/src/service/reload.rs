@@ -85,7 +85,7 @@ impl Reloader<'_> {
                 }
                 notify::status("serves");
                 self.warnings.clear(Warning::ConfigurationNotReloaded);
-                self.reloads.succeeded(restart_required);
+                self.reloads.succeeded(&self.config, restart_required);
             }
             Err(error) => {
                 let error = format!("{error:#}");

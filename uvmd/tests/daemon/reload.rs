@@ -105,6 +105,7 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
     configure(&node, &token, "mode = \"observe\"");
     let mut daemon = start(&node);
     let first = configuration(&daemon)["last_reload_success_at"].clone();
+    let etag = configuration(&daemon)["etag"].clone();
     let overrides = "[[override]]\nid = \"a\"\nmode = \"shadow\"\n";
     let other_token = token_file(&node, "other-token").replace("auth.token_file", "auth.write_token_file");
     let good = || {
@@ -140,6 +141,7 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
             (&status["configuration"]["last_reload_successful"], &status["configuration"]["last_reload_success_at"]),
             (&json!(false), &first)
         );
+        assert_eq!(status["configuration"]["etag"], etag);
         assert!(status["configuration"]["error"].as_str().unwrap().contains(message), "{status}");
         assert_eq!(status["warnings"][0]["name"], "configuration_not_reloaded");
         assert!(daemon.metrics().contains("\nuvmd_config_last_reload_successful 0\n"));
@@ -154,6 +156,7 @@ fn where_one_file_is_not_in_order_nothing_of_any_is_taken() {
         (json!(null), json!([]))
     );
     assert_eq!(daemon.json("/api/v1/policy")["default_mode"], "shadow");
+    assert_ne!(configuration(&daemon)["etag"], etag, "another configuration is in effect");
 }
 
 #[test]

@@ -31,14 +31,20 @@ async fn status_and_metrics_tell_what_came_of_the_last_reload() {
     assert_eq!(failed["last_reload_success_at"], first["last_reload_success_at"]);
     assert!(metrics().await.contains("\nuvmd_config_last_reload_successful 0\n"));
 
-    reloads.succeeded(vec!["listen".to_owned()]);
+    assert_eq!(failed["etag"], first["etag"]);
+
+    reloads.succeeded(&json!({ "listen": "[::1]:9477" }), vec!["listen".to_owned()]);
     let last = configuration().await;
+    assert_ne!(last["etag"], first["etag"]);
     assert_eq!((&last["error"], &last["restart_required"]), (&json!(null), &json!(["listen"])));
     let metrics = metrics().await;
     let name = "\nuvmd_config_last_reload_success_timestamp_seconds ";
     let (_, value) = metrics.split_once(name).unwrap();
     let seconds: f64 = value.lines().next().unwrap().parse().unwrap();
     assert!(seconds > 1.7e9, "{seconds}");
+    // In quotes: 16 digits, of which the metric has 12.
+    let hash = u64::from_str_radix(&last["etag"].as_str().unwrap()[1..13], 16).unwrap();
+    assert!(metrics.contains(&format!("\nuvmd_config_hash {hash}\n")), "{hash}");
 }
 
 #[tokio::test]

@@ -133,6 +133,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }),
     },
     Definition {
+        name: "uvmd_config_hash",
+        labels: &[],
+        help: "Hash of the configuration in effect: the first 48 bits of `configuration.etag` in /api/v1/status. Equal on nodes with equal configurations.",
+        samples: Samples::Gauge(|figures| vec![Sample::new([], figures.node.reloads.hash() as f64)]),
+    },
+    Definition {
         name: "uvmd_block_records_total",
         labels: &[],
         help: "Records of single 2 MiB blocks that the probes wrote. /api/v1/processes/{pid} is made of them, and no metric.",
